@@ -13,6 +13,12 @@ pub use records::Records;
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use cinder_csi_crds::{CinderCSIDriver, FINALIZER, GROUP, INSTANCE_LABEL, KIND, OWNER_UID_ANNOTATION, VERSION};
+use cinder_operator_core::{
+    cluster::{FIELD_MANAGER, Key, MANAGED_BY_LABEL, kind},
+    notice::Notice,
+    plan::{APPLIED_HASH, Action, Desired, FailedWrite, Kept, Left, Plan, Unrepairable, differences, uid_of},
+    reasons::Event,
+};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
@@ -23,16 +29,11 @@ use kube::{
 };
 use serde::Serialize;
 use serde_json::{Value, json};
-use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::{
-    events::Notice,
+    kubernetes::{ApplyError, api_for},
     metrics::Metrics,
-    objects::{FIELD_MANAGER, Key, kind},
-    operands::{KINDS, MANAGED_BY_LABEL},
-    plan::{APPLIED_HASH, Action, Desired, Kept, Left, Plan, Unrepairable, differences, uid_of},
-    reasons::Event,
 };
 
 /// Pauses between the tries to make an object anew whose predecessor was deleted: nobody can do without it for long.
@@ -47,50 +48,6 @@ const RECREATE_PAUSES: [Duration; 5] = [
 /// How many fields are remembered that an apply could not change.
 const REMEMBERED_FIELDS: usize = 5;
 
-/// A write that did not succeed.
-#[derive(Debug, Error)]
-pub enum ApplyError {
-    /// The kind is not among those that the operator makes.
-    #[error("the operator makes no objects of kind {0}")]
-    UnknownKind(&'static str),
-    /// The API server refused it.
-    #[error("{message}")]
-    Refused {
-        /// Its sentence, with the reason in front where it gives one.
-        message: String,
-        /// HTTP status.
-        code: u16,
-    },
-    /// The API server could not be reached, or its answer could not be read.
-    #[error("the API server did not answer as it should: {0}")]
-    Call(#[source] Box<kube::Error>),
-    /// An object that was deleted to be made anew does not go.
-    #[error("it was deleted to be made anew, and a finalizer keeps it; it is made as soon as it is gone")]
-    StillThere,
-    /// What is to take the place of an object would be refused.
-    #[error("it is left as it is, because the object that is to take its place would not be accepted: {0}")]
-    NotReplaced(#[source] Box<ApplyError>),
-    /// An object could not be turned into JSON.
-    #[error("cannot encode the object: {0}")]
-    Encode(#[from] serde_json::Error),
-}
-
-impl From<kube::Error> for ApplyError {
-    fn from(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) => Self::Refused {
-                message: if status.reason.is_empty() {
-                    status.message.clone()
-                } else {
-                    format!("{}: {}", status.reason, status.message)
-                },
-                code: status.code,
-            },
-            other => Self::Call(Box::new(other)),
-        }
-    }
-}
-
 /// Writes to the API server and counts it.
 #[derive(Clone)]
 pub struct Writer {
@@ -102,19 +59,6 @@ impl fmt::Debug for Writer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Writer").finish_non_exhaustive()
     }
-}
-
-/// An untyped API for the object.
-pub(crate) fn api_for(client: &Client, key: &Key) -> Result<Api<DynamicObject>, ApplyError> {
-    let kind = KINDS
-        .iter()
-        .find(|known| known.kind == key.kind)
-        .ok_or(ApplyError::UnknownKind(key.kind))?;
-    let resource = kind.api_resource();
-    Ok(match &key.namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    })
 }
 
 impl Writer {
@@ -356,15 +300,6 @@ fn with_kept(desired: &Desired, kept: &Kept) -> Value {
     object
 }
 
-/// A write that failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailedWrite {
-    /// Of which object.
-    pub key: Key,
-    /// What the API server answered, without anything that changes from try to try.
-    pub message: String,
-}
-
 /// What became of a plan.
 #[derive(Debug, Default)]
 pub struct Outcome {
@@ -401,7 +336,9 @@ pub async fn carry_out(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value>
                 key: key.clone(),
                 message,
             });
-            failed_stage = failed_stage.or(stage).or(Some(crate::operands::Stage::Base));
+            failed_stage = failed_stage
+                .or(stage)
+                .or(Some(cinder_operator_core::manifests::Stage::Base));
         }
     }
     for (key, there) in live {
@@ -448,7 +385,7 @@ fn missing_right(key: &Key, error: &ApplyError) -> String {
         .to_owned()
 }
 
-fn stage_of(action: &Action) -> Option<crate::operands::Stage> {
+fn stage_of(action: &Action) -> Option<cinder_operator_core::manifests::Stage> {
     match action {
         Action::Create(desired)
         | Action::Update { desired, .. }
@@ -542,7 +479,7 @@ fn note(desired: &Desired, made: Value, outcome: &mut Outcome) {
         let left = Left {
             hash: desired.hash().to_owned(),
             fields,
-            tried: Instant::now(),
+            tried: Instant::now().into_std(),
         };
         outcome.left.insert(desired.key.clone(), left);
     }

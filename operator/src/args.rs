@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cinder_operator_core::{
+    cluster::{OptionalApi, OptionalApis},
+    releases::{Component, InstalledImages},
+    restrictions::Restrictions,
+    units,
+};
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand};
 use csi_kit::{endpoint::TcpAddress, telemetry::LogFormat};
-
-use crate::images::{Component, InstalledImages};
-use crate::observe::{OptionalApi, OptionalApis};
-use crate::restrictions::Restrictions;
-use crate::units;
 
 /// The version of this operator, and of the driver that it installs.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -236,11 +237,13 @@ fn parse_duration(text: &str) -> Result<Duration, &'static str> {
 mod tests {
     use std::time::Duration;
 
+    use cinder_operator_core::releases::Component;
     use clap::{CommandFactory, Parser};
     use rstest::rstest;
+    use serde::Deserialize;
+    use serde_json::Value;
 
-    use super::{Args, Command};
-    use crate::images::Component;
+    use super::{Args, Command, VERSION};
 
     #[test]
     fn the_flags_fit_together() {
@@ -307,5 +310,28 @@ mod tests {
         let images = run.images.installed();
         assert_eq!(images.get(Component::Driver), Some("mirror/driver:1"));
         assert_eq!(images.get(Component::Attacher), None);
+    }
+
+    #[test]
+    fn the_manifest_of_the_operator_fits_its_program() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/manager/deployment.yaml");
+        let text = std::fs::read_to_string(path).unwrap();
+        let mut documents = serde_yaml::Deserializer::from_str(&text);
+        let deployment = Value::deserialize(documents.next().unwrap()).unwrap();
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        let words: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
+
+        let parsed = Args::try_parse_from(std::iter::once("cinder-csi-operator".to_owned()).chain(words)).unwrap();
+
+        let Command::Run(run) = parsed.command else {
+            panic!("not run: {parsed:?}")
+        };
+        assert_eq!(container["ports"][0]["containerPort"], run.admin_address.port());
+        assert_eq!(container["ports"][1]["containerPort"], run.metrics_address.port());
+        assert_eq!(
+            container["image"],
+            format!("ghcr.io/cinder-csi/cinder-csi-operator:v{VERSION}")
+        );
+        assert_eq!(deployment["metadata"]["namespace"], run.namespace);
     }
 }

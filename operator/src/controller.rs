@@ -1,4 +1,4 @@
-//! Reconciles one `CinderCSIDriver`: observe → credentials → resolve → operands → plan → apply → status.
+//! Reconciles one `CinderCSIDriver`: observe → credentials → resolve → manifests → plan → apply → status.
 //!
 //! Everything is derived anew from what exists; what is remembered between two reconciles only saves work.
 
@@ -16,6 +16,19 @@ mod volumes;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use cinder_csi_crds::{CinderCSIDriver, CinderCSIDriverStatus, FINALIZER, ManagementState};
+use cinder_operator_core::{
+    class_parameters::unknown_parameters,
+    cluster::{Blockers, Key, NodesView, OptionalApi, Owner, kind, view},
+    manifests::{DriverCredentials, Operand, operands, overridden},
+    notice::Notice,
+    plan::{Desired, plan},
+    problem::Problem,
+    reasons::Event,
+    resolve::{Resolved, namespace_of, resolve},
+    rollout::hold_back,
+    status::{self, ClassesView, MonitoringView, PodsView, Removal, Seen, Workload},
+    text::listed,
+};
 use kube::{Resource, ResourceExt, core::DeserializeGuard, runtime::controller::Action};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -30,21 +43,8 @@ use rollout::is_controller_done;
 
 use crate::{
     apply::{Records, carry_out},
-    class_parameters::unknown_parameters,
     error::ReconcileError,
-    events::Notice,
-    guard,
-    objects::{Key, Owner, kind},
-    observe::{self, NodesView, OptionalApi, view},
-    operands::{DriverCredentials, Operand, operands, overridden},
-    plan::{Desired, plan},
-    reasons::Event,
-    resolve::{Problem, Resolved, namespace_of, resolve},
-    rollout::hold_back,
-    startup_taint,
-    status::{self, ClassesView, MonitoringView, PodsView, Removal, Seen, Workload},
-    teardown::Blockers,
-    words::listed,
+    guard, observe, startup_taint,
 };
 
 /// The object as it is watched: one that cannot be read must not stop the others.
@@ -301,7 +301,14 @@ impl Pass<'_> {
             let unrepairable = context.unrepairable(&self.owner.name);
             // Without credentials or zones the list of what is wanted is not complete.
             let is_complete = credentials.is_some() && resolved.topology.is_decided;
-            let mut plan = plan(&self.owner, &desired, &live, &unrepairable, is_complete);
+            let mut plan = plan(
+                &self.owner,
+                &desired,
+                &live,
+                &unrepairable,
+                is_complete,
+                Instant::now().into_std(),
+            );
             guard::hold_back(&context.client, &context.cluster, &self.owner.name, &mut plan).await?;
             seen.obstacles.clone_from(&plan.obstacles);
             seen.findings = Box::pin(self.check_adoption(&plan)).await;

@@ -16,17 +16,16 @@ use std::{
 use cinder_cloud::{
     Auth, Cloud, CloudConfig, CloudError, CloudOptions, CloudService, Volume, VolumeId, config::Proxies,
 };
+use cinder_operator_core::{
+    manifests::{DriverCredentials, Place},
+    problem::Problem,
+    reasons::{Reason, Refusal, Refused},
+};
 use csi_sources::Sources;
 use futures::future::{BoxFuture, join_all};
 use secrecy::SecretString;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
-
-use crate::{
-    operands::{DriverCredentials, Place},
-    reasons::{Reason, Refusal, Refused},
-    resolve::Problem,
-};
 
 mod source;
 mod stakes;

@@ -1,83 +1,16 @@
-//! Why the operator stops, and why one reconcile did not succeed.
+//! Why one reconcile did not succeed.
 
-use std::{io, time::Duration};
+use std::time::Duration;
 
-use csi_kit::endpoint::TcpAddress;
+use cinder_operator_core::{
+    cluster::Key, manifests::RenderError, plan::FailedWrite, problem::Problem, reasons::Degraded,
+};
 use thiserror::Error;
 
 use crate::{
-    apply::{ApplyError, FailedWrite},
-    objects::Key,
+    kubernetes::{ApplyError, answer},
     observe::ObserveError,
-    observe::WatchError,
-    operands::RenderError,
-    reasons::Degraded,
-    resolve::Problem,
 };
-
-/// Why the program ends with an error.
-#[derive(Debug, Error)]
-pub enum Error {
-    /// The log cannot be set up.
-    #[error("cannot set up the log: {0}")]
-    Log(#[from] csi_kit::telemetry::TelemetryError),
-    /// Signals cannot be received.
-    #[error("cannot listen to signals: {0}")]
-    Signals(#[source] io::Error),
-    /// The TLS library was set up before.
-    #[error("the TLS provider was installed twice in one process")]
-    TlsProvider,
-    /// Neither a kubeconfig nor a service account was found.
-    #[error(
-        "cannot tell how to reach the API server: {0}; run in a pod with a service account, or set KUBECONFIG to a file"
-    )]
-    Configure(#[source] Box<kube::config::InferConfigError>),
-    /// The client cannot be made.
-    #[error("cannot make a client of the API server: {0}")]
-    Connect(#[source] Box<kube::Error>),
-    /// Metrics cannot be registered.
-    #[error("cannot register the metrics: {0}")]
-    Metrics(#[from] prometheus::Error),
-    /// The common metrics cannot be registered.
-    #[error(transparent)]
-    CommonMetrics(#[from] csi_kit::metrics::MetricsError),
-    /// The admin server cannot listen.
-    #[error("cannot listen on {address} (--admin-address): {source}")]
-    AdminServer {
-        /// Where.
-        address: TcpAddress,
-        /// Why.
-        source: io::Error,
-    },
-    /// The metrics have no certificate to be served with.
-    #[error(transparent)]
-    Certificate(#[from] crate::scrape::CertificateError),
-    /// The HTTPS server cannot listen.
-    #[error("cannot listen on {address} (--metrics-address): {source}")]
-    MetricsServer {
-        /// Where.
-        address: TcpAddress,
-        /// Why.
-        source: io::Error,
-    },
-    /// The CRD is missing.
-    #[error(
-        "the API server does not know CinderCSIDriver of {group}: {source}; apply the CustomResourceDefinition first \
-         (`cinder-csi-operator crd | kubectl apply -f -`)"
-    )]
-    NoCrd {
-        /// The API group.
-        group: &'static str,
-        /// What the API server answered.
-        source: Box<kube::Error>,
-    },
-    /// The cluster cannot be watched.
-    #[error(transparent)]
-    Watch(#[from] WatchError),
-    /// `crd` or `render` failed.
-    #[error(transparent)]
-    Render(#[from] crate::render::Error),
-}
 
 /// Why one reconcile did not succeed. It is tried again with a growing pause.
 #[derive(Debug, Error)]
@@ -199,14 +132,5 @@ impl ReconcileError {
             key: key.clone(),
             message,
         })
-    }
-}
-
-/// What the API server answered, in one sentence.
-pub(crate) fn answer(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) if !status.reason.is_empty() => format!("{}: {}", status.reason, status.message),
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
     }
 }

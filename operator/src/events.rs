@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use cinder_operator_core::notice::Notice;
 use csi_sources::Sources;
 use k8s_openapi::{
     api::{core::v1::ObjectReference, events::v1::Event as KubernetesEvent},
@@ -22,7 +23,7 @@ use kube::{
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::{metrics::Metrics, reasons::Event};
+use crate::metrics::Metrics;
 
 /// How long the same event is not sent again.
 pub const QUIET: Duration = Duration::from_mins(10);
@@ -35,34 +36,6 @@ const LONGEST_NOTE: usize = 1024;
 
 /// How long one event may take to be written; it is never worth holding a reconcile up.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
-
-/// Good news or bad.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Severity {
-    /// Something happened as intended.
-    Normal,
-    /// Somebody should look.
-    Warning,
-}
-
-/// One event to be sent.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Notice {
-    /// What happened.
-    pub(crate) event: Event,
-    /// The sentence; no times and no counters in it.
-    pub note: String,
-}
-
-impl Notice {
-    /// An event with its sentence.
-    pub(crate) fn new(event: Event, note: impl Into<String>) -> Self {
-        Self {
-            event,
-            note: note.into(),
-        }
-    }
-}
 
 /// Sends events and remembers what was sent.
 #[derive(Clone)]
@@ -179,6 +152,7 @@ fn shortened(note: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use cinder_operator_core::reasons::Event;
     use http::{Request, Response};
     use kube::client::Body;
 

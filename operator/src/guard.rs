@@ -5,16 +5,16 @@
 //! * A VolumeAttributesClass must not change under a claim or a volume that refers to it: they would say something else than
 //!   what they are.
 
-use kube::{Api, Client};
-
-use crate::{
-    events::Notice,
-    objects::{Key, kind},
-    observe::{AttachmentObject, ClaimObject, Cluster, ObserveError, VolumeObject, paged},
+use cinder_operator_core::{
+    cluster::{AttachmentObject, ClaimObject, Key, VolumeObject, kind},
+    notice::Notice,
     plan::{Action, Obstacle, Plan},
     reasons::Event,
-    words::listed,
+    text::listed,
 };
+use kube::{Api, Client};
+
+use crate::observe::{Cluster, ObserveError, paged};
 
 /// Takes re-creations that would do harm out of the plan, and says so. What the watches know to be in the way costs no
 /// request: it may be there for days. That nothing is, the API server says.

@@ -1,14 +1,16 @@
-//! The operator that installs the Cinder CSI driver and watches over it.
+//! The operator that installs the Cinder CSI driver and watches over it. What it decides is in `cinder-operator-core`; this crate
+//! watches, writes and reports.
 //!
 //! ```text
-//!            wiring          client, leader election, watches, admin server
-//!              │
-//!          controller        one reconcile: ┐
-//!              │                            │
-//!   observe → credentials → resolve → operands → plan → apply → status
-//!                             pure      pure     pure            pure
-//!                                  teardown (pure): the order of a removal
+//! 6   wiring                                               client, leader election, watches, admin server
+//! 5   commands                                             crd and render, the plugin of kubectl, pages of the documentation
+//! 4   controller                                           one reconcile: observe → decide → apply → report
+//! 3   apply  clouds  error  guard                          what writes, and what talks to OpenStack beside the reconciles
+//! 2   observe  events  startup_taint                       what looks at the cluster, and what tells of it
+//! 1   args  credentials  kubernetes  leader  metrics  reload  scrape
 //! ```
+//!
+//! A room uses those below it, and of its own floor those that `tests/tools/edges.toml` lists: there is no circle.
 //!
 //! Invariants:
 //!
@@ -18,41 +20,20 @@
 //! * At rest nothing is written but the Lease.
 //! * Any process may be killed between any two calls: everything is derived from what exists.
 
-pub mod adoption;
 pub mod apply;
 pub mod args;
-pub mod changes;
-pub mod class_parameters;
 pub mod clouds;
+pub mod commands;
 pub mod controller;
 pub mod credentials;
-pub mod diagnosis;
 pub mod error;
 pub mod events;
 pub mod guard;
-pub mod images;
+mod kubernetes;
 pub mod leader;
 pub mod metrics;
-pub mod monitoring;
-pub mod objects;
 pub mod observe;
-pub mod operands;
-pub mod plan;
-pub mod plugin;
-mod reasons;
-pub mod reference;
 pub mod reload;
-pub mod render;
-pub mod resolve;
-pub mod restrictions;
-pub mod rollout;
 pub mod scrape;
-pub mod skew;
 pub mod startup_taint;
-pub mod status;
-mod table;
-pub mod teardown;
-mod templates;
-mod units;
 pub mod wiring;
-mod words;

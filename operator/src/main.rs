@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use cinder_csi_operator::{
     args::Args,
-    plugin::{self, PluginArgs},
+    commands::plugin::{self, PluginArgs},
     wiring,
 };
 use clap::Parser;

@@ -7,14 +7,14 @@ use std::{collections::HashMap, time::Duration};
 
 use cinder_cloud::Observer;
 use cinder_csi_crds::RolloutStatus;
+use cinder_operator_core::{
+    class_parameters::ClassKind,
+    status::{CloudView, Seen},
+};
 use k8s_openapi::jiff::Timestamp;
 use prometheus::core::{Collector, Desc};
 use prometheus::{Error, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
-use crate::{
-    class_parameters::ClassKind,
-    status::{CloudView, Seen},
-};
 use clouds::{CloudMetrics, forget};
 
 /// Prefix of every metric here.

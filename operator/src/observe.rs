@@ -3,20 +3,19 @@
 mod adoption_check;
 mod apis;
 mod class_parameters;
-mod classes;
 mod crd;
-mod index;
 mod installation;
-mod nodes;
-mod pods;
 mod revisions;
 pub(crate) mod snapshot_controller;
-pub mod volumes;
 mod wake;
 mod watches;
 
 use std::{collections::BTreeMap, fmt::Debug, ops::ControlFlow};
 
+use cinder_operator_core::cluster::{
+    AttachmentObject, Blockers, ClaimObject, ClassObject, Fact, Index, KINDS, Key, OptionalApis, Owned, Owner,
+    VolumeObject, is_applied, is_copy, key_of,
+};
 use k8s_openapi::api::core::v1::PodSpec;
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -29,31 +28,16 @@ use thiserror::Error;
 use cinder_csi_crds::INSTANCE_LABEL;
 
 pub(crate) use adoption_check::adoption_check;
+pub use apis::discover;
 pub(crate) use apis::hear_ours;
-pub use apis::{OptionalApi, OptionalApis};
 pub(crate) use class_parameters::class_parameters;
-pub use classes::of_types;
-pub(crate) use classes::owns_annotation;
-pub(crate) use index::{Concerns, Fact, NodeObject, RegistrationObject, Scope};
-pub use index::{Index, Registered, VolumeCount};
 pub use installation::{installation, leases_have_ended, pods_of, running_node_pods};
-pub use nodes::{NodeFacts, NodesView, eligible_nodes, ready_nodes, view};
-#[cfg(test)]
-pub(crate) use pods::PodObject;
 pub use revisions::{current_revision, newest_template};
-pub(crate) use volumes::{AttachmentObject, ClaimObject, OLD_PROVISIONER, PROVISIONER, SELECTED_NODE, VolumeObject};
 pub(crate) use wake::{Changes, Wake, Woken, wake_ups};
 pub(crate) use watches::hear;
 pub use watches::{Cluster, WatchError};
 
-use index::Owned as _;
-
-use crate::{
-    apply::{ApplyError, api_for},
-    objects::{Key, Owner, is_applied, is_copy},
-    operands::KINDS,
-    teardown::Blockers,
-};
+use crate::kubernetes::{ApplyError, api_for};
 
 /// Objects per page where there may be very many.
 const PAGE: u32 = 500;
@@ -150,7 +134,7 @@ pub async fn complete(client: &Client, live: &mut BTreeMap<Key, Value>, wanted: 
 
 /// An index of the StorageClasses that are marked as the default, and of nothing else.
 pub async fn class_marks(client: &Client) -> Result<Index, ObserveError> {
-    let api: Api<classes::ClassObject> = Api::all(client.clone());
+    let api: Api<ClassObject> = Api::all(client.clone());
     let classes = api
         .list(&ListParams::default())
         .await
@@ -210,7 +194,7 @@ async fn contents_of(client: &Client, driver: &str, group: &str, kind: &str) -> 
 async fn names_of<K>(client: &Client, driver: &str, counts: impl Fn(&K) -> bool) -> Result<Vec<String>, ObserveError>
 where
     K: Fact + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    K::Kept: index::Owned,
+    K::Kept: Owned,
 {
     let api: Api<K> = Api::all_with(client.clone(), &());
     let is_ours = |object: &K| object.keep().is_some_and(|kept| kept.driver() == driver) && counts(object);
@@ -229,7 +213,7 @@ where
     let mut names = Vec::new();
     pages(api, plural, |page| {
         let meant = page.iter().filter(|object| is_meant(object));
-        names.extend(meant.map(|object| index::key_of(object.meta())));
+        names.extend(meant.map(|object| key_of(object.meta())));
         if names.is_empty() {
             ControlFlow::Continue(())
         } else {

@@ -12,6 +12,10 @@ use std::{
 };
 
 use cinder_csi_crds::INSTANCE_LABEL;
+use cinder_operator_core::{
+    cluster::{COMPONENT_LABEL, CONTROLLER_COMPONENT},
+    manifests::DRIVER_PORT_NAME,
+};
 use futures::future::{BoxFuture, join_all};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, ResourceExt, api::ListParams};
@@ -21,8 +25,6 @@ use tokio::{
     time::Instant,
 };
 use tracing::{debug, warn};
-
-use crate::operands::{COMPONENT_LABEL, CONTROLLER_COMPONENT, DRIVER_PORT_NAME};
 
 /// How long the pods have to take new credentials over. The kubelet brings a changed Secret into the pods' files when it syncs
 /// them: once a minute, and half as much later when it jitters, after up to a minute in which its cache may be old. The driver
@@ -37,7 +39,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 /// The longest answer that is read: metrics of a driver have some ten kilobytes.
 const LONGEST_ANSWER: u64 = 4 << 20;
 
-/// How a pod is told to serve its metrics over TLS, as `operands` renders it.
+/// How a pod is told to serve its metrics over TLS, as `manifests` renders it.
 const SECURE_FLAG: &str = "--secure-metrics=true";
 
 const METRIC: &str = "cinder_csi_config_loaded_info{";

@@ -6,12 +6,11 @@
 
 use std::collections::BTreeSet;
 
+use cinder_operator_core::cluster::NodeFacts;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-
-use crate::observe::NodeFacts;
 
 /// How many nodes are freed in one reconcile. The change of a node brings the next one.
 const AT_ONCE: usize = 50;

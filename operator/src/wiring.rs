@@ -4,6 +4,10 @@ use std::{collections::BTreeSet, future::ready, io, sync::Arc};
 
 use cinder_cloud::CloudOptions;
 use cinder_csi_crds::{CinderCSIDriver, GROUP};
+use cinder_operator_core::{
+    cluster::{Concerns, KINDS},
+    resolve::namespace_of,
+};
 use csi_kit::{
     admin::AdminServer,
     metrics::{BuildInfo, Metrics as Registry},
@@ -28,19 +32,15 @@ use tracing::{info, warn};
 use crate::{
     apply,
     args::{Args, Command, RunArgs, VERSION},
-    clouds::Clouds,
+    clouds::{Clouds, Inquiries},
+    commands::{error::Error, render},
     controller::{Context, Memories, Watched, error_policy, reconcile},
     credentials::{Checker, RealKeystone},
-    diagnosis::Inquiries,
-    error::Error,
     events::Events,
     leader::{Elector, LeaseSettings},
     metrics::Metrics,
-    observe::{Changes, Cluster, Concerns, Wake, Woken, hear, hear_ours, wake_ups},
-    operands::KINDS,
+    observe::{Changes, Cluster, Wake, Woken, hear, hear_ours, wake_ups},
     reload::{self, Http, Reloads},
-    render,
-    resolve::namespace_of,
     scrape::{Certificate, KubernetesAccess, ScrapeServer},
 };
 

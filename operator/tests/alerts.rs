@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cinder_csi_crds::{AlertThresholds, DEFAULT_DRIVER_NAME};
-use cinder_csi_operator::monitoring::{Alert, driver_alerts, groups, operator_alerts};
+use cinder_operator_core::monitoring::{Alert, driver_alerts, groups, operator_alerts};
 use serde_json::{Value, json};
 
 /// Cases as promtool reads them, without the name of the file of rules.

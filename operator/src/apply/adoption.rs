@@ -1,5 +1,10 @@
 //! Writes on objects of another installation of the driver.
 
+use cinder_operator_core::{
+    cluster::{FIELD_MANAGER, NOTE, Note, OldController, OldObject},
+    migration::Act,
+    plan::Desired,
+};
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, StatefulSet},
     core::v1::Pod,
@@ -13,12 +18,8 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{ApplyError, Writer, api_for};
-use crate::{
-    adoption::{Act, NOTE, Note, OldController, OldObject},
-    objects::FIELD_MANAGER,
-    plan::Desired,
-};
+use super::Writer;
+use crate::kubernetes::{ApplyError, api_for};
 
 impl Writer {
     /// Does one act of a take-over in a namespace. What is gone already is fine.

@@ -4,17 +4,18 @@
 use std::collections::BTreeMap;
 
 use cinder_csi_crds::{CinderCSIDriver, KIND};
+use cinder_operator_core::{
+    cluster::{FIELD_MANAGER, Key},
+    plan::Kept,
+};
 use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams},
 };
 use serde_json::json;
 
-use super::{ApplyError, Writer};
-use crate::{
-    objects::{FIELD_MANAGER, Key},
-    plan::Kept,
-};
+use super::Writer;
+use crate::kubernetes::ApplyError;
 
 /// Annotation of the CinderCSIDriver with what is put on objects again that are being made anew. It is there only meanwhile.
 const MADE_ANEW: &str = "csi.openstack.org/made-anew";

@@ -3,7 +3,7 @@
 
 use std::{env, fs, io, path::Path, process::ExitCode};
 
-use cinder_csi_operator::reference::pages;
+use cinder_csi_operator::commands::reference::pages;
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -10,14 +10,17 @@ use std::{
 };
 
 use cinder_cloud::{Cloud, CloudOptions, Observer, config::Proxies};
+use cinder_operator_core::{
+    clouds::{CloudFacts, CloudState, Trouble, trouble::TroubleKind},
+    manifests::DriverCredentials,
+    reasons::BackendReachable,
+    resolve::health::HealthSettings,
+};
 use tokio::{task::AbortHandle, time::Instant};
 use tracing::warn;
 
-use super::{CloudFacts, CloudState, Trouble, look::look, trouble::TroubleKind};
-use crate::{
-    metrics::Metrics, observe::Wake, operands::DriverCredentials, reasons::BackendReachable,
-    resolve::health::HealthSettings,
-};
+use super::probe::look;
+use crate::{metrics::Metrics, observe::Wake};
 
 /// How long one look may take in all.
 const LOOK_LIMIT: Duration = Duration::from_mins(2);

@@ -1,4 +1,4 @@
-//! Carries a take-over out. What is to be done, [`crate::adoption`] says.
+//! Carries a take-over out. What is to be done, [`cinder_operator_core::migration`] says.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,23 +6,27 @@ use std::{
 };
 
 use cinder_csi_crds::{AdoptionFinding, AdoptionMode, AdoptionStep};
+use cinder_operator_core::{
+    cluster::{
+        CONTROLLER_COMPONENT, Installation, Key, LET_GO, NodeFacts, NodePod, OldObject, eligible_nodes, kind,
+        ready_nodes,
+    },
+    migration::{Act, Ours, Takeover, check, take_driver, take_up, takeover, wants_trial},
+    notice::Notice,
+    plan::{Desired, Obstacle, Plan, is_being_deleted, uid_of},
+    problem::Problem,
+    reasons::{Degraded, Event},
+    resolve::Resolved,
+    status::{Seen, Workload},
+    text::listed,
+};
 use k8s_openapi::{api::core::v1::PodSpec, apimachinery::pkg::util::intstr::IntOrString};
 use serde_json::Value;
 
 use super::{OBSTACLE_PAUSE, Pass, rollout::is_controller_done};
 use crate::{
-    adoption::{Act, Installation, OldObject, Ours, Takeover, check, take_driver, take_up, takeover, wants_trial},
     error::ReconcileError,
-    events::Notice,
-    objects::{Key, LET_GO, kind},
-    observe::{self, NodeFacts, ObserveError, eligible_nodes, ready_nodes},
-    operands::CONTROLLER_COMPONENT,
-    plan::{Desired, Obstacle, Plan, is_being_deleted, uid_of},
-    reasons::{Degraded, Event},
-    resolve::{Problem, Resolved},
-    rollout::NodePod,
-    status::{Seen, Workload},
-    words::listed,
+    observe::{self, ObserveError},
 };
 
 /// Pause before another look at an installation that is being replaced.
@@ -297,7 +301,7 @@ impl Pass<'_> {
         for act in acts {
             match self.context.writer.take_over(namespace, act).await {
                 Ok(()) => notices.extend(notice(act, namespace)),
-                Err(crate::apply::ApplyError::Refused { code: 403, .. }) => {
+                Err(crate::kubernetes::ApplyError::Refused { code: 403, .. }) => {
                     let plural = match act {
                         Act::Orphan(_) => "daemonsets",
                         Act::Replace(_) => "pods",

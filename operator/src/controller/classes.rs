@@ -3,22 +3,21 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use cinder_csi_crds::{CinderCSIDriver, SnapshotsMode};
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{Client, Resource as _};
-use serde_json::Value;
-
-use super::Pass;
-use crate::{
+use cinder_operator_core::{
     class_parameters::{REMEDY, UnknownParameter},
-    events::Notice,
-    objects::{Key, Owner, kind},
-    observe::{self, snapshot_controller},
-    operands::KINDS,
+    cluster::{KINDS, Key, Owner, kind, of_types},
+    notice::Notice,
     plan::Desired,
     reasons::Event,
     resolve::{ControllerSight, Environment, Resolved, Topology, topology_interval},
     status::{self, Seen},
 };
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Client, Resource as _};
+use serde_json::Value;
+
+use super::Pass;
+use crate::observe::snapshot_controller;
 
 /// Until the zones of a new driver's cloud are asked for again, should nobody tell before.
 const ZONES_PAUSE: Duration = Duration::from_secs(10);
@@ -54,7 +53,7 @@ pub(crate) async fn look_at_own(
     live: &BTreeMap<Key, Value>,
     environment: &mut Environment,
 ) {
-    environment.classes.of_types = observe::of_types(owner, live);
+    environment.classes.of_types = of_types(owner, live);
     let is_wanted = driver.spec.snapshots.mode != SnapshotsMode::Disabled;
     environment.snapshot_controller = if is_wanted && environment.apis.snapshots {
         snapshot_controller::look(client, environment.now).await

@@ -5,6 +5,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use cinder_cloud::VolumeId;
 use cinder_csi_crds::{CinderCSIDriverStatus, Cloud as CloudSpec, Topology, TopologyMode};
+use cinder_operator_core::{
+    clouds::certificates,
+    cluster::{Key, kind},
+    manifests::{DriverCredentials, Place},
+    resolve::{health, topology_interval},
+    status::{CloudView, Seen},
+};
 use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -12,13 +19,8 @@ use serde_json::Value;
 
 use super::{Pass, last_good};
 use crate::{
-    clouds::certificates,
     credentials::{Candidate, MOVE_PROJECT, Source, Stakes, Verdict, proxies},
-    objects::{Key, kind},
-    operands::{DriverCredentials, Place},
     reload,
-    resolve::{health, topology_interval},
-    status::{CloudView, Seen},
 };
 
 /// How many volumes are looked up where it is not recorded where credentials lead to: one that is found is enough.

@@ -8,6 +8,14 @@ use std::{
 };
 
 use cinder_csi_crds::{AdoptionFinding, CinderCSIDriverStatus};
+use cinder_operator_core::{
+    cluster::{Index, Key, KubernetesVersion},
+    migration::Takeover,
+    plan::Unrepairable,
+    releases::InstalledImages,
+    resolve::{ClassFacts, ControllerSight, Environment, Neighbour},
+    restrictions::Restrictions,
+};
 use csi_sources::Sources;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, runtime::reflector::Store};
@@ -15,22 +23,15 @@ use tokio::time::Instant;
 
 use super::{Watched, volumes::LastLook};
 use crate::{
-    adoption::Takeover,
     apply::Writer,
     args::VERSION,
-    clouds::Clouds,
+    clouds::{Clouds, Inquiries},
     credentials::Checker,
-    diagnosis::Inquiries,
     error::ReconcileError,
     events::Events,
-    images::InstalledImages,
     metrics::Metrics,
-    objects::Key,
-    observe::{Cluster, Index},
-    plan::Unrepairable,
+    observe::Cluster,
     reload::Reloads,
-    resolve::{ClassFacts, ControllerSight, Environment, KubernetesVersion, Neighbour},
-    restrictions::Restrictions,
 };
 
 /// How long the version of the API server and the cluster's identity are taken for granted.

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use cinder_csi_crds::CinderCSIDriver;
+use cinder_operator_core::status;
 use kube::Api;
 use tracing::warn;
 
 use super::Pass;
-use crate::{apply::ApplyError, error::ReconcileError, status};
+use crate::{error::ReconcileError, kubernetes::ApplyError};
 
 /// How long the telling may take: the time of the reconcile itself may be over.
 const LIMIT: Duration = Duration::from_secs(10);

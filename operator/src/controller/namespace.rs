@@ -1,14 +1,10 @@
 //! Drivers that run in another namespace than the operator (spec.operandNamespace).
 
 use cinder_csi_crds::CinderCSIDriver;
+use cinder_operator_core::{cluster::KINDS, problem::Problem, reasons::Degraded, resolve::namespace_of};
 
 use super::Context;
-use crate::{
-    observe::ObserveError,
-    operands::KINDS,
-    reasons::Degraded,
-    resolve::{Problem, namespace_of},
-};
+use crate::observe::ObserveError;
 
 /// How the operator is given a namespace.
 const REMEDY: &str = "with the chart, add it to the value operandNamespaces; with kustomize, write it into \

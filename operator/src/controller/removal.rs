@@ -1,4 +1,4 @@
-//! Carries the steps of a removal out. What the next step is, [`crate::teardown`] says.
+//! Carries the steps of a removal out. What the next step is, [`cinder_operator_core::removal`] says.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,27 +6,26 @@ use std::{
 };
 
 use cinder_csi_crds::{AdoptionMode, Deletion, DeletionPolicy};
+use cinder_operator_core::{
+    cluster::{CONTROLLER_COMPONENT, Index, Key, kind},
+    manifests::{cloud_config_name, operands},
+    migration::take_up,
+    notice::Notice,
+    plan::{Desired, is_being_deleted, uid_of},
+    reasons::Event,
+    removal::{FORCE_DELETE, Remains, Step, Stranded, hasten_unregistration, next_step, without_updates},
+    resolve::{Registration, Resolved, resolve},
+    status::{self, Removal, Seen},
+    text::listed,
+    units::duration,
+};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt, runtime::controller::Action};
 use serde_json::Value;
 use tracing::debug;
 
 use super::Pass;
-use crate::{
-    adoption::take_up,
-    error::ReconcileError,
-    events::Notice,
-    objects::{Key, kind},
-    observe::{self, Index},
-    operands::{CONTROLLER_COMPONENT, cloud_config_name, operands},
-    plan::{Desired, is_being_deleted, uid_of},
-    reasons::Event,
-    resolve::{Registration, Resolved, resolve},
-    status::{self, Removal, Seen},
-    teardown::{FORCE_DELETE, Remains, Step, Stranded, hasten_unregistration, next_step, without_updates},
-    units::duration,
-    words::listed,
-};
+use crate::{error::ReconcileError, observe};
 
 /// How long until a step that takes its time is looked at again, should no watch tell of its end before.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);

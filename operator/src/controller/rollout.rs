@@ -1,29 +1,30 @@
 //! Carries a rollout out: what may be written now, and which node pods go to make place for new ones. What follows from what,
-//! [`crate::rollout`] says.
+//! [`cinder_operator_core::rollout`] says.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use cinder_csi_crds::{ManagementState, NodeUpdateType};
+use cinder_operator_core::{
+    cluster::{Key, kind, ready_nodes},
+    manifests::Stage,
+    notice::Notice,
+    plan::{
+        Action, FailedWrite, Plan,
+        changes::{changes, summary},
+    },
+    problem::Problem,
+    reasons::{Degraded, Event},
+    removal::unregistering_since,
+    resolve::Resolved,
+    rollout::{Gate, Hold, NodeRollout, Nodes, Window, gate, is_workload, node_rollout, stand_in, without_pod},
+    status::{Drift, Seen, Workload},
+    text::listed,
+};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
 use super::{Pass, adoption::Adoption};
-use crate::{
-    apply::FailedWrite,
-    changes::{changes, summary},
-    error::ReconcileError,
-    events::Notice,
-    objects::{Key, kind},
-    observe::{self, ready_nodes},
-    operands::Stage,
-    plan::{Action, Plan},
-    reasons::{Degraded, Event},
-    resolve::{Problem, Resolved},
-    rollout::{Gate, Hold, NodeRollout, Nodes, Window, gate, is_workload, node_rollout, stand_in, without_pod},
-    status::{Drift, Seen, Workload},
-    teardown::unregistering_since,
-    words::listed,
-};
+use crate::{error::ReconcileError, observe};
 
 impl Pass<'_> {
     /// The window for updates, where there is one, or the problem that it cannot be understood.

@@ -15,6 +15,12 @@ use std::{collections::BTreeSet, sync::Mutex};
 
 use cinder_cloud::{CloudConfig, CloudError, CloudService, Failure, VolumeId};
 use cinder_csi_crds::{CinderCSIDriverSpec, Cloud as CloudSpec, ConditionType, NetworkPolicyMode, TopologyMode};
+use cinder_operator_core::{
+    cluster::{self, Index},
+    manifests::Place,
+    releases::InstalledImages,
+    restrictions::Restrictions,
+};
 use csi_sources::Sources;
 use futures::future::BoxFuture;
 use rstest::rstest;
@@ -23,16 +29,12 @@ use serde_json::json;
 use super::*;
 use crate::{
     apply::Writer,
-    clouds::Clouds,
+    clouds::{Clouds, Inquiries},
     credentials::{Checker, Keystone, Questions, TrialError, Tried},
-    diagnosis::Inquiries,
     events::Events,
-    images::InstalledImages,
     metrics::Metrics,
-    observe::{Cluster, Index},
-    operands::Place,
+    observe::Cluster,
     reload::{self, Http, Reloads},
-    restrictions::Restrictions,
 };
 use api::{Api, DRIVER};
 
@@ -117,22 +119,22 @@ struct World {
 }
 
 fn mk_index(volumes: &[&str], registered: bool) -> Index {
-    fn put<K: observe::Fact + serde::de::DeserializeOwned>(index: &mut Index, object: Value) {
+    fn put<K: cluster::Fact + serde::de::DeserializeOwned>(index: &mut Index, object: Value) {
         index.put(&serde_json::from_value::<K>(object).expect("an object"));
     }
     let mut index = Index::default();
     let ready = json!([{"type": "Ready", "status": "True"}]);
-    put::<observe::NodeObject>(
+    put::<cluster::NodeObject>(
         &mut index,
         json!({"metadata": {"name": "n1"}, "spec": {}, "status": {"conditions": ready}}),
     );
     let drivers = if registered { json!([{"name": NAME}]) } else { json!([]) };
-    put::<observe::RegistrationObject>(
+    put::<cluster::RegistrationObject>(
         &mut index,
         json!({"metadata": {"name": "n1"}, "spec": {"drivers": drivers}}),
     );
     for name in volumes {
-        put::<observe::VolumeObject>(
+        put::<cluster::VolumeObject>(
             &mut index,
             json!({"metadata": {"name": name}, "spec": {"csi": {"driver": NAME}}}),
         );
@@ -539,9 +541,9 @@ async fn a_node_that_has_just_joined_leaves_the_driver_available() {
     let mut put = |name: &str, since: &str, drivers: Value| {
         let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/os": "linux"}, "creationTimestamp": since},
             "status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": since}]}});
-        index.put(&serde_json::from_value::<observe::NodeObject>(node).expect("a node"));
+        index.put(&serde_json::from_value::<cluster::NodeObject>(node).expect("a node"));
         let registration = json!({"metadata": {"name": name}, "spec": {"drivers": drivers}});
-        index.put(&serde_json::from_value::<observe::RegistrationObject>(registration).expect("a CSINode"));
+        index.put(&serde_json::from_value::<cluster::RegistrationObject>(registration).expect("a CSINode"));
     };
     put("n1", "2026-01-01T00:00:00Z", json!([{"name": NAME}]));
     put("n2", &Sources::system().now().to_string(), json!([]));

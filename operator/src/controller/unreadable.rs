@@ -1,6 +1,7 @@
 //! Objects that this version of the operator cannot read, such as those of a newer CustomResourceDefinition.
 
 use cinder_csi_crds::{CinderCSIDriver, FINALIZER};
+use cinder_operator_core::{notice::Notice, reasons::Event, status};
 use kube::{
     Api, Resource, ResourceExt,
     api::{ApiResource, DynamicObject},
@@ -10,7 +11,7 @@ use serde_json::Value;
 use tracing::warn;
 
 use super::Context;
-use crate::{args::VERSION, error::ReconcileError, events::Notice, reasons::Event, status};
+use crate::{args::VERSION, error::ReconcileError};
 
 /// Reads the object again without its status, which the next one replaces. Where the rest cannot be read, the status says so.
 pub(super) async fn without_status(

@@ -6,18 +6,18 @@ use std::{
 };
 
 use cinder_csi_crds::CinderCSIDriver;
+use cinder_operator_core::{
+    diagnosis::{CloudAccess, LOOKED_INTO, Stuck, Suspect, Suspects, diagnose, suspects},
+    notice::Notice,
+    reasons::Event,
+    status::{self, CloudView, Seen},
+};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::controller::Action;
 use tokio::time::Instant;
 
 use super::{A_MOMENT, Pass};
-use crate::{
-    diagnosis::{CloudAccess, LOOKED_INTO, Stuck, Suspect, Suspects, diagnose, suspects},
-    error::ReconcileError,
-    events::Notice,
-    reasons::Event,
-    status::{self, CloudView, Seen},
-};
+use crate::error::ReconcileError;
 
 /// The label with a node's zone.
 const ZONE_LABEL: &str = "topology.cinder.csi.openstack.org/zone";

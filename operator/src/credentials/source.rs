@@ -10,15 +10,15 @@ use cinder_csi_crds::{
     BlockStorage, CaBundleKind, CaBundleRef, CinderCSIDriverSpec, Cloud as CloudSpec, EndpointType, Proxy,
 };
 use cinder_csi_driver::topology::REGION;
+use cinder_operator_core::{
+    clouds::{certificates, trouble},
+    manifests::DriverCredentials,
+    reasons::{Refusal, Refused},
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 
 use super::{LOGIN_LIMIT, TrialError};
-use crate::{
-    clouds::{certificates, trouble},
-    operands::DriverCredentials,
-    reasons::{Refusal, Refused},
-};
 
 /// How much of an answer is told: a fault repeats what was sent, however long that was.
 const LONGEST_FAULT: usize = 300;

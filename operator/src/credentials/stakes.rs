@@ -2,14 +2,14 @@
 //! Cinder and Nova answer 404, and deletions and detachments end as if they were done while everything stays where it is.
 
 use cinder_cloud::VolumeId;
+use cinder_operator_core::{
+    manifests::{DriverCredentials, Place},
+    problem::Problem,
+    reasons::{Degraded, Refusal, Refused},
+    text::listed,
+};
 
 use super::{Source, Tried};
-use crate::{
-    operands::{DriverCredentials, Place},
-    reasons::{Degraded, Refusal, Refused},
-    resolve::Problem,
-    words::listed,
-};
 
 /// Annotation by which an administrator says that a cloud may become another project or region, or go, although volumes of the driver
 /// exist. Its value is the uid of the object, so that it cannot come along with a copied manifest.

@@ -3,13 +3,13 @@ use std::{collections::VecDeque, sync::Arc};
 use cinder_cloud::Failure;
 use cinder_csi_crds::CinderCSIDriverSpec;
 use cinder_csi_crds::Cloud as CloudSpec;
+use cinder_operator_core::reasons::Degraded;
 use csi_sources::Sources;
 use openstack_sim::{ServerSpec, Sim, SimConfig, TlsIdentity};
 use rstest::rstest;
 
 use super::source::{Certificates, parted};
 use super::*;
-use crate::reasons::Degraded;
 
 const MINUTE: Duration = Duration::from_mins(1);
 

@@ -2,16 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use cinder_operator_core::{
+    clouds::QuotaFact,
+    diagnosis::{Operation, Stuck},
+    status::{CloudView, Seen, mismatched_zones},
+};
 use k8s_openapi::jiff::Timestamp;
 use prometheus::{Error, IntCounterVec, IntGaugeVec, core::Collector as _};
 
 use super::{Families, as_gauge};
-use crate::{
-    clouds::QuotaFact,
-    diagnosis::{Operation, Stuck},
-    status::Seen,
-    status::{CloudView, mismatched_zones},
-};
 
 /// Gauges of clouds and volumes.
 #[derive(Debug)]

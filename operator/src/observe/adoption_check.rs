@@ -6,6 +6,11 @@ use std::{
 };
 
 use cinder_cloud::config::keys_of;
+use cinder_operator_core::{
+    class_parameters::{ClassKind, ClassParameters},
+    cluster::{ClaimObject, Fact as _, OptionalApis, Owned as _, VolumeObject, key_of},
+    migration::check::{CheckFacts, CheckGap, OldContainer, PROGRAM, is_proxy},
+};
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, StatefulSet},
     core::v1::{Container, Pod, PodSpec, Secret},
@@ -14,16 +19,11 @@ use kube::{Api, Client, Resource, api::ObjectMeta};
 use serde::Deserialize;
 
 use super::{
-    ClaimObject, ObserveError, OptionalApis, VolumeObject, class_parameters,
-    index::{Fact as _, Owned as _, key_of},
+    ObserveError, class_parameters,
     installation::{all, is_other, program_of},
     pages,
 };
-use crate::{
-    adoption::check::{CheckFacts, CheckGap, OldContainer, PROGRAM, is_proxy},
-    class_parameters::{ClassKind, ClassParameters},
-    error::answer,
-};
+use crate::kubernetes::answer;
 
 /// Who may do what a check needs.
 const RIGHTS: &str = "`kubectl apply -k config/rbac/adoption` lets the operator read this; `kubectl cinder-csi adopt --check` reads with the \

@@ -2,14 +2,14 @@
 
 use std::ops::ControlFlow;
 
+use cinder_operator_core::{
+    class_parameters::{ClassKind, ClassParameters},
+    cluster::{KINDS, Kind, OptionalApis},
+};
 use kube::{Api, Client, ResourceExt, api::DynamicObject};
 use serde_json::Value;
 
-use super::{ObserveError, OptionalApis, pages};
-use crate::{
-    class_parameters::{ClassKind, ClassParameters},
-    operands::{KINDS, Kind},
-};
+use super::{ObserveError, pages};
 
 /// The classes of a driver.
 pub(crate) async fn class_parameters(

@@ -5,6 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::ops::ControlFlow;
 
+use cinder_operator_core::{
+    cluster::{
+        COMPONENT_LABEL, Installation, Key, NODE_COMPONENT, NOTE, NodePod, Note, OldController, OldObject, Owner,
+        PodObject,
+    },
+    manifests::DRIVER_CONTAINER,
+    migration::check::PROGRAM,
+    releases::Component,
+};
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment, StatefulSet},
@@ -20,14 +29,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{ObserveError, pages, pods::PodObject};
-use crate::{
-    adoption::{Installation, NOTE, Note, OldController, OldObject, check::PROGRAM},
-    images::Component,
-    objects::{Key, Owner},
-    operands::{COMPONENT_LABEL, DRIVER_CONTAINER, NODE_COMPONENT},
-    rollout::NodePod,
-};
+use super::{ObserveError, pages};
 use cinder_csi_crds::INSTANCE_LABEL;
 
 /// The most leftovers that are told.

@@ -2,6 +2,7 @@
 //! what template were the pods of a workload that is gone? Its revisions may be there still.
 
 use cinder_csi_crds::INSTANCE_LABEL;
+use cinder_operator_core::cluster::{COMPONENT_LABEL, CONTROLLER_COMPONENT, NODE_COMPONENT, REVISION_LABEL, kind};
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, ReplicaSet},
     core::v1::PodTemplateSpec,
@@ -14,11 +15,6 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::ObserveError;
-use crate::{
-    objects::kind,
-    operands::{COMPONENT_LABEL, CONTROLLER_COMPONENT, NODE_COMPONENT},
-    rollout::REVISION_LABEL,
-};
 
 /// Annotation of ReplicaSets with the number of the Deployment's revision.
 const REPLICA_SET_REVISION: &str = "deployment.kubernetes.io/revision";

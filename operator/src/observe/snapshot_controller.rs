@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use cinder_operator_core::resolve::ControllerSight;
 use k8s_openapi::{
     api::{apps::v1::Deployment, coordination::v1::Lease},
     jiff::Timestamp,
@@ -10,7 +11,6 @@ use k8s_openapi::{
 use kube::{Api, Client, ResourceExt, api::ListParams};
 
 use super::installation::is_held;
-use crate::resolve::ControllerSight;
 
 /// The usual name of the Deployment: that of the upstream manifests, and of distributions that follow them.
 const USUAL_DEPLOYMENT: &str = "snapshot-controller";

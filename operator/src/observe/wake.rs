@@ -10,9 +10,8 @@ use std::{
     time::Duration,
 };
 
+use cinder_operator_core::cluster::{Concerns, Scope};
 use tokio::{sync::Notify, time::Instant};
-
-use super::{Concerns, Scope};
 
 /// The shortest time between two wake-ups.
 pub(crate) const PACE: Duration = Duration::from_secs(1);

@@ -8,6 +8,10 @@ use std::{
 };
 
 use cinder_csi_crds::INSTANCE_LABEL;
+use cinder_operator_core::cluster::{
+    AttachmentObject, ClaimObject, ClassObject, Concerns, Fact, Index, NodeObject, OptionalApis, PodObject,
+    RegistrationObject, VolumeObject, key_of,
+};
 use futures::{StreamExt, stream::BoxStream};
 use kube::{
     Api, Client, Resource,
@@ -20,14 +24,7 @@ use thiserror::Error;
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::{info, warn};
 
-use super::{
-    OptionalApis, apis,
-    classes::ClassObject,
-    index::{Concerns, Fact, Index, NodeObject, RegistrationObject, key_of},
-    pods::PodObject,
-    volumes::{AttachmentObject, ClaimObject, VolumeObject},
-    wake::Wake,
-};
+use super::{apis, wake::Wake};
 
 /// Pause before another look at whether a namespace may be watched.
 const ROLE_PAUSE: Duration = Duration::from_secs(10);
@@ -369,10 +366,8 @@ fn put<K: Fact>(index: &mut Index, object: &DeserializeGuard<K>) -> Concerns {
 mod tests {
     use serde_json::json;
 
-    use super::{
-        super::wake::{Woken, wake_ups},
-        *,
-    };
+    use super::super::wake::{Woken, wake_ups};
+    use super::*;
 
     fn mk_volume(name: &str) -> DeserializeGuard<VolumeObject> {
         serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"csi": {"driver": "a"}}})).expect("a volume")

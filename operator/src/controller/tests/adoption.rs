@@ -1,13 +1,10 @@
 //! Objects that an earlier installation left, and drivers of somebody else whose place is taken.
 
 use cinder_csi_crds::{AdoptionMode, INSTANCE_LABEL};
+use cinder_operator_core::cluster::{COMPONENT_LABEL, NOTE};
 
 use super::*;
-use crate::{
-    adoption::NOTE,
-    controller::adoption::{CHECK_PAUSE, TAKEOVER_PAUSE, TAKEOVER_STALLS_AFTER},
-    operands::COMPONENT_LABEL,
-};
+use crate::controller::adoption::{CHECK_PAUSE, TAKEOVER_PAUSE, TAKEOVER_STALLS_AFTER};
 
 const OLD: &str = "/apis/apps/v1/namespaces/kube-system/deployments/csi-cinder-controllerplugin";
 

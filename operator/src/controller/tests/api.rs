@@ -6,12 +6,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
+use cinder_operator_core::cluster::FIELD_MANAGER;
 use http::{Method, Request, Response};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-
-use crate::objects::FIELD_MANAGER;
 
 type Handle = tower_test::mock::Handle<Request<Body>, Response<Body>>;
 

@@ -1,10 +1,10 @@
 //! Classes and zones in whole reconciles.
 
 use cinder_csi_crds::ClassesState;
+use cinder_operator_core::cluster::FIELD_MANAGER;
 use csi_sources::Sources;
 
 use super::*;
-use crate::objects::FIELD_MANAGER;
 
 #[tokio::test]
 async fn controller_and_nodes_of_a_new_driver_wait_until_its_zones_are_known() {
@@ -91,7 +91,7 @@ async fn a_class_that_is_made_anew_keeps_what_people_put_there_wherever_that_is_
         "false"
     );
     assert_eq!(metadata["labels"]["team"], "storage");
-    assert!(crate::objects::is_applied(&class), "{metadata}");
+    assert!(cinder_operator_core::cluster::is_applied(&class), "{metadata}");
     let kept = metadata["managedFields"].as_array().and_then(|all| all.last());
     let theirs = json!({
         "f:annotations": {"f:storageclass.kubernetes.io/is-default-class": {}},
@@ -129,7 +129,9 @@ async fn an_object_with_entries_of_the_old_field_manager_is_like_any_other(#[cas
     world.reconcile().await.expect("reconciled");
     let writes = world.api.take_writes();
     assert_eq!(writes.contains(&format!("PATCH {CLASS}")), is_cut_short, "{writes:?}");
-    assert!(crate::objects::is_applied(&world.api.get(CLASS).expect("the class")));
+    assert!(cinder_operator_core::cluster::is_applied(
+        &world.api.get(CLASS).expect("the class")
+    ));
     world.reconcile().await.expect("reconciled");
     world.api.take_writes();
     for _ in 0..3 {

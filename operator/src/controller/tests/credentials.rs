@@ -114,7 +114,7 @@ async fn the_owner_of_a_claim_learns_nothing_of_the_clouds_address_or_the_secret
     let claim = json!({"name": "data", "namespace": "team", "uid": "u"});
     let stuck = json!({"metadata": {"name": "pv1", "deletionTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {"csi": {"driver": NAME, "volumeHandle": "v"}, "claimRef": claim}});
-    let stuck: observe::VolumeObject = serde_json::from_value(stuck).expect("a volume");
+    let stuck: cluster::VolumeObject = serde_json::from_value(stuck).expect("a volume");
     world.context.cluster.change(|index| drop(index.put(&stuck)));
     world.set_password(password);
     world.context.forget(NAME);

@@ -3,7 +3,7 @@
 use cinder_csi_crds::ChangeAction;
 
 use super::*;
-use crate::plugin::diff;
+use crate::commands::plugin::diff;
 
 async fn report(world: &World) -> diff::Report {
     let images = InstalledImages::default();

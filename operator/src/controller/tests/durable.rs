@@ -2,23 +2,24 @@
 //! watch and scrape by name. An entry changes only together with a way for what exists already.
 
 use cinder_csi_crds::{GROUP, INSTANCE_LABEL, KIND, OWNER_UID_ANNOTATION, PLURAL};
+use cinder_operator_core::{
+    cluster::{
+        DEFAULT_CLASS_ANNOTATION, FIELD_MANAGER, MANAGED_BY, MANAGED_BY_LABEL, MISSING_SINCE_ANNOTATION, NOTE,
+        VOLUME_TYPE_ANNOTATION,
+    },
+    plan::APPLIED_HASH,
+    releases::Component,
+    removal::{FORCE_DELETE, UNREGISTERING_SINCE, UPDATES_STOPPED_SINCE},
+    resolve::DISABLE_TOPOLOGY,
+    rollout::STANDS_FOR,
+};
 use clap::Parser;
 
 use super::*;
 use crate::{
-    adoption,
     args::{Args, Command, VERSION},
+    commands::render::render,
     credentials::MOVE_PROJECT,
-    images::Component,
-    objects::FIELD_MANAGER,
-    operands::{
-        DEFAULT_CLASS_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL, MISSING_SINCE_ANNOTATION, VOLUME_TYPE_ANNOTATION,
-    },
-    plan::APPLIED_HASH,
-    render::render,
-    resolve::DISABLE_TOPOLOGY,
-    rollout::STANDS_FOR,
-    teardown::{FORCE_DELETE, UNREGISTERING_SINCE, UPDATES_STOPPED_SINCE},
 };
 
 /// The command that the words are.
@@ -221,7 +222,7 @@ fn marks_that_are_read_are_those_that_were_written() {
             MOVE_PROJECT,
             DISABLE_TOPOLOGY,
             STANDS_FOR,
-            adoption::NOTE,
+            NOTE,
             UNREGISTERING_SINCE,
             UPDATES_STOPPED_SINCE,
             FORCE_DELETE,
@@ -305,17 +306,6 @@ async fn what_a_reconcile_leaves_on_objects_is_what_other_versions_know() {
     let managers: Vec<String> = world.api.take_managers().into_iter().collect();
     assert_eq!(managers, ["cinder-csi-operator"]);
     assert_eq!(FIELD_MANAGER, "cinder-csi-operator");
-}
-
-#[test]
-fn the_startup_taint_keeps_its_key() {
-    let mut driver = CinderCSIDriver::new(NAME, mk_spec());
-    driver.spec.node.startup_taint.enabled = true;
-    let resolved = crate::resolve::resolve(&driver, &crate::resolve::tests::mk_environment()).expect("resolved");
-    assert_eq!(
-        resolved.node.startup_taint.as_deref(),
-        Some("cinder.csi.openstack.org/agent-not-ready")
-    );
 }
 
 #[test]

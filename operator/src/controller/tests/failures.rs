@@ -1,14 +1,10 @@
 //! Reconciles that fail before they are through.
 
 use cinder_csi_crds::INSTANCE_LABEL;
+use cinder_operator_core::cluster::{COMPONENT_LABEL, NODE_COMPONENT, PodObject, REVISION_LABEL};
 use prometheus::{Encoder as _, TextEncoder};
 
 use super::*;
-use crate::{
-    observe::PodObject,
-    operands::{COMPONENT_LABEL, NODE_COMPONENT},
-    rollout::REVISION_LABEL,
-};
 
 /// Nothing may be read any more, or all may be again.
 const NOTHING: &str = "nothing has this in its path";
@@ -112,7 +108,7 @@ async fn with_old_pod(ready: &str) -> World {
     let ready = json!([{"type": "Ready", "status": "True"}]);
     let node =
         json!({"metadata": {"name": "n1", "labels": {"kubernetes.io/os": "linux"}}, "status": {"conditions": ready}});
-    index.put(&serde_json::from_value::<observe::NodeObject>(node).expect("a node"));
+    index.put(&serde_json::from_value::<cluster::NodeObject>(node).expect("a node"));
     index.put(&serde_json::from_value::<PodObject>(pod.clone()).expect("a pod"));
     let world = World::new(mk_spec(), index);
     world.api.put("/api/v1/namespaces/cinder-csi/pods/node-1", pod);

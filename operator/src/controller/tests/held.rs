@@ -1,10 +1,11 @@
 //! What goes on while an update of the version waits.
 
-use super::*;
-use crate::{
-    operands::{COMPONENT_LABEL, VERSION_LABEL},
+use cinder_operator_core::{
+    cluster::{COMPONENT_LABEL, VERSION_LABEL},
     rollout::STANDS_FOR,
 };
+
+use super::*;
 
 const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/cinder-csi-provisioner";
 const REPLICA_SET: &str = "/apis/apps/v1/namespaces/cinder-csi/replicasets/old";

@@ -1,7 +1,8 @@
 //! What a look at everything costs, and when a look at volumes is enough.
 
+use cinder_operator_core::cluster::VolumeObject;
+
 use super::*;
-use crate::observe::VolumeObject;
 
 /// A driver that is installed and at rest.
 async fn mk_resting() -> World {

@@ -1,10 +1,12 @@
 //! The way out: what holds a deletion up, in which order things go, and what stays.
 
 use cinder_csi_crds::{DeletionPolicy, INSTANCE_LABEL};
+use cinder_operator_core::{
+    cluster::{COMPONENT_LABEL, NODE_COMPONENT},
+    removal::{UNREGISTERING_SINCE, UPDATES_STOPPED_SINCE},
+};
 
 use super::*;
-use crate::operands::{COMPONENT_LABEL, NODE_COMPONENT};
-use crate::teardown::{UNREGISTERING_SINCE, UPDATES_STOPPED_SINCE};
 
 #[tokio::test]
 async fn a_deletion_waits_for_a_volume_and_names_it() {
@@ -224,10 +226,10 @@ async fn the_registration_ends_before_the_node_pods_do() {
 #[tokio::test]
 async fn a_removal_ends_though_the_last_pods_are_on_a_node_that_is_dead() {
     let mut index = mk_index(&[], true);
-    index.put(&serde_json::from_value::<observe::NodeObject>(json!({"metadata": {"name": "n1"}})).expect("a node"));
+    index.put(&serde_json::from_value::<cluster::NodeObject>(json!({"metadata": {"name": "n1"}})).expect("a node"));
     let pod = json!({"metadata": {"name": "p1", "labels": {(INSTANCE_LABEL): NAME, (COMPONENT_LABEL): NODE_COMPONENT}},
         "spec": {"nodeName": "n1"}});
-    index.put(&serde_json::from_value::<observe::PodObject>(pod).expect("a pod"));
+    index.put(&serde_json::from_value::<cluster::PodObject>(pod).expect("a pod"));
     let world = World::new(mk_spec(), index);
     world.reconcile().await.expect("reconciled");
     world.api.put(

@@ -2,6 +2,15 @@
 
 use cinder_cloud::{CloudOptions, config::Proxies};
 use cinder_csi_crds::{AdoptionMode, ClientCertRef, INSTANCE_LABEL};
+use cinder_operator_core::{
+    clouds::{CloudFacts, CloudState, QuotaFact},
+    cluster::{
+        COMPONENT_LABEL, CONTROLLER_COMPONENT, ClaimObject, Fact, NODE_COMPONENT, NodeObject, PodObject, REVISION_LABEL,
+    },
+    manifests::DRIVER_PORT_NAME,
+    resolve::health::HealthSettings,
+    status::CloudView,
+};
 use openstack_sim::{Sim, SimConfig};
 use prometheus::proto::MetricFamily;
 use tokio::{
@@ -10,15 +19,39 @@ use tokio::{
 };
 
 use super::*;
-use crate::{
-    observe::{ClaimObject, Fact, NodeObject, PodObject},
-    operands::{COMPONENT_LABEL, CONTROLLER_COMPONENT, DRIVER_PORT_NAME, NODE_COMPONENT},
-    resolve::health::HealthSettings,
-    rollout::REVISION_LABEL,
-    status::tests::events::mk_troubled_cloud,
-};
 
 const TAINT: &str = "example.org/not-ready";
+
+/// A cloud with something of each kind to count.
+fn mk_troubled_cloud() -> Seen {
+    let quota = QuotaFact {
+        resource: "gigabytes".to_owned(),
+        used: 85,
+        limit: 100,
+        ..QuotaFact::default()
+    };
+    let state = CloudState {
+        is_known: true,
+        facts: CloudFacts {
+            compute_zones: vec!["a".to_owned(), "b".to_owned()],
+            volume_zones: vec!["a".to_owned()],
+            quota: vec![quota],
+            ..CloudFacts::default()
+        },
+        credential: Some(("csi".to_owned(), "2026-01-01T00:00:00Z".parse().ok())),
+        ..CloudState::default()
+    };
+    Seen {
+        clouds: vec![CloudView {
+            name: "default".to_owned(),
+            state,
+            ..CloudView::default()
+        }],
+        has_topology: true,
+        node_zones: ["b".to_owned()].into(),
+        ..Seen::default()
+    }
+}
 
 fn put<K: Fact + serde::de::DeserializeOwned>(index: &mut Index, object: Value) {
     index.put(&serde_json::from_value::<K>(object).expect("an object"));

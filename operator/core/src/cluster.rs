@@ -1,0 +1,36 @@
+//! What is known of the cluster: names and kinds of objects, and the facts that are observed of them.
+
+mod apis;
+mod blockers;
+mod index;
+mod installation;
+pub(crate) mod kinds;
+mod labels;
+mod managed_fields;
+mod nodes;
+mod objects;
+mod pods;
+mod storage_classes;
+mod version;
+mod volumes;
+
+pub use apis::{OptionalApi, OptionalApis};
+pub use blockers::Blockers;
+pub use index::{Concerns, Fact, Index, NodeObject, Owned, Registered, RegistrationObject, Scope, VolumeCount, key_of};
+pub use installation::{Installation, NOTE, Note, OldController, OldObject};
+pub use kinds::{KINDS, Kind};
+pub use labels::{
+    COMPONENT_LABEL, CONTROLLER_COMPONENT, DEFAULT_CLASS_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL,
+    MISSING_SINCE_ANNOTATION, NODE_COMPONENT, REVISION_LABEL, VERSION_LABEL, VOLUME_TYPE_ANNOTATION,
+};
+pub use managed_fields::{FIELD_MANAGER, is_applied, is_copy};
+pub use managed_fields::{own_fields, owns_annotation};
+pub use nodes::{NodeFacts, NodesView, eligible_nodes, ready_nodes, view};
+pub use objects::{Key, LET_GO, Owner, kind, maker_of};
+pub use pods::{NodePod, PodObject};
+pub use storage_classes::{ClassObject, Marked, OfType, of_types};
+pub use version::KubernetesVersion;
+pub use volumes::{
+    AttachmentFact, AttachmentObject, ClaimFact, ClaimObject, ClaimRef, OLD_PROVISIONER, PROVISIONER, SELECTED_NODE,
+    VolumeFact, VolumeObject,
+};

@@ -1,0 +1,516 @@
+//! What the operator remembers of the cluster: nodes, registrations, volumes and attachments, each stripped to the few
+//! words that decisions need. A cluster with ten thousand volumes costs a few megabytes.
+//!
+//! The index is fed by watches and is a cache: decisions that cannot be taken back ask the API
+//! server again.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use k8s_openapi::{
+    api::{core::v1::Node, storage::v1::CSINode},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use kube::{Resource, api::ObjectMeta};
+use serde::Deserialize;
+
+use super::{
+    AttachmentFact, Blockers, ClaimFact, Marked, NodeFacts, VolumeFact, nodes::taint_facts, pods::KeptPod,
+    storage_classes::ClassFact,
+};
+
+/// A CSINode, as far as it matters.
+#[derive(Debug, Clone, Deserialize, Resource)]
+#[resource(inherit = CSINode)]
+pub struct RegistrationObject {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: RegistrationSpec,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct RegistrationSpec {
+    /// The API server writes an empty list as null here.
+    drivers: Option<Vec<RegisteredDriver>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct RegisteredDriver {
+    name: String,
+    #[serde(default, rename = "nodeID")]
+    node_id: String,
+    #[serde(default)]
+    allocatable: Option<Allocatable>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Allocatable {
+    count: Option<u32>,
+}
+
+/// A driver as a kubelet has registered it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Registered {
+    /// The node, as the driver calls it: the server's id in Nova.
+    pub node_id: String,
+    /// How many volumes of the driver it may have.
+    pub limit: Option<u32>,
+}
+
+/// Turns a watched object into what the index keeps of it.
+pub trait Fact: Resource<DynamicType = ()> {
+    /// What is kept.
+    type Kept: PartialEq + Clone + Send + 'static;
+
+    /// What a change calls for.
+    const SCOPE: Scope = Scope::Whole;
+
+    /// `None` when the object is of no interest.
+    fn keep(&self) -> Option<Self::Kept>;
+
+    /// The drivers that a change of this fact concerns.
+    fn concerns(kept: &Self::Kept) -> Concerns;
+
+    /// Where facts of this kind live in the index.
+    fn table(index: &mut Index) -> &mut HashMap<String, Self::Kept>;
+}
+
+/// What has to be looked at after a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Everything.
+    Whole,
+    /// Operations on volumes, which the index tells of: nothing that a driver is made of depends on them.
+    Volumes,
+}
+
+/// Whom a change concerns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Concerns {
+    /// Every driver.
+    All,
+    /// The drivers of these names.
+    Drivers(BTreeSet<String>),
+}
+
+impl Concerns {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Drivers(mut one), Self::Drivers(other)) => {
+                one.extend(other);
+                Self::Drivers(one)
+            }
+            _ => Self::All,
+        }
+    }
+
+    /// Whether a driver is concerned.
+    pub fn includes(&self, driver: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Drivers(names) => names.contains(driver),
+        }
+    }
+
+    /// Whether no driver is concerned.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Drivers(names) if names.is_empty())
+    }
+}
+
+impl Default for Concerns {
+    fn default() -> Self {
+        Self::Drivers(BTreeSet::new())
+    }
+}
+
+/// What belongs to a driver.
+pub trait Owned {
+    /// Its name.
+    fn driver(&self) -> &str;
+}
+
+impl Fact for RegistrationObject {
+    type Kept = BTreeMap<String, Registered>;
+
+    fn keep(&self) -> Option<BTreeMap<String, Registered>> {
+        let registered = |driver: &RegisteredDriver| Registered {
+            node_id: driver.node_id.clone(),
+            limit: driver.allocatable.as_ref().and_then(|allocatable| allocatable.count),
+        };
+        Some(
+            self.spec
+                .drivers
+                .iter()
+                .flatten()
+                .map(|driver| (driver.name.clone(), registered(driver)))
+                .collect(),
+        )
+    }
+
+    fn concerns(drivers: &BTreeMap<String, Registered>) -> Concerns {
+        Concerns::Drivers(drivers.keys().cloned().collect())
+    }
+
+    fn table(index: &mut Index) -> &mut HashMap<String, BTreeMap<String, Registered>> {
+        &mut index.registrations
+    }
+}
+
+/// A Node, as far as it matters.
+#[derive(Debug, Clone, Deserialize, Resource)]
+#[resource(inherit = Node)]
+pub struct NodeObject {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: NodeSpec,
+    #[serde(default)]
+    status: NodeStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct NodeSpec {
+    taints: Option<Vec<k8s_openapi::api::core::v1::Taint>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct NodeStatus {
+    conditions: Option<Vec<NodeCondition>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct NodeCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    #[serde(rename = "lastTransitionTime")]
+    last_transition_time: Option<Time>,
+}
+
+impl Fact for NodeObject {
+    type Kept = NodeFacts;
+
+    fn keep(&self) -> Option<NodeFacts> {
+        let mut conditions = self.status.conditions.iter().flatten();
+        let ready = conditions.find(|condition| condition.type_ == "Ready");
+        let made = self.metadata.creation_timestamp.as_ref();
+        let changed = ready.and_then(|ready| ready.last_transition_time.as_ref());
+        Some(NodeFacts {
+            name: self.metadata.name.clone().unwrap_or_default(),
+            labels: self.metadata.labels.clone().unwrap_or_default(),
+            taints: self.spec.taints.iter().flatten().map(taint_facts).collect(),
+            ready: ready.is_some_and(|ready| ready.status == "True"),
+            since: made.into_iter().chain(changed).map(|time| time.0).max(),
+        })
+    }
+
+    fn concerns(_: &NodeFacts) -> Concerns {
+        Concerns::All
+    }
+
+    fn table(index: &mut Index) -> &mut HashMap<String, NodeFacts> {
+        &mut index.nodes
+    }
+}
+
+/// How much exists of a driver.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VolumeCount {
+    /// PersistentVolumes whose driver it is.
+    pub volumes: usize,
+    /// VolumeAttachments whose attacher it is.
+    pub attachments: usize,
+}
+
+/// The facts, by the names of the objects.
+#[derive(Debug, Default)]
+pub struct Index {
+    nodes: HashMap<String, NodeFacts>,
+    registrations: HashMap<String, BTreeMap<String, Registered>>,
+    pub(super) volumes: HashMap<String, VolumeFact>,
+    pub(super) claims: HashMap<String, ClaimFact>,
+    classes: HashMap<String, ClassFact>,
+    pub(super) attachments: HashMap<String, AttachmentFact>,
+    pods: HashMap<String, KeptPod>,
+}
+
+impl Index {
+    pub(super) fn classes(&mut self) -> &mut HashMap<String, ClassFact> {
+        &mut self.classes
+    }
+
+    /// The StorageClasses that are marked as the default, the oldest first.
+    pub fn default_classes(&self) -> Vec<Marked> {
+        let mut marked: Vec<_> = self.classes.values().filter_map(|class| class.marked.clone()).collect();
+        marked.sort();
+        marked
+    }
+
+    /// How many PersistentVolumes of the driver can only be used on some nodes.
+    pub fn zoned_volumes_of(&self, driver: &str) -> usize {
+        let is_zoned = |volume: &&VolumeFact| volume.driver == driver && volume.is_zoned;
+        self.volumes.values().filter(is_zoned).count()
+    }
+
+    pub(super) fn pods(&mut self) -> &mut HashMap<String, KeptPod> {
+        &mut self.pods
+    }
+
+    pub(super) fn kept_pods(&self) -> impl Iterator<Item = &KeptPod> {
+        self.pods.values()
+    }
+
+    /// Takes an object in; says whom that concerns, which is nobody when nothing changed.
+    pub fn put<K: Fact>(&mut self, object: &K) -> Concerns {
+        let name = key_of(object.meta());
+        let Some(kept) = object.keep() else {
+            return self.remove::<K>(&name);
+        };
+        let now = K::concerns(&kept);
+        match K::table(self).insert(name, kept.clone()) {
+            Some(old) if old == kept => Concerns::default(),
+            Some(old) => now.and(K::concerns(&old)),
+            None => now,
+        }
+    }
+
+    /// Forgets an object; says whom that concerns.
+    pub fn remove<K: Fact>(&mut self, name: &str) -> Concerns {
+        K::table(self)
+            .remove(name)
+            .map(|old| K::concerns(&old))
+            .unwrap_or_default()
+    }
+
+    /// Forgets all objects of a kind, or of one namespace where one was listed, but `names`: what a fresh list did not bring is gone.
+    pub fn retain<K: Fact>(&mut self, names: &BTreeSet<String>, namespace: Option<&str>) -> Concerns {
+        let table = K::table(self);
+        let is_listed = |name: &String| {
+            namespace.is_none_or(|namespace| name.strip_prefix(namespace).is_some_and(|rest| rest.starts_with('/')))
+        };
+        let gone = table.keys().filter(|name| is_listed(name) && !names.contains(*name));
+        let gone: Vec<String> = gone.cloned().collect();
+        gone.iter().fold(Concerns::default(), |concerned, name| {
+            concerned.and(self.remove::<K>(name))
+        })
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> Vec<&NodeFacts> {
+        self.nodes.values().collect()
+    }
+
+    /// How many nodes there are.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The nodes whose kubelet has the driver registered.
+    pub fn registered_on(&self, driver: &str) -> BTreeSet<String> {
+        let has = |(node, drivers): (&String, &BTreeMap<String, Registered>)| {
+            drivers.contains_key(driver).then(|| node.clone())
+        };
+        self.registrations.iter().filter_map(has).collect()
+    }
+
+    /// The nodes whose kubelet has the driver registered, Ready ones first and the others second, each sorted.
+    pub fn registered_by_readiness(&self, driver: &str) -> (Vec<String>, Vec<String>) {
+        let all = self.registered_on(driver).into_iter();
+        all.partition(|name| self.is_ready(name))
+    }
+
+    /// The registration of the driver on a node.
+    pub fn registration(&self, node: &str, driver: &str) -> Option<&Registered> {
+        self.registrations.get(node)?.get(driver)
+    }
+
+    /// The node that the driver calls so.
+    pub fn node_of(&self, driver: &str, node_id: &str) -> Option<&str> {
+        let mut all = self.registrations.iter();
+        let (node, _) = all.find(|(_, drivers)| drivers.get(driver).is_some_and(|one| one.node_id == node_id))?;
+        Some(node)
+    }
+
+    /// A node.
+    pub fn node(&self, name: &str) -> Option<&NodeFacts> {
+        self.nodes.get(name)
+    }
+
+    /// What needs the driver, as far as it is watched. That there is something holds; that there is nothing, only the API server
+    /// knows itself.
+    pub fn blockers(&self, driver: &str, ignore_retained: bool) -> Blockers {
+        let counts = |volume: &VolumeFact| !(ignore_retained && volume.is_retained);
+        let volumes = self.volume_facts(driver).filter(|(_, volume)| counts(volume));
+        let mut volumes: Vec<String> = volumes.map(|(name, _)| name.clone()).collect();
+        let claims = self
+            .claim_facts(driver)
+            .filter(|claim| claim.provisioning_since.is_some());
+        let mut claims: Vec<String> = claims
+            .map(|claim| format!("{}/{}", claim.claim.namespace, claim.claim.name))
+            .collect();
+        volumes.sort();
+        claims.sort();
+        Blockers {
+            volumes,
+            attachments: self.attachments_of(driver),
+            claims,
+            ..Blockers::default()
+        }
+    }
+
+    /// Nodes that are not Ready and have the driver's last node pods, sorted; none where a pod on another node is left too.
+    pub fn stranded_node_pods(&self, driver: &str) -> Vec<String> {
+        let nodes: BTreeSet<String> = self.node_pods_of(driver).into_iter().map(|pod| pod.node).collect();
+        if nodes.iter().any(|node| self.is_ready(node)) {
+            return Vec::new();
+        }
+        nodes.into_iter().collect()
+    }
+
+    /// Whether the kubelet of a node answers; not that of a node that does not exist.
+    pub fn is_ready(&self, node: &str) -> bool {
+        self.nodes.get(node).is_some_and(|node| node.ready)
+    }
+
+    /// The VolumeAttachments of the driver, sorted.
+    pub fn attachments_of(&self, driver: &str) -> Vec<String> {
+        names_of(&self.attachments, driver)
+    }
+
+    /// How many PersistentVolumes and VolumeAttachments of the driver there are.
+    pub fn count_of(&self, driver: &str) -> VolumeCount {
+        VolumeCount {
+            volumes: count(&self.volumes, driver),
+            attachments: count(&self.attachments, driver),
+        }
+    }
+}
+
+/// The name of an object in the index.
+pub fn key_of(meta: &ObjectMeta) -> String {
+    let name = meta.name.as_deref().unwrap_or_default();
+    match &meta.namespace {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name.to_owned(),
+    }
+}
+
+fn names_of<T: Owned>(table: &HashMap<String, T>, driver: &str) -> Vec<String> {
+    let mut names: Vec<String> = table
+        .iter()
+        .filter(|(_, kept)| kept.driver() == driver)
+        .map(|(name, _)| name.clone())
+        .collect();
+    names.sort();
+    names
+}
+
+fn count<T: Owned>(table: &HashMap<String, T>, driver: &str) -> usize {
+    table.values().filter(|kept| kept.driver() == driver).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cluster::{COMPONENT_LABEL, NODE_COMPONENT};
+    use crate::cluster::{PodObject, VolumeObject};
+
+    fn mk<K: serde::de::DeserializeOwned>(value: Value) -> K {
+        serde_json::from_value(value).expect("an object")
+    }
+
+    fn mk_volume(name: &str, driver: &str) -> VolumeObject {
+        mk(json!({"metadata": {"name": name}, "spec": {"csi": {"driver": driver, "volumeHandle": "h"}}}))
+    }
+
+    fn concerned(names: &[&str]) -> Concerns {
+        Concerns::Drivers(names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    #[test]
+    fn a_volume_concerns_its_driver_once_and_again_when_it_goes() {
+        let mut index = Index::default();
+        assert_eq!(index.put(&mk_volume("pv1", "a")), concerned(&["a"]));
+        assert!(index.put(&mk_volume("pv1", "a")).is_empty());
+        assert_eq!(index.count_of("a").volumes, 1);
+        assert_eq!(index.remove::<VolumeObject>("pv1"), concerned(&["a"]));
+        assert_eq!(index.count_of("a").volumes, 0);
+    }
+
+    #[test]
+    fn volumes_of_other_kinds_are_not_kept() {
+        let mut index = Index::default();
+        let local: VolumeObject = mk(json!({"metadata": {"name": "pv1"}, "spec": {"hostPath": {"path": "/x"}}}));
+        assert!(index.put(&local).is_empty());
+        assert_eq!(index.volumes.len(), 0);
+    }
+
+    #[test]
+    fn what_a_fresh_list_does_not_bring_is_gone() {
+        let mut index = Index::default();
+        index.put(&mk_volume("pv1", "a"));
+        index.put(&mk_volume("pv2", "b"));
+        assert_eq!(
+            index.retain::<VolumeObject>(&["pv2".to_owned()].into(), None),
+            concerned(&["a"])
+        );
+        assert_eq!((index.count_of("a").volumes, index.count_of("b").volumes), (0, 1));
+    }
+
+    #[test]
+    fn a_fresh_list_of_one_namespace_says_nothing_about_others() {
+        let mut index = Index::default();
+        let pod = |namespace: &str, driver: &str| -> PodObject {
+            let labels = json!({(cinder_csi_crds::INSTANCE_LABEL): driver, (COMPONENT_LABEL): NODE_COMPONENT});
+            let metadata = json!({"name": "p", "namespace": namespace, "uid": driver, "labels": labels});
+            mk(json!({"metadata": metadata, "spec": {"nodeName": "n1"}}))
+        };
+        index.put(&pod("one", "a"));
+        index.put(&pod("one-more", "b"));
+        assert_eq!(
+            index.retain::<PodObject>(&BTreeSet::new(), Some("one")),
+            concerned(&["a"])
+        );
+        assert!(index.node_pods_of("a").is_empty());
+        assert_eq!(index.node_pods_of("b").len(), 1);
+    }
+
+    #[test]
+    fn a_registration_that_goes_concerns_the_driver_that_lost_it() {
+        let mut index = Index::default();
+        let both: RegistrationObject =
+            mk(json!({"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "a"}, {"name": "b"}]}}));
+        let one: RegistrationObject = mk(json!({"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "b"}]}}));
+        index.put(&both);
+        assert_eq!(index.registered_on("a"), ["n1".to_owned()].into());
+        assert_eq!(index.put(&one), concerned(&["a", "b"]));
+        assert!(index.registered_on("a").is_empty());
+    }
+
+    #[test]
+    fn a_node_whose_last_driver_went_has_null_for_an_empty_list() {
+        let mut index = Index::default();
+        index.put(&mk::<RegistrationObject>(
+            json!({"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "a"}]}}),
+        ));
+        let emptied = mk::<RegistrationObject>(json!({"metadata": {"name": "n1"}, "spec": {"drivers": null}}));
+        assert_eq!(index.put(&emptied), concerned(&["a"]));
+        assert!(index.registered_on("a").is_empty());
+    }
+
+    #[test]
+    fn a_heartbeat_of_a_node_concerns_nobody() {
+        let mut index = Index::default();
+        let node = |beat: &str, ready: &str| -> NodeObject {
+            mk(json!({"metadata": {"name": "n1", "labels": {"zone": "a"}}, "spec": {},
+                "status": {"conditions": [{"type": "Ready", "status": ready, "lastHeartbeatTime": beat,
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}))
+        };
+        assert_eq!(index.put(&node("1", "True")), Concerns::All);
+        assert!(index.put(&node("2", "True")).is_empty());
+        assert_eq!(index.put(&node("3", "False")), Concerns::All);
+    }
+}

@@ -1,0 +1,117 @@
+//! What the API server notes of who wrote which fields, and what the operator reads from it.
+
+use cinder_csi_crds::INSTANCE_LABEL;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+/// Owner of every field that the operator writes.
+pub const FIELD_MANAGER: &str = "cinder-csi-operator";
+
+/// Whether the operator itself applied the object. Labels and annotations come along when somebody copies an object to make
+/// one of his own; that an apply wrote it, the API server says.
+pub fn is_applied(object: &Value) -> bool {
+    applies(object).next().is_some()
+}
+
+/// Whether somebody's program made the object of one that the operator had applied, with all of its metadata: the API server
+/// takes the record of that apply along. Of what it tells, that which the maker wrote is the maker's now, and the operator's mark
+/// is among that. And the apply is older than the object. Not much older is an apply that made the object: admission webhooks come
+/// between the two times, for 30 s at most.
+pub fn is_copy(object: &Value) -> bool {
+    let made = time(&object["metadata"]["creationTimestamp"]);
+    let is_older = |entry: &Value| {
+        let times = made.zip(time(&entry["time"]));
+        times.is_some_and(|(made, applied)| made.duration_since(applied) > BETWEEN_TIMES)
+    };
+    is_applied(object) && (applies(object).all(is_older) || is_marked_by_another(object))
+}
+
+/// Whether the instance label is there and no apply of the operator's put it there.
+fn is_marked_by_another(object: &Value) -> bool {
+    let label = format!("f:{INSTANCE_LABEL}");
+    let told = |entry: &Value| entry["fieldsV1"].is_object();
+    let marks = |entry: &Value| entry["fieldsV1"]["f:metadata"]["f:labels"][&label].is_object();
+    object["metadata"]["labels"][INSTANCE_LABEL].is_string()
+        && applies(object).all(|entry| told(entry) && !marks(entry))
+}
+
+/// The longest time from the record of an apply to the creation that it leads to.
+const BETWEEN_TIMES: SignedDuration = SignedDuration::from_mins(1);
+
+fn time(value: &Value) -> Option<Timestamp> {
+    value.as_str()?.parse().ok()
+}
+
+/// What the API server notes of the operator's applies.
+fn applies(object: &Value) -> impl Iterator<Item = &Value> {
+    let managers = object["metadata"]["managedFields"].as_array();
+    managers
+        .into_iter()
+        .flatten()
+        .filter(|entry| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply")
+}
+
+/// Whether a manager that owns `fields` owns an annotation.
+pub fn owns_annotation(fields: &Value, name: &str) -> bool {
+    let path = format!("f:{name}");
+    fields["f:metadata"]["f:annotations"].get(path).is_some()
+}
+
+/// What the operator itself applied to an object, as the API server tells it.
+pub fn own_fields(there: &Value) -> impl Iterator<Item = &Value> {
+    let managers = there["metadata"]["managedFields"].as_array();
+    let is_ours = |entry: &&Value| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply";
+    managers
+        .into_iter()
+        .flatten()
+        .filter(is_ours)
+        .map(|entry| &entry["fieldsV1"])
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case::made_by_the_apply("2026-01-01T00:00:00Z", false)]
+    #[case::applied_again("2026-01-01T00:05:00Z", false)]
+    #[case::made_after_a_slow_webhook("2025-12-31T23:59:30Z", false)]
+    #[case::of_another_object("2025-12-31T23:58:00Z", true)]
+    fn a_copy_is_younger_than_the_apply_that_it_tells_of(#[case] time: &str, #[case] expected: bool) {
+        let object = json!({"metadata": {
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "managedFields": [
+                {"manager": "e2e.test", "operation": "Update", "time": "2026-01-01T00:00:00Z"},
+                {"manager": FIELD_MANAGER, "operation": "Apply", "time": time},
+            ],
+        }});
+        assert_eq!(is_copy(&object), expected);
+    }
+
+    #[rstest]
+    #[case::the_mark(json!({"f:metadata": {"f:labels": {"f:csi.openstack.org/instance": {}}}}), false)]
+    #[case::what_the_maker_left_out(json!({"f:metadata": {"f:annotations": {"f:storageclass.kubernetes.io/is-default-class": {}}}}), true)]
+    fn a_copy_made_at_once_has_its_mark_from_its_maker(#[case] fields: Value, #[case] expected: bool) {
+        let mut object = json!({"metadata": {
+            "creationTimestamp": "2026-01-01T00:00:50Z",
+            "labels": {(INSTANCE_LABEL): "d"},
+            "managedFields": [
+                {"manager": FIELD_MANAGER, "operation": "Apply", "time": "2026-01-01T00:00:00Z", "fieldsV1": fields},
+            ],
+        }});
+        assert_eq!(is_copy(&object), expected);
+        // One that was let go of has no mark, whoever made it.
+        object["metadata"]["labels"] = json!({});
+        assert!(!is_copy(&object));
+    }
+
+    #[test]
+    fn what_nobody_applied_is_no_copy() {
+        assert!(!is_copy(
+            &json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}})
+        ));
+    }
+}

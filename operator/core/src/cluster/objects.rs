@@ -1,0 +1,142 @@
+//! Names for single objects and for kinds that are treated in a way of their own, and whose an object is.
+
+use std::fmt;
+
+use cinder_csi_crds::{INSTANCE_LABEL, OWNER_UID_ANNOTATION};
+use serde_json::Value;
+
+use super::is_applied;
+
+/// Names of kinds that are treated in a way of their own.
+pub mod kind {
+    /// What the cluster knows of the driver.
+    pub const CSI_DRIVER: &str = "CSIDriver";
+    /// The controller.
+    pub const DEPLOYMENT: &str = "Deployment";
+    /// The nodes.
+    pub const DAEMON_SET: &str = "DaemonSet";
+    /// What claims name to change their volumes.
+    pub const ATTRIBUTES_CLASS: &str = "VolumeAttributesClass";
+    /// What snapshots of several volumes name.
+    pub const GROUP_SNAPSHOT_CLASS: &str = "VolumeGroupSnapshotClass";
+    /// What claims name.
+    pub const STORAGE_CLASS: &str = "StorageClass";
+    /// Credentials.
+    pub const SECRET: &str = "Secret";
+    /// Permissions in the namespace.
+    pub const ROLE_BINDING: &str = "RoleBinding";
+    /// Permissions in the cluster.
+    pub const CLUSTER_ROLE_BINDING: &str = "ClusterRoleBinding";
+}
+
+/// Names one object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its namespace, where the kind has one.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+impl Key {
+    /// The name of an object of this kind.
+    pub fn new(kind: &'static str, namespace: Option<&str>, name: &str) -> Self {
+        Self {
+            kind,
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(f, "{} {}", self.kind, self.name),
+        }
+    }
+}
+
+/// The `CinderCSIDriver` that objects belong to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// Its name, which is the CSI driver's name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+impl Owner {
+    /// Whether the object is this owner's: it carries the instance label, the uid annotation or an owner reference.
+    ///
+    /// The label is enough because it names the driver: an object of an earlier `CinderCSIDriver` of the same name is taken
+    /// over by its successor.
+    pub fn owns(&self, object: &Value) -> bool {
+        let metadata = &object["metadata"];
+        let reference = |reference: &Value| reference["uid"].as_str() == Some(&self.uid);
+        metadata["labels"][INSTANCE_LABEL].as_str() == Some(&self.name)
+            || metadata["annotations"][OWNER_UID_ANNOTATION].as_str() == Some(&self.uid)
+            || metadata["ownerReferences"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(reference))
+    }
+}
+
+/// Who made an object that an operator has let go of, in words for a message.
+pub const LET_GO: &str = "this operator, whose mark csi.openstack.org/instance is gone (as under spec.deletion.policy Orphan; \
+                          spec.adoption.mode Adopt takes up what was let go of)";
+
+/// Who seems to have made an object, in words for a message.
+pub fn maker_of(object: &Value) -> String {
+    let metadata = &object["metadata"];
+    if let Some(instance) = metadata["labels"][INSTANCE_LABEL].as_str() {
+        return format!("the CinderCSIDriver {instance}");
+    }
+    if let Some(release) = metadata["annotations"]["meta.helm.sh/release-name"].as_str() {
+        return format!("the Helm release {release}");
+    }
+    if is_applied(object) {
+        return LET_GO.to_owned();
+    }
+    let managers = metadata["managedFields"].as_array();
+    match managers.and_then(|all| all.iter().find_map(|entry| entry["manager"].as_str())) {
+        Some(manager) => format!("field manager {manager}"),
+        None => "somebody else".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::{super::FIELD_MANAGER, *};
+
+    #[rstest]
+    #[case::by_label(json!({"labels": {(INSTANCE_LABEL): "d"}}), true)]
+    #[case::by_annotation(json!({"annotations": {(OWNER_UID_ANNOTATION): "u"}}), true)]
+    #[case::by_reference(json!({"ownerReferences": [{"uid": "x"}, {"uid": "u"}]}), true)]
+    #[case::of_another_instance(json!({"labels": {(INSTANCE_LABEL): "other"}}), false)]
+    #[case::of_nobody(json!({"name": "d"}), false)]
+    fn ownership_is_told_by_label_annotation_or_reference(#[case] metadata: Value, #[case] expected: bool) {
+        let owner = Owner {
+            name: "d".to_owned(),
+            uid: "u".to_owned(),
+        };
+        assert_eq!(owner.owns(&json!({"metadata": metadata})), expected);
+    }
+
+    #[rstest]
+    #[case::another_object(json!({"labels": {(INSTANCE_LABEL): "other"}}), "the CinderCSIDriver other")]
+    #[case::helm(json!({"annotations": {"meta.helm.sh/release-name": "csi"}}), "the Helm release csi")]
+    #[case::somebody(json!({"managedFields": [{"manager": "kubectl-create", "operation": "Update"}]}), "field manager kubectl-create")]
+    #[case::an_orphan(json!({"managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}]}), LET_GO)]
+    #[case::nobody_knows(json!({}), "somebody else")]
+    fn who_made_an_object_is_told_by_its_marks(#[case] metadata: Value, #[case] expected: &str) {
+        let maker = maker_of(&json!({"metadata": metadata}));
+        assert!(maker.starts_with(expected), "{maker}");
+    }
+}

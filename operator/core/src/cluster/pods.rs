@@ -1,0 +1,271 @@
+//! The driver's pods on the nodes, in the operator's own namespace, stripped to what a rollout is judged by.
+
+use std::collections::HashMap;
+
+use cinder_csi_crds::INSTANCE_LABEL;
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use kube::{Resource, api::ObjectMeta};
+use serde::Deserialize;
+
+use super::{COMPONENT_LABEL, Concerns, Fact, Index, NODE_COMPONENT, REVISION_LABEL};
+
+/// A pod of the driver on a node, as far as it matters.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodePod {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Where it runs.
+    pub node: String,
+    /// The revision that it was made from.
+    pub revision: String,
+    /// Whether it is Ready.
+    pub ready: bool,
+    /// Whether it is on its way out.
+    pub leaving: bool,
+    /// Since when it is as it is: Ready or not, or made.
+    pub since: Option<Timestamp>,
+    /// What holds it up, in the words of the kubelet or the scheduler.
+    pub trouble: Option<String>,
+}
+
+/// A pod, as far as it matters.
+#[derive(Debug, Clone, Deserialize, Resource)]
+#[resource(inherit = Pod)]
+pub struct PodObject {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: PodSpec,
+    #[serde(default)]
+    status: PodStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodSpec {
+    node_name: Option<String>,
+    affinity: Option<Affinity>,
+}
+
+/// Where the DaemonSet's controller writes the node of a pod that is not bound yet.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Affinity {
+    node_affinity: Option<k8s_openapi::api::core::v1::NodeAffinity>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodStatus {
+    conditions: Option<Vec<PodCondition>>,
+    container_statuses: Option<Vec<ContainerStatus>>,
+    message: Option<String>,
+    phase: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    message: Option<String>,
+    last_transition_time: Option<Time>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct ContainerStatus {
+    name: String,
+    state: Option<ContainerState>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct ContainerState {
+    waiting: Option<Cause>,
+    terminated: Option<Cause>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Cause {
+    reason: Option<String>,
+    message: Option<String>,
+}
+
+/// What is kept of a pod: whose it is and how it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptPod {
+    driver: String,
+    pod: NodePod,
+}
+
+impl Fact for PodObject {
+    type Kept = KeptPod;
+
+    fn keep(&self) -> Option<KeptPod> {
+        let labels = self.metadata.labels.as_ref()?;
+        if labels.get(COMPONENT_LABEL).map(String::as_str) != Some(NODE_COMPONENT) {
+            return None;
+        }
+        let driver = labels.get(INSTANCE_LABEL)?.clone();
+        let node = self.spec.node_name.clone().or_else(|| self.intended_node())?;
+        Some(KeptPod {
+            driver,
+            pod: self.on(node),
+        })
+    }
+
+    fn concerns(kept: &KeptPod) -> Concerns {
+        Concerns::Drivers([kept.driver.clone()].into())
+    }
+
+    fn table(index: &mut Index) -> &mut HashMap<String, KeptPod> {
+        index.pods()
+    }
+}
+
+impl PodObject {
+    /// The pod, unless none of its containers runs or will run again, as after an eviction. One without a node has an empty one.
+    pub fn unended(&self) -> Option<NodePod> {
+        let has_ended = matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        (!has_ended).then(|| self.on(self.spec.node_name.clone().unwrap_or_default()))
+    }
+
+    fn on(&self, node: String) -> NodePod {
+        let ready = self.condition("Ready");
+        let made = self.metadata.creation_timestamp.as_ref();
+        let changed = ready.and_then(|ready| ready.last_transition_time.as_ref());
+        let labels = self.metadata.labels.as_ref();
+        let revision = labels.and_then(|labels| labels.get(REVISION_LABEL));
+        NodePod {
+            name: self.metadata.name.clone().unwrap_or_default(),
+            uid: self.metadata.uid.clone().unwrap_or_default(),
+            node,
+            revision: revision.cloned().unwrap_or_default(),
+            ready: ready.is_some_and(|ready| ready.status == "True"),
+            leaving: self.metadata.deletion_timestamp.is_some(),
+            since: made.into_iter().chain(changed).map(|time| time.0).max(),
+            trouble: self.trouble(),
+        }
+    }
+
+    fn condition(&self, type_: &str) -> Option<&PodCondition> {
+        let mut conditions = self.status.conditions.iter().flatten();
+        conditions.find(|condition| condition.type_ == type_)
+    }
+
+    /// The node that a pod of a DaemonSet waits for.
+    fn intended_node(&self) -> Option<String> {
+        let affinity = self.spec.affinity.as_ref()?.node_affinity.as_ref()?;
+        let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
+        let fields = required
+            .node_selector_terms
+            .iter()
+            .flat_map(|term| term.match_fields.iter().flatten());
+        let mut names = fields.filter(|field| field.key == "metadata.name");
+        names.next()?.values.as_ref()?.first().cloned()
+    }
+
+    /// Why the pod does not serve, in the words of whoever found out: without anything that counts up.
+    fn trouble(&self) -> Option<String> {
+        let containers = self.status.container_statuses.iter().flatten().filter_map(|container| {
+            let state = container.state.as_ref()?;
+            let cause = state.waiting.as_ref().or(state.terminated.as_ref())?;
+            let reason = cause.reason.as_deref().unwrap_or("not running");
+            let detail = match (reason, &cause.message) {
+                // Its message tells the length of the pause, which changes.
+                ("CrashLoopBackOff", _) | (_, None) => "its log tells why".to_owned(),
+                (_, Some(message)) => message.clone(),
+            };
+            Some(format!("container {} is {reason}: {detail}", container.name))
+        });
+        let scheduling = self
+            .condition("PodScheduled")
+            .filter(|condition| condition.status != "True")
+            .and_then(|condition| condition.message.clone());
+        containers.chain(scheduling).chain(self.status.message.clone()).next()
+    }
+}
+
+impl Index {
+    /// The driver's pods on nodes, by their nodes' names.
+    pub fn node_pods_of(&self, driver: &str) -> Vec<NodePod> {
+        let mut pods: Vec<NodePod> = self
+            .kept_pods()
+            .filter(|kept| kept.driver == driver)
+            .map(|kept| kept.pod.clone())
+            .collect();
+        pods.sort_by(|one, other| (&one.node, &one.name).cmp(&(&other.node, &other.name)));
+        pods
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn mk_pod(spec: &Value, status: &Value) -> PodObject {
+        serde_json::from_value(json!({
+            "metadata": {"name": "p", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {
+                (INSTANCE_LABEL): "d", (COMPONENT_LABEL): NODE_COMPONENT, (REVISION_LABEL): "r"}},
+            "spec": spec, "status": status,
+        }))
+        .expect("a pod")
+    }
+
+    #[test]
+    fn a_pod_that_serves_is_known_by_node_and_revision_since_it_does() {
+        let ready = json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:01:00Z"}]);
+        let mut index = Index::default();
+        index.put(&mk_pod(&json!({"nodeName": "n1"}), &json!({"conditions": ready})));
+        assert_eq!(
+            index.node_pods_of("d"),
+            [NodePod {
+                name: "p".to_owned(),
+                uid: "u".to_owned(),
+                node: "n1".to_owned(),
+                revision: "r".to_owned(),
+                ready: true,
+                leaving: false,
+                since: "2026-01-01T00:01:00Z".parse().ok(),
+                trouble: None,
+            }]
+        );
+        assert!(index.node_pods_of("other").is_empty());
+    }
+
+    #[test]
+    fn a_pod_that_crashes_says_so_in_words_that_do_not_change() {
+        let waiting = json!({"reason": "CrashLoopBackOff", "message": "back-off 2m40s restarting failed container"});
+        let status = json!({"containerStatuses": [{"name": "driver", "state": {"waiting": waiting}}]});
+        let kept = mk_pod(&json!({"nodeName": "n1"}), &status).keep().expect("kept");
+        assert_eq!(
+            kept.pod.trouble.as_deref(),
+            Some("container driver is CrashLoopBackOff: its log tells why")
+        );
+    }
+
+    #[test]
+    fn a_pod_that_finds_no_place_counts_for_the_node_that_it_is_meant_for() {
+        let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}]}}});
+        let conditions = json!([{"type": "PodScheduled", "status": "False", "message": "Insufficient memory"}]);
+        let kept = mk_pod(&json!({"affinity": affinity}), &json!({"conditions": conditions}))
+            .keep()
+            .expect("kept");
+        assert_eq!(
+            (kept.pod.node.as_str(), kept.pod.trouble.as_deref()),
+            ("n2", Some("Insufficient memory"))
+        );
+    }
+
+    #[test]
+    fn pods_of_the_controller_are_not_kept() {
+        let mut pod = mk_pod(&json!({"nodeName": "n1"}), &json!({}));
+        let labels = pod.metadata.labels.get_or_insert_default();
+        labels.insert(COMPONENT_LABEL.to_owned(), "controller".to_owned());
+        assert_eq!(pod.keep(), None);
+    }
+}

@@ -1,0 +1,29 @@
+//! The version of the API server.
+
+use std::fmt;
+
+/// Major and minor version of Kubernetes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KubernetesVersion {
+    /// 1, so far.
+    pub major: u32,
+    /// As in 1.36.
+    pub minor: u32,
+}
+
+impl KubernetesVersion {
+    /// Reads what `/version` says. Some providers add a plus sign to the minor version.
+    pub fn parse(major: &str, minor: &str) -> Option<Self> {
+        let number = |text: &str| text.trim_end_matches('+').parse().ok();
+        Some(Self {
+            major: number(major)?,
+            minor: number(minor)?,
+        })
+    }
+}
+
+impl fmt::Display for KubernetesVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}

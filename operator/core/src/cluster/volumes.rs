@@ -1,0 +1,722 @@
+//! What the index keeps of claims, volumes and attachments: what is there, and what is under way since when.
+
+use std::collections::{BTreeSet, HashMap};
+
+use k8s_openapi::{
+    api::{
+        core::v1::{PersistentVolume, PersistentVolumeClaim},
+        storage::v1::VolumeAttachment,
+    },
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{ManagedFieldsEntry, Time},
+    },
+    jiff::Timestamp,
+};
+use kube::{Resource, api::ObjectMeta};
+use serde::{Deserialize, de::IgnoredAny};
+
+use super::{Concerns, Fact, Index, Owned, Scope};
+use crate::units::thousandths;
+
+/// Annotation of a claim for which a provisioner was asked.
+pub const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
+/// The same, as it was called before.
+pub const OLD_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
+/// Annotation of a claim with the node for which its volume is made.
+pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+
+/// The driver that serves volumes of Kubernetes' own Cinder plugin, which is no more.
+const DRIVER_OF_MIGRATED: &str = "cinder.csi.openstack.org";
+
+/// The longest text of an error that is kept.
+const LONGEST_ERROR: usize = 512;
+
+/// Something that is kept, and whose change is nobody's concern: words that differ from one try to the next.
+#[derive(Debug, Clone, Default)]
+pub struct Aside<T>(pub T);
+
+impl<T> PartialEq for Aside<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+/// The claim of a volume.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClaimRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// A PersistentVolume.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
+pub struct VolumeFact {
+    /// The CSI driver.
+    pub driver: String,
+    /// The volume's id in Cinder.
+    pub handle: String,
+    /// The claim that it is or was bound to.
+    pub claim: Option<ClaimRef>,
+    /// Whether several nodes may write to it.
+    pub is_shared: bool,
+    /// Whether it can only be used on some nodes.
+    pub is_zoned: bool,
+    /// Whether its data stays in Cinder when it goes.
+    pub is_retained: bool,
+    /// The class whose attributes it has.
+    pub attributes_class: Option<Box<str>>,
+    /// Since when it waits to be deleted, when it does.
+    pub deleting_since: Option<Timestamp>,
+    /// Whether somebody deleted the object.
+    pub is_terminating: bool,
+    /// Whether a claim is bound to it.
+    pub is_bound: bool,
+    /// Whether the attacher's finalizer is on it.
+    pub has_attacher_finalizer: bool,
+}
+
+/// A VolumeAttachment.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AttachmentFact {
+    /// The CSI driver.
+    pub attacher: String,
+    /// The node.
+    pub node: String,
+    /// The PersistentVolume.
+    pub volume: String,
+    /// Whether it is attached.
+    pub attached: bool,
+    /// Since when it is wanted.
+    pub created: Option<Timestamp>,
+    /// Since when it is not wanted any more.
+    pub deleted: Option<Timestamp>,
+    /// What was said last about why it does not go on.
+    pub error: Aside<Option<String>>,
+}
+
+/// A claim for which something is under way.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ClaimFact {
+    /// The CSI driver that makes its volume.
+    pub driver: String,
+    /// The claim.
+    pub claim: ClaimRef,
+    /// The PersistentVolume, once it has one.
+    pub volume: Option<String>,
+    /// Since when a volume is to be made for it, when that is so.
+    pub provisioning_since: Option<Timestamp>,
+    /// Since when it is to grow, when that is so.
+    pub resizing_since: Option<Timestamp>,
+    /// Whether only the file system is left to grow, which a pod has to use for it.
+    pub waits_for_node: bool,
+    /// How many bytes it wants.
+    pub wanted: Option<u64>,
+    /// The node for which its volume is made.
+    pub node: Option<String>,
+    /// What was said last about why it does not grow.
+    pub error: Aside<Option<String>>,
+}
+
+impl Owned for VolumeFact {
+    fn driver(&self) -> &str {
+        &self.driver
+    }
+}
+
+impl Owned for AttachmentFact {
+    fn driver(&self) -> &str {
+        &self.attacher
+    }
+}
+
+/// A PersistentVolume, as far as it matters.
+#[derive(Debug, Clone, Deserialize, Resource)]
+#[resource(inherit = PersistentVolume)]
+pub struct VolumeObject {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: VolumeSpec,
+    #[serde(default)]
+    status: VolumeStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct VolumeSpec {
+    csi: Option<CsiSource>,
+    cinder: Option<CinderSource>,
+    claim_ref: Option<ClaimReference>,
+    access_modes: Vec<String>,
+    volume_mode: Option<Box<str>>,
+    persistent_volume_reclaim_policy: Option<String>,
+    node_affinity: Option<IgnoredAny>,
+    volume_attributes_class_name: Option<Box<str>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CsiSource {
+    driver: String,
+    #[serde(default)]
+    volume_handle: String,
+}
+
+/// A volume of Kubernetes' own Cinder plugin: Kubernetes gives it to the CSI driver.
+#[derive(Debug, Clone, Deserialize)]
+struct CinderSource {
+    #[serde(rename = "volumeID")]
+    volume_id: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct ClaimReference {
+    namespace: String,
+    name: String,
+    uid: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct VolumeStatus {
+    phase: String,
+    last_phase_transition_time: Option<Time>,
+}
+
+impl VolumeObject {
+    /// Whether its data stays in Cinder when it goes.
+    pub fn is_retained(&self) -> bool {
+        self.spec.persistent_volume_reclaim_policy.as_deref() == Some("Retain")
+    }
+
+    /// Whether several nodes may write to its file system at once.
+    pub fn is_shared_file_system(&self) -> bool {
+        is_shared_file_system(&self.spec.access_modes, self.spec.volume_mode.as_deref())
+    }
+
+    /// The claim that it is or was bound to, else its own name.
+    pub fn claim_or_name(&self) -> String {
+        match &self.spec.claim_ref {
+            Some(claim) => format!("{}/{}", claim.namespace, claim.name),
+            None => self.metadata.name.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Whether it has the attributes of this VolumeAttributesClass.
+    pub fn refers_to(&self, class: &str) -> bool {
+        self.spec.volume_attributes_class_name.as_deref() == Some(class)
+    }
+
+    /// The CSI driver and the volume's id in Cinder.
+    fn source(&self) -> Option<(&str, &str)> {
+        let csi = self.spec.csi.as_ref();
+        let migrated = self.spec.cinder.as_ref();
+        csi.map(|csi| (csi.driver.as_str(), csi.volume_handle.as_str()))
+            .or_else(|| Some((DRIVER_OF_MIGRATED, migrated?.volume_id.as_str())))
+    }
+}
+
+impl Fact for VolumeObject {
+    type Kept = VolumeFact;
+    const SCOPE: Scope = Scope::Volumes;
+
+    fn keep(&self) -> Option<VolumeFact> {
+        let (driver, handle) = self.source()?;
+        let (meta, status) = (&self.metadata, &self.status);
+        let terminating = meta.deletion_timestamp.as_ref().map(|time| time.0);
+        let is_done_with = matches!(status.phase.as_str(), "Released" | "Failed")
+            && self.spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
+        let released = status
+            .last_phase_transition_time
+            .as_ref()
+            .or(meta.creation_timestamp.as_ref());
+        let mut finalizers = meta.finalizers.iter().flatten();
+        Some(VolumeFact {
+            driver: driver.to_owned(),
+            handle: handle.to_owned(),
+            claim: self.spec.claim_ref.as_ref().map(|claim| ClaimRef {
+                namespace: claim.namespace.clone(),
+                name: claim.name.clone(),
+                uid: claim.uid.clone(),
+            }),
+            is_shared: self.spec.access_modes.iter().any(|mode| mode == "ReadWriteMany"),
+            is_zoned: self.spec.node_affinity.is_some(),
+            is_retained: self.is_retained(),
+            attributes_class: self.spec.volume_attributes_class_name.clone(),
+            deleting_since: terminating.or_else(|| released.filter(|_| is_done_with).map(|time| time.0)),
+            is_terminating: terminating.is_some(),
+            is_bound: status.phase == "Bound",
+            has_attacher_finalizer: finalizers.any(|name| name.starts_with("external-attacher/")),
+        })
+    }
+
+    fn concerns(kept: &VolumeFact) -> Concerns {
+        Concerns::Drivers([kept.driver.clone()].into())
+    }
+
+    fn table(index: &mut Index) -> &mut HashMap<String, VolumeFact> {
+        &mut index.volumes
+    }
+}
+
+/// A VolumeAttachment, as far as it matters.
+#[derive(Debug, Clone, Deserialize, Resource)]
+#[resource(inherit = VolumeAttachment)]
+pub struct AttachmentObject {
+    metadata: ObjectMeta,
+    spec: AttachmentSpec,
+    #[serde(default)]
+    status: AttachmentStatus,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AttachmentSpec {
+    attacher: String,
+    #[serde(default)]
+    node_name: String,
+    #[serde(default)]
+    source: AttachmentSource,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AttachmentSource {
+    persistent_volume_name: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AttachmentStatus {
+    attached: bool,
+    attach_error: Option<Said>,
+    detach_error: Option<Said>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Said {
+    message: Option<String>,
+}
+
+impl AttachmentObject {
+    /// Whether this driver is attaching or detaching it.
+    pub fn is_under_way_of(&self, driver: &str) -> bool {
+        let is_under_way = !self.status.attached || self.metadata.deletion_timestamp.is_some();
+        is_under_way && self.spec.attacher == driver
+    }
+}
+
+impl Fact for AttachmentObject {
+    type Kept = AttachmentFact;
+    const SCOPE: Scope = Scope::Volumes;
+
+    fn keep(&self) -> Option<AttachmentFact> {
+        let deleted = self.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+        let said = if deleted.is_some() {
+            &self.status.detach_error
+        } else {
+            &self.status.attach_error
+        };
+        Some(AttachmentFact {
+            attacher: self.spec.attacher.clone(),
+            node: self.spec.node_name.clone(),
+            volume: self.spec.source.persistent_volume_name.clone().unwrap_or_default(),
+            attached: self.status.attached,
+            created: self.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            deleted,
+            error: Aside(said.as_ref().and_then(|said| said.message.as_deref()).map(shortened)),
+        })
+    }
+
+    fn concerns(kept: &AttachmentFact) -> Concerns {
+        Concerns::Drivers([kept.attacher.clone()].into())
+    }
+
+    fn table(index: &mut Index) -> &mut HashMap<String, AttachmentFact> {
+        &mut index.attachments
+    }
+}
+
+fn is_shared_file_system(access_modes: &[String], volume_mode: Option<&str>) -> bool {
+    volume_mode != Some("Block") && access_modes.iter().any(|mode| mode == "ReadWriteMany")
+}
+
+fn shortened(text: &str) -> String {
+    text[..text.floor_char_boundary(LONGEST_ERROR)].to_owned()
+}
+
+/// A PersistentVolumeClaim, as far as it matters.
+#[derive(Debug, Clone, Deserialize, Resource)]
+#[resource(inherit = PersistentVolumeClaim)]
+pub struct ClaimObject {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: ClaimSpec,
+    #[serde(default)]
+    status: ClaimStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClaimSpec {
+    volume_name: Option<String>,
+    storage_class_name: Option<String>,
+    access_modes: Vec<String>,
+    volume_mode: Option<Box<str>>,
+    volume_attributes_class_name: Option<String>,
+    resources: ClaimResources,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct ClaimResources {
+    requests: HashMap<String, Quantity>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClaimStatus {
+    phase: String,
+    current_volume_attributes_class_name: Option<String>,
+    conditions: Vec<ClaimCondition>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClaimCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    last_transition_time: Option<Time>,
+    message: Option<String>,
+}
+
+impl ClaimObject {
+    /// The driver whose provisioner was asked.
+    fn provisioner(&self) -> Option<&String> {
+        self.annotation(PROVISIONER)
+            .or_else(|| self.annotation(OLD_PROVISIONER))
+    }
+
+    fn is_pending(&self) -> bool {
+        self.status.phase == "Pending" || self.status.phase.is_empty()
+    }
+
+    /// Whether the driver was asked for a volume and may be making it: nothing else tells of that volume yet.
+    pub fn waits_for_volume_of(&self, driver: &str) -> bool {
+        self.is_pending() && self.provisioner().is_some_and(|asked| asked == driver)
+    }
+
+    /// Whether it waits for a volume of this StorageClass.
+    pub fn waits_for_class(&self, class: &str) -> bool {
+        self.is_pending() && self.spec.storage_class_name.as_deref() == Some(class)
+    }
+
+    /// Whether it waits for a volume to whose file system several nodes may write at once, of one of these StorageClasses.
+    pub fn waits_for_shared_file_system(&self, classes: &BTreeSet<&str>) -> bool {
+        let spec = &self.spec;
+        let is_of_class = spec
+            .storage_class_name
+            .as_deref()
+            .is_some_and(|class| classes.contains(class));
+        self.is_pending()
+            && spec.volume_name.is_none()
+            && is_of_class
+            && is_shared_file_system(&spec.access_modes, spec.volume_mode.as_deref())
+    }
+
+    /// Whether it has or wants the attributes of this VolumeAttributesClass.
+    pub fn refers_to(&self, class: &str) -> bool {
+        let names = [
+            &self.spec.volume_attributes_class_name,
+            &self.status.current_volume_attributes_class_name,
+        ];
+        names.into_iter().any(|name| name.as_deref() == Some(class))
+    }
+
+    fn annotation(&self, name: &str) -> Option<&String> {
+        self.metadata.annotations.as_ref()?.get(name)
+    }
+
+    /// Since when the provisioner was asked: the annotation says that it was, and the fields' managers when.
+    fn asked_since(&self) -> Option<Timestamp> {
+        let created = self.metadata.creation_timestamp.as_ref()?.0;
+        let entries = self.metadata.managed_fields.iter().flatten();
+        let asked = entries
+            .filter(|entry| sets(entry, PROVISIONER))
+            .filter_map(|entry| entry.time.as_ref());
+        Some(asked.map(|time| time.0).fold(created, Timestamp::max))
+    }
+}
+
+fn sets(entry: &ManagedFieldsEntry, annotation: &str) -> bool {
+    let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
+    let annotations = fields.map(|fields| &fields["f:metadata"]["f:annotations"]);
+    annotations.is_some_and(|annotations| annotations.get(format!("f:{annotation}")).is_some())
+}
+
+impl Fact for ClaimObject {
+    type Kept = ClaimFact;
+    const SCOPE: Scope = Scope::Volumes;
+
+    /// Only claims for which something is under way: there are many others.
+    fn keep(&self) -> Option<ClaimFact> {
+        let driver = self.provisioner()?;
+        let is_pending = self.is_pending();
+        let condition = |type_: &str| {
+            let mut all = self.status.conditions.iter();
+            all.find(|condition| condition.type_ == type_ && condition.status == "True")
+        };
+        let (resizing, pending) = (condition("Resizing"), condition("FileSystemResizePending"));
+        let refused = condition("NodeResizeError").or_else(|| condition("ControllerResizeError"));
+        let said = refused.and_then(|condition| condition.message.as_deref());
+        let is_deleted = self.metadata.deletion_timestamp.is_some();
+        let provisioning_since = self.asked_since().filter(|_| is_pending && !is_deleted);
+        let resizing_since = resizing
+            .or(pending)
+            .or(refused)
+            .and_then(|condition| condition.last_transition_time.as_ref())
+            .map(|time| time.0);
+        (provisioning_since.is_some() || resizing_since.is_some()).then(|| ClaimFact {
+            driver: driver.clone(),
+            claim: ClaimRef {
+                namespace: self.metadata.namespace.clone().unwrap_or_default(),
+                name: self.metadata.name.clone().unwrap_or_default(),
+                uid: self.metadata.uid.clone().unwrap_or_default(),
+            },
+            volume: self.spec.volume_name.clone().filter(|name| !name.is_empty()),
+            provisioning_since,
+            resizing_since,
+            waits_for_node: resizing.is_none() && pending.is_some(),
+            wanted: self.spec.resources.requests.get("storage").and_then(bytes),
+            node: self.annotation(SELECTED_NODE).cloned(),
+            error: Aside(said.map(shortened)),
+        })
+    }
+
+    fn concerns(kept: &ClaimFact) -> Concerns {
+        Concerns::Drivers([kept.driver.clone()].into())
+    }
+
+    fn table(index: &mut Index) -> &mut HashMap<String, ClaimFact> {
+        &mut index.claims
+    }
+}
+
+/// A quantity of bytes; `None` for what is none.
+fn bytes(quantity: &Quantity) -> Option<u64> {
+    u64::try_from(thousandths(quantity.0.trim())? / 1_000).ok()
+}
+
+impl Index {
+    /// A PersistentVolume.
+    pub fn volume(&self, name: &str) -> Option<&VolumeFact> {
+        self.volumes.get(name)
+    }
+
+    /// All PersistentVolumes of a driver.
+    pub fn volume_facts<'a>(&'a self, driver: &'a str) -> impl Iterator<Item = (&'a String, &'a VolumeFact)> {
+        self.volumes.iter().filter(move |(_, volume)| volume.driver == driver)
+    }
+
+    /// All VolumeAttachments of a driver.
+    pub fn attachment_facts<'a>(&'a self, driver: &'a str) -> impl Iterator<Item = (&'a String, &'a AttachmentFact)> {
+        self.attachments
+            .iter()
+            .filter(move |(_, attachment)| attachment.attacher == driver)
+    }
+
+    /// The VolumeAttachments of a driver that are being attached or detached, sorted.
+    pub fn attachments_under_way(&self, driver: &str) -> Vec<String> {
+        let all = self.attachment_facts(driver);
+        let under_way = all.filter(|(_, attachment)| !attachment.attached || attachment.deleted.is_some());
+        let mut names: Vec<String> = under_way.map(|(name, _)| name.clone()).collect();
+        names.sort();
+        names
+    }
+
+    /// The PersistentVolumes with the attributes of a class, each with its claim, sorted.
+    pub fn volumes_with_attributes(&self, class: &str) -> Vec<String> {
+        let all = self.volumes.iter();
+        let have = all.filter(|(_, volume)| volume.attributes_class.as_deref() == Some(class));
+        let told = have.map(|(name, volume)| match &volume.claim {
+            Some(claim) => format!("{name} (claim {}/{})", claim.namespace, claim.name),
+            None => name.clone(),
+        });
+        let mut names: Vec<String> = told.collect();
+        names.sort();
+        names
+    }
+
+    /// All claims of a driver for which something is under way.
+    pub fn claim_facts<'a>(&'a self, driver: &'a str) -> impl Iterator<Item = &'a ClaimFact> {
+        self.claims.values().filter(move |claim| claim.driver == driver)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn keep<K: Fact + serde::de::DeserializeOwned>(object: Value) -> Option<K::Kept> {
+        serde_json::from_value::<K>(object).expect("an object").keep()
+    }
+
+    fn at(time: &str) -> Timestamp {
+        time.parse().expect("a time")
+    }
+
+    #[test]
+    fn a_released_volume_waits_to_be_deleted_unless_it_is_to_be_retained() {
+        let volume = |policy: &str| {
+            keep::<VolumeObject>(json!({
+                "metadata": {"name": "pv", "creationTimestamp": "2026-01-01T00:00:00Z"},
+                "spec": {"csi": {"driver": "d", "volumeHandle": "h"}, "persistentVolumeReclaimPolicy": policy,
+                    "claimRef": {"namespace": "n", "name": "c", "uid": "u"}},
+                "status": {"phase": "Released", "lastPhaseTransitionTime": "2026-01-02T00:00:00Z"},
+            }))
+            .expect("kept")
+        };
+        assert_eq!(volume("Delete").deleting_since, Some(at("2026-01-02T00:00:00Z")));
+        assert_eq!(volume("Retain").deleting_since, None);
+        assert_eq!(volume("Delete").claim.expect("a claim").name, "c");
+    }
+
+    #[test]
+    fn what_is_under_way_and_which_attributes_volumes_have_is_known_without_asking() {
+        let mut index = Index::default();
+        let attachment = |name: &str, attached: bool, deleted: Option<&str>| -> AttachmentObject {
+            serde_json::from_value(json!({
+                "metadata": {"name": name, "deletionTimestamp": deleted}, "spec": {"attacher": "d"},
+                "status": {"attached": attached},
+            }))
+            .expect("an attachment")
+        };
+        index.put(&attachment("at-rest", true, None));
+        index.put(&attachment("coming", false, None));
+        index.put(&attachment("going", true, Some("2026-01-01T00:00:00Z")));
+        assert_eq!(index.attachments_under_way("d"), ["coming", "going"]);
+        let volume: VolumeObject = serde_json::from_value(json!({
+            "metadata": {"name": "pv"},
+            "spec": {"csi": {"driver": "d"}, "volumeAttributesClassName": "gold"},
+        }))
+        .expect("a volume");
+        index.put(&volume);
+        assert_eq!(index.volumes_with_attributes("gold"), ["pv"]);
+        assert!(index.volumes_with_attributes("silver").is_empty());
+    }
+
+    #[test]
+    fn another_wording_of_the_same_trouble_is_no_change_of_an_attachment() {
+        let attachment = |message: &str| {
+            keep::<AttachmentObject>(json!({
+                "metadata": {"name": "va"},
+                "spec": {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "pv"}},
+                "status": {"attached": false, "attachError": {"message": message}},
+            }))
+        };
+        assert_eq!(attachment("request 1"), attachment("request 2"));
+        assert_eq!(attachment("x").and_then(|kept| kept.error.0).as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn a_claim_is_kept_while_its_volume_is_made_or_grows_and_counted_from_when_the_provisioner_was_asked() {
+        let claim = |phase: &str, conditions: Value| {
+            keep::<ClaimObject>(json!({
+                "metadata": {"namespace": "n", "name": "c", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
+                    "annotations": {PROVISIONER: "d", SELECTED_NODE: "node"},
+                    "managedFields": [{"manager": "x", "time": "2026-01-03T00:00:00Z",
+                        "fieldsV1": {"f:metadata": {"f:annotations": {format!("f:{PROVISIONER}"): {}}}}}]},
+                "spec": {"resources": {"requests": {"storage": "2Gi"}}},
+                "status": {"phase": phase, "conditions": conditions},
+            }))
+        };
+        let pending = claim("Pending", json!([])).expect("kept");
+        assert_eq!(pending.provisioning_since, Some(at("2026-01-03T00:00:00Z")));
+        assert_eq!((pending.wanted, pending.node.as_deref()), (Some(2 << 30), Some("node")));
+        assert_eq!(claim("Bound", json!([])), None);
+        let resizing = json!([{"type": "Resizing", "status": "True", "lastTransitionTime": "2026-01-04T00:00:00Z"}]);
+        let growing = claim("Bound", resizing).expect("kept");
+        assert_eq!(growing.resizing_since, Some(at("2026-01-04T00:00:00Z")));
+        assert!(growing.provisioning_since.is_none() && !growing.waits_for_node);
+    }
+
+    #[rstest]
+    #[case::attached(json!({"attached": true}), None, false)]
+    #[case::being_attached(json!({"attached": false}), None, true)]
+    #[case::nobody_has_looked_yet(json!({}), None, true)]
+    #[case::being_detached(json!({"attached": true}), Some("2026-01-01T00:00:00Z"), true)]
+    fn an_attachment_is_under_way_until_it_is_there_and_from_when_it_goes(
+        #[case] status: Value,
+        #[case] deleted: Option<&str>,
+        #[case] expected: bool,
+    ) {
+        let attachment: AttachmentObject = serde_json::from_value(json!({
+            "metadata": {"name": "va", "deletionTimestamp": deleted},
+            "spec": {"attacher": "d", "nodeName": "n", "source": {}},
+            "status": status,
+        }))
+        .expect("an attachment");
+        assert_eq!(attachment.is_under_way_of("d"), expected);
+        assert!(!attachment.is_under_way_of("another"));
+    }
+
+    #[rstest]
+    #[case::it_wants_it(json!({"volumeAttributesClassName": "gold"}), json!({}), true)]
+    #[case::it_has_it(json!({"volumeAttributesClassName": "silver"}), json!({"currentVolumeAttributesClassName": "gold"}), true)]
+    #[case::it_has_another(json!({"volumeAttributesClassName": "silver"}), json!({"phase": "Bound"}), false)]
+    #[case::it_has_none(json!({}), json!({}), false)]
+    fn a_claim_refers_to_the_attributes_that_it_wants_and_has(
+        #[case] spec: Value,
+        #[case] status: Value,
+        #[case] expected: bool,
+    ) {
+        let claim: ClaimObject =
+            serde_json::from_value(json!({"metadata": {}, "spec": spec, "status": status})).expect("a claim");
+        assert_eq!(claim.refers_to("gold"), expected);
+    }
+
+    #[rstest]
+    #[case::shared("Pending", "cinder", &["ReadWriteMany"], None, true)]
+    #[case::beside_another_mode("Pending", "cinder", &["ReadWriteOnce", "ReadWriteMany"], Some("Filesystem"), true)]
+    #[case::raw("Pending", "cinder", &["ReadWriteMany"], Some("Block"), false)]
+    #[case::of_one_node("Pending", "cinder", &["ReadWriteOnce"], None, false)]
+    #[case::of_another_class("Pending", "nfs", &["ReadWriteMany"], None, false)]
+    #[case::bound("Bound", "cinder", &["ReadWriteMany"], None, false)]
+    fn a_claim_waits_for_a_shared_file_system_of_the_drivers_classes(
+        #[case] phase: &str,
+        #[case] class: &str,
+        #[case] modes: &[&str],
+        #[case] volume_mode: Option<&str>,
+        #[case] expected: bool,
+    ) {
+        let claim: ClaimObject = serde_json::from_value(json!({
+            "metadata": {}, "status": {"phase": phase},
+            "spec": {"storageClassName": class, "accessModes": modes, "volumeMode": volume_mode},
+        }))
+        .expect("a claim");
+        assert_eq!(claim.waits_for_shared_file_system(&["cinder"].into()), expected);
+    }
+
+    #[rstest]
+    #[case::waiting("Pending", "cinder", true)]
+    #[case::bound("Bound", "cinder", false)]
+    #[case::of_another_class("Pending", "other", false)]
+    fn a_claim_waits_for_its_class_until_it_is_bound(#[case] phase: &str, #[case] class: &str, #[case] expected: bool) {
+        let claim: ClaimObject = serde_json::from_value(json!({
+            "metadata": {}, "spec": {"storageClassName": class}, "status": {"phase": phase},
+        }))
+        .expect("a claim");
+        assert_eq!(claim.waits_for_class("cinder"), expected);
+    }
+}

@@ -1,0 +1,360 @@
+//! What is under way in Kubernetes, and for how long.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::{Case, Operation, Suspect};
+use crate::{
+    cluster::{AttachmentFact, ClaimFact, Index, VolumeFact},
+    resolve::health::StuckSettings,
+};
+
+/// The label with a node's zone.
+const ZONE_LABEL: &str = "topology.cinder.csi.openstack.org/zone";
+
+/// How many operations are looked into: when a whole cloud stands still, the oldest tell why.
+pub const LOOKED_INTO: usize = 200;
+
+/// The operations that have taken too long.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Suspects {
+    /// The oldest of them.
+    pub all: Vec<Suspect>,
+    /// How many others there are.
+    pub others: usize,
+    /// When the next operation will have taken too long, if it is still under way then.
+    pub next: Option<Duration>,
+}
+
+/// Finds the operations of a driver that are under way for longer than they may be, and looks into so many of them.
+pub fn suspects(index: &Index, driver: &str, limits: &StuckSettings, now: Timestamp, most: usize) -> Suspects {
+    let mut found = Found {
+        now,
+        late: Vec::new(),
+        next: None,
+    };
+    for claim in index.claim_facts(driver) {
+        if let Some(since) = claim.provisioning_since {
+            found.add(Operation::Provision, since, limits.provision, Fact::Claim(claim));
+        }
+        if let Some(since) = claim.resizing_since {
+            found.add(Operation::Resize, since, limits.resize, Fact::Claim(claim));
+        }
+    }
+    for (name, attachment) in index.attachment_facts(driver) {
+        let fact = Fact::Attachment(name, attachment);
+        match (attachment.deleted, attachment.created) {
+            (Some(since), _) => found.add(Operation::Detach, since, limits.detach, fact),
+            (None, Some(since)) if !attachment.attached => found.add(Operation::Attach, since, limits.attach, fact),
+            _ => {}
+        }
+    }
+    for (name, volume) in index.volume_facts(driver) {
+        if let Some(since) = volume.deleting_since {
+            found.add(Operation::Delete, since, limits.delete, Fact::Volume(name, volume));
+        }
+    }
+    let Found { mut late, next, .. } = found;
+    if late.is_empty() {
+        return Suspects {
+            next,
+            ..Suspects::default()
+        };
+    }
+    late.sort_by_key(|(operation, since, fact)| (*since, fact.name(), *operation));
+    let others = late.len().saturating_sub(most);
+    late.truncate(most);
+    let view = View::new(index, driver);
+    let all = late.into_iter().map(|(operation, since, fact)| Suspect {
+        operation,
+        since,
+        case: view.of(&fact),
+    });
+    Suspects {
+        all: all.collect(),
+        others,
+        next,
+    }
+}
+
+/// What waits.
+enum Fact<'a> {
+    Claim(&'a ClaimFact),
+    Attachment(&'a str, &'a AttachmentFact),
+    Volume(&'a str, &'a VolumeFact),
+}
+
+impl Fact<'_> {
+    fn name(&self) -> String {
+        match self {
+            Self::Claim(claim) => format!("{}/{}", claim.claim.namespace, claim.claim.name),
+            Self::Attachment(name, _) | Self::Volume(name, _) => (*name).to_owned(),
+        }
+    }
+}
+
+struct Found<'a> {
+    now: Timestamp,
+    late: Vec<(Operation, Timestamp, Fact<'a>)>,
+    next: Option<Duration>,
+}
+
+impl<'a> Found<'a> {
+    fn add(&mut self, operation: Operation, since: Timestamp, limit: Duration, fact: Fact<'a>) {
+        let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
+        let left = limit.saturating_sub(self.now.duration_since(since));
+        if left <= SignedDuration::ZERO {
+            self.late.push((operation, since, fact));
+        } else if let Ok(left) = Duration::try_from(left) {
+            self.next = Some(self.next.map_or(left, |next| next.min(left)));
+        }
+    }
+}
+
+struct View<'a> {
+    index: &'a Index,
+    driver: &'a str,
+    nodes_of_servers: Arc<BTreeMap<String, String>>,
+    /// How many volumes a node has or waits for.
+    on_node: HashMap<&'a str, usize>,
+    /// The nodes that have a volume or wait for it.
+    nodes_of: HashMap<&'a str, Vec<&'a str>>,
+}
+
+impl<'a> View<'a> {
+    fn new(index: &'a Index, driver: &'a str) -> Self {
+        let nodes = index.registered_on(driver).into_iter();
+        let nodes_of_servers = nodes.filter_map(|node| {
+            let server = index.registration(&node, driver)?.node_id.clone();
+            Some((server, node))
+        });
+        let mut view = Self {
+            index,
+            driver,
+            nodes_of_servers: Arc::new(nodes_of_servers.collect()),
+            on_node: HashMap::new(),
+            nodes_of: HashMap::new(),
+        };
+        for (_, fact) in index.attachment_facts(driver) {
+            *view.on_node.entry(&fact.node).or_default() += 1;
+            view.nodes_of.entry(&fact.volume).or_default().push(&fact.node);
+        }
+        view
+    }
+
+    fn of(&self, fact: &Fact<'_>) -> Case {
+        match fact {
+            Fact::Claim(claim) => self.of_claim(claim),
+            Fact::Attachment(name, attachment) => self.of_attachment(name, attachment),
+            Fact::Volume(name, volume) => self.of_volume(name, volume),
+        }
+    }
+
+    fn of_claim(&self, fact: &ClaimFact) -> Case {
+        let volume = fact.volume.as_ref().and_then(|name| self.index.volume(name));
+        let case = self.about(fact.volume.as_deref(), volume, fact.node.as_deref());
+        Case {
+            object: (
+                "PersistentVolumeClaim",
+                format!("{}/{}", fact.claim.namespace, fact.claim.name),
+            ),
+            claim: Some(fact.claim.clone()),
+            wanted: fact.wanted,
+            waits_for_node: fact.waits_for_node,
+            said: fact.error.0.clone(),
+            ..case
+        }
+    }
+
+    fn of_attachment(&self, name: &str, fact: &AttachmentFact) -> Case {
+        let volume = self.index.volume(&fact.volume);
+        Case {
+            object: ("VolumeAttachment", name.to_owned()),
+            is_terminating: fact.deleted.is_some(),
+            said: fact.error.0.clone(),
+            ..self.about(Some(&fact.volume), volume, Some(&fact.node))
+        }
+    }
+
+    fn of_volume(&self, name: &str, fact: &VolumeFact) -> Case {
+        Case {
+            object: ("PersistentVolume", name.to_owned()),
+            is_terminating: fact.is_terminating,
+            ..self.about(Some(name), Some(fact), None)
+        }
+    }
+
+    fn about(&self, name: Option<&str>, volume: Option<&VolumeFact>, node: Option<&str>) -> Case {
+        let (index, driver) = (self.index, self.driver);
+        let facts = node.and_then(|node| index.node(node));
+        let registration = node.and_then(|node| index.registration(node, driver));
+        let on_node = node
+            .and_then(|node| self.on_node.get(node))
+            .copied()
+            .unwrap_or_default();
+        let nodes = name.and_then(|name| self.nodes_of.get(name)).into_iter().flatten();
+        let mut other_nodes: Vec<String> = nodes
+            .filter(|other| Some(**other) != node)
+            .map(|other| (*other).to_owned())
+            .collect();
+        other_nodes.sort();
+        other_nodes.dedup();
+        Case {
+            claim: volume.and_then(|volume| volume.claim.clone()),
+            volume_id: volume.map(|volume| volume.handle.clone()),
+            node: node.map(str::to_owned),
+            node_exists: facts.is_some(),
+            node_ready: facts.is_some_and(|facts| facts.ready),
+            node_server: registration.map(|registration| registration.node_id.clone()),
+            node_zone: facts.and_then(|facts| facts.labels.get(ZONE_LABEL).cloned()),
+            node_limit: registration.and_then(|registration| Some((registration.limit?, on_node))),
+            other_nodes,
+            nodes_of_servers: Arc::clone(&self.nodes_of_servers),
+            is_shared: volume.is_some_and(|volume| volume.is_shared),
+            is_bound: volume.is_some_and(|volume| volume.is_bound),
+            has_attacher_finalizer: volume.is_some_and(|volume| volume.has_attacher_finalizer),
+            has_controller: true,
+            ..Case::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cluster::{AttachmentObject, ClaimObject, Fact, NodeObject, RegistrationObject, VolumeObject};
+
+    const DRIVER: &str = "d";
+
+    fn put<K: Fact + serde::de::DeserializeOwned>(index: &mut Index, object: Value) {
+        index.put(&serde_json::from_value::<K>(object).expect("an object"));
+    }
+
+    fn at(minute: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + minute * 60).expect("a time")
+    }
+
+    /// A node with a volume that waits to be attached since minute 0, and another attached one.
+    fn mk_index() -> Index {
+        let mut index = Index::default();
+        put::<NodeObject>(
+            &mut index,
+            json!({"metadata": {"name": "n1", "labels": {ZONE_LABEL: "east"}},
+                "status": {"conditions": [{"type": "Ready", "status": "True"}]}}),
+        );
+        put::<RegistrationObject>(
+            &mut index,
+            json!({"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": DRIVER, "nodeID": "server-1",
+                "allocatable": {"count": 2}}]}}),
+        );
+        for name in ["pv1", "pv2"] {
+            put::<VolumeObject>(
+                &mut index,
+                json!({"metadata": {"name": name}, "spec": {"csi": {"driver": DRIVER, "volumeHandle": format!("id-{name}")},
+                    "claimRef": {"namespace": "n", "name": "c", "uid": "u"}}, "status": {"phase": "Bound"}}),
+            );
+            put::<AttachmentObject>(
+                &mut index,
+                json!({"metadata": {"name": format!("va-{name}"), "creationTimestamp": at(0).to_string()},
+                    "spec": {"attacher": DRIVER, "nodeName": "n1", "source": {"persistentVolumeName": name}},
+                    "status": {"attached": name == "pv2", "attachError": {"message": "no"}}}),
+            );
+        }
+        index
+    }
+
+    #[test]
+    fn an_attachment_is_suspect_after_its_time_and_joined_with_volume_claim_node_and_server() {
+        let (index, limits) = (mk_index(), StuckSettings::default());
+        let early = suspects(&index, DRIVER, &limits, at(3), LOOKED_INTO);
+        assert_eq!((early.all.len(), early.next), (0, Some(Duration::from_mins(2))));
+        let late = suspects(&index, DRIVER, &limits, at(5), LOOKED_INTO);
+        assert_eq!((late.all.len(), late.next), (1, None));
+        let Suspect { operation, since, case } = &late.all[0];
+        assert_eq!((*operation, *since), (Operation::Attach, at(0)));
+        assert_eq!(case.object, ("VolumeAttachment", "va-pv1".to_owned()));
+        assert_eq!(case.volume_id.as_deref(), Some("id-pv1"));
+        assert_eq!(case.node_limit, Some((2, 2)));
+        assert_eq!(case.node_zone.as_deref(), Some("east"));
+        assert_eq!(
+            *case.nodes_of_servers,
+            BTreeMap::from([("server-1".to_owned(), "n1".to_owned())])
+        );
+        assert!(case.node_exists && case.node_ready && case.said.as_deref() == Some("no"));
+        assert_eq!(
+            suspects(&index, "another", &limits, at(60), LOOKED_INTO),
+            Suspects::default()
+        );
+    }
+
+    #[test]
+    fn when_a_whole_cloud_stands_still_the_oldest_are_looked_into_and_all_are_counted() {
+        let mut index = mk_index();
+        for number in 0..1_000 {
+            put::<AttachmentObject>(
+                &mut index,
+                json!({"metadata": {"name": format!("va-{number:04}"), "creationTimestamp": at(number).to_string()},
+                    "spec": {"attacher": DRIVER, "nodeName": "n1", "source": {"persistentVolumeName": "pv2"}}}),
+            );
+        }
+        let found = suspects(&index, DRIVER, &StuckSettings::default(), at(2_000), LOOKED_INTO);
+        assert_eq!((found.all.len(), found.others), (LOOKED_INTO, 1_001 - LOOKED_INTO));
+        assert!(found.all.iter().all(|suspect| suspect.since <= at(200)));
+    }
+
+    #[test]
+    fn a_growth_that_the_node_refuses_is_told_in_its_words() {
+        let mut index = Index::default();
+        let condition = |type_: &str, message: Value| json!({"type": type_, "status": "True", "lastTransitionTime": at(0).to_string(), "message": message});
+        let conditions = [
+            condition("FileSystemResizePending", Value::Null),
+            condition("NodeResizeError", json!("resize2fs: no")),
+        ];
+        put::<ClaimObject>(
+            &mut index,
+            json!({"metadata": {"namespace": "n", "name": "c", "uid": "u", "creationTimestamp": at(0).to_string(),
+                "annotations": {"volume.kubernetes.io/storage-provisioner": DRIVER}},
+                "spec": {"resources": {"requests": {"storage": "7Ei"}}},
+                "status": {"phase": "Bound", "conditions": conditions}}),
+        );
+        let found = suspects(&index, DRIVER, &StuckSettings::default(), at(60), LOOKED_INTO);
+        let finding = crate::diagnosis::diagnose(&found.all[0]).finding;
+        assert_eq!(
+            (finding.reason, finding.hint.as_str()),
+            ("ErrorReported", "resize2fs: no")
+        );
+        assert_eq!(found.all[0].case.wanted, Some(7 << 60));
+    }
+
+    #[test]
+    fn claims_and_volumes_are_suspects_by_their_own_times() {
+        let mut index = Index::default();
+        put::<ClaimObject>(
+            &mut index,
+            json!({"metadata": {"namespace": "n", "name": "c", "uid": "u", "creationTimestamp": at(0).to_string(),
+                "annotations": {"volume.kubernetes.io/storage-provisioner": DRIVER}}, "status": {"phase": "Pending"}}),
+        );
+        put::<VolumeObject>(
+            &mut index,
+            json!({"metadata": {"name": "pv"}, "spec": {"csi": {"driver": DRIVER, "volumeHandle": "h"},
+                "persistentVolumeReclaimPolicy": "Delete"},
+                "status": {"phase": "Released", "lastPhaseTransitionTime": at(0).to_string()}}),
+        );
+        let operations = |minute| {
+            let found = suspects(&index, DRIVER, &StuckSettings::default(), at(minute), LOOKED_INTO);
+            let mut operations: Vec<Operation> = found.all.iter().map(|suspect| suspect.operation).collect();
+            operations.sort();
+            operations
+        };
+        assert_eq!(operations(9), []);
+        assert_eq!(operations(10), [Operation::Provision]);
+        assert_eq!(operations(15), [Operation::Provision, Operation::Delete]);
+    }
+}

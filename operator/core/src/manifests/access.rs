@@ -1,0 +1,212 @@
+//! Service accounts, the roles of `roles.yaml`, and their bindings.
+
+use std::sync::LazyLock;
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
+use serde::Deserialize;
+
+use super::metadata::{self, Component};
+use super::{Operand, RenderError, Stage};
+use crate::releases;
+use crate::resolve::Resolved;
+use crate::templates::{self, Template};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+/// Stands for the names of the Leases of a driver's sidecars.
+const LEASES: &str = "$LEASES";
+/// Stands for the names of the Secrets of classes.
+const CLASS_SECRETS: &str = "$CLASS_SECRETS";
+
+/// Service account of the controller's pods.
+pub(super) fn controller_account(resolved: &Resolved) -> String {
+    format!("{}-controller", resolved.slug)
+}
+
+/// Service account of the nodes' pods.
+pub(super) fn node_account(resolved: &Resolved) -> String {
+    format!("{}-node", resolved.slug)
+}
+
+/// The roles of `roles.yaml`.
+static ROLES: Template<Vec<RoleTemplate>> = LazyLock::new(|| templates::read(include_str!("roles.yaml")));
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RoleTemplate {
+    kind: RoleKind,
+    /// The end of the name: the driver's prefix comes before it.
+    name: String,
+    requires: Option<Requirement>,
+    rules: Vec<RuleTemplate>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+enum RoleKind {
+    ClusterRole,
+    Role,
+}
+
+#[derive(Debug, Deserialize)]
+struct RuleTemplate {
+    requires: Option<Requirement>,
+    #[serde(flatten)]
+    rule: PolicyRule,
+}
+
+/// What a driver, or its cluster, has or has not.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Requirement {
+    Provisioner,
+    Attacher,
+    Resizer,
+    Snapshotter,
+    HealthMonitor,
+    StorageCapacity,
+    ClassSecrets,
+    VolumeAttributesClasses,
+    GroupSnapshots,
+}
+
+impl Requirement {
+    fn is_met(self, resolved: &Resolved) -> bool {
+        let runs = |sidecar| resolved.controller.sidecar(sidecar).is_some();
+        match self {
+            Self::Provisioner => runs(releases::Component::Provisioner),
+            Self::Attacher => runs(releases::Component::Attacher),
+            Self::Resizer => runs(releases::Component::Resizer),
+            Self::Snapshotter => runs(releases::Component::Snapshotter),
+            Self::HealthMonitor => runs(releases::Component::HealthMonitor),
+            Self::StorageCapacity => resolved.csi_driver.storage_capacity && runs(releases::Component::Provisioner),
+            Self::ClassSecrets => !resolved.class_secrets.is_empty(),
+            Self::VolumeAttributesClasses => resolved.apis.volume_attributes_classes,
+            Self::GroupSnapshots => resolved.apis.group_snapshots,
+        }
+    }
+}
+
+fn is_met(requires: Option<Requirement>, resolved: &Resolved) -> bool {
+    requires.is_none_or(|requirement| requirement.is_met(resolved))
+}
+
+pub(super) fn operands(resolved: &Resolved) -> Result<Vec<Operand>, RenderError> {
+    let mut operands = vec![
+        Operand::new(
+            Stage::Base,
+            &account(resolved, controller_account(resolved), Component::Controller),
+        )?,
+        Operand::new(Stage::Base, &account(resolved, node_account(resolved), Component::Node))?,
+    ];
+    let templates = templates::get(&ROLES).map_err(|source| RenderError { kind: "Role", source })?;
+    for template in templates.iter().filter(|role| is_met(role.requires, resolved)) {
+        let name = format!("{}-{}", resolved.slug, template.name);
+        let rules = rules(template, resolved);
+        operands.extend(match template.kind {
+            RoleKind::ClusterRole => [
+                Operand::new(Stage::Base, &cluster_role(resolved, name.clone(), rules))?,
+                Operand::new(Stage::Base, &cluster_role_binding(resolved, name))?,
+            ],
+            RoleKind::Role => [
+                Operand::new(Stage::Base, &role(resolved, name.clone(), rules))?,
+                Operand::new(Stage::Base, &role_binding(resolved, name))?,
+            ],
+        });
+    }
+    Ok(operands)
+}
+
+/// The rules of a role that this driver needs, with the names of its sidecars' Leases and its classes' Secrets.
+fn rules(template: &RoleTemplate, resolved: &Resolved) -> Vec<PolicyRule> {
+    let needed = template.rules.iter().filter(|rule| is_met(rule.requires, resolved));
+    let mut rules: Vec<PolicyRule> = needed.map(|rule| rule.rule.clone()).collect();
+    for names in rules.iter_mut().filter_map(|rule| rule.resource_names.as_mut()) {
+        if *names == [LEASES] {
+            let sidecars = resolved.controller.sidecars.iter();
+            *names = sidecars
+                .filter_map(|sidecar| sidecar.component.lease(&resolved.driver_name))
+                .collect();
+        }
+        if *names == [CLASS_SECRETS] {
+            *names = resolved.class_secrets.iter().cloned().collect();
+        }
+    }
+    rules
+}
+
+fn account(resolved: &Resolved, name: String, component: Component) -> ServiceAccount {
+    ServiceAccount {
+        metadata: metadata::namespaced(resolved, name, component),
+        // The pods ask for a token where they need one.
+        automount_service_account_token: Some(false),
+        ..ServiceAccount::default()
+    }
+}
+
+fn role(resolved: &Resolved, name: String, rules: Vec<PolicyRule>) -> Role {
+    Role {
+        metadata: metadata::namespaced(resolved, name, Component::Controller),
+        rules: Some(rules),
+    }
+}
+
+fn role_binding(resolved: &Resolved, name: String) -> RoleBinding {
+    RoleBinding {
+        metadata: metadata::namespaced(resolved, name.clone(), Component::Controller),
+        role_ref: RoleRef {
+            api_group: Some(RBAC.into()),
+            kind: "Role".into(),
+            name,
+        },
+        subjects: Some(vec![controller_subject(resolved)]),
+    }
+}
+
+fn cluster_role(resolved: &Resolved, name: String, rules: Vec<PolicyRule>) -> ClusterRole {
+    ClusterRole {
+        metadata: metadata::remembered(resolved, name, Component::Controller),
+        rules: Some(rules),
+        ..ClusterRole::default()
+    }
+}
+
+fn cluster_role_binding(resolved: &Resolved, name: String) -> ClusterRoleBinding {
+    ClusterRoleBinding {
+        metadata: metadata::remembered(resolved, name.clone(), Component::Controller),
+        role_ref: RoleRef {
+            api_group: Some(RBAC.into()),
+            kind: "ClusterRole".into(),
+            name,
+        },
+        subjects: Some(vec![controller_subject(resolved)]),
+    }
+}
+
+fn controller_subject(resolved: &Resolved) -> Subject {
+    Subject {
+        kind: "ServiceAccount".into(),
+        name: controller_account(resolved),
+        namespace: Some(resolved.namespace.clone()),
+        ..Subject::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn every_word_of_the_roles_is_understood() {
+        let text: Value = serde_yaml::from_str(include_str!("roles.yaml")).expect("YAML");
+        let roles = templates::get(&ROLES).expect("roles");
+        for (role, given) in roles.iter().zip(text.as_array().expect("a list")) {
+            for (rule, given) in role.rules.iter().zip(given["rules"].as_array().expect("rules")) {
+                let mut given = given.clone();
+                given.as_object_mut().expect("a rule").remove("requires");
+                assert_eq!(json!(rule.rule), given, "{}", role.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The controller: the driver with credentials, and the sidecars around one socket.
+
+use cinder_csi_driver::args::Args;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
+use k8s_openapi::api::core::v1::{
+    Affinity, ConfigMapProjection, Container, EmptyDirVolumeSource, KeyToPath, PodAffinityTerm, PodAntiAffinity,
+    PodSecurityContext, PodSpec, PodTemplateSpec, ProjectedVolumeSource, SecretVolumeSource,
+    ServiceAccountTokenProjection, Toleration, TopologySpreadConstraint, Volume, VolumeProjection,
+    WeightedPodAffinityTerm,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::metadata::{self, Component};
+use super::secret::{self, DriverCredentials};
+use super::{access, pod, sidecars};
+use crate::releases;
+use crate::resolve::Resolved;
+
+pub(super) const SOCKET_DIR: &str = "/csi";
+pub(super) const SOCKET: &str = "/csi/csi.sock";
+pub(super) const SOCKET_VOLUME: &str = "socket";
+const CONFIG_VOLUME: &str = "cloud-config";
+pub(super) const TOKEN_VOLUME: &str = "kube-api-access";
+/// Where every Kubernetes client looks for its token.
+pub(super) const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// The kubelet renews the token long before it ends.
+const TOKEN_SECONDS: i64 = 3607;
+/// A user without any file or right of its own.
+pub(super) const UNPRIVILEGED_USER: i64 = 65532;
+
+const MEMORY: &str = "32Mi";
+
+pub(super) fn deployment(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Deployment {
+    // One pod serves until its successor does. Several are replaced one by one, without a further one that might find no node.
+    // On the network of a node a successor could not have the ports before the old pod has ended.
+    let in_turn = resolved.controller.replicas > 1 || resolved.controller.host_network;
+    let (unavailable, surge) = if in_turn { (1, 0) } else { (0, 1) };
+    Deployment {
+        metadata: metadata::namespaced(resolved, format!("{}-controller", resolved.slug), Component::Controller),
+        spec: Some(DeploymentSpec {
+            replicas: Some(resolved.controller.replicas),
+            selector: metadata::selector(resolved, Component::Controller),
+            strategy: Some(DeploymentStrategy {
+                type_: Some("RollingUpdate".into()),
+                rolling_update: Some(RollingUpdateDeployment {
+                    max_unavailable: Some(IntOrString::Int(unavailable)),
+                    max_surge: Some(IntOrString::Int(surge)),
+                }),
+            }),
+            revision_history_limit: Some(3),
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta {
+                    labels: Some(pod::labels(
+                        resolved,
+                        Component::Controller,
+                        &resolved.controller.pod_labels,
+                    )),
+                    annotations: pod::annotations(
+                        &resolved.controller.pod_annotations,
+                        credentials.and_then(DriverCredentials::pod_annotations),
+                    ),
+                    ..ObjectMeta::default()
+                }),
+                spec: Some(pod_spec(resolved, credentials)),
+            },
+            ..DeploymentSpec::default()
+        }),
+        ..Deployment::default()
+    }
+}
+
+fn pod_spec(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> PodSpec {
+    let controller = &resolved.controller;
+    PodSpec {
+        service_account_name: Some(access::controller_account(resolved)),
+        // Only the sidecars talk to the Kubernetes API: the token is mounted into them by name.
+        automount_service_account_token: Some(false),
+        image_pull_secrets: pod::pull_secrets(resolved),
+        priority_class_name: Some(controller.priority_class_name.clone()),
+        node_selector: Some(pod::node_selector(&controller.node_selector)),
+        tolerations: Some(controller.tolerations.clone().unwrap_or_else(control_plane_taints)),
+        affinity: Some(
+            controller
+                .affinity
+                .clone()
+                .unwrap_or_else(|| apart(resolved, Component::Controller)),
+        ),
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: Some(true),
+            run_as_user: Some(UNPRIVILEGED_USER),
+            run_as_group: Some(UNPRIVILEGED_USER),
+            // The socket's directory and the credentials are for this group.
+            fs_group: Some(UNPRIVILEGED_USER),
+            seccomp_profile: Some(pod::seccomp()),
+            ..PodSecurityContext::default()
+        }),
+        topology_spread_constraints: Some(controller.spread.clone().unwrap_or_else(|| spread(resolved))),
+        host_network: controller.host_network.then_some(true),
+        dns_policy: Some(if controller.host_network {
+            "ClusterFirstWithHostNet".into()
+        } else {
+            "ClusterFirst".into()
+        }),
+        containers: std::iter::once(driver(resolved, credentials))
+            .chain(
+                controller
+                    .sidecars
+                    .iter()
+                    .map(|settings| sidecars::container(resolved, settings)),
+            )
+            .collect(),
+        volumes: Some(volumes(resolved)),
+        ..PodSpec::default()
+    }
+}
+
+fn driver(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Container {
+    let args = Args {
+        endpoint: format!("unix://{SOCKET}"),
+        cloud_config: vec![secret::CLOUD_CONF_FILE.into()],
+        project_id: credentials.map(DriverCredentials::projects).unwrap_or_default(),
+        cluster: resolved.cluster_id.clone(),
+        http_endpoint: format!(":{}", resolved.controller.http_port),
+        provide_node_service: false,
+        ..pod::driver_args(resolved)
+    };
+    Container {
+        name: pod::DRIVER_CONTAINER.into(),
+        image: Some(resolved.images.name(releases::Component::Driver)),
+        image_pull_policy: Some(resolved.pull_policy.as_str().into()),
+        args: Some(args.to_argv()),
+        env: pod::proxy(resolved),
+        ports: Some(vec![pod::port(
+            pod::DRIVER_PORT,
+            i32::from(resolved.controller.http_port),
+        )]),
+        liveness_probe: Some(pod::liveness(pod::DRIVER_PORT, "/healthz")),
+        readiness_probe: Some(pod::probe(pod::DRIVER_PORT, "/readyz")),
+        resources: Some(pod::resources(resolved.controller.resources.as_ref(), MEMORY)),
+        security_context: Some(pod::unprivileged()),
+        termination_message_policy: Some("FallbackToLogsOnError".into()),
+        volume_mounts: Some(vec![
+            pod::mount(SOCKET_VOLUME, SOCKET_DIR),
+            pod::read_only(CONFIG_VOLUME, secret::DIRECTORY),
+        ]),
+        ..Container::default()
+    }
+}
+
+fn volumes(resolved: &Resolved) -> Vec<Volume> {
+    vec![
+        Volume {
+            name: SOCKET_VOLUME.into(),
+            empty_dir: Some(EmptyDirVolumeSource::default()),
+            ..Volume::default()
+        },
+        Volume {
+            name: CONFIG_VOLUME.into(),
+            secret: Some(SecretVolumeSource {
+                secret_name: Some(secret::cloud_config_name(resolved)),
+                default_mode: Some(0o440),
+                ..SecretVolumeSource::default()
+            }),
+            ..Volume::default()
+        },
+        token_volume(),
+    ]
+}
+
+/// What a client of the Kubernetes API needs.
+pub(super) fn token_volume() -> Volume {
+    Volume {
+        name: TOKEN_VOLUME.into(),
+        projected: Some(api_access()),
+        ..Volume::default()
+    }
+}
+
+/// What Kubernetes mounts into every container on its own, unless it is told not to: token, authority, in one directory.
+fn api_access() -> ProjectedVolumeSource {
+    ProjectedVolumeSource {
+        default_mode: Some(0o440),
+        sources: Some(vec![
+            VolumeProjection {
+                service_account_token: Some(ServiceAccountTokenProjection {
+                    expiration_seconds: Some(TOKEN_SECONDS),
+                    path: "token".into(),
+                    ..ServiceAccountTokenProjection::default()
+                }),
+                ..VolumeProjection::default()
+            },
+            VolumeProjection {
+                config_map: Some(ConfigMapProjection {
+                    name: "kube-root-ca.crt".into(),
+                    items: Some(vec![KeyToPath {
+                        key: "ca.crt".into(),
+                        path: "ca.crt".into(),
+                        ..KeyToPath::default()
+                    }]),
+                    ..ConfigMapProjection::default()
+                }),
+                ..VolumeProjection::default()
+            },
+        ]),
+    }
+}
+
+/// The pods run on control plane nodes too: in small clusters there are no others to spare.
+pub(super) fn control_plane_taints() -> Vec<Toleration> {
+    vec![
+        pod::tolerate(Some("node-role.kubernetes.io/control-plane")),
+        pod::tolerate(Some("CriticalAddonsOnly")),
+    ]
+}
+
+/// The pods of a component avoid each other's nodes, where there is a choice.
+pub(super) fn apart(resolved: &Resolved, component: Component) -> Affinity {
+    Affinity {
+        pod_anti_affinity: Some(PodAntiAffinity {
+            preferred_during_scheduling_ignored_during_execution: Some(vec![WeightedPodAffinityTerm {
+                weight: 100,
+                pod_affinity_term: PodAffinityTerm {
+                    topology_key: "kubernetes.io/hostname".into(),
+                    label_selector: Some(metadata::selector(resolved, component)),
+                    ..PodAffinityTerm::default()
+                },
+            }]),
+            ..PodAntiAffinity::default()
+        }),
+        ..Affinity::default()
+    }
+}
+
+/// Over the zones of the cluster, where there is a choice.
+fn spread(resolved: &Resolved) -> Vec<TopologySpreadConstraint> {
+    vec![TopologySpreadConstraint {
+        max_skew: 1,
+        topology_key: "topology.kubernetes.io/zone".into(),
+        when_unsatisfiable: "ScheduleAnyway".into(),
+        label_selector: Some(metadata::selector(resolved, Component::Controller)),
+        ..TopologySpreadConstraint::default()
+    }]
+}

@@ -1,0 +1,95 @@
+//! Names, labels and owners.
+
+use std::collections::BTreeMap;
+
+use cinder_csi_crds::{INSTANCE_LABEL, OWNER_UID_ANNOTATION};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+
+use crate::cluster::{
+    COMPONENT_LABEL, CONTROLLER_COMPONENT, MANAGED_BY, MANAGED_BY_LABEL, NODE_COMPONENT, VERSION_LABEL,
+};
+use crate::resolve::Resolved;
+
+/// A part of the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Component {
+    /// The pods that talk to OpenStack.
+    Controller,
+    /// The pods on the nodes.
+    Node,
+    /// StorageClasses and the CSIDriver.
+    Storage,
+    /// What Prometheus and Grafana are given.
+    Monitoring,
+}
+
+impl Component {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Controller => CONTROLLER_COMPONENT,
+            Self::Node => NODE_COMPONENT,
+            Self::Storage => "storage",
+            Self::Monitoring => "monitoring",
+        }
+    }
+}
+
+/// Metadata of an object in the driver's namespace.
+pub(super) fn namespaced(resolved: &Resolved, name: String, component: Component) -> ObjectMeta {
+    ObjectMeta {
+        namespace: Some(resolved.namespace.clone()),
+        ..remembered(resolved, name, component)
+    }
+}
+
+/// Metadata of an object that remembers its owner in an annotation.
+///
+/// Never an owner reference: the garbage collector would follow it under mounted volumes, when the owner is deleted in the
+/// foreground (it does not wait for our finalizer then) or when somebody removes the finalizer by force. And where admission
+/// protects owner references, making one takes a permission over the owner that nothing else needs.
+pub(super) fn remembered(resolved: &Resolved, name: String, component: Component) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        labels: Some(labels(resolved, component)),
+        annotations: resolved
+            .owner
+            .as_ref()
+            .map(|owner| BTreeMap::from([(OWNER_UID_ANNOTATION.to_owned(), owner.uid.clone())])),
+        ..ObjectMeta::default()
+    }
+}
+
+/// The labels of every object.
+pub(super) fn labels(resolved: &Resolved, component: Component) -> BTreeMap<String, String> {
+    let mut labels = selector_labels(resolved, component);
+    labels.extend([
+        ("app.kubernetes.io/name".into(), "cinder-csi".into()),
+        ("app.kubernetes.io/instance".into(), resolved.slug.clone()),
+        ("app.kubernetes.io/part-of".into(), "cinder-csi".into()),
+        (VERSION_LABEL.into(), resolved.version.clone()),
+        (MANAGED_BY_LABEL.into(), MANAGED_BY.into()),
+    ]);
+    labels
+}
+
+/// The labels of pods: without the version, which would replace every pod at each release of the operator.
+pub(super) fn pod_labels(resolved: &Resolved, component: Component) -> BTreeMap<String, String> {
+    let mut labels = labels(resolved, component);
+    labels.remove(VERSION_LABEL);
+    labels
+}
+
+/// Chooses the pods of a component. A selector can never be changed, so it holds what never changes.
+pub(super) fn selector(resolved: &Resolved, component: Component) -> LabelSelector {
+    LabelSelector {
+        match_labels: Some(selector_labels(resolved, component)),
+        ..LabelSelector::default()
+    }
+}
+
+fn selector_labels(resolved: &Resolved, component: Component) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        (INSTANCE_LABEL.to_owned(), resolved.driver_name.clone()),
+        (COMPONENT_LABEL.to_owned(), component.as_str().to_owned()),
+    ])
+}

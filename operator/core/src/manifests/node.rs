@@ -1,0 +1,246 @@
+//! The nodes: the driver alone, which mounts volumes and registers itself with the kubelet. It has no credentials and no
+//! access to the Kubernetes API.
+
+use cinder_csi_crds::NodeRegistration;
+use cinder_csi_driver::args::Args;
+use cinder_csi_driver::node::CLOUD_INIT_DIR;
+use cinder_csi_driver::topology::REGION;
+use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetUpdateStrategy};
+use k8s_openapi::api::core::v1::{
+    Affinity, Container, EnvVar, HostPathVolumeSource, NodeSelectorRequirement, NodeSelectorTerm, PodSpec,
+    PodTemplateSpec, SecurityContext, Toleration, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::metadata::{self, Component};
+use super::{access, pod, registrar};
+use crate::releases;
+use crate::resolve::{Registration, Resolved};
+
+const KUBELET_VOLUME: &str = "kubelet-dir";
+const DEVICES_VOLUME: &str = "devices";
+const DEVICES_DIR: &str = "/dev";
+const CLOUD_INIT_VOLUME: &str = "cloud-init";
+const MEMORY: &str = "16Mi";
+/// Variable with the region of the node, where the driver reports it.
+const REGION_VARIABLE: &str = "NODE_REGION";
+/// The directory of the driver's socket, for the containers beside it.
+pub(super) const PLUGIN_VOLUME: &str = "plugin-dir";
+/// The kubelet's registry of plugins.
+pub(super) const REGISTRY_VOLUME: &str = "registration-dir";
+
+pub(super) fn daemon_set(resolved: &Resolved) -> DaemonSet {
+    DaemonSet {
+        metadata: metadata::namespaced(resolved, format!("{}-node", resolved.slug), Component::Node),
+        spec: Some(DaemonSetSpec {
+            selector: metadata::selector(resolved, Component::Node),
+            update_strategy: Some(DaemonSetUpdateStrategy {
+                // The operator itself replaces pods (see `rollout`): by their registration, and never two on a node, which
+                // would serve the same sockets.
+                type_: Some("OnDelete".into()),
+                rolling_update: None,
+            }),
+            revision_history_limit: Some(3),
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta {
+                    labels: Some(pod::labels(resolved, Component::Node, &resolved.node.pod_labels)),
+                    annotations: pod::annotations(&resolved.node.pod_annotations, None),
+                    ..ObjectMeta::default()
+                }),
+                spec: Some(pod_spec(resolved)),
+            },
+            ..DaemonSetSpec::default()
+        }),
+        ..DaemonSet::default()
+    }
+}
+
+fn pod_spec(resolved: &Resolved) -> PodSpec {
+    let node = &resolved.node;
+    PodSpec {
+        service_account_name: Some(access::node_account(resolved)),
+        automount_service_account_token: Some(false),
+        image_pull_secrets: pod::pull_secrets(resolved),
+        priority_class_name: Some(node.priority_class_name.clone()),
+        node_selector: Some(pod::node_selector(&node.node_selector)),
+        tolerations: Some(tolerations(resolved)),
+        affinity: affinity(resolved),
+        // The metadata service, which knows the instance's id and zone, answers only on the instance's own network.
+        host_network: Some(true),
+        dns_policy: Some("ClusterFirstWithHostNet".into()),
+        containers: containers(resolved),
+        volumes: Some(volumes(resolved)),
+        ..PodSpec::default()
+    }
+}
+
+fn volumes(resolved: &Resolved) -> Vec<Volume> {
+    let node = &resolved.node;
+    let mut volumes = vec![
+        host_path(KUBELET_VOLUME, &node.kubelet_dir),
+        host_path(DEVICES_VOLUME, DEVICES_DIR),
+        Volume {
+            host_path: Some(HostPathVolumeSource {
+                path: CLOUD_INIT_DIR.into(),
+                // Not every image has cloud-init.
+                type_: Some("DirectoryOrCreate".into()),
+            }),
+            ..host_path(CLOUD_INIT_VOLUME, CLOUD_INIT_DIR)
+        },
+    ];
+    if node.registrar == NodeRegistration::Sidecar {
+        volumes.extend([
+            Volume {
+                host_path: Some(HostPathVolumeSource {
+                    path: format!("{}/plugins/{}", node.kubelet_dir, resolved.driver_name),
+                    type_: Some("DirectoryOrCreate".into()),
+                }),
+                name: PLUGIN_VOLUME.into(),
+                ..Volume::default()
+            },
+            host_path(REGISTRY_VOLUME, &format!("{}/plugins_registry", node.kubelet_dir)),
+        ]);
+    }
+    volumes
+}
+
+/// The driver, and what stands beside it where it does not register itself.
+fn containers(resolved: &Resolved) -> Vec<Container> {
+    let mut containers = vec![driver(resolved)];
+    // Before the driver is taken away nothing must register it: at its end the registrar removes its socket.
+    if is_registered_by_sidecar(resolved) {
+        containers.extend(registrar::containers(resolved));
+    }
+    containers
+}
+
+fn is_registered_by_sidecar(resolved: &Resolved) -> bool {
+    resolved.node.registrar == NodeRegistration::Sidecar && resolved.node.registration == Registration::Register
+}
+
+/// Every taint, or those that the administrator chose and the one that goes only when the driver is there.
+fn tolerations(resolved: &Resolved) -> Vec<Toleration> {
+    let Some(mut tolerations) = resolved.node.tolerations.clone() else {
+        return vec![pod::tolerate(None)];
+    };
+    if let Some(key) = &resolved.node.startup_taint {
+        tolerations.push(pod::tolerate(Some(key)));
+    }
+    tolerations
+}
+
+/// Whether each node reports the region that it is labelled with; without zones nothing is reported.
+fn reports_region(resolved: &Resolved) -> bool {
+    resolved.node.reports_region && resolved.topology.enabled
+}
+
+/// The given affinity. A driver that reports the region of its node waits for that label: a pod that came before it would report an
+/// empty one, which the kubelet writes on the node.
+fn affinity(resolved: &Resolved) -> Option<Affinity> {
+    let given = resolved.node.affinity.clone();
+    if !reports_region(resolved) {
+        return given;
+    }
+    let mut affinity = given.unwrap_or_default();
+    let terms = affinity
+        .node_affinity
+        .get_or_insert_default()
+        .required_during_scheduling_ignored_during_execution
+        .get_or_insert_default();
+    let terms = &mut terms.node_selector_terms;
+    if terms.is_empty() {
+        terms.push(NodeSelectorTerm::default());
+    }
+    for term in terms {
+        term.match_expressions
+            .get_or_insert_default()
+            .push(NodeSelectorRequirement {
+                key: REGION.into(),
+                operator: "Exists".into(),
+                values: None,
+            });
+    }
+    Some(affinity)
+}
+
+/// The segments of the node beside its zone.
+fn segments(resolved: &Resolved) -> Vec<(String, String)> {
+    let own = reports_region(resolved).then(|| (REGION.to_owned(), format!("$({REGION_VARIABLE})")));
+    resolved.topology.additional.clone().into_iter().chain(own).collect()
+}
+
+/// The region of the node: Kubernetes copies that label of a node to its pods.
+fn variables(resolved: &Resolved) -> Option<Vec<EnvVar>> {
+    let field = format!("metadata.labels['{REGION}']");
+    reports_region(resolved).then(|| vec![pod::variable_from(REGION_VARIABLE, &field)])
+}
+
+fn driver(resolved: &Resolved) -> Container {
+    let node = &resolved.node;
+    let args = Args {
+        endpoint: format!("unix://{}/plugins/{}/csi.sock", node.kubelet_dir, resolved.driver_name),
+        http_endpoint: format!(":{}", node.http_port),
+        provide_controller_service: false,
+        register: node.registration == Registration::Register && node.registrar == NodeRegistration::Integrated,
+        // Also beside the registrar: a registration that the driver once made itself would stand beside the registrar's, and the
+        // kubelet would lose the driver when that goes.
+        unregister: node.registration == Registration::Unregister || node.registrar == NodeRegistration::Sidecar,
+        max_volumes_per_node: node.max_volumes,
+        additional_topology: segments(resolved),
+        kubelet_dir: node.kubelet_dir.clone().into(),
+        ..pod::driver_args(resolved)
+    };
+    Container {
+        name: pod::DRIVER_CONTAINER.into(),
+        image: Some(resolved.images.name(releases::Component::Driver)),
+        image_pull_policy: Some(resolved.pull_policy.as_str().into()),
+        args: Some(args.to_argv()),
+        env: variables(resolved),
+        ports: Some(vec![pod::port(pod::DRIVER_PORT, i32::from(node.http_port))]),
+        liveness_probe: Some(if is_registered_by_sidecar(resolved) {
+            pod::liveness(registrar::LIVENESS_PORT, "/healthz")
+        } else {
+            pod::liveness(pod::DRIVER_PORT, "/healthz")
+        }),
+        readiness_probe: Some(pod::probe(pod::DRIVER_PORT, "/readyz")),
+        resources: Some(pod::resources(node.resources.as_ref(), MEMORY)),
+        security_context: Some(SecurityContext {
+            // Mounting and formatting want CAP_SYS_ADMIN and every block device of the host, also those that appear while
+            // the pod runs; and the kubelet sees the mounts only of a privileged container (Bidirectional).
+            privileged: Some(true),
+            // The directories of the kubelet and the devices are root's.
+            run_as_user: Some(0),
+            read_only_root_filesystem: Some(true),
+            ..SecurityContext::default()
+        }),
+        termination_message_policy: Some("FallbackToLogsOnError".into()),
+        volume_mounts: Some(vec![
+            VolumeMount {
+                // Mounted where the host has it: the kubelet names paths as they are on the host.
+                mount_propagation: Some("Bidirectional".into()),
+                ..pod::mount(KUBELET_VOLUME, &node.kubelet_dir)
+            },
+            VolumeMount {
+                mount_propagation: Some("HostToContainer".into()),
+                ..pod::mount(DEVICES_VOLUME, DEVICES_DIR)
+            },
+            VolumeMount {
+                read_only: Some(true),
+                ..pod::mount(CLOUD_INIT_VOLUME, CLOUD_INIT_DIR)
+            },
+        ]),
+        ..Container::default()
+    }
+}
+
+/// A directory that every node has.
+fn host_path(name: &str, path: &str) -> Volume {
+    Volume {
+        name: name.into(),
+        host_path: Some(HostPathVolumeSource {
+            path: path.into(),
+            type_: Some("Directory".into()),
+        }),
+        ..Volume::default()
+    }
+}

@@ -1,0 +1,301 @@
+//! The administrator's own changes of the objects, as the last step before they are applied.
+
+use cinder_cloud::config::refuse_yaml;
+use cinder_csi_crds::{INSTANCE_LABEL, OWNER_UID_ANNOTATION, Override, OverrideType};
+use serde_json::Value;
+
+use super::Operand;
+use crate::cluster::MANAGED_BY_LABEL;
+use crate::restrictions::Restrictions;
+
+/// What the administrator's changes have come to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overridden {
+    /// The objects that differ from the operator's own choice, as in `Deployment cinder-csi-controller`; each once.
+    pub changed: Vec<String>,
+    /// Patches that were left out, each with the reason.
+    pub failed: Vec<String>,
+}
+
+/// Kinds that are never changed: what they grant and hold is decided by the operator alone.
+const PROTECTED: [&str; 6] = [
+    "Secret",
+    "ServiceAccount",
+    "Role",
+    "RoleBinding",
+    "ClusterRole",
+    "ClusterRoleBinding",
+];
+
+/// Applies the patches in their order. One that does not fit is left out as a whole; the object stays as it was before it.
+pub(super) fn apply(overrides: &[Override], restrictions: &Restrictions, operands: &mut [Operand]) -> Overridden {
+    let mut result = Overridden::default();
+    for (index, patch) in overrides.iter().enumerate() {
+        let target = format!("{} {}", patch.target.kind, patch.target.name);
+        let outcome = if PROTECTED.contains(&patch.target.kind.as_str()) {
+            Err("objects of this kind cannot be overridden".to_owned())
+        } else {
+            let found = operands
+                .iter_mut()
+                .find(|operand| operand.kind.kind == patch.target.kind && operand.name() == patch.target.name);
+            found
+                .ok_or_else(|| "the operator makes no such object here".to_owned())
+                .and_then(|operand| change(operand, patch, restrictions))
+        };
+        match outcome {
+            Ok(()) if !result.changed.contains(&target) => result.changed.push(target),
+            Ok(()) => {}
+            Err(reason) => result
+                .failed
+                .push(format!("spec.overrides[{index}] ({target}): {reason}")),
+        }
+    }
+    result
+}
+
+fn change(operand: &mut Operand, patch: &Override, restrictions: &Restrictions) -> Result<(), String> {
+    let before = serde_json::to_value(&operand.object).map_err(|error| error.to_string())?;
+    if let Some(reason) = refuse_yaml(&patch.patch) {
+        return Err(format!("the patch is not read: {reason}"));
+    }
+    let value: Value = serde_yaml::from_str(&patch.patch).map_err(|error| format!("the patch is no YAML: {error}"))?;
+    let mut after = before.clone();
+    match patch.kind {
+        OverrideType::Merge if !value.is_object() => {
+            return Err("a merge patch must be an object, as in `spec: {minReadySeconds: 10}`".into());
+        }
+        OverrideType::Merge => json_patch::merge(&mut after, &value),
+        OverrideType::Json => {
+            let operations: json_patch::Patch = serde_json::from_value(value)
+                .map_err(|error| format!("the patch is no list of operations: {error}"))?;
+            json_patch::patch(&mut after, &operations).map_err(|error| error.to_string())?;
+        }
+    }
+    if let Some(path) = PROTECTED_FIELDS
+        .iter()
+        .find(|path| before.pointer(path) != after.pointer(path))
+    {
+        return Err(format!(
+            "{} cannot be changed",
+            path.trim_start_matches('/').replace('/', ".")
+        ));
+    }
+    let names = |object: &Value| -> Vec<String> {
+        let containers = object
+            .pointer("/spec/template/spec/containers")
+            .and_then(Value::as_array);
+        let names = containers
+            .into_iter()
+            .flatten()
+            .filter_map(|container| container["name"].as_str());
+        names.map(str::to_owned).collect()
+    };
+    let (wanted, left) = (names(&before), names(&after));
+    let missing: Vec<&str> = wanted
+        .iter()
+        .filter(|name| !left.contains(name))
+        .map(String::as_str)
+        .collect();
+    if !missing.is_empty() {
+        return Err(format!(
+            "containers would be missing: {}; a merge patch replaces the whole list. To add one, use type Json and the operation `{{op: \
+             add, path: /spec/template/spec/containers/-, value: …}}`",
+            missing.join(", ")
+        ));
+    }
+    let containers = ["containers", "initContainers"].map(|list| format!("/spec/template/spec/{list}"));
+    let lists = containers.iter().filter_map(|path| after.pointer(path)?.as_array());
+    let mut images = lists.flatten().filter_map(|container| container["image"].as_str());
+    if let Some(image) = images.find(|image| !restrictions.allows(image)) {
+        return Err(format!(
+            "image {image} is from none of the registries of the operator's --allowed-registries"
+        ));
+    }
+    for (map, key) in [
+        ("labels", INSTANCE_LABEL),
+        ("labels", MANAGED_BY_LABEL),
+        ("annotations", OWNER_UID_ANNOTATION),
+    ] {
+        if before["metadata"][map][key] != after["metadata"][map][key] {
+            return Err(format!("metadata.{map}[{key:?}] cannot be changed"));
+        }
+    }
+    operand.object = serde_json::from_value(after).map_err(|error| format!("the result is no object: {error}"))?;
+    Ok(())
+}
+
+/// By these an object is found again, and these make it what it is.
+const PROTECTED_FIELDS: [&str; 9] = [
+    "/apiVersion",
+    "/kind",
+    "/metadata/name",
+    "/metadata/namespace",
+    "/metadata/ownerReferences",
+    "/metadata/finalizers",
+    "/spec/selector",
+    "/spec/template/spec/serviceAccountName",
+    // Two pods on a node would take each other's registration away.
+    "/spec/updateStrategy/rollingUpdate/maxSurge",
+];
+
+#[cfg(test)]
+mod tests {
+    use cinder_csi_crds::{Override, OverrideTarget, OverrideType};
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::super::{Operand, operands};
+    use super::apply;
+    use crate::resolve::resolve;
+    use crate::resolve::tests::{mk_driver, mk_environment};
+    use crate::restrictions::Restrictions;
+
+    fn mk_operands() -> Vec<Operand> {
+        let resolved = resolve(&mk_driver("cinder.csi.openstack.org"), &mk_environment()).unwrap();
+        operands(&resolved, None).unwrap()
+    }
+
+    fn mk_override(kind: &str, name: &str, how: OverrideType, patch: &str) -> Override {
+        Override {
+            target: OverrideTarget {
+                kind: kind.into(),
+                name: name.into(),
+            },
+            kind: how,
+            patch: patch.into(),
+        }
+    }
+
+    fn spec_of(operands: &[Operand], kind: &str) -> Value {
+        let operand = operands.iter().find(|operand| operand.kind.kind == kind).unwrap();
+        operand.object.data["spec"].clone()
+    }
+
+    #[test]
+    fn patches_are_made_in_their_order() {
+        let mut operands = mk_operands();
+        let name = "cinder-csi-controller";
+        let overrides = [
+            mk_override("Deployment", name, OverrideType::Merge, "spec:\n  minReadySeconds: 5\n"),
+            mk_override(
+                "Deployment",
+                name,
+                OverrideType::Json,
+                r#"[{"op": "test", "path": "/spec/minReadySeconds", "value": 5},
+                    {"op": "replace", "path": "/spec/minReadySeconds", "value": 7}]"#,
+            ),
+        ];
+
+        let result = apply(&overrides, &Restrictions::default(), &mut operands);
+
+        assert_eq!(result.failed, [] as [String; 0]);
+        assert_eq!(result.changed, ["Deployment cinder-csi-controller"]);
+        assert_eq!(spec_of(&operands, "Deployment")["minReadySeconds"], json!(7));
+    }
+
+    #[rstest]
+    #[case::absent("Deployment", "other", OverrideType::Merge, "spec: {}", "no such object")]
+    #[case::secret(
+        "Secret",
+        "cinder-csi-cloud-config",
+        OverrideType::Merge,
+        "data: {}",
+        "cannot be overridden"
+    )]
+    #[case::role(
+        "ClusterRole",
+        "cinder-csi-attacher",
+        OverrideType::Merge,
+        "rules: []",
+        "cannot be overridden"
+    )]
+    #[case::list("DaemonSet", "cinder-csi-node", OverrideType::Merge, "[]", "must be an object")]
+    #[case::yaml("DaemonSet", "cinder-csi-node", OverrideType::Merge, "a: b: c", "no YAML")]
+    #[case::deep(
+        "DaemonSet",
+        "cinder-csi-node",
+        OverrideType::Merge,
+        "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+        "nested deeper"
+    )]
+    #[case::path(
+        "DaemonSet",
+        "cinder-csi-node",
+        OverrideType::Json,
+        r#"[{"op": "remove", "path": "/spec/nothing"}]"#,
+        "path"
+    )]
+    #[case::operations("DaemonSet", "cinder-csi-node", OverrideType::Json, "{}", "list of operations")]
+    #[case::name(
+        "DaemonSet",
+        "cinder-csi-node",
+        OverrideType::Merge,
+        "metadata: {name: x}",
+        "metadata.name cannot"
+    )]
+    #[case::label(
+        "DaemonSet",
+        "cinder-csi-node",
+        OverrideType::Merge,
+        "metadata: {labels: {csi.openstack.org/instance: x}}",
+        "csi.openstack.org/instance"
+    )]
+    #[case::account(
+        "DaemonSet",
+        "cinder-csi-node",
+        OverrideType::Merge,
+        "spec: {template: {spec: {serviceAccountName: other}}}",
+        "serviceAccountName cannot"
+    )]
+    #[case::containers(
+        "Deployment",
+        "cinder-csi-controller",
+        OverrideType::Merge,
+        "spec: {template: {spec: {containers: [{name: extra, image: busybox}]}}}",
+        "containers would be missing: cinder-csi-driver, csi-provisioner"
+    )]
+    #[case::image(
+        "Deployment",
+        "cinder-csi-controller",
+        OverrideType::Json,
+        r#"[{"op": "add", "path": "/spec/template/spec/containers/-", "value": {"name": "extra", "image": "evil.example.org/x"}}]"#,
+        "evil.example.org/x is from none"
+    )]
+    #[case::renamed(
+        "DaemonSet",
+        "cinder-csi-node",
+        OverrideType::Json,
+        r#"[{"op": "replace", "path": "/spec/template/spec/containers/0/name", "value": "mine"}]"#,
+        "containers would be missing: cinder-csi-driver"
+    )]
+    #[case::surge(
+        "DaemonSet",
+        "cinder-csi-node",
+        OverrideType::Merge,
+        "spec: {updateStrategy: {rollingUpdate: {maxSurge: 1}}}",
+        "maxSurge cannot"
+    )]
+    fn a_patch_that_does_not_fit_is_left_out_and_named(
+        #[case] kind: &str,
+        #[case] name: &str,
+        #[case] how: OverrideType,
+        #[case] patch: &str,
+        #[case] reason: &str,
+    ) {
+        let restrictions = Restrictions {
+            registries: vec!["ghcr.io".to_owned(), "registry.k8s.io".to_owned()],
+            ..Restrictions::default()
+        };
+        let mut operands = mk_operands();
+        let before = operands.clone();
+
+        let result = apply(&[mk_override(kind, name, how, patch)], &restrictions, &mut operands);
+
+        assert_eq!(result.changed, [] as [String; 0]);
+        assert!(
+            result.failed[0].starts_with("spec.overrides[0]") && result.failed[0].contains(reason),
+            "{result:?}"
+        );
+        assert!(operands == before);
+    }
+}

@@ -1,0 +1,486 @@
+//! The driver's own Secret: what the controller's pods log in with.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use cinder_cloud::config::{ClientCertificate, ClientPem, credentials_hash};
+use cinder_cloud::{CloudConfig, Configuration};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use secrecy::{ExposeSecret, SecretString};
+
+use super::metadata::{self, Component};
+use super::place::Place;
+use crate::resolve::Resolved;
+
+/// Where the Secret is mounted.
+pub(super) const DIRECTORY: &str = "/etc/config";
+/// The driver's configuration, as its flag names it.
+pub(super) const CLOUD_CONF_FILE: &str = "/etc/config/cloud.conf";
+/// Annotation of the driver's Secret: it tells new credentials, which the operator wants, from a Secret that somebody changed.
+pub(super) const CREDENTIALS_HASH_ANNOTATION: &str = "csi.openstack.org/credentials-hash";
+/// Annotation of the controller's pods: the credentials for which they were replaced, because nothing told that they took them
+/// over while they ran.
+pub(super) const RESTARTED_FOR_ANNOTATION: &str = "csi.openstack.org/restarted-for-credentials";
+/// Annotation of the controller's pods: the clouds that they serve. The driver takes a cloud on, or lets it go, when it starts.
+pub(super) const CLOUDS_ANNOTATION: &str = "csi.openstack.org/clouds";
+/// Annotation of the controller's pods: the regions of their clouds. The driver takes another one only when it starts.
+pub(super) const REGIONS_ANNOTATION: &str = "csi.openstack.org/regions";
+
+const CLOUD_CONF_KEY: &str = "cloud.conf";
+const CA_KEY: &str = "ca.crt";
+const CLIENT_CERT_KEY: &str = "client.crt";
+const CLIENT_KEY_KEY: &str = "client.key";
+/// What goes into the hash beside the credentials. Pods and status are readable by more people than Secrets are, and without
+/// it they could try passwords against the hash.
+const SALT_KEY: &str = "salt";
+/// Where each cloud's credentials lead to. Not in the hash: the driver reads none of it from the Secret.
+const PLACES_KEY: &str = "places";
+/// What is shown of a hash; the driver shows as much.
+const SHOWN: usize = 12;
+
+/// Credentials that have logged in, in the form in which the driver reads them: a cloud.conf and the files that it names.
+#[derive(Clone, Debug)]
+pub struct DriverCredentials {
+    cloud_conf: SecretString,
+    /// By key of the Secret.
+    files: BTreeMap<String, SecretString>,
+    salt: SecretString,
+    hash: String,
+    /// For which credentials the controller's pods were replaced last.
+    restarted_for: Option<String>,
+    /// Where they lead to, by cloud; "" for a single one. Not of a cloud whose place has not been seen yet.
+    places: BTreeMap<String, Place>,
+}
+
+impl DriverCredentials {
+    /// From the text of a cloud.conf, which names /etc/config/ca.crt if there are certificates, and those certificates in PEM.
+    pub fn new(cloud_conf: SecretString, ca_pem: Option<String>) -> Self {
+        let files = ca_pem.map(|pem| (CA_KEY.to_owned(), pem.into()));
+        Self::made_of(cloud_conf, files.into_iter().collect())
+    }
+
+    fn made_of(cloud_conf: SecretString, files: BTreeMap<String, SecretString>) -> Self {
+        let mut credentials = Self {
+            cloud_conf,
+            files,
+            salt: SecretString::default(),
+            hash: String::new(),
+            restarted_for: None,
+            places: BTreeMap::new(),
+        };
+        credentials.hash = credentials.digest();
+        credentials
+    }
+
+    /// From the configuration of one cloud. What it holds inline becomes files.
+    pub fn of_cloud(config: &CloudConfig) -> Self {
+        let mut files = BTreeMap::new();
+        let text = with_files(config, &mut files, str::to_owned, CloudConfig::to_cloud_conf);
+        let note = note(&files);
+        Self::made_of(format!("{text}{note}").into(), files)
+    }
+
+    /// The credentials of several clouds in one; a single one stays as it is, and `None` becomes of none.
+    pub fn merged(clouds: &BTreeMap<String, Self>) -> Option<Self> {
+        if clouds.len() < 2 {
+            return clouds.values().next().cloned();
+        }
+        let (mut text, mut files) = (String::new(), BTreeMap::new());
+        for (index, (name, credentials)) in clouds.iter().enumerate() {
+            let Some(config) = credentials.config() else { continue };
+            // By number, so that their order is that of the names, whatever characters these have.
+            let key = |key: &str| format!("{index:02}-{key}");
+            text.push_str(&with_files(&config, &mut files, key, |config, ca| {
+                config.to_named_sections(name, ca)
+            }));
+        }
+        text.push_str(&note(&files));
+        let salt = clouds.values().find_map(Self::salt).cloned();
+        let mut merged = Self::made_of(text.into(), files);
+        let places = clouds
+            .iter()
+            .filter_map(|(name, part)| Some((name.clone(), part.place()?.clone())));
+        merged.places = places.collect();
+        Some(match salt {
+            Some(salt) => merged.salted(salt),
+            None => merged,
+        })
+    }
+
+    /// The credentials of each cloud, by its name; "" for a single one.
+    pub fn split(&self) -> BTreeMap<String, Self> {
+        let configuration = Configuration::from_cloud_conf(self.cloud_conf.expose_secret(), &[]);
+        let clouds = configuration.map(|all| all.clouds).unwrap_or_default();
+        if clouds.len() < 2 {
+            return BTreeMap::from([(clouds.into_keys().next().unwrap_or_default(), self.clone())]);
+        }
+        let parts = clouds.into_iter().map(|(name, config)| {
+            let mut part = Self::of_cloud(&self.inlined(config));
+            let place = self.places.get(&name);
+            part.places.extend(place.map(|place| (String::new(), place.clone())));
+            (name, part.salted(self.salt.clone()))
+        });
+        parts.collect()
+    }
+
+    /// The configuration of a single cloud, with everything inline that the driver has in files; `None` when it cannot be read.
+    pub fn config(&self) -> Option<CloudConfig> {
+        let config = CloudConfig::from_cloud_conf(self.cloud_conf.expose_secret()).ok()?;
+        Some(self.inlined(config))
+    }
+
+    fn inlined(&self, mut config: CloudConfig) -> CloudConfig {
+        let file = |path: &Path| {
+            let name = path.file_name()?.to_str()?;
+            Some(self.files.get(name)?.expose_secret().to_owned())
+        };
+        if let Some(pem) = config.tls.ca_file.as_deref().and_then(file) {
+            config.tls.ca_file = None;
+            config.tls.ca_pem = Some(pem);
+        }
+        if let Some(client) = &config.tls.client {
+            let pair = file(&client.cert_file).zip(file(&client.key_file));
+            config.tls.client_pem = pair.map(|(certificate, key)| ClientPem {
+                certificate,
+                key: key.into(),
+            });
+            config.tls.client = None;
+        }
+        config
+    }
+
+    /// The same credentials, hashed together with `salt`, which stays in the driver's Secret.
+    #[must_use]
+    pub fn salted(mut self, salt: SecretString) -> Self {
+        self.salt = salt;
+        self.hash = self.digest();
+        self
+    }
+
+    /// What the hash was made with; none if nothing was.
+    pub fn salt(&self) -> Option<&SecretString> {
+        Some(&self.salt).filter(|salt| !salt.expose_secret().is_empty())
+    }
+
+    /// The same credentials for pods that are replaced for them, or were replaced for others before.
+    #[must_use]
+    pub fn restarted_for(mut self, hash: Option<String>) -> Self {
+        self.restarted_for = hash;
+        self
+    }
+
+    /// The same credentials, which lead to this place.
+    #[must_use]
+    pub fn at(mut self, place: Place) -> Self {
+        self.places = BTreeMap::from([(String::new(), place)]);
+        self
+    }
+
+    /// Where those of a single cloud lead to; none where it has not been seen yet.
+    pub fn place(&self) -> Option<&Place> {
+        self.places.get("")
+    }
+
+    /// The project of each cloud, as the driver's flag names them.
+    pub(super) fn projects(&self) -> Vec<(String, String)> {
+        let places = self.places.iter();
+        places
+            .map(|(cloud, place)| (cloud.clone(), place.project.clone()))
+            .collect()
+    }
+
+    /// What the pods of the controller carry because of the credentials. A change of it replaces them.
+    pub(super) fn pod_annotations(&self) -> Option<BTreeMap<String, String>> {
+        let mut annotations = BTreeMap::new();
+        annotations.extend(
+            self.restarted_for
+                .clone()
+                .map(|hash| (RESTARTED_FOR_ANNOTATION.to_owned(), hash)),
+        );
+        let clouds = self.split();
+        if clouds.len() > 1 {
+            let names: Vec<&str> = clouds.keys().map(String::as_str).collect();
+            annotations.insert(CLOUDS_ANNOTATION.to_owned(), names.join(","));
+        }
+        let regions = clouds.iter().filter_map(|(name, part)| {
+            let region = part.config()?.region?;
+            Some(if name.is_empty() {
+                region
+            } else {
+                format!("{name}={region}")
+            })
+        });
+        let regions: Vec<String> = regions.collect();
+        if !regions.is_empty() {
+            annotations.insert(REGIONS_ANNOTATION.to_owned(), regions.join(","));
+        }
+        (!annotations.is_empty()).then_some(annotations)
+    }
+
+    /// The hash for which the pods of a live Deployment were replaced.
+    pub fn restart_of(deployment: &serde_json::Value) -> Option<String> {
+        let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];
+        annotations[RESTARTED_FOR_ANNOTATION].as_str().map(str::to_owned)
+    }
+
+    /// As the driver does, so that both can be compared: over the salt, the text, and the certificates of the first cloud that
+    /// has some. All other files are in the hash by the note in the text.
+    fn digest(&self) -> String {
+        let is_ca = |key: &str| key == CA_KEY || key.ends_with(&format!("-{CA_KEY}"));
+        let ca = self.files.iter().find(|(key, _)| is_ca(key));
+        credentials_hash(&[
+            self.salt.expose_secret().as_bytes(),
+            self.cloud_conf.expose_secret().as_bytes(),
+            ca.map(|(_, pem)| pem.expose_secret()).unwrap_or_default().as_bytes(),
+        ])
+    }
+
+    /// What the driver's Secret holds now; none if it is not one that this operator wrote.
+    pub fn from_secret(secret: &Secret) -> Option<Self> {
+        let data = secret.data.as_ref()?;
+        let text = |key: &str| data.get(key).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
+        let others = data
+            .keys()
+            .filter(|key| ![CLOUD_CONF_KEY, SALT_KEY, PLACES_KEY].contains(&key.as_str()));
+        let files = others.filter_map(|key| Some((key.clone(), text(key)?.into())));
+        let mut credentials = Self::made_of(text(CLOUD_CONF_KEY)?.into(), files.collect());
+        let places = data
+            .get(PLACES_KEY)
+            .and_then(|bytes| serde_json::from_slice(&bytes.0).ok());
+        credentials.places = places.unwrap_or_default();
+        Some(credentials.salted(text(SALT_KEY).unwrap_or_default().into()))
+    }
+
+    /// SHA-256 of salt and content, in hexadecimal.
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    /// The beginning of [`Self::hash`], for the status.
+    pub fn short_hash(&self) -> &str {
+        &self.hash[..SHOWN]
+    }
+}
+
+/// Writes a configuration after what it holds inline became files of the Secret.
+fn with_files(
+    config: &CloudConfig,
+    files: &mut BTreeMap<String, SecretString>,
+    key: impl Fn(&str) -> String,
+    write: impl Fn(&CloudConfig, Option<&str>) -> String,
+) -> String {
+    let path = |key: &str| format!("{DIRECTORY}/{key}");
+    let mut config = config.clone();
+    let ca = config.tls.ca_pem.take().map(|pem| {
+        files.insert(key(CA_KEY), pem.into());
+        path(&key(CA_KEY))
+    });
+    if let Some(client) = config.tls.client_pem.take() {
+        files.insert(key(CLIENT_CERT_KEY), client.certificate.into());
+        files.insert(key(CLIENT_KEY_KEY), client.key);
+        config.tls.client = Some(ClientCertificate {
+            cert_file: path(&key(CLIENT_CERT_KEY)).into(),
+            key_file: path(&key(CLIENT_KEY_KEY)).into(),
+        });
+    }
+    write(&config, ca.as_deref())
+}
+
+/// A comment with a hash of the files, where there are others than the one that goes into the hash of the whole: so their change
+/// is a change of the text.
+fn note(files: &BTreeMap<String, SecretString>) -> String {
+    let mut text = String::new();
+    if files.keys().any(|key| key != CA_KEY) {
+        let parts = files
+            .iter()
+            .flat_map(|(key, file)| [key.as_bytes(), file.expose_secret().as_bytes()]);
+        let hash = credentials_hash(&parts.collect::<Vec<_>>());
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "# files: {hash}");
+    }
+    text
+}
+
+/// Name of the driver's Secret.
+pub fn cloud_config_name(resolved: &Resolved) -> String {
+    format!("{}-cloud-config", resolved.slug)
+}
+
+pub(super) fn secret(resolved: &Resolved, credentials: &DriverCredentials) -> Secret {
+    let mut data = BTreeMap::from([(
+        CLOUD_CONF_KEY.to_owned(),
+        ByteString(credentials.cloud_conf.expose_secret().as_bytes().to_vec()),
+    )]);
+    for (key, file) in &credentials.files {
+        data.insert(key.clone(), ByteString(file.expose_secret().as_bytes().to_vec()));
+    }
+    if let Some(salt) = credentials.salt() {
+        data.insert(
+            SALT_KEY.to_owned(),
+            ByteString(salt.expose_secret().as_bytes().to_vec()),
+        );
+    }
+    if !credentials.places.is_empty() {
+        // A map of strings always becomes JSON.
+        let places = serde_json::to_vec(&credentials.places).unwrap_or_default();
+        data.insert(PLACES_KEY.to_owned(), ByteString(places));
+    }
+    let mut metadata = metadata::namespaced(resolved, cloud_config_name(resolved), Component::Controller);
+    metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(CREDENTIALS_HASH_ANNOTATION.to_owned(), credentials.hash().to_owned());
+    Secret {
+        metadata,
+        // `data` and not `stringData`, which the API server never gives back, so that a change would never be seen.
+        data: Some(data),
+        type_: Some("Opaque".into()),
+        ..Secret::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use cinder_cloud::{
+        CloudConfig, Configuration,
+        config::{ClientPem, credentials_hash},
+    };
+    use secrecy::ExposeSecret;
+
+    use super::super::place::Place;
+    use super::DriverCredentials;
+    use crate::resolve::{
+        resolve,
+        tests::{mk_driver, mk_environment},
+    };
+
+    #[test]
+    fn the_hash_tells_the_configuration_from_the_certificates() {
+        let one = DriverCredentials::new("ab".into(), Some("c".into()));
+        let other = DriverCredentials::new("a".into(), Some("bc".into()));
+
+        assert_ne!(one.hash(), other.hash());
+        assert_eq!(one.hash(), DriverCredentials::new("ab".into(), Some("c".into())).hash());
+        assert!(one.hash().starts_with(one.short_hash()));
+    }
+
+    fn mk_cloud(user: &str, ca: Option<&str>) -> CloudConfig {
+        let conf = format!(
+            "[Global]\nauth-url=https://{user}.example.org\nuser-id={user}\npassword=p\ntenant-id=t\nregion=R\n\
+             [Topology]\nzone-map=a=b\n"
+        );
+        let mut config = CloudConfig::from_cloud_conf(&conf).unwrap();
+        config.tls.ca_pem = ca.map(str::to_owned);
+        config
+    }
+
+    /// The hash that the driver shows: over the salt, the file, and the certificates of the first cloud that has some.
+    fn hash_of_the_driver(credentials: &DriverCredentials) -> String {
+        let text = credentials.cloud_conf.expose_secret();
+        let configuration = Configuration::from_cloud_conf(text, &[]).unwrap();
+        let ca = configuration
+            .clouds
+            .values()
+            .find_map(|cloud| cloud.tls.ca_file.clone());
+        let ca = ca.map(|path| {
+            credentials.files[path.file_name().unwrap().to_str().unwrap()]
+                .expose_secret()
+                .to_owned()
+        });
+        credentials_hash(&[
+            credentials.salt.expose_secret().as_bytes(),
+            text.as_bytes(),
+            ca.unwrap_or_default().as_bytes(),
+        ])
+    }
+
+    fn place(project: &str) -> Place {
+        Place {
+            project: project.to_owned(),
+            region: Some("R".to_owned()),
+        }
+    }
+
+    #[test]
+    fn several_clouds_become_one_file_and_come_apart_again() {
+        let part = |user: &str, ca: Option<&str>| {
+            let part = DriverCredentials::of_cloud(&mk_cloud(user, ca)).salted("grain".into());
+            part.at(place(&format!("project of {user}")))
+        };
+        let clouds = BTreeMap::from([
+            ("west".to_owned(), part("w", Some("pem of the west"))),
+            ("east".to_owned(), part("e", None)),
+            ("east-2".to_owned(), part("e2", Some("pem of the east"))),
+        ]);
+        let merged = DriverCredentials::merged(&clouds).unwrap();
+        assert_eq!(merged.hash(), hash_of_the_driver(&merged));
+        let secret = super::secret(&resolve(&mk_driver("d"), &mk_environment()).unwrap(), &merged);
+        let read = DriverCredentials::from_secret(&secret).unwrap();
+        assert_eq!(read.hash(), merged.hash());
+        let parts = read.split();
+        assert_eq!(parts.keys().collect::<Vec<_>>(), ["east", "east-2", "west"]);
+        for (name, part) in parts {
+            assert_eq!(part.hash(), clouds[&name].hash(), "{name}");
+            assert_eq!(part.place(), clouds[&name].place(), "{name}");
+        }
+        let annotations = merged.pod_annotations().unwrap();
+        assert_eq!(annotations[super::CLOUDS_ANNOTATION], "east,east-2,west");
+    }
+
+    #[test]
+    fn a_single_cloud_stays_without_a_name_and_its_pods_carry_its_region_alone() {
+        let part = DriverCredentials::of_cloud(&mk_cloud("w", Some("pem"))).salted("grain".into());
+        let merged = DriverCredentials::merged(&BTreeMap::from([("default".to_owned(), part.clone())])).unwrap();
+        assert_eq!(
+            (merged.hash(), merged.hash()),
+            (part.hash(), hash_of_the_driver(&merged).as_str())
+        );
+        assert_eq!(merged.split().into_keys().collect::<Vec<_>>(), [""]);
+        let region = BTreeMap::from([(super::REGIONS_ANNOTATION.to_owned(), "R".to_owned())]);
+        assert_eq!(merged.pod_annotations(), Some(region));
+        let restarted = merged.restarted_for(Some("0123".to_owned())).pod_annotations().unwrap();
+        assert_eq!(restarted[super::RESTARTED_FOR_ANNOTATION], "0123");
+    }
+
+    #[test]
+    fn another_key_of_the_client_certificate_is_another_configuration() {
+        let with = |key: &str| {
+            let mut config = mk_cloud("w", None);
+            config.tls.client_pem = Some(ClientPem {
+                certificate: "certificate".to_owned(),
+                key: key.to_owned().into(),
+            });
+            DriverCredentials::of_cloud(&config)
+        };
+        let one = with("key-1");
+        assert_ne!(one.hash(), with("key-2").hash());
+        assert_eq!(one.hash(), hash_of_the_driver(&one));
+        let config = one.config().unwrap();
+        assert_eq!(config.tls.client_pem.unwrap().key.expose_secret(), "key-1");
+        assert!(!format!("{one:?}").contains("key-1"));
+    }
+
+    #[test]
+    fn credentials_are_not_in_the_debug_output() {
+        let credentials = DriverCredentials::new("password = hunter2".into(), None);
+
+        assert!(!format!("{credentials:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn the_hash_depends_on_a_salt_that_only_the_secret_holds() {
+        let resolved = resolve(&mk_driver("cinder.csi.openstack.org"), &mk_environment()).unwrap();
+        let bare = DriverCredentials::new("ab".into(), None);
+        let salted = bare.clone().salted("grain".into());
+        assert_ne!(salted.hash(), bare.hash());
+
+        let secret = super::secret(&resolved, &salted);
+        let read = DriverCredentials::from_secret(&secret).unwrap();
+        assert_eq!(read.hash(), salted.hash());
+        assert!(!serde_json::to_string(&secret.metadata).unwrap().contains("grain"));
+    }
+}

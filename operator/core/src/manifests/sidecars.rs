@@ -1,0 +1,108 @@
+//! The containers beside the driver in the controller's pods: they translate between the Kubernetes API and CSI.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, EnvVar};
+
+use super::controller::{SOCKET, SOCKET_DIR, SOCKET_VOLUME, TOKEN_DIR, TOKEN_VOLUME};
+use super::pod;
+use crate::releases::Component;
+use crate::resolve::{Resolved, Sidecar};
+
+const MEMORY: &str = "32Mi";
+
+/// The container of a sidecar.
+pub(super) fn container(resolved: &Resolved, settings: &Sidecar) -> Container {
+    let name = settings.component.container();
+    Container {
+        name: name.into(),
+        image: Some(resolved.images.name(settings.component)),
+        image_pull_policy: Some(resolved.pull_policy.as_str().into()),
+        args: Some(args(resolved, settings)),
+        env: env(resolved, settings.component),
+        ports: Some(vec![pod::port(name, i32::from(settings.port))]),
+        // A sidecar that can no longer renew its lease must make room for another one.
+        liveness_probe: Some(pod::liveness(name, "/healthz/leader-election")),
+        resources: Some(pod::resources(settings.resources.as_ref(), MEMORY)),
+        security_context: Some(pod::unprivileged()),
+        termination_message_policy: Some("FallbackToLogsOnError".into()),
+        volume_mounts: Some(vec![
+            pod::mount(SOCKET_VOLUME, SOCKET_DIR),
+            pod::read_only(TOKEN_VOLUME, TOKEN_DIR),
+        ]),
+        ..Container::default()
+    }
+}
+
+fn args(resolved: &Resolved, settings: &Sidecar) -> Vec<String> {
+    let component = settings.component;
+    let workers = match component {
+        Component::Resizer => "workers",
+        _ => "worker-threads",
+    };
+    let mut args = vec![
+        format!("--csi-address={SOCKET}"),
+        format!("--timeout={}", settings.timeout),
+        format!("--{workers}={}", settings.worker_threads),
+    ];
+    // The health monitor asks again at intervals and has no pause between tries.
+    if component != Component::HealthMonitor {
+        let longest = if component == Component::Attacher { "5m" } else { "30m" };
+        args.push(format!("--retry-interval-max={longest}"));
+    }
+    args.extend([
+        "--kube-api-qps=20".into(),
+        "--kube-api-burst=100".into(),
+        "--leader-election".into(),
+        format!("--leader-election-namespace={}", resolved.namespace),
+        // Outlasts an API server that is away for more than a minute; a sidecar that ends in order makes room at once.
+        "--leader-election-lease-duration=137s".into(),
+        "--leader-election-renew-deadline=107s".into(),
+        "--leader-election-retry-period=26s".into(),
+        format!("--http-endpoint=:{}", settings.port),
+        format!("--v={}", pod::verbosity(resolved.log_level)),
+    ]);
+    args.extend(own(resolved, component));
+    if !settings.feature_gates.is_empty() {
+        args.push(format!("--feature-gates={}", gates(&settings.feature_gates)));
+    }
+    args
+}
+
+/// What only one of them has.
+fn own(resolved: &Resolved, component: Component) -> Vec<String> {
+    let mut args: Vec<&str> = match component {
+        Component::Provisioner => vec![
+            // For the metadata of the volumes in Cinder: names of claim and volume.
+            "--extra-create-metadata",
+            // For classes that somebody else made without a file system.
+            "--default-fstype=ext4",
+        ],
+        Component::Attacher => vec!["--default-fstype=ext4"],
+        // Volumes grow while they are in use. Else every pod of the cluster would be watched.
+        Component::Resizer => vec!["--handle-volume-inuse-error=false"],
+        // For the metadata of the snapshots in Cinder.
+        Component::Snapshotter => vec!["--extra-create-metadata"],
+        _ => Vec::new(),
+    };
+    if component == Component::Provisioner && resolved.csi_driver.storage_capacity {
+        // The objects go with the Deployment.
+        args.extend(["--enable-capacity", "--capacity-ownerref-level=2"]);
+    }
+    args.into_iter().map(str::to_owned).collect()
+}
+
+/// Who the pod is, for the owner of CSIStorageCapacity objects.
+fn env(resolved: &Resolved, component: Component) -> Option<Vec<EnvVar>> {
+    (component == Component::Provisioner && resolved.csi_driver.storage_capacity).then(|| {
+        vec![
+            pod::variable_from("NAMESPACE", "metadata.namespace"),
+            pod::variable_from("POD_NAME", "metadata.name"),
+        ]
+    })
+}
+
+pub(super) fn gates(gates: &BTreeMap<String, bool>) -> String {
+    let words: Vec<String> = gates.iter().map(|(name, on)| format!("{name}={on}")).collect();
+    words.join(",")
+}

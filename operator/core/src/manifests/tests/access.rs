@@ -1,0 +1,182 @@
+//! The operator's own rights, in the manifests that install it, against those that it grants.
+
+use std::fs;
+use std::path::Path;
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::mk_in_cluster;
+use crate::cluster::OptionalApis;
+use crate::manifests::{Operand, operands};
+use crate::resolve::{Environment, resolve, tests::mk_environment};
+
+/// Every document of a manifest of `config/`.
+fn config(path: &str) -> Vec<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config").join(path);
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_yaml::Deserializer::from_str(&text)
+        .map(|document| Value::deserialize(document).unwrap())
+        .collect()
+}
+
+fn rules_of(object: &Value) -> Vec<PolicyRule> {
+    serde_json::from_value(object["rules"].clone()).unwrap()
+}
+
+fn rules_in(path: &str, kind: &str) -> Vec<PolicyRule> {
+    config(path)
+        .iter()
+        .filter(|object| object["kind"] == kind)
+        .flat_map(rules_of)
+        .collect()
+}
+
+/// Whether one of `rules` allows this verb on this resource, under this name or any.
+fn allows(rules: &[PolicyRule], group: &str, resource: &str, name: Option<&str>, verb: &str) -> bool {
+    let holds = |words: &Option<Vec<String>>, word: &str| words.iter().flatten().any(|held| held == word);
+    rules.iter().any(|rule| {
+        let named = rule
+            .resource_names
+            .as_ref()
+            .is_none_or(|names| names.iter().any(|held| Some(held.as_str()) == name));
+        holds(&rule.api_groups, group)
+            && holds(&rule.resources, resource)
+            && rule.verbs.iter().any(|held| held == verb)
+            && named
+    })
+}
+
+/// Every single right in `rules`: group, resource, name, verb.
+fn single_rights(rules: &[PolicyRule]) -> Vec<(String, String, Option<String>, String)> {
+    let mut rights = Vec::new();
+    for rule in rules {
+        let names: Vec<Option<String>> = match &rule.resource_names {
+            Some(names) => names.iter().cloned().map(Some).collect(),
+            None => vec![None],
+        };
+        for group in rule.api_groups.iter().flatten() {
+            for resource in rule.resources.iter().flatten() {
+                for name in &names {
+                    for verb in &rule.verbs {
+                        rights.push((group.clone(), resource.clone(), name.clone(), verb.clone()));
+                    }
+                }
+            }
+        }
+    }
+    rights
+}
+
+/// Objects of a driver with everything that grants rights, in a cluster that has all APIs.
+fn mk_with_every_role() -> Vec<Operand> {
+    let mut driver = mk_in_cluster();
+    driver.spec.csi_driver.storage_capacity = true;
+    driver.spec.storage_classes.items =
+        serde_json::from_value(serde_json::json!([{ "name": "a", "secretName": "cloud-west" }])).unwrap();
+    driver.spec.controller.sidecars =
+        serde_json::from_value(serde_json::json!([{ "name": "csi-health-monitor", "enabled": true }])).unwrap();
+    let environment = Environment {
+        apis: OptionalApis {
+            snapshots: true,
+            group_snapshots: true,
+            monitoring: true,
+            volume_attributes_classes: true,
+        },
+        ..mk_environment()
+    };
+    operands(&resolve(&driver, &environment).unwrap(), None).unwrap()
+}
+
+#[test]
+fn the_operator_holds_every_right_that_it_grants() {
+    let usual = rules_in("rbac/cluster_role.yaml", "ClusterRole");
+    // Who turns this on gives the operator its rights too.
+    let mut with_monitor = usual.clone();
+    with_monitor.extend(rules_in("rbac/health-monitor/cluster_role.yaml", "ClusterRole"));
+    let mut namespace = rules_in("rbac/namespaced/role.yaml", "Role");
+    namespace.extend(usual.clone());
+
+    let mut granted = 0;
+    for operand in mk_with_every_role() {
+        let held = match operand.kind.kind {
+            "ClusterRole" if operand.name().ends_with("-health-monitor") => &with_monitor,
+            "ClusterRole" => &usual,
+            "Role" => &namespace,
+            _ => continue,
+        };
+        for (group, resource, name, verb) in single_rights(&rules_of(&operand.object.data)) {
+            assert!(
+                allows(held, &group, &resource, name.as_deref(), &verb),
+                "{operand} grants {verb} on {resource} of group {group:?}, which the operator does not hold"
+            );
+            granted += 1;
+        }
+    }
+    assert!(granted > 80, "only {granted} rights were looked at");
+}
+
+#[test]
+fn what_is_off_by_default_needs_a_right_only_where_it_is_on() {
+    let usual = rules_in("rbac/cluster_role.yaml", "ClusterRole");
+    for (component, group, resource, verb) in [
+        ("startup-taint", "", "nodes", "patch"),
+        ("health-monitor", "", "pods", "list"),
+    ] {
+        assert!(!allows(&usual, group, resource, None, verb), "{verb} on {resource}");
+        let own = rules_in(&format!("rbac/{component}/cluster_role.yaml"), "ClusterRole");
+        assert!(
+            allows(&own, group, resource, None, verb),
+            "{component}: {verb} on {resource}"
+        );
+    }
+}
+
+#[test]
+fn the_operator_makes_and_deletes_no_snapshot() {
+    let usual = rules_in("rbac/cluster_role.yaml", "ClusterRole");
+    for resource in ["volumesnapshots", "volumesnapshotcontents"] {
+        for verb in ["create", "delete"] {
+            assert!(
+                !allows(&usual, "snapshot.storage.k8s.io", resource, None, verb),
+                "{verb} on {resource}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_operator_may_do_everything_with_every_kind_that_it_makes() {
+    let cluster = rules_in("rbac/cluster_role.yaml", "ClusterRole");
+    let namespace = rules_in("rbac/namespaced/role.yaml", "Role");
+    for kind in crate::cluster::KINDS {
+        let held = if kind.namespaced { &namespace } else { &cluster };
+        for verb in ["get", "list", "watch", "create", "patch", "delete"] {
+            assert!(
+                allows(held, kind.group, kind.plural, None, verb),
+                "{verb} on {}",
+                kind.plural
+            );
+        }
+    }
+}
+
+#[test]
+fn the_operator_can_neither_escalate_nor_read_the_secrets_of_the_cluster() {
+    let cluster = rules_in("rbac/cluster_role.yaml", "ClusterRole");
+    let all = rules_in("rbac/namespaced/role.yaml", "Role")
+        .into_iter()
+        .chain(cluster.clone());
+
+    for (group, resource, _, verb) in single_rights(&all.collect::<Vec<_>>()) {
+        assert!(
+            !["escalate", "bind", "impersonate", "*"].contains(&verb.as_str()),
+            "{verb} on {resource}"
+        );
+        assert!(group != "*" && resource != "*");
+    }
+    for (_, resource, _, verb) in single_rights(&cluster) {
+        assert!(resource != "secrets", "{verb} on secrets of every namespace");
+    }
+}

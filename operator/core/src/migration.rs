@@ -1,0 +1,446 @@
+//! Taking up what an operator let go of, and taking the place of another installation of the same driver, the Go driver's.
+//!
+//! Pure functions: what was found goes in, the step and what is to be done now come out. What has to be known later is noted on the
+//! other controller itself, in the write that stops it; an operator that is killed in the middle goes on where it was. The place of
+//! another installation is taken so:
+//!
+//! 1. Nothing is touched before the spec resolves and the credentials log in.
+//! 2. Ours is shown to start: our DaemonSet comes beside theirs, and a pod of it runs. It finds the driver's socket served and waits
+//!    for it. A dry run shows that the API server takes our controller and a pod of it: admission, quota, pod security.
+//! 3. The other controller is scaled to zero. Its pods have to be gone, and the leases of its sidecars given back or expired, before
+//!    a pod of ours starts: never are there two leaders. A pod that leaves and whose node is not Ready is gone when the leases have
+//!    been expired for a while. Pods that run keep their volumes; what is asked for meanwhile waits.
+//! 4. Our controller starts. When it serves, the CSIDriver object changes hands.
+//! 5. Their DaemonSet is deleted without its pods, and these go node by node: the pod of ours that waits takes over within a moment,
+//!    no mount is touched.
+//! 6. What is left is named and stays. Scaled to zero or without pods it does nothing.
+//!
+//! When our controller does not serve within [`START_LIMIT`] after theirs was stopped, it goes, and theirs gets its pods back. So it
+//! does when the spec no longer wants the take-over, as long as ours has not come up.
+
+pub mod check;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use std::time::Duration;
+
+use cinder_csi_crds::{AdoptionStep, INSTANCE_LABEL};
+use k8s_openapi::{apimachinery::pkg::util::intstr::IntOrString, jiff::Timestamp};
+use serde_json::{Value, json};
+
+use crate::{
+    cluster::{Installation, Key, Note, OldController, OldObject, Owner, is_applied, is_copy, kind},
+    manifests::Stage,
+    plan::{APPLIED_HASH, Action, Plan},
+    rollout::scaled,
+    text::listed,
+};
+
+/// How long our controller may take to serve after the other one was stopped.
+pub const START_LIMIT: Duration = Duration::from_mins(5);
+
+impl OldController {
+    /// Since when it is stopped and ours has not served yet.
+    fn stopped(&self) -> Option<Timestamp> {
+        self.note.as_ref().filter(|_| self.replicas == 0)?.stopped
+    }
+}
+
+/// Our own part, as it was found.
+#[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
+pub struct Ours<'a> {
+    /// Whether the spec wants the take-over.
+    pub is_wanted: bool,
+    /// The generation of the spec.
+    pub generation: i64,
+    /// Whether spec and credentials work, so that a controller of ours can follow.
+    pub can_follow: bool,
+    /// Our controller, where it is there and stays, with its uid.
+    pub controller: Option<(Key, String)>,
+    /// The pods of our controller that may run, also of one that is gone.
+    pub controller_pods: &'a [String],
+    /// Whether all its pods are as they should be.
+    pub is_controller_done: bool,
+    /// What keeps our controller from serving, for people.
+    pub trouble: &'a str,
+    /// What a dry run of our controller and of a pod of it came to, where there was one: `Err` with what the API server answered.
+    pub trial: Option<Result<(), String>>,
+    /// Whether the CSIDriver object is ours.
+    pub has_driver: bool,
+    /// Our DaemonSet, where it is there and stays, with its uid.
+    pub daemon_set: Option<(Key, String)>,
+    /// What keeps pods of our DaemonSet from running, for people; empty where nothing is known.
+    pub node_trouble: &'a str,
+    /// The present time.
+    pub now: Timestamp,
+    /// Nodes where a pod of ours is to run and the kubelet answers.
+    pub wanted: &'a BTreeSet<String>,
+    /// Nodes where a pod of ours is to run, whether the kubelet answers or not.
+    pub eligible: &'a BTreeSet<String>,
+    /// Nodes where the container of our pod runs.
+    pub running: &'a BTreeSet<String>,
+    /// Nodes where our pod is Ready and the driver registered.
+    pub serving: &'a BTreeSet<String>,
+    /// How many nodes may be without the driver at once.
+    pub max_unavailable: &'a IntOrString,
+}
+
+/// One thing to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Act {
+    /// Their controller is to have no pods, and what it had is noted.
+    ScaleDown(OldController, Note),
+    /// Something is to be noted on their controller: that ours serves, so that theirs is not given back its pods from then on, or why
+    /// ours goes.
+    Write(OldController, Note),
+    /// Their controller is to have its pods again; the note stays where the take-over failed.
+    GiveBack(OldController, Option<Note>),
+    /// An object of ours is to go, because theirs comes back.
+    Withdraw(Key, String),
+    /// Their DaemonSet is to go without its pods.
+    Orphan(OldObject),
+    /// Their pod on a node is to go.
+    Replace(OldObject),
+}
+
+/// Where the take-over is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Takeover {
+    /// The step.
+    pub step: AdoptionStep,
+    /// What is to be done now.
+    pub acts: Vec<Act>,
+    /// What is waited for, for people.
+    pub waits_for: String,
+    /// Why it does not go on, where that needs a human.
+    pub failure: Option<String>,
+    /// What is left of the other installation.
+    pub leftovers: Vec<String>,
+    /// The stages of objects that may be written; `None`: all.
+    pub stages: Option<&'static [Stage]>,
+}
+
+impl Takeover {
+    fn at(step: AdoptionStep, stages: Option<&'static [Stage]>, acts: Vec<Act>, waits_for: String) -> Self {
+        Self {
+            step,
+            acts,
+            waits_for,
+            failure: None,
+            leftovers: Vec::new(),
+            stages,
+        }
+    }
+
+    /// Takes out of a plan what must wait.
+    pub fn hold_back(&self, plan: &mut Plan) {
+        let Some(stages) = self.stages else { return };
+        plan.actions.retain(|action| match action {
+            Action::Create(desired)
+            | Action::Update { desired, .. }
+            | Action::Repair { desired, .. }
+            | Action::Recreate { desired, .. } => stages.contains(&desired.stage),
+            Action::Prune { .. } => false,
+        });
+    }
+}
+
+/// What may be there before anything of theirs is touched.
+const PREPARED: Option<&[Stage]> = Some(&[Stage::Base]);
+/// What may be there beside all of theirs: our node pods wait for the socket.
+const BESIDE: Option<&[Stage]> = Some(&[Stage::Base, Stage::Node]);
+/// What may be there beside their node plugins.
+const STARTED: Option<&[Stage]> = Some(&[Stage::Base, Stage::Controller, Stage::Node]);
+/// All.
+const ALL: Option<&[Stage]> = None;
+
+/// Counts what an operator made and let go of (spec.deletion.policy Orphan) as the owner's: the writes that follow put the marks back.
+/// What another CinderCSIDriver has, and what others made, stays theirs.
+pub fn take_up(owner: &Owner, live: &mut BTreeMap<Key, Value>) {
+    let is_orphan = |object: &Value| {
+        object["metadata"]["labels"][INSTANCE_LABEL].is_null() && is_applied(object) && !is_copy(object)
+    };
+    for object in live.values_mut().filter(|object| is_orphan(object)) {
+        object["metadata"]["ownerReferences"] = json!([{"uid": owner.uid}]);
+        // Its hash went with the marks: what differs now is what the operator has to apply, and no drift.
+        object["metadata"]["annotations"][APPLIED_HASH] = json!("released");
+    }
+}
+
+/// Counts the CSIDriver object of another installation as the owner's; tells whether there was one.
+pub fn take_driver(owner: &Owner, live: &mut BTreeMap<Key, Value>) -> bool {
+    let mut taken = false;
+    for (key, object) in live.iter_mut() {
+        if key.kind == kind::CSI_DRIVER && !owner.owns(object) {
+            object["metadata"]["labels"][INSTANCE_LABEL] = json!(owner.name);
+            taken = true;
+        }
+    }
+    taken
+}
+
+/// Says where the take-over is and what is to be done; `None` where there is nothing to take over.
+pub fn takeover(found: &Installation, ours: &Ours<'_>) -> Option<Takeover> {
+    if found.is_gone() {
+        return None;
+    }
+    let next = match returning(found, ours) {
+        Some(returning) => returning,
+        None if ours.is_wanted => next(found, ours),
+        None => return None,
+    };
+    Some(Takeover {
+        leftovers: found.leftovers.clone(),
+        ..next
+    })
+}
+
+/// Whether a dry run is to show now that our controller can start.
+pub fn wants_trial(found: &Installation, ours: &Ours<'_>) -> bool {
+    let proves = proving(found, ours).is_some() && ours.daemon_set.is_some() && !ours.running.is_empty();
+    // Or why it does not.
+    let fails = is_overdue(found, ours) && ours.controller.is_none();
+    ours.can_follow && (proves || fails)
+}
+
+fn next(found: &Installation, ours: &Ours<'_>) -> Takeover {
+    if !ours.can_follow {
+        let what = "the spec and the credentials to work, which condition Degraded tells about".to_owned();
+        return Takeover::at(AdoptionStep::Preparing, PREPARED, Vec::new(), what);
+    }
+    if let Some(proving) = proving(found, ours) {
+        return proving;
+    }
+    if let Some(stopping) = stopping(found, ours) {
+        return stopping;
+    }
+    let starting =
+        |stages, acts, what: &str| Takeover::at(AdoptionStep::StartingController, stages, acts, what.to_owned());
+    if !ours.is_controller_done {
+        return starting(STARTED, Vec::new(), "the pods of this driver's controller");
+    }
+    let unsettled = found
+        .controllers
+        .iter()
+        .filter(|controller| controller.stopped().is_some());
+    let acts: Vec<Act> = unsettled
+        .map(|controller| Act::Write(controller.clone(), noted(controller, controller.replicas, None)))
+        .collect();
+    if !acts.is_empty() {
+        return starting(STARTED, acts, "a note on the other controller that this one serves");
+    }
+    if !ours.has_driver {
+        return starting(
+            ALL,
+            acts,
+            "the CSIDriver object to change hands, while nothing is being attached",
+        );
+    }
+    if found.daemon_sets.is_empty() && found.node_pods.is_empty() {
+        return Takeover::at(AdoptionStep::Done, ALL, Vec::new(), String::new());
+    }
+    replacing(found, ours)
+}
+
+/// What was noted of a controller, with how many pods it wanted where that is not known, and since when it is stopped.
+fn noted(controller: &OldController, replicas: i32, stopped: Option<Timestamp>) -> Note {
+    let known = controller.note.as_ref().map(|note| note.replicas);
+    Note {
+        replicas: if replicas > 0 {
+            replicas
+        } else {
+            known.unwrap_or(replicas)
+        },
+        stopped,
+        failed_generation: None,
+        reason: None,
+    }
+}
+
+/// Ours is to be shown to start before theirs is stopped.
+fn proving(found: &Installation, ours: &Ours<'_>) -> Option<Takeover> {
+    let runs = found.controllers.iter().any(|controller| controller.replicas > 0);
+    if !runs || ours.controller.is_some() {
+        return None;
+    }
+    let waits = |what: String| Takeover::at(AdoptionStep::StartingNodes, BESIDE, Vec::new(), what);
+    if ours.daemon_set.is_none() {
+        return Some(waits("this driver's DaemonSet".to_owned()));
+    }
+    if ours.running.is_empty() {
+        let what = "a pod of this driver to run on a node, which shows that its image can be had";
+        let separator = if ours.node_trouble.is_empty() { "" } else { ": " };
+        return Some(waits(format!("{what}{separator}{}", ours.node_trouble)));
+    }
+    match &ours.trial {
+        Some(Ok(())) => None,
+        None => Some(waits("a dry run of this driver's controller".to_owned())),
+        Some(Err(why)) => Some(Takeover {
+            failure: Some(format!(
+                "the other controller is not stopped, because this driver's would not start: the API server refuses a dry run of it: \
+                 {why}. Fix that; it is tried again"
+            )),
+            ..waits(format!("a dry run of this driver's controller to pass: {why}"))
+        }),
+    }
+}
+
+/// Whether ours has had its time.
+fn is_overdue(found: &Installation, ours: &Ours<'_>) -> bool {
+    let mut stopped = found.controllers.iter().filter_map(OldController::stopped);
+    !ours.is_controller_done && stopped.any(|since| ours.now.duration_since(since).unsigned_abs() > START_LIMIT)
+}
+
+/// Theirs gets its pods back, or has them back: ours has not come up, or is not wanted any more. What is ours goes before.
+fn returning(found: &Installation, ours: &Ours<'_>) -> Option<Takeover> {
+    let notes = found
+        .controllers
+        .iter()
+        .filter_map(|controller| controller.note.as_ref());
+    let mut failed = notes.filter(|note| note.failed_generation == Some(ours.generation));
+    if let Some(note) = failed.next().filter(|_| ours.is_wanted) {
+        let what = "a change of the spec, after which it is tried again";
+        return Some(Takeover {
+            failure: Some(format!(
+                "this driver's controller did not serve within {} min after the other one was stopped, which has its pods back. The reason: \
+                 {}. Fix that and change the spec, for example spec.adoption.mode to Refuse and back, to have it tried again",
+                START_LIMIT.as_secs() / 60,
+                note.reason.as_deref().unwrap_or_default()
+            )),
+            ..Takeover::at(AdoptionStep::GivenBack, BESIDE, Vec::new(), what.to_owned())
+        });
+    }
+    let runs = found.controllers.iter().any(|controller| controller.replicas > 0);
+    let stopped: Vec<&OldController> = found.controllers.iter().filter(|one| one.stopped().is_some()).collect();
+    let is_overdue = is_overdue(found, ours);
+    // Where ours serves and theirs does not, the take-over has gone too far to be taken back.
+    let is_taken_back = !ours.is_wanted && (runs || !stopped.is_empty());
+    if !is_overdue && !is_taken_back {
+        return None;
+    }
+    let told = stopped
+        .iter()
+        .find_map(|controller| controller.note.as_ref()?.reason.clone());
+    let reason = told.clone().unwrap_or_else(|| ours.trouble.to_owned());
+    let on_nodes = ours.daemon_set.iter().filter(|_| is_taken_back);
+    let withdrawn = ours.controller.iter().chain(on_nodes);
+    let mut acts: Vec<Act> = withdrawn
+        .map(|(key, uid)| Act::Withdraw(key.clone(), uid.clone()))
+        .collect();
+    let what = if !acts.is_empty() {
+        if is_overdue && told.is_none() {
+            // When it is gone nothing tells any more what it lacked.
+            let note = |controller: &OldController| Note {
+                reason: Some(reason.clone()),
+                ..noted(controller, 0, controller.stopped())
+            };
+            let notes = stopped.iter().map(|&one| Act::Write(one.clone(), note(one)));
+            acts.splice(0..0, notes);
+        }
+        "this driver's controller to be removed".to_owned()
+    } else if !ours.controller_pods.is_empty() {
+        format!(
+            "the pods of this driver's controller to end: {}",
+            listed(ours.controller_pods)
+        )
+    } else if !stopped.is_empty() {
+        let note = |controller: &OldController| Note {
+            failed_generation: Some(ours.generation),
+            reason: Some(reason.clone()),
+            ..noted(controller, 0, None)
+        };
+        let back = |&controller: &&OldController| {
+            let note = (!is_taken_back).then(|| note(controller));
+            Act::GiveBack(controller.clone(), note)
+        };
+        acts.extend(stopped.iter().map(back));
+        "the other controller to have its pods again".to_owned()
+    } else {
+        return None;
+    };
+    let stages = if is_taken_back { PREPARED } else { BESIDE };
+    Some(Takeover {
+        failure: (!is_taken_back).then(|| {
+            format!(
+                "this driver's controller does not serve, and the other one gets its pods back. The reason: {reason}"
+            )
+        }),
+        ..Takeover::at(AdoptionStep::GivingBack, stages, acts, what)
+    })
+}
+
+/// Their controller goes; also one that somebody has brought back.
+fn stopping(found: &Installation, ours: &Ours<'_>) -> Option<Takeover> {
+    let running = found.controllers.iter().filter(|controller| controller.replicas > 0);
+    let acts: Vec<Act> = running
+        .map(|controller| {
+            // Where ours is there already, its time does not begin again.
+            let since = match &ours.controller {
+                None => Some(ours.now),
+                Some(_) => controller.note.as_ref().and_then(|note| note.stopped),
+            };
+            Act::ScaleDown(controller.clone(), noted(controller, controller.replicas, since))
+        })
+        .collect();
+    let pods: Vec<String> = found.controller_pods.iter().map(OldObject::place).collect();
+    let what = if !pods.is_empty() {
+        format!("the pods of the other controller to end: {}", listed(&pods))
+    } else if !acts.is_empty() {
+        "the other controller to be scaled to 0".to_owned()
+    } else if ours.controller.is_none() && !found.leases.is_empty() {
+        format!(
+            "leases of the other controller's sidecars to end: {}",
+            listed(&found.leases)
+        )
+    } else {
+        return None;
+    };
+    Some(Takeover::at(AdoptionStep::StoppingController, BESIDE, acts, what))
+}
+
+fn replacing(found: &Installation, ours: &Ours<'_>) -> Takeover {
+    let step = AdoptionStep::ReplacingNodes;
+    if ours.daemon_set.is_none() {
+        return Takeover::at(step, ALL, Vec::new(), "this driver's DaemonSet".to_owned());
+    }
+    if !found.daemon_sets.is_empty() {
+        let there = found.daemon_sets.iter().filter(|set| !set.leaving);
+        let acts = there.cloned().map(Act::Orphan).collect();
+        return Takeover::at(step, ALL, acts, "the other DaemonSet to go without its pods".to_owned());
+    }
+    let old: BTreeSet<&str> = found
+        .node_pods
+        .iter()
+        .filter(|pod| !pod.leaving)
+        .map(|pod| pod.node.as_str())
+        .collect();
+    let is_served = |node: &&String| ours.serving.contains(*node) || old.contains(node.as_str());
+    let unavailable = ours.wanted.len() - ours.wanted.iter().filter(is_served).count();
+    let budget = scaled(ours.max_unavailable, ours.wanted.len()).saturating_sub(unavailable);
+    let may_go = |pod: &&OldObject| !pod.leaving && ours.wanted.contains(&pod.node) && ours.running.contains(&pod.node);
+    let acts = found.node_pods.iter().filter(may_go).take(budget).cloned();
+    let acts = acts.map(Act::Replace).collect();
+    let nodes: Vec<String> = found.nodes().into_iter().map(str::to_owned).collect();
+    let (inside, outside): (Vec<String>, Vec<String>) =
+        nodes.iter().cloned().partition(|node| ours.eligible.contains(node));
+    let is_absent = |node: &String| !ours.running.contains(node);
+    let absent: Vec<String> = inside.into_iter().filter(is_absent).collect();
+    let mut what = format!("the node plugins on {} to be replaced", listed(&nodes));
+    if !outside.is_empty() {
+        what.push_str("; spec.node keeps the pods of this driver, which would replace them, from ");
+        what.push_str(&listed(&outside));
+        what.push_str(
+            ": let its nodeSelector, affinity and tolerations admit these nodes, or delete the old pods there once nothing on these \
+             nodes uses a volume",
+        );
+    }
+    if !absent.is_empty() {
+        what.push_str("; no pod of this driver runs yet, so nothing is replaced, on ");
+        what.push_str(&listed(&absent));
+    }
+    Takeover::at(step, ALL, acts, what)
+}
+
+#[cfg(test)]
+mod tests;

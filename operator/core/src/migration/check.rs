@@ -1,0 +1,167 @@
+//! What changes for volumes, classes and settings when this driver takes the place of another installation.
+//!
+//! A pure function: what was found goes in, a bounded list comes out. Values of a Secret are never among either.
+
+mod configuration;
+mod flags;
+
+use cinder_cloud::config::ConfKey;
+use cinder_csi_crds::{AdoptionFinding, AdoptionFindingReason, CinderCSIDriverSpec};
+
+pub use flags::{PROGRAM, is_proxy};
+
+use crate::class_parameters::{ClassParameters, REMEDY, unknown_parameters};
+
+/// The most findings that are listed.
+const MOST_FINDINGS: usize = 50;
+/// How many names one finding has.
+const NAMED: usize = 10;
+
+/// How many objects of a kind there are, and the first of their names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sample {
+    count: usize,
+    names: Vec<String>,
+}
+
+impl Sample {
+    /// Counts one more.
+    pub fn add(&mut self, name: impl Into<String>) {
+        self.count += 1;
+        if self.names.len() < NAMED {
+            self.names.push(name.into());
+        }
+    }
+}
+
+impl<T: Into<String>> FromIterator<T> for Sample {
+    fn from_iter<I: IntoIterator<Item = T>>(names: I) -> Self {
+        let mut sample = Self::default();
+        names.into_iter().for_each(|name| sample.add(name));
+        sample
+    }
+}
+
+/// A container of the other installation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OldContainer {
+    /// Kind, namespace and name of what makes its pods.
+    pub workload: String,
+    /// Its name.
+    pub name: String,
+    /// The program: the last part of the image's name, without its tag.
+    pub program: String,
+    /// Its arguments, with the values of its environment filled in.
+    pub arguments: Vec<String>,
+    /// The variables of its environment that name a proxy.
+    pub proxies: Vec<String>,
+}
+
+/// What was found of the other installation, and of what depends on it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckFacts {
+    /// Its containers.
+    pub containers: Vec<OldContainer>,
+    /// The keys of its `cloud.conf`, each with the Secret that has it.
+    pub configuration: Vec<(String, ConfKey)>,
+    /// Volumes with ReadWriteMany and a file system, by their claims.
+    pub shared_volumes: Sample,
+    /// Claims for such volumes that have none yet.
+    pub shared_claims: Sample,
+    /// Pods with in-line volumes.
+    pub inline_pods: Sample,
+    /// The classes.
+    pub classes: Vec<ClassParameters>,
+    /// What could not be looked at.
+    pub gaps: Vec<CheckGap>,
+}
+
+/// Something that could not be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckGap {
+    /// What.
+    pub what: String,
+    /// Why.
+    pub why: String,
+    /// What to do about it.
+    pub remedy: &'static str,
+}
+
+/// All that changes, the gravest first.
+pub fn findings(spec: &CinderCSIDriverSpec, facts: &CheckFacts) -> Vec<AdoptionFinding> {
+    let volumes = [
+        finding(
+            AdoptionFindingReason::SharedFileSystem,
+            "PersistentVolumes with ReadWriteMany and a file system",
+            &facts.shared_volumes,
+            "this driver attaches such a volume to one node at a time, whatever its type allows, and refuses a second node \
+             (FAILED_PRECONDITION)",
+            "Run the pods that share it on one node, or use volumeMode Block or a shared file system such as Manila's",
+        ),
+        finding(
+            AdoptionFindingReason::SharedFileSystem,
+            "PersistentVolumeClaims with ReadWriteMany and a file system that have no volume yet",
+            &facts.shared_claims,
+            "this driver makes no such volume (INVALID_ARGUMENT)",
+            "Ask for ReadWriteOnce, for volumeMode Block, or for a class of a shared file system such as Manila's",
+        ),
+        finding(
+            AdoptionFindingReason::InlineVolume,
+            "pods with in-line volumes (spec.volumes[].csi)",
+            &facts.inline_pods,
+            "this driver serves no in-line volumes, so that such a pod does not start again",
+            "Use generic ephemeral volumes (spec.volumes[].ephemeral.volumeClaimTemplate)",
+        ),
+    ];
+    let parameters = unknown_parameters(&facts.classes)
+        .into_iter()
+        .map(|one| AdoptionFinding {
+            reason: AdoptionFindingReason::UnknownParameter,
+            subject: one.to_string(),
+            count: 1,
+            names: vec![format!("{} {}", one.kind.as_str(), one.class)],
+            message: format!("the parameter {}", one.consequence()),
+            remedy: REMEDY.to_owned(),
+        });
+    let gaps = facts.gaps.iter().map(|gap| AdoptionFinding {
+        reason: AdoptionFindingReason::NotChecked,
+        subject: gap.what.clone(),
+        count: 0,
+        names: Vec::new(),
+        message: format!("what changes here is not known: {}", gap.why),
+        remedy: gap.remedy.to_owned(),
+    });
+    let mut all: Vec<AdoptionFinding> = volumes.into_iter().filter(|finding| finding.count > 0).collect();
+    all.extend(flags::findings(spec, &facts.containers));
+    all.extend(configuration::findings(spec, &facts.configuration));
+    all.extend(parameters);
+    all.extend(gaps);
+    all
+}
+
+/// The first of them, as many as a status holds, and how many there are.
+pub fn bounded(mut all: Vec<AdoptionFinding>) -> (Vec<AdoptionFinding>, i32) {
+    let count = i32::try_from(all.len()).unwrap_or(i32::MAX);
+    all.truncate(MOST_FINDINGS);
+    (all, count)
+}
+
+fn finding(
+    reason: AdoptionFindingReason,
+    subject: impl Into<String>,
+    sample: &Sample,
+    message: impl Into<String>,
+    remedy: impl Into<String>,
+) -> AdoptionFinding {
+    AdoptionFinding {
+        reason,
+        subject: subject.into(),
+        count: i32::try_from(sample.count).unwrap_or(i32::MAX),
+        names: sample.names.clone(),
+        message: message.into(),
+        remedy: remedy.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! What a plan would change, in words: for `status.pendingChanges` under DryRun and for `kubectl cinder-csi diff`. Pure. Field paths
+//! and never values, so that no secret is shown.
+
+use std::collections::BTreeMap;
+
+use cinder_csi_crds::{ChangeAction, PendingChange, PendingChanges};
+use serde_json::Value;
+
+use crate::{
+    cluster::{FIELD_MANAGER, Key, kind},
+    plan::{APPLIED_HASH, Action, Desired, Obstacle, Plan, differences},
+};
+
+/// How many changes the status lists.
+const LISTED: usize = 20;
+/// How many fields of a change are named.
+const NAMED: usize = 10;
+/// Below this the pods of a workload are described.
+const TEMPLATE: &str = "spec.template";
+
+/// Every change that the plan would make, in its order, and what it would leave undone.
+pub fn changes(plan: &Plan, live: &BTreeMap<Key, Value>) -> Vec<PendingChange> {
+    let made = plan.actions.iter().map(|action| change(action, live));
+    let blocked = plan.obstacles.iter().map(|obstacle| {
+        let (key, fields) = match obstacle {
+            Obstacle::Immutable { key, fields, .. } | Obstacle::Refused { key, fields, .. } => (key, fields.clone()),
+            Obstacle::Foreign { key, .. } | Obstacle::Waiting { key, .. } => (key, Vec::new()),
+        };
+        PendingChange {
+            resource: key.to_string(),
+            action: ChangeAction::Blocked,
+            disruptive: false,
+            fields,
+        }
+    });
+    made.chain(blocked).collect()
+}
+
+/// The changes as the status tells them: all counted, the first listed.
+pub fn summary(mut changes: Vec<PendingChange>) -> PendingChanges {
+    let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+    let disruptive = changes.iter().filter(|change| change.disruptive).count();
+    let all = changes.len();
+    changes.truncate(LISTED);
+    for change in &mut changes {
+        change.fields.truncate(NAMED);
+    }
+    PendingChanges {
+        count: count(all),
+        disruptive: count(disruptive),
+        changes,
+    }
+}
+
+fn change(action: &Action, live: &BTreeMap<Key, Value>) -> PendingChange {
+    let (kind, fields) = match action {
+        Action::Create(_) => (ChangeAction::Create, Vec::new()),
+        Action::Update { desired, .. } => (ChangeAction::Update, changed_fields(desired, live)),
+        Action::Repair { desired, .. } => (ChangeAction::Repair, changed_fields(desired, live)),
+        Action::Recreate { fields, .. } => (ChangeAction::Recreate, fields.clone()),
+        Action::Prune { .. } => (ChangeAction::Delete, Vec::new()),
+    };
+    let key = action.key();
+    let has_pods = matches!(key.kind, kind::DEPLOYMENT | kind::DAEMON_SET);
+    let disruptive = match kind {
+        ChangeAction::Update | ChangeAction::Repair => {
+            has_pods
+                && fields
+                    .iter()
+                    .any(|field| field.trim_start_matches('-').starts_with(TEMPLATE))
+        }
+        ChangeAction::Recreate | ChangeAction::Delete => true,
+        ChangeAction::Create | ChangeAction::Blocked => false,
+    };
+    PendingChange {
+        resource: key.to_string(),
+        action: kind,
+        disruptive,
+        fields,
+    }
+}
+
+/// Paths of what would be set, and with a minus sign in front of what would be given up.
+fn changed_fields(desired: &Desired, live: &BTreeMap<Key, Value>) -> Vec<String> {
+    let Some(there) = live.get(&desired.key) else {
+        return Vec::new();
+    };
+    let mut wanted = desired.object.clone();
+    // The mark of the intent differs with every intent and says nothing.
+    if let Some(annotations) = wanted["metadata"]["annotations"].as_object_mut() {
+        annotations.remove(APPLIED_HASH);
+    }
+    let mut fields = differences(&wanted, there, usize::MAX);
+    fields.extend(
+        given_up(&desired.object, there)
+            .into_iter()
+            .map(|path| format!("-{path}")),
+    );
+    fields
+}
+
+/// The paths of fields that the operator owns of the live object and no longer wants.
+fn given_up(desired: &Value, live: &Value) -> Vec<String> {
+    let managers = live["metadata"]["managedFields"].as_array();
+    let ours = managers
+        .into_iter()
+        .flatten()
+        .find(|entry| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply");
+    let mut found = Vec::new();
+    if let Some(entry) = ours {
+        find_given_up(&entry["fieldsV1"], Some(desired), "", &mut found);
+    }
+    found
+}
+
+fn find_given_up(owned: &Value, desired: Option<&Value>, path: &str, found: &mut Vec<String>) {
+    let Some(desired) = desired else {
+        found.push(path.trim_start_matches('.').to_owned());
+        return;
+    };
+    for (name, below) in owned.as_object().into_iter().flatten() {
+        if let Some(field) = name.strip_prefix("f:") {
+            find_given_up(below, desired.get(field), &format!("{path}.{field}"), found);
+        } else if let Some(keys) = name.strip_prefix("k:") {
+            let Ok(Value::Object(keys)) = serde_json::from_str(keys) else {
+                continue;
+            };
+            // Keys with a default are not always written down.
+            let is_same = |element: &&Value| {
+                keys.iter()
+                    .all(|(key, value)| element.get(key).is_none_or(|there| there == value))
+            };
+            let element = desired.as_array().and_then(|elements| elements.iter().find(is_same));
+            let label = keys.values().next().map_or_else(String::new, |value| {
+                value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+            });
+            find_given_up(below, element, &format!("{path}[{label}]"), found);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+    use crate::manifests::Stage;
+
+    fn mk_key(kind: &'static str) -> Key {
+        Key::new(kind, Some("ns"), "x")
+    }
+
+    fn mk_update(kind: &'static str, object: Value) -> Action {
+        Action::Update {
+            desired: Desired::new(mk_key(kind), Stage::Base, object),
+            uid: "u".to_owned(),
+        }
+    }
+
+    fn one(action: Action, live: Value) -> PendingChange {
+        let live = BTreeMap::from([(action.key().clone(), live)]);
+        let plan = Plan {
+            actions: vec![action],
+            ..Plan::default()
+        };
+        changes(&plan, &live).remove(0)
+    }
+
+    #[rstest]
+    #[case::of_pods(kind::DAEMON_SET, json!({"metadata": {}, "spec": {"template": {"x": 1}}}), &["spec.template.x"], true)]
+    #[case::beside_pods(kind::DAEMON_SET, json!({"metadata": {"labels": {"a": "b"}}}), &["metadata.labels"], false)]
+    #[case::without_pods(kind::STORAGE_CLASS, json!({"metadata": {}, "spec": {"template": {"x": 1}}}),
+        &["spec.template.x"], false)]
+    fn a_change_names_its_fields_and_is_disruptive_where_pods_are_replaced(
+        #[case] kind: &'static str,
+        #[case] wanted: Value,
+        #[case] fields: &[&str],
+        #[case] disruptive: bool,
+    ) {
+        let there = json!({"metadata": {"annotations": {(APPLIED_HASH): "old"}}, "spec": {"template": {"x": 2}}});
+        let change = one(mk_update(kind, wanted), there);
+        assert_eq!(
+            (change.fields, change.disruptive),
+            (fields.iter().map(|f| (*f).to_owned()).collect(), disruptive)
+        );
+        assert_eq!(
+            (change.resource, change.action),
+            (format!("{kind} ns/x"), ChangeAction::Update)
+        );
+    }
+
+    #[test]
+    fn what_is_no_longer_wanted_is_told_apart() {
+        let fields = json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"a\"}": {"f:image": {}},
+            "k:{\"name\":\"b\"}": {"f:image": {}}}}}}});
+        let there = json!({
+            "metadata": {"managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": fields}]},
+            "spec": {"template": {"spec": {"containers": [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]}}},
+        });
+        let wanted =
+            json!({"metadata": {}, "spec": {"template": {"spec": {"containers": [{"name": "a", "image": "i"}]}}}});
+        let change = one(mk_update(kind::DEPLOYMENT, wanted), there);
+        assert_eq!(change.fields, ["-spec.template.spec.containers[b]"]);
+        assert!(change.disruptive);
+    }
+
+    #[test]
+    fn a_secret_shows_the_names_of_its_keys_and_nothing_else() {
+        let wanted = json!({"metadata": {}, "data": {"cloud.conf": "bmV3LXNlY3JldA=="}});
+        let there = json!({"metadata": {}, "data": {"cloud.conf": "b2xkLXNlY3JldA=="}});
+        let change = one(mk_update(kind::SECRET, wanted), there);
+        assert_eq!(change.fields, ["data.cloud.conf"]);
+        let text = serde_json::to_string(&change).expect("JSON");
+        assert!(!text.contains("bmV3") && !text.contains("b2xk"), "{text}");
+    }
+
+    #[test]
+    fn the_status_counts_all_and_lists_twenty() {
+        let change = PendingChange {
+            disruptive: true,
+            fields: vec![String::new(); 12],
+            ..PendingChange::default()
+        };
+        let told = summary(vec![change; 25]);
+        assert_eq!((told.count, told.disruptive, told.changes.len()), (25, 25, 20));
+        assert_eq!(told.changes[0].fields.len(), 10);
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_a_change_that_is_not_made() {
+        let plan = Plan {
+            obstacles: vec![Obstacle::Foreign {
+                key: mk_key(kind::STORAGE_CLASS),
+                maker: "somebody".to_owned(),
+            }],
+            ..Plan::default()
+        };
+        assert_eq!(changes(&plan, &BTreeMap::new())[0].action, ChangeAction::Blocked);
+    }
+}

@@ -1,0 +1,235 @@
+//! Does a live object still say what this operator wants it to say?
+//!
+//! Only fields that are in the desired object are compared: what the API server defaults and what others add is theirs. A
+//! field that the operator no longer wants cannot be seen this way; the hash of the last applied intent, kept in an
+//! annotation, covers that (see [`super`]).
+
+use serde_json::Value;
+
+use crate::units::thousandths;
+
+/// Lists whose elements the API server merges by a key. All other lists are compared element by element.
+///
+/// Source: the `x-kubernetes-list-map-keys` of the built-in types that operands use.
+const LIST_KEYS: &[(&str, &[&str])] = &[
+    ("containers", &["name"]),
+    ("initContainers", &["name"]),
+    ("volumes", &["name"]),
+    ("env", &["name"]),
+    ("volumeMounts", &["mountPath"]),
+    ("volumeDevices", &["devicePath"]),
+    ("ports", &["containerPort", "protocol"]),
+    ("imagePullSecrets", &["name"]),
+    ("hostAliases", &["ip"]),
+    ("topologySpreadConstraints", &["topologyKey", "whenUnsatisfiable"]),
+    ("ownerReferences", &["uid"]),
+];
+
+/// Maps that the API server replaces whole: a key that somebody added is a difference.
+const ATOMIC_MAPS: &[&str] = &["nodeSelector", "matchLabels"];
+
+/// Fields whose default matters for finding an element by its key.
+const KEY_DEFAULTS: &[(&str, &str)] = &[("protocol", "TCP")];
+
+/// Maps whose values are quantities: `0.1` and `100m` are the same there, and the API server may answer with either.
+const QUANTITY_MAPS: &[&str] = &["requests", "limits"];
+
+/// The paths at which `live` differs from what `desired` says, in the order of the desired object; at most `limit`.
+pub fn differences(desired: &Value, live: &Value, limit: usize) -> Vec<String> {
+    let mut found = Vec::new();
+    compare(desired, Some(live), &mut Vec::new(), &mut |path| {
+        if found.len() < limit {
+            found.push(path);
+        }
+    });
+    found
+}
+
+fn compare(desired: &Value, live: Option<&Value>, path: &mut Vec<String>, differs: &mut dyn FnMut(String)) {
+    let Some(live) = live else {
+        // The API server does not store empty values.
+        if !is_empty(desired) {
+            differs(render(path));
+        }
+        return;
+    };
+    match (desired, live) {
+        (Value::Object(wanted), Value::Object(there)) => {
+            let atomic = path
+                .last()
+                .and_then(|name| name.strip_prefix('.'))
+                .is_some_and(|name| ATOMIC_MAPS.contains(&name));
+            if atomic && wanted.len() != there.len() {
+                differs(render(path));
+                return;
+            }
+            for (key, value) in wanted {
+                path.push(format!(".{key}"));
+                compare(value, there.get(key), path, differs);
+                path.pop();
+            }
+        }
+        (Value::Array(wanted), Value::Array(there)) => compare_lists(wanted, there, path, differs),
+        _ => {
+            if !same_scalar(desired, live, path) {
+                differs(render(path));
+            }
+        }
+    }
+}
+
+fn compare_lists(wanted: &[Value], there: &[Value], path: &mut Vec<String>, differs: &mut dyn FnMut(String)) {
+    if let Some(keys) = keys_of(path, wanted) {
+        for element in wanted {
+            let found = there.iter().find(|candidate| same_keys(element, candidate, keys));
+            path.push(format!("[{}]", label(element, keys)));
+            compare(element, found, path, differs);
+            path.pop();
+        }
+        return;
+    }
+    if wanted.len() != there.len() {
+        differs(render(path));
+        return;
+    }
+    for (index, (element, found)) in wanted.iter().zip(there).enumerate() {
+        path.push(format!("[{index}]"));
+        compare(element, Some(found), path, differs);
+        path.pop();
+    }
+}
+
+/// The keys of the list at `path`, if it is one that is merged by keys.
+fn keys_of(path: &[String], elements: &[Value]) -> Option<&'static [&'static str]> {
+    let name = path.last()?.strip_prefix('.')?;
+    let (_, keys) = LIST_KEYS.iter().find(|(list, _)| *list == name)?;
+    let has_first_key = |element: &Value| keys.first().is_some_and(|key| element.get(key).is_some());
+    elements.iter().all(has_first_key).then_some(*keys)
+}
+
+fn key_value(element: &Value, key: &str) -> Value {
+    let default = || {
+        KEY_DEFAULTS
+            .iter()
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| Value::from(*value))
+    };
+    element.get(key).cloned().or_else(default).unwrap_or(Value::Null)
+}
+
+fn same_keys(one: &Value, other: &Value, keys: &[&str]) -> bool {
+    keys.iter().all(|key| key_value(one, key) == key_value(other, key))
+}
+
+fn label(element: &Value, keys: &[&str]) -> String {
+    let first = keys.first().map(|key| key_value(element, key)).unwrap_or_default();
+    first.as_str().map_or_else(|| first.to_string(), str::to_owned)
+}
+
+fn same_scalar(desired: &Value, live: &Value, path: &[String]) -> bool {
+    if desired == live || (is_empty(desired) && is_empty(live)) {
+        return true;
+    }
+    let parent = path
+        .len()
+        .checked_sub(2)
+        .and_then(|at| path.get(at))
+        .and_then(|name| name.strip_prefix('.'));
+    if !parent.is_some_and(|name| QUANTITY_MAPS.contains(&name)) {
+        return false;
+    }
+    let quantity = |value: &Value| match value {
+        Value::String(text) => thousandths(text),
+        Value::Number(number) => thousandths(&number.to_string()),
+        _ => None,
+    };
+    matches!((quantity(desired), quantity(live)), (Some(one), Some(other)) if one == other)
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(value) => value.as_f64() == Some(0.0),
+        Value::String(value) => value.is_empty(),
+        Value::Array(value) => value.is_empty(),
+        Value::Object(value) => value.values().all(is_empty),
+    }
+}
+
+fn render(path: &[String]) -> String {
+    path.concat().trim_start_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case::defaults_of_the_api_server(
+        json!({"spec": {"replicas": 1}}),
+        json!({"spec": {"replicas": 1, "revisionHistoryLimit": 10}, "status": {"replicas": 1}})
+    )]
+    #[case::an_injected_container(
+        json!({"containers": [{"name": "driver", "image": "a"}]}),
+        json!({"containers": [{"name": "mesh", "image": "x"}, {"name": "driver", "image": "a", "tty": false}]})
+    )]
+    #[case::zero_values_that_are_not_stored(json!({"hostNetwork": false, "env": [], "x": {}, "n": 0}), json!({}))]
+    #[case::an_empty_env_value(
+        json!({"env": [{"name": "A", "value": ""}]}),
+        json!({"env": [{"name": "A"}]})
+    )]
+    #[case::the_same_quantity(
+        json!({"resources": {"requests": {"cpu": "0.1", "memory": "1024Mi"}}}),
+        json!({"resources": {"requests": {"cpu": "100m", "memory": "1Gi"}}})
+    )]
+    #[case::a_port_whose_protocol_was_defaulted(
+        json!({"ports": [{"containerPort": 9808, "name": "http"}]}),
+        json!({"ports": [{"containerPort": 9808, "name": "http", "protocol": "TCP"}]})
+    )]
+    fn what_others_own_is_no_difference(#[case] desired: Value, #[case] live: Value) {
+        assert_eq!(differences(&desired, &live, 10), Vec::<String>::new());
+    }
+
+    #[rstest]
+    #[case::a_changed_scalar(json!({"spec": {"replicas": 1}}), json!({"spec": {"replicas": 0}}), "spec.replicas")]
+    #[case::a_changed_image(
+        json!({"containers": [{"name": "driver", "image": "a"}]}),
+        json!({"containers": [{"name": "driver", "image": "b"}]}),
+        "containers[driver].image"
+    )]
+    #[case::a_removed_container(
+        json!({"containers": [{"name": "driver", "image": "a"}]}), json!({"containers": []}), "containers[driver]"
+    )]
+    #[case::one_more_rule(json!({"rules": [{"verbs": ["get"]}]}),
+        json!({"rules": [{"verbs": ["get"]}, {"verbs": ["*"]}]}), "rules")]
+    #[case::one_more_verb(json!({"rules": [{"verbs": ["get"]}]}),
+        json!({"rules": [{"verbs": ["get", "delete"]}]}), "rules[0].verbs")]
+    #[case::a_lost_label(json!({"metadata": {"labels": {"a": "b"}}}), json!({"metadata": {}}), "metadata.labels")]
+    #[case::another_quantity(
+        json!({"limits": {"memory": "64Mi"}}), json!({"limits": {"memory": "65Mi"}}), "limits.memory"
+    )]
+    #[case::parameters_are_no_quantities(
+        json!({"parameters": {"size": "1"}}), json!({"parameters": {"size": "1000m"}}), "parameters.size"
+    )]
+    #[case::a_node_selector_that_somebody_narrowed(
+        json!({"nodeSelector": {"a": "b"}}), json!({"nodeSelector": {"a": "b", "no": "where"}}), "nodeSelector"
+    )]
+    #[case::a_boolean_that_became_true(json!({"hostNetwork": false}), json!({"hostNetwork": true}), "hostNetwork")]
+    fn a_change_of_an_owned_field_is_named_by_its_path(
+        #[case] desired: Value,
+        #[case] live: Value,
+        #[case] path: &str,
+    ) {
+        assert_eq!(differences(&desired, &live, 10), [path]);
+    }
+
+    #[test]
+    fn no_more_paths_are_named_than_asked_for() {
+        let desired = json!({"a": 1, "b": 1, "c": 1});
+        assert_eq!(differences(&desired, &json!({}), 2), ["a", "b"]);
+    }
+}

@@ -1,0 +1,413 @@
+//! The reasons of conditions.
+
+use super::{ConditionReason, Reason};
+use cinder_csi_crds::ConditionType;
+
+/// One enum per condition. Of each reason: what is the case, the condition's status, the word in the status, what to do about it.
+macro_rules! conditions {
+    ($($name:ident {
+        $($(#[doc = $meaning:literal])+ $status:ident $reason:ident $(= $word:literal)? $(=> $remedy:literal)?,)+
+    })+) => {
+        $(
+            #[doc = concat!("The reasons of condition ", stringify!($name), ".")]
+            #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+            pub enum $name {
+                $($(#[doc = $meaning])+ $reason,)+
+            }
+
+            impl $name {
+                const ROWS: &[ConditionReason] = &[$(ConditionReason {
+                    type_: ConditionType::$name,
+                    status: stringify!($status),
+                    reason: word!($reason $($word)?),
+                    meaning: concat!($($meaning),+),
+                    remedy: concat!($($remedy)?),
+                },)+];
+            }
+
+            impl Reason for $name {
+                fn row(self) -> &'static ConditionReason {
+                    &Self::ROWS[self as usize]
+                }
+            }
+        )+
+
+        /// Each enum with its variants.
+        #[cfg(test)]
+        pub(super) const VARIANTS: &[(&str, &[&str])] = &[$((stringify!($name), &[$(stringify!($reason)),+])),+];
+
+        /// The reasons of a condition.
+        pub fn reasons_of(type_: ConditionType) -> &'static [ConditionReason] {
+            match type_ {
+                $(ConditionType::$name => $name::ROWS,)+
+            }
+        }
+    };
+}
+
+conditions! {
+    Available {
+        /// The controller serves, and every Ready node that should have the driver has it registered.
+        True AsExpected,
+        /// The controller's Deployment does not exist yet.
+        False ControllerMissing => "Condition Degraded names what stands in the way.",
+        /// A container without which the driver serves nothing is missing in the pods of the controller or the nodes.
+        False ContainersMissing =>
+            "Take back what changed the template: an edit while the operator may not write, or a webhook.",
+        /// No pod of the controller is available: volumes are neither made nor attached. Pods that run keep their
+        /// volumes.
+        False ControllerDown => "`kubectl describe` of the Deployment and of its pods shows why.",
+        /// No node matches spec.node.
+        False NoNodes => "Fix nodeSelector, affinity or tolerations in spec.node.",
+        /// Nodes have no CSINode entry of the driver; pods there cannot use volumes.
+        False NodesUnregistered => "Look at the node pods there and at their logs.",
+        /// None of the nodes is Ready.
+        False NodesNotReady => "Look at the nodes.",
+        /// No node pod is available, or on more nodes than spec.node.update.maxUnavailable none has served for longer
+        /// than --registration-deadline: no volume can be mounted or unmounted there, although the kubelets know the
+        /// driver.
+        False NodePodsDown =>
+            "Condition Degraded names nodes, pods and reasons; `kubectl describe` of the DaemonSet and of its pods \
+             shows more.",
+        /// Reconciliation is suspended, and the driver goes on as it is. Other conditions show the last observed state.
+        Unknown NotObserved => "Condition Degraded says why.",
+        /// The driver is being removed.
+        False Removing,
+        /// spec.deletion.policy is Orphan: the operator has released the driver, which goes on running.
+        Unknown Released =>
+            "Set spec.adoption.mode to Adopt, and spec.managementState to Managed, to have it adopted again.",
+        /// The driver was removed and nothing of it is left.
+        False Removed => "Set spec.managementState to Managed to have it again.",
+        /// The cloud has refused the driver's own credentials for 15 minutes: volumes are neither made, attached,
+        /// detached nor deleted. Pods that run keep their volumes.
+        False AuthFailed => "See condition CredentialsValid.",
+        /// The cloud has not answered for 15 minutes: volumes are neither made, attached, detached nor deleted. Pods
+        /// that run keep their volumes.
+        False BackendDown => "See condition BackendReachable.",
+    }
+    Progressing {
+        /// The objects of the driver are being made.
+        True Installing,
+        /// Another installation of the driver is replaced; status.adoption shows the step.
+        True TakingOver,
+        /// Pods of controller or nodes are being replaced or started.
+        True RollingOut,
+        /// The driver is being removed; the message says what is waited for.
+        True Removing,
+        /// The driver is to be removed, and volumes of it exist.
+        True DeletionBlocked => "Delete the claims and pods that use the volumes.",
+        /// Everything is as the spec wants it.
+        False AsExpected,
+        /// Nothing goes on until the problem that Degraded reports is fixed.
+        False Stopped => "See condition Degraded.",
+        /// The object is being deleted and is Unmanaged.
+        False DeletionHeld => "Set spec.managementState to Managed to let the removal begin.",
+        /// An update of the version waits for an administrator; no pod is replaced until then.
+        True WaitingForApproval => "Set spec.update.approvedVersion to status.targetVersion.",
+        /// An update of the version waits for spec.update.window to open; no pod is replaced until then.
+        True WaitingForWindow,
+        /// spec.managementState is Paused, DryRun or Unmanaged: nothing is changed.
+        False Paused => "See condition ReconciliationPaused.",
+    }
+    Degraded {
+        /// Nothing needs help.
+        False AsExpected,
+        /// The cluster's Kubernetes is too old.
+        True UnsupportedKubernetes => "Upgrade the cluster.",
+        /// Neither spec.clusterID nor the uid of kube-system is known.
+        True ClusterUnidentified => "Let the operator read that namespace, or set spec.clusterID.",
+        /// A value of the spec cannot be used, and no rule of the CustomResourceDefinition refuses it.
+        True InvalidSpec => "Change what the message names.",
+        /// spec.overrides is set, and the operator's --allow-overrides is false. Nothing is changed.
+        True OverridesForbidden => "Take the overrides out, or ask who runs the operator.",
+        /// An image is from none of the registries of the operator's --allowed-registries. Nothing is changed.
+        True ImageForbidden => "Name another image in spec.images, or ask who runs the operator.",
+        /// An object of the needed name has another owner and is left alone.
+        True ForeignObject => "The message names the object and its owner.",
+        /// spec.operandNamespace is none of the namespaces that the operator serves. Nothing is changed there.
+        True OperandNamespaceNotServed =>
+            "Create the namespace and give it to the operator: the chart's value operandNamespaces, or \
+             --operand-namespaces and config/rbac/operand-namespace.",
+        /// The operator has no role in spec.operandNamespace, or that does not exist; the message has the missing
+        /// right.
+        True OperandNamespaceForbidden =>
+            "Create the namespace and apply config/rbac/operand-namespace, or the chart with the value \
+             operandNamespaces.",
+        /// A take-over is to go on or to be taken back, and the operator has no role in the namespace of the other
+        /// installation.
+        True AdoptionForbidden =>
+            "`kubectl apply -k config/rbac/adoption`, or set spec.adoption.mode to Refuse when the take-over is done.",
+        /// The other installation's controller is not stopped, because the API server refuses this driver's in a dry
+        /// run.
+        True TakeoverHeldUp => "Fix what the message names: a quota, an admission policy, a right of the operator.",
+        /// This driver's controller did not serve in time after the other installation's was stopped, which gets its
+        /// pods back.
+        True TakeoverFailed => "Fix what the message names and change the spec, to have it tried again.",
+        /// A field differs that Kubernetes does not let anybody change.
+        True ImmutableField => "Put the spec back, or delete the object yourself at a time without volumes in use.",
+        /// The API server refused a write.
+        True ApplyFailed => "The message holds its sentence.",
+        /// A reconcile ended before it was through: something could not be looked at or done, or took too long. Where
+        /// other conditions were not evaluated, the message says so.
+        True ReconcileFailed =>
+            "The message says what failed and why; a missing right needs the operator's roles of its version, a \
+             refusal by a webhook or a policy a way for its service account.",
+        /// The operator's version cannot read the object, as after the operator went back a version and the
+        /// CustomResourceDefinition did not. What else the status says was seen before; a deletion waits.
+        True Unreadable =>
+            "Fix the field that the message names, or bring the operator and its CustomResourceDefinition to the same \
+             version.",
+        /// The controller's Deployment does not get its pods running.
+        True ControllerStalled => "The message holds the Deployment's own sentence.",
+        /// The Secret with the credentials does not exist, or does not have the key.
+        True SecretMissing => "Create it, add the key, or name another one in spec.clouds.",
+        /// What the Secret or the CA bundle holds cannot be understood.
+        True SecretMalformed => "The message names the key, and the line where there is one.",
+        /// The API server does not let the operator read the Secret or ConfigMap.
+        True SecretUnreadable => "Apply the operator's roles again.",
+        /// clouds.yaml has no such entry.
+        True UnknownCloud => "Fix spec.clouds[].cloudName, or the file.",
+        /// The certificates that the spec or the credentials name are not there.
+        True CABundleMissing => "Create the object, or change caBundleRef.",
+        /// Keystone refuses the credentials.
+        True CredentialsRejected => "Put good ones into the Secret.",
+        /// The credentials log in to another project or region than that of the driver's volumes.
+        True ProjectChanged =>
+            "Put credentials of the same project and region into the Secret; see the runbook for a move that is \
+             meant.",
+        /// The credentials log in, and the catalogue has no Cinder or Nova for the region and the endpoint type.
+        True EndpointMissing => "Correct region_name, spec.clouds[].region or spec.clouds[].endpointType.",
+        /// A cloud is no longer in spec.clouds, and volumes of the driver exist there, or it cannot be asked.
+        True CloudInUse =>
+            "Put it back, or delete its volumes first; see the runbook where they are to be left behind.",
+        /// For two minutes a service of a cloud has been missing or has not answered as it should.
+        True BackendDown => "See condition BackendReachable.",
+        /// Keystone does not answer.
+        True CloudUnreachable => "Check the address, the network and the certificates.",
+        /// The login failed in another way.
+        True LoginFailed => "The message holds the answer.",
+        /// The operator is older than the driver.
+        True DowngradeRefused =>
+            "Bring the operator to the driver's version again, or allow the downgrade in spec.update.",
+        /// After a change node pods did not come up in time on as many nodes as spec.node.update.maxUnavailable. The
+        /// other nodes keep their old pods.
+        True RolloutStopped =>
+            "Fix the spec or the node, and delete the pod that the message names to have it tried again.",
+        /// Node pods, of whatever revision, are not Ready and registered for longer than --registration-deadline. A
+        /// rollout goes on.
+        True NodePodsFailing => "Fix the node, or delete the pod that the message names to have it tried again.",
+        /// Another CinderCSIDriver has the port on the same nodes, and was there first.
+        True PortTaken => "Choose another port or other nodes.",
+        /// Another CinderCSIDriver has objects of the same names, and was there first.
+        True InstanceNameTaken => "Create the object again with another spec.instanceName.",
+        /// Keystone knows the credentials and does not let them in.
+        True CredentialsForbidden => "Ask the cloud's operator to enable user and project, or give the user a role.",
+        /// The client certificate that the spec or the credentials name is not there.
+        True ClientCertificateMissing =>
+            "Create the Secret of type kubernetes.io/tls, or name another one in spec.clouds[].clientCertSecretRef.",
+        /// The controller's pods do not say that they use the credentials that they were given, even after they were
+        /// replaced.
+        True CredentialsNotLoaded =>
+            "Their logs and /readyz say why; or the operator cannot reach their port for /metrics.",
+        /// An object has to be recreated, because a field cannot be changed, and something still needs it.
+        True PendingRecreate => "The message names what is in the way; it ends by itself, or change that.",
+        /// spec.snapshots.mode is Enabled, and the cluster does not know VolumeSnapshots.
+        True SnapshotCRDsMissing => "Install their CustomResourceDefinitions, or set the mode to Auto or Disabled.",
+        /// Zones should be turned off, and PersistentVolumes are bound to them.
+        True TopologyInUse => "Set spec.topology.mode to Enabled, or confirm as the message says.",
+    }
+    Upgradeable {
+        /// Nothing stands against another version of the operator or of Kubernetes.
+        True AsExpected,
+        /// Something needs a human first.
+        False Degraded => "See condition Degraded.",
+        /// A rollout is under way, waits or has stopped.
+        False RolloutInProgress => "Wait for its end; status.rollout shows how far it is.",
+        /// A patch of spec.overrides does not fit what this version of the operator makes.
+        Unknown OverridesActive => "Fix the patch or take it out; condition OverridesActive names it.",
+    }
+    ReconciliationPaused {
+        /// The operator does what the spec says.
+        False AsExpected,
+        /// spec.managementState is Paused.
+        True Paused => "Set it to Managed to let the operator work.",
+        /// spec.managementState is DryRun.
+        True DryRun => "Set it to Managed to have the pending changes made.",
+        /// spec.managementState is Unmanaged.
+        True Unmanaged => "Set it to Managed to let the operator work.",
+    }
+    DriftDetected {
+        /// No other client changes what the operator owns.
+        False AsExpected,
+        /// The objects are not compared.
+        False Unmanaged,
+        /// Fields that the operator owns have other values: an admission webhook sets them, or spec.managementState
+        /// forbids to restore them.
+        True FieldConflict =>
+            "Make such changes in the CinderCSIDriver, or find the writer in managedFields of the object and stop it.",
+        /// Objects of the operator were deleted, and spec.managementState forbids to restore them.
+        True ObjectDeleted =>
+            "Set spec.managementState to Managed; the audit log of the API server shows who deleted them.",
+        /// Another client changed fields that the operator owns, within the last hour, and the operator has restored
+        /// them.
+        True FieldRestored =>
+            "Make such changes in the CinderCSIDriver, or find the writer in managedFields of the object and stop it.",
+        /// Another client deleted objects of the operator, within the last hour, and the operator has restored them.
+        True ObjectRestored => "The audit log of the API server shows who deleted them.",
+    }
+    DeletionBlocked {
+        /// No removal is asked for, or nothing stands in its way.
+        False AsExpected,
+        /// The driver is to be removed, and volumes or attachments of it exist, or claims for which it makes volumes.
+        True VolumesInUse => "Delete the claims and pods that use them; status.deletion.blockers lists them.",
+        /// The driver is to be removed, and snapshots of it exist.
+        True SnapshotsExist => "Delete the VolumeSnapshots; status.deletion.blockers lists their contents.",
+        /// The object is being deleted, and spec.managementState lets nothing be taken away.
+        True Held => "Set it to Managed to let the removal begin.",
+        /// The object is being deleted, and the operator's version cannot read what it is to remove.
+        True Unreadable => "See condition Degraded.",
+    }
+    CredentialsValid {
+        /// The credentials of every cloud log in and do not end soon; while the driver is removed, none are needed.
+        True AsExpected,
+        /// Something that the driver logs in with ends within spec.health.expiryWarning: application credential, token,
+        /// client certificate, or a certificate of the CA bundle.
+        True ExpiresSoon = "Expiring" =>
+            "Make a new one in time and put it where spec.clouds names it; the driver takes it over without a \
+             restart.",
+        /// Something that the driver logs in with ends within spec.health.expiryCritical.
+        False Expiring => "Make a new one now and put it where spec.clouds names it.",
+        /// Something that the driver logs in with has ended.
+        False Expired => "Make a new one and put it where spec.clouds names it.",
+        /// Keystone does not accept what the Secret holds now. Credentials that were accepted earlier stay in use.
+        False Unauthorized => "Check user or application credential, project and domain, and fix the Secret.",
+        /// Keystone knows the credentials and does not let them in: a disabled user or project, or a missing role.
+        False Forbidden => "Ask the cloud's operator to enable it, or give the user a role in the project.",
+        /// A Secret or a CA bundle that spec.clouds names, or its key, does not exist.
+        False SecretMissing => "Create it, or name another one.",
+        /// What the Secret or the CA bundle holds cannot be understood.
+        False SecretMalformed => "The message names the key, and the line where there is one; fix it.",
+        /// The operator could not read a Secret or ConfigMap that spec.clouds names.
+        False SecretUnreadable => "If it is about permissions, apply the operator's roles again.",
+        /// The credentials log in to another project or region than that of the driver's volumes.
+        False ProjectChanged =>
+            "Put credentials of the same project and region into the Secret; see the runbook for a move that is \
+             meant.",
+        /// The credentials log in, and the catalogue has no Cinder or Nova for the region and the endpoint type.
+        False EndpointMissing => "Correct region_name, spec.clouds[].region or spec.clouds[].endpointType.",
+        /// The credentials log in and are not those that the driver has, because nothing may be written.
+        False NotGiven => "Set spec.managementState to Managed when the driver is to have them.",
+        /// The Secret changed, and the cloud does not answer: whether the credentials are good is not known.
+        False NotChecked => "See condition BackendReachable.",
+    }
+    BackendReachable {
+        /// The services of the clouds answer.
+        True AsExpected,
+        /// A service of a cloud did not answer in time.
+        False Timeout => "Check routes and firewalls between the cluster and the cloud, and the cloud itself.",
+        /// The name of a service of a cloud is not known.
+        False Dns = "DNS" => "Check the auth URL, and DNS where the operator runs.",
+        /// The certificate of a service of a cloud is not accepted.
+        False TLSVerificationFailed => "Give the authority's certificate in spec.clouds[].caBundleRef.",
+        /// A certificate of the cloud, or of its authority, has ended.
+        False CAExpired => "Renew it; a new CA bundle is taken over without a restart.",
+        /// A service of a cloud refuses connections or answers with errors.
+        False ServiceUnavailable => "Ask the cloud's operator; the message names the service.",
+        /// A service of a cloud wants fewer requests.
+        False Throttled => "Raise spec.health.quota.interval, or ask for a higher limit.",
+        /// The catalogue of a cloud lacks a service for the region and the endpoint type.
+        False EndpointMissing => "Check spec.clouds[].region and endpointType.",
+    }
+    TopologyConsistent {
+        /// Every zone of the nodes has its zone in Cinder, or zones are not used.
+        True AsExpected,
+        /// Nodes are in zones of Nova for which Cinder has no zone: volumes for their pods cannot be made.
+        False ZoneMismatch =>
+            "Say which belong together in spec.clouds[].availabilityZoneMap, or set spec.topology.mode to Disabled.",
+        /// Nodes are in zones that Nova no longer has.
+        False ZoneRemoved => "Move the nodes, or bring the zone back.",
+    }
+    QuotaSufficient {
+        /// No quota of the projects is near its limit, as far as the clouds report.
+        True AsExpected,
+        /// A quota of a project is used to spec.health.quota.warn per cent.
+        False NearLimit => "Raise the quota, or delete what is not needed.",
+        /// A quota of a project is used to spec.health.quota.critical per cent: new volumes are refused, or soon will
+        /// be.
+        False Exhausted => "Raise the quota, or delete what is not needed.",
+    }
+    VolumesHealthy {
+        /// No operation on a volume takes longer than spec.health.stuck allows.
+        True AsExpected,
+        /// Volumes of claims are not made in time.
+        False StuckProvision =>
+            "status.volumes.stuck names them with cause and remedy; `kubectl cinder-csi diagnose` shows the same for \
+             one claim.",
+        /// Volumes are not attached in time.
+        False StuckAttach => "status.volumes.stuck names them with cause and remedy.",
+        /// Volumes are not detached in time.
+        False StuckDetach => "status.volumes.stuck names them with cause and remedy.",
+        /// Volumes are not deleted in time.
+        False StuckDelete => "status.volumes.stuck names them with cause and remedy.",
+        /// Volumes do not grow in time.
+        False StuckResize => "status.volumes.stuck names them with cause and remedy.",
+        /// Volumes wait for a node or a server that does not exist any more.
+        False NodeGone => "status.volumes.stuck names them with cause and remedy.",
+        /// Volumes are in an error state in Cinder.
+        False InErrorState => "Ask the cloud's operator; status.volumes.stuck names them.",
+    }
+    InsecureConfiguration {
+        /// Any certificate is accepted of a cloud: whoever sits between can read the credentials.
+        True TLSVerificationOff =>
+            "Give the authority's certificate in spec.clouds[].caBundleRef in place of insecureSkipTLSVerify.",
+        /// The certificates of the clouds are verified.
+        False AsExpected,
+    }
+    OverridesActive {
+        /// Nothing is overridden.
+        False AsExpected,
+        /// spec.overrides changes what the operator makes.
+        True Overridden => "Look at the patches again with every new version of the operator.",
+        /// A patch of spec.overrides does not fit and was left out.
+        True OverrideFailed => "Fix the patch or take it out.",
+    }
+    MonitoringReady {
+        /// ServiceMonitors, alerts and the dashboard are there as spec.monitoring wants them.
+        True AsExpected,
+        /// spec.monitoring.mode is Disabled.
+        True Disabled,
+        /// The cluster has no Prometheus operator; the objects are made when it comes.
+        True NotInstalled,
+        /// spec.monitoring.mode is Enabled, and the Prometheus operator's kinds are not there.
+        False CRDsMissing => "Install the Prometheus operator, or set the mode to Auto or Disabled.",
+    }
+    SnapshotsReady {
+        /// Snapshots can be taken, and a snapshot-controller works.
+        True AsExpected,
+        /// The cluster does not know VolumeSnapshots; they can be taken from when the CustomResourceDefinitions are
+        /// installed.
+        True NotInstalled,
+        /// spec.snapshots.mode is Disabled.
+        True Disabled,
+        /// Whether there are snapshots is decided once the spec can be carried out.
+        True Unresolved => "See condition Degraded.",
+        /// spec.snapshots.mode is Enabled, and the cluster does not know VolumeSnapshots.
+        False CRDsMissing => "Install their CustomResourceDefinitions, or set the mode to Auto or Disabled.",
+        /// The cluster knows VolumeSnapshots, and no snapshot-controller works on them.
+        False ControllerMissing => "Install one: `kubectl apply -k config/snapshot-controller`.",
+        /// No pod of the snapshot-controller is available.
+        False ControllerDown => "`kubectl describe` of its Deployment and of its pods shows why.",
+        /// Whether a snapshot-controller works cannot be seen.
+        False ControllerUnknown => "Apply the operator's roles again.",
+    }
+    ClassesValid {
+        /// The driver knows every parameter of its StorageClasses, VolumeSnapshotClasses, VolumeGroupSnapshotClasses and
+        /// VolumeAttributesClasses.
+        True AsExpected,
+        /// Classes of the driver have parameters that it does not know, whoever made them: in a VolumeAttributesClass they
+        /// are refused, elsewhere they have no effect.
+        False UnknownParameter =>
+            "Correct the key that the message names. Parameters of a StorageClass and of a VolumeAttributesClass cannot \
+             be changed: delete the class and create it again; volumes stay.",
+    }
+}

@@ -1,0 +1,160 @@
+//! The reasons of events.
+
+/// Good news or bad.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Severity {
+    /// Something happened as intended.
+    Normal,
+    /// Somebody should look.
+    Warning,
+}
+
+/// One reason that an event may have.
+#[derive(Debug)]
+pub struct EventReason {
+    /// How grave it is.
+    pub severity: Severity,
+    /// What is being done, a stable word.
+    pub action: &'static str,
+    /// The word in the event.
+    pub reason: &'static str,
+    /// What happened.
+    pub meaning: &'static str,
+}
+
+/// Of each reason: what happened, how grave it is, what is being done, the word in the event.
+macro_rules! events {
+    ($($(#[doc = $meaning:literal])+ $severity:ident $action:ident $reason:ident $(= $word:literal)?,)+) => {
+        /// The reasons of events.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Event {
+            $($(#[doc = $meaning])+ $reason,)+
+        }
+
+        /// The variants.
+        #[cfg(test)]
+        pub(super) const VARIANTS: &[&str] = &[$(stringify!($reason)),+];
+
+        impl Event {
+            /// All of them.
+            pub const ROWS: &[EventReason] = &[$(EventReason {
+                severity: Severity::$severity,
+                action: stringify!($action),
+                reason: word!($reason $($word)?),
+                meaning: concat!($($meaning),+),
+            },)+];
+
+            /// What is said of it.
+            pub fn row(self) -> &'static EventReason {
+                &Self::ROWS[self as usize]
+            }
+        }
+    };
+}
+
+events! {
+    /// The driver works.
+    Normal Observe Available,
+    /// The driver does not work; the note says why and what to do.
+    Warning Observe NotAvailable,
+    /// The driver is being installed and does not work yet; the note says what is missing.
+    Normal Observe NotYetAvailable = "NotAvailable",
+    /// Something is being made, replaced or removed.
+    Normal Observe Progressing,
+    /// The driver is to be removed, and volumes of it exist.
+    Warning Observe DeletionBlocked,
+    /// Something needs a human; the note says what.
+    Warning Observe Degraded,
+    /// One of the other conditions is as it should be again; the note says which.
+    Normal Observe ConditionMet,
+    /// One of the other conditions is not as it should be; the note says which, why and what to do.
+    Warning Observe ConditionNotMet,
+    /// Nothing needs a human any more.
+    Normal Observe NotDegraded,
+    /// Node pods were deleted, so that new ones take their place; the note names the nodes.
+    Normal Roll ReplacingPods,
+    /// spec.deletion.policy is Orphan: the driver goes on running without the operator.
+    Normal Remove Released,
+    /// A part of another installation of the driver was stopped, so that this driver takes its place.
+    Normal Adopt AdoptionStepDone,
+    /// This driver's controller did not come up in place of the other installation's, which has its pods back; the note
+    /// says why.
+    Warning Adopt TakeoverFailed,
+    /// Objects of the driver were made.
+    Normal Apply Created,
+    /// An object of the driver was changed, because spec or version changed.
+    Normal Apply Updated,
+    /// A workload was missing while an update waits, and was made at the operator's version, because no earlier
+    /// revision is left.
+    Warning Apply VersionMixed,
+    /// Another client had changed an object of the driver, and the operator restored it.
+    Normal Apply DriftRepaired,
+    /// An object was recreated, because a field of it cannot be changed.
+    Normal Apply Recreated,
+    /// Objects of the driver, or all of it, were removed as asked for.
+    Normal Remove Removed,
+    /// Kubelets did not unregister the driver in time; the note names the nodes.
+    Warning Remove RegistrationLeft,
+    /// The controller was removed, and pods of it on nodes that are not Ready have not ended.
+    Warning Remove PodsLeft,
+    /// An object that is no longer wanted was removed.
+    Normal Apply Pruned,
+    /// The CinderCSIDriver does not fit the operator's version of the CustomResourceDefinition.
+    Warning Observe Unreadable,
+    /// Availability zones are used from now on, or not any more.
+    Normal Observe TopologyChanged,
+    /// No StorageClass of the driver is marked as the default, because another class is.
+    Normal Observe DefaultStorageClassSkipped,
+    /// A StorageClass is removed, and claims wait for volumes of it.
+    Warning Apply ClaimsWithoutClass,
+    /// spec.overrides changes what the operator makes.
+    Normal Observe OverridesActive,
+    /// Nothing is overridden any more.
+    Normal Observe OverridesGone,
+    /// A patch of spec.overrides does not fit and was left out.
+    Warning Observe OverrideFailed,
+    /// The driver is registered on new nodes, and the startup taint was taken away there.
+    Normal Untaint StartupTaintRemoved,
+    /// The startup taint could not be taken away from nodes where the driver is registered.
+    Warning Untaint StartupTaintLeft,
+    /// The CustomResourceDefinition is of another release than the operator; apply that of the operator's; once a day.
+    Warning Observe CRDMismatch,
+    /// Something that the driver logs in with ends soon, or has ended; once a day.
+    Warning Observe CredentialsExpiring,
+    /// What the Secret holds now is not used; the note says why.
+    Warning Observe CredentialsRejected,
+    /// The credentials log in again.
+    Normal Observe CredentialsAccepted,
+    /// Changed credentials log in and were given to the driver.
+    Normal Observe SecretRotated,
+    /// Every pod of the controller uses the changed credentials.
+    Normal Observe CredentialsLoaded,
+    /// There are more volume types than StorageClasses are made of; the note names those without one.
+    Warning Observe VolumeTypesLeftOut,
+    /// The class has a parameter that the driver does not know; the note names the one that was most likely meant; once a day.
+    Warning Observe UnknownParameter,
+    /// A service of a cloud does not answer as it should.
+    Warning Observe BackendUnreachable,
+    /// The services of the clouds answer again.
+    Normal Observe BackendReachable,
+    /// Zones of nodes and volumes do not fit together.
+    Warning Observe TopologyMismatch,
+    /// Zones of nodes and volumes fit together again.
+    Normal Observe TopologyConsistent,
+    /// A quota is near its limit.
+    Warning Observe QuotaNearLimit,
+    /// A quota is used up, or nearly so.
+    Warning Observe QuotaExhausted,
+    /// No quota is near its limit any more.
+    Normal Observe QuotaSufficient,
+    /// Any certificate is accepted of a cloud.
+    Warning Observe InsecureConfiguration,
+    /// The certificates of the clouds are verified again.
+    Normal Observe SecureConfiguration,
+    /// Operations on volumes take longer than they may.
+    Warning Observe VolumesStuck,
+    /// No operation on a volume takes longer than it may any more.
+    Normal Observe VolumesHealthy,
+    /// An operation on the claim's volume takes longer than it may; the note says why and what to do.
+    Warning Diagnose VolumeStuck,
+}

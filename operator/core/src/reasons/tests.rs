@@ -1,0 +1,131 @@
+//! Every reason is given somewhere: of the variants of a library's enum rustc does not tell that nothing makes one.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use regex::Regex;
+use rstest::rstest;
+
+use super::{conditions, events};
+
+/// A type and one of its variants.
+type Variant = (String, String);
+
+/// The code of one file, without its tests and without comments.
+fn code_of(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The variants that code makes: by their whole names, or by their own where it imports them. In a pattern they are only met.
+fn made_in(code: &str) -> BTreeSet<Variant> {
+    let path = Regex::new(r"\b([A-Z]\w*)::([A-Z]\w*)\b").unwrap();
+    let import = Regex::new(r"use (?:\w+::)*([A-Z]\w*)::(?:\{([^}]*)\}|(\w+));").unwrap();
+    let word = Regex::new(r"\b[A-Z]\w*\b").unwrap();
+
+    let mut made = BTreeSet::new();
+    let body = import.replace_all(code, "");
+    for found in path.captures_iter(&body) {
+        if !is_pattern(&body[found.get_match().end()..]) {
+            made.insert((found[1].to_owned(), found[2].to_owned()));
+        }
+    }
+    let words = word.find_iter(&body).filter(|found| !is_pattern(&body[found.end()..]));
+    let words: BTreeSet<&str> = words.map(|found| found.as_str()).collect();
+    for found in import.captures_iter(code) {
+        let names = found
+            .get(2)
+            .or(found.get(3))
+            .unwrap()
+            .as_str()
+            .split(',')
+            .map(str::trim);
+        let used = names.filter(|name| words.contains(name));
+        made.extend(used.map(|name| (found[1].to_owned(), name.to_owned())));
+    }
+    made
+}
+
+/// Whether what stands before this is a pattern, alone or among others.
+fn is_pattern(rest: &str) -> bool {
+    let rest = rest.trim_start_matches([')', ' ', '\n']);
+    rest.starts_with("=>") || (rest.starts_with('|') && !rest.starts_with("||"))
+}
+
+fn is_test(path: &Path) -> bool {
+    path.file_stem().is_some_and(|name| name == "tests")
+}
+
+/// What the code of each file below a folder makes.
+fn made_below(folder: &Path, found: &mut Vec<(PathBuf, BTreeSet<Variant>)>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if is_test(&path) {
+            continue;
+        }
+        if path.is_dir() {
+            made_below(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let made = made_in(&code_of(&path));
+            found.push((path, made));
+        }
+    }
+}
+
+/// The variants of the reasons for which credentials are not used.
+fn refusals(definition: &Path) -> Vec<String> {
+    let code = code_of(definition);
+    let (_, body) = code.split_once("pub enum Refusal {").unwrap();
+    let (body, _) = body.split_once('}').unwrap();
+    let names = body.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_reason_is_given_by_code() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut made = Vec::new();
+    made_below(&source, &mut made);
+    made_below(&source.join("../../src"), &mut made);
+    let file = |name: &str| source.join("reasons").join(name);
+    let owned = |variants: &[&str]| -> Vec<String> { variants.iter().map(|&variant| variant.to_owned()).collect() };
+
+    let conditions = conditions::VARIANTS.iter();
+    let mut reasons: Vec<_> = conditions
+        .map(|(name, variants)| (*name, file("conditions.rs"), owned(variants)))
+        .collect();
+    reasons.push(("Event", file("events.rs"), owned(events::VARIANTS)));
+    reasons.push(("Refusal", file("refusal.rs"), refusals(&file("refusal.rs"))));
+
+    let mut missing = Vec::new();
+    for (name, definition, variants) in reasons {
+        assert!(!variants.is_empty(), "{name}");
+        for variant in variants {
+            let wanted = (name.to_owned(), variant);
+            let mut others = made.iter().filter(|(path, _)| *path != definition);
+            if !others.any(|(_, made)| made.contains(&wanted)) {
+                missing.push(wanted);
+            }
+        }
+    }
+    assert!(missing.is_empty(), "no code gives {missing:?}: take it out");
+}
+
+#[rstest]
+#[case::whole("reason: Degraded::Young,", true)]
+#[case::in_a_module("reason: reasons::Degraded::Young,", true)]
+#[case::imported("use Degraded::{Old, Young};\nSome(Young)", true)]
+#[case::imported_alone("use Degraded::Young;\nSome(Young)", true)]
+#[case::imported_only("use Degraded::{Old, Young};\nSome(Old)", false)]
+#[case::a_pattern("match reason { Degraded::Young | Degraded::Old => 1 }", false)]
+#[case::a_pattern_inside("match reason { Some(Degraded::Young) => 1 }", false)]
+#[case::others("reason: Degraded::Younger, Available::Young", false)]
+fn a_variant_is_made_by_an_expression_and_not_by_a_pattern(#[case] code: &str, #[case] expected: bool) {
+    let wanted = ("Degraded".to_owned(), "Young".to_owned());
+    assert_eq!(made_in(code).contains(&wanted), expected);
+}

@@ -1,0 +1,8 @@
+//! Which release of each program runs: the table by the version of Kubernetes, and whose choice an image is.
+
+mod component;
+mod images;
+pub mod sidecars;
+
+pub use component::Component;
+pub use images::{Image, ImageSet, InstalledImages};

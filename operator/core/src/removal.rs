@@ -1,0 +1,610 @@
+//! Taking a driver away without harming a volume. A pure function says the next step; the controller does it and asks again.
+//!
+//! Every step is derived from what exists, never from memory: an operator that is killed in the middle goes on where it was.
+//! The order is
+//!
+//! 1. nothing, while a PersistentVolume, VolumeAttachment, VolumeSnapshotContent or VolumeGroupSnapshotContent of the driver
+//!    exists, or a claim for which the driver was asked to make a volume: it needs the driver to go away in order (policy
+//!    Block, and policy Force until it is acknowledged);
+//! 2. classes: nobody asks for new volumes and snapshots any more;
+//! 3. the controller, and the end of its pods;
+//! 4. the registration with the kubelets. A pod that ends cannot know whether an update or a removal ends it, and keeps the
+//!    registration for the next one. So the DaemonSet is first rolled to pods that end the registration on purpose, and the
+//!    step is over when no CSINode names the driver, or after `spec.deletion.drainTimeout` (when only nodes are left that
+//!    are not Ready, after [`NOT_READY_LIMIT`]). Before that the CSIDriver object stops asking kubelets how many volumes a node
+//!    may have: one that answers just after the registration ended would write the CSINode's entry again;
+//! 5. the DaemonSet, and the end of its pods;
+//! 6. accounts, roles, the Secret;
+//! 7. the CSIDriver object, which pods with volumes must never miss.
+//!
+//! The controller goes only when no VolumeAttachment is left, so that no volume stays attached to a server for ever.
+//!
+//! A pod on a node that is not Ready ends when the node comes back or its Node object goes, which may be never. Where only such
+//! pods are left after `spec.deletion.drainTimeout` (of the controller: and its leases have ended), they are left behind.
+//!
+//! Under policy Orphan nothing goes: the marks by which the operator knows its objects are taken off them.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use cinder_csi_crds::DeletionPolicy;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{
+    cluster::{Blockers, Key, kind},
+    plan::{is_being_deleted, uid_of},
+    text::listed,
+};
+
+/// Annotation on the DaemonSet: since when its pods end the registration.
+pub const UNREGISTERING_SINCE: &str = "csi.openstack.org/unregistering-since";
+
+/// Annotation on the CSIDriver object: since when it does not ask kubelets for updates.
+pub const UPDATES_STOPPED_SINCE: &str = "csi.openstack.org/updates-stopped-since";
+
+/// The field of the CSIDriver object that asks kubelets for updates.
+const UPDATE_PERIOD: &str = "nodeAllocatableUpdatePeriodSeconds";
+
+/// How long kubelets may take to see that, and to end an update that has begun.
+const UPDATES_LIMIT: Duration = Duration::from_secs(10);
+
+/// What the API server puts on an object that waits for its pods.
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// Annotation by which an administrator says that the driver may go though volumes of it are left. Its value is the uid of the
+/// object, so that it cannot come along with a copied manifest.
+pub const FORCE_DELETE: &str = "csi.openstack.org/force-delete";
+
+/// Kinds by which people ask for volumes and snapshots.
+const CLASSES: [&str; 4] = [
+    kind::STORAGE_CLASS,
+    "VolumeAttributesClass",
+    "VolumeGroupSnapshotClass",
+    "VolumeSnapshotClass",
+];
+
+/// How long nodes that are not Ready may take: one that is only a moment away is not left behind, one that is down for good
+/// does not hold the removal up.
+pub const NOT_READY_LIMIT: Duration = Duration::from_mins(1);
+
+/// What the next step is judged by.
+#[derive(Debug)]
+pub struct Remains<'a> {
+    /// What needs the driver.
+    pub blockers: &'a Blockers,
+    /// What is done about that.
+    pub policy: DeletionPolicy,
+    /// Whether the administrator has acknowledged policy Force.
+    pub is_forced: bool,
+    /// How long kubelets may take to forget the driver. A node whose pod does not start must not hold the removal for ever.
+    pub drain_timeout: Duration,
+    /// Objects of this instance that exist.
+    pub live: &'a BTreeMap<Key, Value>,
+    /// Ready nodes whose kubelet knows the driver.
+    pub registered: &'a [String],
+    /// Nodes that are not Ready and whose kubelet knew the driver.
+    pub out_of_reach: &'a [String],
+    /// Where the last pods of workloads are that cannot end.
+    pub stranded: &'a Stranded,
+    /// Whether a DaemonSet that ends the registration can be made; not from a spec that cannot be resolved.
+    pub can_unregister: bool,
+    /// The present time.
+    pub now: Timestamp,
+}
+
+/// Nodes that are not Ready and have the last pods of a workload, sorted; none where another pod is left too.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stranded {
+    /// Of the controller; none while a lease of its pods may be in use.
+    pub controller: Vec<String>,
+    /// Of the node pods.
+    pub node: Vec<String>,
+}
+
+/// One step of a removal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Something needs the driver.
+    Blocked,
+    /// The marks of ownership are to be taken off these.
+    Release {
+        /// The objects with their uids.
+        objects: Vec<(Key, String)>,
+    },
+    /// These are to be deleted; the API server removes them after what depends on them.
+    Delete {
+        /// The objects with their uids.
+        objects: Vec<(Key, String)>,
+    },
+    /// The CSIDriver object is to ask kubelets for no more updates.
+    StopUpdates,
+    /// The DaemonSet is to be rolled to pods that end the registration.
+    Unregister,
+    /// These are to go without their pods, which cannot end.
+    Abandon {
+        /// The objects with their uids.
+        objects: Vec<(Key, String)>,
+        /// Where the pods are.
+        nodes: Vec<String>,
+    },
+    /// Something takes its time.
+    Wait {
+        /// What, for people. It does not change by itself.
+        what: String,
+    },
+    /// Nothing is left.
+    Finished,
+}
+
+impl Step {
+    /// Whether it takes away what volumes need. Before that the API server itself has to say that nothing needs it.
+    pub fn harms_volumes(&self) -> bool {
+        match self {
+            Self::Unregister | Self::StopUpdates => true,
+            Self::Delete { objects } => objects.iter().any(|(key, _)| {
+                CLASSES.contains(&key.kind) || [kind::DEPLOYMENT, kind::DAEMON_SET].contains(&key.kind)
+            }),
+            _ => false,
+        }
+    }
+}
+
+/// Says the next step.
+pub fn next_step(remains: &Remains<'_>) -> Step {
+    // Volumes may exist without us: those of another installation of the driver are none of our business.
+    if remains.live.is_empty() {
+        return Step::Finished;
+    }
+    if remains.policy == DeletionPolicy::Orphan {
+        let objects = remains.live.iter().map(|(key, object)| (key.clone(), uid_of(object)));
+        return Step::Release {
+            objects: objects.collect(),
+        };
+    }
+    if !remains.blockers.is_empty() && !remains.is_forced {
+        return Step::Blocked;
+    }
+    let of = |kind: &str| -> Vec<(&Key, &Value)> { remains.live.iter().filter(|(key, _)| key.kind == kind).collect() };
+    let classes: Vec<_> = remains
+        .live
+        .iter()
+        .filter(|(key, _)| CLASSES.contains(&key.kind))
+        .collect();
+    if !classes.is_empty() {
+        return delete_or_wait(&classes, "the classes to go");
+    }
+    let controller = of(kind::DEPLOYMENT);
+    if !controller.is_empty() {
+        let stranded = &remains.stranded.controller;
+        return end_pods(&controller, stranded, "the controller's pods to end", remains);
+    }
+    let node = of(kind::DAEMON_SET);
+    if !node.is_empty() {
+        let is_going = node.iter().all(|(_, object)| is_being_deleted(object));
+        return match unregistration(&node, remains) {
+            Some(step) if !is_going => step,
+            _ => end_pods(&node, &remains.stranded.node, "the node pods to end", remains),
+        };
+    }
+    let rest: Vec<_> = remains
+        .live
+        .iter()
+        .filter(|(key, _)| key.kind != kind::CSI_DRIVER)
+        .collect();
+    if !rest.is_empty() {
+        return delete_or_wait(&rest, "accounts, roles and the Secret to go");
+    }
+    let driver = of(kind::CSI_DRIVER);
+    if !driver.is_empty() {
+        return delete_or_wait(&driver, "the CSIDriver object to go");
+    }
+    Step::Finished
+}
+
+/// What is still to be done about the registrations; `None` when that is over.
+fn unregistration(daemon_sets: &[(&Key, &Value)], remains: &Remains<'_>) -> Option<Step> {
+    let nodes = [remains.registered, remains.out_of_reach].concat();
+    if nodes.is_empty() || !remains.can_unregister {
+        return None;
+    }
+    let limit = if remains.registered.is_empty() {
+        NOT_READY_LIMIT.min(remains.drain_timeout)
+    } else {
+        remains.drain_timeout
+    };
+    let since = |(_, object): &(&Key, &Value)| unregistering_since(object);
+    let Some(since) = daemon_sets.iter().map(since).min().flatten() else {
+        return Some(stop_updates(remains).unwrap_or(Step::Unregister));
+    };
+    let waited = remains.now.duration_since(since);
+    if waited.unsigned_abs() > limit {
+        return None;
+    }
+    let what = format!("the kubelets of these nodes to forget the driver: {}", listed(&nodes));
+    Some(Step::Wait { what })
+}
+
+/// What is still to be done, so that no kubelet writes the entry again that another step takes away.
+fn stop_updates(remains: &Remains<'_>) -> Option<Step> {
+    let (_, driver) = remains.live.iter().find(|(key, _)| key.kind == kind::CSI_DRIVER)?;
+    match time_in(&driver["metadata"]["annotations"][UPDATES_STOPPED_SINCE]) {
+        None if driver["spec"][UPDATE_PERIOD].is_null() => None,
+        None => Some(Step::StopUpdates),
+        Some(since) if remains.now.duration_since(since).unsigned_abs() <= UPDATES_LIMIT => Some(Step::Wait {
+            what: "the kubelets to end their updates of the driver's entry in CSINode".to_owned(),
+        }),
+        Some(_) => None,
+    }
+}
+
+/// Completes a CSIDriver object that asks kubelets for no more updates: it says since when.
+pub fn without_updates(csi_driver: &mut Value, since: Timestamp) {
+    if let Some(spec) = csi_driver["spec"].as_object_mut() {
+        spec.remove(UPDATE_PERIOD);
+    }
+    annotate(csi_driver, UPDATES_STOPPED_SINCE, since);
+}
+
+/// Since when the pods of a DaemonSet end the registration.
+pub fn unregistering_since(daemon_set: &Value) -> Option<Timestamp> {
+    time_in(&daemon_set["metadata"]["annotations"][UNREGISTERING_SINCE])
+}
+
+fn time_in(value: &Value) -> Option<Timestamp> {
+    value.as_str()?.parse().ok()
+}
+
+fn annotate(object: &mut Value, name: &str, since: Timestamp) {
+    let metadata = &mut object["metadata"];
+    if !metadata["annotations"].is_object() {
+        metadata["annotations"] = json!({});
+    }
+    metadata["annotations"][name] = json!(format!("{since:.0}"));
+}
+
+/// Completes a DaemonSet whose pods end the registration: it says since when, and all its pods are replaced at once, because
+/// no volume is left that one of them could be needed for.
+pub fn hasten_unregistration(daemon_set: &mut Value, since: Timestamp) {
+    annotate(daemon_set, UNREGISTERING_SINCE, since);
+    daemon_set["spec"]["updateStrategy"] =
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%", "maxSurge": 0}});
+}
+
+/// Deletes workloads and waits for their pods, but not for ever for those on nodes that do not answer.
+fn end_pods(objects: &[(&Key, &Value)], stranded: &[String], what: &str, remains: &Remains<'_>) -> Step {
+    let step = delete_or_wait(objects, what);
+    if stranded.is_empty() || !matches!(step, Step::Wait { .. }) {
+        return step;
+    }
+    let waits = |object: &Value| {
+        let finalizers = object["metadata"]["finalizers"].as_array();
+        finalizers.is_some_and(|finalizers| finalizers.iter().any(|finalizer| finalizer == FOREGROUND))
+    };
+    let waiting = objects.iter().filter(|(_, object)| waits(object));
+    let is_overdue = |object: &Value| {
+        let since = time_in(&object["metadata"]["deletionTimestamp"]);
+        since.is_some_and(|since| remains.now.duration_since(since).unsigned_abs() > remains.drain_timeout)
+    };
+    let overdue: Vec<_> = waiting
+        .filter(|(_, object)| is_overdue(object))
+        .map(|(key, object)| ((*key).clone(), uid_of(object)))
+        .collect();
+    if overdue.is_empty() {
+        let nodes = listed(stranded);
+        let what = format!(
+            "{what}; those on nodes that are not Ready are left behind after spec.deletion.drainTimeout: {nodes}"
+        );
+        return Step::Wait { what };
+    }
+    Step::Abandon {
+        objects: overdue,
+        nodes: stranded.to_vec(),
+    }
+}
+
+fn delete_or_wait(objects: &[(&Key, &Value)], what: &str) -> Step {
+    let there: Vec<_> = objects
+        .iter()
+        .filter(|(_, object)| !is_being_deleted(object))
+        .map(|(key, object)| ((*key).clone(), uid_of(object)))
+        .collect();
+    if there.is_empty() {
+        Step::Wait { what: what.to_owned() }
+    } else {
+        Step::Delete { objects: there }
+    }
+}
+
+impl Blockers {
+    /// The sentence about what stands in the way, and what to do.
+    pub fn sentence(&self, policy: DeletionPolicy) -> String {
+        let parts: Vec<String> = self
+            .by_kind()
+            .map(|(kind, names)| format!("{} {kind}(s) of it exist: {}", names.len(), listed(names)))
+            .collect();
+        let remedy = match policy {
+            DeletionPolicy::Force => format!(
+                "spec.deletion.policy is Force; to take the driver away from under them, set the annotation {FORCE_DELETE} to this \
+                 object's uid"
+            ),
+            _ => "Delete the claims, pods and snapshots that use them; a PersistentVolume with reclaim policy Retain is deleted by \
+                  hand and leaves its data in Cinder"
+                .to_owned(),
+        };
+        format!("the driver stays while {}. {remedy}", parts.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const ALL: [&str; 6] = [
+        kind::STORAGE_CLASS,
+        kind::DEPLOYMENT,
+        kind::DAEMON_SET,
+        kind::SECRET,
+        "ClusterRole",
+        kind::CSI_DRIVER,
+    ];
+
+    fn now() -> Timestamp {
+        "2026-01-01T10:00:00Z".parse().expect("a time")
+    }
+
+    fn mk_live(kinds: &[&'static str]) -> BTreeMap<Key, Value> {
+        let entry = |kind: &&'static str| {
+            let key = Key::new(kind, None, "x");
+            (key, json!({"metadata": {"name": "x", "uid": kind}}))
+        };
+        kinds.iter().map(entry).collect()
+    }
+
+    static NOWHERE: Stranded = Stranded {
+        controller: Vec::new(),
+        node: Vec::new(),
+    };
+
+    /// Nothing needs the driver, and nothing is left of it.
+    fn mk_remains<'a>(blockers: &'a Blockers, live: &'a BTreeMap<Key, Value>) -> Remains<'a> {
+        Remains {
+            blockers,
+            policy: DeletionPolicy::Block,
+            is_forced: false,
+            drain_timeout: Duration::from_mins(5),
+            live,
+            registered: &[],
+            out_of_reach: &[],
+            stranded: &NOWHERE,
+            can_unregister: true,
+            now: now(),
+        }
+    }
+
+    fn step(live: &BTreeMap<Key, Value>, registered: &[String]) -> Step {
+        next_step(&Remains {
+            registered,
+            ..mk_remains(&Blockers::default(), live)
+        })
+    }
+
+    fn mk_blockers(volumes: &[&str], attachments: &[&str], snapshots: &[&str]) -> Blockers {
+        let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Blockers {
+            volumes: own(volumes),
+            attachments: own(attachments),
+            snapshots: own(snapshots),
+            ..Blockers::default()
+        }
+    }
+
+    fn deletes(step: &Step) -> Vec<&'static str> {
+        match step {
+            Step::Delete { objects } => objects.iter().map(|(key, _)| key.kind).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[rstest]
+    #[case::a_volume(mk_blockers(&["pv1"], &[], &[]))]
+    #[case::an_attachment(mk_blockers(&[], &["va1"], &[]))]
+    #[case::a_snapshot(mk_blockers(&[], &[], &["s1"]))]
+    #[case::a_volume_that_is_being_made(Blockers { claims: vec!["ns/c1".to_owned()], ..Blockers::default() })]
+    #[case::a_group_snapshot(Blockers { group_snapshots: vec!["g1".to_owned()], ..Blockers::default() })]
+    fn nothing_is_deleted_while_something_needs_the_driver(#[case] blockers: Blockers) {
+        let live = mk_live(&ALL);
+        let remains = mk_remains(&blockers, &live);
+        assert_eq!(next_step(&remains), Step::Blocked);
+        let unacknowledged = Remains {
+            policy: DeletionPolicy::Force,
+            ..remains
+        };
+        assert_eq!(next_step(&unacknowledged), Step::Blocked);
+        let forced = Remains {
+            is_forced: true,
+            ..unacknowledged
+        };
+        assert_eq!(deletes(&next_step(&forced)), [kind::STORAGE_CLASS]);
+    }
+
+    #[test]
+    fn orphans_are_released_and_not_deleted_whatever_needs_them() {
+        let (live, blockers) = (mk_live(&ALL), mk_blockers(&["pv1"], &[], &[]));
+        let remains = Remains {
+            policy: DeletionPolicy::Orphan,
+            ..mk_remains(&blockers, &live)
+        };
+        let Step::Release { objects } = next_step(&remains) else {
+            panic!("not released")
+        };
+        assert_eq!(objects.len(), ALL.len());
+    }
+
+    #[test]
+    fn volumes_of_another_installation_hold_nothing_that_made_nothing() {
+        let blockers = mk_blockers(&["pv1"], &[], &[]);
+        assert_eq!(next_step(&mk_remains(&blockers, &mk_live(&[]))), Step::Finished);
+    }
+
+    #[test]
+    fn objects_go_in_the_order_in_which_nothing_misses_another() {
+        let mut live = mk_live(&ALL);
+        let mut order = Vec::new();
+        loop {
+            let next = step(&live, &[]);
+            if next == Step::Finished {
+                break;
+            }
+            order.push(deletes(&next));
+            live.retain(|key, _| !order.iter().flatten().any(|gone| *gone == key.kind));
+        }
+        assert_eq!(
+            order,
+            [
+                vec![kind::STORAGE_CLASS],
+                vec![kind::DEPLOYMENT],
+                vec![kind::DAEMON_SET],
+                vec!["ClusterRole", kind::SECRET],
+                vec![kind::CSI_DRIVER],
+            ]
+        );
+    }
+
+    #[test]
+    fn the_next_kind_waits_until_the_one_before_is_gone_and_not_only_going() {
+        let mut live = mk_live(&ALL[1..]);
+        for (key, object) in &mut live {
+            if key.kind == kind::DEPLOYMENT {
+                object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
+        }
+        assert_eq!(
+            step(&live, &[]),
+            Step::Wait {
+                what: "the controller's pods to end".to_owned()
+            }
+        );
+    }
+
+    #[rstest]
+    #[case::not_begun(None, true, Step::Unregister)]
+    #[case::under_way(Some("2026-01-01T09:59:00Z"), true,
+        Step::Wait { what: "the kubelets of these nodes to forget the driver: n1".to_owned() })]
+    #[case::took_too_long(Some("2026-01-01T09:54:00Z"), true,
+        Step::Delete { objects: vec![(Key::new(kind::DAEMON_SET, None, "x"), "DaemonSet".to_owned())] })]
+    #[case::impossible(None, false,
+        Step::Delete { objects: vec![(Key::new(kind::DAEMON_SET, None, "x"), "DaemonSet".to_owned())] })]
+    fn node_pods_go_only_after_the_kubelets_forgot_the_driver_or_the_time_for_it_passed(
+        #[case] since: Option<&str>,
+        #[case] can_unregister: bool,
+        #[case] expected: Step,
+    ) {
+        let mut live = mk_live(&[kind::DAEMON_SET, kind::CSI_DRIVER]);
+        if let (Some(since), Some(daemon_set)) = (since, live.values_mut().next_back()) {
+            hasten_unregistration(daemon_set, since.parse().expect("a time"));
+            assert_eq!(
+                daemon_set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"],
+                "100%"
+            );
+        }
+        let registered = ["n1".to_owned()];
+        let blockers = Blockers::default();
+        let remains = Remains {
+            registered: &registered,
+            can_unregister,
+            ..mk_remains(&blockers, &live)
+        };
+        assert_eq!(next_step(&remains), expected);
+    }
+
+    #[rstest]
+    #[case::it_asks(json!({"spec": {"nodeAllocatableUpdatePeriodSeconds": 60}}), Step::StopUpdates)]
+    #[case::it_does_not_ask(json!({"spec": {}}), Step::Unregister)]
+    #[case::kubelets_may_not_know_yet(json!({"metadata": {"annotations": {(UPDATES_STOPPED_SINCE): "2026-01-01T09:59:55Z"}}}),
+        Step::Wait { what: "the kubelets to end their updates of the driver's entry in CSINode".to_owned() })]
+    #[case::kubelets_know(
+        json!({"metadata": {"annotations": {(UPDATES_STOPPED_SINCE): "2026-01-01T09:59:49Z"}}}), Step::Unregister)]
+    #[case::another_client_put_it_back(json!({"metadata": {"annotations": {(UPDATES_STOPPED_SINCE): "2026-01-01T09:59:49Z"}},
+        "spec": {"nodeAllocatableUpdatePeriodSeconds": 60}}), Step::Unregister)]
+    fn kubelets_stop_writing_the_registration_before_it_ends(#[case] driver: Value, #[case] expected: Step) {
+        let mut live = mk_live(&[kind::DAEMON_SET]);
+        live.insert(Key::new(kind::CSI_DRIVER, None, "x"), driver);
+        assert_eq!(step(&live, &["n1".to_owned()]), expected);
+    }
+
+    #[rstest]
+    #[case::there_is_time_left("2026-01-01T09:56:00Z", json!([FOREGROUND]), &["n1"], Some("drainTimeout: n1"))]
+    #[case::a_pod_on_another_node_is_left("2026-01-01T09:54:00Z", json!([FOREGROUND]), &[], Some("pods to end"))]
+    #[case::only_pods_that_cannot_end_are_left("2026-01-01T09:54:00Z", json!([FOREGROUND]), &["n1"], None)]
+    #[case::something_else_keeps_it("2026-01-01T09:54:00Z", json!(["example.org/x"]), &["n1"], Some("drainTimeout: n1"))]
+    fn pods_on_dead_nodes_are_left_behind_in_the_end(
+        #[values(kind::DEPLOYMENT, kind::DAEMON_SET)] of: &'static str,
+        #[case] since: &str,
+        #[case] finalizers: Value,
+        #[case] dead: &[&str],
+        #[case] waits_for: Option<&str>,
+    ) {
+        let mut live = mk_live(&[of]);
+        for object in live.values_mut() {
+            object["metadata"]["deletionTimestamp"] = json!(since);
+            object["metadata"]["finalizers"] = finalizers.clone();
+        }
+        let nodes: Vec<String> = dead.iter().map(|&node| node.to_owned()).collect();
+        let stranded = Stranded {
+            controller: nodes.clone(),
+            node: nodes.clone(),
+        };
+        let blockers = Blockers::default();
+        let step = next_step(&Remains {
+            stranded: &stranded,
+            ..mk_remains(&blockers, &live)
+        });
+        match (step, waits_for) {
+            (Step::Wait { what }, Some(expected)) => assert!(what.contains(expected), "{what}"),
+            (step, Some(_)) => panic!("{step:?}"),
+            (step, None) => {
+                let objects = vec![(Key::new(of, None, "x"), of.to_owned())];
+                assert_eq!(step, Step::Abandon { objects, nodes });
+            }
+        }
+    }
+
+    #[rstest]
+    #[case::a_moment(30, true)]
+    #[case::for_good(61, false)]
+    fn a_node_that_is_not_ready_is_waited_for_a_minute(#[case] seconds: i64, #[case] waits: bool) {
+        let mut live = mk_live(&[kind::DAEMON_SET]);
+        let since = Timestamp::from_second(now().as_second() - seconds).expect("a time");
+        for daemon_set in live.values_mut() {
+            hasten_unregistration(daemon_set, since);
+        }
+        let out_of_reach = ["n1".to_owned()];
+        let blockers = Blockers::default();
+        let remains = Remains {
+            out_of_reach: &out_of_reach,
+            ..mk_remains(&blockers, &live)
+        };
+        let step = next_step(&remains);
+        assert_eq!(matches!(step, Step::Wait { .. }), waits, "{step:?}");
+    }
+
+    #[test]
+    fn a_sentence_names_ten_and_counts_the_rest() {
+        let names: Vec<String> = (1..=12).map(|number| format!("pv{number}")).collect();
+        let blockers = Blockers {
+            volumes: names,
+            ..Blockers::default()
+        };
+        let sentence = blockers.sentence(DeletionPolicy::Block);
+        assert!(
+            sentence.contains("12 PersistentVolume(s)") && sentence.contains("pv10 and 2 more"),
+            "{sentence}"
+        );
+        assert!(
+            !sentence.contains("pv11") && !sentence.contains("VolumeAttachment"),
+            "{sentence}"
+        );
+    }
+}

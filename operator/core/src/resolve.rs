@@ -1,0 +1,351 @@
+//! What a spec means in this cluster: every default decided, every doubt said. A pure function.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cinder_csi_crds::{
+    CinderCSIDriver, CinderCSIDriverSpec, DEFAULT_DRIVER_NAME, ImagePullPolicy, LogFormat, LogLevel, Monitoring,
+    MonitoringMode, NetworkPolicy, Override, Proxy, VolumeAttributesClassItem,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::jiff::Timestamp;
+use kube::Resource;
+
+use crate::clouds::CloudFacts;
+use crate::cluster::{KubernetesVersion, OptionalApi, OptionalApis};
+use crate::problem::Problem;
+use crate::reasons::Degraded;
+use crate::releases::{Component, ImageSet, InstalledImages, sidecars};
+use crate::restrictions::Restrictions;
+use crate::text::short_hash;
+
+mod classes;
+mod controller;
+mod csi_driver;
+pub mod health;
+mod metadata;
+mod neighbours;
+mod node;
+mod regions;
+mod snapshots;
+mod topology;
+
+pub use classes::{Class, ClassFacts, Classes, MOST_TYPES, PassedOver};
+pub use controller::{Controller, Sidecar};
+pub use csi_driver::CsiDriver;
+pub use neighbours::Neighbour;
+pub use node::{Node, Registration};
+pub use snapshots::{ControllerSight, Snapshots};
+pub use topology::interval as topology_interval;
+pub use topology::{DISABLE_TOPOLOGY, Topology};
+
+/// The oldest Kubernetes whose API takes all that the operator makes: since 1.29 the fields of CSIDriver can be changed,
+/// and the CEL rules need 1.30.
+const OLDEST_KUBERNETES: KubernetesVersion = KubernetesVersion { major: 1, minor: 30 };
+
+/// The longest path that the address of a Unix socket can hold.
+const LONGEST_SOCKET_PATH: usize = 107;
+
+/// What the operator knows of the cluster and of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Environment {
+    /// The namespace where the driver runs.
+    pub namespace: String,
+    /// Version of the operator, and of the driver that it installs.
+    pub operator_version: String,
+    /// Version of the API server, where it is known.
+    pub kubernetes_version: Option<KubernetesVersion>,
+    /// Uid of the namespace kube-system, where it is known: it identifies the cluster.
+    pub cluster_uid: Option<String>,
+    /// How many nodes the cluster has.
+    pub nodes: usize,
+    /// The optional APIs that are served.
+    pub apis: OptionalApis,
+    /// What the clouds have told, by their names in the spec. One that was not seen yet is not among them.
+    pub clouds: BTreeMap<String, CloudFacts>,
+    /// The images of this installation.
+    pub images: InstalledImages,
+    /// What the operator's flags keep from the spec.
+    pub restrictions: Restrictions,
+    /// The other CinderCSIDrivers of the cluster.
+    pub neighbours: Vec<Neighbour>,
+    /// What is known of the StorageClasses of the cluster.
+    pub classes: ClassFacts,
+    /// Whether a snapshot-controller works in the cluster.
+    pub snapshot_controller: ControllerSight,
+    /// The clouds that did not answer, or not to everything, when they were looked at last.
+    pub silent_clouds: BTreeSet<String>,
+    /// How many PersistentVolumes of the driver are bound to a zone.
+    pub zoned_volumes: usize,
+    /// The present time.
+    pub now: Timestamp,
+}
+
+/// A spec with every default decided.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resolved {
+    /// Name of the CSI driver.
+    pub driver_name: String,
+    /// Beginning of the names of everything that is made for it.
+    pub slug: String,
+    /// The object that everything belongs to. None while it is not in a cluster.
+    pub owner: Option<OwnerReference>,
+    /// Where the driver runs.
+    pub namespace: String,
+    /// Version of the driver.
+    pub version: String,
+    /// What is written on every volume in Cinder.
+    pub cluster_id: String,
+    /// How much is logged.
+    pub log_level: LogLevel,
+    /// How the driver writes its log.
+    pub log_format: LogFormat,
+    /// The row of the table of sidecars that the cluster's version chooses.
+    pub skew_row: &'static sidecars::Row,
+    /// The proxies on the way to OpenStack.
+    pub proxy: Option<Proxy>,
+    /// The CSIDriver object.
+    pub csi_driver: CsiDriver,
+    /// Who may talk to the controller's pods.
+    pub network_policy: NetworkPolicy,
+    /// The administrator's own changes of the objects.
+    pub overrides: Vec<Override>,
+    /// What they may not do.
+    pub restrictions: Restrictions,
+    /// Zones.
+    pub topology: Topology,
+    /// The optional APIs that are served.
+    pub apis: OptionalApis,
+    /// The images.
+    pub images: ImageSet,
+    /// When they are pulled.
+    pub pull_policy: ImagePullPolicy,
+    /// Secrets to pull them with.
+    pub pull_secrets: Vec<String>,
+    /// The controller's pods.
+    pub controller: Controller,
+    /// The nodes' pods.
+    pub node: Node,
+    /// The StorageClasses.
+    pub storage_classes: Classes,
+    /// The Secrets that classes of the spec name, whatever is done with the classes: volumes that were made with them need them to the
+    /// end.
+    pub class_secrets: BTreeSet<String>,
+    /// Snapshots.
+    pub snapshots: Snapshots,
+    /// The VolumeAttributesClasses; none where the cluster does not know any.
+    pub attributes_classes: Vec<VolumeAttributesClassItem>,
+    /// Fields of the spec with classes of kinds that the cluster does not know.
+    pub unknown_classes: Vec<String>,
+    /// Whether the driver's containers serve their metrics over TLS.
+    pub secure_metrics: bool,
+    /// What Prometheus and Grafana are given; `None` where nothing is wanted or the cluster has no place for it.
+    pub monitoring: Option<Monitoring>,
+}
+
+/// Decides every default of `driver`'s spec, or says all that stands against it.
+pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, Vec<Problem>> {
+    let spec = &driver.spec;
+    let driver_name = driver.metadata.name.clone().unwrap_or_default();
+    let cluster_id = spec.cluster_id.clone().or_else(|| env.cluster_uid.clone());
+
+    let mut problems = problems(&driver_name, cluster_id.as_deref(), &spec.node.kubelet_dir, env);
+    problems.extend(neighbours::problems(driver, &env.neighbours));
+    problems.extend(topology::problem(&spec.topology));
+    problems.extend(regions::problems(spec, env.kubernetes_version));
+    problems.extend(metadata::problems(spec));
+    let storage_classes = decide_classes(driver, &driver_name, env).unwrap_or_else(|problem| {
+        problems.push(problem);
+        Classes::default()
+    });
+    let images = ImageSet::choose(
+        &env.operator_version,
+        env.kubernetes_version,
+        spec.sidecar_policy,
+        &env.images,
+        &spec.images,
+    );
+    problems.extend(forbidden(spec, &images, &env.restrictions));
+    let (Some(cluster_id), true) = (cluster_id, problems.is_empty()) else {
+        return Err(problems);
+    };
+
+    let snapshots = snapshots::snapshots(
+        &spec.snapshots,
+        &usual_class(driver),
+        env.apis,
+        &env.snapshot_controller,
+    );
+    Ok(Resolved {
+        slug: slug_of(driver),
+        owner: driver.controller_owner_ref(&()),
+        namespace: env.namespace.clone(),
+        version: env.operator_version.clone(),
+        cluster_id,
+        log_level: spec.log_level,
+        topology: decide_topology(driver, env),
+        pull_policy: spec.images.pull_policy,
+        pull_secrets: spec
+            .images
+            .pull_secrets
+            .iter()
+            .map(|secret| secret.name.clone())
+            .collect(),
+        controller: controller::controller(&spec.controller, env, &images, snapshots.enabled),
+        node: node::node(spec, &driver_name),
+        log_format: spec.log_format,
+        skew_row: sidecars::row(env.kubernetes_version),
+        proxy: spec.proxy.clone(),
+        csi_driver: csi_driver::csi_driver(&spec.csi_driver, env.kubernetes_version),
+        network_policy: spec.network_policy,
+        overrides: spec.overrides.clone(),
+        restrictions: env.restrictions.clone(),
+        apis: env.apis,
+        images,
+        monitoring: (spec.monitoring.mode != MonitoringMode::Disabled && env.apis.has(OptionalApi::Monitoring))
+            .then(|| spec.monitoring.clone()),
+        secure_metrics: spec.monitoring.secure,
+        storage_classes,
+        class_secrets: (spec.storage_classes.items.iter().flatten())
+            .filter_map(|class| class.secret_name.clone())
+            .collect(),
+        snapshots,
+        unknown_classes: unknown_classes(spec, env.apis),
+        attributes_classes: if env.apis.has(OptionalApi::VolumeAttributesClasses) {
+            spec.volume_attributes_classes.items.clone()
+        } else {
+            Vec::new()
+        },
+        driver_name,
+    })
+}
+
+/// All that stands against a spec, beyond what the API server has checked when it took it.
+/// What the operator's flags do not allow.
+fn forbidden(spec: &CinderCSIDriverSpec, images: &ImageSet, restrictions: &Restrictions) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if restrictions.no_overrides && !spec.overrides.is_empty() {
+        problems.push(Problem {
+            reason: Degraded::OverridesForbidden,
+            message: "spec.overrides is set, and this operator runs with --allow-overrides=false: take it out, or ask who runs the operator"
+                .to_owned(),
+        });
+    }
+    let names = Component::ALL.into_iter().map(|component| images.name(component));
+    let refused: BTreeSet<String> = names.filter(|name| !restrictions.allows(name)).collect();
+    if !refused.is_empty() {
+        problems.push(Problem {
+            reason: Degraded::ImageForbidden,
+            message: format!(
+                "these images are from none of the registries of the operator's --allowed-registries ({}): {}; name others in spec.images",
+                restrictions.registries.join(", "),
+                refused.into_iter().collect::<Vec<_>>().join(", ")
+            ),
+        });
+    }
+    problems
+}
+
+fn problems(driver_name: &str, cluster_id: Option<&str>, kubelet_dir: &str, env: &Environment) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if let Some(version) = env.kubernetes_version.filter(|version| *version < OLDEST_KUBERNETES) {
+        problems.push(Problem {
+            reason: Degraded::UnsupportedKubernetes,
+            message: format!(
+                "this cluster runs Kubernetes {version}, and the operator needs {OLDEST_KUBERNETES} or later: upgrade \
+                 the cluster"
+            ),
+        });
+    }
+    if cluster_id.is_none() {
+        problems.push(Problem {
+            reason: Degraded::ClusterUnidentified,
+            message: "the namespace kube-system, whose uid identifies the cluster, cannot be read, and spec.clusterID \
+                      is not set: let the operator's service account get that namespace, or make the object anew with \
+                      spec.clusterID"
+                .into(),
+        });
+    }
+    // The CRD says this too; an object made under an older version of it may still break the rule.
+    let socket = format!("{kubelet_dir}/plugins_registry/{driver_name}@reg.sock");
+    if socket.len() > LONGEST_SOCKET_PATH {
+        problems.push(Problem {
+            reason: Degraded::InvalidSpec,
+            message: format!(
+                "the driver's registration socket would be {socket}, {} characters of the {LONGEST_SOCKET_PATH} that \
+                 the path of a socket may have: use a shorter metadata.name",
+                socket.len()
+            ),
+        });
+    }
+    problems
+}
+
+/// The class of a driver whose spec says nothing about classes. StorageClasses of two drivers cannot share a name.
+fn usual_class(driver: &CinderCSIDriver) -> String {
+    if driver.metadata.name.as_deref() == Some(DEFAULT_DRIVER_NAME) {
+        "cinder".into()
+    } else {
+        slug_of(driver)
+    }
+}
+
+/// Classes that the cluster has no place for. Snapshot classes are told of by condition SnapshotsReady.
+fn unknown_classes(spec: &CinderCSIDriverSpec, apis: OptionalApis) -> Vec<String> {
+    let is_unknown = !apis.volume_attributes_classes && !spec.volume_attributes_classes.items.is_empty();
+    let field = || "spec.volumeAttributesClasses".to_owned();
+    is_unknown.then(field).into_iter().collect()
+}
+
+fn decide_classes(driver: &CinderCSIDriver, driver_name: &str, env: &Environment) -> Result<Classes, Problem> {
+    let spec = &driver.spec;
+    let facts = spec.clouds.first().and_then(|cloud| env.clouds.get(&cloud.name));
+    let status = driver.status.as_ref();
+    let usual = usual_class(driver);
+    classes::classes(&classes::Question {
+        driver_name,
+        prefix: &format!("{usual}-"),
+        usual_class: &usual,
+        spec: &spec.storage_classes,
+        before: status.and_then(|status| status.storage_classes.as_ref()),
+        facts: &env.classes,
+        volume_types: facts.map(|facts| facts.volume_types.as_slice()),
+        now: env.now,
+    })
+}
+
+fn decide_topology(driver: &CinderCSIDriver, env: &Environment) -> Topology {
+    let metadata = &driver.metadata;
+    let annotations = metadata.annotations.as_ref();
+    let confirmation = annotations.and_then(|annotations| annotations.get(topology::DISABLE_TOPOLOGY));
+    topology::topology(&topology::Question {
+        spec: &driver.spec.topology,
+        is_consistent: topology::is_consistent(&driver.spec.clouds, &env.clouds, &env.silent_clouds),
+        before: driver.status.as_ref().and_then(|status| status.topology.as_ref()),
+        made: metadata.creation_timestamp.as_ref().map(|time| time.0),
+        zoned_volumes: env.zoned_volumes,
+        is_confirmed: confirmation.is_some() && confirmation == metadata.uid.as_ref(),
+        now: env.now,
+    })
+}
+
+/// The namespace where a driver runs; `operators` is the operator's own.
+pub fn namespace_of<'a>(driver: &'a CinderCSIDriver, operators: &'a str) -> &'a str {
+    driver.spec.operand_namespace.as_deref().unwrap_or(operators)
+}
+
+/// The beginning of the names of a driver's objects: short for the usual driver, unique for every other one.
+fn slug(driver_name: &str) -> String {
+    if driver_name == DEFAULT_DRIVER_NAME {
+        return "cinder-csi".into();
+    }
+    format!("cinder-csi-{}", short_hash(driver_name, 8))
+}
+
+/// The beginning of the names of a driver's objects, as its spec wants it.
+pub fn slug_of(driver: &CinderCSIDriver) -> String {
+    let given = driver.spec.instance_name.clone();
+    given.unwrap_or_else(|| slug(driver.metadata.name.as_deref().unwrap_or_default()))
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

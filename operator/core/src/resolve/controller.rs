@@ -1,0 +1,130 @@
+//! The controller's pods and the sidecars in them.
+
+use std::collections::BTreeMap;
+
+use cinder_csi_crds::{ControllerSpec, Resources};
+use k8s_openapi::api::core::v1::{Affinity, Toleration, TopologySpreadConstraint};
+
+use super::Environment;
+use crate::releases::{Component, ImageSet, sidecars};
+
+/// The controller's pods.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Controller {
+    /// How many.
+    pub replicas: i32,
+    /// On which nodes.
+    pub node_selector: BTreeMap<String, String>,
+    /// In spite of which taints.
+    pub tolerations: Option<Vec<Toleration>>,
+    /// Near or far from what.
+    pub affinity: Option<Affinity>,
+    /// How they spread.
+    pub spread: Option<Vec<TopologySpreadConstraint>>,
+    /// How important.
+    pub priority_class_name: String,
+    /// Labels besides our own.
+    pub pod_labels: BTreeMap<String, String>,
+    /// Annotations besides our own.
+    pub pod_annotations: BTreeMap<String, String>,
+    /// Whether they use the network of their node.
+    pub host_network: bool,
+    /// Port of the driver; the sidecars have the ones after it.
+    pub http_port: u16,
+    /// Resources of the driver's container.
+    pub resources: Option<Resources>,
+    /// The containers beside the driver, in their order.
+    pub sidecars: Vec<Sidecar>,
+}
+
+impl Controller {
+    /// One of the sidecars, if it runs.
+    pub fn sidecar(&self, component: Component) -> Option<&Sidecar> {
+        self.sidecars.iter().find(|sidecar| sidecar.component == component)
+    }
+}
+
+/// How a sidecar works. Times are written as Go reads them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sidecar {
+    /// Which one.
+    pub component: Component,
+    /// Its HTTP port.
+    pub port: u16,
+    /// For one answer of the driver.
+    pub timeout: String,
+    /// Volumes at once.
+    pub worker_threads: i32,
+    /// Its feature gates.
+    pub feature_gates: BTreeMap<String, bool>,
+    /// Resources of the container.
+    pub resources: Option<Resources>,
+}
+
+/// Decides the defaults of the controller's pods.
+pub(super) fn controller(spec: &ControllerSpec, env: &Environment, images: &ImageSet, snapshots: bool) -> Controller {
+    let replicas = spec.replicas.unwrap_or(if env.nodes >= 2 { 2 } else { 1 });
+    Controller {
+        replicas,
+        node_selector: spec.node_selector.clone(),
+        tolerations: spec.tolerations.clone(),
+        affinity: spec.affinity.clone(),
+        spread: spec.topology_spread_constraints.clone(),
+        priority_class_name: spec.priority_class_name.clone(),
+        pod_labels: spec.pod_labels.clone(),
+        pod_annotations: spec.pod_annotations.clone(),
+        host_network: spec.host_network,
+        http_port: spec.http_port,
+        resources: spec.resources.clone(),
+        sidecars: sidecars(spec, env, images, snapshots),
+    }
+}
+
+/// How many ports the controller's pods have.
+pub(super) const PORTS: u16 = 6;
+
+fn sidecars(spec: &ControllerSpec, env: &Environment, images: &ImageSet, snapshots: bool) -> Vec<Sidecar> {
+    // Each has its place for good, so that a port means the same wherever and whenever it is looked at.
+    let all = [
+        Component::Provisioner,
+        Component::Attacher,
+        Component::Resizer,
+        Component::Snapshotter,
+        Component::HealthMonitor,
+    ];
+    (1..)
+        .zip(all)
+        .filter_map(|(place, component)| {
+            let given = spec
+                .sidecars
+                .iter()
+                .find(|given| given.name.as_str() == component.container());
+            let is_chosen = given.and_then(|given| given.enabled);
+            let runs = match component {
+                // Without its API it would end again and again.
+                Component::Snapshotter => snapshots && is_chosen.unwrap_or(true),
+                Component::HealthMonitor => is_chosen.unwrap_or(false),
+                _ => is_chosen.unwrap_or(true),
+            };
+            runs.then(|| Sidecar {
+                component,
+                port: spec.http_port.saturating_add(place),
+                timeout: given.and_then(|given| given.timeout.clone()).unwrap_or_else(|| {
+                    let usual = if component == Component::Attacher { "5m" } else { "3m" };
+                    usual.to_owned()
+                }),
+                worker_threads: given.and_then(|given| given.worker_threads).unwrap_or(100),
+                feature_gates: gates(component, env, images),
+                resources: given.and_then(|given| given.resources.clone()),
+            })
+        })
+        .collect()
+}
+
+/// What the release needs in this cluster.
+fn gates(component: Component, env: &Environment, images: &ImageSet) -> BTreeMap<String, bool> {
+    let release = images.get(component).and_then(|image| image.release.as_ref());
+    release
+        .map(|release| sidecars::gates(component, release, env.kubernetes_version, env.apis))
+        .unwrap_or_default()
+}

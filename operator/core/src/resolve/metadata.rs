@@ -1,0 +1,120 @@
+//! Labels and annotations that the spec gives to classes.
+
+use std::collections::BTreeMap;
+
+use cinder_csi_crds::CinderCSIDriverSpec;
+
+use super::topology::is_label;
+use crate::problem::Problem;
+use crate::reasons::Degraded;
+
+/// What the keys begin with that the operator writes on all that it makes.
+const OWN: [&str; 2] = ["app.kubernetes.io/", "csi.openstack.org/"];
+/// How the keys end by which Kubernetes knows the default of a kind of classes.
+const DEFAULT_MARK: &str = "/is-default-class";
+
+type Map = BTreeMap<String, String>;
+
+/// What stands against them; the CRD has no room for rules about keys.
+pub(super) fn problems(spec: &CinderCSIDriverSpec) -> Vec<Problem> {
+    let maps = maps(spec).into_iter();
+    maps.filter_map(|(field, map)| {
+        let (key, reason) = map.keys().find_map(|key| Some((key, refusal(key)?)))?;
+        Some(Problem {
+            reason: Degraded::InvalidSpec,
+            message: format!("spec.{field} has the key {key:?}: {reason}"),
+        })
+    })
+    .collect()
+}
+
+/// Those of every class, by their place in the spec.
+fn maps(spec: &CinderCSIDriverSpec) -> Vec<(String, &Map)> {
+    let mut maps = Vec::new();
+    let mut add = |list: &str, name: &str, labels, annotations| {
+        maps.push((format!("{list}[{name}].labels"), labels));
+        maps.push((format!("{list}[{name}].annotations"), annotations));
+    };
+    for class in spec.storage_classes.items.iter().flatten() {
+        add("storageClasses.items", &class.name, &class.labels, &class.annotations);
+    }
+    for class in spec.snapshots.classes.iter().flatten() {
+        add("snapshots.classes", &class.name, &class.labels, &class.annotations);
+    }
+    for class in spec.snapshots.group_classes.iter().flatten() {
+        add("snapshots.groupClasses", &class.name, &class.labels, &class.annotations);
+    }
+    for class in &spec.volume_attributes_classes.items {
+        add(
+            "volumeAttributesClasses.items",
+            &class.name,
+            &class.labels,
+            &class.annotations,
+        );
+    }
+    maps
+}
+
+fn refusal(key: &str) -> Option<&'static str> {
+    if key.ends_with(DEFAULT_MARK) {
+        return Some(
+            "the operator marks the default class itself; use isDefault, or default.name of spec.storageClasses",
+        );
+    }
+    if OWN.iter().any(|beginning| key.starts_with(beginning)) {
+        return Some("the operator finds its objects by keys with this beginning; choose another one");
+    }
+    let is_key = is_label(key);
+    (!is_key).then_some(
+        "Kubernetes does not take it; write NAME or example.org/NAME, the name of 63 letters, digits, '-', '_' and '.' at most",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+    use crate::resolve::tests::mk_driver;
+
+    fn mk_spec(field: &str, map: &str, key: &str) -> CinderCSIDriverSpec {
+        let mut spec = serde_json::to_value(mk_driver("cinder.csi.openstack.org").spec).unwrap();
+        let mut class = json!({"name": "a", map: {key: "x"}});
+        if field.starts_with("/volumeAttributesClasses") {
+            class["parameters"] = json!({"type": "ssd"});
+        }
+        let (group, list) = field.trim_start_matches('/').split_once('/').unwrap();
+        spec[group][list] = json!([class]);
+        serde_json::from_value(spec).unwrap()
+    }
+
+    #[rstest]
+    fn every_kind_of_class_keeps_the_keys_of_the_operator(
+        #[values(
+            "/storageClasses/items",
+            "/snapshots/classes",
+            "/snapshots/groupClasses",
+            "/volumeAttributesClasses/items"
+        )]
+        field: &str,
+        #[values("labels", "annotations")] map: &str,
+    ) {
+        let path = format!("spec.{}[a].{map}", field.trim_start_matches('/').replace('/', "."));
+        for (key, reason) in [
+            ("app.kubernetes.io/managed-by", "finds its objects"),
+            ("csi.openstack.org/owner-uid", "finds its objects"),
+            ("storageclass.kubernetes.io/is-default-class", "isDefault"),
+            ("no key", "63 letters"),
+        ] {
+            let problems = problems(&mk_spec(field, map, key));
+            assert_eq!(problems.len(), 1, "{problems:?}");
+            let message = &problems[0].message;
+            assert!(
+                message.contains(&path) && message.contains(key) && message.contains(reason),
+                "{message}"
+            );
+        }
+        assert_eq!(problems(&mk_spec(field, map, "velero.io/csi-volumesnapshot-class")), []);
+    }
+}

@@ -1,0 +1,189 @@
+//! Several drivers in one cluster: what they cannot share.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use cinder_csi_crds::CinderCSIDriver;
+use kube::ResourceExt;
+
+use super::{controller, node, slug_of};
+use crate::problem::Problem;
+use crate::reasons::Degraded;
+
+/// What another CinderCSIDriver of the cluster takes for itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    name: String,
+    /// Who was there first keeps what both want.
+    age: (String, String),
+    slug: String,
+    node_ports: Range<u32>,
+    node_selector: BTreeMap<String, String>,
+    controller_ports: Option<Range<u32>>,
+    controller_selector: BTreeMap<String, String>,
+}
+
+impl Neighbour {
+    /// What a driver takes.
+    pub fn of(driver: &CinderCSIDriver) -> Self {
+        let name = driver.name_any();
+        let range = |first: u16, count: u16| u32::from(first)..u32::from(first) + u32::from(count);
+        let (pods, nodes) = (&driver.spec.controller, &driver.spec.node);
+        let created = driver.creation_timestamp().map(|time| time.0.to_string());
+        Self {
+            // One that is not in the cluster yet is the youngest.
+            age: (created.unwrap_or_else(|| "~".to_owned()), name.clone()),
+            slug: slug_of(driver),
+            node_ports: range(nodes.http_port, node::ports(nodes.registration)),
+            node_selector: nodes.node_selector.clone(),
+            controller_ports: pods.host_network.then(|| range(pods.http_port, controller::PORTS)),
+            controller_selector: pods.node_selector.clone(),
+            name,
+        }
+    }
+
+    /// Host ports with the nodes where they are taken and the field that chooses them.
+    fn ports(&self) -> impl Iterator<Item = (&Range<u32>, &BTreeMap<String, String>, &'static str)> {
+        let controller = self.controller_ports.iter();
+        [(&self.node_ports, &self.node_selector, "spec.node.httpPort")]
+            .into_iter()
+            .chain(controller.map(|ports| (ports, &self.controller_selector, "spec.controller.httpPort")))
+    }
+}
+
+/// What `driver` cannot have because an older neighbour has it.
+pub(super) fn problems(driver: &CinderCSIDriver, neighbours: &[Neighbour]) -> Vec<Problem> {
+    let own = Neighbour::of(driver);
+    let mut problems = Vec::new();
+    if own.node_ports.end > 65_536 || own.controller_ports.as_ref().is_some_and(|ports| ports.end > 65_536) {
+        problems.push(Problem {
+            reason: Degraded::InvalidSpec,
+            message:
+                "spec.node.httpPort or spec.controller.httpPort leaves no room for the ports of the sidecars after it: \
+                      choose a lower one"
+                    .into(),
+        });
+    }
+    for other in neighbours
+        .iter()
+        .filter(|other| other.name != own.name && other.age < own.age)
+    {
+        if other.slug == own.slug {
+            problems.push(Problem {
+                reason: Degraded::InstanceNameTaken,
+                message: format!(
+                    "the objects of CinderCSIDriver {} have names that begin with {} too: make this one anew with another \
+                     spec.instanceName",
+                    other.name, own.slug
+                ),
+            });
+        }
+        for (ports, selector, field) in own.ports() {
+            let clash = other.ports().find(|(taken, theirs, _)| {
+                ports.start < taken.end && taken.start < ports.end && may_meet(selector, theirs)
+            });
+            if let Some((taken, ..)) = clash {
+                problems.push(Problem {
+                    reason: Degraded::PortTaken,
+                    message: format!(
+                        "{field} gives the ports {}, and CinderCSIDriver {} has {} on the same nodes: the pods of one of them could \
+                         not start. Choose a port that is free, or a nodeSelector that leads to other nodes",
+                        words(ports),
+                        other.name,
+                        words(taken)
+                    ),
+                });
+            }
+        }
+    }
+    problems
+}
+
+/// Whether one node can have the labels of both.
+fn may_meet(one: &BTreeMap<String, String>, other: &BTreeMap<String, String>) -> bool {
+    one.iter()
+        .all(|(key, value)| other.get(key).is_none_or(|theirs| theirs == value))
+}
+
+fn words(ports: &Range<u32>) -> String {
+    if ports.end == ports.start + 1 {
+        ports.start.to_string()
+    } else {
+        format!("{} to {}", ports.start, ports.end - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::resolve::tests::mk_driver;
+
+    #[allow(clippy::needless_pass_by_value, reason = "it is called with a literal")]
+    fn mk_at(name: &str, second: i64, spec: Value) -> CinderCSIDriver {
+        let mut driver = mk_driver(name);
+        driver.metadata.creation_timestamp = Some(Time(Timestamp::from_second(second).unwrap()));
+        let mut object = serde_json::to_value(driver).unwrap();
+        json_patch::merge(&mut object["spec"], &spec);
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[rstest]
+    #[case::the_same_port(json!({}), json!({}), &[Degraded::PortTaken])]
+    #[case::another_port(json!({}), json!({ "node": { "httpPort": 9898 } }), &[])]
+    #[case::a_port_of_the_registrar(json!({ "node": { "registration": "Sidecar" } }), json!({ "node": { "httpPort": 9899 } }),
+        &[Degraded::PortTaken])]
+    #[case::other_nodes(json!({ "node": { "nodeSelector": { "pool": "a" } } }),
+        json!({ "node": { "nodeSelector": { "pool": "b" } } }), &[])]
+    #[case::perhaps_the_same_nodes(json!({ "node": { "nodeSelector": { "pool": "a" } } }),
+        json!({ "node": { "nodeSelector": { "disk": "b" } } }), &[Degraded::PortTaken])]
+    #[case::controllers_on_the_network_of_nodes(json!({ "controller": { "hostNetwork": true } }),
+        json!({ "controller": { "hostNetwork": true, "httpPort": 8085 }, "node": { "httpPort": 9900 } }), &[Degraded::PortTaken])]
+    #[case::a_controller_and_a_node(json!({ "controller": { "hostNetwork": true, "httpPort": 9900 } }),
+        json!({ "node": { "httpPort": 9905 } }), &[Degraded::PortTaken])]
+    #[case::the_same_names(json!({ "instanceName": "x" }), json!({ "instanceName": "x", "node": { "httpPort": 9900 } }),
+        &[Degraded::InstanceNameTaken])]
+    fn the_younger_of_two_gives_way(#[case] first: Value, #[case] second: Value, #[case] expected: &[Degraded]) {
+        let (first, second) = (mk_at("a.example.org", 1, first), mk_at("b.example.org", 2, second));
+        let neighbours = [Neighbour::of(&first), Neighbour::of(&second)];
+
+        let reasons: Vec<_> = problems(&second, &neighbours)
+            .iter()
+            .map(|problem| problem.reason)
+            .collect();
+
+        assert_eq!(reasons, expected);
+        assert_eq!(problems(&first, &neighbours), []);
+    }
+
+    #[test]
+    fn of_two_of_one_age_the_name_decides() {
+        let (first, second) = (
+            mk_at("a.example.org", 1, json!({})),
+            mk_at("b.example.org", 1, json!({})),
+        );
+        let neighbours = [Neighbour::of(&first), Neighbour::of(&second)];
+
+        assert_eq!(problems(&first, &neighbours), []);
+        let problems = problems(&second, &neighbours);
+        assert!(
+            problems[0].message.contains("a.example.org") && problems[0].message.contains("9897"),
+            "{problems:?}"
+        );
+    }
+
+    #[test]
+    fn ports_beyond_the_last_one_are_refused() {
+        let driver = mk_at(
+            "a.example.org",
+            1,
+            json!({ "node": { "httpPort": 65535, "registration": "Sidecar" } }),
+        );
+
+        assert_eq!(problems(&driver, &[])[0].reason, Degraded::InvalidSpec);
+    }
+}

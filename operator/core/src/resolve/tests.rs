@@ -1,0 +1,210 @@
+use std::collections::BTreeMap;
+
+use cinder_csi_crds::{CinderCSIDriver, CinderCSIDriverSpec, Cloud, Override, OverrideTarget, OverrideType};
+use rstest::rstest;
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::{ClassFacts, ControllerSight, Environment, resolve};
+use crate::cluster::{KubernetesVersion, OptionalApis};
+use crate::reasons::Degraded;
+use crate::releases::InstalledImages;
+
+pub(crate) fn mk_driver(name: &str) -> CinderCSIDriver {
+    CinderCSIDriver::new(
+        name,
+        CinderCSIDriverSpec::new(vec![Cloud::from_secret("openstack-credentials")]),
+    )
+}
+
+pub(crate) fn mk_environment() -> Environment {
+    Environment {
+        namespace: "cinder-csi".into(),
+        operator_version: "0.1.0".into(),
+        kubernetes_version: Some(KubernetesVersion { major: 1, minor: 36 }),
+        cluster_uid: Some("0ca5a8c2-7a55-4a1c-8b3c-5b1f0f2d1e11".into()),
+        nodes: 3,
+        apis: OptionalApis::default(),
+        classes: ClassFacts::default(),
+        snapshot_controller: ControllerSight::default(),
+        silent_clouds: std::collections::BTreeSet::new(),
+        zoned_volumes: 0,
+        now: Timestamp::UNIX_EPOCH,
+        clouds: BTreeMap::new(),
+        images: InstalledImages::default(),
+        restrictions: crate::restrictions::Restrictions::default(),
+        neighbours: Vec::new(),
+    }
+}
+
+#[test]
+fn a_cluster_is_identified_by_its_kube_system_namespace_unless_the_spec_says_otherwise() {
+    let mut driver = mk_driver("cinder.csi.openstack.org");
+    let environment = mk_environment();
+    assert_eq!(
+        resolve(&driver, &environment).unwrap().cluster_id,
+        "0ca5a8c2-7a55-4a1c-8b3c-5b1f0f2d1e11"
+    );
+
+    driver.spec.cluster_id = Some("kubernetes".into());
+    assert_eq!(resolve(&driver, &environment).unwrap().cluster_id, "kubernetes");
+}
+
+#[test]
+fn without_any_identity_of_the_cluster_nothing_is_made() {
+    let environment = Environment {
+        cluster_uid: None,
+        ..mk_environment()
+    };
+
+    let problems = resolve(&mk_driver("cinder.csi.openstack.org"), &environment).unwrap_err();
+
+    assert_eq!(
+        problems.iter().map(|p| p.reason).collect::<Vec<_>>(),
+        [Degraded::ClusterUnidentified]
+    );
+    assert!(problems[0].message.contains("spec.clusterID"), "{problems:?}");
+}
+
+#[rstest]
+#[case(1, 1)]
+#[case(2, 2)]
+#[case(500, 2)]
+fn two_controllers_run_where_there_are_two_nodes(#[case] nodes: usize, #[case] replicas: i32) {
+    let environment = Environment {
+        nodes,
+        ..mk_environment()
+    };
+
+    let resolved = resolve(&mk_driver("cinder.csi.openstack.org"), &environment).unwrap();
+
+    assert_eq!(resolved.controller.replicas, replicas);
+}
+
+#[rstest]
+#[case(29, false)]
+#[case(30, true)]
+#[case(100, true)]
+fn kubernetes_before_1_30_is_refused(#[case] minor: u32, #[case] accepted: bool) {
+    let environment = Environment {
+        kubernetes_version: Some(KubernetesVersion { major: 1, minor }),
+        ..mk_environment()
+    };
+
+    let resolved = resolve(&mk_driver("cinder.csi.openstack.org"), &environment);
+
+    assert_eq!(resolved.is_ok(), accepted, "{resolved:?}");
+}
+
+#[test]
+fn every_problem_is_told_at_once() {
+    let environment = Environment {
+        kubernetes_version: Some(KubernetesVersion { major: 1, minor: 20 }),
+        cluster_uid: None,
+        ..mk_environment()
+    };
+
+    let problems = resolve(&mk_driver("cinder.csi.openstack.org"), &environment).unwrap_err();
+
+    assert_eq!(problems.len(), 2, "{problems:?}");
+}
+
+#[test]
+fn a_name_that_makes_the_registration_socket_too_long_is_refused() {
+    let mut driver = mk_driver(&"x".repeat(40));
+    driver.spec.node.kubelet_dir = "/var/snap/microk8s/common/var/lib/kubelet".into();
+
+    let problems = resolve(&driver, &mk_environment()).unwrap_err();
+
+    assert_eq!(problems[0].reason, Degraded::InvalidSpec);
+}
+
+#[rstest]
+#[case::expression(|driver: &mut CinderCSIDriver, _: &mut Environment| {
+    let types = &mut driver.spec.storage_classes.from_volume_types;
+    (types.enabled, types.include) = (true, Some("(".to_owned()));
+}, Degraded::InvalidSpec)]
+#[case::label(|driver: &mut CinderCSIDriver, _: &mut Environment| {
+    driver.spec.topology.additional.insert("no label".to_owned(), "x".to_owned());
+}, Degraded::InvalidSpec)]
+#[case::overrides(|driver: &mut CinderCSIDriver, environment: &mut Environment| {
+    driver.spec.overrides = vec![Override {
+        target: OverrideTarget { kind: "DaemonSet".to_owned(), name: "cinder-csi-node".to_owned() },
+        kind: OverrideType::Merge,
+        patch: "{}".to_owned(),
+    }];
+    environment.restrictions.no_overrides = true;
+}, Degraded::OverridesForbidden)]
+#[case::registry(|_: &mut CinderCSIDriver, environment: &mut Environment|
+    environment.restrictions.registries = vec!["registry.example.org".to_owned()], Degraded::ImageForbidden)]
+fn a_spec_that_cannot_be_carried_out_is_refused(
+    #[case] change: fn(&mut CinderCSIDriver, &mut Environment),
+    #[case] reason: Degraded,
+) {
+    let (mut driver, mut environment) = (mk_driver("cinder.csi.openstack.org"), mk_environment());
+    change(&mut driver, &mut environment);
+
+    let problems = resolve(&driver, &environment).unwrap_err();
+
+    assert_eq!(
+        problems.iter().map(|p| p.reason).collect::<Vec<_>>(),
+        [reason],
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn names_are_short_for_the_usual_driver_and_unique_for_others() {
+    let slug = |name| resolve(&mk_driver(name), &mk_environment()).unwrap().slug;
+
+    assert_eq!(slug("cinder.csi.openstack.org"), "cinder-csi");
+    assert_eq!(slug("second.csi.example.org"), slug("second.csi.example.org"));
+    assert_ne!(slug("second.csi.example.org"), slug("third.csi.example.org"));
+    assert_eq!(slug("second.csi.example.org").len(), "cinder-csi-".len() + 8);
+}
+
+#[rstest]
+#[case("1", "36", Some(KubernetesVersion { major: 1, minor: 36 }))]
+#[case("1", "31+", Some(KubernetesVersion { major: 1, minor: 31 }))]
+#[case("1", "", None)]
+fn the_version_of_the_api_server_is_read_as_numbers(
+    #[case] major: &str,
+    #[case] minor: &str,
+    #[case] expected: Option<KubernetesVersion>,
+) {
+    assert_eq!(KubernetesVersion::parse(major, minor), expected);
+}
+
+#[test]
+fn classes_of_a_kind_that_the_cluster_does_not_know_are_left_out_and_told_of() {
+    let mut driver = mk_driver("cinder.csi.openstack.org");
+    driver.spec.volume_attributes_classes =
+        serde_json::from_value(serde_json::json!({ "items": [{ "name": "gold", "parameters": { "type": "ssd" } }] }))
+            .unwrap();
+    let old = resolve(&driver, &mk_environment()).unwrap();
+    assert_eq!(old.unknown_classes, ["spec.volumeAttributesClasses"]);
+    assert!(old.attributes_classes.is_empty());
+
+    let environment = Environment {
+        apis: OptionalApis {
+            volume_attributes_classes: true,
+            ..OptionalApis::default()
+        },
+        ..mk_environment()
+    };
+    let new = resolve(&driver, &environment).unwrap();
+    assert!(new.unknown_classes.is_empty());
+    assert_eq!(new.attributes_classes.len(), 1);
+}
+
+/// It is on nodes, and in what makes nodes.
+#[test]
+fn the_startup_taint_keeps_its_key() {
+    let mut driver = mk_driver("cinder.csi.openstack.org");
+    driver.spec.node.startup_taint.enabled = true;
+    let resolved = resolve(&driver, &mk_environment()).unwrap();
+    assert_eq!(
+        resolved.node.startup_taint.as_deref(),
+        Some("cinder.csi.openstack.org/agent-not-ready")
+    );
+}

@@ -1,0 +1,216 @@
+//! Whether volumes and nodes carry their zones.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use cinder_csi_crds::{Cloud, PendingTopology, Topology as Spec, TopologyMode, TopologyStatus};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use crate::clouds::CloudFacts;
+use crate::problem::Problem;
+use crate::reasons::Degraded;
+use crate::units::duration;
+
+/// Annotation on a CinderCSIDriver whose value is the object's uid: zones may be turned off although PersistentVolumes are
+/// bound to them.
+pub const DISABLE_TOPOLOGY: &str = "csi.openstack.org/disable-topology";
+
+/// How many times in a row a comparison must come out the same before it counts.
+const EQUAL_RESULTS: i32 = 3;
+
+/// How long the driver of a new object waits for the zones of its cloud.
+const WAIT_FOR_ZONES: SignedDuration = SignedDuration::from_mins(5);
+
+/// Zones, decided.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Topology {
+    /// Whether they are used.
+    pub enabled: bool,
+    /// Whether that is known. While it is not, no pods are made that would have to be replaced a moment later.
+    pub is_decided: bool,
+    /// More segments of every node.
+    pub additional: BTreeMap<String, String>,
+    /// What is remembered.
+    pub status: TopologyStatus,
+    /// Why zones are not turned off although they should be.
+    pub refusal: Option<Problem>,
+}
+
+/// What the decision is made of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Question<'a> {
+    pub(super) spec: &'a Spec,
+    /// Whether every zone of Nova is one of Cinder; `None` while that is not known.
+    pub(super) is_consistent: Option<bool>,
+    pub(super) before: Option<&'a TopologyStatus>,
+    /// When the object was made.
+    pub(super) made: Option<Timestamp>,
+    /// How many PersistentVolumes are bound to a zone.
+    pub(super) zoned_volumes: usize,
+    /// Whether the administrator takes it upon himself.
+    pub(super) is_confirmed: bool,
+    pub(super) now: Timestamp,
+}
+
+/// Whether all zones of Nova exist in Cinder; `None` when a cloud has not told, or is `silent`: what it told once is no result
+/// of today's.
+pub(super) fn is_consistent(
+    clouds: &[Cloud],
+    facts: &BTreeMap<String, CloudFacts>,
+    silent: &BTreeSet<String>,
+) -> Option<bool> {
+    let mut all = Some(true);
+    for cloud in clouds {
+        let told = facts
+            .get(&cloud.name)
+            .filter(|_| !silent.contains(&cloud.name))
+            .filter(|facts| !facts.compute_zones.is_empty() && !facts.volume_zones.is_empty());
+        let Some(facts) = told else {
+            all = None;
+            continue;
+        };
+        let is_in_cinder = |zone: &String| {
+            let there = cloud.availability_zone_map.get(zone).unwrap_or(zone);
+            facts.volume_zones.contains(there)
+        };
+        if !facts.compute_zones.iter().all(is_in_cinder) {
+            return Some(false);
+        }
+    }
+    all
+}
+
+/// What stands against the labels of nodes; the CRD has no room for this rule.
+pub(super) fn problem(spec: &Spec) -> Option<Problem> {
+    let wrong = spec.additional.keys().find(|key| !is_label(key))?;
+    Some(Problem {
+        reason: Degraded::InvalidSpec,
+        message: format!(
+            "spec.topology.additional has the key {wrong:?}, which no label can have: write NAME or example.org/NAME, the name of 63 \
+             letters, digits, '-', '_' and '.' at most"
+        ),
+    })
+}
+
+/// Whether a label can have this key.
+pub(super) fn is_label(key: &str) -> bool {
+    let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let is_word = |text: &str, longest: usize, others: &[char]| {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || others.contains(&c);
+        text.len() <= longest
+            && is_end(text.chars().next())
+            && is_end(text.chars().last())
+            && text.chars().all(is_allowed)
+    };
+    match key.split_once('/') {
+        Some((prefix, name)) => is_word(prefix, 253, &['-', '.']) && is_word(name, 63, &['-', '_', '.']),
+        None => is_word(key, 63, &['-', '_', '.']),
+    }
+}
+
+/// Decides.
+pub(super) fn topology(question: &Question<'_>) -> Topology {
+    let (mut enabled, is_decided, mut status) = match question.spec.mode {
+        TopologyMode::Enabled => (true, true, settled(true, "Enabled")),
+        TopologyMode::Disabled => (false, true, settled(false, "Disabled")),
+        TopologyMode::Auto => compare(question),
+    };
+    // A driver of an earlier release has remembered nothing, and its volumes tell.
+    let by_volumes = question.spec.mode == TopologyMode::Auto && question.zoned_volumes > 0;
+    let was_enabled = question.before.map_or(by_volumes, |before| before.enabled);
+    let mut refusal = None;
+    if was_enabled && !enabled && question.zoned_volumes > 0 && !question.is_confirmed {
+        refusal = Some(Problem {
+            reason: Degraded::TopologyInUse,
+            message: format!(
+                "zones should be turned off, but {} PersistentVolume(s) of the driver can only be used in their zone, and pods with \
+                 them could not be scheduled to new nodes: set spec.topology.mode to Enabled (with clouds[].availabilityZoneMap \
+                 where names differ), or annotate the object with {DISABLE_TOPOLOGY} and its own uid as the value",
+                question.zoned_volumes
+            ),
+        });
+        enabled = true;
+        status = TopologyStatus {
+            enabled: true,
+            reason: "TopologyInUse".into(),
+            pending: question.before.and_then(|before| before.pending.clone()),
+        };
+    }
+    Topology {
+        enabled,
+        is_decided,
+        additional: question.spec.additional.clone(),
+        status,
+        refusal,
+    }
+}
+
+fn settled(enabled: bool, reason: &str) -> TopologyStatus {
+    TopologyStatus {
+        enabled,
+        reason: reason.into(),
+        pending: None,
+    }
+}
+
+fn reason_of(is_consistent: bool) -> &'static str {
+    if is_consistent { "ZonesMatch" } else { "ZonesDiffer" }
+}
+
+/// Auto: whether zones are used, whether that is known, and what is remembered.
+fn compare(question: &Question<'_>) -> (bool, bool, TopologyStatus) {
+    let Some(result) = question.is_consistent else {
+        // A look that failed changes nothing.
+        if let Some(before) = question.before {
+            return (before.enabled, true, before.clone());
+        }
+        let has_waited = |made: Timestamp| question.now.duration_since(made) >= WAIT_FOR_ZONES;
+        let gives_up = question.made.is_none_or(has_waited);
+        return (!gives_up, gives_up, settled(!gives_up, "ZonesUnknown"));
+    };
+    let Some(before) = question.before else {
+        return (result, true, settled(result, reason_of(result)));
+    };
+    if before.enabled == result {
+        return (result, true, settled(result, reason_of(result)));
+    }
+    let pending = once_more(question, before.pending.as_ref(), result);
+    if pending.times >= EQUAL_RESULTS {
+        return (result, true, settled(result, reason_of(result)));
+    }
+    let status = TopologyStatus {
+        pending: Some(pending),
+        ..before.clone()
+    };
+    (before.enabled, true, status)
+}
+
+/// Counts a result that differs from what is in force, once per interval.
+fn once_more(question: &Question<'_>, pending: Option<&PendingTopology>, result: bool) -> PendingTopology {
+    let at_times = |times: i32| PendingTopology {
+        enabled: result,
+        times,
+        last_time: format!("{:.0}", question.now),
+    };
+    let Some(pending) = pending.filter(|pending| pending.enabled == result) else {
+        return at_times(1);
+    };
+    let last = pending.last_time.parse::<Timestamp>().ok();
+    let is_due = last.is_none_or(|last| {
+        Duration::try_from(question.now.duration_since(last)).is_ok_and(|since| since >= interval(question.spec))
+    });
+    if is_due {
+        at_times(pending.times.saturating_add(1))
+    } else {
+        pending.clone()
+    }
+}
+
+/// Time between two comparisons that count.
+pub fn interval(spec: &Spec) -> Duration {
+    // The schema lets nothing else through than what this reads.
+    duration(&spec.reevaluate_interval).unwrap_or(Duration::from_mins(10))
+}
+
+#[cfg(test)]
+mod tests;

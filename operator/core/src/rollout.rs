@@ -1,0 +1,19 @@
+//! How the driver comes from one version or spec to the next. Pure: what may be written now, and which node pods are to be
+//! replaced, follows from what exists and never from memory.
+//!
+//! The order is: everything that pods need, the controller, and when all its pods are of the new version, the node pods. Those
+//! are not left to the DaemonSet's own rolling update, because that goes by Ready pods. The DaemonSet's strategy is OnDelete,
+//! and the operator deletes outdated pods, never more than `maxUnavailable` nodes at once, where a node counts as served only
+//! when its pod is of the wanted revision, is Ready, and the node's CSINode lists the driver. Nodes where the new pod does not come up
+//! count against `maxUnavailable`: a rollout stops when it has lost so many, and an operator that starts again finds it stopped. Nodes
+//! that were without the driver before do not count. The status records them before their pods are deleted, because nothing
+//! shows it afterwards.
+
+mod gate;
+mod nodes;
+mod window;
+
+pub use gate::{Gate, Hold, STANDS_FOR, gate, hold_back, is_workload, stand_in};
+pub use nodes::scaled;
+pub use nodes::{NodeRollout, Nodes, Replacement, node_rollout, without_pod};
+pub use window::{Window, WindowError};

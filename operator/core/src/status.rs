@@ -1,0 +1,661 @@
+//! What the operator says about a driver: a pure function from what was seen to the status.
+//!
+//! Reasons are part of the API and stable; messages name the thing, what is wrong with it and what to do. Nothing in a status
+//! changes by itself: no times but those of transitions, no counters of attempts.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use cinder_csi_crds::{
+    AdoptionFinding, CinderCSIDriverStatus, ConditionType, ControllerStatus, DeletionPolicy, DriverState,
+    ManagementState, NodesStatus, PendingChanges,
+};
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    class_parameters::UnknownParameter,
+    cluster::{Blockers, NodesView, VolumeCount},
+    diagnosis::Stuck,
+    migration::Takeover,
+    notice::Notice,
+    plan::{FailedWrite, Obstacle},
+    problem::Problem,
+    reasons::{
+        Available, ConditionReason, Degraded, DeletionBlocked, Event, OverridesActive, Progressing, Reason, Upgradeable,
+    },
+    resolve::health::HealthSettings,
+    rollout::{Gate, NodeRollout},
+    text::listed,
+};
+
+mod adoption;
+mod classes;
+mod clouds;
+mod drift;
+mod issues;
+mod monitoring;
+mod parameters;
+mod pods;
+mod removal;
+mod rollout;
+mod volumes;
+mod workload;
+
+pub use classes::{ClassesView, left_out};
+pub use clouds::{CloudView, expiring, mismatched_zones};
+pub use drift::Drift;
+pub use issues::told;
+pub use monitoring::MonitoringView;
+pub use pods::PodsView;
+pub use volumes::news;
+pub use workload::Workload;
+
+/// How many names a list in the status holds.
+const NAMED: usize = 10;
+
+/// The longest message of a condition that the API server takes.
+const LONGEST_MESSAGE: usize = 32_768;
+
+fn counted(names: &[String]) -> i32 {
+    i32::try_from(names.len()).unwrap_or(i32::MAX)
+}
+
+/// How far a removal is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Removal {
+    /// Volumes are in the way.
+    Blocked,
+    /// The object is being deleted and is Unmanaged.
+    Held,
+    /// It goes on; what it waits for.
+    UnderWay(String),
+    /// Nothing is left.
+    Finished,
+    /// What there was goes on without the operator.
+    Released,
+}
+
+impl Removal {
+    /// Whether it is over, in whatever way: the operator has no objects any more.
+    fn is_over(&self) -> bool {
+        matches!(self, Self::Finished | Self::Released)
+    }
+}
+
+/// All that a status is made of.
+#[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
+pub struct Seen {
+    /// Generation of the spec.
+    pub generation: Option<i64>,
+    /// What the spec asks for.
+    pub state: ManagementState,
+    /// Whether the object is being deleted.
+    pub is_deleted: bool,
+    /// What stands against the spec.
+    pub problems: Vec<Problem>,
+    /// The clouds.
+    pub clouds: Vec<CloudView>,
+    /// What the operator will not do on its own.
+    pub obstacles: Vec<Obstacle>,
+    /// Writes that failed.
+    pub failures: Vec<FailedWrite>,
+    /// The controller.
+    pub controller: Option<Workload>,
+    /// The DaemonSet.
+    pub daemon_set: Option<Workload>,
+    /// The nodes.
+    pub nodes: NodesView,
+    /// How many volumes and attachments there are.
+    pub count: VolumeCount,
+    /// Whether Prometheus gets something.
+    pub monitoring: MonitoringView,
+    /// What the spec has come to, when nothing stands against it.
+    pub pods: Option<PodsView>,
+    /// What was decided about classes, snapshots and zones.
+    pub classes: Option<ClassesView>,
+    /// How far another installation is replaced.
+    pub adoption: Option<Takeover>,
+    /// What would change if another installation that is left alone were replaced.
+    pub findings: Vec<AdoptionFinding>,
+    /// The parameters of classes that the driver does not know, where they were looked at.
+    pub unknown_parameters: Option<Vec<UnknownParameter>>,
+    /// How far a removal is, when one was asked for.
+    pub removal: Option<Removal>,
+    /// What a removal waits for.
+    pub blockers: Blockers,
+    /// What a removal does about that.
+    pub deletion_policy: DeletionPolicy,
+    /// The versions in place, and whether another one may come.
+    pub gate: Gate,
+    /// How long until the window for updates opens.
+    pub opens_in: Option<Duration>,
+    /// The pods on the nodes, once they were judged.
+    pub node_rollout: Option<NodeRollout>,
+    /// Whether node pods that are out of date are left to the administrator.
+    pub leaves_pods: bool,
+    /// What somebody else changed.
+    pub drift: Drift,
+    /// What would be changed under DryRun.
+    pub pending: Option<PendingChanges>,
+    /// How clouds and volumes are looked after.
+    pub health: HealthSettings,
+    /// Whether zones are used.
+    pub has_topology: bool,
+    /// The zones of Nova that the nodes are in.
+    pub node_zones: BTreeSet<String>,
+    /// Operations on volumes that take longer than they may, the oldest first.
+    pub stuck: Vec<Stuck>,
+    /// How many others there are, younger than those.
+    pub stuck_others: usize,
+    /// Whether there are such operations and the clouds have not been asked about any of them yet.
+    pub stuck_unexplained: bool,
+    /// Whether the controller's pods do not use the credentials that they were given, even after they were replaced.
+    pub reload_failed: bool,
+}
+
+/// Makes the status. Transition times stay where a condition's status did not change.
+pub fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timestamp) -> CinderCSIDriverStatus {
+    let issues = issues::of(seen, |cloud| clouds::is_young(previous, cloud, now));
+    let conditions = ConditionType::ALL
+        .iter()
+        .map(|type_| {
+            let judgement = judge(*type_, previous, seen, &issues, now);
+            let judgement = clouds::as_told_before(previous, seen, &judgement).unwrap_or(judgement);
+            condition(previous, seen.generation, judgement, now)
+        })
+        .collect();
+    let is_gone = seen.removal.as_ref().is_some_and(Removal::is_over);
+    CinderCSIDriverStatus {
+        state: Some(removal::state(seen.state, seen.is_deleted, seen.removal.as_ref())),
+        observed_generation: seen.generation,
+        version: if is_gone {
+            None
+        } else {
+            rollout::version(seen).or_else(|| previous.and_then(|previous| previous.version.clone()))
+        },
+        conditions,
+        controller: seen.controller.as_ref().map(|controller| ControllerStatus {
+            desired: controller.desired,
+            ready: controller.available,
+        }),
+        nodes: (!is_gone).then(|| NodesStatus {
+            desired: i32::try_from(seen.nodes.desired).unwrap_or(i32::MAX),
+            registered: i32::try_from(seen.nodes.registered).unwrap_or(i32::MAX),
+            unregistered: seen.nodes.missing().take(NAMED).cloned().collect(),
+            broken_before: seen
+                .node_rollout
+                .as_ref()
+                .map(|rollout| rollout.broken_before.clone())
+                .unwrap_or_default(),
+        }),
+        clouds: clouds::statuses(previous, seen, now),
+        volumes: volumes::status(previous, seen),
+        topology: classes::topology(previous, seen.classes.as_ref()).filter(|_| !is_gone),
+        storage_classes: classes::storage_classes(previous, seen.classes.as_ref()).filter(|_| !is_gone),
+        adoption: adoption::status(seen),
+        deletion: removal::deletion(seen),
+        kubernetes_version: seen.pods.as_ref().and_then(|pods| pods.kubernetes.clone()),
+        skew_row: seen.pods.as_ref().map(|pods| pods.skew_row.clone()),
+        sidecars: seen.pods.as_ref().map(|pods| pods.sidecars.clone()).unwrap_or_default(),
+        unsupported_fields: seen
+            .pods
+            .as_ref()
+            .map(|pods| pods.unsupported.clone())
+            .unwrap_or_default(),
+        target_version: Some(seen.gate.target.clone()).filter(|target| !target.is_empty() && !is_gone),
+        components: rollout::components(seen),
+        rollout: rollout::rollout(seen),
+        pending_changes: seen.pending.clone(),
+    }
+}
+
+fn judge(
+    type_: ConditionType,
+    previous: Option<&CinderCSIDriverStatus>,
+    seen: &Seen,
+    issues: &[Problem],
+    now: Timestamp,
+) -> Judgement {
+    match type_ {
+        ConditionType::Available => erased(available(previous, seen, issues, now)),
+        ConditionType::Progressing => erased(progressing(seen, issues)),
+        ConditionType::Degraded => erased(degraded(seen, issues)),
+        ConditionType::Upgradeable => erased(rollout::upgradeable(seen, issues)),
+        ConditionType::ReconciliationPaused => erased(rollout::paused(seen)),
+        ConditionType::DriftDetected => erased(drift::drift(previous, seen, now)),
+        ConditionType::DeletionBlocked => erased(removal::blocked(seen)),
+        ConditionType::CredentialsValid => erased(clouds::credentials_valid(seen, now)),
+        ConditionType::BackendReachable => erased(clouds::backend_reachable(seen)),
+        ConditionType::TopologyConsistent => erased(clouds::topology_consistent(seen)),
+        ConditionType::QuotaSufficient => erased(clouds::quota_sufficient(seen)),
+        ConditionType::VolumesHealthy => erased(volumes::volumes_healthy(seen)),
+        ConditionType::InsecureConfiguration => erased(clouds::insecure_configuration(seen)),
+        ConditionType::OverridesActive => erased(pods::overrides_active(seen.pods.as_ref())),
+        ConditionType::SnapshotsReady => erased(classes::snapshots_ready(seen.classes.as_ref())),
+        ConditionType::ClassesValid => erased(parameters::classes_valid(seen.unknown_parameters.as_deref())),
+        ConditionType::MonitoringReady => erased(monitoring::ready(seen.monitoring)),
+    }
+}
+
+/// Whether some version of the driver has been in place everywhere.
+fn is_in_place(status: Option<&CinderCSIDriverStatus>) -> bool {
+    status.is_some_and(|status| status.version.is_some())
+}
+
+/// Whether the state lets nothing be changed.
+fn is_paused(seen: &Seen) -> bool {
+    matches!(
+        seen.state,
+        ManagementState::Paused | ManagementState::DryRun | ManagementState::Unmanaged
+    )
+}
+
+/// Reason and message of a condition.
+type Verdict<R> = (R, String);
+
+fn verdict<R: Reason>(reason: R, message: impl Into<String>) -> Verdict<R> {
+    (reason, message.into())
+}
+
+/// The verdict about any of the conditions.
+type Judgement = (&'static ConditionReason, String);
+
+fn erased<R: Reason>((reason, message): Verdict<R>) -> Judgement {
+    (reason.row(), message)
+}
+
+fn available(
+    previous: Option<&CinderCSIDriverStatus>,
+    seen: &Seen,
+    issues: &[Problem],
+    now: Timestamp,
+) -> Verdict<Available> {
+    if seen.removal == Some(Removal::Finished) {
+        let remedy = if seen.is_deleted {
+            ""
+        } else {
+            "; set spec.managementState to Managed to have it again"
+        };
+        return verdict(
+            Available::Removed,
+            format!("the driver was removed and nothing of it is left{remedy}"),
+        );
+    }
+    if seen.removal == Some(Removal::Released) {
+        return verdict(
+            Available::Released,
+            "the operator has let go of the driver (spec.deletion.policy is Orphan): what there was of it goes on running, and nobody \
+             looks at it; spec.adoption.mode Adopt takes it up, with spec.managementState Managed",
+        );
+    }
+    if let Some(Removal::UnderWay(_)) = &seen.removal {
+        return verdict(Available::Removing, "the driver is being removed");
+    }
+    let Some(controller) = &seen.controller else {
+        let message = issues.first().map_or_else(
+            || "there is no controller yet".to_owned(),
+            |issue| format!("there is no controller yet, because {}", issue.message),
+        );
+        return verdict(Available::ControllerMissing, message);
+    };
+    if controller.available == 0 {
+        return verdict(
+            Available::ControllerDown,
+            format!(
+                "no pod of Deployment {} is available; `kubectl describe` of it and of its pods tells why",
+                controller.name
+            ),
+        );
+    }
+    for workload in [Some(controller), seen.daemon_set.as_ref()].into_iter().flatten() {
+        if !workload.lacking.is_empty() {
+            let message = format!(
+                "the pods of {} have no container {}, without which they serve nothing; take back what changed its template",
+                workload.name,
+                workload.lacking.join(", ")
+            );
+            return verdict(Available::ContainersMissing, message);
+        }
+    }
+    let nodes = &seen.nodes;
+    if nodes.desired == 0 {
+        return verdict(
+            Available::NoNodes,
+            "no node matches spec.node (nodeSelector, affinity, tolerations): no pod can use \
+            a volume",
+        );
+    }
+    // A driver that has been in place once does not become unavailable because the cluster grows.
+    let is_growing = nodes.registered > 0 && is_in_place(previous);
+    let unregistered: Vec<String> = if is_growing {
+        nodes.unregistered.clone()
+    } else {
+        nodes.missing().cloned().collect()
+    };
+    if !unregistered.is_empty() {
+        return verdict(
+            Available::NodesUnregistered,
+            format!(
+                "{} of {} nodes have no CSINode entry of the driver, and their pods cannot use volumes: {}; look at the node pods \
+             there and their logs",
+                unregistered.len(),
+                nodes.desired,
+                listed(&unregistered)
+            ),
+        );
+    }
+    if nodes.registered == 0 {
+        return verdict(
+            Available::NodesNotReady,
+            format!("none of {} nodes is Ready: {}", nodes.desired, listed(&nodes.not_ready)),
+        );
+    }
+    // A registration outlives the pod that made it.
+    if let Some(daemon_set) = seen
+        .daemon_set
+        .as_ref()
+        .filter(|daemon_set| daemon_set.desired > 0 && daemon_set.available == 0)
+    {
+        return verdict(
+            Available::NodePodsDown,
+            format!(
+                "no pod of DaemonSet {} is available: no volume can be mounted or unmounted; `kubectl describe` of it and of its \
+                 pods tells why",
+                daemon_set.name
+            ),
+        );
+    }
+    if let Some(rollout) = seen.node_rollout.as_ref().filter(|rollout| rollout.is_down()) {
+        return verdict(Available::NodePodsDown, rollout::down(rollout));
+    }
+    clouds::cut_off(previous, seen, now).unwrap_or_else(|| {
+        verdict(
+            Available::AsExpected,
+            "the controller serves, and the driver is registered on every Ready node that should have it",
+        )
+    })
+}
+
+fn progressing(seen: &Seen, issues: &[Problem]) -> Verdict<Progressing> {
+    match &seen.removal {
+        Some(Removal::Blocked) => {
+            return verdict(
+                Progressing::DeletionBlocked,
+                seen.blockers.sentence(seen.deletion_policy),
+            );
+        }
+        Some(Removal::Held) => {
+            return verdict(
+                Progressing::DeletionHeld,
+                "the object is being deleted, and spec.managementState lets nothing be changed: \
+                nothing is taken away; set it to Managed to let the removal begin",
+            );
+        }
+        Some(Removal::UnderWay(what)) => {
+            return verdict(
+                Progressing::Removing,
+                format!("the driver is being removed; waiting for {what}"),
+            );
+        }
+        Some(Removal::Finished | Removal::Released) => {
+            return verdict(Progressing::AsExpected, "nothing is left to do");
+        }
+        None => {}
+    }
+    if is_paused(seen) {
+        return verdict(Progressing::Paused, rollout::paused(seen).1);
+    }
+    if let Some(verdict) = adoption::progress(seen) {
+        return verdict;
+    }
+    if let Some(verdict) = rollout::progress(seen) {
+        return verdict;
+    }
+    let mut parts = Vec::new();
+    if let Some(controller) = seen
+        .controller
+        .as_ref()
+        .filter(|controller| !controller.is_rolled_out())
+    {
+        let left = match controller.outdated {
+            0 => String::new(),
+            outdated => format!(", {outdated} of an older version left"),
+        };
+        parts.push(format!(
+            "controller: {} of {} pods updated, {} available{left}",
+            controller.updated, controller.desired, controller.available
+        ));
+    }
+    parts.extend(rollout::node_progress(seen));
+    if seen.nodes.missing().next().is_some() {
+        parts.push(format!(
+            "nodes: {} of {} registered",
+            seen.nodes.registered, seen.nodes.desired
+        ));
+    }
+    if !parts.is_empty() {
+        return verdict(Progressing::RollingOut, parts.join("; "));
+    }
+    let is_held_up = !(seen.problems.is_empty() && seen.obstacles.is_empty() && seen.failures.is_empty());
+    if is_held_up || seen.controller.is_none() || seen.daemon_set.is_none() {
+        return match issues.first() {
+            Some(_) => verdict(
+                Progressing::Stopped,
+                "nothing more can be made until what condition Degraded tells is mended",
+            ),
+            None => verdict(Progressing::Installing, "the objects of the driver are being made"),
+        };
+    }
+    verdict(Progressing::AsExpected, "everything is as the spec wants it")
+}
+
+fn degraded(seen: &Seen, issues: &[Problem]) -> Verdict<Degraded> {
+    let Some(first) = issues.first() else {
+        let message = match &seen.removal {
+            Some(Removal::Finished) => "the driver was removed",
+            Some(Removal::Released) => "the operator has let go of the driver",
+            _ => "nothing needs help",
+        };
+        return verdict(Degraded::AsExpected, message);
+    };
+    let messages: Vec<&str> = issues.iter().map(|issue| issue.message.as_str()).collect();
+    verdict(first.reason, shortened(messages.join(" | ")))
+}
+
+fn shortened(mut message: String) -> String {
+    message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+    message
+}
+
+fn condition(
+    previous: Option<&CinderCSIDriverStatus>,
+    generation: Option<i64>,
+    (reason, message): Judgement,
+    now: Timestamp,
+) -> Condition {
+    let old = previous.and_then(|previous| previous.condition(reason.type_));
+    let last_transition_time = match old {
+        Some(old) if old.status == reason.status => old.last_transition_time.clone(),
+        _ => Time(whole_seconds(now)),
+    };
+    Condition {
+        type_: reason.type_.as_str().to_owned(),
+        status: reason.status.to_owned(),
+        reason: reason.reason.to_owned(),
+        message,
+        observed_generation: generation,
+        last_transition_time,
+    }
+}
+
+/// The status as it was told last, with what made a reconcile fail: nothing else was looked at to the end.
+pub fn failed(
+    previous: Option<&CinderCSIDriverStatus>,
+    seen: &Seen,
+    problem: &Problem,
+    now: Timestamp,
+) -> CinderCSIDriverStatus {
+    let message = format!("{}. All else that the status says was seen before", problem.message);
+    let degraded = verdict(problem.reason, shortened(message));
+    retold(previous, seen, [erased(degraded)], now)
+}
+
+/// The status as it was told last, of a driver that nobody looks at now.
+pub fn unseen(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timestamp) -> CinderCSIDriverStatus {
+    let issues = issues::of(seen, |_| false);
+    let available = verdict(
+        Available::NotObserved,
+        "nobody looks at the driver, which goes on as it is: condition Degraded says why; what else the status says was seen before",
+    );
+    let anew = [
+        erased(available),
+        erased(progressing(seen, &issues)),
+        erased(degraded(seen, &issues)),
+    ];
+    retold(previous, seen, anew, now)
+}
+
+/// The status of an object that this version of the operator cannot read, and the conditions that say so. All else stays as it is
+/// there, in whatever version it was written. `is_kept` tells that the operator's finalizer holds up a deletion.
+pub fn unreadable(
+    previous: &Value,
+    generation: Option<i64>,
+    message: &str,
+    is_kept: bool,
+    now: Timestamp,
+) -> (Value, Vec<Condition>) {
+    let conditions = previous["conditions"].as_array().into_iter().flatten();
+    let known: Vec<Condition> = conditions
+        .filter_map(|condition| serde_json::from_value(condition.clone()).ok())
+        .collect();
+    let known = CinderCSIDriverStatus {
+        conditions: known,
+        ..CinderCSIDriverStatus::default()
+    };
+    let available = "the operator cannot read this object, and does not look at the driver, which goes on as it is; condition Degraded says why";
+    let degraded = shortened(format!("{message}. All else that the status says was seen before"));
+    let mut judgements = vec![
+        erased(verdict(Available::NotObserved, available)),
+        erased(verdict(Degraded::Unreadable, degraded)),
+    ];
+    let mut next = previous.clone();
+    if is_kept {
+        let blocked = "the object is being deleted, and the operator cannot read what it is to remove; condition Degraded says why";
+        judgements.push(erased(verdict(DeletionBlocked::Unreadable, blocked)));
+        next["state"] = json!(DriverState::DeletionBlocked);
+    }
+    let told = judgements.into_iter();
+    let told = told.map(|judgement| condition(Some(&known), generation, judgement, now));
+    let told: Vec<Condition> = told.collect();
+    let is_retold = |condition: &Value| told.iter().any(|one| condition["type"] == one.type_);
+    let mut conditions: Vec<Value> = previous["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.retain(|condition| !is_retold(condition));
+    let first: Vec<Value> = told.iter().map(|one| json!(one)).collect();
+    next["conditions"] = json!([first, conditions].concat());
+    (next, told)
+}
+
+/// What made the last reconcile fail, where that is told.
+pub fn told_failure(previous: Option<&CinderCSIDriverStatus>) -> Option<Problem> {
+    let degraded = previous?.condition(ConditionType::Degraded)?;
+    Degraded::ReconcileFailed.is(degraded).then(|| Problem {
+        reason: Degraded::ReconcileFailed,
+        message: degraded.message.clone(),
+    })
+}
+
+/// The status as it was told last, with these conditions told anew.
+fn retold<const N: usize>(
+    previous: Option<&CinderCSIDriverStatus>,
+    seen: &Seen,
+    anew: [Judgement; N],
+    now: Timestamp,
+) -> CinderCSIDriverStatus {
+    let mut next = previous.cloned().unwrap_or_default();
+    // What blocks a deletion was seen before, as all else.
+    if !(seen.is_deleted && next.state == Some(DriverState::DeletionBlocked)) {
+        next.state = Some(removal::state(seen.state, seen.is_deleted, None));
+    }
+    for judgement in anew {
+        let condition = condition(previous, seen.generation, judgement, now);
+        match next.conditions.iter_mut().find(|old| old.type_ == condition.type_) {
+            Some(old) => *old = condition,
+            None => next.conditions.push(condition),
+        }
+    }
+    next
+}
+
+/// The API server keeps no fractions of a second; a time that came back different would look like a change.
+fn whole_seconds(now: Timestamp) -> Timestamp {
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
+/// The events that the change from one status to the next is worth: one per condition whose status or reason changed.
+pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverStatus) -> Vec<Notice> {
+    let changed = |type_: &ConditionType| {
+        let old = previous.and_then(|previous| previous.condition(*type_));
+        let new = next.condition(*type_)?;
+        let is_same = old.is_some_and(|old| old.status == new.status && old.reason == new.reason);
+        // The first status of a healthy kind is no news, and of the special conditions only a change to or from trouble is.
+        let is_headline = matches!(
+            type_,
+            ConditionType::Available
+                | ConditionType::Progressing
+                | ConditionType::Degraded
+                | ConditionType::OverridesActive
+        );
+        let is_good = |condition: &Condition| condition.status == type_.good_status();
+        let is_quiet_start = is_good(new) && (old.is_none() || !is_headline && old.is_some_and(is_good));
+        // That nothing is under way is said by Available or Degraded already, what blocks a removal and how it goes by Progressing,
+        // and why it is unknown whether the driver is available by Degraded.
+        let is_told_elsewhere = *type_ == ConditionType::DeletionBlocked
+            || *type_ == ConditionType::Upgradeable && is_about_rollout(old, new)
+            || *type_ == ConditionType::Progressing && new.status != "True"
+            || *type_ == ConditionType::Available
+                && (new.status == "Unknown" || Available::Removing.is(new) || Available::Removed.is(new));
+        (!is_same && !is_quiet_start && !is_told_elsewhere).then(|| notice(*type_, new, is_in_place(Some(next))))
+    };
+    let mut notices: Vec<Notice> = ConditionType::ALL.iter().filter_map(changed).collect();
+    notices.extend(classes::notices(previous, next));
+    notices.extend(clouds::rotations(previous, next));
+    notices
+}
+
+/// Whether Upgradeable says only that a rollout has begun or has ended, as Progressing does: a node that joins makes one.
+fn is_about_rollout(old: Option<&Condition>, new: &Condition) -> bool {
+    let is_rollout = |condition: &Condition| Upgradeable::RolloutInProgress.is(condition);
+    is_rollout(new) || new.status == "True" && old.is_some_and(is_rollout)
+}
+
+fn notice(type_: ConditionType, new: &Condition, is_in_place: bool) -> Notice {
+    if let Some(event) = clouds::event(type_, new) {
+        return Notice::new(event, new.message.clone());
+    }
+    let is_good = new.status == type_.good_status();
+    let event = match type_ {
+        ConditionType::Available if is_good => Event::Available,
+        ConditionType::Available if is_in_place => Event::NotAvailable,
+        // That a driver which is being installed does not serve yet is no trouble; Degraded says what holds it up.
+        ConditionType::Available => Event::NotYetAvailable,
+        ConditionType::Progressing if Progressing::DeletionBlocked.is(new) => Event::DeletionBlocked,
+        ConditionType::Progressing => Event::Progressing,
+        ConditionType::Degraded if is_good => Event::NotDegraded,
+        ConditionType::Degraded => Event::Degraded,
+        ConditionType::OverridesActive if is_good => Event::OverridesGone,
+        ConditionType::OverridesActive if OverridesActive::OverrideFailed.is(new) => Event::OverrideFailed,
+        ConditionType::OverridesActive => Event::OverridesActive,
+        _ if is_good => Event::ConditionMet,
+        _ => Event::ConditionNotMet,
+    };
+    let note = format!("{}={} ({}): {}", new.type_, new.status, new.reason, new.message);
+    Notice::new(event, note)
+}
+
+#[cfg(test)]
+mod tests;

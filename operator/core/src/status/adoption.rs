@@ -1,0 +1,45 @@
+//! How far another installation is replaced.
+
+use cinder_csi_crds::{AdoptionStatus, AdoptionStep};
+
+use super::{Seen, Verdict, verdict};
+use crate::{migration::check::bounded, reasons::Progressing};
+
+pub(super) fn status(seen: &Seen) -> Option<AdoptionStatus> {
+    let takeover = seen.adoption.as_ref();
+    if takeover.is_none() && seen.findings.is_empty() {
+        return None;
+    }
+    let (findings, count) = bounded(seen.findings.clone());
+    Some(AdoptionStatus {
+        step: takeover.map(|takeover| takeover.step),
+        leftovers: takeover.map(|takeover| takeover.leftovers.clone()).unwrap_or_default(),
+        finding_count: (count > 0).then_some(count),
+        findings,
+    })
+}
+
+/// What Progressing says of a take-over, while there is something to do.
+pub(super) fn progress(seen: &Seen) -> Option<Verdict<Progressing>> {
+    let takeover = seen.adoption.as_ref()?;
+    let what = match takeover.step {
+        AdoptionStep::Done => return None,
+        AdoptionStep::GivenBack => {
+            let message = format!(
+                "the other controller has its pods back; waiting for {}",
+                takeover.waits_for
+            );
+            return Some(verdict(Progressing::Stopped, message));
+        }
+        AdoptionStep::Preparing => "nothing of the other installation is touched yet",
+        AdoptionStep::StartingNodes => "this driver is shown to start before the other controller is stopped",
+        AdoptionStep::GivingBack => "the other controller gets its pods back",
+        AdoptionStep::StoppingController => "the other controller is stopped",
+        AdoptionStep::StartingController => "this driver's controller starts in place of the other one",
+        AdoptionStep::ReplacingNodes => "the node plugins change, a few nodes at once",
+    };
+    Some(verdict(
+        Progressing::TakingOver,
+        format!("{what}; waiting for {}", takeover.waits_for),
+    ))
+}

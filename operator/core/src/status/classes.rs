@@ -1,0 +1,181 @@
+//! Classes, snapshots and zones: what is remembered of them, condition SnapshotsReady, and events.
+
+use cinder_csi_crds::{CinderCSIDriverStatus, SnapshotsMode, StorageClassesStatus, TopologyStatus};
+
+use super::{Verdict, verdict};
+use crate::{
+    notice::Notice,
+    problem::Problem,
+    reasons::{Degraded, Event, SnapshotsReady},
+    resolve::{Classes, ControllerSight, MOST_TYPES, Resolved, Snapshots, Topology},
+    text::listed,
+};
+
+/// The most names of classes in a status.
+const MOST_NAMES: usize = 256;
+
+/// What was decided about classes, snapshots and zones.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClassesView {
+    /// StorageClasses.
+    pub classes: Classes,
+    /// Those of them that exist, whoever made them.
+    pub existing: Vec<String>,
+    /// Snapshots.
+    pub snapshots: Snapshots,
+    /// Zones.
+    pub topology: Topology,
+}
+
+impl ClassesView {
+    /// What was decided; what exists is looked at later.
+    pub fn new(resolved: &Resolved) -> Self {
+        Self {
+            classes: resolved.storage_classes.clone(),
+            existing: Vec::new(),
+            snapshots: resolved.snapshots.clone(),
+            topology: resolved.topology.clone(),
+        }
+    }
+}
+
+pub(super) fn topology(previous: Option<&CinderCSIDriverStatus>, view: Option<&ClassesView>) -> Option<TopologyStatus> {
+    match view.map(|view| &view.topology).filter(|topology| topology.is_decided) {
+        Some(topology) => Some(topology.status.clone()),
+        None => previous.and_then(|previous| previous.topology.clone()),
+    }
+}
+
+pub(super) fn storage_classes(
+    previous: Option<&CinderCSIDriverStatus>,
+    view: Option<&ClassesView>,
+) -> Option<StorageClassesStatus> {
+    let Some(view) = view else {
+        return previous.and_then(|previous| previous.storage_classes.clone());
+    };
+    let names = view.classes.items.iter().map(|class| &class.item.name);
+    let is_made = |class: &&crate::resolve::Class| class.was_made || view.existing.contains(&class.item.name);
+    let made = view.classes.items.iter().filter(is_made);
+    let status = StorageClassesStatus {
+        default_class: view.classes.default_class().map(str::to_owned),
+        passed_over_for: view.classes.passed_over.as_ref().map(|passed| passed.other.clone()),
+        made: if view.classes.is_left_to_others() {
+            made.map(|class| class.item.name.clone()).take(MOST_NAMES).collect()
+        } else {
+            Vec::new()
+        },
+    };
+    // Never an empty object: server-side apply turns one that lost its last field into null, which the schema refuses.
+    let is_empty = status == StorageClassesStatus::default() || names.count() == 0;
+    (!is_empty).then_some(status)
+}
+
+/// Condition SnapshotsReady.
+pub(super) fn snapshots_ready(view: Option<&ClassesView>) -> Verdict<SnapshotsReady> {
+    let Some(view) = view else {
+        return verdict(
+            SnapshotsReady::Unresolved,
+            "whether there are snapshots is decided once the spec can be carried out",
+        );
+    };
+    let snapshots = &view.snapshots;
+    if snapshots.mode == SnapshotsMode::Disabled {
+        return verdict(
+            SnapshotsReady::Disabled,
+            "spec.snapshots.mode is Disabled: no snapshots are taken",
+        );
+    }
+    if !snapshots.enabled {
+        return match snapshots.mode {
+            SnapshotsMode::Enabled => verdict(SnapshotsReady::CRDsMissing, crds_missing()),
+            _ => verdict(
+                SnapshotsReady::NotInstalled,
+                "the cluster does not know VolumeSnapshots; snapshots can be taken from when their CustomResourceDefinitions are \
+                 installed",
+            ),
+        };
+    }
+    match &snapshots.sight {
+        ControllerSight::Found(found) => verdict(
+            SnapshotsReady::AsExpected,
+            format!("snapshots can be taken; {found} shows the snapshot-controller"),
+        ),
+        ControllerSight::Down(place) => verdict(
+            SnapshotsReady::ControllerDown,
+            format!(
+                "no pod of Deployment {place}, the snapshot-controller, is available; `kubectl describe` of it gives the reason"
+            ),
+        ),
+        ControllerSight::Unknown(why) => verdict(
+            SnapshotsReady::ControllerUnknown,
+            format!("whether a snapshot-controller works cannot be seen: {why}; apply the operator's roles again"),
+        ),
+        ControllerSight::Missing | ControllerSight::Unseen => verdict(
+            SnapshotsReady::ControllerMissing,
+            "the cluster knows VolumeSnapshots, and no snapshot-controller works on them; install one: `kubectl apply -k \
+             config/snapshot-controller`",
+        ),
+    }
+}
+
+fn crds_missing() -> &'static str {
+    "spec.snapshots.mode is Enabled, and the API server does not know the kinds of snapshot.storage.k8s.io/v1: install the \
+     CustomResourceDefinitions of VolumeSnapshots, or set the mode to Auto or Disabled"
+}
+
+/// What needs a human.
+pub(super) fn issues(view: &ClassesView) -> Vec<Problem> {
+    let mut issues = Vec::new();
+    if view.snapshots.mode == SnapshotsMode::Enabled && !view.snapshots.enabled {
+        issues.push(Problem {
+            reason: Degraded::SnapshotCRDsMissing,
+            message: crds_missing().to_owned(),
+        });
+    }
+    issues.extend(view.topology.refusal.clone());
+    issues
+}
+
+/// What the change from one status to the next is worth telling beside the conditions.
+pub(super) fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverStatus) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    let before = previous.and_then(|previous| previous.topology.as_ref());
+    if let (Some(before), Some(now)) = (before, &next.topology)
+        && before.enabled != now.enabled
+    {
+        let state = if now.enabled {
+            "are used from now on"
+        } else {
+            "are not used any more"
+        };
+        let note = format!("availability zones {state} ({})", now.reason);
+        notices.push(Notice::new(Event::TopologyChanged, note));
+    }
+    let passed_over = |status: &CinderCSIDriverStatus| status.storage_classes.as_ref()?.passed_over_for.clone();
+    if let Some(other) = passed_over(next)
+        && previous.and_then(passed_over).as_ref() != Some(&other)
+    {
+        let note = format!(
+            "no StorageClass of this driver is marked as the default, because StorageClass {other} is; take the mark off that one, or \
+             set spec.storageClasses.default.policy to Never"
+        );
+        notices.push(Notice::new(Event::DefaultStorageClassSkipped, note));
+    }
+    notices
+}
+
+/// A word about volume types without a class.
+pub fn left_out(view: &ClassesView) -> Option<Notice> {
+    let left_out = &view.classes.left_out;
+    (!left_out.is_empty()).then(|| {
+        let note = format!(
+            "the operator makes StorageClasses of {MOST_TYPES} volume types at most, and these have none: {}; choose types with \
+             include and exclude of spec.storageClasses.fromVolumeTypes, or write their classes into spec.storageClasses.items",
+            listed(left_out)
+        );
+        Notice::new(Event::VolumeTypesLeftOut, note)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+use cinder_csi_crds::{ClassesState, ConditionType, StorageClassItem};
+use k8s_openapi::jiff::Timestamp;
+use rstest::rstest;
+
+use super::super::{Seen, status};
+use super::*;
+use crate::{
+    cluster::{Key, kind},
+    plan::Obstacle,
+    problem::Problem,
+    reasons::Reason as _,
+    resolve::{
+        Class, PassedOver, resolve,
+        tests::{mk_driver, mk_environment},
+    },
+};
+
+fn mk_view() -> ClassesView {
+    let resolved = resolve(&mk_driver("cinder.csi.openstack.org"), &mk_environment()).expect("a spec without problems");
+    ClassesView::new(&resolved)
+}
+
+fn mk_class(name: &str, was_made: bool) -> Class {
+    Class {
+        item: StorageClassItem::named(name),
+        is_default: false,
+        insists: false,
+        was_made,
+        of_type: None,
+    }
+}
+
+#[rstest]
+#[case::off(SnapshotsMode::Disabled, true, ControllerSight::Unseen, "True", "Disabled")]
+#[case::not_there(SnapshotsMode::Auto, false, ControllerSight::Unseen, "True", "NotInstalled")]
+#[case::missed(SnapshotsMode::Enabled, false, ControllerSight::Unseen, "False", "CRDsMissing")]
+#[case::found(SnapshotsMode::Auto, true, ControllerSight::Found("x".into()), "True", "AsExpected")]
+#[case::nobody(SnapshotsMode::Auto, true, ControllerSight::Missing, "False", "ControllerMissing")]
+#[case::down(SnapshotsMode::Auto, true, ControllerSight::Down("x".into()), "False", "ControllerDown")]
+#[case::unseen(SnapshotsMode::Auto, true, ControllerSight::Unknown("403".into()), "False", "ControllerUnknown")]
+fn whether_snapshots_can_be_taken_is_told_with_what_is_missing(
+    #[case] mode: SnapshotsMode,
+    #[case] is_served: bool,
+    #[case] sight: ControllerSight,
+    #[case] status: &str,
+    #[case] reason: &str,
+) {
+    let mut view = mk_view();
+    view.snapshots = Snapshots {
+        mode,
+        enabled: is_served && mode != SnapshotsMode::Disabled,
+        sight,
+        ..Snapshots::default()
+    };
+    let (found, sentence) = snapshots_ready(Some(&view));
+    assert_eq!((found.row().status, found.as_str()), (status, reason), "{sentence}");
+    let is_issue = issues(&view)
+        .iter()
+        .any(|issue| issue.reason == Degraded::SnapshotCRDsMissing);
+    assert_eq!(is_issue, reason == "CRDsMissing");
+}
+
+#[test]
+fn before_a_spec_was_resolved_nothing_is_claimed_and_what_was_remembered_stays() {
+    let previous = CinderCSIDriverStatus {
+        topology: Some(TopologyStatus {
+            enabled: true,
+            reason: "ZonesMatch".into(),
+            pending: None,
+        }),
+        storage_classes: Some(StorageClassesStatus {
+            made: vec!["a".into()],
+            ..StorageClassesStatus::default()
+        }),
+        ..CinderCSIDriverStatus::default()
+    };
+    assert_eq!(snapshots_ready(None).0, SnapshotsReady::Unresolved);
+    assert_eq!(topology(Some(&previous), None), previous.topology);
+    assert_eq!(storage_classes(Some(&previous), None), previous.storage_classes);
+}
+
+#[test]
+fn what_was_made_once_is_remembered_and_what_the_spec_forgets_is_forgotten() {
+    let mut view = mk_view();
+    view.classes = Classes {
+        state: ClassesState::Unmanaged,
+        items: vec![
+            mk_class("deleted-by-somebody", true),
+            mk_class("new", false),
+            mk_class("not-yet", false),
+        ],
+        ..Classes::default()
+    };
+    view.existing = vec!["new".into(), "of-somebody-else".into()];
+    let made = storage_classes(None, Some(&view)).map(|status| status.made);
+    assert_eq!(made, Some(vec!["deleted-by-somebody".to_owned(), "new".to_owned()]));
+
+    view.classes.state = ClassesState::Managed;
+    assert_eq!(storage_classes(None, Some(&view)), None);
+}
+
+#[test]
+fn that_another_class_is_the_default_is_told_once() {
+    let mut view = mk_view();
+    view.classes = Classes {
+        items: vec![mk_class("cinder", false)],
+        passed_over: Some(PassedOver {
+            class: "cinder".into(),
+            other: "ceph".into(),
+        }),
+        ..Classes::default()
+    };
+    let status = CinderCSIDriverStatus {
+        storage_classes: storage_classes(None, Some(&view)),
+        ..CinderCSIDriverStatus::default()
+    };
+    let told = notices(None, &status);
+    let events: Vec<Event> = told.iter().map(|notice| notice.event).collect();
+    assert_eq!(events, [Event::DefaultStorageClassSkipped]);
+    assert!(notices(Some(&status), &status).is_empty());
+}
+
+#[rstest]
+#[case(Some(true), false, 1)]
+#[case(Some(true), true, 0)]
+#[case(None, true, 0)]
+fn a_change_of_topology_is_told(#[case] before: Option<bool>, #[case] now: bool, #[case] expected: usize) {
+    let status = |enabled: bool| CinderCSIDriverStatus {
+        topology: Some(TopologyStatus {
+            enabled,
+            reason: "ZonesDiffer".into(),
+            pending: None,
+        }),
+        ..CinderCSIDriverStatus::default()
+    };
+    let told = notices(before.map(status).as_ref(), &status(now));
+    let told: Vec<Event> = told.iter().map(|notice| notice.event).collect();
+    assert_eq!(told, vec![Event::TopologyChanged; expected]);
+}
+
+#[rstest]
+#[case::waits(
+    Obstacle::Waiting { key: Key::new(kind::CSI_DRIVER, None, "d"), fields: vec!["spec.volumeLifecycleModes".into()],
+        what: "VolumeAttachments are under way: va-1".into() },
+    "PendingRecreate",
+    "va-1"
+)]
+#[case::refused(
+    Obstacle::Refused { key: Key::new(kind::STORAGE_CLASS, None, "fast"), fields: vec!["parameters".into()] },
+    "ImmutableField",
+    "onImmutableChange is Refuse"
+)]
+fn why_an_object_is_not_made_anew_is_told(#[case] obstacle: Obstacle, #[case] reason: &str, #[case] part: &str) {
+    let seen = Seen {
+        obstacles: vec![obstacle],
+        ..Seen::default()
+    };
+    let status = status(None, &seen, Timestamp::UNIX_EPOCH);
+    let degraded = status.condition(ConditionType::Degraded).expect("the condition");
+    assert_eq!((degraded.status.as_str(), degraded.reason.as_str()), ("True", reason));
+    assert!(degraded.message.contains(part), "{}", degraded.message);
+}
+
+#[test]
+fn zones_that_stay_in_use_against_the_spec_need_a_human() {
+    let mut view = mk_view();
+    view.topology.refusal = Some(Problem {
+        reason: Degraded::TopologyInUse,
+        message: "2 PersistentVolume(s)".into(),
+    });
+    let seen = Seen {
+        classes: Some(view),
+        ..Seen::default()
+    };
+    let status = status(None, &seen, Timestamp::UNIX_EPOCH);
+    let degraded = status.condition(ConditionType::Degraded).expect("the condition");
+    assert_eq!(degraded.reason, "TopologyInUse");
+}

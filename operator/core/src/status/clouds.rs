@@ -1,0 +1,250 @@
+//! What is said about the clouds: credentials, services, zones, quotas.
+
+mod events;
+mod list;
+mod quotas;
+mod view;
+mod zones;
+
+use std::time::Duration;
+
+use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType};
+use k8s_openapi::jiff::Timestamp;
+
+use super::{Judgement, NAMED, Seen, Verdict, verdict};
+use crate::{
+    clouds::trouble::{self, TroubleKind},
+    reasons::{
+        Available, BackendReachable, ConditionReason, CredentialsValid, InsecureConfiguration, Reason, Refusal,
+        reasons_of,
+    },
+    resolve::health::HealthSettings,
+    text::listed,
+};
+
+pub use events::expiring;
+pub(super) use events::{event, rotations};
+pub(super) use list::statuses;
+pub(super) use quotas::quota_sufficient;
+pub use view::CloudView;
+pub use zones::mismatched_zones;
+pub(super) use zones::topology_consistent;
+
+use list::before;
+
+/// How long a cloud may be in trouble before that is a reason to call the driver degraded: clouds have their hiccups.
+const DEBOUNCE: Duration = Duration::from_mins(2);
+
+/// How long the driver may be cut off from a cloud before it is no longer called available.
+const CUT_OFF: Duration = Duration::from_mins(15);
+
+/// Whether the trouble of this cloud is so young that it may pass by itself.
+pub(super) fn is_young(previous: Option<&CinderCSIDriverStatus>, cloud: &CloudView, now: Timestamp) -> bool {
+    let lasts = lasts(previous, ConditionType::BackendReachable, now);
+    cloud.is_down() && cloud.hash.is_some() && lasts.is_none_or(|lasts| lasts < DEBOUNCE)
+}
+
+/// Why the driver cannot work although it runs: the clouds are out of its reach for long.
+pub(super) fn cut_off(
+    previous: Option<&CinderCSIDriverStatus>,
+    seen: &Seen,
+    now: Timestamp,
+) -> Option<Verdict<Available>> {
+    let is_long = |type_| lasts(previous, type_, now).is_some_and(|lasts| lasts >= CUT_OFF);
+    let count = |is: fn(&CloudView) -> bool| !seen.clouds.is_empty() && seen.clouds.iter().all(is);
+    if count(CloudView::is_locked_out) && is_long(ConditionType::CredentialsValid) {
+        return Some(verdict(
+            Available::AuthFailed,
+            "the cloud refuses the credentials that the driver uses: no volume can be made, attached, detached or deleted; \
+             condition CredentialsValid says more",
+        ));
+    }
+    (count(CloudView::is_down) && is_long(ConditionType::BackendReachable)).then(|| {
+        verdict(
+            Available::BackendDown,
+            "the cloud, or a service of it, is missing or does not answer as it should: volumes cannot be made, attached, detached or \
+             deleted; condition BackendReachable says more",
+        )
+    })
+}
+
+/// How long a condition has been False.
+fn lasts(previous: Option<&CinderCSIDriverStatus>, type_: ConditionType, now: Timestamp) -> Option<Duration> {
+    let old = previous.and_then(|previous| previous.condition(type_))?;
+    (old.status == "False")
+        .then(|| Duration::try_from(now.duration_since(old.last_transition_time.0)).unwrap_or_default())
+}
+
+/// What is said of one cloud, and how bad it is.
+struct Word<R> {
+    gravity: u8,
+    reason: R,
+    message: String,
+}
+
+/// The gravest word gives the reason; all of its gravity give the message.
+fn gravest<R: Reason>(words: &[Word<R>]) -> Option<Verdict<R>> {
+    let first = words.iter().rev().max_by_key(|word| word.gravity)?;
+    let messages = words.iter().filter(|word| word.gravity == first.gravity);
+    let messages: Vec<&str> = messages.map(|word| word.message.as_str()).take(NAMED).collect();
+    Some(verdict(first.reason, messages.join(" | ")))
+}
+
+pub(super) fn credentials_valid(seen: &Seen, now: Timestamp) -> Verdict<CredentialsValid> {
+    let clouds = seen.clouds.iter();
+    let words: Vec<_> = clouds.map(|cloud| credentials_of(cloud, &seen.health, now)).collect();
+    gravest(&words).unwrap_or_else(|| {
+        verdict(
+            CredentialsValid::AsExpected,
+            "no credentials are tried of a driver that is removed or let go of",
+        )
+    })
+}
+
+fn credentials_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) -> Word<CredentialsValid> {
+    let word = |gravity, reason, message| Word {
+        gravity,
+        reason,
+        message,
+    };
+    let ends = cloud.ends(now);
+    let ended = ends.first().filter(|(_, end)| *end <= now);
+    let expired = |(what, end): &(String, Timestamp)| {
+        let message = format!(
+            "{what} of cloud {} ended at {end}; make a new one and put it where spec.clouds names it",
+            cloud.name
+        );
+        word(4, CredentialsValid::Expired, message)
+    };
+    if let Some(refusal) = &cloud.refusal {
+        if let Some(reason) = refusal.reason.credentials_valid() {
+            if let Some(ended) = ended.filter(|_| cloud.is_locked_out()) {
+                return expired(ended);
+            }
+            let consequence = if cloud.is_changed && cloud.hash.is_some() {
+                ". The driver goes on with the credentials that were accepted last"
+            } else {
+                ""
+            };
+            return word(5, reason, format!("{}{consequence}", refusal.message));
+        }
+        if cloud.is_changed {
+            let message = format!(
+                "the credentials of cloud {} cannot be tried, because the cloud does not answer; condition BackendReachable says \
+                 more",
+                cloud.name
+            );
+            return word(3, CredentialsValid::NotChecked, message);
+        }
+    }
+    if let Some(ended) = ended {
+        return expired(ended);
+    }
+    if cloud.is_not_given {
+        let message = format!(
+            "the credentials of cloud {} that the spec names log in and are not those that the driver has: they are given to it when \
+             spec.managementState is Managed again",
+            cloud.name
+        );
+        return word(3, CredentialsValid::NotGiven, message);
+    }
+    let left = |end: Timestamp| Duration::try_from(end.duration_since(now)).unwrap_or_default();
+    match ends.first() {
+        Some((what, end)) if left(*end) <= health.expiry_warning => {
+            let message = format!(
+                "{what} of cloud {} ends at {end}; make a new one in time and put it where spec.clouds names it: the driver takes \
+                 it over without a restart",
+                cloud.name
+            );
+            if left(*end) <= health.expiry_critical {
+                word(2, CredentialsValid::Expiring, message)
+            } else {
+                word(1, CredentialsValid::ExpiresSoon, message)
+            }
+        }
+        _ => word(
+            0,
+            CredentialsValid::AsExpected,
+            format!("the credentials of cloud {} log in", cloud.name),
+        ),
+    }
+}
+
+pub(super) fn backend_reachable(seen: &Seen) -> Verdict<BackendReachable> {
+    let mut words = Vec::new();
+    for cloud in &seen.clouds {
+        if let Some(refusal) = cloud.refusal.as_ref().filter(|_| cloud.is_backend_trouble()) {
+            words.push(Word {
+                gravity: 2,
+                reason: match refusal.reason {
+                    Refusal::CloudUnreachable => trouble::of_connection(&refusal.message),
+                    _ => BackendReachable::ServiceUnavailable,
+                },
+                message: refusal.message.clone(),
+            });
+            continue;
+        }
+        // That credentials are refused is said by CredentialsValid.
+        words.extend(cloud.state.troubles.iter().filter_map(|one| match one.kind {
+            TroubleKind::Unauthorized => None,
+            TroubleKind::Backend(reason) => Some(Word {
+                gravity: 1,
+                reason,
+                message: format!("service {} of cloud {}: {}", one.service, cloud.name, one.message),
+            }),
+        }));
+    }
+    gravest(&words).unwrap_or_else(|| verdict(BackendReachable::AsExpected, "the services of the clouds answer"))
+}
+
+pub(super) fn insecure_configuration(seen: &Seen) -> Verdict<InsecureConfiguration> {
+    let insecure: Vec<String> = seen
+        .clouds
+        .iter()
+        .filter(|cloud| cloud.is_insecure)
+        .map(|cloud| cloud.name.clone())
+        .collect();
+    if insecure.is_empty() {
+        return verdict(
+            InsecureConfiguration::AsExpected,
+            "the certificates of the clouds are verified",
+        );
+    }
+    verdict(
+        InsecureConfiguration::TLSVerificationOff,
+        format!(
+            "any certificate is accepted of the clouds {}: whoever sits between can read the credentials; give the authority's \
+             certificate in spec.clouds[].caBundleRef in place of insecureSkipTLSVerify",
+            listed(&insecure)
+        ),
+    )
+}
+
+/// What was told before the operator started anew, or the credentials changed, and is not known to be otherwise yet: that nobody
+/// has looked is no sign that all is well.
+pub(super) fn as_told_before(
+    previous: Option<&CinderCSIDriverStatus>,
+    seen: &Seen,
+    (new, _): &Judgement,
+) -> Option<Judgement> {
+    let old = previous?.condition(new.type_)?;
+    let is_open = match new.type_ {
+        ConditionType::BackendReachable | ConditionType::TopologyConsistent | ConditionType::QuotaSufficient => {
+            old.status == "False" && seen.clouds.iter().any(CloudView::is_unseen)
+        }
+        ConditionType::CredentialsValid => {
+            let is_same =
+                |cloud: &CloudView| before(previous, cloud).is_some_and(|old| old.secret_hash == cloud.shown_hash());
+            let mut unseen = seen.clouds.iter().filter(|cloud| cloud.is_unseen());
+            new.reason == CredentialsValid::AsExpected.as_str() && events::is_expiry(old) && unseen.any(is_same)
+        }
+        ConditionType::VolumesHealthy => old.status == "False" && seen.stuck_unexplained,
+        _ => false,
+    };
+    let is_old = |known: &&ConditionReason| (known.status, known.reason) == (&*old.status, &*old.reason);
+    let known = reasons_of(new.type_).iter().find(is_old).filter(|_| is_open)?;
+    Some((known, old.message.clone()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! The events that a change of the clouds is worth.
+
+use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use crate::{
+    notice::Notice,
+    reasons::{CredentialsValid, Event, QuotaSufficient, Reason},
+};
+
+/// The event for a condition about clouds or volumes that changed.
+pub(in crate::status) fn event(type_: ConditionType, new: &Condition) -> Option<Event> {
+    let is_good = new.status == type_.good_status();
+    Some(match type_ {
+        ConditionType::CredentialsValid if is_expiry(new) => Event::CredentialsExpiring,
+        ConditionType::CredentialsValid if is_good => Event::CredentialsAccepted,
+        ConditionType::CredentialsValid => Event::CredentialsRejected,
+        ConditionType::BackendReachable if is_good => Event::BackendReachable,
+        ConditionType::BackendReachable => Event::BackendUnreachable,
+        ConditionType::TopologyConsistent if is_good => Event::TopologyConsistent,
+        ConditionType::TopologyConsistent => Event::TopologyMismatch,
+        ConditionType::QuotaSufficient if is_good => Event::QuotaSufficient,
+        ConditionType::QuotaSufficient if QuotaSufficient::Exhausted.is(new) => Event::QuotaExhausted,
+        ConditionType::QuotaSufficient => Event::QuotaNearLimit,
+        ConditionType::InsecureConfiguration if is_good => Event::SecureConfiguration,
+        ConditionType::InsecureConfiguration => Event::InsecureConfiguration,
+        ConditionType::VolumesHealthy if is_good => Event::VolumesHealthy,
+        ConditionType::VolumesHealthy => Event::VolumesStuck,
+        _ => return None,
+    })
+}
+
+/// Whether CredentialsValid says that credentials end soon or have ended.
+pub(super) fn is_expiry(condition: &Condition) -> bool {
+    use CredentialsValid::{Expired, ExpiresSoon, Expiring};
+    [ExpiresSoon, Expiring, Expired]
+        .iter()
+        .any(|reason| reason.is(condition))
+}
+
+/// What has to be told again and again while credentials end soon or have ended.
+pub fn expiring(status: &CinderCSIDriverStatus) -> Option<Notice> {
+    let condition = status.condition(ConditionType::CredentialsValid)?;
+    is_expiry(condition).then(|| Notice::new(Event::CredentialsExpiring, condition.message.clone()))
+}
+
+/// The events for a change of the driver's credentials.
+pub(in crate::status) fn rotations(
+    previous: Option<&CinderCSIDriverStatus>,
+    next: &CinderCSIDriverStatus,
+) -> Vec<Notice> {
+    let mut events = Vec::new();
+    for new in &next.clouds {
+        let old = previous.and_then(|previous| previous.clouds.iter().find(|old| old.name == new.name));
+        let (Some(old), Some(hash)) = (old, &new.secret_hash) else {
+            continue;
+        };
+        if old.secret_hash.is_some() && old.secret_hash != new.secret_hash {
+            events.push(Notice::new(
+                Event::SecretRotated,
+                format!(
+                    "the changed credentials of cloud {} log in and were given to the driver (hash {hash}); its pods take them over \
+                     while they run",
+                    new.name
+                ),
+            ));
+        }
+        if old.loaded == Some(false) && new.loaded == Some(true) {
+            events.push(Notice::new(
+                Event::CredentialsLoaded,
+                format!(
+                    "every pod of the controller uses the credentials of cloud {} (hash {hash})",
+                    new.name
+                ),
+            ));
+        }
+    }
+    events
+}

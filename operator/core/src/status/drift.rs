@@ -1,0 +1,94 @@
+//! DriftDetected: what other clients changed of what the operator owns.
+
+use std::time::Duration;
+
+use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType, ManagementState};
+use k8s_openapi::jiff::Timestamp;
+
+use super::{Seen, Verdict, verdict};
+use crate::{
+    reasons::{DriftDetected, Reason},
+    text::listed,
+};
+
+/// For so long a drift that was put right is still told.
+pub(super) const REMEMBERED: Duration = Duration::from_hours(1);
+
+/// Objects that are not as the operator wants them, though the spec asks for nothing else.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Drift {
+    /// Objects with the fields that another client changed.
+    pub changed: Vec<String>,
+    /// Objects that another client deleted.
+    pub deleted: Vec<String>,
+    /// Objects whose fields become other than asked for however often they are written.
+    pub kept: Vec<String>,
+}
+
+impl Drift {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.deleted.is_empty() && self.kept.is_empty()
+    }
+}
+
+pub(super) fn drift(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timestamp) -> Verdict<DriftDetected> {
+    if seen.state == ManagementState::Unmanaged {
+        return verdict(
+            DriftDetected::Unmanaged,
+            "spec.managementState is Unmanaged: the objects are not compared",
+        );
+    }
+    let drift = &seen.drift;
+    let is_paused = super::is_paused(seen);
+    if !drift.kept.is_empty() {
+        return verdict(
+            DriftDetected::FieldConflict,
+            format!(
+                "the API server or a webhook keeps other values than the operator writes: {}; find out who sets them",
+                listed(&drift.kept)
+            ),
+        );
+    }
+    if !drift.deleted.is_empty() {
+        let objects = listed(&drift.deleted);
+        return if is_paused {
+            verdict(
+                DriftDetected::ObjectDeleted,
+                format!("objects were deleted, and spec.managementState forbids to restore them: {objects}"),
+            )
+        } else {
+            verdict(
+                DriftDetected::ObjectRestored,
+                format!("objects were deleted, and the operator has restored them: {objects}"),
+            )
+        };
+    }
+    if !drift.changed.is_empty() {
+        let fields = listed(&drift.changed);
+        return if is_paused {
+            verdict(
+                DriftDetected::FieldConflict,
+                format!(
+                    "fields of the operator were changed, and spec.managementState forbids to restore them: {fields}"
+                ),
+            )
+        } else {
+            verdict(
+                DriftDetected::FieldRestored,
+                format!("fields of the operator were changed, and it has restored them: {fields}"),
+            )
+        };
+    }
+    if let Some(old) = previous.and_then(|previous| previous.condition(ConditionType::DriftDetected)) {
+        let restored = [DriftDetected::ObjectRestored, DriftDetected::FieldRestored];
+        let since = now.duration_since(old.last_transition_time.0).unsigned_abs();
+        if let Some(reason) = restored.into_iter().find(|reason| reason.is(old) && since < REMEMBERED) {
+            return verdict(reason, old.message.clone());
+        }
+    }
+    verdict(
+        DriftDetected::AsExpected,
+        "no other client changes what the operator owns",
+    )
+}

@@ -1,0 +1,171 @@
+//! What needs a human, the gravest first.
+
+use std::collections::BTreeMap;
+
+use super::{CloudView, Seen, rollout};
+use crate::{
+    cluster::{Key, LET_GO, kind},
+    plan::Obstacle,
+    problem::Problem,
+    reasons::Degraded,
+    text::listed,
+};
+
+/// All issues, the gravest first, without troubles of clouds that are so young that they may pass by themselves.
+pub(super) fn of(seen: &Seen, is_young: impl Fn(&CloudView) -> bool) -> Vec<Problem> {
+    let refusals = seen.clouds.iter().filter(|cloud| !is_young(cloud)).filter_map(|cloud| {
+        let refusal = cloud.refusal.as_ref()?;
+        let consequence = match &cloud.hash {
+            Some(_) => "The driver goes on with the credentials that were accepted last",
+            None => "The driver is not started before credentials have been accepted",
+        };
+        Some(Problem {
+            reason: refusal.reason.degraded(),
+            message: format!("{}. {consequence}", refusal.message),
+        })
+    });
+    // What the driver has logs in, and a service is missing or broken behind it.
+    let old = seen
+        .clouds
+        .iter()
+        .filter(|cloud| !cloud.is_backend_trouble() && !is_young(cloud));
+    let services = old.filter_map(|cloud| {
+        let broken = cloud.broken_service()?;
+        Some(Problem {
+            reason: Degraded::BackendDown,
+            message: format!("service {} of cloud {}: {}", broken.service, cloud.name, broken.message),
+        })
+    });
+    let failures = seen.failures.iter().map(|failure| Problem {
+        reason: Degraded::ApplyFailed,
+        message: format!("{} could not be written or deleted: {}", failure.key, failure.message),
+    });
+    let stalled = seen.controller.iter().filter_map(|controller| {
+        let message = controller.stalled.as_ref()?;
+        Some(Problem {
+            reason: Degraded::ControllerStalled,
+            message: format!(
+                "Deployment {} does not get its pods running: {message}",
+                controller.name
+            ),
+        })
+    });
+    let not_loaded = seen.reload_failed.then(|| Problem {
+        reason: Degraded::CredentialsNotLoaded,
+        message:
+            "the controller's pods do not say that they use the credentials that they were given, even after they were \
+                  replaced; their logs and /readyz say why, or the operator cannot reach their port for /metrics"
+                .to_owned(),
+    });
+    let classes = seen.classes.iter().flat_map(super::classes::issues);
+    let problems = seen.problems.iter().cloned();
+    problems
+        .chain(obstacles(&seen.obstacles))
+        .chain(refusals)
+        .chain(services)
+        .chain(failures)
+        .chain(stalled)
+        .chain(classes)
+        .chain(rollout::issues(seen))
+        .chain(not_loaded)
+        .collect()
+}
+
+/// What is in the way. Objects that others made are told together: of an installation that was let go of, all are there.
+fn obstacles(all: &[Obstacle]) -> Vec<Problem> {
+    let mut issues = Vec::new();
+    let mut made_by: BTreeMap<(&str, bool), Vec<&Key>> = BTreeMap::new();
+    for one in all {
+        match one {
+            Obstacle::Foreign { key, maker } if key.kind != kind::CSI_DRIVER => {
+                let keys = made_by.entry((maker, key.kind == kind::STORAGE_CLASS)).or_default();
+                keys.push(key);
+            }
+            _ => issues.push(obstacle(one)),
+        }
+    }
+    issues.extend(made_by.into_iter().map(|((maker, _), keys)| foreign(&keys, maker)));
+    issues
+}
+
+/// What is told of an obstacle.
+pub fn told(one: &Obstacle) -> String {
+    obstacle(one).message
+}
+
+fn obstacle(obstacle: &Obstacle) -> Problem {
+    match obstacle {
+        Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER && maker == LET_GO => Problem {
+            reason: Degraded::ForeignObject,
+            message: format!(
+                "{key} exists and was made by {maker}: a driver goes on without the operator, and nothing is done beside it. Set \
+                 spec.adoption.mode to Adopt to take it up, or delete this CinderCSIDriver"
+            ),
+        },
+        Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER => Problem {
+            reason: Degraded::ForeignObject,
+            message: format!(
+                "{key} exists and was not made for this CinderCSIDriver but by {maker}: another installation of this driver runs in the \
+                 cluster, and nothing is done beside it. Set spec.adoption.mode to Migrate, with the namespace that it is in, to put this driver in its place (pods keep their volumes), or delete this CinderCSIDriver. status.adoption.findings \
+                 lists what changes for volumes and classes then"
+            ),
+        },
+        Obstacle::Foreign { key, maker } => foreign(&[key], maker),
+        Obstacle::Refused { key, fields } => Problem {
+            reason: Degraded::ImmutableField,
+            message: format!(
+                "{key} differs from the spec in {}, which Kubernetes does not let anybody change, and onImmutableChange is Refuse. \
+                 Put the spec back, set onImmutableChange to Recreate, or give the class another name",
+                fields.join(", ")
+            ),
+        },
+        Obstacle::Waiting { key, fields, what } => Problem {
+            reason: Degraded::PendingRecreate,
+            message: format!(
+                "{key} differs from the spec in {}, which Kubernetes does not let anybody change. It is made anew as soon as \
+                 nothing needs it any more: {what}",
+                fields.join(", ")
+            ),
+        },
+        Obstacle::Immutable { key, fields } => Problem {
+            reason: Degraded::ImmutableField,
+            message: format!(
+                "{key} differs from the spec in {}, which Kubernetes does not let anybody change, and making it anew could harm \
+                 running pods. Put the spec back, or delete the object yourself at a time without volumes in use",
+                fields.join(", ")
+            ),
+        },
+    }
+}
+
+/// Objects of one maker, either all StorageClasses or none.
+fn foreign(keys: &[&Key], maker: &str) -> Problem {
+    let is_class = keys.iter().any(|key| key.kind == kind::STORAGE_CLASS);
+    let message = match (keys, is_class) {
+        ([key], true) => format!(
+            "{key} exists, was made by {maker} and is left alone. Use another name in spec.storageClasses.items, or delete it \
+             (`kubectl delete storageclass {}`; volumes made from it stay)",
+            key.name
+        ),
+        ([key], false) => format!(
+            "{key} exists, was made by {maker} and is left alone. Delete or rename it if nothing needs it any more"
+        ),
+        (keys, _) => {
+            let remedy = if is_class {
+                "Use other names in spec.storageClasses, or delete them (volumes made from them stay)"
+            } else {
+                "Delete or rename them if nothing needs them any more"
+            };
+            let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
+            format!(
+                "{} objects exist, were made by {maker} and are left alone: {}. {remedy}; `kubectl cinder-csi diff` tells of each",
+                keys.len(),
+                listed(&names)
+            )
+        }
+    };
+    Problem {
+        reason: Degraded::ForeignObject,
+        message,
+    }
+}

@@ -1,0 +1,150 @@
+//! What runs beside the driver, which fields have no effect here, and what the administrator changed.
+
+use cinder_csi_crds::status::SidecarStatus;
+
+use super::{Verdict, verdict};
+use crate::manifests::Overridden;
+use crate::reasons::OverridesActive;
+use crate::releases::{Component, Image};
+use crate::{cluster::KubernetesVersion, resolve::Resolved};
+
+/// What the spec has come to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodsView {
+    /// Version of the API server.
+    pub kubernetes: Option<String>,
+    /// The row of the table of sidecars.
+    pub skew_row: String,
+    /// The containers beside the driver.
+    pub sidecars: Vec<SidecarStatus>,
+    /// Fields of the spec that the API server does not know.
+    pub unsupported: Vec<String>,
+    /// The administrator's own changes.
+    pub overridden: Overridden,
+}
+
+impl PodsView {
+    /// What a resolved spec has come to.
+    pub fn of(resolved: &Resolved, kubernetes: Option<KubernetesVersion>, overridden: Overridden) -> Self {
+        let beside_node = match resolved.node.registrar {
+            cinder_csi_crds::NodeRegistration::Integrated => [].as_slice(),
+            cinder_csi_crds::NodeRegistration::Sidecar => &[Component::Registrar, Component::LivenessProbe],
+        };
+        let in_controller = resolved.controller.sidecars.iter().map(|sidecar| sidecar.component);
+        let status = |component: Component| {
+            let Image { name, release, skew } = resolved.images.get(component)?.clone();
+            Some(SidecarStatus {
+                name: component.container().to_owned(),
+                image: name,
+                release: release.map(|release| format!("v{release}")),
+                skew: skew?.as_str().to_owned(),
+            })
+        };
+        Self {
+            kubernetes: kubernetes.map(|version| version.to_string()),
+            skew_row: resolved.skew_row.name.to_owned(),
+            sidecars: in_controller
+                .chain(beside_node.iter().copied())
+                .filter_map(status)
+                .collect(),
+            unsupported: resolved.unknown_classes.clone(),
+            overridden,
+        }
+    }
+}
+
+/// Condition OverridesActive.
+pub(super) fn overrides_active(view: Option<&PodsView>) -> Verdict<OverridesActive> {
+    let Some(overridden) = view.map(|view| &view.overridden) else {
+        return verdict(OverridesActive::AsExpected, "nothing is overridden");
+    };
+    if !overridden.failed.is_empty() {
+        return verdict(
+            OverridesActive::OverrideFailed,
+            format!(
+                "these patches were left out: {}. Mend them or take them out of spec.overrides",
+                overridden.failed.join("; ")
+            ),
+        );
+    }
+    if overridden.changed.is_empty() {
+        return verdict(OverridesActive::AsExpected, "nothing is overridden");
+    }
+    verdict(
+        OverridesActive::Overridden,
+        format!(
+            "spec.overrides changes {}: look at them again with every new version of the operator",
+            overridden.changed.join(", ")
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::{PodsView, overrides_active};
+    use crate::manifests::Overridden;
+    use crate::reasons::Reason as _;
+    use crate::releases::Component;
+    use crate::resolve::resolve;
+    use crate::resolve::tests::{mk_driver, mk_environment};
+
+    #[rstest]
+    #[case(&[], &[], "False", "AsExpected")]
+    #[case(&["Deployment x"], &[], "True", "Overridden")]
+    #[case(&["Deployment x"], &["spec.overrides[1] (Deployment y): no such object"], "True", "OverrideFailed")]
+    fn overrides_are_told(
+        #[case] changed: &[&str],
+        #[case] failed: &[&str],
+        #[case] status: &str,
+        #[case] reason: &str,
+    ) {
+        let own = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+        let view = PodsView {
+            overridden: Overridden {
+                changed: own(changed),
+                failed: own(failed),
+            },
+            ..PodsView::default()
+        };
+
+        let (found, message) = overrides_active(Some(&view));
+
+        assert_eq!((found.row().status, found.as_str()), (status, reason));
+        for text in failed {
+            assert!(message.contains(text), "{message}");
+        }
+    }
+
+    #[test]
+    fn every_sidecar_is_told_with_its_skew() {
+        let mut driver = mk_driver("cinder.csi.openstack.org");
+        driver.spec.images.overrides.resizer = Some("mirror/resizer:v1.13.0".into());
+        driver.spec.node.registration = cinder_csi_crds::NodeRegistration::Sidecar;
+        let environment = mk_environment();
+        let resolved = resolve(&driver, &environment).unwrap();
+
+        let view = PodsView::of(&resolved, environment.kubernetes_version, Overridden::default());
+
+        let told: Vec<_> = view
+            .sidecars
+            .iter()
+            .map(|s| (s.name.as_str(), s.skew.as_str()))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (Component::Provisioner.container(), "OK"),
+                (Component::Attacher.container(), "OK"),
+                (Component::Resizer.container(), "Old"),
+                (Component::Registrar.container(), "OK"),
+                (Component::LivenessProbe.container(), "OK"),
+            ]
+        );
+        assert_eq!(
+            (view.kubernetes.as_deref(), view.skew_row.as_str()),
+            (Some("1.36"), ">= 1.36")
+        );
+    }
+}

@@ -1,0 +1,297 @@
+//! Versions, components and rollouts, and the conditions about them.
+
+use cinder_csi_crds::{ComponentStatus, ManagementState, RolloutState, RolloutStatus};
+
+use super::{Seen, Verdict, Workload, verdict};
+use crate::{
+    problem::Problem,
+    reasons::{Degraded, Progressing, Reason, ReconciliationPaused, Upgradeable},
+    rollout::{Hold, NodeRollout},
+    text::listed,
+};
+
+/// How many failed nodes the status lists.
+const LISTED: usize = 10;
+
+const CONTROLLER: &str = "controller";
+const NODE: &str = "node";
+
+/// The programs of the driver.
+pub(super) fn components(seen: &Seen) -> Vec<ComponentStatus> {
+    let component = |name: &str, kind: &str, workload: &Workload| ComponentStatus {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        version: workload.version.clone(),
+        image: workload.image.clone(),
+        desired: workload.desired,
+        updated: workload.updated,
+        ready: workload.available,
+    };
+    let controller = seen.controller.iter();
+    let controller = controller.map(|workload| component(CONTROLLER, "Deployment", workload));
+    let node = seen.daemon_set.iter().map(|workload| {
+        let mut node = component(NODE, "DaemonSet", workload);
+        if let Some(rollout) = &seen.node_rollout {
+            (node.updated, node.ready) = (counted(rollout.updated), counted(rollout.serving));
+        }
+        node
+    });
+    controller.chain(node).collect()
+}
+
+/// The version is the one in place everywhere; while an update runs it stays the old one. It is read from what runs and not
+/// from this program: an update may be held up, or not be wanted at all.
+pub(super) fn version(seen: &Seen) -> Option<String> {
+    let controller = seen.controller.as_ref().filter(|workload| workload.is_rolled_out())?;
+    let node = seen.daemon_set.as_ref().filter(|workload| workload.is_current)?;
+    let is_done = seen.node_rollout.as_ref().is_some_and(NodeRollout::is_done);
+    (is_done && controller.version == node.version)
+        .then(|| controller.version.clone())
+        .flatten()
+}
+
+/// The rollout that is under way, waits or has stopped.
+pub(super) fn rollout(seen: &Seen) -> Option<RolloutStatus> {
+    let controller = seen.controller.as_ref()?;
+    let nodes = seen.node_rollout.as_ref()?;
+    let from_version = seen.gate.from().map(str::to_owned);
+    let is_controller_done = controller.is_rolled_out();
+    if from_version.is_none() && is_controller_done && nodes.is_done() {
+        return None;
+    }
+    let state = if super::is_paused(seen) {
+        RolloutState::Paused
+    } else if let Some(hold) = &seen.gate.hold {
+        hold.state()
+    } else if has_stopped(nodes) || controller.stalled.is_some() {
+        RolloutState::Stopped
+    } else if is_controller_done && seen.leaves_pods && nodes.outdated > 0 {
+        RolloutState::OnDelete
+    } else {
+        RolloutState::Rolling
+    };
+    let is_about_controller = !is_controller_done || seen.gate.hold.is_some();
+    let (component, desired, updated) = if is_about_controller {
+        (CONTROLLER, controller.desired, controller.updated)
+    } else {
+        (NODE, counted(nodes.desired), counted(nodes.updated))
+    };
+    Some(RolloutStatus {
+        component: component.to_owned(),
+        state,
+        from_version,
+        to_version: seen.gate.target.clone(),
+        desired,
+        updated,
+        failed: nodes.failed.iter().take(LISTED).cloned().collect(),
+    })
+}
+
+/// Whether nothing goes on by itself: it has lost too many nodes, or those that are left do not come up.
+fn has_stopped(nodes: &NodeRollout) -> bool {
+    nodes.is_stopped() || nodes.outdated == 0 && !nodes.failed.is_empty()
+}
+
+/// What Available says of nodes whose pods do not serve.
+pub(super) fn down(nodes: &NodeRollout) -> String {
+    let names: Vec<String> = nodes.failed.iter().map(|failed| failed.node.clone()).collect();
+    format!(
+        "on {} of {} nodes the driver's pod has not served for minutes, and spec.node.update.maxUnavailable allows {}: no volume can be \
+         mounted or unmounted on {}; condition Degraded says why",
+        names.len(),
+        nodes.desired,
+        nodes.limit,
+        listed(&names)
+    )
+}
+
+/// What Progressing says of a rollout, when there is one.
+pub(super) fn progress(seen: &Seen) -> Option<Verdict<Progressing>> {
+    let way = || {
+        let from = seen.gate.from().unwrap_or_default();
+        format!("the driver's update from version {from} to {}", seen.gate.target)
+    };
+    match &seen.gate.hold {
+        Some(Hold::Approval) => {
+            return Some(verdict(
+                Progressing::WaitingForApproval,
+                format!(
+                    "{} waits until spec.update.approvedVersion is {}; no pod is replaced until then",
+                    way(),
+                    seen.gate.target
+                ),
+            ));
+        }
+        Some(Hold::Window(Some(opens))) => {
+            return Some(verdict(
+                Progressing::WaitingForWindow,
+                format!(
+                    "{} waits until spec.update.window opens at {opens}; no pod is replaced until then",
+                    way()
+                ),
+            ));
+        }
+        Some(Hold::Window(None)) => {
+            return Some(verdict(
+                Progressing::WaitingForWindow,
+                format!(
+                    "{} waits for spec.update.window, which never opens: mend its schedule",
+                    way()
+                ),
+            ));
+        }
+        Some(Hold::Downgrade) => {
+            return Some(verdict(
+                Progressing::Stopped,
+                "the operator is older than the driver, and leaves it as it is",
+            ));
+        }
+        None => {}
+    }
+    let nodes = seen.node_rollout.as_ref()?;
+    if nodes.is_stopped() && nodes.outdated > 0 {
+        return Some(verdict(
+            Progressing::Stopped,
+            format!(
+                "{} of {} node pods are updated; the others are left alone, because new ones did not come up on {} nodes: condition \
+                 Degraded names them",
+                nodes.updated, nodes.desired, nodes.lost
+            ),
+        ));
+    }
+    None
+}
+
+/// What Progressing says of the nodes while their pods are replaced.
+pub(super) fn node_progress(seen: &Seen) -> Option<String> {
+    let Some(nodes) = &seen.node_rollout else {
+        return seen.daemon_set.as_ref().map(|_| "node pods: not seen yet".to_owned());
+    };
+    if seen.gate.from().is_some() && seen.gate.node.as_deref() == seen.gate.from() {
+        return Some("node pods: they follow when the controller is done".to_owned());
+    }
+    if nodes.is_done() {
+        return None;
+    }
+    let left = if seen.leaves_pods && nodes.outdated > 0 {
+        format!(
+            "; {} of an older revision wait to be deleted by hand (spec.node.update.type is OnDelete)",
+            nodes.outdated
+        )
+    } else {
+        String::new()
+    };
+    Some(format!(
+        "node pods: {} of {} updated and registered, {} serve{left}",
+        nodes.updated, nodes.desired, nodes.serving
+    ))
+}
+
+/// What needs a human about a rollout.
+pub(super) fn issues(seen: &Seen) -> Vec<Problem> {
+    let mut issues = Vec::new();
+    if seen.gate.hold == Some(Hold::Downgrade) {
+        issues.push(Problem {
+            reason: Degraded::DowngradeRefused,
+            message: format!(
+                "the operator has version {}, and the driver {}, which is later: bring the operator to that version again, or, if \
+                 the driver is to go back, set spec.update.policy to Manual, allowDowngrade to true and approvedVersion to {}",
+                seen.gate.target,
+                seen.gate.from().unwrap_or_default(),
+                seen.gate.target
+            ),
+        });
+    }
+    issues.extend(seen.node_rollout.as_ref().and_then(failed_nodes));
+    issues
+}
+
+/// Nodes that are without the driver.
+fn failed_nodes(nodes: &NodeRollout) -> Option<Problem> {
+    if nodes.failed.is_empty() {
+        return None;
+    }
+    let has_stopped = nodes.is_stopped() && nodes.outdated > 0;
+    let (reason, remedy) = if has_stopped {
+        let stopped = format!(
+            "The rollout has stopped at spec.node.update.maxUnavailable ({}), and {} nodes keep their old pods. Fix the spec, or the \
+             node, and delete the pod to have it tried again",
+            nodes.limit, nodes.outdated
+        );
+        (Degraded::RolloutStopped, stopped)
+    } else {
+        let remedy = "Fix the node, or delete the pod to have it tried again";
+        (Degraded::NodePodsFailing, remedy.to_owned())
+    };
+    let failed = nodes.failed.iter().take(LISTED).map(|failed| {
+        let pod = failed.pod.as_deref().unwrap_or("no pod");
+        format!("{} ({pod}): {}", failed.node, failed.reason)
+    });
+    let failed = failed.collect::<Vec<_>>().join("; ");
+    let message = format!(
+        "node pods did not come up in time on {} node(s): {failed}. {remedy}",
+        nodes.failed.len()
+    );
+    Some(Problem { reason, message })
+}
+
+/// Upgradeable: whether this is a good moment for another version of the operator or of Kubernetes.
+pub(super) fn upgradeable(seen: &Seen, issues: &[Problem]) -> Verdict<Upgradeable> {
+    if seen.state == ManagementState::Unmanaged {
+        return verdict(
+            Upgradeable::AsExpected,
+            "the operator changes nothing, in whatever version",
+        );
+    }
+    let overridden = seen.pods.as_ref().map(|pods| &pods.overridden);
+    if let Some(failed) = overridden.and_then(|overridden| overridden.failed.first()) {
+        return verdict(
+            Upgradeable::OverridesActive,
+            format!(
+                "a patch of spec.overrides does not fit what this version makes, and nobody can tell what it would do to what the \
+                 next one makes: {failed}"
+            ),
+        );
+    }
+    if let Some(issue) = issues.first() {
+        return verdict(
+            Upgradeable::Degraded,
+            format!("mend first what condition Degraded tells ({})", issue.reason.as_str()),
+        );
+    }
+    match rollout(seen) {
+        Some(rollout) => verdict(
+            Upgradeable::RolloutInProgress,
+            format!(
+                "wait for the end of the rollout to version {} ({}: {} of {} updated)",
+                rollout.to_version, rollout.component, rollout.updated, rollout.desired
+            ),
+        ),
+        None => verdict(Upgradeable::AsExpected, "nothing stands against another version"),
+    }
+}
+
+/// ReconciliationPaused.
+pub(super) fn paused(seen: &Seen) -> Verdict<ReconciliationPaused> {
+    match seen.state {
+        ManagementState::Paused => verdict(
+            ReconciliationPaused::Paused,
+            "spec.managementState is Paused: nothing is changed until it is Managed again",
+        ),
+        ManagementState::DryRun => verdict(
+            ReconciliationPaused::DryRun,
+            "spec.managementState is DryRun: status.pendingChanges tells what would be changed if it were Managed",
+        ),
+        ManagementState::Unmanaged => verdict(
+            ReconciliationPaused::Unmanaged,
+            "spec.managementState is Unmanaged: the operator reports and changes nothing",
+        ),
+        ManagementState::Managed | ManagementState::Removed => {
+            verdict(ReconciliationPaused::AsExpected, "the operator does what the spec says")
+        }
+    }
+}
+
+fn counted(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}

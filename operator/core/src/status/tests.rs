@@ -1,0 +1,676 @@
+use cinder_csi_crds::AdoptionStep;
+use rstest::rstest;
+use serde_json::json;
+
+use super::*;
+use crate::cluster::{Blockers, Key, kind};
+use crate::reasons::{Refusal, Refused, Severity};
+use crate::rollout::{Gate, NodeRollout};
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).expect("a time")
+}
+
+fn mk_workload(desired: i32, updated: i32, available: i32) -> Workload {
+    Workload {
+        name: "ns/x".to_owned(),
+        desired,
+        updated,
+        available,
+        outdated: 0,
+        is_current: true,
+        image: None,
+        version: Some("0.1.0".to_owned()),
+        stalled: None,
+        lacking: Vec::new(),
+    }
+}
+
+#[test]
+fn a_controller_without_the_drivers_container_is_not_available() {
+    let names = ["extra", "csi-provisioner"].map(|name| json!({"name": name}));
+    let live = json!({"metadata": {"namespace": "ns", "name": "x"}, "spec": {"template": {"spec": {"containers": names}}},
+        "status": {"availableReplicas": 1}});
+    let controller = Workload::of_deployment(&live);
+    assert_eq!(controller.lacking, ["cinder-csi-driver", "csi-attacher"]);
+    let seen = Seen {
+        controller: Some(controller),
+        ..mk_healthy()
+    };
+    let status = status(None, &seen, at(1));
+    let available = status.condition(ConditionType::Available).expect("a condition");
+    assert_eq!(
+        (available.status.as_str(), available.reason.as_str()),
+        ("False", "ContainersMissing")
+    );
+    assert!(
+        available.message.contains("cinder-csi-driver, csi-attacher"),
+        "{}",
+        available.message
+    );
+}
+
+fn mk_cloud() -> CloudView {
+    CloudView {
+        name: "default".to_owned(),
+        authenticated: true,
+        refusal: None,
+        hash: Some("0123456789abcdef01".to_owned()),
+        ..CloudView::default()
+    }
+}
+
+fn mk_nodes(desired: usize, updated: usize) -> NodeRollout {
+    NodeRollout {
+        desired,
+        updated,
+        serving: desired,
+        outdated: desired - updated,
+        ..NodeRollout::default()
+    }
+}
+
+fn mk_gate(installed: &str, target: &str) -> Gate {
+    Gate {
+        controller: Some(installed.to_owned()),
+        node: Some(installed.to_owned()),
+        target: target.to_owned(),
+        hold: None,
+    }
+}
+
+/// A driver that works on three nodes.
+fn mk_healthy() -> Seen {
+    Seen {
+        generation: Some(4),
+        clouds: vec![mk_cloud()],
+        controller: Some(mk_workload(2, 2, 2)),
+        daemon_set: Some(mk_workload(3, 3, 3)),
+        node_rollout: Some(mk_nodes(3, 3)),
+        gate: mk_gate("0.1.0", "0.1.0"),
+        nodes: NodesView {
+            desired: 3,
+            registered: 3,
+            ..NodesView::default()
+        },
+        ..Seen::default()
+    }
+}
+
+fn refused(hash: Option<&str>) -> CloudView {
+    let refusal = Refused::new(Refusal::CredentialsRejected, "Keystone says HTTP 401".to_owned());
+    CloudView {
+        authenticated: false,
+        refusal: Some(refusal),
+        hash: hash.map(str::to_owned),
+        ..mk_cloud()
+    }
+}
+
+/// `Type=Status/Reason` of the three conditions that everybody looks at first.
+fn verdicts(seen: &Seen) -> Vec<String> {
+    let status = status(None, seen, at(1));
+    status
+        .conditions
+        .iter()
+        .take(3)
+        .map(|c| format!("{}={}/{}", c.type_, c.status, c.reason))
+        .collect()
+}
+
+fn message(seen: &Seen, type_: ConditionType) -> String {
+    status(None, seen, at(1))
+        .condition(type_)
+        .map(|condition| condition.message.clone())
+        .unwrap_or_default()
+}
+
+#[test]
+fn a_driver_that_works_is_available_and_nothing_else() {
+    let status = status(None, &mk_healthy(), at(1));
+    assert_eq!(
+        verdicts(&mk_healthy()),
+        [
+            "Available=True/AsExpected",
+            "Progressing=False/AsExpected",
+            "Degraded=False/AsExpected"
+        ]
+    );
+    assert_eq!(status.version.as_deref(), Some("0.1.0"));
+    assert_eq!(status.clouds[0].secret_hash.as_deref(), Some("0123456789abcdef"));
+    assert_eq!(status.deletion, None);
+}
+
+#[rstest]
+#[case::controller_down(Seen { controller: Some(mk_workload(2, 2, 0)), ..mk_healthy() },
+    "Available=False/ControllerDown", "Progressing=True/RollingOut")]
+#[case::a_pod_is_ready_but_the_kubelet_does_not_know_the_driver(
+    Seen {
+        nodes: NodesView { desired: 3, registered: 2, unregistered: vec!["n3".to_owned()], ..NodesView::default() },
+        ..mk_healthy()
+    },
+    "Available=False/NodesUnregistered", "Progressing=True/RollingOut")]
+#[case::a_node_that_is_down_harms_nobody_else(
+    Seen {
+        nodes: NodesView { desired: 3, registered: 2, not_ready: vec!["n3".to_owned()], ..NodesView::default() },
+        daemon_set: Some(mk_workload(3, 3, 3)),
+        ..mk_healthy()
+    },
+    "Available=True/AsExpected", "Progressing=False/AsExpected")]
+#[case::no_node_matches(Seen { nodes: NodesView::default(), ..mk_healthy() },
+    "Available=False/NoNodes", "Progressing=False/AsExpected")]
+#[case::all_nodes_are_down(
+    Seen {
+        nodes: NodesView { desired: 1, not_ready: vec!["n1".to_owned()], ..NodesView::default() },
+        ..mk_healthy()
+    },
+    "Available=False/NodesNotReady", "Progressing=False/AsExpected")]
+#[case::an_update_of_the_controller_runs(Seen { controller: Some(mk_workload(2, 1, 2)), ..mk_healthy() },
+    "Available=True/AsExpected", "Progressing=True/RollingOut")]
+fn available_is_judged_by_what_serves(#[case] seen: Seen, #[case] available: &str, #[case] progressing: &str) {
+    assert_eq!(verdicts(&seen)[..2], [available, progressing]);
+    assert_eq!(verdicts(&seen)[2], "Degraded=False/AsExpected");
+}
+
+fn joining(registered: usize) -> Seen {
+    Seen {
+        nodes: NodesView {
+            desired: registered + 1,
+            registered,
+            joining: vec!["n9".to_owned()],
+            ..NodesView::default()
+        },
+        node_rollout: Some(mk_nodes(3, 2)),
+        ..mk_healthy()
+    }
+}
+
+#[test]
+fn a_node_that_joins_makes_a_driver_neither_unavailable_nor_a_warning() {
+    let healthy = status(None, &mk_healthy(), at(1));
+    let joined = status(Some(&healthy), &joining(3), at(2));
+    let verdict = |type_| {
+        joined
+            .condition(type_)
+            .map(|one| (one.status.as_str(), one.reason.as_str()))
+    };
+    assert_eq!(verdict(ConditionType::Available), Some(("True", "AsExpected")));
+    assert_eq!(verdict(ConditionType::Progressing), Some(("True", "RollingOut")));
+    assert_eq!(joined.nodes.as_ref().map(|nodes| nodes.unregistered.len()), Some(1));
+    for (from, to) in [(&healthy, &joined), (&joined, &healthy)] {
+        let sent = notices(Some(from), to);
+        assert!(
+            sent.iter()
+                .all(|notice| notice.event.row().severity == Severity::Normal),
+            "{sent:?}"
+        );
+        assert!(sent.len() <= 1, "{sent:?}");
+    }
+}
+
+#[rstest]
+#[case::while_the_driver_is_installed(None, 2)]
+#[case::where_it_is_registered_nowhere(Some(status(None, &mk_healthy(), at(1))), 0)]
+fn a_node_that_joins_counts_at_once(#[case] previous: Option<CinderCSIDriverStatus>, #[case] registered: usize) {
+    let joined = status(previous.as_ref(), &joining(registered), at(2));
+    let reason = joined.condition(ConditionType::Available).map(|one| one.reason.clone());
+    assert_eq!(reason.as_deref(), Some("NodesUnregistered"));
+}
+
+#[test]
+fn refused_credentials_degrade_a_driver_that_goes_on_with_the_old_ones() {
+    let seen = Seen {
+        clouds: vec![refused(Some("old"))],
+        ..mk_healthy()
+    };
+    assert_eq!(
+        verdicts(&seen),
+        [
+            "Available=True/AsExpected",
+            "Progressing=False/AsExpected",
+            "Degraded=True/CredentialsRejected"
+        ]
+    );
+    let message = message(&seen, ConditionType::Degraded);
+    assert!(
+        message.contains("HTTP 401") && message.contains("goes on with the credentials"),
+        "{message}"
+    );
+}
+
+#[test]
+fn without_any_good_credentials_the_reason_is_told_where_somebody_looks_first() {
+    let seen = Seen {
+        clouds: vec![refused(None)],
+        controller: None,
+        ..mk_healthy()
+    };
+    assert_eq!(
+        verdicts(&seen),
+        [
+            "Available=False/ControllerMissing",
+            "Progressing=False/Stopped",
+            "Degraded=True/CredentialsRejected"
+        ]
+    );
+    for type_ in [ConditionType::Available, ConditionType::Degraded] {
+        assert!(
+            message(&seen, type_).contains("HTTP 401"),
+            "{type_}: {}",
+            message(&seen, type_)
+        );
+    }
+}
+
+#[rstest]
+#[case::under_way(AdoptionStep::StoppingController, "True", "TakingOver")]
+#[case::last_nodes(AdoptionStep::ReplacingNodes, "True", "TakingOver")]
+#[case::done(AdoptionStep::Done, "False", "AsExpected")]
+fn a_take_over_is_told_with_what_it_waits_for_and_what_it_leaves(
+    #[case] step: AdoptionStep,
+    #[case] status: &str,
+    #[case] reason: &str,
+) {
+    let seen = Seen {
+        adoption: Some(Takeover {
+            step,
+            acts: Vec::new(),
+            waits_for: "the pods of the other controller to end".to_owned(),
+            failure: None,
+            stages: None,
+            leftovers: vec!["ClusterRole csi-attacher-role".to_owned()],
+        }),
+        ..mk_healthy()
+    };
+    assert_eq!(verdicts(&seen)[1], format!("Progressing={status}/{reason}"));
+    if status == "True" {
+        let told = message(&seen, ConditionType::Progressing);
+        assert!(told.contains("the pods of the other controller to end"), "{told}");
+    }
+    let adoption = super::status(None, &seen, at(0)).adoption.expect("told");
+    assert_eq!((adoption.step, adoption.leftovers.len()), (Some(step), 1));
+}
+
+#[test]
+fn a_foreign_storage_class_is_named_with_what_to_do() {
+    let key = Key::new(kind::STORAGE_CLASS, None, "fast");
+    let seen = Seen {
+        obstacles: vec![Obstacle::Foreign {
+            key,
+            maker: "kubectl-create".to_owned(),
+        }],
+        ..mk_healthy()
+    };
+    assert_eq!(verdicts(&seen)[2], "Degraded=True/ForeignObject");
+    let message = message(&seen, ConditionType::Degraded);
+    for part in [
+        "StorageClass fast",
+        "kubectl-create",
+        "spec.storageClasses.items",
+        "kubectl delete storageclass fast",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+}
+
+#[test]
+fn many_foreign_objects_are_counted_and_the_first_named() {
+    let foreign = |kind, number| Obstacle::Foreign {
+        key: Key::new(kind, None, &format!("x{number:02}")),
+        maker: "field manager kubectl".to_owned(),
+    };
+    let obstacles = (0..12).map(|number| foreign(kind::CLUSTER_ROLE_BINDING, number));
+    let seen = Seen {
+        obstacles: obstacles.chain([foreign(kind::STORAGE_CLASS, 0)]).collect(),
+        ..mk_healthy()
+    };
+    assert_eq!(
+        message(&seen, ConditionType::Degraded),
+        "12 objects exist, were made by field manager kubectl and are left alone: ClusterRoleBinding x00, ClusterRoleBinding x01, \
+         ClusterRoleBinding x02, ClusterRoleBinding x03, ClusterRoleBinding x04, ClusterRoleBinding x05, ClusterRoleBinding x06, \
+         ClusterRoleBinding x07, ClusterRoleBinding x08, ClusterRoleBinding x09 and 2 more. Delete or rename them if nothing needs \
+         them any more; `kubectl cinder-csi diff` tells of each | StorageClass x00 exists, was made by field manager kubectl and \
+         is left alone. Use another name in spec.storageClasses.items, or delete it (`kubectl delete storageclass x00`; volumes \
+         made from it stay)"
+    );
+}
+
+#[test]
+fn everything_that_needs_help_is_told_and_the_gravest_gives_the_reason() {
+    let seen = Seen {
+        clouds: vec![refused(Some("old"))],
+        failures: vec![FailedWrite {
+            key: Key::new(kind::SECRET, Some("ns"), "s"),
+            message: "Forbidden: no".to_owned(),
+        }],
+        controller: Some(Workload {
+            stalled: Some("quota exceeded".to_owned()),
+            ..mk_workload(2, 2, 2)
+        }),
+        ..mk_healthy()
+    };
+    assert_eq!(verdicts(&seen)[2], "Degraded=True/CredentialsRejected");
+    let message = message(&seen, ConditionType::Degraded);
+    assert!(
+        message.contains("Secret ns/s") && message.contains("quota exceeded"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_removal_that_waits_for_volumes_names_them_and_counts_all() {
+    let volumes: Vec<String> = (10..25).map(|number| format!("pv{number}")).collect();
+    let seen = Seen {
+        removal: Some(Removal::Blocked),
+        blockers: Blockers {
+            volumes,
+            attachments: vec!["va1".to_owned()],
+            ..Blockers::default()
+        },
+        ..mk_healthy()
+    };
+    let status = status(None, &seen, at(1));
+    assert_eq!(verdicts(&seen)[1], "Progressing=True/DeletionBlocked");
+    let text = message(&seen, ConditionType::Progressing);
+    assert!(
+        text.contains("15 PersistentVolume") && text.contains("pv10") && text.contains("va1"),
+        "{text}"
+    );
+    let blockers = status.deletion.expect("what it waits for").blockers;
+    assert_eq!(
+        blockers
+            .iter()
+            .map(|b| (b.kind.as_str(), b.count, b.names.len()))
+            .collect::<Vec<_>>(),
+        [("PersistentVolume", 15, 10), ("VolumeAttachment", 1, 1)]
+    );
+}
+
+#[test]
+fn a_removal_under_way_is_told_as_such_and_not_as_a_failure() {
+    let removal = Some(Removal::UnderWay("the node pods to end".to_owned()));
+    let seen = Seen {
+        removal,
+        controller: None,
+        ..mk_healthy()
+    };
+    assert_eq!(
+        verdicts(&seen),
+        [
+            "Available=False/Removing",
+            "Progressing=True/Removing",
+            "Degraded=False/AsExpected"
+        ]
+    );
+    assert_eq!(status(None, &seen, at(1)).deletion, None);
+}
+
+#[test]
+fn a_driver_that_was_let_go_of_is_not_called_removed() {
+    let seen = Seen {
+        removal: Some(Removal::Released),
+        controller: None,
+        daemon_set: None,
+        ..mk_healthy()
+    };
+    assert_eq!(
+        verdicts(&seen),
+        [
+            "Available=Unknown/Released",
+            "Progressing=False/AsExpected",
+            "Degraded=False/AsExpected"
+        ]
+    );
+    let told = message(&seen, ConditionType::Available);
+    assert!(
+        told.contains("goes on running") && told.contains("spec.adoption.mode Adopt"),
+        "{told}"
+    );
+    let status = status(None, &seen, at(1));
+    assert_eq!((status.version, status.nodes), (None, None), "nobody looks at it");
+}
+
+#[test]
+fn after_a_removal_nothing_is_claimed_to_exist() {
+    let seen = Seen {
+        removal: Some(Removal::Finished),
+        controller: None,
+        daemon_set: None,
+        ..mk_healthy()
+    };
+    assert_eq!(
+        verdicts(&seen),
+        [
+            "Available=False/Removed",
+            "Progressing=False/AsExpected",
+            "Degraded=False/AsExpected"
+        ]
+    );
+    let status = status(None, &seen, at(1));
+    assert_eq!(
+        (status.version, status.controller, status.nodes, status.deletion),
+        (None, None, None, None)
+    );
+}
+
+#[test]
+fn the_same_sight_gives_the_same_status_at_any_time() {
+    let first = status(None, &mk_healthy(), at(1));
+    assert_eq!(status(Some(&first), &mk_healthy(), at(1_000)), first);
+}
+
+#[test]
+fn a_transition_time_moves_with_the_status_and_not_with_the_sentence() {
+    let first = status(None, &mk_healthy(), at(1));
+    let updating = Seen {
+        controller: Some(mk_workload(2, 1, 2)),
+        ..mk_healthy()
+    };
+    let second = status(Some(&first), &updating, at(2));
+    let third = status(
+        Some(&second),
+        &Seen {
+            controller: Some(mk_workload(2, 2, 1)),
+            ..mk_healthy()
+        },
+        at(3),
+    );
+    let time = |status: &CinderCSIDriverStatus, type_| status.condition(type_).map(|c| c.last_transition_time.0);
+    assert_eq!(time(&second, ConditionType::Progressing), Some(at(2)));
+    assert_eq!(time(&third, ConditionType::Progressing), Some(at(2)));
+    assert_eq!(time(&third, ConditionType::Available), Some(at(1)));
+}
+
+#[test]
+fn the_version_changes_only_when_the_new_one_is_everywhere() {
+    let old = status(None, &mk_healthy(), at(1));
+    let newer = || Workload {
+        version: Some("0.2.0".to_owned()),
+        ..mk_workload(3, 3, 3)
+    };
+    let version = |controller, daemon_set, nodes| {
+        let seen = Seen {
+            controller: Some(controller),
+            daemon_set: Some(daemon_set),
+            node_rollout: nodes,
+            ..mk_healthy()
+        };
+        status(Some(&old), &seen, at(2)).version
+    };
+    assert_eq!(
+        version(newer(), newer(), Some(mk_nodes(3, 2))).as_deref(),
+        Some("0.1.0")
+    );
+    assert_eq!(version(newer(), newer(), None).as_deref(), Some("0.1.0"));
+    let controller_lags = version(mk_workload(3, 3, 3), newer(), Some(mk_nodes(3, 3)));
+    assert_eq!(controller_lags.as_deref(), Some("0.1.0"));
+    assert_eq!(
+        version(newer(), newer(), Some(mk_nodes(3, 3))).as_deref(),
+        Some("0.2.0")
+    );
+}
+
+#[test]
+fn a_registration_whose_pods_are_all_down_makes_nothing_available() {
+    let seen = Seen {
+        daemon_set: Some(mk_workload(3, 3, 0)),
+        ..mk_healthy()
+    };
+    assert_eq!(verdicts(&seen)[0], "Available=False/NodePodsDown");
+}
+
+#[test]
+fn what_could_not_be_written_is_not_as_the_spec_wants_it() {
+    let seen = Seen {
+        failures: vec![FailedWrite {
+            key: Key::new(kind::DEPLOYMENT, None, "x"),
+            message: "quota".to_owned(),
+        }],
+        ..mk_healthy()
+    };
+    assert_eq!(verdicts(&seen)[1], "Progressing=False/Stopped");
+}
+
+#[test]
+fn an_event_is_sent_for_a_change_and_none_for_the_same_again() {
+    let healthy = status(None, &mk_healthy(), at(1));
+    let broken = status(
+        Some(&healthy),
+        &Seen {
+            clouds: vec![refused(Some("0123456789abcdef01"))],
+            ..mk_healthy()
+        },
+        at(2),
+    );
+    let sent = notices(Some(&healthy), &broken);
+    let words = |notices: &[Notice]| -> Vec<_> {
+        notices
+            .iter()
+            .map(|n| (n.event.row().severity, n.event.row().reason))
+            .collect()
+    };
+    assert_eq!(
+        words(&sent),
+        [
+            (Severity::Warning, "Degraded"),
+            (Severity::Warning, "ConditionNotMet"),
+            (Severity::Warning, "CredentialsRejected")
+        ]
+    );
+    assert!(sent[0].note.contains("CredentialsRejected"), "{}", sent[0].note);
+    assert_eq!(notices(Some(&broken), &broken), []);
+    let mended = notices(Some(&broken), &healthy);
+    assert_eq!(
+        words(&mended),
+        [
+            (Severity::Normal, "NotDegraded"),
+            (Severity::Normal, "ConditionMet"),
+            (Severity::Normal, "CredentialsAccepted")
+        ]
+    );
+}
+
+#[test]
+fn a_clean_installation_sends_no_warning() {
+    let steps = [
+        Seen {
+            clouds: vec![mk_cloud()],
+            ..Seen::default()
+        },
+        Seen {
+            controller: Some(mk_workload(2, 2, 0)),
+            node_rollout: Some(NodeRollout {
+                serving: 0,
+                outdated: 0,
+                ..mk_nodes(3, 0)
+            }),
+            nodes: NodesView {
+                desired: 3,
+                unregistered: vec!["n1".to_owned(), "n2".to_owned(), "n3".to_owned()],
+                ..NodesView::default()
+            },
+            ..mk_healthy()
+        },
+        Seen {
+            node_rollout: Some(mk_nodes(3, 2)),
+            nodes: NodesView {
+                desired: 3,
+                registered: 2,
+                unregistered: vec!["n3".to_owned()],
+                ..NodesView::default()
+            },
+            ..mk_healthy()
+        },
+        mk_healthy(),
+    ];
+    let mut previous = None;
+    for (second, seen) in (1..).zip(&steps) {
+        let next = status(previous.as_ref(), seen, at(second));
+        let sent = notices(previous.as_ref(), &next);
+        assert!(
+            sent.iter()
+                .all(|notice| notice.event.row().severity == Severity::Normal),
+            "{sent:?}"
+        );
+        previous = Some(next);
+    }
+    let down = Seen {
+        controller: Some(mk_workload(2, 2, 0)),
+        ..mk_healthy()
+    };
+    let next = status(previous.as_ref(), &down, at(9));
+    let sent = notices(previous.as_ref(), &next);
+    assert_eq!(sent[0].event, Event::NotAvailable);
+}
+
+#[test]
+fn an_update_is_under_way_from_the_moment_of_its_write_while_the_old_pods_serve() {
+    let mut live = json!({
+        "metadata": {"namespace": "ns", "name": "x", "generation": 2, "labels": {"app.kubernetes.io/version": "0.1.0"}},
+        "spec": {"replicas": 2},
+        "status": {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2},
+    });
+    let unseen = Workload {
+        is_current: false,
+        ..mk_workload(2, 0, 2)
+    };
+    assert_eq!(Workload::of_deployment(&live), unseen);
+    assert!(!unseen.is_rolled_out());
+    live["status"]["observedGeneration"] = json!(2);
+    assert_eq!(Workload::of_deployment(&live), mk_workload(2, 2, 2));
+    live["status"]["conditions"] = json!([{"type": "Progressing", "status": "False", "message": "no quota"}]);
+    assert_eq!(Workload::of_deployment(&live).stalled.as_deref(), Some("no quota"));
+}
+
+#[test]
+fn a_daemon_set_that_its_controller_has_not_seen_is_not_rolled_out() {
+    let made = json!({"metadata": {"namespace": "ns", "name": "x", "generation": 1}, "status": {}});
+    assert!(!Workload::of_daemon_set(&made).is_rolled_out());
+    let status = json!({"observedGeneration": 1, "desiredNumberScheduled": 3, "updatedNumberScheduled": 3, "numberAvailable": 3});
+    let changed = json!({"metadata": {"namespace": "ns", "name": "x", "generation": 2}, "status": status});
+    let workload = Workload::of_daemon_set(&changed);
+    assert!(!workload.is_rolled_out() && workload.available == 3, "{workload:?}");
+}
+
+#[test]
+fn a_new_pod_beside_the_old_one_that_still_serves_is_no_end_of_an_update() {
+    let live = json!({
+        "metadata": {"namespace": "ns", "name": "x", "generation": 2},
+        "spec": {"replicas": 1},
+        "status": {"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "availableReplicas": 1},
+    });
+    let updating = Seen {
+        controller: Some(Workload::of_deployment(&live)),
+        ..mk_healthy()
+    };
+    assert_eq!(verdicts(&updating)[1], "Progressing=True/RollingOut");
+    let status = status(None, &updating, at(1));
+    let message = &status
+        .condition(ConditionType::Progressing)
+        .expect("the condition")
+        .message;
+    assert!(message.contains("1 of an older version left"), "{message}");
+}
+
+mod events;
+mod rollout;

@@ -1,0 +1,157 @@
+//! What a condition that changes sends.
+
+use cinder_csi_crds::MonitoringMode;
+use rstest::rstest;
+
+use super::*;
+use crate::{
+    clouds::{CloudFacts, CloudState, QuotaFact, Trouble, trouble::TroubleKind},
+    diagnosis::{Case, Operation, Suspect, Word, diagnose},
+    manifests::Overridden,
+    reasons::{BackendReachable, VolumesHealthy},
+    status::{Drift, PodsView},
+};
+
+/// A working driver whose cloud has told its zones.
+fn mk_zoned() -> Seen {
+    let mut seen = mk_healthy();
+    seen.has_topology = true;
+    seen.clouds[0].state = CloudState {
+        is_known: true,
+        facts: CloudFacts {
+            compute_zones: vec!["a".to_owned(), "b".to_owned()],
+            volume_zones: vec!["a".to_owned()],
+            ..CloudFacts::default()
+        },
+        ..CloudState::default()
+    };
+    seen
+}
+
+fn use_quota(seen: &mut Seen, used: u64) {
+    seen.clouds[0].state.facts.quota = vec![QuotaFact {
+        resource: "gigabytes".to_owned(),
+        used,
+        limit: 100,
+        ..QuotaFact::default()
+    }];
+}
+
+fn override_with(seen: &mut Seen, overridden: Overridden) {
+    seen.pods = Some(PodsView {
+        overridden,
+        ..PodsView::default()
+    });
+}
+
+fn mk_stuck(operation: Operation, change: fn(&mut Case)) -> Stuck {
+    let mut case = Case {
+        object: ("PersistentVolume", "pv".to_owned()),
+        has_controller: true,
+        node_exists: true,
+        ..Case::default()
+    };
+    change(&mut case);
+    diagnose(&Suspect {
+        operation,
+        since: at(1),
+        case,
+    })
+}
+
+#[rstest]
+#[case::controller_down(|seen: &mut Seen| seen.controller = Some(mk_workload(2, 2, 0)), Event::NotAvailable, Event::Available)]
+#[case::stalled(|seen: &mut Seen| seen.controller.as_mut().expect("one").stalled = Some("quota".to_owned()),
+    Event::Degraded, Event::NotDegraded)]
+#[case::overridden(|seen: &mut Seen| override_with(seen, Overridden { changed: one("Deployment x"), failed: vec![] }),
+    Event::OverridesActive, Event::OverridesGone)]
+#[case::override_failed(|seen: &mut Seen| override_with(seen, Overridden { changed: vec![], failed: one("no such object") }),
+    Event::OverrideFailed, Event::OverridesGone)]
+#[case::service_down(|seen: &mut Seen| seen.clouds[0].state.troubles = vec![Trouble { service: "compute",
+        kind: TroubleKind::Backend(BackendReachable::Timeout), message: "no answer".to_owned() }],
+    Event::BackendUnreachable, Event::BackendReachable)]
+#[case::credentials_end(|seen: &mut Seen| seen.clouds[0].state.credential = Some(("csi".to_owned(), Some(at(0)))),
+    Event::CredentialsExpiring, Event::CredentialsAccepted)]
+#[case::credentials_refused(|seen: &mut Seen| seen.clouds = vec![refused(None)], Event::CredentialsRejected, Event::CredentialsAccepted)]
+#[case::zone_without_volumes(|seen: &mut Seen| { seen.node_zones.insert("b".to_owned()); }, Event::TopologyMismatch, Event::TopologyConsistent)]
+#[case::quota_near_its_limit(|seen: &mut Seen| use_quota(seen, 85), Event::QuotaNearLimit, Event::QuotaSufficient)]
+#[case::quota_used_up(|seen: &mut Seen| use_quota(seen, 100), Event::QuotaExhausted, Event::QuotaSufficient)]
+#[case::insecure(|seen: &mut Seen| seen.clouds[0].is_insecure = true, Event::InsecureConfiguration, Event::SecureConfiguration)]
+#[case::stuck(|seen: &mut Seen| seen.stuck = vec![mk_stuck(Operation::Attach, |_| {})], Event::VolumesStuck, Event::VolumesHealthy)]
+#[case::paused(|seen: &mut Seen| seen.state = ManagementState::Paused, Event::ConditionNotMet, Event::ConditionMet)]
+#[case::drift(|seen: &mut Seen| seen.drift = Drift { kept: one("DaemonSet x"), ..Drift::default() }, Event::ConditionNotMet, Event::ConditionMet)]
+#[case::no_prometheus(|seen: &mut Seen| seen.monitoring = MonitoringView { mode: MonitoringMode::Enabled, served: false },
+    Event::ConditionNotMet, Event::ConditionMet)]
+fn a_condition_that_changes_sends_an_event_and_another_when_all_is_well_again(
+    #[case] change: fn(&mut Seen),
+    #[case] bad: Event,
+    #[case] good: Event,
+) {
+    let well = CinderCSIDriverStatus {
+        version: Some("0.1.0".to_owned()),
+        ..status(None, &mk_zoned(), at(1))
+    };
+    let mut seen = mk_zoned();
+    change(&mut seen);
+    let ill = status(Some(&well), &seen, at(2));
+    let sent = |before, now| -> Vec<Event> { notices(Some(before), now).iter().map(|one| one.event).collect() };
+    assert!(sent(&well, &ill).contains(&bad), "{:?}", notices(Some(&well), &ill));
+    assert!(sent(&ill, &well).contains(&good), "{:?}", notices(Some(&ill), &well));
+}
+
+#[rstest]
+#[case::provision(&[mk_stuck(Operation::Provision, |_| {})], VolumesHealthy::StuckProvision)]
+#[case::attach(&[mk_stuck(Operation::Attach, |_| {})], VolumesHealthy::StuckAttach)]
+#[case::detach(&[mk_stuck(Operation::Detach, |_| {})], VolumesHealthy::StuckDetach)]
+#[case::delete(&[mk_stuck(Operation::Delete, |_| {})], VolumesHealthy::StuckDelete)]
+#[case::resize(&[mk_stuck(Operation::Resize, |_| {})], VolumesHealthy::StuckResize)]
+#[case::the_oldest_counts(&[mk_stuck(Operation::Resize, |_| {}), mk_stuck(Operation::Attach, |_| {})], VolumesHealthy::StuckResize)]
+#[case::node_gone(&[mk_stuck(Operation::Attach, |case| (case.node, case.node_exists) = (Some("n1".to_owned()), false))],
+    VolumesHealthy::NodeGone)]
+#[case::in_error(&[mk_stuck(Operation::Delete, in_error)], VolumesHealthy::InErrorState)]
+fn operations_that_take_too_long_are_told_by_what_they_have_in_common(
+    #[case] stuck: &[Stuck],
+    #[case] expected: VolumesHealthy,
+) {
+    let seen = Seen {
+        stuck: stuck.to_vec(),
+        ..mk_healthy()
+    };
+    let (reason, message) = volumes::volumes_healthy(&seen);
+    assert_eq!(reason, expected, "{message}");
+}
+
+fn in_error(case: &mut Case) {
+    let volume = json!({"id": "v", "name": "pvc", "size": 1, "status": "error", "attachments": [], "availability_zone": "a",
+        "multiattach": false, "metadata": {}});
+    case.volume = Word::Found(serde_json::from_value(volume).expect("a volume"));
+}
+
+fn one(text: &str) -> Vec<String> {
+    vec![text.to_owned()]
+}
+
+#[test]
+fn while_nothing_is_in_place_yet_the_first_objects_are_made() {
+    let seen = Seen {
+        clouds: vec![mk_cloud()],
+        ..Seen::default()
+    };
+    assert_eq!(verdicts(&seen)[1], "Progressing=True/Installing");
+}
+
+#[rstest]
+#[case::stalled(|seen: &mut Seen| seen.controller.as_mut().expect("one").stalled = Some("quota exceeded".to_owned()),
+    Degraded::ControllerStalled, "quota exceeded")]
+#[case::not_loaded(|seen: &mut Seen| seen.reload_failed = true, Degraded::CredentialsNotLoaded, "/readyz")]
+fn a_controller_that_runs_wrong_needs_a_human(
+    #[case] change: fn(&mut Seen),
+    #[case] reason: Degraded,
+    #[case] words: &str,
+) {
+    let mut seen = mk_healthy();
+    change(&mut seen);
+    let (found, message) = degraded(&seen, &issues::of(&seen, |_| false));
+    assert_eq!(found, reason);
+    assert!(message.contains(words), "{message}");
+}

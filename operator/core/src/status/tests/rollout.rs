@@ -1,0 +1,393 @@
+//! Versions, rollouts, pauses, drift and removals, as the status tells them.
+
+use cinder_csi_crds::{DeletionPolicy, DriverState, FailedNode, RolloutState};
+
+use super::*;
+use crate::rollout::Hold;
+use crate::status::Drift;
+
+/// Status, reason and message of one condition.
+fn told(seen: &Seen, type_: ConditionType) -> (String, String) {
+    let status = status(None, seen, at(1));
+    let condition = status.condition(type_).expect("the condition");
+    (
+        format!("{}/{}", condition.status, condition.reason),
+        condition.message.clone(),
+    )
+}
+
+fn held(hold: Hold) -> Seen {
+    Seen {
+        gate: Gate {
+            hold: Some(hold),
+            ..mk_gate("0.1.0", "0.2.0")
+        },
+        ..mk_healthy()
+    }
+}
+
+fn stopped(outdated: usize) -> Seen {
+    let failed = FailedNode {
+        node: "n1".to_owned(),
+        pod: Some("cinder-csi-node-x".to_owned()),
+        reason: "container driver is ImagePullBackOff: no such image".to_owned(),
+    };
+    Seen {
+        node_rollout: Some(NodeRollout {
+            desired: 3,
+            updated: 2 - outdated,
+            serving: 2,
+            outdated,
+            failed: vec![failed],
+            lost: 1,
+            limit: 1,
+            ..NodeRollout::default()
+        }),
+        ..mk_healthy()
+    }
+}
+
+#[rstest]
+#[case::nothing_to_do(mk_healthy(), None, "False/AsExpected")]
+#[case::approval(
+    held(Hold::Approval),
+    Some(RolloutState::WaitingForApproval),
+    "True/WaitingForApproval"
+)]
+#[case::window(
+    held(Hold::Window(Some(at(0)))),
+    Some(RolloutState::WaitingForWindow),
+    "True/WaitingForWindow"
+)]
+#[case::no_window(
+    held(Hold::Window(None)),
+    Some(RolloutState::WaitingForWindow),
+    "True/WaitingForWindow"
+)]
+#[case::back(held(Hold::Downgrade), Some(RolloutState::DowngradeRefused), "False/Stopped")]
+#[case::nodes(Seen { node_rollout: Some(mk_nodes(3, 1)), ..mk_healthy() }, Some(RolloutState::Rolling), "True/RollingOut")]
+#[case::by_hand(
+    Seen { node_rollout: Some(mk_nodes(3, 1)), leaves_pods: true, ..mk_healthy() }, Some(RolloutState::OnDelete), "True/RollingOut")]
+#[case::stopped(stopped(1), Some(RolloutState::Stopped), "False/Stopped")]
+#[case::paused(
+    Seen { state: ManagementState::Paused, gate: mk_gate("0.1.0", "0.2.0"), ..mk_healthy() },
+    Some(RolloutState::Paused), "False/Paused")]
+#[case::dry_run(Seen { state: ManagementState::DryRun, ..mk_healthy() }, None, "False/Paused")]
+fn a_rollout_says_whether_it_goes_on(
+    #[case] seen: Seen,
+    #[case] state: Option<RolloutState>,
+    #[case] progressing: &str,
+) {
+    assert_eq!(status(None, &seen, at(1)).rollout.map(|rollout| rollout.state), state);
+    assert_eq!(told(&seen, ConditionType::Progressing).0, progressing);
+}
+
+#[test]
+fn an_update_that_waits_names_both_versions_and_what_to_do() {
+    let (_, message) = told(&held(Hold::Approval), ConditionType::Progressing);
+    assert!(
+        message.contains("from version 0.1.0 to 0.2.0") && message.contains("approvedVersion is 0.2.0"),
+        "{message}"
+    );
+    let next = status(None, &held(Hold::Approval), at(1));
+    let rollout = next.rollout.expect("a rollout");
+    assert_eq!(
+        (
+            rollout.component.as_str(),
+            rollout.from_version.as_deref(),
+            rollout.to_version.as_str()
+        ),
+        ("controller", Some("0.1.0"), "0.2.0")
+    );
+    assert_eq!(next.target_version.as_deref(), Some("0.2.0"));
+    let (verdict, message) = told(&held(Hold::Downgrade), ConditionType::Degraded);
+    assert!(
+        verdict == "True/DowngradeRefused" && message.contains("allowDowngrade"),
+        "{verdict} {message}"
+    );
+}
+
+#[test]
+fn while_the_controller_is_on_its_way_the_nodes_wait_for_it() {
+    let seen = Seen {
+        controller: Some(mk_workload(2, 1, 2)),
+        gate: Gate {
+            controller: Some("0.2.0".to_owned()),
+            ..mk_gate("0.1.0", "0.2.0")
+        },
+        ..mk_healthy()
+    };
+    let (verdict, message) = told(&seen, ConditionType::Progressing);
+    assert_eq!(verdict, "True/RollingOut");
+    assert!(
+        message.contains("controller: 1 of 2 pods updated") && message.contains("node pods: they follow"),
+        "{message}"
+    );
+    assert_eq!(told(&seen, ConditionType::Upgradeable).0, "False/RolloutInProgress");
+}
+
+#[test]
+fn a_stopped_rollout_names_node_pod_reason_and_remedy() {
+    let (verdict, message) = told(&stopped(1), ConditionType::Degraded);
+    assert_eq!(verdict, "True/RolloutStopped");
+    for part in [
+        "n1",
+        "cinder-csi-node-x",
+        "no such image",
+        "1 nodes keep",
+        "delete the pod",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert_eq!(told(&stopped(0), ConditionType::Degraded).0, "True/NodePodsFailing");
+    assert_eq!(told(&stopped(0), ConditionType::Upgradeable).0, "False/Degraded");
+}
+
+#[test]
+fn a_failure_that_does_not_stop_the_rollout_is_told_and_the_rollout_goes_on() {
+    let mut seen = stopped(1);
+    if let Some(nodes) = &mut seen.node_rollout {
+        nodes.limit = 2;
+    }
+    assert_eq!(told(&seen, ConditionType::Degraded).0, "True/NodePodsFailing");
+    assert_eq!(told(&seen, ConditionType::Progressing).0, "True/RollingOut");
+    assert_eq!(told(&seen, ConditionType::Available).0, "True/AsExpected");
+    let state = status(None, &seen, at(1)).rollout.map(|rollout| rollout.state);
+    assert_eq!(state, Some(RolloutState::Rolling));
+}
+
+#[test]
+fn node_pods_that_are_down_on_more_nodes_than_may_be_make_the_driver_unavailable_though_all_are_registered() {
+    let mut seen = stopped(0);
+    if let Some(nodes) = &mut seen.node_rollout {
+        let more = FailedNode {
+            node: "n2".to_owned(),
+            ..nodes.failed[0].clone()
+        };
+        nodes.failed.push(more);
+    }
+    let (verdict, message) = told(&seen, ConditionType::Available);
+    assert_eq!(verdict, "False/NodePodsDown");
+    assert!(
+        message.contains("2 of 3 nodes") && message.contains("n1, n2"),
+        "{message}"
+    );
+}
+
+#[test]
+fn components_tell_desired_updated_and_ready_pods() {
+    let seen = Seen {
+        controller: Some(mk_workload(2, 1, 2)),
+        node_rollout: Some(NodeRollout {
+            serving: 2,
+            ..mk_nodes(3, 1)
+        }),
+        ..mk_healthy()
+    };
+    let components = status(None, &seen, at(1)).components;
+    let counts = |index: usize| {
+        let component = &components[index];
+        (
+            component.name.as_str(),
+            component.desired,
+            component.updated,
+            component.ready,
+        )
+    };
+    assert_eq!((counts(0), counts(1)), (("controller", 2, 1, 2), ("node", 3, 1, 2)));
+}
+
+#[rstest]
+#[case(ManagementState::Managed, "False/AsExpected", "True/AsExpected")]
+#[case(ManagementState::Paused, "True/Paused", "True/AsExpected")]
+#[case(ManagementState::DryRun, "True/DryRun", "True/AsExpected")]
+#[case(ManagementState::Unmanaged, "True/Unmanaged", "True/AsExpected")]
+fn a_pause_is_a_condition_of_its_own(#[case] state: ManagementState, #[case] paused: &str, #[case] upgradeable: &str) {
+    let seen = Seen { state, ..mk_healthy() };
+    assert_eq!(told(&seen, ConditionType::ReconciliationPaused).0, paused);
+    assert_eq!(told(&seen, ConditionType::Upgradeable).0, upgradeable);
+}
+
+#[test]
+fn an_old_kubernetes_stands_against_another_version() {
+    let seen = Seen {
+        problems: vec![Problem {
+            reason: Degraded::UnsupportedKubernetes,
+            message: "too old".to_owned(),
+        }],
+        ..mk_healthy()
+    };
+    assert_eq!(told(&seen, ConditionType::Upgradeable).0, "False/Degraded");
+}
+
+fn drifted(drift: Drift) -> Seen {
+    Seen { drift, ..mk_healthy() }
+}
+
+fn one(text: &str) -> Vec<String> {
+    vec![text.to_owned()]
+}
+
+#[rstest]
+#[case::none(Drift::default(), "False/AsExpected")]
+#[case::changed(Drift { changed: one("Deployment x (spec.replicas)"), ..Drift::default() }, "True/FieldRestored")]
+#[case::deleted(Drift { deleted: one("Deployment x"), ..Drift::default() }, "True/ObjectRestored")]
+#[case::kept(Drift { kept: one("Deployment x (spec.replicas)"), ..Drift::default() }, "True/FieldConflict")]
+fn drift_is_told_with_the_objects(#[case] drift: Drift, #[case] expected: &str) {
+    let is_there = !drift.is_empty();
+    let (verdict, message) = told(&drifted(drift.clone()), ConditionType::DriftDetected);
+    assert_eq!(
+        (verdict.as_str(), message.contains("Deployment x")),
+        (expected, is_there)
+    );
+    let unmanaged = Seen {
+        state: ManagementState::Unmanaged,
+        ..drifted(drift)
+    };
+    assert_eq!(told(&unmanaged, ConditionType::DriftDetected).0, "False/Unmanaged");
+}
+
+#[test]
+fn drift_that_was_put_right_is_told_for_an_hour_and_one_that_stays_as_long_as_it_does() {
+    let drift = Drift {
+        deleted: one("Deployment x"),
+        ..Drift::default()
+    };
+    let reason = |status: &CinderCSIDriverStatus| {
+        status
+            .condition(ConditionType::DriftDetected)
+            .map(|condition| condition.reason.clone())
+    };
+    let first = status(None, &drifted(drift.clone()), at(0));
+    let later = status(Some(&first), &mk_healthy(), at(3_599));
+    assert_eq!(reason(&later).as_deref(), Some("ObjectRestored"));
+    assert_eq!(
+        reason(&status(Some(&later), &mk_healthy(), at(3_600))).as_deref(),
+        Some("AsExpected")
+    );
+
+    let paused = Seen {
+        state: ManagementState::Paused,
+        ..drifted(drift)
+    };
+    let first = status(None, &paused, at(0));
+    assert_eq!(reason(&first).as_deref(), Some("ObjectDeleted"));
+    // Another client has put it right.
+    assert_eq!(
+        reason(&status(Some(&first), &mk_healthy(), at(1))).as_deref(),
+        Some("AsExpected")
+    );
+}
+
+fn removing(removal: Removal, blockers: Blockers) -> Seen {
+    Seen {
+        removal: Some(removal),
+        blockers,
+        ..mk_healthy()
+    }
+}
+
+#[rstest]
+#[case::nobody_asked(mk_healthy(), "False/AsExpected")]
+#[case::volumes(removing(Removal::Blocked, Blockers { volumes: one("pv1"), ..Blockers::default() }), "True/VolumesInUse")]
+#[case::attachments(removing(Removal::Blocked, Blockers { attachments: one("va1"), ..Blockers::default() }), "True/VolumesInUse")]
+#[case::claims(removing(Removal::Blocked, Blockers { claims: one("ns/c1"), ..Blockers::default() }), "True/VolumesInUse")]
+#[case::groups(removing(Removal::Blocked, Blockers { group_snapshots: one("g1"), ..Blockers::default() }), "True/SnapshotsExist")]
+#[case::snapshots(removing(Removal::Blocked, Blockers { snapshots: one("s1"), ..Blockers::default() }), "True/SnapshotsExist")]
+#[case::held(removing(Removal::Held, Blockers::default()), "True/Held")]
+#[case::under_way(removing(Removal::UnderWay("x".to_owned()), Blockers::default()), "False/AsExpected")]
+#[case::finished(removing(Removal::Finished, Blockers::default()), "False/AsExpected")]
+#[case::released(removing(Removal::Released, Blockers::default()), "False/AsExpected")]
+fn what_a_removal_waits_for_is_a_condition_of_its_own(#[case] seen: Seen, #[case] expected: &str) {
+    assert_eq!(told(&seen, ConditionType::DeletionBlocked).0, expected);
+}
+
+#[rstest]
+#[case::kept(mk_healthy(), DriverState::Managed)]
+#[case::paused(Seen { state: ManagementState::Paused, ..mk_healthy() }, DriverState::Paused)]
+#[case::deleted(Seen { is_deleted: true, ..removing(Removal::UnderWay("x".to_owned()), Blockers::default()) }, DriverState::Deleting)]
+#[case::deleted_and_done(Seen { is_deleted: true, ..removing(Removal::Finished, Blockers::default()) }, DriverState::Deleting)]
+#[case::deleted_and_blocked(Seen { is_deleted: true, ..removing(Removal::Blocked, Blockers::default()) }, DriverState::DeletionBlocked)]
+#[case::deleted_and_held(Seen { is_deleted: true, ..removing(Removal::Held, Blockers::default()) }, DriverState::DeletionBlocked)]
+#[case::removed(Seen { state: ManagementState::Removed, ..removing(Removal::UnderWay("x".to_owned()), Blockers::default()) }, DriverState::Removing)]
+#[case::removed_and_done(Seen { state: ManagementState::Removed, ..removing(Removal::Finished, Blockers::default()) }, DriverState::Removed)]
+fn a_removal_shows_in_the_state(#[case] seen: Seen, #[case] expected: DriverState) {
+    assert_eq!(status(None, &seen, at(1)).state, Some(expected));
+}
+
+#[test]
+fn a_deletion_that_cannot_be_looked_at_shows_in_the_state_too() {
+    let problem = Problem {
+        reason: Degraded::ReconcileFailed,
+        message: "cannot list persistentvolumes".to_owned(),
+    };
+    let deleted = Seen {
+        is_deleted: true,
+        ..mk_healthy()
+    };
+    let before = status(None, &mk_healthy(), at(1));
+    let state = |previous: &CinderCSIDriverStatus| failed(Some(previous), &deleted, &problem, at(2)).state;
+    assert_eq!(state(&before), Some(DriverState::Deleting));
+    let blocked = CinderCSIDriverStatus {
+        state: Some(DriverState::DeletionBlocked),
+        ..before
+    };
+    assert_eq!(state(&blocked), Some(DriverState::DeletionBlocked));
+}
+
+#[test]
+fn of_an_object_that_is_deleted_no_event_says_how_to_set_it() {
+    let before = status(None, &mk_healthy(), at(1));
+    let seen = Seen {
+        is_deleted: true,
+        controller: None,
+        daemon_set: None,
+        ..removing(Removal::Finished, Blockers::default())
+    };
+    let next = status(Some(&before), &seen, at(2));
+    let told = next.condition(ConditionType::Available).expect("the condition");
+    assert!(!told.message.contains("managementState"), "{}", told.message);
+    let sent = notices(Some(&before), &next);
+    assert!(
+        !sent.iter().any(|notice| notice.event == Event::NotAvailable),
+        "{sent:?}"
+    );
+}
+
+#[test]
+fn a_forced_removal_says_how_to_acknowledge_it() {
+    let seen = Seen {
+        deletion_policy: DeletionPolicy::Force,
+        ..removing(
+            Removal::Blocked,
+            Blockers {
+                volumes: one("pv1"),
+                ..Blockers::default()
+            },
+        )
+    };
+    let (_, message) = told(&seen, ConditionType::DeletionBlocked);
+    assert!(message.contains("csi.openstack.org/force-delete"), "{message}");
+}
+
+#[test]
+fn a_patch_that_does_not_fit_stands_against_another_version() {
+    use crate::resolve::{
+        resolve,
+        tests::{mk_driver, mk_environment},
+    };
+    let resolved = resolve(&mk_driver("cinder.csi.openstack.org"), &mk_environment()).expect("resolved");
+    let overridden = crate::manifests::Overridden {
+        failed: one("Deployment x: no such path"),
+        ..crate::manifests::Overridden::default()
+    };
+    let seen = Seen {
+        pods: Some(crate::status::PodsView::of(&resolved, None, overridden)),
+        ..mk_healthy()
+    };
+    let (verdict, message) = told(&seen, ConditionType::Upgradeable);
+    assert!(
+        verdict == "Unknown/OverridesActive" && message.contains("no such path"),
+        "{verdict} {message}"
+    );
+}

@@ -1,0 +1,59 @@
+//! Parts of sentences and of names that are made in several places.
+
+use sha2::{Digest, Sha256};
+
+/// How many names a sentence has room for.
+const NAMED: usize = 10;
+
+/// The first names, and how many more there are.
+pub fn listed(names: &[String]) -> String {
+    let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().checked_sub(NAMED) {
+        None | Some(0) => shown,
+        Some(more) => format!("{shown} and {more} more"),
+    }
+}
+
+/// The candidate that a misspelt word most likely stands for: letters are swapped, missing, doubled or in another case.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = word.to_lowercase();
+    let distances = candidates.into_iter().map(|candidate| {
+        let distance = strsim::osa_distance(&lower, &candidate.to_lowercase());
+        (distance, candidate)
+    });
+    // One letter of three at most: more is another word.
+    let is_near = |(distance, candidate): &(usize, &str)| *distance <= (candidate.chars().count() / 3).max(1);
+    distances.filter(is_near).min().map(|(_, candidate)| candidate)
+}
+
+/// The first hexadecimal digits of the SHA-256 sum.
+pub fn short_hash(bytes: impl AsRef<[u8]>, digits: usize) -> String {
+    let mut hash = format!("{:x}", Sha256::digest(bytes));
+    hash.truncate(digits);
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::{listed, nearest};
+
+    #[rstest]
+    #[case::swapped("tpye", Some("type"))]
+    #[case::missing("availabilty", Some("availability"))]
+    #[case::in_another_case("MkfsOptions", Some("mkfsOptions"))]
+    #[case::longer("availability-zone", None)]
+    #[case::another_word("iops", None)]
+    fn a_misspelt_word_is_known_by_its_letters(#[case] word: &str, #[case] expected: Option<&str>) {
+        assert_eq!(nearest(word, ["type", "availability", "mkfsOptions"]), expected);
+    }
+
+    #[test]
+    fn ten_names_are_told_and_the_others_counted() {
+        let names: Vec<String> = (1..=12).map(|number| number.to_string()).collect();
+        assert_eq!(listed(&names[..2]), "1, 2");
+        assert_eq!(listed(&names[..10]), "1, 2, 3, 4, 5, 6, 7, 8, 9, 10");
+        assert_eq!(listed(&names), "1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more");
+    }
+}

@@ -1,0 +1,7 @@
+//! What the program does when it is called: what prints and what compares. `run` is in [`crate::wiring`].
+
+pub mod error;
+pub mod plugin;
+pub mod reference;
+pub mod render;
+mod table;

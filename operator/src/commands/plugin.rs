@@ -1,0 +1,384 @@
+//! `kubectl cinder-csi`: the same program under the name `kubectl-cinder_csi`. It reads with the user's own kubeconfig and rights
+//! and changes nothing.
+
+mod adopt;
+mod bundle;
+mod completion;
+mod diagnose;
+pub(crate) mod diff;
+mod screen;
+
+use std::{
+    fmt,
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use cinder_csi_crds::CinderCSIDriver;
+use clap::{Parser, Subcommand};
+use csi_sources::Sources;
+use kube::{
+    Api, Client, Config, ResourceExt,
+    api::ListParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde::Serialize;
+
+use crate::{
+    args::{DEFAULT_NAMESPACE, Output},
+    kubernetes::answer,
+};
+
+pub use adopt::AdoptionReport;
+pub use completion::{COMPLETION, complete};
+pub use diff::{DiffError, Report};
+pub use screen::screen;
+
+/// The name under which kubectl finds the program: it writes the dash of the command as an underscore.
+pub const PROGRAM: &str = "kubectl-cinder_csi";
+
+/// What the exit status says, for the help.
+const EXIT_STATUS: &str = "Exit status: 0 done, whatever was found; 1 not done, standard error says why; 2 the command line is wrong. Of diff and \
+                           adopt: 0 nothing would change, 1 something would change, 2 not done.";
+
+/// Looks at the Cinder CSI drivers of a cluster and at their volumes.
+#[derive(Debug, Clone, Parser)]
+#[command(name = PROGRAM, bin_name = "kubectl cinder-csi", version, max_term_width = 120, after_help = EXIT_STATUS)]
+pub struct PluginArgs {
+    /// What to show.
+    #[command(subcommand)]
+    pub command: PluginCommand,
+
+    /// The kubeconfig to use
+    #[arg(long, global = true, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// The context of the kubeconfig to use
+    #[arg(long, global = true, value_name = "NAME")]
+    pub context: Option<String>,
+
+    /// Namespace of the operator
+    #[arg(long, global = true, value_name = "NAME", default_value = DEFAULT_NAMESPACE)]
+    pub operator_namespace: String,
+}
+
+/// What the plugin does.
+#[derive(Debug, Clone, Subcommand)]
+pub enum PluginCommand {
+    /// One screen for each driver: version, rollout, clouds, quota, volumes in trouble
+    Status {
+        /// A CinderCSIDriver; all of them when it is not given
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
+
+        /// For people or for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+        output: Output,
+    },
+    /// Say what is the matter with a PersistentVolumeClaim, since when, why, and what to do
+    Diagnose {
+        /// Name of the PersistentVolumeClaim
+        #[arg(value_name = "PVC")]
+        claim: String,
+
+        /// Its namespace; that of the context when it is not given
+        #[arg(short, long, value_name = "NAME")]
+        namespace: Option<String>,
+
+        /// For people or for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+        output: Output,
+    },
+    /// Print what the operator would change in the cluster: fields, never values
+    Diff {
+        /// A CinderCSIDriver of the cluster; all of them when neither it nor a file is given
+        #[arg(value_name = "NAME", conflicts_with = "filename")]
+        name: Option<String>,
+
+        /// File with one CinderCSIDriver, as YAML or JSON, to be compared in place of the cluster's; - is standard input
+        #[arg(short, long, value_name = "FILE")]
+        filename: Option<PathBuf>,
+
+        /// For people or for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+        output: Output,
+    },
+    /// Say what changes for volumes, classes and settings when the operator takes the place of another installation of the driver
+    Adopt {
+        /// A CinderCSIDriver of the cluster; all of them when neither it nor a file is given
+        #[arg(value_name = "NAME", conflicts_with = "filename")]
+        name: Option<String>,
+
+        /// Look only: the switch itself is spec.adoption.mode of the CinderCSIDriver
+        #[arg(long, required = true)]
+        check: bool,
+
+        /// File with one CinderCSIDriver, as YAML or JSON, to be used in place of the cluster's; - is standard input
+        #[arg(short, long, value_name = "FILE")]
+        filename: Option<PathBuf>,
+
+        /// Namespace of the other installation; that of spec.adoption.namespace when it is not given
+        #[arg(short, long, value_name = "NAME")]
+        namespace: Option<String>,
+
+        /// For people or for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+        output: Output,
+    },
+    /// Gather objects and logs for a person who helps, without secrets
+    SupportBundle {
+        /// Directory to write to, which must not exist yet; it defaults to cinder-csi-support-TIME
+        #[arg(short, long, value_name = "DIRECTORY")]
+        directory: Option<PathBuf>,
+    },
+}
+
+impl PluginCommand {
+    /// The exit status when it cannot be done. That of `diff` and `adopt` is not 1, which says that something differs.
+    fn failure(&self) -> ExitCode {
+        match self {
+            Self::Diff { .. } | Self::Adopt { .. } => ExitCode::from(2),
+            _ => ExitCode::FAILURE,
+        }
+    }
+}
+
+/// Why the plugin could not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum PluginError {
+    /// There is no usable kubeconfig.
+    #[error("cannot tell how to reach the API server: {0}; name a kubeconfig with --kubeconfig or KUBECONFIG")]
+    Configure(String),
+    /// The API server refused or did not answer.
+    #[error("cannot {act}: {}", answer(.source))]
+    Read {
+        /// What was tried.
+        act: String,
+        /// What happened.
+        source: Box<kube::Error>,
+    },
+    /// There is no such object.
+    #[error("there is no CinderCSIDriver {0}; `kubectl get cindercsidriver` lists those that exist")]
+    NoDriver(String),
+    /// Something could not be written.
+    #[error("cannot write {what}: {source}")]
+    Write {
+        /// What.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A claim could not be diagnosed.
+    #[error(transparent)]
+    Diagnose(#[from] diagnose::DiagnoseError),
+    /// A driver could not be compared with the cluster.
+    #[error(transparent)]
+    Diff(#[from] DiffError),
+    /// Something could not be encoded.
+    #[error("cannot encode: {0}")]
+    Encode(#[from] serde_json::Error),
+}
+
+impl PluginError {
+    fn read(act: impl fmt::Display) -> impl FnOnce(kube::Error) -> Self {
+        let act = act.to_string();
+        move |source| Self::Read {
+            act,
+            source: Box::new(source),
+        }
+    }
+
+    fn write(what: impl fmt::Display) -> impl FnOnce(io::Error) -> Self {
+        let what = what.to_string();
+        move |source| Self::Write { what, source }
+    }
+}
+
+/// Whether the program was called by one of the names under which kubectl finds it.
+pub fn is_called(program: Option<&str>, by: &str) -> bool {
+    let name = program.and_then(|path| path.rsplit('/').next());
+    name.is_some_and(|name| name == by)
+}
+
+/// Does what the command line says, and tells how it went.
+pub async fn execute(args: PluginArgs) -> ExitCode {
+    let failure = args.command.failure();
+    match run(args, &mut io::stdout().lock()).await {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("kubectl cinder-csi: {error}");
+            failure
+        }
+    }
+}
+
+async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginError> {
+    let client = client(&args).await?;
+    let mut code = ExitCode::SUCCESS;
+    let operators = args.operator_namespace;
+    let text = match args.command {
+        PluginCommand::Status { name, output } => {
+            let drivers = drivers(&client, name.as_deref()).await?;
+            show(output, &drivers, || {
+                drivers.iter().map(screen).collect::<Vec<_>>().join("\n")
+            })?
+        }
+        PluginCommand::Diagnose {
+            claim,
+            namespace,
+            output,
+        } => {
+            let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+            let report = Box::pin(diagnose::report(&client, &namespace, &claim)).await?;
+            match output {
+                Output::Json => json(&report)?,
+                Output::Text => report.to_string(),
+            }
+        }
+        PluginCommand::Diff { name, filename, output } => {
+            let reports = diff::reports(&client, name.as_deref(), filename.as_deref(), &operators).await?;
+            code = ExitCode::from(u8::from(reports.iter().any(Report::differs)));
+            show(output, &reports, || {
+                reports.iter().map(Report::to_string).collect::<Vec<_>>().join("\n")
+            })?
+        }
+        PluginCommand::Adopt {
+            name,
+            check: _,
+            filename,
+            namespace,
+            output,
+        } => {
+            let reports = adopt::reports(&client, name.as_deref(), filename.as_deref(), namespace.as_deref()).await?;
+            code = ExitCode::from(u8::from(reports.iter().any(AdoptionReport::differs)));
+            show(output, &reports, || {
+                reports
+                    .iter()
+                    .map(AdoptionReport::to_string)
+                    .collect::<Vec<_>>()
+                    .join("\n")
+            })?
+        }
+        PluginCommand::SupportBundle { directory } => {
+            let directory = directory.unwrap_or_else(|| {
+                let now = Sources::system().now();
+                PathBuf::from(now.strftime("cinder-csi-support-%Y%m%dT%H%M%SZ").to_string())
+            });
+            format!("{}\n", bundle::gather(&client, &operators, &directory).await?)
+        }
+    };
+    out.write_all(text.as_bytes())
+        .map_err(PluginError::write("to standard output"))?;
+    Ok(code)
+}
+
+/// One part for each driver; people are told when there is none.
+fn show<T: Serialize>(output: Output, drivers: &[T], text: impl FnOnce() -> String) -> Result<String, PluginError> {
+    match output {
+        Output::Json => json(&drivers),
+        Output::Text if drivers.is_empty() => {
+            Ok("There is no CinderCSIDriver in this cluster. config/samples has one to begin with.\n".to_owned())
+        }
+        Output::Text => Ok(text()),
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<String, PluginError> {
+    Ok(format!("{:#}\n", serde_json::to_value(value)?))
+}
+
+async fn client(args: &PluginArgs) -> Result<Client, PluginError> {
+    // The API server's certificate is checked by rustls, whose provider is chosen once in a process.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let options = KubeConfigOptions {
+        context: args.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    let config = match &args.kubeconfig {
+        Some(path) => {
+            let read = Kubeconfig::read_from(path).map_err(|error| PluginError::Configure(error.to_string()))?;
+            Config::from_custom_kubeconfig(read, &options).await
+        }
+        None => Config::from_kubeconfig(&options).await,
+    };
+    let config = config.map_err(|error| PluginError::Configure(error.to_string()))?;
+    Client::try_from(config).map_err(PluginError::read("make a client of the API server"))
+}
+
+async fn drivers(client: &Client, name: Option<&str>) -> Result<Vec<CinderCSIDriver>, PluginError> {
+    let api: Api<CinderCSIDriver> = Api::all(client.clone());
+    let Some(name) = name else {
+        let mut drivers = api
+            .list(&ListParams::default())
+            .await
+            .map_err(PluginError::read("list the CinderCSIDrivers"))?
+            .items;
+        drivers.sort_by_key(ResourceExt::name_any);
+        return Ok(drivers);
+    };
+    let found = api
+        .get_opt(name)
+        .await
+        .map_err(PluginError::read(format!("read CinderCSIDriver {name}")))?;
+    Ok(vec![found.ok_or_else(|| PluginError::NoDriver(name.to_owned()))?])
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[test]
+    fn the_flags_fit_together() {
+        PluginArgs::command().debug_assert();
+    }
+
+    #[rstest]
+    #[case(Some("/usr/local/bin/kubectl-cinder_csi"), true)]
+    #[case(Some("kubectl-cinder_csi"), true)]
+    #[case(Some("/usr/local/bin/cinder-csi-operator"), false)]
+    #[case(Some("/srv/kubectl-cinder_csi/operator"), false)]
+    #[case(None, false)]
+    fn kubectl_calls_it_by_its_name(#[case] program: Option<&str>, #[case] expected: bool) {
+        assert_eq!(is_called(program, PROGRAM), expected);
+    }
+
+    #[test]
+    fn n_is_the_namespace_of_the_objects_asked_about_and_o_the_format() {
+        let mut command = PluginArgs::command();
+        command.build();
+        for subcommand in command.get_subcommands() {
+            for flag in subcommand.get_arguments() {
+                let expected = match flag.get_long() {
+                    Some("namespace") => Some('n'),
+                    Some("output") => Some('o'),
+                    _ => flag.get_short().filter(|short| !['n', 'o'].contains(short)),
+                };
+                assert_eq!(
+                    flag.get_short(),
+                    expected,
+                    "{} of {}",
+                    flag.get_id(),
+                    subcommand.get_name()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_diff_that_failed_is_distinguished_from_a_difference() {
+        let failure = |words: &[&str]| {
+            let args = PluginArgs::try_parse_from([&[PROGRAM], words].concat()).expect("a command line");
+            format!("{:?}", args.command.failure())
+        };
+        for words in [&["diff"][..], &["adopt", "--check"]] {
+            assert_eq!(failure(words), format!("{:?}", ExitCode::from(2)), "{words:?}");
+        }
+        for words in [&["status"][..], &["diagnose", "claim"], &["support-bundle"]] {
+            assert_eq!(failure(words), format!("{:?}", ExitCode::FAILURE), "{words:?}");
+        }
+    }
+}

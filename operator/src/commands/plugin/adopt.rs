@@ -1,0 +1,166 @@
+//! `adopt --check` of the plugin: what a switch from another installation would change, with the rights of the user.
+
+use std::{fmt, path::Path};
+
+use cinder_csi_crds::{AdoptionFinding, CinderCSIDriver};
+use cinder_operator_core::{migration::check, text::listed};
+use kube::{Client, ResourceExt};
+use serde::Serialize;
+
+use super::{DiffError, PluginError, drivers};
+use crate::{commands::render::read_driver, observe};
+
+/// What would change for one driver.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AdoptionReport {
+    /// Name of the CinderCSIDriver.
+    pub driver: String,
+    /// The namespace that was looked at.
+    pub namespace: String,
+    /// Whether an installation was found there that is not the operator's.
+    pub is_found: bool,
+    /// What changes, the gravest first.
+    pub findings: Vec<AdoptionFinding>,
+}
+
+impl AdoptionReport {
+    /// Whether anything changes, or could not be looked at.
+    pub fn differs(&self) -> bool {
+        !self.findings.is_empty()
+    }
+}
+
+/// Checks the driver of a file, that of a name, or all, against the installation in a namespace or in the one that the spec names.
+pub(super) async fn reports(
+    client: &Client,
+    name: Option<&str>,
+    file: Option<&Path>,
+    namespace: Option<&str>,
+) -> Result<Vec<AdoptionReport>, PluginError> {
+    let drivers: Vec<CinderCSIDriver> = match file {
+        Some(file) => vec![read_driver(file).map_err(DiffError::File)?],
+        None => drivers(client, name).await?,
+    };
+    let apis = observe::discover(client).await;
+    let mut reports = Vec::new();
+    for driver in drivers {
+        let (name, spec) = (driver.name_any(), &driver.spec);
+        let namespace = namespace.unwrap_or(&spec.adoption.namespace);
+        let facts = observe::adoption_check(client, &name, namespace, apis).await;
+        reports.push(AdoptionReport {
+            driver: name,
+            namespace: namespace.to_owned(),
+            is_found: !facts.containers.is_empty(),
+            findings: check::findings(spec, &facts),
+        });
+    }
+    Ok(reports)
+}
+
+impl fmt::Display for AdoptionReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { driver, namespace, .. } = self;
+        match self.findings.len() {
+            0 => writeln!(f, "{driver}: a switch changes nothing for volumes and classes")?,
+            1 => writeln!(f, "{driver}: 1 finding")?,
+            count => writeln!(f, "{driver}: {count} findings")?,
+        }
+        if !self.is_found {
+            writeln!(
+                f,
+                "Note: no other installation of the driver was found in namespace {namespace}; -n names another one"
+            )?;
+        }
+        for finding in &self.findings {
+            let AdoptionFinding {
+                reason,
+                subject,
+                message,
+                remedy,
+                ..
+            } = finding;
+            writeln!(f, "\n{reason:?}: {subject}")?;
+            if finding.count > 0 {
+                let more = usize::try_from(finding.count)
+                    .unwrap_or_default()
+                    .saturating_sub(finding.names.len());
+                let more = if more == 0 {
+                    String::new()
+                } else {
+                    format!(" and {more} more")
+                };
+                writeln!(f, "  In: {}{more}", listed(&finding.names))?;
+            }
+            writeln!(f, "  Changes: {message}.")?;
+            if !remedy.is_empty() {
+                writeln!(f, "  Remedy: {remedy}.")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cinder_csi_crds::AdoptionFindingReason;
+
+    use super::*;
+
+    #[test]
+    fn people_read_where_what_changes_and_what_to_do() {
+        let report = AdoptionReport {
+            driver: "d".to_owned(),
+            namespace: "kube-system".to_owned(),
+            is_found: true,
+            findings: vec![
+                AdoptionFinding {
+                    reason: AdoptionFindingReason::SharedFileSystem,
+                    subject: "volumes".to_owned(),
+                    count: 3,
+                    names: vec!["n/a".to_owned(), "n/b".to_owned()],
+                    message: "they attach to one node".to_owned(),
+                    remedy: "Use Block".to_owned(),
+                },
+                AdoptionFinding {
+                    reason: AdoptionFindingReason::NotChecked,
+                    subject: "pods".to_owned(),
+                    count: 0,
+                    names: Vec::new(),
+                    message: "Forbidden".to_owned(),
+                    remedy: String::new(),
+                },
+            ],
+        };
+        assert!(report.differs());
+        assert_eq!(
+            report.to_string(),
+            "\
+d: 2 findings
+
+SharedFileSystem: volumes
+  In: n/a, n/b and 1 more
+  Changes: they attach to one node.
+  Remedy: Use Block.
+
+NotChecked: pods
+  Changes: Forbidden.
+"
+        );
+    }
+
+    #[test]
+    fn people_read_that_nothing_changes_and_where_nothing_was_found() {
+        let report = AdoptionReport {
+            driver: "d".to_owned(),
+            namespace: "storage".to_owned(),
+            ..AdoptionReport::default()
+        };
+        let text = report.to_string();
+        assert!(!report.differs());
+        assert!(
+            text.starts_with("d: a switch changes nothing") && text.contains("namespace storage; -n"),
+            "{text}"
+        );
+    }
+}

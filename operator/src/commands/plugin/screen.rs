@@ -1,0 +1,218 @@
+//! One driver on one screen. Pure: made from the object alone.
+
+use std::fmt::Write as _;
+
+use cinder_csi_crds::{Blocker, CinderCSIDriver, CinderCSIDriverStatus, CloudStatus, ConditionType};
+use kube::ResourceExt;
+
+use crate::commands::table::table;
+
+/// How many rows of a list are shown; the object has the rest.
+const ROWS: usize = 10;
+
+/// What an administrator wants to know first.
+pub fn screen(driver: &CinderCSIDriver) -> String {
+    let state = driver.status.as_ref().and_then(|status| status.state);
+    let state = state.map_or_else(
+        || format!("{:?}", driver.spec.management_state),
+        |state| format!("{state:?}"),
+    );
+    let mut text = format!("{}  ({state})\n", driver.name_any());
+    let Some(status) = &driver.status else {
+        text.push_str("  The operator has not looked at it yet. Does it run? `kubectl get pods -A -l app.kubernetes.io/name=cinder-csi-operator`\n");
+        return text;
+    };
+    let outdated = driver.metadata.generation.zip(status.observed_generation);
+    if outdated.is_some_and(|(generation, observed)| generation != observed) {
+        text.push_str("  The spec has changed since; what follows is about the one before.\n");
+    }
+    text.push_str(&versions(status));
+    section(&mut text, "Conditions", &conditions(status));
+    section(&mut text, "Programs", &components(status));
+    section(&mut text, "Clouds", &clouds(status));
+    section(&mut text, "Quota that is short", &quota(status));
+    section(&mut text, "Volumes", &volumes(status));
+    section(&mut text, "In the way of the removal", &blockers(status));
+    text
+}
+
+fn section(text: &mut String, title: &str, content: &str) {
+    if !content.is_empty() {
+        let _ = write!(text, "\n{title}\n{content}");
+    }
+}
+
+fn versions(status: &CinderCSIDriverStatus) -> String {
+    let version = status.version.as_deref().unwrap_or("none yet");
+    let mut line = format!("  version {version}");
+    if let Some(target) = status.target_version.as_deref().filter(|target| *target != version) {
+        let _ = write!(line, ", going to {target}");
+    }
+    if let Some(kubernetes) = &status.kubernetes_version {
+        let _ = write!(line, ", Kubernetes {kubernetes}");
+    }
+    line.push('\n');
+    if let Some(rollout) = &status.rollout {
+        let _ = writeln!(
+            line,
+            "  rollout of {}: {:?}, {} of {} pods done",
+            rollout.component, rollout.state, rollout.updated, rollout.desired
+        );
+        for failed in &rollout.failed {
+            let _ = writeln!(line, "    {}: {}", failed.node, failed.reason);
+        }
+    }
+    line
+}
+
+/// The headlines, and of the others those that are not as they should be.
+fn conditions(status: &CinderCSIDriverStatus) -> String {
+    let mut text = String::new();
+    for condition in &status.conditions {
+        let type_ = ConditionType::ALL
+            .iter()
+            .find(|type_| type_.as_str() == condition.type_);
+        let is_good = type_.is_some_and(|type_| type_.good_status() == condition.status);
+        let is_headline = matches!(
+            type_,
+            Some(ConditionType::Available | ConditionType::Progressing | ConditionType::Degraded)
+        );
+        if is_headline || !is_good {
+            let mark = if is_good { ' ' } else { '!' };
+            let _ = writeln!(
+                text,
+                "{mark} {}={} ({})",
+                condition.type_, condition.status, condition.reason
+            );
+            if !is_good {
+                let _ = writeln!(text, "    {}", condition.message);
+            }
+        }
+    }
+    text
+}
+
+fn components(status: &CinderCSIDriverStatus) -> String {
+    let mut rows: Vec<Vec<String>> = status
+        .components
+        .iter()
+        .map(|part| {
+            vec![
+                part.name.clone(),
+                part.version.clone().unwrap_or_default(),
+                format!("{}/{}", part.updated, part.desired),
+                format!("{}/{}", part.ready, part.desired),
+                part.image.clone().unwrap_or_default(),
+            ]
+        })
+        .collect();
+    rows.extend(status.sidecars.iter().map(|sidecar| {
+        vec![
+            sidecar.name.clone(),
+            sidecar.release.clone().unwrap_or_default(),
+            String::new(),
+            String::new(),
+            format!(
+                "{} {}",
+                sidecar.image,
+                if sidecar.skew == "OK" { "" } else { &sidecar.skew }
+            )
+            .trim_end()
+            .to_owned(),
+        ]
+    }));
+    let mut text = titled(&["NAME", "VERSION", "UPDATED", "READY", "IMAGE"], &rows);
+    if let Some(nodes) = status.nodes.as_ref().filter(|nodes| !nodes.unregistered.is_empty()) {
+        let _ = writeln!(text, "  not registered on: {}", nodes.unregistered.join(", "));
+    }
+    text
+}
+
+fn clouds(status: &CinderCSIDriverStatus) -> String {
+    let row = |cloud: &CloudStatus| {
+        let services: Vec<String> = cloud
+            .services
+            .iter()
+            .map(|service| match (&service.microversion, service.reachable) {
+                (_, false) => format!("{} down", service.name),
+                (Some(version), true) => format!("{} {version}", service.name),
+                (None, true) => service.name.clone(),
+            })
+            .collect();
+        let ends = [
+            &cloud.credential_expires_at,
+            &cloud.ca_expires_at,
+            &cloud.client_cert_expires_at,
+        ];
+        let first = ends.into_iter().flatten().map(|time| time.0).min();
+        vec![
+            cloud.name.clone(),
+            if cloud.authenticated { "yes" } else { "NO" }.to_owned(),
+            cloud.auth_method.clone().unwrap_or_default(),
+            first.map(|time| time.strftime("%F").to_string()).unwrap_or_default(),
+            services.join(", "),
+        ]
+    };
+    titled(
+        &["NAME", "LOGS IN", "BY", "FIRST END", "SERVICES"],
+        &status.clouds.iter().map(row).collect::<Vec<_>>(),
+    )
+}
+
+fn quota(status: &CinderCSIDriverStatus) -> String {
+    let of_cloud = |cloud: &CloudStatus| -> Vec<Vec<String>> {
+        let short = cloud.quota.iter().filter(|quota| quota.state != "Sufficient");
+        short
+            .map(|quota| {
+                vec![
+                    cloud.name.clone(),
+                    quota.resource.clone(),
+                    quota.volume_type.clone().unwrap_or_default(),
+                    quota.limit.to_string(),
+                    quota.state.clone(),
+                ]
+            })
+            .collect()
+    };
+    titled(
+        &["CLOUD", "RESOURCE", "VOLUME TYPE", "LIMIT", "STATE"],
+        &status.clouds.iter().flat_map(of_cloud).collect::<Vec<_>>(),
+    )
+}
+
+fn volumes(status: &CinderCSIDriverStatus) -> String {
+    let Some(volumes) = &status.volumes else {
+        return String::new();
+    };
+    let mut text = format!("  {} stuck\n", volumes.stuck_count);
+    for stuck in volumes.stuck.iter().take(ROWS) {
+        let _ = writeln!(
+            text,
+            "! {} {}: {} ({})\n    {}",
+            stuck.kind, stuck.name, stuck.operation, stuck.reason, stuck.hint
+        );
+    }
+    text
+}
+
+fn blockers(status: &CinderCSIDriverStatus) -> String {
+    let deletion = status.deletion.iter().flat_map(|deletion| &deletion.blockers);
+    let row = |blocker: &Blocker| {
+        vec![
+            blocker.kind.clone(),
+            blocker.count.to_string(),
+            blocker.names.join(", "),
+        ]
+    };
+    titled(
+        &["KIND", "COUNT", "SOME OF THEM"],
+        &deletion.map(row).collect::<Vec<_>>(),
+    )
+}
+
+fn titled(head: &[&str], rows: &[Vec<String>]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    table(head, rows)
+}

@@ -1,0 +1,267 @@
+//! The pages of `docs/reference`, made from the lists here and from what the programs register.
+
+use std::fmt::Write as _;
+
+use cinder_csi_crds::{AlertThresholds, ConditionType, DEFAULT_DRIVER_NAME, to_yaml};
+use cinder_operator_core::{
+    diagnosis::{MOUNT_FAILED, Operation, RULES},
+    monitoring::{Alert, DASHBOARD, driver_alerts, groups, operator_alerts},
+    reasons::{Event, reasons_of},
+};
+use prometheus::core::Desc;
+use serde_json::json;
+
+use crate::metrics::Metrics;
+
+/// Why a page could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PageError {
+    /// The metrics are malformed.
+    #[error("cannot list the metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+    /// Something could not be written as YAML or JSON.
+    #[error("cannot encode: {0}")]
+    Encode(#[from] serde_json::Error),
+}
+
+/// Every file that is made, by its path in the repository.
+pub fn pages() -> Result<Vec<(&'static str, String)>, PageError> {
+    Ok(vec![
+        ("docs/reference/conditions.md", conditions()),
+        ("docs/reference/events.md", events()),
+        ("docs/reference/metrics.md", metrics(Metrics::new()?.descriptions())),
+        ("docs/reference/alerts.md", alerts()?),
+        ("docs/reference/diagnosis.md", diagnosis()),
+        ("docs/reference/settings.md", super::settings::page(MADE)?),
+        ("config/monitoring/prometheus_rule.yaml", rule()?),
+        ("config/monitoring/dashboard.json", DASHBOARD.to_owned()),
+    ])
+}
+
+const MADE: &str = "<!-- Made from the code by `make reference`. -->\n\n";
+
+fn conditions() -> String {
+    let mut page = format!(
+        "{MADE}# Conditions of a CinderCSIDriver\n\nIn `status.conditions`. The reason is for programs, the message for people; what is \
+         said here is the rule behind it.\n"
+    );
+    for type_ in ConditionType::ALL {
+        let _ = write!(
+            page,
+            "\n## {type_}\n\n{} when nobody has to do anything.\n\n| status | reason | what is the case | what to do |\n|---|---|---|---|\n",
+            type_.good_status()
+        );
+        for row in reasons_of(*type_) {
+            let _ = writeln!(
+                page,
+                "| {} | `{}` | {} | {} |",
+                row.status,
+                row.reason,
+                cell(row.meaning.trim_start()),
+                cell(row.remedy)
+            );
+        }
+    }
+    page
+}
+
+fn diagnosis() -> String {
+    let mut page = format!(
+        "{MADE}# Why an operation on a volume does not end\n\nIn `status.volumes.stuck`, in the events of the claim, and in what \
+         `kubectl cinder-csi diagnose PVC` prints. The first cause that fits is told, in this order; the hint beside it says what to \
+         do. The operator has no right to read events, and `diagnose` has those of its user: what only an event of claim or pod says \
+         (`RequestRefused` and `ErrorReported` of Provision and Delete, a quota that the cloud has reported) is `Unexplained` in the \
+         status.\n\n| reason | operations | what is the case |\n|---|---|---|\n"
+    );
+    let (reason, meaning) = MOUNT_FAILED;
+    let _ = writeln!(page, "| `{reason}` | Mount | {meaning} |");
+    for rule in RULES {
+        let operations: Vec<&str> = if rule.operations.len() == Operation::ALL.len() {
+            vec!["any"]
+        } else {
+            rule.operations.iter().map(|operation| operation.as_str()).collect()
+        };
+        let _ = writeln!(
+            page,
+            "| `{}` | {} | {} |",
+            rule.reason,
+            operations.join(", "),
+            cell(rule.meaning)
+        );
+    }
+    page
+}
+
+fn events() -> String {
+    let mut page = format!(
+        "{MADE}# Events of the operator\n\nThe same sentence about the same object is not sent twice within ten minutes.\n\n| type | reason | \
+         on | what happened |\n|---|---|---|---|\n"
+    );
+    let claim = Event::VolumeStuck.row().reason;
+    let class = Event::UnknownParameter.row().reason;
+    for row in Event::ROWS {
+        let object = match row.reason {
+            reason if reason == claim => "PersistentVolumeClaim",
+            reason if reason == class => "the class",
+            _ => "CinderCSIDriver",
+        };
+        let _ = writeln!(
+            page,
+            "| {:?} | `{}` | {object} | {} |",
+            row.severity,
+            row.reason,
+            cell(row.meaning.trim_start())
+        );
+    }
+    page
+}
+
+fn metrics(descriptions: &[Desc]) -> String {
+    let mut page = format!(
+        "{MADE}# Metrics of the operator\n\nAt `/metrics` of the operator's Service, over TLS, for service accounts that are bound to the \
+         ClusterRole `cinder-csi-metrics-reader`. No label holds the name of a node, a volume or a claim.\n\nThe driver's pods have metrics \
+         of their own: [those of the driver](../monitoring.md#metrics-of-the-driver), and those of the sidecars as their documents tell.\n\n| metric | labels | what it \
+         tells |\n|---|---|---|\n"
+    );
+    for description in descriptions {
+        let labels: Vec<String> = description
+            .variable_labels
+            .iter()
+            .map(|label| format!("`{label}`"))
+            .collect();
+        let _ = writeln!(
+            page,
+            "| `{}` | {} | {} |",
+            description.fq_name,
+            labels.join(", "),
+            cell(&description.help)
+        );
+    }
+    page
+}
+
+/// Every alert, of the operator and of a driver with the usual thresholds.
+fn every_alert() -> Result<Vec<Alert>, serde_json::Error> {
+    let mut alerts = operator_alerts()?;
+    alerts.extend(driver_alerts(DEFAULT_DRIVER_NAME, &AlertThresholds::default())?);
+    Ok(alerts)
+}
+
+fn alerts() -> Result<String, PageError> {
+    let mut page = format!(
+        "{MADE}# Alerts\n\nThose about a driver are in a PrometheusRule that the operator makes (`spec.monitoring`), shown here for \
+         `{DEFAULT_DRIVER_NAME}` with the usual thresholds. Those about the operator itself are in `config/monitoring`. While \
+         `CinderCSIBackendDown` fires, `CinderCSIVolumeStuck`, `CinderCSIProvisionFailing` and `CinderCSIAttachSlow` say nothing new: let \
+         it inhibit them.\n"
+    );
+    for Alert {
+        name,
+        expression,
+        holds,
+        labels,
+        annotations,
+    } in every_alert()?
+    {
+        let _ = write!(
+            page,
+            "\n## {name}\n\n{} {}, after {holds}. [Runbook](../runbooks.md#{})\n\n```\n{expression}\n```\n",
+            annotations.summary,
+            labels.severity,
+            name.to_lowercase(),
+        );
+    }
+    Ok(page)
+}
+
+/// The alerts about the operator, for those who have the Prometheus operator.
+fn rule() -> Result<String, PageError> {
+    let rule = json!({
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {"name": "cinder-csi-operator", "namespace": "cinder-csi"},
+        "spec": {"groups": groups("cinder-csi-operator", &operator_alerts()?)},
+    });
+    Ok(format!(
+        "# Made from the code by `make reference`.\n{}",
+        to_yaml(&rule)?
+    ))
+}
+
+/// Text for a cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn what_alerts_and_the_dashboard_ask_for_is_counted_by_somebody() {
+        let metrics = Metrics::new().expect("metrics");
+        let own: BTreeSet<String> = metrics
+            .descriptions()
+            .iter()
+            .map(|description| description.fq_name.clone())
+            .collect();
+        // Histograms have three series each; those of driver and sidecars are known by the beginnings of their names.
+        let others = [
+            "openstack_api_",
+            "cinder_csi_queue_depth",
+            "csi_sidecar_operations_seconds",
+            "controller_persistentvolumeclaim_provision_",
+            "leader_election_master_status",
+        ];
+        let mut text = DASHBOARD.to_owned();
+        for alert in every_alert().expect("alerts") {
+            text.push_str(&alert.expression);
+            text.push(' ');
+        }
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        let mut asked = 0;
+        for word in
+            words.filter(|word| word.contains("_csi_") || word.ends_with("_total") || word.starts_with("openstack_"))
+        {
+            asked += 1;
+            let known = own.contains(word) || others.iter().any(|other| word.starts_with(other));
+            assert!(known, "nobody counts {word}");
+        }
+        assert!(asked > 20, "only {asked} names were found");
+    }
+
+    /// A file of the repository.
+    fn file(name: &str) -> String {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        std::fs::read_to_string(root.join(name)).unwrap_or_default()
+    }
+
+    #[test]
+    fn the_pages_are_those_of_the_repository() {
+        for (name, text) in pages().expect("pages") {
+            assert!(file(name) == text, "{name} is out of date: run `make reference`");
+        }
+    }
+
+    #[test]
+    fn the_table_of_the_drivers_metrics_names_what_its_code_names() {
+        fn names(text: &str) -> BTreeSet<&str> {
+            text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+                .filter(|word| {
+                    ["csi_operations_", "cinder_csi_", "openstack_api_"]
+                        .iter()
+                        .any(|beginning| word.starts_with(beginning))
+                })
+                .collect()
+        }
+        let code = ["driver/src/metrics.rs", "driver/src/wiring/reload/metrics.rs"].map(file);
+        let code = code.iter().filter_map(|text| text.split("#[cfg(test)]").next());
+        let page = file("docs/monitoring.md");
+        let (_, section) = page
+            .split_once("## Metrics of the driver\n")
+            .expect("the page has the section");
+        let section = section.split("\n## ").next().unwrap_or_default();
+        assert_eq!(names(section), code.flat_map(names).collect());
+    }
+}

@@ -1,0 +1,215 @@
+//! The commands `crd` and `render`: what the operator would apply, as YAML, without a cluster.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use cinder_csi_crds::{CinderCSIDriver, to_yaml};
+use cinder_operator_core::{
+    manifests::{DriverCredentials, Operand, RenderError, operands},
+    problem::Problem,
+    resolve::{ClassFacts, ControllerSight, Environment, namespace_of, resolve},
+};
+use csi_sources::Sources;
+use serde_json::Value;
+
+use crate::args::{RenderArgs, VERSION};
+
+/// Why nothing was printed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file could not be read.
+    #[error("read {path}: {source}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The text is not one YAML document.
+    #[error("{path} is not one YAML document: {source}", path = path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: serde_yaml::Error,
+    },
+    /// The object is something else, or has other fields.
+    #[error("{path} is no CinderCSIDriver of csi.openstack.org/v1beta1: {source}", path = path.display())]
+    Decode {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        source: serde_json::Error,
+    },
+    /// The spec cannot be carried out.
+    #[error("{}", sentences(.0))]
+    Resolve(Vec<Problem>),
+    /// An object could not be made.
+    #[error(transparent)]
+    Operand(#[from] RenderError),
+    /// An object could not be written as YAML.
+    #[error("write YAML: {0}")]
+    Encode(#[from] serde_json::Error),
+    /// The output is closed.
+    #[error("print: {0}")]
+    Print(#[from] io::Error),
+}
+
+/// Prints the CustomResourceDefinition.
+pub fn crd(out: &mut impl Write) -> Result<(), Error> {
+    out.write_all(to_yaml(&cinder_csi_crds::crd())?.as_bytes())?;
+    Ok(())
+}
+
+/// Prints what the CinderCSIDriver of a file becomes.
+pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), Error> {
+    let driver = read_driver(&args.file)?;
+    let credentials = read_credentials(args)?;
+    let environment = Environment {
+        namespace: namespace_of(&driver, &args.namespace).to_owned(),
+        operator_version: VERSION.into(),
+        kubernetes_version: None,
+        cluster_uid: Some(args.cluster_uid.clone()),
+        nodes: args.nodes,
+        apis: args.apis(),
+        classes: ClassFacts::default(),
+        snapshot_controller: ControllerSight::Unseen,
+        silent_clouds: std::collections::BTreeSet::new(),
+        zoned_volumes: 0,
+        now: Sources::system().now(),
+        clouds: std::collections::BTreeMap::new(),
+        images: args.images.installed(),
+        restrictions: cinder_operator_core::restrictions::Restrictions::default(),
+        neighbours: Vec::new(),
+    };
+    let resolved = resolve(&driver, &environment).map_err(Error::Resolve)?;
+    print_all(&operands(&resolved, credentials.as_ref())?, out)
+}
+
+/// Prints objects as one YAML stream.
+fn print_all(operands: &[Operand], out: &mut impl Write) -> Result<(), Error> {
+    for operand in operands {
+        writeln!(out, "---")?;
+        out.write_all(to_yaml(&operand.object)?.as_bytes())?;
+    }
+    Ok(())
+}
+
+pub(crate) fn read_driver(path: &Path) -> Result<CinderCSIDriver, Error> {
+    let text = read(path)?;
+    let value: Value = serde_yaml::from_str(&text).map_err(|source| Error::Parse {
+        path: path.into(),
+        source,
+    })?;
+    let decode = |source| Error::Decode {
+        path: path.into(),
+        source,
+    };
+    let (api_version, kind) = (&value["apiVersion"], &value["kind"]);
+    if api_version != "csi.openstack.org/v1beta1" || kind != "CinderCSIDriver" {
+        return Err(decode(serde::de::Error::custom(format!(
+            "it is {kind} of {api_version}"
+        ))));
+    }
+    serde_json::from_value(value).map_err(decode)
+}
+
+fn read_credentials(args: &RenderArgs) -> Result<Option<DriverCredentials>, Error> {
+    let Some(path) = &args.cloud_conf else { return Ok(None) };
+    let cloud_conf = read(path)?.into();
+    let ca_pem = args.ca_bundle.as_deref().map(read).transpose()?;
+    Ok(Some(DriverCredentials::new(cloud_conf, ca_pem)))
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    let text = if path == Path::new("-") {
+        let mut text = String::new();
+        io::stdin().lock().read_to_string(&mut text).map(|_| text)
+    } else {
+        fs::read_to_string(path)
+    };
+    text.map_err(|source| Error::Read {
+        path: path.into(),
+        source,
+    })
+}
+
+fn sentences(problems: &[Problem]) -> String {
+    problems
+        .iter()
+        .map(|problem| problem.message.as_str())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use clap::Parser;
+
+    use super::{crd, render};
+    use crate::args::{Args, Command};
+
+    fn mk_args(words: &[&str]) -> crate::args::RenderArgs {
+        let words = ["cinder-csi-operator", "render"].iter().chain(words);
+        match Args::try_parse_from(words).unwrap().command {
+            Command::Render(args) => args,
+            other => panic!("not render: {other:?}"),
+        }
+    }
+
+    fn sample(name: &str) -> String {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("../config/samples")
+            .join(name)
+            .display()
+            .to_string()
+    }
+
+    #[test]
+    fn the_sample_is_rendered_without_a_cluster() {
+        let mut out = Vec::new();
+
+        render(&mk_args(&[&sample("cindercsidriver.yaml")]), &mut out).unwrap();
+
+        let text = String::from_utf8(out).unwrap();
+        assert!(
+            text.contains("kind: DaemonSet\n") && text.contains("name: cinder-retain\n"),
+            "{text}"
+        );
+        assert!(!text.contains("kind: Secret\n"), "{text}");
+    }
+
+    #[test]
+    fn another_object_is_refused_by_its_kind() {
+        let error = render(&mk_args(&[&sample("openstack-credentials.yaml")]), &mut Vec::new()).unwrap_err();
+
+        let text = error.to_string();
+        assert!(
+            text.contains("openstack-credentials.yaml") && text.contains("\"Secret\""),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = render(&mk_args(&["/nowhere/driver.yaml"]), &mut Vec::new()).unwrap_err();
+
+        assert!(error.to_string().contains("/nowhere/driver.yaml"), "{error}");
+    }
+
+    #[test]
+    fn the_crd_is_printed_as_clusters_take_it() {
+        let mut out = Vec::new();
+
+        crd(&mut out).unwrap();
+
+        assert!(
+            String::from_utf8(out)
+                .unwrap()
+                .contains("kind: CustomResourceDefinition\n")
+        );
+    }
+}
