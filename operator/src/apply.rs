@@ -302,7 +302,7 @@ fn with_kept(desired: &Desired, kept: &Kept) -> Value {
 
 /// What became of a plan.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct Applied {
     /// Objects as they are after the writes; `None` for those that are gone.
     pub written: BTreeMap<Key, Option<Value>>,
     /// What was done, as events.
@@ -316,10 +316,10 @@ pub struct Outcome {
 }
 
 /// Carries the plan out, stage by stage. `live` is what it was made by.
-pub async fn carry_out(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value>, mut records: Records) -> Outcome {
-    let mut outcome = Outcome {
+pub async fn carry_out(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value>, mut records: Records) -> Applied {
+    let mut outcome = Applied {
         left: plan.left.clone(),
-        ..Outcome::default()
+        ..Applied::default()
     };
     let mut created = Vec::new();
     let mut failed_stage = None;
@@ -398,7 +398,7 @@ fn stage_of(action: &Action) -> Option<cinder_operator_core::manifests::Stage> {
 async fn carry_out_one(
     writer: &Writer,
     action: &Action,
-    outcome: &mut Outcome,
+    outcome: &mut Applied,
     created: &mut Vec<String>,
     records: &mut Records,
 ) -> Result<(), ApplyError> {
@@ -460,7 +460,7 @@ async fn write(
     desired: &Desired,
     uid: Option<&str>,
     kept: &Kept,
-    outcome: &mut Outcome,
+    outcome: &mut Applied,
 ) -> Result<(), ApplyError> {
     let own = desired.without(kept);
     let made = writer.apply(&own, uid).await?;
@@ -470,7 +470,7 @@ async fn write(
 }
 
 /// Remembers the result, and the fields that did not become what was asked for: asking again would change nothing.
-fn note(desired: &Desired, made: Value, outcome: &mut Outcome) {
+fn note(desired: &Desired, made: Value, outcome: &mut Applied) {
     let fields = differences(&desired.object, &made, REMEMBERED_FIELDS);
     if fields.is_empty() {
         outcome.left.remove(&desired.key);

@@ -15,20 +15,7 @@ mod volumes;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use cinder_csi_crds::{CinderCSIDriver, CinderCSIDriverStatus, FINALIZER, ManagementState};
-use cinder_operator_core::{
-    class_parameters::unknown_parameters,
-    cluster::{Blockers, Key, NodesView, OptionalApi, Owner, kind, view},
-    manifests::{DriverCredentials, Operand, operands, overridden},
-    notice::Notice,
-    plan::{Desired, plan},
-    problem::Problem,
-    reasons::Event,
-    resolve::{Resolved, namespace_of, resolve},
-    rollout::hold_back,
-    status::{self, ClassesView, MonitoringView, PodsView, Removal, Seen, Workload},
-    text::listed,
-};
+use cinder_csi_crds::{AdoptionFinding, CinderCSIDriver, CinderCSIDriverStatus, FINALIZER, ManagementState};
 use kube::{Resource, ResourceExt, core::DeserializeGuard, runtime::controller::Action};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -38,8 +25,22 @@ pub(crate) use classes::{leave_alone, look_at_own};
 pub use context::{Context, Memories};
 
 use adoption::Adoption;
+use cinder_operator_core::{
+    class_parameters::unknown_parameters,
+    cluster::{Blockers, Key, NodesView, OptionalApi, Owner, kind, view},
+    decide::{
+        Decision, Facts, Intent, Lookups, MonitoringView, ObjectFacts, Outcome, Removal, Report, Situation,
+        VolumeFacts, Workload, decide, draft, intend,
+    },
+    manifests::DriverCredentials,
+    notice::Notice,
+    problem::Problem,
+    reasons::Event,
+    resolve::{Resolved, namespace_of},
+    status,
+    text::listed,
+};
 use clouds::Checked;
-use rollout::is_controller_done;
 
 use crate::{
     apply::{Records, carry_out},
@@ -183,16 +184,10 @@ impl Pass<'_> {
                         return Ok(Action::await_change());
                     }
                 }
-                pass.maintain(pass.seen(), true).await
+                pass.maintain(None, true).await
             }
-            Wish::Watch => pass.maintain(pass.seen(), false).await,
-            Wish::Hold => {
-                let held = Seen {
-                    removal: Some(Removal::Held),
-                    ..pass.seen()
-                };
-                pass.maintain(held, false).await
-            }
+            Wish::Watch => pass.maintain(None, false).await,
+            Wish::Hold => pass.maintain(Some(Removal::Held), false).await,
             Wish::Remove { finalize } => Box::pin(pass.remove(finalize)).await,
         }
     }
@@ -204,10 +199,16 @@ impl Pass<'_> {
 
     /// Changes nothing, looks at nothing, and says why.
     async fn stand_still(&self, problem: Problem) -> Result<Action, ReconcileError> {
-        let mut seen = self.seen();
-        seen.problems.push(problem);
+        let report = Report {
+            facts: self.facts(),
+            decision: Decision {
+                problems: vec![problem],
+                ..Decision::default()
+            },
+            ..Report::default()
+        };
         let previous = self.driver.status.as_ref();
-        let next = status::unseen(previous, &seen, self.context.sources.now());
+        let next = status::unseen(previous, &report, self.context.sources.now());
         self.publish(previous, &next, Vec::new()).await?;
         Ok(Action::requeue(OBSTACLE_PAUSE))
     }
@@ -221,21 +222,23 @@ fn owner_of(driver: &CinderCSIDriver) -> Owner {
 }
 
 /// When to look again. What stands in the way is not ours and so not watched: its end is seen by looking. Nor is time.
-fn next_look(seen: &Seen, otherwise: Duration) -> Duration {
+fn next_look(report: &Report, otherwise: Duration) -> Duration {
+    let Report { decision, outcome, .. } = report;
     let otherwise = [
-        seen.opens_in,
-        seen.nodes.look_again,
-        seen.node_rollout.as_ref().and_then(|nodes| nodes.look_again),
+        decision.opens_in,
+        outcome.nodes.look_again,
+        outcome.node_rollout.as_ref().and_then(|nodes| nodes.look_again),
     ]
     .into_iter()
     .flatten()
     .fold(otherwise, Duration::min)
     // A moment later, so that it is over then.
     .saturating_add(A_MOMENT);
-    if !seen.blockers.are_unwatched() && seen.obstacles.is_empty() && seen.problems.is_empty() {
-        otherwise
-    } else {
+    let is_unwatched = matches!(&decision.removal, Some(Removal::Blocked(blockers)) if blockers.are_unwatched());
+    if is_unwatched || report.is_held_up() {
         otherwise.min(OBSTACLE_PAUSE)
+    } else {
+        otherwise
     }
 }
 
@@ -260,133 +263,84 @@ impl<'a> Pass<'a> {
     }
 }
 
+/// What came of acting, with what only this reconcile needs.
+struct Acted {
+    outcome: Outcome,
+    notices: Vec<Notice>,
+    /// Why the reconcile is tried again.
+    failed: Option<ReconcileError>,
+    /// When to ask the controller's pods again.
+    soon: Option<Duration>,
+}
+
 impl Pass<'_> {
     /// Makes what is wanted (or only looks, without `may_write`), and says how it is.
-    async fn maintain(&self, mut seen: Seen, may_write: bool) -> Result<Action, ReconcileError> {
+    async fn maintain(&self, removal: Option<Removal>, may_write: bool) -> Result<Action, ReconcileError> {
         let context = self.context;
         let mut live = observe::live(&context.client, &self.owner, self.namespace(), context.cluster.apis()).await?;
         let Checked {
-            wanted: credentials,
+            clouds,
+            needed,
+            health,
+            wanted,
             has,
             look_again,
-        } = self.check_credentials(&live, &mut seen, may_write).await;
+        } = self.check_credentials(&live, may_write).await;
         let classes = observe::class_parameters(&context.client, &self.owner.name, context.cluster.apis()).await?;
-        seen.unknown_parameters = Some(unknown_parameters(&classes));
-        let mut notices = Vec::new();
-        let mut adoption = Adoption::default();
-        let mut failed = None;
         let mut environment = context.environment(&self.owner.name, self.namespace()).await?;
         self.complete(&mut environment, &live).await;
-        let resolved = resolve(self.driver, &environment)
-            .and_then(|resolved| Ok((resolved, self.window().map_err(|problem| vec![problem])?)));
-        let (resolved, window) = resolved.map_err(|problems| seen.problems = problems).ok().unzip();
-        if let (Some(resolved), Some(window)) = (&resolved, &window) {
-            let overridden = overridden(resolved, credentials.as_ref())?;
-            seen.pods = Some(PodsView::of(resolved, environment.kubernetes_version, overridden));
-            seen.classes = Some(ClassesView::new(resolved));
-            let desired = desired(resolved, credentials.as_ref())?;
-            let keys: Vec<Key> = desired.iter().map(|desired| desired.key.clone()).collect();
-            observe::complete(&context.client, &mut live, &keys).await?;
-            leave_alone(resolved, &desired, &mut live);
-            adoption = Box::pin(self.look_for_installation(
-                &mut live,
-                Some(resolved),
-                &desired,
-                credentials.is_some(),
-                &mut seen,
-            ))
-            .await?;
-            // Not before: what is taken up only now has a version too.
-            seen.gate = self.gate(&live, &resolved.version, window.as_ref());
-            let unrepairable = context.unrepairable(&self.owner.name);
-            // Without credentials or zones the list of what is wanted is not complete.
-            let is_complete = credentials.is_some() && resolved.topology.is_decided;
-            let mut plan = plan(
-                &self.owner,
-                &desired,
-                &live,
-                &unrepairable,
-                is_complete,
-                Instant::now().into_std(),
-            );
-            guard::hold_back(&context.client, &context.cluster, &self.owner.name, &mut plan).await?;
-            seen.obstacles.clone_from(&plan.obstacles);
-            seen.findings = Box::pin(self.check_adoption(&plan)).await;
-            // Before it is compared: what has to wait for its time is no drift. A dry run tells all that is to come.
-            if let Some(takeover) = adoption
-                .takeover
-                .as_ref()
-                .filter(|_| seen.state != ManagementState::DryRun)
-            {
-                takeover.hold_back(&mut plan);
-            }
-            self.compare(&plan, &live, &mut seen);
-            if may_write {
-                notices.extend(self.restore(&mut plan, &seen.gate).await?);
-                hold_back(&mut plan, &seen.gate, &live, is_controller_done(&live));
-                let last_words = guard::last_words(&context.client, &plan).await?;
-                let outcome = carry_out(&context.writer, &plan, &live, Records::of(self.driver).only(&keys)).await;
-                context.remember_unrepairable(&self.owner.name, outcome.left);
-                outcome
-                    .repaired
-                    .iter()
-                    .for_each(|kind| context.metrics.drift_repaired(&self.owner.name, kind));
-                for (key, object) in outcome.written {
-                    match object {
-                        Some(object) => live.insert(key, object),
-                        None => live.remove(&key),
-                    };
-                }
-                seen.failures = outcome.failures;
-                notices.extend(last_words);
-                notices.extend(outcome.notices);
-                if seen.failures.is_empty() || adoption.is_returning() {
-                    match self.take_over(&adoption, &mut seen).await {
-                        Ok(done) => notices.extend(done),
-                        Err(error) => failed = Some(error),
-                    }
-                }
-                notices.extend(self.free_nodes(resolved).await);
-            }
-            // What is missing after that, the operator itself has taken away.
-            let kept = if adoption.is_returning() { &[] } else { keys.as_slice() };
-            self.remember_objects(kept, &live, &seen.failures);
-        } else if self.may_have_stopped() {
-            adoption = Box::pin(self.look_for_installation(&mut live, None, &[], false, &mut seen)).await?;
-            if may_write {
-                match self.take_over(&adoption, &mut seen).await {
-                    Ok(done) => notices.extend(done),
-                    Err(error) => failed = Some(error),
-                }
-            }
+        let intent = intend(self.driver, &environment, wanted.as_ref())?;
+        if let Ok(intent) = &intent {
+            observe::complete(&context.client, &mut live, &intent.keys()).await?;
+            leave_alone(&intent.resolved, &intent.desired, &mut live);
         }
-        self.look_at(&live, &mut seen);
-        if let (Some(controller), Some(resolved)) = (&mut seen.controller, &resolved) {
-            controller.wants(resolved.controller.sidecars.iter().map(|sidecar| sidecar.component));
-        }
-        let may_roll = may_write && failed.is_none();
-        match self
-            .roll_nodes(&live, resolved.as_ref(), may_roll, &adoption, &mut seen)
-            .await
-        {
-            Ok(done) => notices.extend(done),
-            Err(error @ ReconcileError::ReplacePod { .. }) => failed = Some(error),
-            Err(error) => return Err(error),
-        }
-        // Told with all that was seen.
-        seen.problems.extend(failed.as_ref().map(ReconcileError::problem));
-        let soon = self.confirm_reload(&mut seen, has.as_ref(), may_write).await;
+        let adoption = if intent.is_ok() || self.may_have_stopped() {
+            Box::pin(self.look_for_installation(&mut live, intent.as_ref().ok())).await?
+        } else {
+            Adoption::default()
+        };
+        let (decision, findings) = match &intent {
+            Ok(intent) => Box::pin(self.decide(intent, &live, &adoption, removal, may_write)).await?,
+            Err(problems) => {
+                let decision = Decision {
+                    problems: [problems.as_slice(), &adoption.problems].concat(),
+                    takeover: adoption.takeover.clone(),
+                    removal,
+                    ..Decision::default()
+                };
+                (decision, Vec::new())
+            }
+        };
+        let facts = Facts {
+            health,
+            clouds,
+            needed_clouds: needed,
+            unknown_parameters: Some(unknown_parameters(&classes)),
+            findings,
+            ..self.facts()
+        };
+        let intent = intent.as_ref().ok();
+        let Acted {
+            outcome,
+            notices,
+            failed,
+            soon,
+        } = Box::pin(self.act(intent, &decision, &adoption, has.as_ref(), live, may_write)).await?;
+        let (volumes, of_volumes) = self.look_at_volumes(&facts, &outcome);
+        let report = Report {
+            facts: Facts { volumes, ..facts },
+            decision,
+            outcome,
+        };
+        self.remind_of_types(&report).await;
         let soon = soon.into_iter().chain(self.takeover_pause(&adoption, may_write)).min();
-        seen.has_topology = resolved.as_ref().is_some_and(|resolved| resolved.topology.enabled);
-        let of_volumes = self.look_at_volumes(&mut seen);
-        self.remind_of_types(&seen).await;
-        let of_classes = classes::next_look(&seen, self).unwrap_or(look_again);
-        let look_again = next_look(&seen, soon.unwrap_or(look_again).min(look_again).min(of_classes));
-        self.tell(&seen, notices).await?;
+        let of_classes = classes::next_look(&report, self).unwrap_or(look_again);
+        let look_again = next_look(&report, soon.unwrap_or(look_again).min(look_again).min(of_classes));
+        self.tell(&report, notices).await?;
         if let Some(error) = failed {
             return Err(error);
         }
-        if let Some(failure) = seen.failures.first() {
+        if let Some(failure) = report.outcome.failures.first() {
             return Err(ReconcileError::Write {
                 key: failure.key.clone(),
                 message: failure.message.clone(),
@@ -397,7 +351,124 @@ impl Pass<'_> {
             let soon = of_volumes.map(|soon| soon.saturating_add(A_MOMENT));
             return Ok(Action::requeue(soon.map_or(look_again, |soon| soon.min(look_again))));
         }
-        Ok(self.until_next_look(seen, of_volumes, look_again))
+        Ok(self.until_next_look(report, of_volumes, look_again))
+    }
+
+    /// Decides what is done now, and looks up what a plan needs to know; also what would change if another installation that is left
+    /// alone were replaced.
+    async fn decide(
+        &self,
+        intent: &Intent,
+        live: &BTreeMap<Key, Value>,
+        adoption: &Adoption,
+        removal: Option<Removal>,
+        may_write: bool,
+    ) -> Result<(Decision, Vec<AdoptionFinding>), ReconcileError> {
+        let (context, name) = (self.context, &self.owner.name);
+        let situation = Situation {
+            driver: self.driver,
+            owner: &self.owner,
+            intent,
+            live,
+            unrepairable: &context.unrepairable(name),
+            now: context.sources.now(),
+            instant: Instant::now().into_std(),
+        };
+        let draft = draft(&situation);
+        let in_use = guard::in_use(&context.client, &context.cluster, name, &draft.plan).await?;
+        let findings = Box::pin(self.check_adoption(&draft.plan)).await;
+        let templates = if may_write {
+            self.newest_templates(&draft).await?
+        } else {
+            BTreeMap::new()
+        };
+        let lookups = Lookups {
+            in_use,
+            templates,
+            takeover: adoption.takeover.clone(),
+            takeover_problems: adoption.problems.clone(),
+            removal,
+            known: self.known_objects(&draft),
+            may_write,
+        };
+        Ok((decide(&situation, draft, lookups), findings))
+    }
+
+    /// Does what was decided, and reads how the driver is after it.
+    async fn act(
+        &self,
+        intent: Option<&Intent>,
+        decision: &Decision,
+        adoption: &Adoption,
+        credentials: Option<&DriverCredentials>,
+        mut live: BTreeMap<Key, Value>,
+        may_write: bool,
+    ) -> Result<Acted, ReconcileError> {
+        let (context, name) = (self.context, &self.owner.name);
+        let (mut failures, mut problems, mut failed) = (Vec::new(), Vec::new(), None);
+        let mut notices = decision.notices.clone();
+        let keys = intent.map(Intent::keys).unwrap_or_default();
+        if may_write && intent.is_some() {
+            notices.extend(guard::last_words(&context.client, &decision.plan).await?);
+            let records = Records::of(self.driver).only(&keys);
+            let applied = carry_out(&context.writer, &decision.plan, &live, records).await;
+            context.remember_unrepairable(name, applied.left);
+            let repaired = applied.repaired.iter();
+            repaired.for_each(|kind| context.metrics.drift_repaired(name, kind));
+            for (key, object) in applied.written {
+                match object {
+                    Some(object) => live.insert(key, object),
+                    None => live.remove(&key),
+                };
+            }
+            failures = applied.failures;
+            notices.extend(applied.notices);
+        }
+        if may_write && (failures.is_empty() || adoption.is_returning()) {
+            match self.take_over(adoption, &mut notices).await {
+                Ok(refused) => problems.extend(refused),
+                Err(error) => failed = Some(error),
+            }
+        }
+        if let Some(intent) = intent {
+            if may_write {
+                notices.extend(self.free_nodes(&intent.resolved).await);
+            }
+            // What is missing after that, the operator itself has taken away.
+            let kept = if adoption.is_returning() { &[] } else { keys.as_slice() };
+            self.remember_objects(kept, &live, &failures);
+        }
+        let mut outcome = Outcome {
+            failures,
+            ..self.look_at(&live)
+        };
+        if let (Some(controller), Some(intent)) = (&mut outcome.controller, intent) {
+            controller.wants(
+                intent
+                    .resolved
+                    .controller
+                    .sidecars
+                    .iter()
+                    .map(|sidecar| sidecar.component),
+            );
+        }
+        let may_replace = may_write && failed.is_none() && outcome.failures.is_empty();
+        outcome.node_rollout = self.judge_nodes(&live, intent, may_replace, adoption).await?;
+        if let Some(rollout) = &outcome.node_rollout {
+            match self.replace(rollout).await {
+                Ok(replaced) => notices.extend(replaced),
+                Err(error) => failed = Some(error),
+            }
+        }
+        problems.extend(failed.as_ref().map(ReconcileError::problem));
+        outcome.problems = problems;
+        let soon = self.confirm_reload(&mut outcome, credentials, may_write).await;
+        Ok(Acted {
+            outcome,
+            notices,
+            failed,
+            soon,
+        })
     }
 
     /// Takes the startup taint away from nodes where the driver is registered by now.
@@ -426,59 +497,66 @@ impl Pass<'_> {
     }
 
     /// What is known without looking at the driver's objects.
-    fn seen(&self) -> Seen {
+    fn facts(&self) -> Facts {
         let name = &self.owner.name;
-        Seen {
-            generation: self.driver.metadata.generation,
-            state: self.driver.spec.management_state,
-            is_deleted: self.driver.metadata.deletion_timestamp.is_some(),
-            deletion_policy: self.driver.spec.deletion.policy,
-            count: self.context.cluster.read(|index| index.count_of(name)),
+        Facts {
+            object: ObjectFacts::of(self.driver),
             monitoring: MonitoringView {
                 mode: self.driver.spec.monitoring.mode,
                 served: self.context.cluster.apis().has(OptionalApi::Monitoring),
             },
-            ..Seen::default()
+            volumes: VolumeFacts {
+                count: self.context.cluster.read(|index| index.count_of(name)),
+                ..VolumeFacts::default()
+            },
+            ..Facts::default()
         }
     }
 
-    /// Reads the state of controller and nodes from what exists.
-    fn look_at(&self, live: &BTreeMap<Key, Value>, seen: &mut Seen) {
+    /// Reads the state of controller, nodes and classes from what exists.
+    fn look_at(&self, live: &BTreeMap<Key, Value>) -> Outcome {
         let of = |wanted: &str| {
             live.iter()
                 .find(|(key, object)| key.kind == wanted && self.owner.owns(object))
                 .map(|(_, object)| object)
         };
-        seen.controller = of(kind::DEPLOYMENT).map(Workload::of_deployment);
-        Self::look_at_classes(live, seen);
         let daemon_set = of(kind::DAEMON_SET);
         let (deadline, now) = (self.context.registration_deadline, self.context.sources.now());
-        seen.daemon_set = daemon_set.map(Workload::of_daemon_set);
-        seen.nodes = daemon_set
-            .and_then(observe::pod_template)
-            .map_or_else(NodesView::default, |template| {
-                let name = &self.owner.name;
-                self.context
-                    .cluster
-                    .read(|index| view(&index.nodes(), &template, &index.registered_on(name), deadline, now))
-            });
+        let classes = live.keys().filter(|key| key.kind == kind::STORAGE_CLASS);
+        Outcome {
+            controller: of(kind::DEPLOYMENT).map(Workload::of_deployment),
+            daemon_set: daemon_set.map(Workload::of_daemon_set),
+            nodes: daemon_set
+                .and_then(observe::pod_template)
+                .map_or_else(NodesView::default, |template| {
+                    let name = &self.owner.name;
+                    self.context
+                        .cluster
+                        .read(|index| view(&index.nodes(), &template, &index.registered_on(name), deadline, now))
+                }),
+            storage_classes: classes.map(|key| key.name.clone()).collect(),
+            ..Outcome::default()
+        }
     }
 
     /// Tells all that was seen: in the status, by events and gauges.
-    async fn tell(&self, seen: &Seen, notices: Vec<Notice>) -> Result<(), ReconcileError> {
+    async fn tell(&self, report: &Report, notices: Vec<Notice>) -> Result<(), ReconcileError> {
         let (context, name) = (self.context, &self.owner.name);
         let previous = self.driver.status.as_ref();
         let now = context.sources.now();
-        let next = status::status(previous, seen, now);
-        context.metrics.seen(name, seen, now);
-        self.tell_claims(seen).await;
-        self.remind_of_parameters(seen).await;
-        context.metrics.nodes(name, seen.nodes.desired, seen.nodes.registered);
-        let is_blocked = seen.removal == Some(Removal::Blocked);
+        let next = status::status(previous, report, now);
+        context.metrics.seen(name, report, now);
+        self.tell_claims(report).await;
+        self.remind_of_parameters(report).await;
+        let nodes = &report.outcome.nodes;
+        context.metrics.nodes(name, nodes.desired, nodes.registered);
+        let blockers = match &report.decision.removal {
+            Some(Removal::Blocked(blockers)) => blockers,
+            _ => &Blockers::default(),
+        };
         for kind in Blockers::KINDS {
-            let of_kind = seen.blockers.by_kind().find(|(known, _)| *known == kind);
+            let of_kind = blockers.by_kind().find(|(known, _)| *known == kind);
             let count = of_kind.map_or(0, |(_, names)| names.len());
-            let count = if is_blocked { count } else { 0 };
             context.metrics.deletion_blockers(name, kind, count);
         }
         context.metrics.rollout(name, next.rollout.as_ref());
@@ -518,21 +596,6 @@ impl Pass<'_> {
         }
         Ok(())
     }
-}
-
-/// The objects that are wanted. Without credentials the controller is left out: it would only fail, and one that runs with
-/// older credentials must not be touched. Controller and nodes wait until it is known whether zones are used.
-fn desired(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Result<Vec<Desired>, ReconcileError> {
-    let operands = operands(resolved, credentials)?;
-    let waits = |operand: &&Operand| match operand.kind.kind {
-        kind::DEPLOYMENT => credentials.is_none() || !resolved.topology.is_decided,
-        kind::DAEMON_SET => !resolved.topology.is_decided,
-        _ => false,
-    };
-    let wanted = operands.iter().filter(|operand| !waits(operand));
-    wanted
-        .map(|operand| Desired::from_operand(operand).map_err(ReconcileError::Encode))
-        .collect()
 }
 
 /// The credentials that the driver has now: those in its own Secret.

@@ -5,10 +5,12 @@
 //! * A VolumeAttributesClass must not change under a claim or a volume that refers to it: they would say something else than
 //!   what they are.
 
+use std::collections::BTreeMap;
+
 use cinder_operator_core::{
     cluster::{AttachmentObject, ClaimObject, Key, VolumeObject, kind},
     notice::Notice,
-    plan::{Action, Obstacle, Plan},
+    plan::{Action, Plan},
     reasons::Event,
     text::listed,
 };
@@ -16,12 +18,17 @@ use kube::{Api, Client};
 
 use crate::observe::{Cluster, ObserveError, paged};
 
-/// Takes re-creations that would do harm out of the plan, and says so. What the watches know to be in the way costs no
-/// request: it may be there for days. That nothing is, the API server says.
-pub async fn hold_back(client: &Client, cluster: &Cluster, driver: &str, plan: &mut Plan) -> Result<(), ObserveError> {
-    let mut held = Vec::new();
+/// What of a plan's re-creations would harm somebody now, and whom. What the watches know to be in the way costs no request: it may
+/// be there for days. That nothing is, the API server says.
+pub async fn in_use(
+    client: &Client,
+    cluster: &Cluster,
+    driver: &str,
+    plan: &Plan,
+) -> Result<BTreeMap<Key, String>, ObserveError> {
+    let mut in_use = BTreeMap::new();
     for action in &plan.actions {
-        let Action::Recreate { desired, fields, .. } = action else {
+        let Action::Recreate { desired, .. } = action else {
             continue;
         };
         let key = &desired.key;
@@ -30,15 +37,9 @@ pub async fn hold_back(client: &Client, cluster: &Cluster, driver: &str, plan: &
             kind::ATTRIBUTES_CLASS => references(client, cluster, &key.name).await?,
             _ => None,
         };
-        if let Some(what) = what {
-            held.push((key.clone(), fields.clone(), what));
-        }
+        in_use.extend(what.map(|what| (key.clone(), what)));
     }
-    for (key, fields, what) in held {
-        plan.actions.retain(|action| *action.key() != key);
-        plan.obstacles.push(Obstacle::Waiting { key, fields, what });
-    }
-    Ok(())
+    Ok(in_use)
 }
 
 async fn attachments_under_way(

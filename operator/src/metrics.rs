@@ -9,7 +9,7 @@ use cinder_cloud::Observer;
 use cinder_csi_crds::RolloutStatus;
 use cinder_operator_core::{
     class_parameters::ClassKind,
-    status::{CloudView, Seen},
+    decide::{CloudView, Report},
 };
 use k8s_openapi::jiff::Timestamp;
 use prometheus::core::{Collector, Desc};
@@ -192,10 +192,10 @@ impl Metrics {
     }
 
     /// What was seen of clouds, volumes and classes.
-    pub fn seen(&self, driver: &str, seen: &Seen, now: Timestamp) {
-        self.clouds.seen(driver, seen, now);
+    pub fn seen(&self, driver: &str, report: &Report, now: Timestamp) {
+        self.clouds.seen(driver, report, now);
         for kind in ClassKind::ALL {
-            let unknown = seen.unknown_parameters.iter().flatten();
+            let unknown = report.facts.unknown_parameters.iter().flatten();
             self.unknown_parameters
                 .with_label_values(&[driver, kind.as_str()])
                 .set(as_gauge(unknown.filter(|one| one.kind == kind).count()));

@@ -1,7 +1,8 @@
 //! What the operator decides. Here is no client and nothing waits: facts come in as values, decisions go out as values.
 //!
 //! ```text
-//! 9   status                                        what is said: conditions, events
+//! 9   status                                        facts × decision × outcome → conditions, events
+//! 8   decide                                        spec × facts → what is done now
 //! 7   rollout  removal  migration  class_parameters what may be done now
 //! 6   plan                                          wanted × there → writes and obstacles
 //! 5   manifests  diagnosis                          the objects of a driver; why volumes wait
@@ -23,6 +24,7 @@
 pub mod class_parameters;
 pub mod clouds;
 pub mod cluster;
+pub mod decide;
 pub mod diagnosis;
 pub mod manifests;
 pub mod migration;

@@ -135,6 +135,10 @@ pub struct RenderError {
 }
 
 impl RenderError {
+    pub(crate) fn new(kind: &'static str, source: serde_json::Error) -> Self {
+        Self { kind, source }
+    }
+
     fn unlisted(kind: &'static str) -> Self {
         let source = serde::ser::Error::custom("the kind is not in the list of those that are made");
         Self { kind, source }

@@ -3,32 +3,22 @@
 //! Reasons are part of the API and stable; messages name the thing, what is wrong with it and what to do. Nothing in a status
 //! changes by itself: no times but those of transitions, no counters of attempts.
 
-use std::{collections::BTreeSet, time::Duration};
-
 use cinder_csi_crds::{
-    AdoptionFinding, CinderCSIDriverStatus, ConditionType, ControllerStatus, DeletionPolicy, DriverState,
-    ManagementState, NodesStatus, PendingChanges,
+    CinderCSIDriverStatus, ConditionType, ControllerStatus, DriverState, ManagementState, NodesStatus,
 };
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
-
 use serde_json::{Value, json};
 
 use crate::{
-    class_parameters::UnknownParameter,
-    cluster::{Blockers, NodesView, VolumeCount},
-    diagnosis::Stuck,
-    migration::Takeover,
+    decide::{ObjectFacts, Removal, Report},
     notice::Notice,
-    plan::{FailedWrite, Obstacle},
     problem::Problem,
     reasons::{
         Available, ConditionReason, Degraded, DeletionBlocked, Event, OverridesActive, Progressing, Reason, Upgradeable,
     },
-    resolve::health::HealthSettings,
-    rollout::{Gate, NodeRollout},
     text::listed,
 };
 
@@ -43,16 +33,11 @@ mod pods;
 mod removal;
 mod rollout;
 mod volumes;
-mod workload;
 
-pub use classes::{ClassesView, left_out};
-pub use clouds::{CloudView, expiring, mismatched_zones};
-pub use drift::Drift;
+pub use classes::left_out;
+pub use clouds::{expiring, mismatched_zones};
 pub use issues::told;
-pub use monitoring::MonitoringView;
-pub use pods::PodsView;
 pub use volumes::news;
-pub use workload::Workload;
 
 /// How many names a list in the status holds.
 const NAMED: usize = 10;
@@ -64,181 +49,102 @@ fn counted(names: &[String]) -> i32 {
     i32::try_from(names.len()).unwrap_or(i32::MAX)
 }
 
-/// How far a removal is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Removal {
-    /// Volumes are in the way.
-    Blocked,
-    /// The object is being deleted and is Unmanaged.
-    Held,
-    /// It goes on; what it waits for.
-    UnderWay(String),
-    /// Nothing is left.
-    Finished,
-    /// What there was goes on without the operator.
-    Released,
-}
-
-impl Removal {
-    /// Whether it is over, in whatever way: the operator has no objects any more.
-    fn is_over(&self) -> bool {
-        matches!(self, Self::Finished | Self::Released)
-    }
-}
-
-/// All that a status is made of.
-#[derive(Debug, Clone, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
-pub struct Seen {
-    /// Generation of the spec.
-    pub generation: Option<i64>,
-    /// What the spec asks for.
-    pub state: ManagementState,
-    /// Whether the object is being deleted.
-    pub is_deleted: bool,
-    /// What stands against the spec.
-    pub problems: Vec<Problem>,
-    /// The clouds.
-    pub clouds: Vec<CloudView>,
-    /// What the operator will not do on its own.
-    pub obstacles: Vec<Obstacle>,
-    /// Writes that failed.
-    pub failures: Vec<FailedWrite>,
-    /// The controller.
-    pub controller: Option<Workload>,
-    /// The DaemonSet.
-    pub daemon_set: Option<Workload>,
-    /// The nodes.
-    pub nodes: NodesView,
-    /// How many volumes and attachments there are.
-    pub count: VolumeCount,
-    /// Whether Prometheus gets something.
-    pub monitoring: MonitoringView,
-    /// What the spec has come to, when nothing stands against it.
-    pub pods: Option<PodsView>,
-    /// What was decided about classes, snapshots and zones.
-    pub classes: Option<ClassesView>,
-    /// How far another installation is replaced.
-    pub adoption: Option<Takeover>,
-    /// What would change if another installation that is left alone were replaced.
-    pub findings: Vec<AdoptionFinding>,
-    /// The parameters of classes that the driver does not know, where they were looked at.
-    pub unknown_parameters: Option<Vec<UnknownParameter>>,
-    /// How far a removal is, when one was asked for.
-    pub removal: Option<Removal>,
-    /// What a removal waits for.
-    pub blockers: Blockers,
-    /// What a removal does about that.
-    pub deletion_policy: DeletionPolicy,
-    /// The versions in place, and whether another one may come.
-    pub gate: Gate,
-    /// How long until the window for updates opens.
-    pub opens_in: Option<Duration>,
-    /// The pods on the nodes, once they were judged.
-    pub node_rollout: Option<NodeRollout>,
-    /// Whether node pods that are out of date are left to the administrator.
-    pub leaves_pods: bool,
-    /// What somebody else changed.
-    pub drift: Drift,
-    /// What would be changed under DryRun.
-    pub pending: Option<PendingChanges>,
-    /// How clouds and volumes are looked after.
-    pub health: HealthSettings,
-    /// Whether zones are used.
-    pub has_topology: bool,
-    /// The zones of Nova that the nodes are in.
-    pub node_zones: BTreeSet<String>,
-    /// Operations on volumes that take longer than they may, the oldest first.
-    pub stuck: Vec<Stuck>,
-    /// How many others there are, younger than those.
-    pub stuck_others: usize,
-    /// Whether there are such operations and the clouds have not been asked about any of them yet.
-    pub stuck_unexplained: bool,
-    /// Whether the controller's pods do not use the credentials that they were given, even after they were replaced.
-    pub reload_failed: bool,
-}
-
 /// Makes the status. Transition times stay where a condition's status did not change.
-pub fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timestamp) -> CinderCSIDriverStatus {
-    let issues = issues::of(seen, |cloud| clouds::is_young(previous, cloud, now));
+pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Timestamp) -> CinderCSIDriverStatus {
+    let Report {
+        facts,
+        decision,
+        outcome,
+    } = report;
+    let issues = issues::of(report, |cloud| clouds::is_young(previous, cloud, now));
     let conditions = ConditionType::ALL
         .iter()
         .map(|type_| {
-            let judgement = judge(*type_, previous, seen, &issues, now);
-            let judgement = clouds::as_told_before(previous, seen, &judgement).unwrap_or(judgement);
-            condition(previous, seen.generation, judgement, now)
+            let judgement = judge(*type_, previous, report, &issues, now);
+            let judgement = clouds::as_told_before(previous, facts, &judgement).unwrap_or(judgement);
+            condition(previous, facts.object.generation, judgement, now)
         })
         .collect();
-    let is_gone = seen.removal.as_ref().is_some_and(Removal::is_over);
+    let is_gone = decision.removal.as_ref().is_some_and(Removal::is_over);
     CinderCSIDriverStatus {
-        state: Some(removal::state(seen.state, seen.is_deleted, seen.removal.as_ref())),
-        observed_generation: seen.generation,
+        state: Some(removal::state(
+            facts.object.state,
+            facts.object.is_deleted,
+            decision.removal.as_ref(),
+        )),
+        observed_generation: facts.object.generation,
         version: if is_gone {
             None
         } else {
-            rollout::version(seen).or_else(|| previous.and_then(|previous| previous.version.clone()))
+            rollout::version(report).or_else(|| previous.and_then(|previous| previous.version.clone()))
         },
         conditions,
-        controller: seen.controller.as_ref().map(|controller| ControllerStatus {
+        controller: outcome.controller.as_ref().map(|controller| ControllerStatus {
             desired: controller.desired,
             ready: controller.available,
         }),
         nodes: (!is_gone).then(|| NodesStatus {
-            desired: i32::try_from(seen.nodes.desired).unwrap_or(i32::MAX),
-            registered: i32::try_from(seen.nodes.registered).unwrap_or(i32::MAX),
-            unregistered: seen.nodes.missing().take(NAMED).cloned().collect(),
-            broken_before: seen
+            desired: i32::try_from(outcome.nodes.desired).unwrap_or(i32::MAX),
+            registered: i32::try_from(outcome.nodes.registered).unwrap_or(i32::MAX),
+            unregistered: outcome.nodes.missing().take(NAMED).cloned().collect(),
+            broken_before: outcome
                 .node_rollout
                 .as_ref()
                 .map(|rollout| rollout.broken_before.clone())
                 .unwrap_or_default(),
         }),
-        clouds: clouds::statuses(previous, seen, now),
-        volumes: volumes::status(previous, seen),
-        topology: classes::topology(previous, seen.classes.as_ref()).filter(|_| !is_gone),
-        storage_classes: classes::storage_classes(previous, seen.classes.as_ref()).filter(|_| !is_gone),
-        adoption: adoption::status(seen),
-        deletion: removal::deletion(seen),
-        kubernetes_version: seen.pods.as_ref().and_then(|pods| pods.kubernetes.clone()),
-        skew_row: seen.pods.as_ref().map(|pods| pods.skew_row.clone()),
-        sidecars: seen.pods.as_ref().map(|pods| pods.sidecars.clone()).unwrap_or_default(),
-        unsupported_fields: seen
+        clouds: clouds::statuses(previous, report, now),
+        volumes: volumes::status(previous, facts),
+        topology: classes::topology(previous, decision.classes.as_ref()).filter(|_| !is_gone),
+        storage_classes: classes::storage_classes(previous, decision.classes.as_ref(), &outcome.storage_classes)
+            .filter(|_| !is_gone),
+        adoption: adoption::status(report),
+        deletion: removal::deletion(report),
+        kubernetes_version: decision.pods.as_ref().and_then(|pods| pods.kubernetes.clone()),
+        skew_row: decision.pods.as_ref().map(|pods| pods.skew_row.clone()),
+        sidecars: decision
+            .pods
+            .as_ref()
+            .map(|pods| pods.sidecars.clone())
+            .unwrap_or_default(),
+        unsupported_fields: decision
             .pods
             .as_ref()
             .map(|pods| pods.unsupported.clone())
             .unwrap_or_default(),
-        target_version: Some(seen.gate.target.clone()).filter(|target| !target.is_empty() && !is_gone),
-        components: rollout::components(seen),
-        rollout: rollout::rollout(seen),
-        pending_changes: seen.pending.clone(),
+        target_version: Some(decision.gate.target.clone()).filter(|target| !target.is_empty() && !is_gone),
+        components: rollout::components(report),
+        rollout: rollout::rollout(report),
+        pending_changes: decision.pending.clone(),
     }
 }
 
 fn judge(
     type_: ConditionType,
     previous: Option<&CinderCSIDriverStatus>,
-    seen: &Seen,
+    report: &Report,
     issues: &[Problem],
     now: Timestamp,
 ) -> Judgement {
+    let Report { facts, decision, .. } = report;
     match type_ {
-        ConditionType::Available => erased(available(previous, seen, issues, now)),
-        ConditionType::Progressing => erased(progressing(seen, issues)),
-        ConditionType::Degraded => erased(degraded(seen, issues)),
-        ConditionType::Upgradeable => erased(rollout::upgradeable(seen, issues)),
-        ConditionType::ReconciliationPaused => erased(rollout::paused(seen)),
-        ConditionType::DriftDetected => erased(drift::drift(previous, seen, now)),
-        ConditionType::DeletionBlocked => erased(removal::blocked(seen)),
-        ConditionType::CredentialsValid => erased(clouds::credentials_valid(seen, now)),
-        ConditionType::BackendReachable => erased(clouds::backend_reachable(seen)),
-        ConditionType::TopologyConsistent => erased(clouds::topology_consistent(seen)),
-        ConditionType::QuotaSufficient => erased(clouds::quota_sufficient(seen)),
-        ConditionType::VolumesHealthy => erased(volumes::volumes_healthy(seen)),
-        ConditionType::InsecureConfiguration => erased(clouds::insecure_configuration(seen)),
-        ConditionType::OverridesActive => erased(pods::overrides_active(seen.pods.as_ref())),
-        ConditionType::SnapshotsReady => erased(classes::snapshots_ready(seen.classes.as_ref())),
-        ConditionType::ClassesValid => erased(parameters::classes_valid(seen.unknown_parameters.as_deref())),
-        ConditionType::MonitoringReady => erased(monitoring::ready(seen.monitoring)),
+        ConditionType::Available => erased(available(previous, report, issues, now)),
+        ConditionType::Progressing => erased(progressing(report, issues)),
+        ConditionType::Degraded => erased(degraded(report, issues)),
+        ConditionType::Upgradeable => erased(rollout::upgradeable(report, issues)),
+        ConditionType::ReconciliationPaused => erased(rollout::paused(report)),
+        ConditionType::DriftDetected => erased(drift::drift(previous, report, now)),
+        ConditionType::DeletionBlocked => erased(removal::blocked(report)),
+        ConditionType::CredentialsValid => erased(clouds::credentials_valid(facts, now)),
+        ConditionType::BackendReachable => erased(clouds::backend_reachable(facts)),
+        ConditionType::TopologyConsistent => erased(clouds::topology_consistent(report)),
+        ConditionType::QuotaSufficient => erased(clouds::quota_sufficient(facts)),
+        ConditionType::VolumesHealthy => erased(volumes::volumes_healthy(facts)),
+        ConditionType::InsecureConfiguration => erased(clouds::insecure_configuration(facts)),
+        ConditionType::OverridesActive => erased(pods::overrides_active(decision.pods.as_ref())),
+        ConditionType::SnapshotsReady => erased(classes::snapshots_ready(decision.classes.as_ref())),
+        ConditionType::ClassesValid => erased(parameters::classes_valid(facts.unknown_parameters.as_deref())),
+        ConditionType::MonitoringReady => erased(monitoring::ready(facts.monitoring)),
     }
 }
 
@@ -248,9 +154,9 @@ fn is_in_place(status: Option<&CinderCSIDriverStatus>) -> bool {
 }
 
 /// Whether the state lets nothing be changed.
-fn is_paused(seen: &Seen) -> bool {
+fn is_paused(report: &Report) -> bool {
     matches!(
-        seen.state,
+        report.facts.object.state,
         ManagementState::Paused | ManagementState::DryRun | ManagementState::Unmanaged
     )
 }
@@ -271,12 +177,17 @@ fn erased<R: Reason>((reason, message): Verdict<R>) -> Judgement {
 
 fn available(
     previous: Option<&CinderCSIDriverStatus>,
-    seen: &Seen,
+    report: &Report,
     issues: &[Problem],
     now: Timestamp,
 ) -> Verdict<Available> {
-    if seen.removal == Some(Removal::Finished) {
-        let remedy = if seen.is_deleted {
+    let Report {
+        facts,
+        decision,
+        outcome,
+    } = report;
+    if decision.removal == Some(Removal::Finished) {
+        let remedy = if facts.object.is_deleted {
             ""
         } else {
             "; set spec.managementState to Managed to have it again"
@@ -286,17 +197,17 @@ fn available(
             format!("the driver was removed and nothing of it is left{remedy}"),
         );
     }
-    if seen.removal == Some(Removal::Released) {
+    if decision.removal == Some(Removal::Released) {
         return verdict(
             Available::Released,
             "the operator has let go of the driver (spec.deletion.policy is Orphan): what there was of it goes on running, and nobody \
              looks at it; spec.adoption.mode Adopt takes it up, with spec.managementState Managed",
         );
     }
-    if let Some(Removal::UnderWay(_)) = &seen.removal {
+    if let Some(Removal::UnderWay(_)) = &decision.removal {
         return verdict(Available::Removing, "the driver is being removed");
     }
-    let Some(controller) = &seen.controller else {
+    let Some(controller) = &outcome.controller else {
         let message = issues.first().map_or_else(
             || "there is no controller yet".to_owned(),
             |issue| format!("there is no controller yet, because {}", issue.message),
@@ -312,7 +223,7 @@ fn available(
             ),
         );
     }
-    for workload in [Some(controller), seen.daemon_set.as_ref()].into_iter().flatten() {
+    for workload in [Some(controller), outcome.daemon_set.as_ref()].into_iter().flatten() {
         if !workload.lacking.is_empty() {
             let message = format!(
                 "the pods of {} have no container {}, without which they serve nothing; take back what changed its template",
@@ -322,7 +233,7 @@ fn available(
             return verdict(Available::ContainersMissing, message);
         }
     }
-    let nodes = &seen.nodes;
+    let nodes = &outcome.nodes;
     if nodes.desired == 0 {
         return verdict(
             Available::NoNodes,
@@ -356,7 +267,7 @@ fn available(
         );
     }
     // A registration outlives the pod that made it.
-    if let Some(daemon_set) = seen
+    if let Some(daemon_set) = outcome
         .daemon_set
         .as_ref()
         .filter(|daemon_set| daemon_set.desired > 0 && daemon_set.available == 0)
@@ -370,10 +281,10 @@ fn available(
             ),
         );
     }
-    if let Some(rollout) = seen.node_rollout.as_ref().filter(|rollout| rollout.is_down()) {
+    if let Some(rollout) = outcome.node_rollout.as_ref().filter(|rollout| rollout.is_down()) {
         return verdict(Available::NodePodsDown, rollout::down(rollout));
     }
-    clouds::cut_off(previous, seen, now).unwrap_or_else(|| {
+    clouds::cut_off(previous, facts, now).unwrap_or_else(|| {
         verdict(
             Available::AsExpected,
             "the controller serves, and the driver is registered on every Ready node that should have it",
@@ -381,12 +292,17 @@ fn available(
     })
 }
 
-fn progressing(seen: &Seen, issues: &[Problem]) -> Verdict<Progressing> {
-    match &seen.removal {
-        Some(Removal::Blocked) => {
+fn progressing(report: &Report, issues: &[Problem]) -> Verdict<Progressing> {
+    let Report {
+        facts,
+        decision,
+        outcome,
+    } = report;
+    match &decision.removal {
+        Some(Removal::Blocked(blockers)) => {
             return verdict(
                 Progressing::DeletionBlocked,
-                seen.blockers.sentence(seen.deletion_policy),
+                blockers.sentence(facts.object.deletion_policy),
             );
         }
         Some(Removal::Held) => {
@@ -407,17 +323,17 @@ fn progressing(seen: &Seen, issues: &[Problem]) -> Verdict<Progressing> {
         }
         None => {}
     }
-    if is_paused(seen) {
-        return verdict(Progressing::Paused, rollout::paused(seen).1);
+    if is_paused(report) {
+        return verdict(Progressing::Paused, rollout::paused(report).1);
     }
-    if let Some(verdict) = adoption::progress(seen) {
+    if let Some(verdict) = adoption::progress(report) {
         return verdict;
     }
-    if let Some(verdict) = rollout::progress(seen) {
+    if let Some(verdict) = rollout::progress(report) {
         return verdict;
     }
     let mut parts = Vec::new();
-    if let Some(controller) = seen
+    if let Some(controller) = outcome
         .controller
         .as_ref()
         .filter(|controller| !controller.is_rolled_out())
@@ -431,18 +347,18 @@ fn progressing(seen: &Seen, issues: &[Problem]) -> Verdict<Progressing> {
             controller.updated, controller.desired, controller.available
         ));
     }
-    parts.extend(rollout::node_progress(seen));
-    if seen.nodes.missing().next().is_some() {
+    parts.extend(rollout::node_progress(report));
+    if outcome.nodes.missing().next().is_some() {
         parts.push(format!(
             "nodes: {} of {} registered",
-            seen.nodes.registered, seen.nodes.desired
+            outcome.nodes.registered, outcome.nodes.desired
         ));
     }
     if !parts.is_empty() {
         return verdict(Progressing::RollingOut, parts.join("; "));
     }
-    let is_held_up = !(seen.problems.is_empty() && seen.obstacles.is_empty() && seen.failures.is_empty());
-    if is_held_up || seen.controller.is_none() || seen.daemon_set.is_none() {
+    let is_held_up = report.is_held_up();
+    if is_held_up || outcome.controller.is_none() || outcome.daemon_set.is_none() {
         return match issues.first() {
             Some(_) => verdict(
                 Progressing::Stopped,
@@ -454,9 +370,9 @@ fn progressing(seen: &Seen, issues: &[Problem]) -> Verdict<Progressing> {
     verdict(Progressing::AsExpected, "everything is as the spec wants it")
 }
 
-fn degraded(seen: &Seen, issues: &[Problem]) -> Verdict<Degraded> {
+fn degraded(report: &Report, issues: &[Problem]) -> Verdict<Degraded> {
     let Some(first) = issues.first() else {
-        let message = match &seen.removal {
+        let message = match &report.decision.removal {
             Some(Removal::Finished) => "the driver was removed",
             Some(Removal::Released) => "the operator has let go of the driver",
             _ => "nothing needs help",
@@ -496,28 +412,28 @@ fn condition(
 /// The status as it was told last, with what made a reconcile fail: nothing else was looked at to the end.
 pub fn failed(
     previous: Option<&CinderCSIDriverStatus>,
-    seen: &Seen,
+    object: &ObjectFacts,
     problem: &Problem,
     now: Timestamp,
 ) -> CinderCSIDriverStatus {
     let message = format!("{}. All else that the status says was seen before", problem.message);
     let degraded = verdict(problem.reason, shortened(message));
-    retold(previous, seen, [erased(degraded)], now)
+    retold(previous, object, [erased(degraded)], now)
 }
 
 /// The status as it was told last, of a driver that nobody looks at now.
-pub fn unseen(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timestamp) -> CinderCSIDriverStatus {
-    let issues = issues::of(seen, |_| false);
+pub fn unseen(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Timestamp) -> CinderCSIDriverStatus {
+    let issues = issues::of(report, |_| false);
     let available = verdict(
         Available::NotObserved,
         "nobody looks at the driver, which goes on as it is: condition Degraded says why; what else the status says was seen before",
     );
     let anew = [
         erased(available),
-        erased(progressing(seen, &issues)),
-        erased(degraded(seen, &issues)),
+        erased(progressing(report, &issues)),
+        erased(degraded(report, &issues)),
     ];
-    retold(previous, seen, anew, now)
+    retold(previous, &report.facts.object, anew, now)
 }
 
 /// The status of an object that this version of the operator cannot read, and the conditions that say so. All else stays as it is
@@ -572,17 +488,17 @@ pub fn told_failure(previous: Option<&CinderCSIDriverStatus>) -> Option<Problem>
 /// The status as it was told last, with these conditions told anew.
 fn retold<const N: usize>(
     previous: Option<&CinderCSIDriverStatus>,
-    seen: &Seen,
+    object: &ObjectFacts,
     anew: [Judgement; N],
     now: Timestamp,
 ) -> CinderCSIDriverStatus {
     let mut next = previous.cloned().unwrap_or_default();
     // What blocks a deletion was seen before, as all else.
-    if !(seen.is_deleted && next.state == Some(DriverState::DeletionBlocked)) {
-        next.state = Some(removal::state(seen.state, seen.is_deleted, None));
+    if !(object.is_deleted && next.state == Some(DriverState::DeletionBlocked)) {
+        next.state = Some(removal::state(object.state, object.is_deleted, None));
     }
     for judgement in anew {
-        let condition = condition(previous, seen.generation, judgement, now);
+        let condition = condition(previous, object.generation, judgement, now);
         match next.conditions.iter_mut().find(|old| old.type_ == condition.type_) {
             Some(old) => *old = condition,
             None => next.conditions.push(condition),

@@ -11,19 +11,18 @@ use cinder_operator_core::{
         CONTROLLER_COMPONENT, Installation, Key, LET_GO, NodeFacts, NodePod, OldObject, eligible_nodes, kind,
         ready_nodes,
     },
+    decide::{Intent, Workload, is_controller_done},
     migration::{Act, Ours, Takeover, check, take_driver, take_up, takeover, wants_trial},
     notice::Notice,
-    plan::{Desired, Obstacle, Plan, is_being_deleted, uid_of},
+    plan::{Obstacle, Plan, is_being_deleted, uid_of},
     problem::Problem,
     reasons::{Degraded, Event},
-    resolve::Resolved,
-    status::{Seen, Workload},
     text::listed,
 };
 use k8s_openapi::{api::core::v1::PodSpec, apimachinery::pkg::util::intstr::IntOrString};
 use serde_json::Value;
 
-use super::{OBSTACLE_PAUSE, Pass, rollout::is_controller_done};
+use super::{OBSTACLE_PAUSE, Pass};
 use crate::{
     error::ReconcileError,
     observe::{self, ObserveError},
@@ -42,6 +41,8 @@ pub(super) const CHECK_PAUSE: Duration = Duration::from_mins(10);
 pub(super) struct Adoption {
     found: Installation,
     pub(super) takeover: Option<Takeover>,
+    /// What stands against it.
+    pub(super) problems: Vec<Problem>,
 }
 
 impl Adoption {
@@ -69,10 +70,7 @@ impl Pass<'_> {
     pub(super) async fn look_for_installation(
         &self,
         live: &mut BTreeMap<Key, Value>,
-        resolved: Option<&Resolved>,
-        desired: &[Desired],
-        can_follow: bool,
-        seen: &mut Seen,
+        intent: Option<&Intent>,
     ) -> Result<Adoption, ReconcileError> {
         let spec = &self.driver.spec.adoption;
         if spec.mode == AdoptionMode::Adopt {
@@ -84,15 +82,19 @@ impl Pass<'_> {
         }
         let context = self.context;
         if self.is_over(live) {
-            seen.adoption = self.told();
-            return Ok(Adoption::default());
+            return Ok(Adoption {
+                takeover: self.told(),
+                ..Adoption::default()
+            });
         }
         let looked = observe::installation(&context.client, &self.owner, &spec.namespace, context.sources.now()).await;
         let mut found = match looked {
             Err(ObserveError::List { plural, source }) if is_forbidden(&source) => {
-                seen.problems.push(forbidden(&plural, &spec.namespace));
-                seen.adoption = self.unseen();
-                return Ok(Adoption::default());
+                return Ok(Adoption {
+                    takeover: self.unseen(),
+                    problems: vec![forbidden(&plural, &spec.namespace)],
+                    ..Adoption::default()
+                });
             }
             other => other?,
         };
@@ -109,27 +111,25 @@ impl Pass<'_> {
             .read(|index| found.leave_dead_pods(|node| index.is_ready(node)));
         let is_theirs = is_wanted && take_driver(&self.owner, live);
         let asked = self.ask_for_own_part().await?;
-        let takeover = self
-            .decide(&found, &asked, live, resolved, desired, can_follow, is_theirs)
-            .await;
-        if let Some((step, failure)) = takeover
-            .as_ref()
-            .and_then(|one| Some((one.step, one.failure.as_ref()?)))
-        {
-            seen.problems.push(Problem {
-                reason: if step == AdoptionStep::StartingNodes {
+        let takeover = self.judge_takeover(&found, &asked, live, intent, is_theirs).await;
+        let failure = takeover.as_ref().and_then(|one| {
+            Some(Problem {
+                reason: if one.step == AdoptionStep::StartingNodes {
                     Degraded::TakeoverHeldUp
                 } else {
                     Degraded::TakeoverFailed
                 },
-                message: failure.clone(),
-            });
-        }
-        seen.adoption.clone_from(&takeover);
+                message: one.failure.clone()?,
+            })
+        });
         if takeover.as_ref().is_some_and(|one| one.step == AdoptionStep::Done) {
             context.remember_done(&self.owner.name, self.driver.metadata.generation);
         }
-        Ok(Adoption { found, takeover })
+        Ok(Adoption {
+            found,
+            takeover,
+            problems: failure.into_iter().collect(),
+        })
     }
 
     /// What would change if this driver took the place of another installation that it leaves alone.
@@ -203,18 +203,16 @@ impl Pass<'_> {
         })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "all that a take-over is judged by")]
-    async fn decide(
+    async fn judge_takeover(
         &self,
         found: &Installation,
         asked: &Found,
         live: &BTreeMap<Key, Value>,
-        resolved: Option<&Resolved>,
-        desired: &[Desired],
-        can_follow: bool,
+        intent: Option<&Intent>,
         is_theirs: bool,
     ) -> Option<Takeover> {
         let (context, name) = (self.context, &self.owner.name);
+        let desired = intent.map(|intent| intent.desired.as_slice()).unwrap_or_default();
         let own = |kind: &str| {
             live.iter()
                 .find(|(key, object)| key.kind == kind && self.owner.owns(object))
@@ -248,7 +246,7 @@ impl Pass<'_> {
         let mut ours = Ours {
             is_wanted: self.driver.spec.adoption.mode == AdoptionMode::Migrate,
             generation: self.driver.metadata.generation.unwrap_or_default(),
-            can_follow,
+            can_follow: intent.is_some_and(|intent| intent.has_credentials),
             controller: staying(kind::DEPLOYMENT),
             controller_pods: &names,
             is_controller_done: is_controller_done(live),
@@ -262,7 +260,7 @@ impl Pass<'_> {
             eligible: &eligible,
             running: &asked.running,
             serving: &serving,
-            max_unavailable: resolved.map_or(&IntOrString::Int(1), |resolved| &resolved.node.max_unavailable),
+            max_unavailable: intent.map_or(&IntOrString::Int(1), |intent| &intent.resolved.node.max_unavailable),
         };
         if wants_trial(found, &ours)
             && let Some(controller) = desired.iter().find(|one| one.key.kind == kind::DEPLOYMENT)
@@ -293,11 +291,14 @@ impl Pass<'_> {
         }
     }
 
-    /// Does what is to be done now.
-    pub(super) async fn take_over(&self, adoption: &Adoption, seen: &mut Seen) -> Result<Vec<Notice>, ReconcileError> {
+    /// Does what is to be done now; says what it may not do.
+    pub(super) async fn take_over(
+        &self,
+        adoption: &Adoption,
+        notices: &mut Vec<Notice>,
+    ) -> Result<Option<Problem>, ReconcileError> {
         let namespace = &self.driver.spec.adoption.namespace;
         let acts = adoption.takeover.iter().flat_map(|takeover| &takeover.acts);
-        let mut notices = Vec::new();
         for act in acts {
             match self.context.writer.take_over(namespace, act).await {
                 Ok(()) => notices.extend(notice(act, namespace)),
@@ -307,8 +308,7 @@ impl Pass<'_> {
                         Act::Replace(_) => "pods",
                         _ => "deployments",
                     };
-                    seen.problems.push(forbidden(plural, namespace));
-                    break;
+                    return Ok(Some(forbidden(plural, namespace)));
                 }
                 Err(source) => {
                     return Err(ReconcileError::TakeOver {
@@ -318,7 +318,7 @@ impl Pass<'_> {
                 }
             }
         }
-        Ok(notices)
+        Ok(None)
     }
 }
 

@@ -6,11 +6,12 @@ use cinder_csi_crds::{CinderCSIDriver, SnapshotsMode};
 use cinder_operator_core::{
     class_parameters::{REMEDY, UnknownParameter},
     cluster::{KINDS, Key, Owner, kind, of_types},
+    decide::Report,
     notice::Notice,
     plan::Desired,
     reasons::Event,
     resolve::{ControllerSight, Environment, Resolved, Topology, topology_interval},
-    status::{self, Seen},
+    status,
 };
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Client, Resource as _};
@@ -35,13 +36,6 @@ impl Pass<'_> {
             .filter(|(_, state)| !state.troubles.is_empty())
             .map(|(cloud, _)| cloud)
             .collect();
-    }
-
-    /// Notes what exists of classes.
-    pub(super) fn look_at_classes(live: &BTreeMap<Key, Value>, seen: &mut Seen) {
-        let Some(view) = &mut seen.classes else { return };
-        let classes = live.keys().filter(|key| key.kind == kind::STORAGE_CLASS);
-        view.existing = classes.map(|key| key.name.clone()).collect();
     }
 }
 
@@ -75,9 +69,9 @@ const MOST_CLASSES: usize = 10;
 
 impl Pass<'_> {
     /// Reports once a day the parameters that the driver does not know, on their classes.
-    pub(super) async fn remind_of_parameters(&self, seen: &Seen) {
+    pub(super) async fn remind_of_parameters(&self, report: &Report) {
         let mut classes: BTreeMap<(&str, &str), Vec<&UnknownParameter>> = BTreeMap::new();
-        for one in seen.unknown_parameters.iter().flatten() {
+        for one in report.facts.unknown_parameters.iter().flatten() {
             let class = (one.kind.as_str(), one.class.as_str());
             classes.entry(class).or_default().push(one);
         }
@@ -100,16 +94,16 @@ impl Pass<'_> {
     }
 
     /// Tells once a day of volume types without a class.
-    pub(super) async fn remind_of_types(&self, seen: &Seen) {
-        if let Some(notice) = seen.classes.as_ref().and_then(status::left_out) {
+    pub(super) async fn remind_of_types(&self, report: &Report) {
+        if let Some(notice) = report.decision.classes.as_ref().and_then(status::left_out) {
             self.context.events.remind(&self.driver.object_ref(&()), notice).await;
         }
     }
 }
 
 /// When zones, or a snapshot-controller that does not work, have to be looked at again.
-pub(super) fn next_look(seen: &Seen, pass: &Pass<'_>) -> Option<Duration> {
-    let view = seen.classes.as_ref()?;
+pub(super) fn next_look(report: &Report, pass: &Pass<'_>) -> Option<Duration> {
+    let view = report.decision.classes.as_ref()?;
     let works = !view.snapshots.enabled || matches!(view.snapshots.sight, ControllerSight::Found(_));
     let controller = (!works).then_some(SNAPSHOT_CONTROLLER_PAUSE);
     [controller, next_look_at_zones(&view.topology, pass)]

@@ -8,9 +8,13 @@ use cinder_csi_crds::{CinderCSIDriverStatus, Cloud as CloudSpec, Topology, Topol
 use cinder_operator_core::{
     clouds::certificates,
     cluster::{Key, kind},
+    decide::{CloudView, Outcome},
     manifests::{DriverCredentials, Place},
-    resolve::{health, topology_interval},
-    status::{CloudView, Seen},
+    problem::Problem,
+    resolve::{
+        health::{self, HealthSettings},
+        topology_interval,
+    },
 };
 use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
@@ -26,8 +30,14 @@ use crate::{
 /// How many volumes are looked up where it is not recorded where credentials lead to: one that is found is enough.
 const LOOKED_UP: usize = 5;
 
-/// What was found out about the credentials.
+/// What was found out about clouds and credentials.
 pub(super) struct Checked {
+    /// The clouds of the spec.
+    pub(super) clouds: Vec<CloudView>,
+    /// Clouds that the spec has no more and that volumes still need.
+    pub(super) needed: Vec<Problem>,
+    /// How clouds and volumes are watched.
+    pub(super) health: HealthSettings,
     /// What the driver is to be given.
     pub(super) wanted: Option<DriverCredentials>,
     /// What it has after this reconcile. The same, unless nothing may be written.
@@ -38,12 +48,8 @@ pub(super) struct Checked {
 
 impl Pass<'_> {
     /// Checks the credentials of every cloud and keeps an eye on the clouds.
-    pub(super) async fn check_credentials(
-        &self,
-        live: &BTreeMap<Key, Value>,
-        seen: &mut Seen,
-        may_write: bool,
-    ) -> Checked {
+    pub(super) async fn check_credentials(&self, live: &BTreeMap<Key, Value>, may_write: bool) -> Checked {
+        let mut clouds = Vec::new();
         let (context, name) = (self.context, &self.owner.name);
         let mut settings = health::settings(&self.driver.spec.health);
         settings.quota_interval = settings.quota_interval.min(zones_interval(&self.driver.spec.topology));
@@ -73,30 +79,28 @@ impl Pass<'_> {
             }
             let is_not_given = !may_write
                 && was.is_some_and(|was| verdict.in_use.as_ref().is_some_and(|new| new.hash() != was.hash()));
-            seen.clouds.push(CloudView {
+            clouds.push(CloudView {
                 is_not_given,
                 ..view(cloud, &verdict, wanted)
             });
         }
-        for (cloud, credentials) in self.left(before, unnamed, &in_use, stakes, seen).await {
-            in_use.insert(cloud, credentials);
-        }
-        context.metrics.credentials(name, &seen.clouds);
+        let (left, needed) = self.left(before, unnamed, &in_use, stakes).await;
+        in_use.extend(left);
+        context.metrics.credentials(name, &clouds);
         let pause = context
             .clouds
             .keep(name, &in_use, &settings, &proxies(self.driver.spec.proxy.as_ref()));
         look_again = look_again.min(pause);
         let told = context.clouds.states(name);
-        for view in &mut seen.clouds {
+        for view in &mut clouds {
             view.state = told.get(&view.name).cloned().unwrap_or_default();
         }
-        seen.health = settings;
         let wanted = DriverCredentials::merged(&in_use).map(|credentials| {
             let restarted = may_write.then(|| self.restarted_for(live, &credentials));
             credentials.restarted_for(restarted.unwrap_or_else(|| self.restart_before(live)))
         });
         let has = if may_write { wanted.clone() } else { given };
-        for view in &mut seen.clouds {
+        for view in &mut clouds {
             let is_there = if may_write {
                 in_use.contains_key(&view.name)
             } else {
@@ -107,6 +111,9 @@ impl Pass<'_> {
             view.hash = credentials.map(|credentials| credentials.short_hash().to_owned());
         }
         Checked {
+            clouds,
+            needed,
+            health: settings,
             wanted,
             has,
             look_again,
@@ -130,15 +137,14 @@ impl Pass<'_> {
         })
     }
 
-    /// The clouds that the driver has, the spec has no more, and that must stay.
+    /// The clouds that the driver has, the spec has no more, and that must stay; and why.
     async fn left(
         &self,
         before: &BTreeMap<String, DriverCredentials>,
         unnamed: Option<&str>,
         in_use: &BTreeMap<String, DriverCredentials>,
         stakes: &Stakes,
-        seen: &mut Seen,
-    ) -> Vec<(String, DriverCredentials)> {
+    ) -> (Vec<(String, DriverCredentials)>, Vec<Problem>) {
         let (context, driver) = (self.context, &self.owner.name);
         let clouds = &self.driver.spec.clouds;
         let is_wanted = |name: &str| {
@@ -151,10 +157,10 @@ impl Pass<'_> {
         let gone = before
             .iter()
             .filter(|(name, had)| !is_wanted(name) && !had.place().is_some_and(is_elsewhere));
-        let mut left = Vec::new();
+        let (mut left, mut needed) = (Vec::new(), Vec::new());
         let gone: Vec<_> = gone.filter(|_| stakes.is_in_use && !stakes.may_move).collect();
         if gone.is_empty() {
-            return left;
+            return (left, needed);
         }
         let volumes = context.cluster.read(|index| {
             let volumes = index.volume_facts(driver);
@@ -162,11 +168,11 @@ impl Pass<'_> {
         });
         for (name, had) in gone {
             if let Some(refusal) = context.checker.must_stay(driver, name, had, &volumes, stakes).await {
-                seen.problems.push(refusal);
+                needed.push(refusal);
                 left.push((name.clone(), had.clone()));
             }
         }
-        left
+        (left, needed)
     }
 
     /// For which credentials the controller's pods were replaced before.
@@ -189,7 +195,7 @@ impl Pass<'_> {
     /// Asks the controller's pods which credentials they use; says when to ask again, if that is not known to be well.
     pub(super) async fn confirm_reload(
         &self,
-        seen: &mut Seen,
+        outcome: &mut Outcome,
         credentials: Option<&DriverCredentials>,
         may_write: bool,
     ) -> Option<Duration> {
@@ -203,15 +209,13 @@ impl Pass<'_> {
             }
         };
         let loaded = context.reloads.ask(name, wanted, &pods).await;
-        for cloud in seen.clouds.iter_mut().filter(|cloud| cloud.hash.is_some()) {
-            cloud.loaded = loaded;
-        }
+        outcome.loaded = loaded;
         if loaded == Some(true)
             && let Some(method) = context.reloads.rotated(name, wanted)
         {
             context.metrics.rotated(name, method);
         }
-        seen.reload_failed = context.reloads.is_lost(name, wanted);
+        outcome.reload_failed = context.reloads.is_lost(name, wanted);
         // Where nothing may be written nothing comes of the answer.
         (loaded == Some(false) && may_write).then_some(reload::ASK_AGAIN)
     }

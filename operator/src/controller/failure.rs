@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cinder_csi_crds::CinderCSIDriver;
-use cinder_operator_core::status;
+use cinder_operator_core::{decide::ObjectFacts, status};
 use kube::Api;
 use tracing::warn;
 
@@ -39,7 +39,12 @@ impl Pass<'_> {
             return Ok(());
         };
         let previous = current.status.as_ref();
-        let next = status::failed(previous, &self.seen(), &error.problem(), self.context.sources.now());
+        let next = status::failed(
+            previous,
+            &ObjectFacts::of(self.driver),
+            &error.problem(),
+            self.context.sources.now(),
+        );
         self.publish(previous, &next, Vec::new()).await
     }
 }

@@ -8,6 +8,7 @@ use std::{
 use cinder_csi_crds::{AdoptionMode, Deletion, DeletionPolicy};
 use cinder_operator_core::{
     cluster::{CONTROLLER_COMPONENT, Index, Key, kind},
+    decide::{Decision, Outcome, Removal, Report},
     manifests::{cloud_config_name, operands},
     migration::take_up,
     notice::Notice,
@@ -15,7 +16,7 @@ use cinder_operator_core::{
     reasons::Event,
     removal::{FORCE_DELETE, Remains, Step, Stranded, hasten_unregistration, next_step, without_updates},
     resolve::{Registration, Resolved, resolve},
-    status::{self, Removal, Seen},
+    status,
     text::listed,
     units::duration,
 };
@@ -51,10 +52,9 @@ impl Pass<'_> {
         });
         let mut notices = Vec::new();
         for _ in 0..MOST_STEPS {
-            let mut seen = self.seen();
             let (name, ignore_retained) = (&self.owner.name, deletion.ignore_retained);
             // That something is in the way costs no request: it may be so for days.
-            seen.blockers = context.cluster.read(|index| index.blockers(name, ignore_retained));
+            let mut blockers = context.cluster.read(|index| index.blockers(name, ignore_retained));
             let mut live =
                 observe::live(&context.client, &self.owner, self.namespace(), context.cluster.apis()).await?;
             if deletion.policy != DeletionPolicy::Orphan {
@@ -65,7 +65,7 @@ impl Pass<'_> {
                 .read(|index| index.registered_by_readiness(&self.owner.name));
             let stranded = self.stranded(&live).await?;
             let mut step = next_step(&Remains {
-                blockers: &seen.blockers,
+                blockers: &blockers,
                 policy: deletion.policy,
                 is_forced: self.is_forced(),
                 drain_timeout: drain_timeout(deletion),
@@ -78,8 +78,8 @@ impl Pass<'_> {
             });
             if step.harms_volumes() && !self.is_forced() {
                 // The index may lag behind, and what follows cannot be taken back.
-                seen.blockers = observe::blockers(&context.client, name, ignore_retained).await?;
-                if !seen.blockers.is_empty() {
+                blockers = observe::blockers(&context.client, name, ignore_retained).await?;
+                if !blockers.is_empty() {
                     step = Step::Blocked;
                 }
             }
@@ -90,13 +90,7 @@ impl Pass<'_> {
             }
             let done = match step {
                 // The driver is needed to take these volumes away: it is kept, and made whole where a removal had begun.
-                Step::Blocked => {
-                    let blocked = Seen {
-                        removal: Some(Removal::Blocked),
-                        ..seen
-                    };
-                    return self.maintain(blocked, true).await;
-                }
+                Step::Blocked => return self.maintain(Some(Removal::Blocked(blockers)), true).await,
                 Step::Release { objects } => self.release(objects, &mut notices).await,
                 Step::Delete { objects } => {
                     if objects.iter().any(|(key, _)| key.kind == kind::DAEMON_SET) {
@@ -114,20 +108,23 @@ impl Pass<'_> {
                 }
                 Step::Abandon { objects, nodes } => self.abandon(objects, &nodes, &mut notices).await,
                 Step::Wait { what } => {
-                    self.report(&live, &mut seen, Removal::UnderWay(what), notices).await?;
+                    self.report(&live, Removal::UnderWay(what), Outcome::default(), notices)
+                        .await?;
                     return Ok(Action::requeue(LOOK_AGAIN));
                 }
                 Step::Finished => {
-                    if finalize {
-                        // Until the finalizer is off: a retry that fails in the same way writes nothing.
-                        seen.problems.extend(status::told_failure(self.driver.status.as_ref()));
-                    }
+                    // Until the finalizer is off: a retry that fails in the same way writes nothing.
+                    let told = status::told_failure(self.driver.status.as_ref()).filter(|_| finalize);
+                    let before = Outcome {
+                        problems: told.into_iter().collect(),
+                        ..Outcome::default()
+                    };
                     let end = if self.is_orphaned() {
                         Removal::Released
                     } else {
                         Removal::Finished
                     };
-                    self.report(&live, &mut seen, end, notices).await?;
+                    self.report(&live, end, before, notices).await?;
                     return self.finish(finalize).await;
                 }
             };
@@ -135,8 +132,11 @@ impl Pass<'_> {
                 // Nothing else tells the administrator why the driver does not go.
                 if let Some(failure) = error.failed_write() {
                     let what = format!("{} to be changed or deleted, which failed", failure.key);
-                    seen.failures.push(failure);
-                    self.report(&live, &mut seen, Removal::UnderWay(what), notices).await?;
+                    let failed = Outcome {
+                        failures: vec![failure],
+                        ..Outcome::default()
+                    };
+                    self.report(&live, Removal::UnderWay(what), failed, notices).await?;
                 }
                 return Err(error);
             }
@@ -166,16 +166,27 @@ impl Pass<'_> {
         Ok(())
     }
 
+    /// Says how far the removal is, and what failed.
     async fn report(
         &self,
         live: &BTreeMap<Key, Value>,
-        seen: &mut Seen,
         removal: Removal,
+        failed: Outcome,
         notices: Vec<Notice>,
     ) -> Result<(), ReconcileError> {
-        seen.removal = Some(removal);
-        self.look_at(live, seen);
-        self.tell(seen, notices).await
+        let report = Report {
+            facts: self.facts(),
+            decision: Decision {
+                removal: Some(removal),
+                ..Decision::default()
+            },
+            outcome: Outcome {
+                failures: failed.failures,
+                problems: failed.problems,
+                ..self.look_at(live)
+            },
+        };
+        self.tell(&report, notices).await
     }
 
     async fn delete(&self, objects: Vec<(Key, String)>, notices: &mut Vec<Notice>) -> Result<(), ReconcileError> {

@@ -1,23 +1,17 @@
 //! Carries a rollout out: what may be written now, and which node pods go to make place for new ones. What follows from what,
 //! [`cinder_operator_core::rollout`] says.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::{BTreeMap, BTreeSet};
 
-use cinder_csi_crds::{ManagementState, NodeUpdateType};
+use cinder_csi_crds::NodeUpdateType;
 use cinder_operator_core::{
     cluster::{Key, kind, ready_nodes},
-    manifests::Stage,
+    decide::{Draft, Intent},
     notice::Notice,
-    plan::{
-        Action, FailedWrite, Plan,
-        changes::{changes, summary},
-    },
-    problem::Problem,
-    reasons::{Degraded, Event},
+    plan::{Action, FailedWrite},
+    reasons::Event,
     removal::unregistering_since,
-    resolve::Resolved,
-    rollout::{Gate, Hold, NodeRollout, Nodes, Window, gate, is_workload, node_rollout, stand_in, without_pod},
-    status::{Drift, Seen, Workload},
+    rollout::{NodeRollout, Nodes, node_rollout, without_pod},
     text::listed,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -27,43 +21,21 @@ use super::{Pass, adoption::Adoption};
 use crate::{error::ReconcileError, observe};
 
 impl Pass<'_> {
-    /// The window for updates, where there is one, or the problem that it cannot be understood.
-    pub(super) fn window(&self) -> Result<Option<Window>, Problem> {
-        let window = self.driver.spec.update.window.as_ref().map(Window::new).transpose();
-        window.map_err(|error| Problem {
-            reason: Degraded::InvalidSpec,
-            message: format!("spec.update.window cannot be understood: {error}"),
-        })
-    }
-
-    /// Whether an update of the version may begin now.
-    pub(super) fn gate(&self, live: &BTreeMap<Key, Value>, target: &str, window: Option<&Window>) -> Gate {
-        let installed = Gate::of(&self.owner, live, target);
-        gate(installed, &self.driver.spec.update, window, self.context.sources.now())
-    }
-
-    /// Notes what of the plan is another client's doing, and what it comes to when nothing may be written.
-    pub(super) fn compare(&self, plan: &Plan, live: &BTreeMap<Key, Value>, seen: &mut Seen) {
+    /// The missing objects of a draft that were there before; where this process has not looked yet, what the spec wanted then.
+    pub(super) fn known_objects(&self, draft: &Draft) -> BTreeSet<Key> {
         let spec_is_known = self.driver.status.as_ref().is_some_and(|status| {
             status.observed_generation == self.driver.metadata.generation
-                && status.version.as_deref() == Some(seen.gate.target.as_str())
+                && status.version.as_deref() == Some(draft.gate.target.as_str())
         });
-        seen.drift = Drift {
-            kept: plan
-                .left
-                .iter()
-                .map(|(key, left)| format!("{key} ({})", left.fields.join(", ")))
-                .collect(),
-            ..drift(plan, |key| {
-                self.context.has_seen(&self.owner.name, key).unwrap_or(spec_is_known)
-            })
-        };
-        if seen.state == ManagementState::DryRun {
-            seen.pending = Some(summary(changes(plan, live)));
-        }
-        if let Some(Hold::Window(Some(opens))) = &seen.gate.hold {
-            seen.opens_in = Duration::try_from(opens.duration_since(self.context.sources.now())).ok();
-        }
+        let missing = draft.plan.actions.iter().filter_map(|action| match action {
+            Action::Create(desired) => Some(&desired.key),
+            _ => None,
+        });
+        let name = &self.owner.name;
+        missing
+            .filter(|key| self.context.has_seen(name, key).unwrap_or(spec_is_known))
+            .cloned()
+            .collect()
     }
 
     /// Remembers which of the wanted objects there are. What could not be written may be missing because of that.
@@ -76,43 +48,26 @@ impl Pass<'_> {
         });
     }
 
-    /// Lets workloads that are missing while an update waits come back as they were, as far as that is known.
-    pub(super) async fn restore(&self, plan: &mut Plan, gate: &Gate) -> Result<Vec<Notice>, ReconcileError> {
-        let mut notices = Vec::new();
-        if gate.hold.is_none() {
-            return Ok(notices);
+    /// The newest revisions that are left of workloads that are missing while an update waits.
+    pub(super) async fn newest_templates(&self, draft: &Draft) -> Result<BTreeMap<Key, Option<Value>>, ReconcileError> {
+        let (client, name) = (&self.context.client, &self.owner.name);
+        let mut templates = BTreeMap::new();
+        for key in draft.missing_workloads() {
+            let template = observe::newest_template(client, self.namespace(), name, key.kind).await?;
+            templates.insert(key.clone(), template.map(serde_json::to_value).transpose()?);
         }
-        for action in &mut plan.actions {
-            let Action::Create(desired) = action else { continue };
-            if !is_workload(&desired.key) {
-                continue;
-            }
-            let (client, kind) = (&self.context.client, desired.key.kind);
-            let template = observe::newest_template(client, self.namespace(), &self.owner.name, kind).await?;
-            if template.is_none() {
-                let note = format!(
-                    "{} is missing while an update waits, and no earlier revision of it is left: it is made as version {} has it; what \
-                     else runs stays at {} until the update may begin (spec.update)",
-                    desired.key,
-                    gate.target,
-                    gate.from().unwrap_or_default()
-                );
-                notices.push(Notice::new(Event::VersionMixed, note));
-            }
-            *desired = stand_in(desired, gate, template.map(serde_json::to_value).transpose()?);
-        }
-        Ok(notices)
+        Ok(templates)
     }
 
-    /// Judges the pods on the nodes and, with `may_write`, deletes those that are to be replaced now.
-    pub(super) async fn roll_nodes(
+    /// Judges the pods on the nodes: also which of them are replaced now, with `may_replace`.
+    pub(super) async fn judge_nodes(
         &self,
         live: &BTreeMap<Key, Value>,
-        resolved: Option<&Resolved>,
-        may_write: bool,
+        intent: Option<&Intent>,
+        may_replace: bool,
         adoption: &Adoption,
-        seen: &mut Seen,
-    ) -> Result<Vec<Notice>, ReconcileError> {
+    ) -> Result<Option<NodeRollout>, ReconcileError> {
+        let resolved = intent.map(|intent| &intent.resolved);
         let (context, name) = (self.context, &self.owner.name);
         let daemon_set = live
             .iter()
@@ -120,7 +75,7 @@ impl Pass<'_> {
             .map(|(_, object)| object);
         let Some((daemon_set, template)) = daemon_set.and_then(|found| Some((found, observe::pod_template(found)?)))
         else {
-            return Ok(Vec::new());
+            return Ok(None);
         };
         let revision = observe::current_revision(&context.client, self.namespace(), name, daemon_set).await?;
         let (mut ready, pods, registered) = context.cluster.read(|index| {
@@ -137,8 +92,8 @@ impl Pass<'_> {
         let broken_before = context.broken_before(name, self.driver.status.as_ref());
         let one = IntOrString::Int(1);
         let replaces_by_itself = resolved.is_some_and(|resolved| resolved.node.update == NodeUpdateType::RollingUpdate);
-        let is_free = seen.failures.is_empty() && unregistering_since(daemon_set).is_none();
-        let rollout = node_rollout(&Nodes {
+        let is_free = unregistering_since(daemon_set).is_none();
+        Ok(Some(node_rollout(&Nodes {
             ready: &ready,
             pods: &pods,
             registered: &registered,
@@ -146,17 +101,14 @@ impl Pass<'_> {
             lacking: &lacking,
             broken_before: &broken_before,
             max_unavailable: resolved.map_or(&one, |resolved| &resolved.node.max_unavailable),
-            replaces: may_write && replaces_by_itself && is_free,
+            replaces: may_replace && replaces_by_itself && is_free,
             deadline: context.registration_deadline,
             now: context.sources.now(),
-        });
-        seen.leaves_pods = resolved.is_some() && !replaces_by_itself;
-        let replaced = self.replace(&rollout).await;
-        seen.node_rollout = Some(rollout);
-        replaced
+        })))
     }
 
-    async fn replace(&self, rollout: &NodeRollout) -> Result<Vec<Notice>, ReconcileError> {
+    /// Deletes the pods that are to be replaced now.
+    pub(super) async fn replace(&self, rollout: &NodeRollout) -> Result<Vec<Notice>, ReconcileError> {
         let context = self.context;
         for pod in &rollout.replace {
             let deleted = context.writer.delete_pod(self.namespace(), &pod.pod, &pod.uid).await;
@@ -173,28 +125,4 @@ impl Pass<'_> {
         let note = format!("replaces the driver's pods on {}", listed(&nodes));
         Ok(vec![Notice::new(Event::ReplacingPods, note)])
     }
-}
-
-/// Whether all pods of the controller are as the Deployment wants them.
-pub(super) fn is_controller_done(live: &BTreeMap<Key, Value>) -> bool {
-    let deployment = live.iter().find(|(key, _)| key.kind == kind::DEPLOYMENT);
-    deployment.is_some_and(|(_, object)| Workload::of_deployment(object).is_rolled_out())
-}
-
-/// What of a plan is another client's doing. An object that is missing was deleted if it was there before; classes come and go by
-/// themselves.
-fn drift(plan: &Plan, was_there: impl Fn(&Key) -> bool) -> Drift {
-    let mut drift = Drift::default();
-    for action in &plan.actions {
-        match action {
-            Action::Repair { desired, fields, .. } => {
-                drift.changed.push(format!("{} ({})", desired.key, fields.join(", ")));
-            }
-            Action::Create(desired) if desired.stage < Stage::StorageClasses && was_there(&desired.key) => {
-                drift.deleted.push(desired.key.to_string());
-            }
-            _ => {}
-        }
-    }
-    drift
 }

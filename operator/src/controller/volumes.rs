@@ -7,10 +7,11 @@ use std::{
 
 use cinder_csi_crds::CinderCSIDriver;
 use cinder_operator_core::{
+    decide::{CloudView, Facts, Outcome, Report, VolumeFacts},
     diagnosis::{CloudAccess, LOOKED_INTO, Stuck, Suspect, Suspects, diagnose, suspects},
     notice::Notice,
     reasons::Event,
-    status::{self, CloudView, Seen},
+    status,
 };
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::controller::Action;
@@ -26,7 +27,7 @@ const ZONE_LABEL: &str = "topology.cinder.csi.openstack.org/zone";
 #[derive(Debug)]
 pub(super) struct LastLook {
     of: ObjectState,
-    seen: Seen,
+    report: Report,
     /// When everything is to be looked at again.
     until: Instant,
 }
@@ -62,31 +63,40 @@ impl Pass<'_> {
         if last.of != ObjectState::of(self.driver) || left.is_zero() {
             return None;
         }
-        let mut seen = last.seen;
-        let soon = self.look_at_volumes(&mut seen);
-        if let Err(error) = self.tell(&seen, Vec::new()).await {
+        let (volumes, soon) = self.look_at_volumes(&last.report.facts, &last.report.outcome);
+        let Report {
+            facts,
+            decision,
+            outcome,
+        } = last.report;
+        let report = Report {
+            facts: Facts { volumes, ..facts },
+            decision,
+            outcome,
+        };
+        if let Err(error) = self.tell(&report, Vec::new()).await {
             return Some(Err(error));
         }
-        Some(Ok(self.until_next_look(seen, soon, left)))
+        Some(Ok(self.until_next_look(report, soon, left)))
     }
 
     /// Remembers what was seen; says when to look again: at volumes after `soon`, at everything after `left`.
-    pub(super) fn until_next_look(&self, seen: Seen, soon: Option<Duration>, left: Duration) -> Action {
+    pub(super) fn until_next_look(&self, report: Report, soon: Option<Duration>, left: Duration) -> Action {
         let (of, until) = (ObjectState::of(self.driver), Instant::now() + left);
         self.context
-            .remember_look(&self.owner.name, self.calls, LastLook { of, seen, until });
+            .remember_look(&self.owner.name, self.calls, LastLook { of, report, until });
         Action::requeue(soon.map_or(left, |soon| soon.saturating_add(A_MOMENT).min(left)))
     }
 
     /// Finds and explains operations that take too long; says when to look again.
-    pub(super) fn look_at_volumes(&self, seen: &mut Seen) -> Option<Duration> {
+    pub(super) fn look_at_volumes(&self, facts: &Facts, outcome: &Outcome) -> (VolumeFacts, Option<Duration>) {
         let (context, name) = (self.context, &self.owner.name);
-        (seen.count, seen.node_zones) = context.cluster.read(|index| {
+        let (count, node_zones) = context.cluster.read(|index| {
             let nodes = index.nodes().into_iter();
             let zones: BTreeSet<&String> = nodes.filter_map(|node| node.labels.get(ZONE_LABEL)).collect();
             (index.count_of(name), zones.into_iter().cloned().collect())
         });
-        let limits = seen.health.stuck;
+        let limits = facts.health.stuck;
         let now = context.sources.now();
         let Suspects { all, others, next } = context
             .cluster
@@ -94,18 +104,23 @@ impl Pass<'_> {
         let is_any_stuck = !all.is_empty();
         let mut known = context.inquiries.join(name, &context.clouds, all);
         for suspect in &mut known {
-            complete(suspect, seen);
+            complete(suspect, facts, outcome);
         }
-        seen.stuck = known.iter().map(diagnose).collect();
-        seen.stuck_others = others;
-        seen.stuck_unexplained = is_any_stuck && seen.stuck.is_empty();
+        let stuck: Vec<Stuck> = known.iter().map(diagnose).collect();
         let again = is_any_stuck.then(|| context.inquiries.due_in(name)).flatten();
-        [next, again].into_iter().flatten().min()
+        let volumes = VolumeFacts {
+            count,
+            node_zones,
+            stuck_unexplained: is_any_stuck && stuck.is_empty(),
+            stuck,
+            stuck_others: others,
+        };
+        (volumes, [next, again].into_iter().flatten().min())
     }
 
     /// Tells claims of operations that take too long, once per reason.
-    pub(super) async fn tell_claims(&self, seen: &Seen) {
-        for stuck in status::news(self.driver.status.as_ref(), seen) {
+    pub(super) async fn tell_claims(&self, report: &Report) {
+        for stuck in status::news(self.driver.status.as_ref(), &report.facts) {
             let Some(claim) = &stuck.claim else { continue };
             let regarding = ObjectReference {
                 api_version: Some("v1".to_owned()),
@@ -143,15 +158,15 @@ fn public_hint(stuck: &Stuck) -> &str {
 }
 
 /// Adds what is known of driver and clouds.
-fn complete(suspect: &mut Suspect, seen: &Seen) {
+fn complete(suspect: &mut Suspect, facts: &Facts, outcome: &Outcome) {
     let case = &mut suspect.case;
-    case.has_controller = seen
+    case.has_controller = outcome
         .controller
         .as_ref()
         .is_some_and(|controller| controller.available > 0);
-    case.access = access(&seen.clouds);
-    case.facts = seen.clouds.iter().map(|cloud| cloud.state.facts.clone()).collect();
-    case.zone_map = seen.clouds.iter().flat_map(|cloud| cloud.zone_map.clone()).collect();
+    case.access = access(&facts.clouds);
+    case.facts = facts.clouds.iter().map(|cloud| cloud.state.facts.clone()).collect();
+    case.zone_map = facts.clouds.iter().flat_map(|cloud| cloud.zone_map.clone()).collect();
 }
 
 /// Whether the driver can work: while one cloud lets it in, that is not what stops it.

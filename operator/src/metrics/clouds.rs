@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use cinder_operator_core::{
     clouds::QuotaFact,
+    decide::{CloudView, Report},
     diagnosis::{Operation, Stuck},
-    status::{CloudView, Seen, mismatched_zones},
+    status::mismatched_zones,
 };
 use k8s_openapi::jiff::Timestamp;
 use prometheus::{Error, IntCounterVec, IntGaugeVec, core::Collector as _};
@@ -87,26 +88,27 @@ impl CloudMetrics {
     }
 
     /// Sets everything of a driver; what is no longer there goes.
-    pub(super) fn seen(&self, driver: &str, seen: &Seen, now: Timestamp) {
+    pub(super) fn seen(&self, driver: &str, report: &Report, now: Timestamp) {
+        let facts = &report.facts;
         for gauge in &self.gauges {
             forget(gauge, driver, |_| true);
         }
-        for cloud in &seen.clouds {
+        for cloud in &facts.clouds {
             self.cloud(driver, cloud, now);
         }
-        let (compute, volume) = mismatched_zones(seen);
+        let (compute, volume) = mismatched_zones(report);
         for (side, count) in [("compute", compute), ("volume", volume)] {
             self.mismatched_zones
                 .with_label_values(&[driver, side])
                 .set(as_gauge(count));
         }
         for (kind, count) in [
-            ("PersistentVolume", seen.count.volumes),
-            ("VolumeAttachment", seen.count.attachments),
+            ("PersistentVolume", facts.volumes.count.volumes),
+            ("VolumeAttachment", facts.volumes.count.attachments),
         ] {
             self.volumes.with_label_values(&[driver, kind]).set(as_gauge(count));
         }
-        self.stuck(driver, &seen.stuck);
+        self.stuck(driver, &facts.volumes.stuck);
     }
 
     fn cloud(&self, driver: &str, cloud: &CloudView, now: Timestamp) {
@@ -189,22 +191,29 @@ pub(super) fn forget(gauge: &IntGaugeVec, driver: &str, is_gone: impl Fn(&HashMa
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cinder_operator_core::decide::Facts;
 
     #[test]
     fn what_is_no_longer_seen_of_a_driver_goes_and_other_drivers_keep_theirs() {
         let metrics = super::super::Metrics::new().expect("metrics").clouds;
-        let seen = |zone: &str| Seen {
-            clouds: vec![CloudView {
+        let report = |zone: &str| {
+            let cloud = CloudView {
                 name: zone.to_owned(),
                 ca_ends: vec![Timestamp::from_second(2_000_000_000).expect("a time")],
                 ..CloudView::default()
-            }],
-            ..Seen::default()
+            };
+            Report {
+                facts: Facts {
+                    clouds: vec![cloud],
+                    ..Facts::default()
+                },
+                ..Report::default()
+            }
         };
         let now = Timestamp::from_second(1_800_000_000).expect("a time");
-        metrics.seen("a", &seen("east"), now);
-        metrics.seen("b", &seen("east"), now);
-        metrics.seen("a", &seen("west"), now);
+        metrics.seen("a", &report("east"), now);
+        metrics.seen("b", &report("east"), now);
+        metrics.seen("a", &report("west"), now);
         let series = |driver: &str| -> Vec<String> {
             let families = metrics.expiry.collect();
             let of = |name: &str, metric: &prometheus::proto::Metric| {

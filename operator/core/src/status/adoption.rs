@@ -2,15 +2,15 @@
 
 use cinder_csi_crds::{AdoptionStatus, AdoptionStep};
 
-use super::{Seen, Verdict, verdict};
-use crate::{migration::check::bounded, reasons::Progressing};
+use super::{Verdict, verdict};
+use crate::{decide::Report, migration::check::bounded, reasons::Progressing};
 
-pub(super) fn status(seen: &Seen) -> Option<AdoptionStatus> {
-    let takeover = seen.adoption.as_ref();
-    if takeover.is_none() && seen.findings.is_empty() {
+pub(super) fn status(report: &Report) -> Option<AdoptionStatus> {
+    let takeover = report.decision.takeover.as_ref();
+    if takeover.is_none() && report.facts.findings.is_empty() {
         return None;
     }
-    let (findings, count) = bounded(seen.findings.clone());
+    let (findings, count) = bounded(report.facts.findings.clone());
     Some(AdoptionStatus {
         step: takeover.map(|takeover| takeover.step),
         leftovers: takeover.map(|takeover| takeover.leftovers.clone()).unwrap_or_default(),
@@ -20,8 +20,8 @@ pub(super) fn status(seen: &Seen) -> Option<AdoptionStatus> {
 }
 
 /// What Progressing says of a take-over, while there is something to do.
-pub(super) fn progress(seen: &Seen) -> Option<Verdict<Progressing>> {
-    let takeover = seen.adoption.as_ref()?;
+pub(super) fn progress(report: &Report) -> Option<Verdict<Progressing>> {
+    let takeover = report.decision.takeover.as_ref()?;
     let what = match takeover.step {
         AdoptionStep::Done => return None,
         AdoptionStep::GivenBack => {

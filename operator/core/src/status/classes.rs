@@ -4,40 +4,16 @@ use cinder_csi_crds::{CinderCSIDriverStatus, SnapshotsMode, StorageClassesStatus
 
 use super::{Verdict, verdict};
 use crate::{
+    decide::ClassesView,
     notice::Notice,
     problem::Problem,
     reasons::{Degraded, Event, SnapshotsReady},
-    resolve::{Classes, ControllerSight, MOST_TYPES, Resolved, Snapshots, Topology},
+    resolve::{ControllerSight, MOST_TYPES},
     text::listed,
 };
 
 /// The most names of classes in a status.
 const MOST_NAMES: usize = 256;
-
-/// What was decided about classes, snapshots and zones.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ClassesView {
-    /// StorageClasses.
-    pub classes: Classes,
-    /// Those of them that exist, whoever made them.
-    pub existing: Vec<String>,
-    /// Snapshots.
-    pub snapshots: Snapshots,
-    /// Zones.
-    pub topology: Topology,
-}
-
-impl ClassesView {
-    /// What was decided; what exists is looked at later.
-    pub fn new(resolved: &Resolved) -> Self {
-        Self {
-            classes: resolved.storage_classes.clone(),
-            existing: Vec::new(),
-            snapshots: resolved.snapshots.clone(),
-            topology: resolved.topology.clone(),
-        }
-    }
-}
 
 pub(super) fn topology(previous: Option<&CinderCSIDriverStatus>, view: Option<&ClassesView>) -> Option<TopologyStatus> {
     match view.map(|view| &view.topology).filter(|topology| topology.is_decided) {
@@ -49,12 +25,13 @@ pub(super) fn topology(previous: Option<&CinderCSIDriverStatus>, view: Option<&C
 pub(super) fn storage_classes(
     previous: Option<&CinderCSIDriverStatus>,
     view: Option<&ClassesView>,
+    existing: &[String],
 ) -> Option<StorageClassesStatus> {
     let Some(view) = view else {
         return previous.and_then(|previous| previous.storage_classes.clone());
     };
     let names = view.classes.items.iter().map(|class| &class.item.name);
-    let is_made = |class: &&crate::resolve::Class| class.was_made || view.existing.contains(&class.item.name);
+    let is_made = |class: &&crate::resolve::Class| class.was_made || existing.contains(&class.item.name);
     let made = view.classes.items.iter().filter(is_made);
     let status = StorageClassesStatus {
         default_class: view.classes.default_class().map(str::to_owned),

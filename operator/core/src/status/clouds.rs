@@ -3,7 +3,6 @@
 mod events;
 mod list;
 mod quotas;
-mod view;
 mod zones;
 
 use std::time::Duration;
@@ -11,9 +10,10 @@ use std::time::Duration;
 use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType};
 use k8s_openapi::jiff::Timestamp;
 
-use super::{Judgement, NAMED, Seen, Verdict, verdict};
+use super::{Judgement, NAMED, Verdict, verdict};
 use crate::{
     clouds::trouble::{self, TroubleKind},
+    decide::{CloudView, Facts},
     reasons::{
         Available, BackendReachable, ConditionReason, CredentialsValid, InsecureConfiguration, Reason, Refusal,
         reasons_of,
@@ -26,7 +26,6 @@ pub use events::expiring;
 pub(super) use events::{event, rotations};
 pub(super) use list::statuses;
 pub(super) use quotas::quota_sufficient;
-pub use view::CloudView;
 pub use zones::mismatched_zones;
 pub(super) use zones::topology_consistent;
 
@@ -47,11 +46,11 @@ pub(super) fn is_young(previous: Option<&CinderCSIDriverStatus>, cloud: &CloudVi
 /// Why the driver cannot work although it runs: the clouds are out of its reach for long.
 pub(super) fn cut_off(
     previous: Option<&CinderCSIDriverStatus>,
-    seen: &Seen,
+    facts: &Facts,
     now: Timestamp,
 ) -> Option<Verdict<Available>> {
     let is_long = |type_| lasts(previous, type_, now).is_some_and(|lasts| lasts >= CUT_OFF);
-    let count = |is: fn(&CloudView) -> bool| !seen.clouds.is_empty() && seen.clouds.iter().all(is);
+    let count = |is: fn(&CloudView) -> bool| !facts.clouds.is_empty() && facts.clouds.iter().all(is);
     if count(CloudView::is_locked_out) && is_long(ConditionType::CredentialsValid) {
         return Some(verdict(
             Available::AuthFailed,
@@ -90,9 +89,9 @@ fn gravest<R: Reason>(words: &[Word<R>]) -> Option<Verdict<R>> {
     Some(verdict(first.reason, messages.join(" | ")))
 }
 
-pub(super) fn credentials_valid(seen: &Seen, now: Timestamp) -> Verdict<CredentialsValid> {
-    let clouds = seen.clouds.iter();
-    let words: Vec<_> = clouds.map(|cloud| credentials_of(cloud, &seen.health, now)).collect();
+pub(super) fn credentials_valid(facts: &Facts, now: Timestamp) -> Verdict<CredentialsValid> {
+    let clouds = facts.clouds.iter();
+    let words: Vec<_> = clouds.map(|cloud| credentials_of(cloud, &facts.health, now)).collect();
     gravest(&words).unwrap_or_else(|| {
         verdict(
             CredentialsValid::AsExpected,
@@ -170,9 +169,9 @@ fn credentials_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) ->
     }
 }
 
-pub(super) fn backend_reachable(seen: &Seen) -> Verdict<BackendReachable> {
+pub(super) fn backend_reachable(facts: &Facts) -> Verdict<BackendReachable> {
     let mut words = Vec::new();
-    for cloud in &seen.clouds {
+    for cloud in &facts.clouds {
         if let Some(refusal) = cloud.refusal.as_ref().filter(|_| cloud.is_backend_trouble()) {
             words.push(Word {
                 gravity: 2,
@@ -197,8 +196,8 @@ pub(super) fn backend_reachable(seen: &Seen) -> Verdict<BackendReachable> {
     gravest(&words).unwrap_or_else(|| verdict(BackendReachable::AsExpected, "the services of the clouds answer"))
 }
 
-pub(super) fn insecure_configuration(seen: &Seen) -> Verdict<InsecureConfiguration> {
-    let insecure: Vec<String> = seen
+pub(super) fn insecure_configuration(facts: &Facts) -> Verdict<InsecureConfiguration> {
+    let insecure: Vec<String> = facts
         .clouds
         .iter()
         .filter(|cloud| cloud.is_insecure)
@@ -224,21 +223,21 @@ pub(super) fn insecure_configuration(seen: &Seen) -> Verdict<InsecureConfigurati
 /// has looked is no sign that all is well.
 pub(super) fn as_told_before(
     previous: Option<&CinderCSIDriverStatus>,
-    seen: &Seen,
+    facts: &Facts,
     (new, _): &Judgement,
 ) -> Option<Judgement> {
     let old = previous?.condition(new.type_)?;
     let is_open = match new.type_ {
         ConditionType::BackendReachable | ConditionType::TopologyConsistent | ConditionType::QuotaSufficient => {
-            old.status == "False" && seen.clouds.iter().any(CloudView::is_unseen)
+            old.status == "False" && facts.clouds.iter().any(CloudView::is_unseen)
         }
         ConditionType::CredentialsValid => {
             let is_same =
                 |cloud: &CloudView| before(previous, cloud).is_some_and(|old| old.secret_hash == cloud.shown_hash());
-            let mut unseen = seen.clouds.iter().filter(|cloud| cloud.is_unseen());
+            let mut unseen = facts.clouds.iter().filter(|cloud| cloud.is_unseen());
             new.reason == CredentialsValid::AsExpected.as_str() && events::is_expiry(old) && unseen.any(is_same)
         }
-        ConditionType::VolumesHealthy => old.status == "False" && seen.stuck_unexplained,
+        ConditionType::VolumesHealthy => old.status == "False" && facts.volumes.stuck_unexplained,
         _ => false,
     };
     let is_old = |known: &&ConditionReason| (known.status, known.reason) == (&*old.status, &*old.reason);

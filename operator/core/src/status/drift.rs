@@ -5,8 +5,9 @@ use std::time::Duration;
 use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType, ManagementState};
 use k8s_openapi::jiff::Timestamp;
 
-use super::{Seen, Verdict, verdict};
+use super::{Verdict, verdict};
 use crate::{
+    decide::Report,
     reasons::{DriftDetected, Reason},
     text::listed,
 };
@@ -14,33 +15,19 @@ use crate::{
 /// For so long a drift that was put right is still told.
 pub(super) const REMEMBERED: Duration = Duration::from_hours(1);
 
-/// Objects that are not as the operator wants them, though the spec asks for nothing else.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Drift {
-    /// Objects with the fields that another client changed.
-    pub changed: Vec<String>,
-    /// Objects that another client deleted.
-    pub deleted: Vec<String>,
-    /// Objects whose fields become other than asked for however often they are written.
-    pub kept: Vec<String>,
-}
-
-impl Drift {
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.changed.is_empty() && self.deleted.is_empty() && self.kept.is_empty()
-    }
-}
-
-pub(super) fn drift(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timestamp) -> Verdict<DriftDetected> {
-    if seen.state == ManagementState::Unmanaged {
+pub(super) fn drift(
+    previous: Option<&CinderCSIDriverStatus>,
+    report: &Report,
+    now: Timestamp,
+) -> Verdict<DriftDetected> {
+    if report.facts.object.state == ManagementState::Unmanaged {
         return verdict(
             DriftDetected::Unmanaged,
             "spec.managementState is Unmanaged: the objects are not compared",
         );
     }
-    let drift = &seen.drift;
-    let is_paused = super::is_paused(seen);
+    let drift = &report.decision.drift;
+    let is_paused = super::is_paused(report);
     if !drift.kept.is_empty() {
         return verdict(
             DriftDetected::FieldConflict,

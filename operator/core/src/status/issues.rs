@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{CloudView, Seen, rollout};
+use super::rollout;
 use crate::{
     cluster::{Key, LET_GO, kind},
+    decide::{CloudView, Report},
     plan::Obstacle,
     problem::Problem,
     reasons::Degraded,
@@ -12,20 +13,29 @@ use crate::{
 };
 
 /// All issues, the gravest first, without troubles of clouds that are so young that they may pass by themselves.
-pub(super) fn of(seen: &Seen, is_young: impl Fn(&CloudView) -> bool) -> Vec<Problem> {
-    let refusals = seen.clouds.iter().filter(|cloud| !is_young(cloud)).filter_map(|cloud| {
-        let refusal = cloud.refusal.as_ref()?;
-        let consequence = match &cloud.hash {
-            Some(_) => "The driver goes on with the credentials that were accepted last",
-            None => "The driver is not started before credentials have been accepted",
-        };
-        Some(Problem {
-            reason: refusal.reason.degraded(),
-            message: format!("{}. {consequence}", refusal.message),
-        })
-    });
+pub(super) fn of(report: &Report, is_young: impl Fn(&CloudView) -> bool) -> Vec<Problem> {
+    let Report {
+        facts,
+        decision,
+        outcome,
+    } = report;
+    let refusals = facts
+        .clouds
+        .iter()
+        .filter(|cloud| !is_young(cloud))
+        .filter_map(|cloud| {
+            let refusal = cloud.refusal.as_ref()?;
+            let consequence = match &cloud.hash {
+                Some(_) => "The driver goes on with the credentials that were accepted last",
+                None => "The driver is not started before credentials have been accepted",
+            };
+            Some(Problem {
+                reason: refusal.reason.degraded(),
+                message: format!("{}. {consequence}", refusal.message),
+            })
+        });
     // What the driver has logs in, and a service is missing or broken behind it.
-    let old = seen
+    let old = facts
         .clouds
         .iter()
         .filter(|cloud| !cloud.is_backend_trouble() && !is_young(cloud));
@@ -36,11 +46,11 @@ pub(super) fn of(seen: &Seen, is_young: impl Fn(&CloudView) -> bool) -> Vec<Prob
             message: format!("service {} of cloud {}: {}", broken.service, cloud.name, broken.message),
         })
     });
-    let failures = seen.failures.iter().map(|failure| Problem {
+    let failures = outcome.failures.iter().map(|failure| Problem {
         reason: Degraded::ApplyFailed,
         message: format!("{} could not be written or deleted: {}", failure.key, failure.message),
     });
-    let stalled = seen.controller.iter().filter_map(|controller| {
+    let stalled = outcome.controller.iter().filter_map(|controller| {
         let message = controller.stalled.as_ref()?;
         Some(Problem {
             reason: Degraded::ControllerStalled,
@@ -50,23 +60,23 @@ pub(super) fn of(seen: &Seen, is_young: impl Fn(&CloudView) -> bool) -> Vec<Prob
             ),
         })
     });
-    let not_loaded = seen.reload_failed.then(|| Problem {
+    let not_loaded = outcome.reload_failed.then(|| Problem {
         reason: Degraded::CredentialsNotLoaded,
         message:
             "the controller's pods do not say that they use the credentials that they were given, even after they were \
                   replaced; their logs and /readyz say why, or the operator cannot reach their port for /metrics"
                 .to_owned(),
     });
-    let classes = seen.classes.iter().flat_map(super::classes::issues);
-    let problems = seen.problems.iter().cloned();
+    let classes = decision.classes.iter().flat_map(super::classes::issues);
+    let problems = report.problems().cloned();
     problems
-        .chain(obstacles(&seen.obstacles))
+        .chain(obstacles(&decision.plan.obstacles))
         .chain(refusals)
         .chain(services)
         .chain(failures)
         .chain(stalled)
         .chain(classes)
-        .chain(rollout::issues(seen))
+        .chain(rollout::issues(report))
         .chain(not_loaded)
         .collect()
 }

@@ -3,16 +3,7 @@
 use cinder_csi_crds::MonitoringMode;
 
 use super::{Verdict, verdict};
-use crate::reasons::MonitoringReady;
-
-/// What is wanted for Prometheus, and what the cluster has a place for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MonitoringView {
-    /// What the spec says.
-    pub mode: MonitoringMode,
-    /// Whether the cluster knows ServiceMonitors and PrometheusRules.
-    pub served: bool,
-}
+use crate::{decide::MonitoringView, reasons::MonitoringReady};
 
 pub(super) fn ready(view: MonitoringView) -> Verdict<MonitoringReady> {
     match view {

@@ -1,57 +1,7 @@
 //! What runs beside the driver, which fields have no effect here, and what the administrator changed.
 
-use cinder_csi_crds::status::SidecarStatus;
-
 use super::{Verdict, verdict};
-use crate::manifests::Overridden;
-use crate::reasons::OverridesActive;
-use crate::releases::{Component, Image};
-use crate::{cluster::KubernetesVersion, resolve::Resolved};
-
-/// What the spec has come to.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PodsView {
-    /// Version of the API server.
-    pub kubernetes: Option<String>,
-    /// The row of the table of sidecars.
-    pub skew_row: String,
-    /// The containers beside the driver.
-    pub sidecars: Vec<SidecarStatus>,
-    /// Fields of the spec that the API server does not know.
-    pub unsupported: Vec<String>,
-    /// The administrator's own changes.
-    pub overridden: Overridden,
-}
-
-impl PodsView {
-    /// What a resolved spec has come to.
-    pub fn of(resolved: &Resolved, kubernetes: Option<KubernetesVersion>, overridden: Overridden) -> Self {
-        let beside_node = match resolved.node.registrar {
-            cinder_csi_crds::NodeRegistration::Integrated => [].as_slice(),
-            cinder_csi_crds::NodeRegistration::Sidecar => &[Component::Registrar, Component::LivenessProbe],
-        };
-        let in_controller = resolved.controller.sidecars.iter().map(|sidecar| sidecar.component);
-        let status = |component: Component| {
-            let Image { name, release, skew } = resolved.images.get(component)?.clone();
-            Some(SidecarStatus {
-                name: component.container().to_owned(),
-                image: name,
-                release: release.map(|release| format!("v{release}")),
-                skew: skew?.as_str().to_owned(),
-            })
-        };
-        Self {
-            kubernetes: kubernetes.map(|version| version.to_string()),
-            skew_row: resolved.skew_row.name.to_owned(),
-            sidecars: in_controller
-                .chain(beside_node.iter().copied())
-                .filter_map(status)
-                .collect(),
-            unsupported: resolved.unknown_classes.clone(),
-            overridden,
-        }
-    }
-}
+use crate::{decide::PodsView, reasons::OverridesActive};
 
 /// Condition OverridesActive.
 pub(super) fn overrides_active(view: Option<&PodsView>) -> Verdict<OverridesActive> {
@@ -83,12 +33,13 @@ pub(super) fn overrides_active(view: Option<&PodsView>) -> Verdict<OverridesActi
 mod tests {
     use rstest::rstest;
 
-    use super::{PodsView, overrides_active};
+    use super::overrides_active;
+    use crate::decide::PodsView;
     use crate::manifests::Overridden;
     use crate::reasons::Reason as _;
     use crate::releases::Component;
     use crate::resolve::resolve;
-    use crate::resolve::tests::{mk_driver, mk_environment};
+    use crate::{resolve::tests::mk_driver, resolve::tests::mk_environment};
 
     #[rstest]
     #[case(&[], &[], "False", "AsExpected")]

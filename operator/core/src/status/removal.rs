@@ -2,29 +2,32 @@
 
 use cinder_csi_crds::{Blocker, DeletionStatus, DriverState, ManagementState};
 
-use super::{NAMED, Removal, Seen, Verdict, counted, verdict};
-use crate::reasons::DeletionBlocked;
+use super::{NAMED, Verdict, counted, verdict};
+use crate::{
+    decide::{Removal, Report},
+    reasons::DeletionBlocked,
+};
 
 /// The objects that a removal waits for; only while it does.
-pub(super) fn deletion(seen: &Seen) -> Option<DeletionStatus> {
+pub(super) fn deletion(report: &Report) -> Option<DeletionStatus> {
     // Never an empty object: server-side apply turns one that lost its last field into null, which the schema refuses.
-    if seen.removal != Some(Removal::Blocked) {
+    let Some(Removal::Blocked(blockers)) = &report.decision.removal else {
         return None;
-    }
+    };
     let blocker = |(kind, names): (&str, &Vec<String>)| Blocker {
         kind: kind.to_owned(),
         count: counted(names),
         names: names.iter().take(NAMED).cloned().collect(),
     };
     Some(DeletionStatus {
-        blockers: seen.blockers.by_kind().map(blocker).collect(),
+        blockers: blockers.by_kind().map(blocker).collect(),
     })
 }
 
 /// What the operator does with the driver. Where no removal was looked at, one that was asked for is taken to be under way.
 pub(super) fn state(asked: ManagementState, is_deleted: bool, removal: Option<&Removal>) -> DriverState {
     match (asked, removal) {
-        (_, Some(Removal::Blocked | Removal::Held)) => DriverState::DeletionBlocked,
+        (_, Some(Removal::Blocked(_) | Removal::Held)) => DriverState::DeletionBlocked,
         _ if is_deleted => DriverState::Deleting,
         (_, Some(Removal::Finished | Removal::Released)) => DriverState::Removed,
         (ManagementState::Removed, _) | (_, Some(Removal::UnderWay(_))) => DriverState::Removing,
@@ -36,15 +39,15 @@ pub(super) fn state(asked: ManagementState, is_deleted: bool, removal: Option<&R
 }
 
 /// DeletionBlocked.
-pub(super) fn blocked(seen: &Seen) -> Verdict<DeletionBlocked> {
-    match &seen.removal {
-        Some(Removal::Blocked) if seen.blockers.are_snapshots() => verdict(
+pub(super) fn blocked(report: &Report) -> Verdict<DeletionBlocked> {
+    match &report.decision.removal {
+        Some(Removal::Blocked(blockers)) if blockers.are_snapshots() => verdict(
             DeletionBlocked::SnapshotsExist,
-            seen.blockers.sentence(seen.deletion_policy),
+            blockers.sentence(report.facts.object.deletion_policy),
         ),
-        Some(Removal::Blocked) => verdict(
+        Some(Removal::Blocked(blockers)) => verdict(
             DeletionBlocked::VolumesInUse,
-            seen.blockers.sentence(seen.deletion_policy),
+            blockers.sentence(report.facts.object.deletion_policy),
         ),
         Some(Removal::Held) => verdict(
             DeletionBlocked::Held,

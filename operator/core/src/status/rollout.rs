@@ -2,8 +2,9 @@
 
 use cinder_csi_crds::{ComponentStatus, ManagementState, RolloutState, RolloutStatus};
 
-use super::{Seen, Verdict, Workload, verdict};
+use super::{Verdict, verdict};
 use crate::{
+    decide::{Report, Workload},
     problem::Problem,
     reasons::{Degraded, Progressing, Reason, ReconciliationPaused, Upgradeable},
     rollout::{Hold, NodeRollout},
@@ -17,7 +18,8 @@ const CONTROLLER: &str = "controller";
 const NODE: &str = "node";
 
 /// The programs of the driver.
-pub(super) fn components(seen: &Seen) -> Vec<ComponentStatus> {
+pub(super) fn components(report: &Report) -> Vec<ComponentStatus> {
+    let Report { outcome, .. } = report;
     let component = |name: &str, kind: &str, workload: &Workload| ComponentStatus {
         name: name.to_owned(),
         kind: kind.to_owned(),
@@ -27,11 +29,11 @@ pub(super) fn components(seen: &Seen) -> Vec<ComponentStatus> {
         updated: workload.updated,
         ready: workload.available,
     };
-    let controller = seen.controller.iter();
+    let controller = outcome.controller.iter();
     let controller = controller.map(|workload| component(CONTROLLER, "Deployment", workload));
-    let node = seen.daemon_set.iter().map(|workload| {
+    let node = outcome.daemon_set.iter().map(|workload| {
         let mut node = component(NODE, "DaemonSet", workload);
-        if let Some(rollout) = &seen.node_rollout {
+        if let Some(rollout) = &outcome.node_rollout {
             (node.updated, node.ready) = (counted(rollout.updated), counted(rollout.serving));
         }
         node
@@ -41,36 +43,41 @@ pub(super) fn components(seen: &Seen) -> Vec<ComponentStatus> {
 
 /// The version is the one in place everywhere; while an update runs it stays the old one. It is read from what runs and not
 /// from this program: an update may be held up, or not be wanted at all.
-pub(super) fn version(seen: &Seen) -> Option<String> {
-    let controller = seen.controller.as_ref().filter(|workload| workload.is_rolled_out())?;
-    let node = seen.daemon_set.as_ref().filter(|workload| workload.is_current)?;
-    let is_done = seen.node_rollout.as_ref().is_some_and(NodeRollout::is_done);
+pub(super) fn version(report: &Report) -> Option<String> {
+    let Report { outcome, .. } = report;
+    let controller = outcome
+        .controller
+        .as_ref()
+        .filter(|workload| workload.is_rolled_out())?;
+    let node = outcome.daemon_set.as_ref().filter(|workload| workload.is_current)?;
+    let is_done = outcome.node_rollout.as_ref().is_some_and(NodeRollout::is_done);
     (is_done && controller.version == node.version)
         .then(|| controller.version.clone())
         .flatten()
 }
 
 /// The rollout that is under way, waits or has stopped.
-pub(super) fn rollout(seen: &Seen) -> Option<RolloutStatus> {
-    let controller = seen.controller.as_ref()?;
-    let nodes = seen.node_rollout.as_ref()?;
-    let from_version = seen.gate.from().map(str::to_owned);
+pub(super) fn rollout(report: &Report) -> Option<RolloutStatus> {
+    let Report { decision, outcome, .. } = report;
+    let controller = outcome.controller.as_ref()?;
+    let nodes = outcome.node_rollout.as_ref()?;
+    let from_version = decision.gate.from().map(str::to_owned);
     let is_controller_done = controller.is_rolled_out();
     if from_version.is_none() && is_controller_done && nodes.is_done() {
         return None;
     }
-    let state = if super::is_paused(seen) {
+    let state = if super::is_paused(report) {
         RolloutState::Paused
-    } else if let Some(hold) = &seen.gate.hold {
+    } else if let Some(hold) = &decision.gate.hold {
         hold.state()
     } else if has_stopped(nodes) || controller.stalled.is_some() {
         RolloutState::Stopped
-    } else if is_controller_done && seen.leaves_pods && nodes.outdated > 0 {
+    } else if is_controller_done && decision.leaves_pods && nodes.outdated > 0 {
         RolloutState::OnDelete
     } else {
         RolloutState::Rolling
     };
-    let is_about_controller = !is_controller_done || seen.gate.hold.is_some();
+    let is_about_controller = !is_controller_done || decision.gate.hold.is_some();
     let (component, desired, updated) = if is_about_controller {
         (CONTROLLER, controller.desired, controller.updated)
     } else {
@@ -80,7 +87,7 @@ pub(super) fn rollout(seen: &Seen) -> Option<RolloutStatus> {
         component: component.to_owned(),
         state,
         from_version,
-        to_version: seen.gate.target.clone(),
+        to_version: decision.gate.target.clone(),
         desired,
         updated,
         failed: nodes.failed.iter().take(LISTED).cloned().collect(),
@@ -106,19 +113,20 @@ pub(super) fn down(nodes: &NodeRollout) -> String {
 }
 
 /// What Progressing says of a rollout, when there is one.
-pub(super) fn progress(seen: &Seen) -> Option<Verdict<Progressing>> {
+pub(super) fn progress(report: &Report) -> Option<Verdict<Progressing>> {
+    let Report { decision, outcome, .. } = report;
     let way = || {
-        let from = seen.gate.from().unwrap_or_default();
-        format!("the driver's update from version {from} to {}", seen.gate.target)
+        let from = decision.gate.from().unwrap_or_default();
+        format!("the driver's update from version {from} to {}", decision.gate.target)
     };
-    match &seen.gate.hold {
+    match &decision.gate.hold {
         Some(Hold::Approval) => {
             return Some(verdict(
                 Progressing::WaitingForApproval,
                 format!(
                     "{} waits until spec.update.approvedVersion is {}; no pod is replaced until then",
                     way(),
-                    seen.gate.target
+                    decision.gate.target
                 ),
             ));
         }
@@ -148,7 +156,7 @@ pub(super) fn progress(seen: &Seen) -> Option<Verdict<Progressing>> {
         }
         None => {}
     }
-    let nodes = seen.node_rollout.as_ref()?;
+    let nodes = outcome.node_rollout.as_ref()?;
     if nodes.is_stopped() && nodes.outdated > 0 {
         return Some(verdict(
             Progressing::Stopped,
@@ -163,17 +171,21 @@ pub(super) fn progress(seen: &Seen) -> Option<Verdict<Progressing>> {
 }
 
 /// What Progressing says of the nodes while their pods are replaced.
-pub(super) fn node_progress(seen: &Seen) -> Option<String> {
-    let Some(nodes) = &seen.node_rollout else {
-        return seen.daemon_set.as_ref().map(|_| "node pods: not seen yet".to_owned());
+pub(super) fn node_progress(report: &Report) -> Option<String> {
+    let Report { decision, outcome, .. } = report;
+    let Some(nodes) = &outcome.node_rollout else {
+        return outcome
+            .daemon_set
+            .as_ref()
+            .map(|_| "node pods: not seen yet".to_owned());
     };
-    if seen.gate.from().is_some() && seen.gate.node.as_deref() == seen.gate.from() {
+    if decision.gate.from().is_some() && decision.gate.node.as_deref() == decision.gate.from() {
         return Some("node pods: they follow when the controller is done".to_owned());
     }
     if nodes.is_done() {
         return None;
     }
-    let left = if seen.leaves_pods && nodes.outdated > 0 {
+    let left = if decision.leaves_pods && nodes.outdated > 0 {
         format!(
             "; {} of an older revision wait to be deleted by hand (spec.node.update.type is OnDelete)",
             nodes.outdated
@@ -188,21 +200,22 @@ pub(super) fn node_progress(seen: &Seen) -> Option<String> {
 }
 
 /// What needs a human about a rollout.
-pub(super) fn issues(seen: &Seen) -> Vec<Problem> {
+pub(super) fn issues(report: &Report) -> Vec<Problem> {
+    let Report { decision, outcome, .. } = report;
     let mut issues = Vec::new();
-    if seen.gate.hold == Some(Hold::Downgrade) {
+    if decision.gate.hold == Some(Hold::Downgrade) {
         issues.push(Problem {
             reason: Degraded::DowngradeRefused,
             message: format!(
                 "the operator has version {}, and the driver {}, which is later: bring the operator to that version again, or, if \
                  the driver is to go back, set spec.update.policy to Manual, allowDowngrade to true and approvedVersion to {}",
-                seen.gate.target,
-                seen.gate.from().unwrap_or_default(),
-                seen.gate.target
+                decision.gate.target,
+                decision.gate.from().unwrap_or_default(),
+                decision.gate.target
             ),
         });
     }
-    issues.extend(seen.node_rollout.as_ref().and_then(failed_nodes));
+    issues.extend(outcome.node_rollout.as_ref().and_then(failed_nodes));
     issues
 }
 
@@ -236,14 +249,15 @@ fn failed_nodes(nodes: &NodeRollout) -> Option<Problem> {
 }
 
 /// Upgradeable: whether this is a good moment for another version of the operator or of Kubernetes.
-pub(super) fn upgradeable(seen: &Seen, issues: &[Problem]) -> Verdict<Upgradeable> {
-    if seen.state == ManagementState::Unmanaged {
+pub(super) fn upgradeable(report: &Report, issues: &[Problem]) -> Verdict<Upgradeable> {
+    let Report { facts, decision, .. } = report;
+    if facts.object.state == ManagementState::Unmanaged {
         return verdict(
             Upgradeable::AsExpected,
             "the operator changes nothing, in whatever version",
         );
     }
-    let overridden = seen.pods.as_ref().map(|pods| &pods.overridden);
+    let overridden = decision.pods.as_ref().map(|pods| &pods.overridden);
     if let Some(failed) = overridden.and_then(|overridden| overridden.failed.first()) {
         return verdict(
             Upgradeable::OverridesActive,
@@ -259,7 +273,7 @@ pub(super) fn upgradeable(seen: &Seen, issues: &[Problem]) -> Verdict<Upgradeabl
             format!("mend first what condition Degraded tells ({})", issue.reason.as_str()),
         );
     }
-    match rollout(seen) {
+    match rollout(report) {
         Some(rollout) => verdict(
             Upgradeable::RolloutInProgress,
             format!(
@@ -272,8 +286,8 @@ pub(super) fn upgradeable(seen: &Seen, issues: &[Problem]) -> Verdict<Upgradeabl
 }
 
 /// ReconciliationPaused.
-pub(super) fn paused(seen: &Seen) -> Verdict<ReconciliationPaused> {
-    match seen.state {
+pub(super) fn paused(report: &Report) -> Verdict<ReconciliationPaused> {
+    match report.facts.object.state {
         ManagementState::Paused => verdict(
             ReconciliationPaused::Paused,
             "spec.managementState is Paused: nothing is changed until it is Managed again",

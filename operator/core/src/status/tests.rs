@@ -3,9 +3,14 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::*;
-use crate::cluster::{Blockers, Key, kind};
-use crate::reasons::{Refusal, Refused, Severity};
-use crate::rollout::{Gate, NodeRollout};
+use crate::{
+    cluster::{Blockers, Key, NodesView, kind},
+    decide::{CloudView, MonitoringView, Workload},
+    migration::Takeover,
+    plan::{FailedWrite, Obstacle},
+    reasons::{Refusal, Refused, Severity},
+    rollout::{Gate, NodeRollout},
+};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).expect("a time")
@@ -33,11 +38,10 @@ fn a_controller_without_the_drivers_container_is_not_available() {
         "status": {"availableReplicas": 1}});
     let controller = Workload::of_deployment(&live);
     assert_eq!(controller.lacking, ["cinder-csi-driver", "csi-attacher"]);
-    let seen = Seen {
-        controller: Some(controller),
-        ..mk_healthy()
-    };
-    let status = status(None, &seen, at(1));
+    let report = but(mk_healthy(), |report| {
+        report.outcome.controller = Some(controller);
+    });
+    let status = status(None, &report, at(1));
     let available = status.condition(ConditionType::Available).expect("a condition");
     assert_eq!(
         (available.status.as_str(), available.reason.as_str()),
@@ -79,22 +83,27 @@ fn mk_gate(installed: &str, target: &str) -> Gate {
     }
 }
 
+/// A report that differs from another one.
+pub(crate) fn but(mut report: Report, change: impl FnOnce(&mut Report)) -> Report {
+    change(&mut report);
+    report
+}
+
 /// A driver that works on three nodes.
-fn mk_healthy() -> Seen {
-    Seen {
-        generation: Some(4),
-        clouds: vec![mk_cloud()],
-        controller: Some(mk_workload(2, 2, 2)),
-        daemon_set: Some(mk_workload(3, 3, 3)),
-        node_rollout: Some(mk_nodes(3, 3)),
-        gate: mk_gate("0.1.0", "0.1.0"),
-        nodes: NodesView {
+fn mk_healthy() -> Report {
+    but(Report::default(), |report| {
+        report.facts.object.generation = Some(4);
+        report.facts.clouds = vec![mk_cloud()];
+        report.outcome.controller = Some(mk_workload(2, 2, 2));
+        report.outcome.daemon_set = Some(mk_workload(3, 3, 3));
+        report.outcome.node_rollout = Some(mk_nodes(3, 3));
+        report.decision.gate = mk_gate("0.1.0", "0.1.0");
+        report.outcome.nodes = NodesView {
             desired: 3,
             registered: 3,
             ..NodesView::default()
-        },
-        ..Seen::default()
-    }
+        };
+    })
 }
 
 fn refused(hash: Option<&str>) -> CloudView {
@@ -108,8 +117,8 @@ fn refused(hash: Option<&str>) -> CloudView {
 }
 
 /// `Type=Status/Reason` of the three conditions that everybody looks at first.
-fn verdicts(seen: &Seen) -> Vec<String> {
-    let status = status(None, seen, at(1));
+fn verdicts(report: &Report) -> Vec<String> {
+    let status = status(None, report, at(1));
     status
         .conditions
         .iter()
@@ -118,8 +127,8 @@ fn verdicts(seen: &Seen) -> Vec<String> {
         .collect()
 }
 
-fn message(seen: &Seen, type_: ConditionType) -> String {
-    status(None, seen, at(1))
+fn message(report: &Report, type_: ConditionType) -> String {
+    status(None, report, at(1))
         .condition(type_)
         .map(|condition| condition.message.clone())
         .unwrap_or_default()
@@ -142,47 +151,36 @@ fn a_driver_that_works_is_available_and_nothing_else() {
 }
 
 #[rstest]
-#[case::controller_down(Seen { controller: Some(mk_workload(2, 2, 0)), ..mk_healthy() },
+#[case::controller_down(but(mk_healthy(), |report| { report.outcome.controller = Some(mk_workload(2, 2, 0)); }),
     "Available=False/ControllerDown", "Progressing=True/RollingOut")]
 #[case::a_pod_is_ready_but_the_kubelet_does_not_know_the_driver(
-    Seen {
-        nodes: NodesView { desired: 3, registered: 2, unregistered: vec!["n3".to_owned()], ..NodesView::default() },
-        ..mk_healthy()
-    },
+    but(mk_healthy(), |report| { report.outcome.nodes = NodesView { desired: 3, registered: 2, unregistered: vec!["n3".to_owned()], ..NodesView::default() }; }),
     "Available=False/NodesUnregistered", "Progressing=True/RollingOut")]
 #[case::a_node_that_is_down_harms_nobody_else(
-    Seen {
-        nodes: NodesView { desired: 3, registered: 2, not_ready: vec!["n3".to_owned()], ..NodesView::default() },
-        daemon_set: Some(mk_workload(3, 3, 3)),
-        ..mk_healthy()
-    },
+    but(mk_healthy(), |report| { report.outcome.nodes = NodesView { desired: 3, registered: 2, not_ready: vec!["n3".to_owned()], ..NodesView::default() }; report.outcome.daemon_set = Some(mk_workload(3, 3, 3)); }),
     "Available=True/AsExpected", "Progressing=False/AsExpected")]
-#[case::no_node_matches(Seen { nodes: NodesView::default(), ..mk_healthy() },
+#[case::no_node_matches(but(mk_healthy(), |report| { report.outcome.nodes = NodesView::default(); }),
     "Available=False/NoNodes", "Progressing=False/AsExpected")]
 #[case::all_nodes_are_down(
-    Seen {
-        nodes: NodesView { desired: 1, not_ready: vec!["n1".to_owned()], ..NodesView::default() },
-        ..mk_healthy()
-    },
+    but(mk_healthy(), |report| { report.outcome.nodes = NodesView { desired: 1, not_ready: vec!["n1".to_owned()], ..NodesView::default() }; }),
     "Available=False/NodesNotReady", "Progressing=False/AsExpected")]
-#[case::an_update_of_the_controller_runs(Seen { controller: Some(mk_workload(2, 1, 2)), ..mk_healthy() },
+#[case::an_update_of_the_controller_runs(but(mk_healthy(), |report| { report.outcome.controller = Some(mk_workload(2, 1, 2)); }),
     "Available=True/AsExpected", "Progressing=True/RollingOut")]
-fn available_is_judged_by_what_serves(#[case] seen: Seen, #[case] available: &str, #[case] progressing: &str) {
-    assert_eq!(verdicts(&seen)[..2], [available, progressing]);
-    assert_eq!(verdicts(&seen)[2], "Degraded=False/AsExpected");
+fn available_is_judged_by_what_serves(#[case] report: Report, #[case] available: &str, #[case] progressing: &str) {
+    assert_eq!(verdicts(&report)[..2], [available, progressing]);
+    assert_eq!(verdicts(&report)[2], "Degraded=False/AsExpected");
 }
 
-fn joining(registered: usize) -> Seen {
-    Seen {
-        nodes: NodesView {
+fn joining(registered: usize) -> Report {
+    but(mk_healthy(), |report| {
+        report.outcome.nodes = NodesView {
             desired: registered + 1,
             registered,
             joining: vec!["n9".to_owned()],
             ..NodesView::default()
-        },
-        node_rollout: Some(mk_nodes(3, 2)),
-        ..mk_healthy()
-    }
+        };
+        report.outcome.node_rollout = Some(mk_nodes(3, 2));
+    })
 }
 
 #[test]
@@ -219,19 +217,18 @@ fn a_node_that_joins_counts_at_once(#[case] previous: Option<CinderCSIDriverStat
 
 #[test]
 fn refused_credentials_degrade_a_driver_that_goes_on_with_the_old_ones() {
-    let seen = Seen {
-        clouds: vec![refused(Some("old"))],
-        ..mk_healthy()
-    };
+    let report = but(mk_healthy(), |report| {
+        report.facts.clouds = vec![refused(Some("old"))];
+    });
     assert_eq!(
-        verdicts(&seen),
+        verdicts(&report),
         [
             "Available=True/AsExpected",
             "Progressing=False/AsExpected",
             "Degraded=True/CredentialsRejected"
         ]
     );
-    let message = message(&seen, ConditionType::Degraded);
+    let message = message(&report, ConditionType::Degraded);
     assert!(
         message.contains("HTTP 401") && message.contains("goes on with the credentials"),
         "{message}"
@@ -240,13 +237,12 @@ fn refused_credentials_degrade_a_driver_that_goes_on_with_the_old_ones() {
 
 #[test]
 fn without_any_good_credentials_the_reason_is_told_where_somebody_looks_first() {
-    let seen = Seen {
-        clouds: vec![refused(None)],
-        controller: None,
-        ..mk_healthy()
-    };
+    let report = but(mk_healthy(), |report| {
+        report.facts.clouds = vec![refused(None)];
+        report.outcome.controller = None;
+    });
     assert_eq!(
-        verdicts(&seen),
+        verdicts(&report),
         [
             "Available=False/ControllerMissing",
             "Progressing=False/Stopped",
@@ -255,9 +251,9 @@ fn without_any_good_credentials_the_reason_is_told_where_somebody_looks_first() 
     );
     for type_ in [ConditionType::Available, ConditionType::Degraded] {
         assert!(
-            message(&seen, type_).contains("HTTP 401"),
+            message(&report, type_).contains("HTTP 401"),
             "{type_}: {}",
-            message(&seen, type_)
+            message(&report, type_)
         );
     }
 }
@@ -271,38 +267,36 @@ fn a_take_over_is_told_with_what_it_waits_for_and_what_it_leaves(
     #[case] status: &str,
     #[case] reason: &str,
 ) {
-    let seen = Seen {
-        adoption: Some(Takeover {
+    let report = but(mk_healthy(), |report| {
+        report.decision.takeover = Some(Takeover {
             step,
             acts: Vec::new(),
             waits_for: "the pods of the other controller to end".to_owned(),
             failure: None,
             stages: None,
             leftovers: vec!["ClusterRole csi-attacher-role".to_owned()],
-        }),
-        ..mk_healthy()
-    };
-    assert_eq!(verdicts(&seen)[1], format!("Progressing={status}/{reason}"));
+        });
+    });
+    assert_eq!(verdicts(&report)[1], format!("Progressing={status}/{reason}"));
     if status == "True" {
-        let told = message(&seen, ConditionType::Progressing);
+        let told = message(&report, ConditionType::Progressing);
         assert!(told.contains("the pods of the other controller to end"), "{told}");
     }
-    let adoption = super::status(None, &seen, at(0)).adoption.expect("told");
+    let adoption = super::status(None, &report, at(0)).adoption.expect("told");
     assert_eq!((adoption.step, adoption.leftovers.len()), (Some(step), 1));
 }
 
 #[test]
 fn a_foreign_storage_class_is_named_with_what_to_do() {
     let key = Key::new(kind::STORAGE_CLASS, None, "fast");
-    let seen = Seen {
-        obstacles: vec![Obstacle::Foreign {
+    let report = but(mk_healthy(), |report| {
+        report.decision.plan.obstacles = vec![Obstacle::Foreign {
             key,
             maker: "kubectl-create".to_owned(),
-        }],
-        ..mk_healthy()
-    };
-    assert_eq!(verdicts(&seen)[2], "Degraded=True/ForeignObject");
-    let message = message(&seen, ConditionType::Degraded);
+        }];
+    });
+    assert_eq!(verdicts(&report)[2], "Degraded=True/ForeignObject");
+    let message = message(&report, ConditionType::Degraded);
     for part in [
         "StorageClass fast",
         "kubectl-create",
@@ -320,12 +314,11 @@ fn many_foreign_objects_are_counted_and_the_first_named() {
         maker: "field manager kubectl".to_owned(),
     };
     let obstacles = (0..12).map(|number| foreign(kind::CLUSTER_ROLE_BINDING, number));
-    let seen = Seen {
-        obstacles: obstacles.chain([foreign(kind::STORAGE_CLASS, 0)]).collect(),
-        ..mk_healthy()
-    };
+    let report = but(mk_healthy(), |report| {
+        report.decision.plan.obstacles = obstacles.chain([foreign(kind::STORAGE_CLASS, 0)]).collect();
+    });
     assert_eq!(
-        message(&seen, ConditionType::Degraded),
+        message(&report, ConditionType::Degraded),
         "12 objects exist, were made by field manager kubectl and are left alone: ClusterRoleBinding x00, ClusterRoleBinding x01, \
          ClusterRoleBinding x02, ClusterRoleBinding x03, ClusterRoleBinding x04, ClusterRoleBinding x05, ClusterRoleBinding x06, \
          ClusterRoleBinding x07, ClusterRoleBinding x08, ClusterRoleBinding x09 and 2 more. Delete or rename them if nothing needs \
@@ -337,20 +330,19 @@ fn many_foreign_objects_are_counted_and_the_first_named() {
 
 #[test]
 fn everything_that_needs_help_is_told_and_the_gravest_gives_the_reason() {
-    let seen = Seen {
-        clouds: vec![refused(Some("old"))],
-        failures: vec![FailedWrite {
+    let report = but(mk_healthy(), |report| {
+        report.facts.clouds = vec![refused(Some("old"))];
+        report.outcome.failures = vec![FailedWrite {
             key: Key::new(kind::SECRET, Some("ns"), "s"),
             message: "Forbidden: no".to_owned(),
-        }],
-        controller: Some(Workload {
+        }];
+        report.outcome.controller = Some(Workload {
             stalled: Some("quota exceeded".to_owned()),
             ..mk_workload(2, 2, 2)
-        }),
-        ..mk_healthy()
-    };
-    assert_eq!(verdicts(&seen)[2], "Degraded=True/CredentialsRejected");
-    let message = message(&seen, ConditionType::Degraded);
+        });
+    });
+    assert_eq!(verdicts(&report)[2], "Degraded=True/CredentialsRejected");
+    let message = message(&report, ConditionType::Degraded);
     assert!(
         message.contains("Secret ns/s") && message.contains("quota exceeded"),
         "{message}"
@@ -360,18 +352,16 @@ fn everything_that_needs_help_is_told_and_the_gravest_gives_the_reason() {
 #[test]
 fn a_removal_that_waits_for_volumes_names_them_and_counts_all() {
     let volumes: Vec<String> = (10..25).map(|number| format!("pv{number}")).collect();
-    let seen = Seen {
-        removal: Some(Removal::Blocked),
-        blockers: Blockers {
+    let report = but(mk_healthy(), |report| {
+        report.decision.removal = Some(Removal::Blocked(Blockers {
             volumes,
             attachments: vec!["va1".to_owned()],
             ..Blockers::default()
-        },
-        ..mk_healthy()
-    };
-    let status = status(None, &seen, at(1));
-    assert_eq!(verdicts(&seen)[1], "Progressing=True/DeletionBlocked");
-    let text = message(&seen, ConditionType::Progressing);
+        }));
+    });
+    let status = status(None, &report, at(1));
+    assert_eq!(verdicts(&report)[1], "Progressing=True/DeletionBlocked");
+    let text = message(&report, ConditionType::Progressing);
     assert!(
         text.contains("15 PersistentVolume") && text.contains("pv10") && text.contains("va1"),
         "{text}"
@@ -389,64 +379,61 @@ fn a_removal_that_waits_for_volumes_names_them_and_counts_all() {
 #[test]
 fn a_removal_under_way_is_told_as_such_and_not_as_a_failure() {
     let removal = Some(Removal::UnderWay("the node pods to end".to_owned()));
-    let seen = Seen {
-        removal,
-        controller: None,
-        ..mk_healthy()
-    };
+    let report = but(mk_healthy(), |report| {
+        report.decision.removal = removal;
+        report.outcome.controller = None;
+    });
     assert_eq!(
-        verdicts(&seen),
+        verdicts(&report),
         [
             "Available=False/Removing",
             "Progressing=True/Removing",
             "Degraded=False/AsExpected"
         ]
     );
-    assert_eq!(status(None, &seen, at(1)).deletion, None);
+    assert_eq!(status(None, &report, at(1)).deletion, None);
 }
 
 #[test]
 fn a_driver_that_was_let_go_of_is_not_called_removed() {
-    let seen = Seen {
-        removal: Some(Removal::Released),
-        controller: None,
-        daemon_set: None,
-        ..mk_healthy()
-    };
+    let report = but(mk_healthy(), |report| {
+        report.decision.removal = Some(Removal::Released);
+        report.outcome.controller = None;
+        report.outcome.daemon_set = None;
+    });
     assert_eq!(
-        verdicts(&seen),
+        verdicts(&report),
         [
             "Available=Unknown/Released",
             "Progressing=False/AsExpected",
             "Degraded=False/AsExpected"
         ]
     );
-    let told = message(&seen, ConditionType::Available);
+    let told = message(&report, ConditionType::Available);
     assert!(
         told.contains("goes on running") && told.contains("spec.adoption.mode Adopt"),
         "{told}"
     );
-    let status = status(None, &seen, at(1));
+    let status = status(None, &report, at(1));
     assert_eq!((status.version, status.nodes), (None, None), "nobody looks at it");
 }
 
 #[test]
 fn after_a_removal_nothing_is_claimed_to_exist() {
-    let seen = Seen {
-        removal: Some(Removal::Finished),
-        controller: None,
-        daemon_set: None,
-        ..mk_healthy()
-    };
+    let report = but(mk_healthy(), |report| {
+        report.decision.removal = Some(Removal::Finished);
+        report.outcome.controller = None;
+        report.outcome.daemon_set = None;
+    });
     assert_eq!(
-        verdicts(&seen),
+        verdicts(&report),
         [
             "Available=False/Removed",
             "Progressing=False/AsExpected",
             "Degraded=False/AsExpected"
         ]
     );
-    let status = status(None, &seen, at(1));
+    let status = status(None, &report, at(1));
     assert_eq!(
         (status.version, status.controller, status.nodes, status.deletion),
         (None, None, None, None)
@@ -462,17 +449,15 @@ fn the_same_sight_gives_the_same_status_at_any_time() {
 #[test]
 fn a_transition_time_moves_with_the_status_and_not_with_the_sentence() {
     let first = status(None, &mk_healthy(), at(1));
-    let updating = Seen {
-        controller: Some(mk_workload(2, 1, 2)),
-        ..mk_healthy()
-    };
+    let updating = but(mk_healthy(), |report| {
+        report.outcome.controller = Some(mk_workload(2, 1, 2));
+    });
     let second = status(Some(&first), &updating, at(2));
     let third = status(
         Some(&second),
-        &Seen {
-            controller: Some(mk_workload(2, 2, 1)),
-            ..mk_healthy()
-        },
+        &but(mk_healthy(), |report| {
+            report.outcome.controller = Some(mk_workload(2, 2, 1));
+        }),
         at(3),
     );
     let time = |status: &CinderCSIDriverStatus, type_| status.condition(type_).map(|c| c.last_transition_time.0);
@@ -489,13 +474,12 @@ fn the_version_changes_only_when_the_new_one_is_everywhere() {
         ..mk_workload(3, 3, 3)
     };
     let version = |controller, daemon_set, nodes| {
-        let seen = Seen {
-            controller: Some(controller),
-            daemon_set: Some(daemon_set),
-            node_rollout: nodes,
-            ..mk_healthy()
-        };
-        status(Some(&old), &seen, at(2)).version
+        let report = but(mk_healthy(), |report| {
+            report.outcome.controller = Some(controller);
+            report.outcome.daemon_set = Some(daemon_set);
+            report.outcome.node_rollout = nodes;
+        });
+        status(Some(&old), &report, at(2)).version
     };
     assert_eq!(
         version(newer(), newer(), Some(mk_nodes(3, 2))).as_deref(),
@@ -512,23 +496,21 @@ fn the_version_changes_only_when_the_new_one_is_everywhere() {
 
 #[test]
 fn a_registration_whose_pods_are_all_down_makes_nothing_available() {
-    let seen = Seen {
-        daemon_set: Some(mk_workload(3, 3, 0)),
-        ..mk_healthy()
-    };
-    assert_eq!(verdicts(&seen)[0], "Available=False/NodePodsDown");
+    let report = but(mk_healthy(), |report| {
+        report.outcome.daemon_set = Some(mk_workload(3, 3, 0));
+    });
+    assert_eq!(verdicts(&report)[0], "Available=False/NodePodsDown");
 }
 
 #[test]
 fn what_could_not_be_written_is_not_as_the_spec_wants_it() {
-    let seen = Seen {
-        failures: vec![FailedWrite {
+    let report = but(mk_healthy(), |report| {
+        report.outcome.failures = vec![FailedWrite {
             key: Key::new(kind::DEPLOYMENT, None, "x"),
             message: "quota".to_owned(),
-        }],
-        ..mk_healthy()
-    };
-    assert_eq!(verdicts(&seen)[1], "Progressing=False/Stopped");
+        }];
+    });
+    assert_eq!(verdicts(&report)[1], "Progressing=False/Stopped");
 }
 
 #[test]
@@ -536,10 +518,9 @@ fn an_event_is_sent_for_a_change_and_none_for_the_same_again() {
     let healthy = status(None, &mk_healthy(), at(1));
     let broken = status(
         Some(&healthy),
-        &Seen {
-            clouds: vec![refused(Some("0123456789abcdef01"))],
-            ..mk_healthy()
-        },
+        &but(mk_healthy(), |report| {
+            report.facts.clouds = vec![refused(Some("0123456789abcdef01"))];
+        }),
         at(2),
     );
     let sent = notices(Some(&healthy), &broken);
@@ -573,39 +554,36 @@ fn an_event_is_sent_for_a_change_and_none_for_the_same_again() {
 #[test]
 fn a_clean_installation_sends_no_warning() {
     let steps = [
-        Seen {
-            clouds: vec![mk_cloud()],
-            ..Seen::default()
-        },
-        Seen {
-            controller: Some(mk_workload(2, 2, 0)),
-            node_rollout: Some(NodeRollout {
+        but(Report::default(), |report| {
+            report.facts.clouds = vec![mk_cloud()];
+        }),
+        but(mk_healthy(), |report| {
+            report.outcome.controller = Some(mk_workload(2, 2, 0));
+            report.outcome.node_rollout = Some(NodeRollout {
                 serving: 0,
                 outdated: 0,
                 ..mk_nodes(3, 0)
-            }),
-            nodes: NodesView {
+            });
+            report.outcome.nodes = NodesView {
                 desired: 3,
                 unregistered: vec!["n1".to_owned(), "n2".to_owned(), "n3".to_owned()],
                 ..NodesView::default()
-            },
-            ..mk_healthy()
-        },
-        Seen {
-            node_rollout: Some(mk_nodes(3, 2)),
-            nodes: NodesView {
+            };
+        }),
+        but(mk_healthy(), |report| {
+            report.outcome.node_rollout = Some(mk_nodes(3, 2));
+            report.outcome.nodes = NodesView {
                 desired: 3,
                 registered: 2,
                 unregistered: vec!["n3".to_owned()],
                 ..NodesView::default()
-            },
-            ..mk_healthy()
-        },
+            };
+        }),
         mk_healthy(),
     ];
     let mut previous = None;
-    for (second, seen) in (1..).zip(&steps) {
-        let next = status(previous.as_ref(), seen, at(second));
+    for (second, report) in (1..).zip(&steps) {
+        let next = status(previous.as_ref(), report, at(second));
         let sent = notices(previous.as_ref(), &next);
         assert!(
             sent.iter()
@@ -614,10 +592,9 @@ fn a_clean_installation_sends_no_warning() {
         );
         previous = Some(next);
     }
-    let down = Seen {
-        controller: Some(mk_workload(2, 2, 0)),
-        ..mk_healthy()
-    };
+    let down = but(mk_healthy(), |report| {
+        report.outcome.controller = Some(mk_workload(2, 2, 0));
+    });
     let next = status(previous.as_ref(), &down, at(9));
     let sent = notices(previous.as_ref(), &next);
     assert_eq!(sent[0].event, Event::NotAvailable);
@@ -659,10 +636,9 @@ fn a_new_pod_beside_the_old_one_that_still_serves_is_no_end_of_an_update() {
         "spec": {"replicas": 1},
         "status": {"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "availableReplicas": 1},
     });
-    let updating = Seen {
-        controller: Some(Workload::of_deployment(&live)),
-        ..mk_healthy()
-    };
+    let updating = but(mk_healthy(), |report| {
+        report.outcome.controller = Some(Workload::of_deployment(&live));
+    });
     assert_eq!(verdicts(&updating)[1], "Progressing=True/RollingOut");
     let status = status(None, &updating, at(1));
     let message = &status
@@ -672,5 +648,5 @@ fn a_new_pod_beside_the_old_one_that_still_serves_is_no_end_of_an_update() {
     assert!(message.contains("1 of an older version left"), "{message}");
 }
 
-mod events;
+pub(crate) mod events;
 mod rollout;

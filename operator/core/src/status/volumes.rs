@@ -3,8 +3,9 @@
 use cinder_csi_crds::{CinderCSIDriverStatus, StuckVolume, VolumesStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{Seen, Verdict, verdict, whole_seconds};
+use super::{Verdict, verdict, whole_seconds};
 use crate::{
+    decide::Facts,
     diagnosis::{Class, Operation, Stuck},
     reasons::VolumesHealthy,
 };
@@ -12,15 +13,15 @@ use crate::{
 /// How many stuck operations the message of the condition tells of.
 const TOLD: usize = 3;
 
-/// The condition about operations that take too long. `seen.stuck` begins with the oldest.
-pub(super) fn volumes_healthy(seen: &Seen) -> Verdict<VolumesHealthy> {
-    let Some(oldest) = seen.stuck.first() else {
+/// The condition about operations that take too long. `facts.volumes.stuck` begins with the oldest.
+pub(super) fn volumes_healthy(facts: &Facts) -> Verdict<VolumesHealthy> {
+    let Some(oldest) = facts.volumes.stuck.first() else {
         return verdict(
             VolumesHealthy::AsExpected,
             "no operation on a volume takes longer than it may",
         );
     };
-    let all = |class: Class| seen.stuck.iter().all(|stuck| stuck.finding.class == class);
+    let all = |class: Class| facts.volumes.stuck.iter().all(|stuck| stuck.finding.class == class);
     let reason = if all(Class::NodeGone) {
         VolumesHealthy::NodeGone
     } else if all(Class::InErrorState) {
@@ -34,8 +35,8 @@ pub(super) fn volumes_healthy(seen: &Seen) -> Verdict<VolumesHealthy> {
             Operation::Resize => VolumesHealthy::StuckResize,
         }
     };
-    let told: Vec<String> = seen.stuck.iter().take(TOLD).map(sentence).collect();
-    let more = match (seen.stuck.len() + seen.stuck_others).saturating_sub(TOLD) {
+    let told: Vec<String> = facts.volumes.stuck.iter().take(TOLD).map(sentence).collect();
+    let more = match (facts.volumes.stuck.len() + facts.volumes.stuck_others).saturating_sub(TOLD) {
         0 => String::new(),
         more => format!(" | and {more} more; status.volumes.stuck lists them"),
     };
@@ -58,16 +59,17 @@ fn sentence(stuck: &Stuck) -> String {
 }
 
 /// Nothing where no operation is stuck. How many volumes there are is in the metrics: here, each that comes or goes would be a write.
-pub(super) fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen) -> Option<VolumesStatus> {
-    if seen.stuck_unexplained {
+pub(super) fn status(previous: Option<&CinderCSIDriverStatus>, facts: &Facts) -> Option<VolumesStatus> {
+    if facts.volumes.stuck_unexplained {
         return previous?.volumes.clone();
     }
-    (!seen.stuck.is_empty()).then(|| VolumesStatus {
-        stuck_count: i32::try_from(seen.stuck.len() + seen.stuck_others).unwrap_or(i32::MAX),
-        stuck: seen
+    (!facts.volumes.stuck.is_empty()).then(|| VolumesStatus {
+        stuck_count: i32::try_from(facts.volumes.stuck.len() + facts.volumes.stuck_others).unwrap_or(i32::MAX),
+        stuck: facts
+            .volumes
             .stuck
             .iter()
-            .take(seen.health.stuck.max_reported)
+            .take(facts.health.stuck.max_reported)
             .map(of_stuck)
             .collect(),
     })
@@ -92,7 +94,7 @@ fn of_stuck(stuck: &Stuck) -> StuckVolume {
 }
 
 /// Those of which the claim has to be told: what was not in the status before, with this reason.
-pub fn news<'a>(previous: Option<&CinderCSIDriverStatus>, seen: &'a Seen) -> Vec<&'a Stuck> {
+pub fn news<'a>(previous: Option<&CinderCSIDriverStatus>, facts: &'a Facts) -> Vec<&'a Stuck> {
     let before = previous.and_then(|previous| previous.volumes.as_ref());
     let told = before.map(|volumes| volumes.stuck.as_slice()).unwrap_or_default();
     let is_told = |stuck: &&Stuck| {
@@ -102,6 +104,6 @@ pub fn news<'a>(previous: Option<&CinderCSIDriverStatus>, seen: &'a Seen) -> Vec
                 && old.reason == stuck.finding.reason
         })
     };
-    let listed = seen.stuck.iter().take(seen.health.stuck.max_reported);
+    let listed = facts.volumes.stuck.iter().take(facts.health.stuck.max_reported);
     listed.filter(|stuck| !is_told(stuck)).collect()
 }

@@ -119,7 +119,7 @@ async fn a_change_amid_a_look_is_looked_at() {
     let driver = world.driver();
     let pass = Pass::of(&driver, &world.context);
     world.context.call_for_whole_look(NAME);
-    pass.until_next_look(Seen::default(), None, Duration::from_mins(5));
+    pass.until_next_look(Report::default(), None, Duration::from_mins(5));
     world.look().await.expect("looked");
     assert_ne!(world.api.take_reads().len(), 0);
 }

@@ -7,9 +7,9 @@ use cinder_operator_core::{
     cluster::{
         COMPONENT_LABEL, CONTROLLER_COMPONENT, ClaimObject, Fact, NODE_COMPONENT, NodeObject, PodObject, REVISION_LABEL,
     },
+    decide::{CloudView, Facts, VolumeFacts},
     manifests::DRIVER_PORT_NAME,
     resolve::health::HealthSettings,
-    status::CloudView,
 };
 use openstack_sim::{Sim, SimConfig};
 use prometheus::proto::MetricFamily;
@@ -23,7 +23,7 @@ use super::*;
 const TAINT: &str = "example.org/not-ready";
 
 /// A cloud with something of each kind to count.
-fn mk_troubled_cloud() -> Seen {
+fn mk_troubled_cloud() -> Report {
     let quota = QuotaFact {
         resource: "gigabytes".to_owned(),
         used: 85,
@@ -41,15 +41,27 @@ fn mk_troubled_cloud() -> Seen {
         credential: Some(("csi".to_owned(), "2026-01-01T00:00:00Z".parse().ok())),
         ..CloudState::default()
     };
-    Seen {
-        clouds: vec![CloudView {
-            name: "default".to_owned(),
-            state,
-            ..CloudView::default()
-        }],
+    let cloud = CloudView {
+        name: "default".to_owned(),
+        state,
+        ..CloudView::default()
+    };
+    let facts = Facts {
+        clouds: vec![cloud],
+        volumes: VolumeFacts {
+            node_zones: ["b".to_owned()].into(),
+            ..VolumeFacts::default()
+        },
+        ..Facts::default()
+    };
+    let decision = Decision {
         has_topology: true,
-        node_zones: ["b".to_owned()].into(),
-        ..Seen::default()
+        ..Decision::default()
+    };
+    Report {
+        facts,
+        decision,
+        ..Report::default()
     }
 }
 

@@ -157,7 +157,10 @@ fn rights_beyond_the_usual_come_with_their_values_and_are_those_of_the_kustomiza
         for object in wanted.values_mut() {
             object["metadata"]["labels"] = json!({"app.kubernetes.io/part-of": "cinder-csi"});
         }
-        ensure!(made.len() == objects && made == wanted, "{setting}: {made:?} and {wanted:?}");
+        ensure!(
+            made.len() == objects && made == wanted,
+            "{setting}: {made:?} and {wanted:?}"
+        );
     }
     let elsewhere = templated("elsewhere", &["rights.adoption=drivers", "rights.startupTaint=true"])?;
     let bound = &elsewhere[&(

@@ -2,17 +2,18 @@ use cinder_csi_crds::{ClassesState, ConditionType, StorageClassItem};
 use k8s_openapi::jiff::Timestamp;
 use rstest::rstest;
 
-use super::super::{Seen, status};
-use super::*;
+use super::{super::status, *};
 use crate::{
     cluster::{Key, kind},
+    decide::Report,
     plan::Obstacle,
     problem::Problem,
     reasons::Reason as _,
     resolve::{
-        Class, PassedOver, resolve,
+        Class, Classes, PassedOver, Snapshots, resolve,
         tests::{mk_driver, mk_environment},
     },
+    status::tests::but,
 };
 
 fn mk_view() -> ClassesView {
@@ -76,7 +77,7 @@ fn before_a_spec_was_resolved_nothing_is_claimed_and_what_was_remembered_stays()
     };
     assert_eq!(snapshots_ready(None).0, SnapshotsReady::Unresolved);
     assert_eq!(topology(Some(&previous), None), previous.topology);
-    assert_eq!(storage_classes(Some(&previous), None), previous.storage_classes);
+    assert_eq!(storage_classes(Some(&previous), None, &[]), previous.storage_classes);
 }
 
 #[test]
@@ -91,12 +92,12 @@ fn what_was_made_once_is_remembered_and_what_the_spec_forgets_is_forgotten() {
         ],
         ..Classes::default()
     };
-    view.existing = vec!["new".into(), "of-somebody-else".into()];
-    let made = storage_classes(None, Some(&view)).map(|status| status.made);
+    let existing = ["new".to_owned(), "of-somebody-else".to_owned()];
+    let made = storage_classes(None, Some(&view), &existing).map(|status| status.made);
     assert_eq!(made, Some(vec!["deleted-by-somebody".to_owned(), "new".to_owned()]));
 
     view.classes.state = ClassesState::Managed;
-    assert_eq!(storage_classes(None, Some(&view)), None);
+    assert_eq!(storage_classes(None, Some(&view), &existing), None);
 }
 
 #[test]
@@ -111,7 +112,7 @@ fn that_another_class_is_the_default_is_told_once() {
         ..Classes::default()
     };
     let status = CinderCSIDriverStatus {
-        storage_classes: storage_classes(None, Some(&view)),
+        storage_classes: storage_classes(None, Some(&view), &[]),
         ..CinderCSIDriverStatus::default()
     };
     let told = notices(None, &status);
@@ -151,11 +152,10 @@ fn a_change_of_topology_is_told(#[case] before: Option<bool>, #[case] now: bool,
     "onImmutableChange is Refuse"
 )]
 fn why_an_object_is_not_made_anew_is_told(#[case] obstacle: Obstacle, #[case] reason: &str, #[case] part: &str) {
-    let seen = Seen {
-        obstacles: vec![obstacle],
-        ..Seen::default()
-    };
-    let status = status(None, &seen, Timestamp::UNIX_EPOCH);
+    let report = but(Report::default(), |report| {
+        report.decision.plan.obstacles = vec![obstacle];
+    });
+    let status = status(None, &report, Timestamp::UNIX_EPOCH);
     let degraded = status.condition(ConditionType::Degraded).expect("the condition");
     assert_eq!((degraded.status.as_str(), degraded.reason.as_str()), ("True", reason));
     assert!(degraded.message.contains(part), "{}", degraded.message);
@@ -168,11 +168,10 @@ fn zones_that_stay_in_use_against_the_spec_need_a_human() {
         reason: Degraded::TopologyInUse,
         message: "2 PersistentVolume(s)".into(),
     });
-    let seen = Seen {
-        classes: Some(view),
-        ..Seen::default()
-    };
-    let status = status(None, &seen, Timestamp::UNIX_EPOCH);
+    let report = but(Report::default(), |report| {
+        report.decision.classes = Some(view);
+    });
+    let status = status(None, &report, Timestamp::UNIX_EPOCH);
     let degraded = status.condition(ConditionType::Degraded).expect("the condition");
     assert_eq!(degraded.reason, "TopologyInUse");
 }

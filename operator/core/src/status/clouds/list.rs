@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use cinder_csi_crds::{CinderCSIDriverStatus, CloudServiceStatus, CloudStatus, QuotaStatus};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
-use super::{CloudView, quotas::scarcity};
+use super::quotas::scarcity;
 use crate::{
     clouds::{CloudFacts, CloudState},
+    decide::{CloudView, Report},
     reasons::{QuotaSufficient, Reason},
-    resolve::health::HealthSettings,
-    status::{Seen, whole_seconds},
+    status::whole_seconds,
 };
 
 /// How many zones, and how many quotas, of a cloud are listed.
@@ -19,11 +19,12 @@ const LISTED: usize = 32;
 /// The clouds in the status. Nothing in it moves while the cloud does not change.
 pub(in crate::status) fn statuses(
     previous: Option<&CinderCSIDriverStatus>,
-    seen: &Seen,
+    report: &Report,
     now: Timestamp,
 ) -> Vec<CloudStatus> {
+    let Report { facts, .. } = report;
     let status = |cloud: &CloudView| {
-        let now = status_of(cloud, &seen.health, now);
+        let now = status_of(cloud, report, now);
         match before(previous, cloud).filter(|_| cloud.is_unseen()) {
             None => now,
             Some(old) => CloudStatus {
@@ -39,7 +40,7 @@ pub(in crate::status) fn statuses(
             },
         }
     };
-    seen.clouds.iter().map(status).collect()
+    facts.clouds.iter().map(status).collect()
 }
 
 /// What the status said of a cloud.
@@ -47,7 +48,8 @@ pub(super) fn before<'a>(previous: Option<&'a CinderCSIDriverStatus>, cloud: &Cl
     previous?.clouds.iter().find(|old| old.name == cloud.name)
 }
 
-fn status_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) -> CloudStatus {
+fn status_of(cloud: &CloudView, report: &Report, now: Timestamp) -> CloudStatus {
+    let Report { facts, outcome, .. } = report;
     let CloudFacts {
         compute_zones,
         volume_zones,
@@ -63,7 +65,7 @@ fn status_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) -> Clou
         authenticated: cloud.authenticated,
         auth_method: cloud.auth_method.map(str::to_owned),
         secret_hash: cloud.shown_hash(),
-        loaded: cloud.loaded,
+        loaded: outcome.loaded.filter(|_| cloud.hash.is_some()),
         credential_expires_at: credential.or(token).map(time),
         ca_expires_at: cloud.ca_end(now).map(time),
         client_cert_expires_at: cloud.client_cert_ends.iter().min().copied().map(time),
@@ -77,7 +79,7 @@ fn status_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) -> Clou
                 resource: quota.resource.clone(),
                 volume_type: quota.volume_type.clone(),
                 limit: i64::try_from(quota.limit).unwrap_or(i64::MAX),
-                state: match scarcity(quota, health) {
+                state: match scarcity(quota, &facts.health) {
                     QuotaSufficient::AsExpected => "Sufficient".to_owned(),
                     scarce => scarce.as_str().to_owned(),
                 },

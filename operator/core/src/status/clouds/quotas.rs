@@ -2,9 +2,10 @@
 
 use crate::{
     clouds::QuotaFact,
+    decide::Facts,
     reasons::QuotaSufficient,
     resolve::health::HealthSettings,
-    status::{Seen, Verdict, verdict},
+    status::{Verdict, verdict},
     text::listed,
 };
 
@@ -20,13 +21,13 @@ pub(super) fn scarcity(quota: &QuotaFact, health: &HealthSettings) -> QuotaSuffi
     }
 }
 
-pub(in crate::status) fn quota_sufficient(seen: &Seen) -> Verdict<QuotaSufficient> {
+pub(in crate::status) fn quota_sufficient(facts: &Facts) -> Verdict<QuotaSufficient> {
     let scarce = |wanted: QuotaSufficient| -> Vec<String> {
-        let all = seen.clouds.iter().flat_map(|cloud| {
+        let all = facts.clouds.iter().flat_map(|cloud| {
             let quotas = cloud.state.facts.quota.iter();
             quotas.map(move |quota| (cloud, quota))
         });
-        all.filter(|(_, quota)| scarcity(quota, &seen.health) == wanted)
+        all.filter(|(_, quota)| scarcity(quota, &facts.health) == wanted)
             .map(|(cloud, quota)| {
                 let of_type = quota.volume_type.as_ref().map(|name| format!(" of type {name}"));
                 format!(
@@ -44,7 +45,7 @@ pub(in crate::status) fn quota_sufficient(seen: &Seen) -> Verdict<QuotaSufficien
     if !exhausted.is_empty() {
         let message = format!(
             "at least {} % of these quotas are used: {}; new volumes will be refused: {help}",
-            seen.health.quota_critical,
+            facts.health.quota_critical,
             listed(&exhausted)
         );
         return verdict(QuotaSufficient::Exhausted, message);
@@ -52,7 +53,7 @@ pub(in crate::status) fn quota_sufficient(seen: &Seen) -> Verdict<QuotaSufficien
     if !near.is_empty() {
         let message = format!(
             "at least {} % of these quotas are used: {}; {help} in time",
-            seen.health.quota_warn,
+            facts.health.quota_warn,
             listed(&near)
         );
         return verdict(QuotaSufficient::NearLimit, message);

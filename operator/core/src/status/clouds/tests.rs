@@ -3,6 +3,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rstest::rstest;
 
 use super::*;
+use crate::decide::Report;
+use crate::status::tests::but;
 use crate::{
     clouds::{CloudFacts, CloudState, QuotaFact, ServiceFact, Trouble},
     reasons::{
@@ -44,14 +46,13 @@ fn mk_cloud() -> CloudView {
     }
 }
 
-fn mk(change: impl FnOnce(&mut CloudView)) -> Seen {
+fn mk(change: impl FnOnce(&mut CloudView)) -> Report {
     let mut cloud = mk_cloud();
     change(&mut cloud);
-    Seen {
-        clouds: vec![cloud],
-        has_topology: true,
-        ..Seen::default()
-    }
+    but(Report::default(), |report| {
+        report.facts.clouds = vec![cloud];
+        report.decision.has_topology = true;
+    })
 }
 
 fn refuse(cloud: &mut CloudView, reason: Refusal) {
@@ -89,7 +90,7 @@ fn credentials_are_judged(
     #[case] reason: &str,
     #[case] words: &str,
 ) {
-    let (found, message) = credentials_valid(&mk(change), now());
+    let (found, message) = credentials_valid(&mk(change).facts, now());
     assert_eq!((found.row().status, found.as_str()), (status, reason), "{message}");
     assert!(message.contains(words), "{message}");
 }
@@ -101,10 +102,13 @@ fn credentials_are_judged(
 #[case("CAExpired", "invalid peer certificate: Expired")]
 #[case("ServiceUnavailable", "connection refused")]
 fn a_keystone_that_does_not_answer_is_told_by_what_broke(#[case] reason: &str, #[case] fault: &'static str) {
-    let (found, _) = backend_reachable(&mk(|cloud| {
-        let message = format!("Keystone does not answer: {fault}");
-        cloud.refusal = Some(Refused::new(Refusal::CloudUnreachable, message));
-    }));
+    let (found, _) = backend_reachable(
+        &mk(|cloud| {
+            let message = format!("Keystone does not answer: {fault}");
+            cloud.refusal = Some(Refused::new(Refusal::CloudUnreachable, message));
+        })
+        .facts,
+    );
     assert_eq!((found.row().status, found.as_str()), ("False", reason));
 }
 
@@ -114,16 +118,16 @@ fn a_keystone_that_does_not_answer_is_told_by_what_broke(#[case] reason: &str, #
 #[case(TroubleKind::Backend(EndpointMissing), "False", "EndpointMissing")]
 #[case(TroubleKind::Unauthorized, "True", "AsExpected")]
 fn a_service_in_trouble_is_named(#[case] kind: TroubleKind, #[case] status: &str, #[case] reason: &str) {
-    let seen = mk(|cloud| {
+    let report = mk(|cloud| {
         cloud.state.troubles = vec![Trouble {
             service: "compute",
             kind,
             message: "words".to_owned(),
         }];
     });
-    let (found, message) = backend_reachable(&seen);
+    let (found, message) = backend_reachable(&report.facts);
     assert_eq!((found.row().status, found.as_str()), (status, reason), "{message}");
-    let services = statuses(None, &seen, now()).remove(0).services;
+    let services = statuses(None, &report, now()).remove(0).services;
     let told: Vec<_> = services.iter().map(|one| (one.name.as_str(), one.reachable)).collect();
     assert_eq!(told, [("compute", false), ("identity", true)]);
 }
@@ -141,12 +145,12 @@ fn zones_are_judged(
     #[case] status: &str,
     #[case] reason: &str,
 ) {
-    let mut seen = mk(change);
-    seen.node_zones = zones.iter().map(|zone| (*zone).to_owned()).collect();
-    let (found, message) = topology_consistent(&seen);
+    let mut report = mk(change);
+    report.facts.volumes.node_zones = zones.iter().map(|zone| (*zone).to_owned()).collect();
+    let (found, message) = topology_consistent(&report);
     assert_eq!((found.row().status, found.as_str()), (status, reason), "{message}");
-    seen.has_topology = false;
-    assert_eq!(topology_consistent(&seen).0, TopologyConsistent::AsExpected);
+    report.decision.has_topology = false;
+    assert_eq!(topology_consistent(&report).0, TopologyConsistent::AsExpected);
 }
 
 #[rstest]
@@ -160,7 +164,7 @@ fn quotas_are_judged_and_what_is_used_is_not_in_the_status(
     #[case] reason: &str,
     #[case] state: &str,
 ) {
-    let seen = mk(|cloud| {
+    let report = mk(|cloud| {
         cloud.state.facts.quota = vec![QuotaFact {
             resource: "gigabytes".to_owned(),
             volume_type: Some("fast".to_owned()),
@@ -168,15 +172,15 @@ fn quotas_are_judged_and_what_is_used_is_not_in_the_status(
             limit: 100,
         }];
     });
-    let (found, message) = quota_sufficient(&seen);
+    let (found, message) = quota_sufficient(&report.facts);
     assert_eq!((found.row().status, found.as_str()), (status, reason), "{message}");
-    let quota = statuses(None, &seen, now()).remove(0).quota.remove(0);
+    let quota = statuses(None, &report, now()).remove(0).quota.remove(0);
     assert_eq!((quota.state.as_str(), quota.limit), (state, 100));
 }
 
 #[test]
 fn a_cloud_that_need_not_prove_who_it_is_is_insecure() {
-    let judged = |change: fn(&mut CloudView)| insecure_configuration(&mk(change)).0;
+    let judged = |change: fn(&mut CloudView)| insecure_configuration(&mk(change).facts).0;
     assert_eq!(judged(|_| {}), InsecureConfiguration::AsExpected);
     assert_eq!(
         judged(|cloud| cloud.is_insecure = true),
@@ -184,16 +188,16 @@ fn a_cloud_that_need_not_prove_who_it_is_is_insecure() {
     );
 }
 
-fn after(seen: &Seen, minutes: i64) -> CinderCSIDriverStatus {
+fn after(report: &Report, minutes: i64) -> CinderCSIDriverStatus {
     let then = now() - k8s_openapi::jiff::SignedDuration::from_mins(minutes);
-    super::super::status(None, seen, then)
+    super::super::status(None, report, then)
 }
 
 #[test]
 fn trouble_of_a_cloud_is_told_at_once_and_degrades_the_driver_only_when_it_lasts() {
-    let seen = mk(|cloud| refuse(cloud, Refusal::CloudUnreachable));
+    let report = mk(|cloud| refuse(cloud, Refusal::CloudUnreachable));
     let told = |minutes| {
-        let next = super::super::status(Some(&after(&seen, minutes)), &seen, now());
+        let next = super::super::status(Some(&after(&report, minutes)), &report, now());
         let status = |type_| next.condition(type_).expect("a condition").status.clone();
         (status(ConditionType::BackendReachable), status(ConditionType::Degraded))
     };
@@ -210,7 +214,7 @@ fn a_service_that_fails_behind_a_good_login_counts_as_the_cloud_does(
     #[case] reason: BackendReachable,
     #[case] counts: bool,
 ) {
-    let seen = mk(|cloud| {
+    let report = mk(|cloud| {
         cloud.state.troubles = vec![Trouble {
             service: "block-storage",
             kind: TroubleKind::Backend(reason),
@@ -218,15 +222,15 @@ fn a_service_that_fails_behind_a_good_login_counts_as_the_cloud_does(
         }];
     });
     let degraded = |minutes| {
-        let next = super::super::status(Some(&after(&seen, minutes)), &seen, now());
+        let next = super::super::status(Some(&after(&report, minutes)), &report, now());
         let condition = next.condition(ConditionType::Degraded).expect("a condition");
         (condition.status == "True", condition.reason.clone())
     };
     assert!(!degraded(1).0);
     let wanted = if counts { "BackendDown" } else { "AsExpected" };
     assert_eq!(degraded(2), (counts, wanted.to_owned()));
-    assert!(cut_off(Some(&after(&seen, 14)), &seen, now()).is_none());
-    let unavailable = cut_off(Some(&after(&seen, 15)), &seen, now());
+    assert!(cut_off(Some(&after(&report, 14)), &report.facts, now()).is_none());
+    let unavailable = cut_off(Some(&after(&report, 15)), &report.facts, now());
     assert_eq!(
         unavailable.map(|(reason, _)| reason),
         counts.then_some(Available::BackendDown)
@@ -235,21 +239,21 @@ fn a_service_that_fails_behind_a_good_login_counts_as_the_cloud_does(
 
 #[test]
 fn a_driver_that_is_locked_out_for_long_is_not_available() {
-    let seen = mk(|cloud| refuse(cloud, Refusal::CredentialsRejected));
-    assert!(cut_off(Some(&after(&seen, 14)), &seen, now()).is_none());
-    let (reason, _) = cut_off(Some(&after(&seen, 15)), &seen, now()).expect("cut off");
+    let report = mk(|cloud| refuse(cloud, Refusal::CredentialsRejected));
+    assert!(cut_off(Some(&after(&report, 14)), &report.facts, now()).is_none());
+    let (reason, _) = cut_off(Some(&after(&report, 15)), &report.facts, now()).expect("cut off");
     assert_eq!(reason, Available::AuthFailed);
     let changed = mk(|cloud| {
         refuse(cloud, Refusal::CredentialsRejected);
         cloud.is_changed = true;
     });
     assert!(
-        cut_off(Some(&after(&changed, 60)), &changed, now()).is_none(),
+        cut_off(Some(&after(&changed, 60)), &changed.facts, now()).is_none(),
         "its own credentials still work"
     );
     let down = mk(|cloud| refuse(cloud, Refusal::CloudUnreachable));
     assert_eq!(
-        cut_off(Some(&after(&down, 15)), &down, now()).expect("cut off").0,
+        cut_off(Some(&after(&down, 15)), &down.facts, now()).expect("cut off").0,
         Available::BackendDown
     );
 }
@@ -257,11 +261,9 @@ fn a_driver_that_is_locked_out_for_long_is_not_available() {
 #[test]
 fn a_change_of_credentials_is_told_when_it_is_given_and_when_it_is_in_use() {
     let with = |hash: &str, loaded| {
-        let seen = mk(|cloud| {
-            cloud.hash = Some(hash.to_owned());
-            cloud.loaded = loaded;
-        });
-        after(&seen, 0)
+        let mut report = mk(|cloud| cloud.hash = Some(hash.to_owned()));
+        report.outcome.loaded = loaded;
+        after(&report, 0)
     };
     let told = |old: &CinderCSIDriverStatus, new: &CinderCSIDriverStatus| -> Vec<Event> {
         rotations(Some(old), new)
@@ -290,7 +292,7 @@ fn told(status: &CinderCSIDriverStatus, types: &[ConditionType]) -> Vec<(String,
 fn an_operator_that_starts_anew_does_not_call_well_what_it_has_not_looked_at() {
     use ConditionType::{BackendReachable, CredentialsValid, QuotaSufficient, TopologyConsistent};
     const TYPES: [ConditionType; 4] = [BackendReachable, CredentialsValid, QuotaSufficient, TopologyConsistent];
-    let mut seen = mk(|cloud| {
+    let mut report = mk(|cloud| {
         end(cloud, 1);
         cloud.state.troubles = vec![Trouble {
             service: "compute",
@@ -304,28 +306,26 @@ fn an_operator_that_starts_anew_does_not_call_well_what_it_has_not_looked_at() {
             ..QuotaFact::default()
         }];
     });
-    seen.node_zones = BTreeSet::from(["lost".to_owned()]);
-    let before = after(&seen, 3);
+    report.facts.volumes.node_zones = BTreeSet::from(["lost".to_owned()]);
+    let before = after(&report, 3);
     assert!(
         told(&before, &TYPES).iter().all(|(status, ..)| status == "False"),
         "{before:?}"
     );
-    let anew = Seen {
-        clouds: vec![CloudView {
+    let anew = but(report.clone(), |report| {
+        report.facts.clouds = vec![CloudView {
             state: CloudState::default(),
-            ..seen.clouds[0].clone()
-        }],
-        ..seen.clone()
-    };
+            ..report.facts.clouds[0].clone()
+        }];
+    });
     let then = super::super::status(Some(&before), &anew, now());
     assert_eq!(then, before);
-    let other = Seen {
-        clouds: vec![CloudView {
+    let other = but(anew.clone(), |report| {
+        report.facts.clouds = vec![CloudView {
             hash: Some("another".to_owned()),
-            ..anew.clouds[0].clone()
-        }],
-        ..anew
-    };
+            ..anew.facts.clouds[0].clone()
+        }];
+    });
     let other = super::super::status(Some(&before), &other, now());
     assert_eq!(told(&other, &[CredentialsValid])[0].1, "AsExpected");
     assert!(other.clouds[0].credential_expires_at.is_none());
@@ -353,16 +353,14 @@ fn operations_that_nobody_was_asked_about_yet_are_told_as_they_were_before() {
         },
     };
     let before = after(
-        &Seen {
-            stuck: vec![stuck],
-            ..mk(|_| {})
-        },
+        &but(mk(|_| {}), |report| {
+            report.facts.volumes.stuck = vec![stuck];
+        }),
         3,
     );
-    let anew = Seen {
-        stuck_unexplained: true,
-        ..mk(|_| {})
-    };
+    let anew = but(mk(|_| {}), |report| {
+        report.facts.volumes.stuck_unexplained = true;
+    });
     assert_eq!(super::super::status(Some(&before), &anew, now()), before);
     let well = super::super::status(Some(&before), &mk(|_| {}), now());
     assert_eq!(told(&well, &[ConditionType::VolumesHealthy])[0].0, "True");

@@ -2,34 +2,35 @@
 
 use std::collections::BTreeSet;
 
-use super::CloudView;
 use crate::{
+    decide::{CloudView, Report},
     reasons::TopologyConsistent,
-    status::{Seen, Verdict, verdict},
+    status::{Verdict, verdict},
     text::listed,
 };
 
-pub(in crate::status) fn topology_consistent(seen: &Seen) -> Verdict<TopologyConsistent> {
-    let ignores = !seen.clouds.is_empty() && seen.clouds.iter().all(|cloud| cloud.ignores_zones);
-    if !seen.has_topology || ignores {
+pub(in crate::status) fn topology_consistent(report: &Report) -> Verdict<TopologyConsistent> {
+    let Report { facts, decision, .. } = report;
+    let ignores = !facts.clouds.is_empty() && facts.clouds.iter().all(|cloud| cloud.ignores_zones);
+    if !decision.has_topology || ignores {
         return verdict(
             TopologyConsistent::AsExpected,
             "the zones of volumes are of no interest",
         );
     }
-    let known: Vec<&CloudView> = seen
+    let known: Vec<&CloudView> = facts
         .clouds
         .iter()
         .filter(|cloud| !cloud.state.facts.volume_zones.is_empty() && !cloud.state.facts.compute_zones.is_empty())
         .collect();
     // Which cloud a node is in is not known here: a zone is well that is well in one of them.
-    if known.is_empty() || known.len() < seen.clouds.len() {
+    if known.is_empty() || known.len() < facts.clouds.len() {
         return verdict(
             TopologyConsistent::AsExpected,
             "the zones of the clouds are not known yet",
         );
     }
-    let Mismatch { gone, unmatched } = mismatch(seen.node_zones.iter(), &known);
+    let Mismatch { gone, unmatched } = mismatch(facts.volumes.node_zones.iter(), &known);
     if !gone.is_empty() {
         return verdict(
             TopologyConsistent::ZoneRemoved,
@@ -83,16 +84,17 @@ fn mismatch<'a>(zones: impl Iterator<Item = &'a String>, clouds: &[&CloudView]) 
 }
 
 /// How many zones of nodes do not fit: those that Nova lost, and those without one in Cinder.
-pub fn mismatched_zones(seen: &Seen) -> (usize, usize) {
-    let clouds: Vec<&CloudView> = seen.clouds.iter().collect();
+pub fn mismatched_zones(report: &Report) -> (usize, usize) {
+    let Report { facts, decision, .. } = report;
+    let clouds: Vec<&CloudView> = facts.clouds.iter().collect();
     let is_known = !clouds.is_empty()
         && clouds
             .iter()
             .all(|cloud| !cloud.state.facts.volume_zones.is_empty() && !cloud.state.facts.compute_zones.is_empty());
-    if !seen.has_topology || !is_known {
+    if !decision.has_topology || !is_known {
         return (0, 0);
     }
-    let Mismatch { gone, unmatched } = mismatch(seen.node_zones.iter(), &clouds);
+    let Mismatch { gone, unmatched } = mismatch(facts.volumes.node_zones.iter(), &clouds);
     (gone.len(), unmatched.len())
 }
 

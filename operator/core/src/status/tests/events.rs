@@ -6,17 +6,17 @@ use rstest::rstest;
 use super::*;
 use crate::{
     clouds::{CloudFacts, CloudState, QuotaFact, Trouble, trouble::TroubleKind},
-    diagnosis::{Case, Operation, Suspect, Word, diagnose},
+    decide::{Drift, PodsView},
+    diagnosis::{Case, Operation, Stuck, Suspect, Word, diagnose},
     manifests::Overridden,
     reasons::{BackendReachable, VolumesHealthy},
-    status::{Drift, PodsView},
 };
 
 /// A working driver whose cloud has told its zones.
-fn mk_zoned() -> Seen {
-    let mut seen = mk_healthy();
-    seen.has_topology = true;
-    seen.clouds[0].state = CloudState {
+fn mk_zoned() -> Report {
+    let mut report = mk_healthy();
+    report.decision.has_topology = true;
+    report.facts.clouds[0].state = CloudState {
         is_known: true,
         facts: CloudFacts {
             compute_zones: vec!["a".to_owned(), "b".to_owned()],
@@ -25,11 +25,11 @@ fn mk_zoned() -> Seen {
         },
         ..CloudState::default()
     };
-    seen
+    report
 }
 
-fn use_quota(seen: &mut Seen, used: u64) {
-    seen.clouds[0].state.facts.quota = vec![QuotaFact {
+fn use_quota(report: &mut Report, used: u64) {
+    report.facts.clouds[0].state.facts.quota = vec![QuotaFact {
         resource: "gigabytes".to_owned(),
         used,
         limit: 100,
@@ -37,8 +37,8 @@ fn use_quota(seen: &mut Seen, used: u64) {
     }];
 }
 
-fn override_with(seen: &mut Seen, overridden: Overridden) {
-    seen.pods = Some(PodsView {
+fn override_with(report: &mut Report, overridden: Overridden) {
+    report.decision.pods = Some(PodsView {
         overridden,
         ..PodsView::default()
     });
@@ -60,30 +60,30 @@ fn mk_stuck(operation: Operation, change: fn(&mut Case)) -> Stuck {
 }
 
 #[rstest]
-#[case::controller_down(|seen: &mut Seen| seen.controller = Some(mk_workload(2, 2, 0)), Event::NotAvailable, Event::Available)]
-#[case::stalled(|seen: &mut Seen| seen.controller.as_mut().expect("one").stalled = Some("quota".to_owned()),
+#[case::controller_down(|report: &mut Report| report.outcome.controller = Some(mk_workload(2, 2, 0)), Event::NotAvailable, Event::Available)]
+#[case::stalled(|report: &mut Report| report.outcome.controller.as_mut().expect("one").stalled = Some("quota".to_owned()),
     Event::Degraded, Event::NotDegraded)]
-#[case::overridden(|seen: &mut Seen| override_with(seen, Overridden { changed: one("Deployment x"), failed: vec![] }),
+#[case::overridden(|report: &mut Report| override_with(report, Overridden { changed: one("Deployment x"), failed: vec![] }),
     Event::OverridesActive, Event::OverridesGone)]
-#[case::override_failed(|seen: &mut Seen| override_with(seen, Overridden { changed: vec![], failed: one("no such object") }),
+#[case::override_failed(|report: &mut Report| override_with(report, Overridden { changed: vec![], failed: one("no such object") }),
     Event::OverrideFailed, Event::OverridesGone)]
-#[case::service_down(|seen: &mut Seen| seen.clouds[0].state.troubles = vec![Trouble { service: "compute",
+#[case::service_down(|report: &mut Report| report.facts.clouds[0].state.troubles = vec![Trouble { service: "compute",
         kind: TroubleKind::Backend(BackendReachable::Timeout), message: "no answer".to_owned() }],
     Event::BackendUnreachable, Event::BackendReachable)]
-#[case::credentials_end(|seen: &mut Seen| seen.clouds[0].state.credential = Some(("csi".to_owned(), Some(at(0)))),
+#[case::credentials_end(|report: &mut Report| report.facts.clouds[0].state.credential = Some(("csi".to_owned(), Some(at(0)))),
     Event::CredentialsExpiring, Event::CredentialsAccepted)]
-#[case::credentials_refused(|seen: &mut Seen| seen.clouds = vec![refused(None)], Event::CredentialsRejected, Event::CredentialsAccepted)]
-#[case::zone_without_volumes(|seen: &mut Seen| { seen.node_zones.insert("b".to_owned()); }, Event::TopologyMismatch, Event::TopologyConsistent)]
-#[case::quota_near_its_limit(|seen: &mut Seen| use_quota(seen, 85), Event::QuotaNearLimit, Event::QuotaSufficient)]
-#[case::quota_used_up(|seen: &mut Seen| use_quota(seen, 100), Event::QuotaExhausted, Event::QuotaSufficient)]
-#[case::insecure(|seen: &mut Seen| seen.clouds[0].is_insecure = true, Event::InsecureConfiguration, Event::SecureConfiguration)]
-#[case::stuck(|seen: &mut Seen| seen.stuck = vec![mk_stuck(Operation::Attach, |_| {})], Event::VolumesStuck, Event::VolumesHealthy)]
-#[case::paused(|seen: &mut Seen| seen.state = ManagementState::Paused, Event::ConditionNotMet, Event::ConditionMet)]
-#[case::drift(|seen: &mut Seen| seen.drift = Drift { kept: one("DaemonSet x"), ..Drift::default() }, Event::ConditionNotMet, Event::ConditionMet)]
-#[case::no_prometheus(|seen: &mut Seen| seen.monitoring = MonitoringView { mode: MonitoringMode::Enabled, served: false },
+#[case::credentials_refused(|report: &mut Report| report.facts.clouds = vec![refused(None)], Event::CredentialsRejected, Event::CredentialsAccepted)]
+#[case::zone_without_volumes(|report: &mut Report| { report.facts.volumes.node_zones.insert("b".to_owned()); }, Event::TopologyMismatch, Event::TopologyConsistent)]
+#[case::quota_near_its_limit(|report: &mut Report| use_quota(report, 85), Event::QuotaNearLimit, Event::QuotaSufficient)]
+#[case::quota_used_up(|report: &mut Report| use_quota(report, 100), Event::QuotaExhausted, Event::QuotaSufficient)]
+#[case::insecure(|report: &mut Report| report.facts.clouds[0].is_insecure = true, Event::InsecureConfiguration, Event::SecureConfiguration)]
+#[case::stuck(|report: &mut Report| report.facts.volumes.stuck = vec![mk_stuck(Operation::Attach, |_| {})], Event::VolumesStuck, Event::VolumesHealthy)]
+#[case::paused(|report: &mut Report| report.facts.object.state = ManagementState::Paused, Event::ConditionNotMet, Event::ConditionMet)]
+#[case::drift(|report: &mut Report| report.decision.drift = Drift { kept: one("DaemonSet x"), ..Drift::default() }, Event::ConditionNotMet, Event::ConditionMet)]
+#[case::no_prometheus(|report: &mut Report| report.facts.monitoring = MonitoringView { mode: MonitoringMode::Enabled, served: false },
     Event::ConditionNotMet, Event::ConditionMet)]
 fn a_condition_that_changes_sends_an_event_and_another_when_all_is_well_again(
-    #[case] change: fn(&mut Seen),
+    #[case] change: fn(&mut Report),
     #[case] bad: Event,
     #[case] good: Event,
 ) {
@@ -91,9 +91,9 @@ fn a_condition_that_changes_sends_an_event_and_another_when_all_is_well_again(
         version: Some("0.1.0".to_owned()),
         ..status(None, &mk_zoned(), at(1))
     };
-    let mut seen = mk_zoned();
-    change(&mut seen);
-    let ill = status(Some(&well), &seen, at(2));
+    let mut report = mk_zoned();
+    change(&mut report);
+    let ill = status(Some(&well), &report, at(2));
     let sent = |before, now| -> Vec<Event> { notices(Some(before), now).iter().map(|one| one.event).collect() };
     assert!(sent(&well, &ill).contains(&bad), "{:?}", notices(Some(&well), &ill));
     assert!(sent(&ill, &well).contains(&good), "{:?}", notices(Some(&ill), &well));
@@ -113,11 +113,10 @@ fn operations_that_take_too_long_are_told_by_what_they_have_in_common(
     #[case] stuck: &[Stuck],
     #[case] expected: VolumesHealthy,
 ) {
-    let seen = Seen {
-        stuck: stuck.to_vec(),
-        ..mk_healthy()
-    };
-    let (reason, message) = volumes::volumes_healthy(&seen);
+    let report = but(mk_healthy(), |report| {
+        report.facts.volumes.stuck = stuck.to_vec();
+    });
+    let (reason, message) = volumes::volumes_healthy(&report.facts);
     assert_eq!(reason, expected, "{message}");
 }
 
@@ -133,25 +132,24 @@ fn one(text: &str) -> Vec<String> {
 
 #[test]
 fn while_nothing_is_in_place_yet_the_first_objects_are_made() {
-    let seen = Seen {
-        clouds: vec![mk_cloud()],
-        ..Seen::default()
-    };
-    assert_eq!(verdicts(&seen)[1], "Progressing=True/Installing");
+    let report = but(Report::default(), |report| {
+        report.facts.clouds = vec![mk_cloud()];
+    });
+    assert_eq!(verdicts(&report)[1], "Progressing=True/Installing");
 }
 
 #[rstest]
-#[case::stalled(|seen: &mut Seen| seen.controller.as_mut().expect("one").stalled = Some("quota exceeded".to_owned()),
+#[case::stalled(|report: &mut Report| report.outcome.controller.as_mut().expect("one").stalled = Some("quota exceeded".to_owned()),
     Degraded::ControllerStalled, "quota exceeded")]
-#[case::not_loaded(|seen: &mut Seen| seen.reload_failed = true, Degraded::CredentialsNotLoaded, "/readyz")]
+#[case::not_loaded(|report: &mut Report| report.outcome.reload_failed = true, Degraded::CredentialsNotLoaded, "/readyz")]
 fn a_controller_that_runs_wrong_needs_a_human(
-    #[case] change: fn(&mut Seen),
+    #[case] change: fn(&mut Report),
     #[case] reason: Degraded,
     #[case] words: &str,
 ) {
-    let mut seen = mk_healthy();
-    change(&mut seen);
-    let (found, message) = degraded(&seen, &issues::of(&seen, |_| false));
+    let mut report = mk_healthy();
+    change(&mut report);
+    let (found, message) = degraded(&report, &issues::of(&report, |_| false));
     assert_eq!(found, reason);
     assert!(message.contains(words), "{message}");
 }

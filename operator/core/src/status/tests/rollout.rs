@@ -3,12 +3,12 @@
 use cinder_csi_crds::{DeletionPolicy, DriverState, FailedNode, RolloutState};
 
 use super::*;
+use crate::decide::Drift;
 use crate::rollout::Hold;
-use crate::status::Drift;
 
 /// Status, reason and message of one condition.
-fn told(seen: &Seen, type_: ConditionType) -> (String, String) {
-    let status = status(None, seen, at(1));
+fn told(report: &Report, type_: ConditionType) -> (String, String) {
+    let status = status(None, report, at(1));
     let condition = status.condition(type_).expect("the condition");
     (
         format!("{}/{}", condition.status, condition.reason),
@@ -16,24 +16,23 @@ fn told(seen: &Seen, type_: ConditionType) -> (String, String) {
     )
 }
 
-fn held(hold: Hold) -> Seen {
-    Seen {
-        gate: Gate {
+fn held(hold: Hold) -> Report {
+    but(mk_healthy(), |report| {
+        report.decision.gate = Gate {
             hold: Some(hold),
             ..mk_gate("0.1.0", "0.2.0")
-        },
-        ..mk_healthy()
-    }
+        };
+    })
 }
 
-fn stopped(outdated: usize) -> Seen {
+fn stopped(outdated: usize) -> Report {
     let failed = FailedNode {
         node: "n1".to_owned(),
         pod: Some("cinder-csi-node-x".to_owned()),
         reason: "container driver is ImagePullBackOff: no such image".to_owned(),
     };
-    Seen {
-        node_rollout: Some(NodeRollout {
+    but(mk_healthy(), |report| {
+        report.outcome.node_rollout = Some(NodeRollout {
             desired: 3,
             updated: 2 - outdated,
             serving: 2,
@@ -42,9 +41,8 @@ fn stopped(outdated: usize) -> Seen {
             lost: 1,
             limit: 1,
             ..NodeRollout::default()
-        }),
-        ..mk_healthy()
-    }
+        });
+    })
 }
 
 #[rstest]
@@ -65,21 +63,21 @@ fn stopped(outdated: usize) -> Seen {
     "True/WaitingForWindow"
 )]
 #[case::back(held(Hold::Downgrade), Some(RolloutState::DowngradeRefused), "False/Stopped")]
-#[case::nodes(Seen { node_rollout: Some(mk_nodes(3, 1)), ..mk_healthy() }, Some(RolloutState::Rolling), "True/RollingOut")]
+#[case::nodes(but(mk_healthy(), |report| { report.outcome.node_rollout = Some(mk_nodes(3, 1)); }), Some(RolloutState::Rolling), "True/RollingOut")]
 #[case::by_hand(
-    Seen { node_rollout: Some(mk_nodes(3, 1)), leaves_pods: true, ..mk_healthy() }, Some(RolloutState::OnDelete), "True/RollingOut")]
+    but(mk_healthy(), |report| { report.outcome.node_rollout = Some(mk_nodes(3, 1)); report.decision.leaves_pods = true; }), Some(RolloutState::OnDelete), "True/RollingOut")]
 #[case::stopped(stopped(1), Some(RolloutState::Stopped), "False/Stopped")]
 #[case::paused(
-    Seen { state: ManagementState::Paused, gate: mk_gate("0.1.0", "0.2.0"), ..mk_healthy() },
+    but(mk_healthy(), |report| { report.facts.object.state = ManagementState::Paused; report.decision.gate = mk_gate("0.1.0", "0.2.0"); }),
     Some(RolloutState::Paused), "False/Paused")]
-#[case::dry_run(Seen { state: ManagementState::DryRun, ..mk_healthy() }, None, "False/Paused")]
+#[case::dry_run(but(mk_healthy(), |report| { report.facts.object.state = ManagementState::DryRun; }), None, "False/Paused")]
 fn a_rollout_says_whether_it_goes_on(
-    #[case] seen: Seen,
+    #[case] report: Report,
     #[case] state: Option<RolloutState>,
     #[case] progressing: &str,
 ) {
-    assert_eq!(status(None, &seen, at(1)).rollout.map(|rollout| rollout.state), state);
-    assert_eq!(told(&seen, ConditionType::Progressing).0, progressing);
+    assert_eq!(status(None, &report, at(1)).rollout.map(|rollout| rollout.state), state);
+    assert_eq!(told(&report, ConditionType::Progressing).0, progressing);
 }
 
 #[test]
@@ -109,21 +107,20 @@ fn an_update_that_waits_names_both_versions_and_what_to_do() {
 
 #[test]
 fn while_the_controller_is_on_its_way_the_nodes_wait_for_it() {
-    let seen = Seen {
-        controller: Some(mk_workload(2, 1, 2)),
-        gate: Gate {
+    let report = but(mk_healthy(), |report| {
+        report.outcome.controller = Some(mk_workload(2, 1, 2));
+        report.decision.gate = Gate {
             controller: Some("0.2.0".to_owned()),
             ..mk_gate("0.1.0", "0.2.0")
-        },
-        ..mk_healthy()
-    };
-    let (verdict, message) = told(&seen, ConditionType::Progressing);
+        };
+    });
+    let (verdict, message) = told(&report, ConditionType::Progressing);
     assert_eq!(verdict, "True/RollingOut");
     assert!(
         message.contains("controller: 1 of 2 pods updated") && message.contains("node pods: they follow"),
         "{message}"
     );
-    assert_eq!(told(&seen, ConditionType::Upgradeable).0, "False/RolloutInProgress");
+    assert_eq!(told(&report, ConditionType::Upgradeable).0, "False/RolloutInProgress");
 }
 
 #[test]
@@ -145,28 +142,28 @@ fn a_stopped_rollout_names_node_pod_reason_and_remedy() {
 
 #[test]
 fn a_failure_that_does_not_stop_the_rollout_is_told_and_the_rollout_goes_on() {
-    let mut seen = stopped(1);
-    if let Some(nodes) = &mut seen.node_rollout {
+    let mut report = stopped(1);
+    if let Some(nodes) = &mut report.outcome.node_rollout {
         nodes.limit = 2;
     }
-    assert_eq!(told(&seen, ConditionType::Degraded).0, "True/NodePodsFailing");
-    assert_eq!(told(&seen, ConditionType::Progressing).0, "True/RollingOut");
-    assert_eq!(told(&seen, ConditionType::Available).0, "True/AsExpected");
-    let state = status(None, &seen, at(1)).rollout.map(|rollout| rollout.state);
+    assert_eq!(told(&report, ConditionType::Degraded).0, "True/NodePodsFailing");
+    assert_eq!(told(&report, ConditionType::Progressing).0, "True/RollingOut");
+    assert_eq!(told(&report, ConditionType::Available).0, "True/AsExpected");
+    let state = status(None, &report, at(1)).rollout.map(|rollout| rollout.state);
     assert_eq!(state, Some(RolloutState::Rolling));
 }
 
 #[test]
 fn node_pods_that_are_down_on_more_nodes_than_may_be_make_the_driver_unavailable_though_all_are_registered() {
-    let mut seen = stopped(0);
-    if let Some(nodes) = &mut seen.node_rollout {
+    let mut report = stopped(0);
+    if let Some(nodes) = &mut report.outcome.node_rollout {
         let more = FailedNode {
             node: "n2".to_owned(),
             ..nodes.failed[0].clone()
         };
         nodes.failed.push(more);
     }
-    let (verdict, message) = told(&seen, ConditionType::Available);
+    let (verdict, message) = told(&report, ConditionType::Available);
     assert_eq!(verdict, "False/NodePodsDown");
     assert!(
         message.contains("2 of 3 nodes") && message.contains("n1, n2"),
@@ -176,15 +173,14 @@ fn node_pods_that_are_down_on_more_nodes_than_may_be_make_the_driver_unavailable
 
 #[test]
 fn components_tell_desired_updated_and_ready_pods() {
-    let seen = Seen {
-        controller: Some(mk_workload(2, 1, 2)),
-        node_rollout: Some(NodeRollout {
+    let report = but(mk_healthy(), |report| {
+        report.outcome.controller = Some(mk_workload(2, 1, 2));
+        report.outcome.node_rollout = Some(NodeRollout {
             serving: 2,
             ..mk_nodes(3, 1)
-        }),
-        ..mk_healthy()
-    };
-    let components = status(None, &seen, at(1)).components;
+        });
+    });
+    let components = status(None, &report, at(1)).components;
     let counts = |index: usize| {
         let component = &components[index];
         (
@@ -203,25 +199,28 @@ fn components_tell_desired_updated_and_ready_pods() {
 #[case(ManagementState::DryRun, "True/DryRun", "True/AsExpected")]
 #[case(ManagementState::Unmanaged, "True/Unmanaged", "True/AsExpected")]
 fn a_pause_is_a_condition_of_its_own(#[case] state: ManagementState, #[case] paused: &str, #[case] upgradeable: &str) {
-    let seen = Seen { state, ..mk_healthy() };
-    assert_eq!(told(&seen, ConditionType::ReconciliationPaused).0, paused);
-    assert_eq!(told(&seen, ConditionType::Upgradeable).0, upgradeable);
+    let report = but(mk_healthy(), |report| {
+        report.facts.object.state = state;
+    });
+    assert_eq!(told(&report, ConditionType::ReconciliationPaused).0, paused);
+    assert_eq!(told(&report, ConditionType::Upgradeable).0, upgradeable);
 }
 
 #[test]
 fn an_old_kubernetes_stands_against_another_version() {
-    let seen = Seen {
-        problems: vec![Problem {
+    let report = but(mk_healthy(), |report| {
+        report.decision.problems = vec![Problem {
             reason: Degraded::UnsupportedKubernetes,
             message: "too old".to_owned(),
-        }],
-        ..mk_healthy()
-    };
-    assert_eq!(told(&seen, ConditionType::Upgradeable).0, "False/Degraded");
+        }];
+    });
+    assert_eq!(told(&report, ConditionType::Upgradeable).0, "False/Degraded");
 }
 
-fn drifted(drift: Drift) -> Seen {
-    Seen { drift, ..mk_healthy() }
+fn drifted(drift: Drift) -> Report {
+    but(mk_healthy(), |report| {
+        report.decision.drift = drift;
+    })
 }
 
 fn one(text: &str) -> Vec<String> {
@@ -240,10 +239,9 @@ fn drift_is_told_with_the_objects(#[case] drift: Drift, #[case] expected: &str) 
         (verdict.as_str(), message.contains("Deployment x")),
         (expected, is_there)
     );
-    let unmanaged = Seen {
-        state: ManagementState::Unmanaged,
-        ..drifted(drift)
-    };
+    let unmanaged = but(drifted(drift), |report| {
+        report.facts.object.state = ManagementState::Unmanaged;
+    });
     assert_eq!(told(&unmanaged, ConditionType::DriftDetected).0, "False/Unmanaged");
 }
 
@@ -266,10 +264,9 @@ fn drift_that_was_put_right_is_told_for_an_hour_and_one_that_stays_as_long_as_it
         Some("AsExpected")
     );
 
-    let paused = Seen {
-        state: ManagementState::Paused,
-        ..drifted(drift)
-    };
+    let paused = but(drifted(drift), |report| {
+        report.facts.object.state = ManagementState::Paused;
+    });
     let first = status(None, &paused, at(0));
     assert_eq!(reason(&first).as_deref(), Some("ObjectDeleted"));
     // Another client has put it right.
@@ -279,40 +276,38 @@ fn drift_that_was_put_right_is_told_for_an_hour_and_one_that_stays_as_long_as_it
     );
 }
 
-fn removing(removal: Removal, blockers: Blockers) -> Seen {
-    Seen {
-        removal: Some(removal),
-        blockers,
-        ..mk_healthy()
-    }
+fn removing(removal: Removal) -> Report {
+    but(mk_healthy(), |report| {
+        report.decision.removal = Some(removal);
+    })
 }
 
 #[rstest]
 #[case::nobody_asked(mk_healthy(), "False/AsExpected")]
-#[case::volumes(removing(Removal::Blocked, Blockers { volumes: one("pv1"), ..Blockers::default() }), "True/VolumesInUse")]
-#[case::attachments(removing(Removal::Blocked, Blockers { attachments: one("va1"), ..Blockers::default() }), "True/VolumesInUse")]
-#[case::claims(removing(Removal::Blocked, Blockers { claims: one("ns/c1"), ..Blockers::default() }), "True/VolumesInUse")]
-#[case::groups(removing(Removal::Blocked, Blockers { group_snapshots: one("g1"), ..Blockers::default() }), "True/SnapshotsExist")]
-#[case::snapshots(removing(Removal::Blocked, Blockers { snapshots: one("s1"), ..Blockers::default() }), "True/SnapshotsExist")]
-#[case::held(removing(Removal::Held, Blockers::default()), "True/Held")]
-#[case::under_way(removing(Removal::UnderWay("x".to_owned()), Blockers::default()), "False/AsExpected")]
-#[case::finished(removing(Removal::Finished, Blockers::default()), "False/AsExpected")]
-#[case::released(removing(Removal::Released, Blockers::default()), "False/AsExpected")]
-fn what_a_removal_waits_for_is_a_condition_of_its_own(#[case] seen: Seen, #[case] expected: &str) {
-    assert_eq!(told(&seen, ConditionType::DeletionBlocked).0, expected);
+#[case::volumes(removing(Removal::Blocked(Blockers { volumes: one("pv1"), ..Blockers::default() })), "True/VolumesInUse")]
+#[case::attachments(removing(Removal::Blocked(Blockers { attachments: one("va1"), ..Blockers::default() })), "True/VolumesInUse")]
+#[case::claims(removing(Removal::Blocked(Blockers { claims: one("ns/c1"), ..Blockers::default() })), "True/VolumesInUse")]
+#[case::groups(removing(Removal::Blocked(Blockers { group_snapshots: one("g1"), ..Blockers::default() })), "True/SnapshotsExist")]
+#[case::snapshots(removing(Removal::Blocked(Blockers { snapshots: one("s1"), ..Blockers::default() })), "True/SnapshotsExist")]
+#[case::held(removing(Removal::Held), "True/Held")]
+#[case::under_way(removing(Removal::UnderWay("x".to_owned())), "False/AsExpected")]
+#[case::finished(removing(Removal::Finished), "False/AsExpected")]
+#[case::released(removing(Removal::Released), "False/AsExpected")]
+fn what_a_removal_waits_for_is_a_condition_of_its_own(#[case] report: Report, #[case] expected: &str) {
+    assert_eq!(told(&report, ConditionType::DeletionBlocked).0, expected);
 }
 
 #[rstest]
 #[case::kept(mk_healthy(), DriverState::Managed)]
-#[case::paused(Seen { state: ManagementState::Paused, ..mk_healthy() }, DriverState::Paused)]
-#[case::deleted(Seen { is_deleted: true, ..removing(Removal::UnderWay("x".to_owned()), Blockers::default()) }, DriverState::Deleting)]
-#[case::deleted_and_done(Seen { is_deleted: true, ..removing(Removal::Finished, Blockers::default()) }, DriverState::Deleting)]
-#[case::deleted_and_blocked(Seen { is_deleted: true, ..removing(Removal::Blocked, Blockers::default()) }, DriverState::DeletionBlocked)]
-#[case::deleted_and_held(Seen { is_deleted: true, ..removing(Removal::Held, Blockers::default()) }, DriverState::DeletionBlocked)]
-#[case::removed(Seen { state: ManagementState::Removed, ..removing(Removal::UnderWay("x".to_owned()), Blockers::default()) }, DriverState::Removing)]
-#[case::removed_and_done(Seen { state: ManagementState::Removed, ..removing(Removal::Finished, Blockers::default()) }, DriverState::Removed)]
-fn a_removal_shows_in_the_state(#[case] seen: Seen, #[case] expected: DriverState) {
-    assert_eq!(status(None, &seen, at(1)).state, Some(expected));
+#[case::paused(but(mk_healthy(), |report| { report.facts.object.state = ManagementState::Paused; }), DriverState::Paused)]
+#[case::deleted(but(removing(Removal::UnderWay("x".to_owned())), |report| { report.facts.object.is_deleted = true; }), DriverState::Deleting)]
+#[case::deleted_and_done(but(removing(Removal::Finished), |report| { report.facts.object.is_deleted = true; }), DriverState::Deleting)]
+#[case::deleted_and_blocked(but(removing(Removal::Blocked(Blockers::default())), |report| { report.facts.object.is_deleted = true; }), DriverState::DeletionBlocked)]
+#[case::deleted_and_held(but(removing(Removal::Held), |report| { report.facts.object.is_deleted = true; }), DriverState::DeletionBlocked)]
+#[case::removed(but(removing(Removal::UnderWay("x".to_owned())), |report| { report.facts.object.state = ManagementState::Removed; }), DriverState::Removing)]
+#[case::removed_and_done(but(removing(Removal::Finished), |report| { report.facts.object.state = ManagementState::Removed; }), DriverState::Removed)]
+fn a_removal_shows_in_the_state(#[case] report: Report, #[case] expected: DriverState) {
+    assert_eq!(status(None, &report, at(1)).state, Some(expected));
 }
 
 #[test]
@@ -321,12 +316,11 @@ fn a_deletion_that_cannot_be_looked_at_shows_in_the_state_too() {
         reason: Degraded::ReconcileFailed,
         message: "cannot list persistentvolumes".to_owned(),
     };
-    let deleted = Seen {
-        is_deleted: true,
-        ..mk_healthy()
-    };
+    let deleted = but(mk_healthy(), |report| {
+        report.facts.object.is_deleted = true;
+    });
     let before = status(None, &mk_healthy(), at(1));
-    let state = |previous: &CinderCSIDriverStatus| failed(Some(previous), &deleted, &problem, at(2)).state;
+    let state = |previous: &CinderCSIDriverStatus| failed(Some(previous), &deleted.facts.object, &problem, at(2)).state;
     assert_eq!(state(&before), Some(DriverState::Deleting));
     let blocked = CinderCSIDriverStatus {
         state: Some(DriverState::DeletionBlocked),
@@ -338,13 +332,12 @@ fn a_deletion_that_cannot_be_looked_at_shows_in_the_state_too() {
 #[test]
 fn of_an_object_that_is_deleted_no_event_says_how_to_set_it() {
     let before = status(None, &mk_healthy(), at(1));
-    let seen = Seen {
-        is_deleted: true,
-        controller: None,
-        daemon_set: None,
-        ..removing(Removal::Finished, Blockers::default())
-    };
-    let next = status(Some(&before), &seen, at(2));
+    let report = but(removing(Removal::Finished), |report| {
+        report.facts.object.is_deleted = true;
+        report.outcome.controller = None;
+        report.outcome.daemon_set = None;
+    });
+    let next = status(Some(&before), &report, at(2));
     let told = next.condition(ConditionType::Available).expect("the condition");
     assert!(!told.message.contains("managementState"), "{}", told.message);
     let sent = notices(Some(&before), &next);
@@ -356,17 +349,16 @@ fn of_an_object_that_is_deleted_no_event_says_how_to_set_it() {
 
 #[test]
 fn a_forced_removal_says_how_to_acknowledge_it() {
-    let seen = Seen {
-        deletion_policy: DeletionPolicy::Force,
-        ..removing(
-            Removal::Blocked,
-            Blockers {
-                volumes: one("pv1"),
-                ..Blockers::default()
-            },
-        )
-    };
-    let (_, message) = told(&seen, ConditionType::DeletionBlocked);
+    let report = but(
+        removing(Removal::Blocked(Blockers {
+            volumes: one("pv1"),
+            ..Blockers::default()
+        })),
+        |report| {
+            report.facts.object.deletion_policy = DeletionPolicy::Force;
+        },
+    );
+    let (_, message) = told(&report, ConditionType::DeletionBlocked);
     assert!(message.contains("csi.openstack.org/force-delete"), "{message}");
 }
 
@@ -381,11 +373,10 @@ fn a_patch_that_does_not_fit_stands_against_another_version() {
         failed: one("Deployment x: no such path"),
         ..crate::manifests::Overridden::default()
     };
-    let seen = Seen {
-        pods: Some(crate::status::PodsView::of(&resolved, None, overridden)),
-        ..mk_healthy()
-    };
-    let (verdict, message) = told(&seen, ConditionType::Upgradeable);
+    let report = but(mk_healthy(), |report| {
+        report.decision.pods = Some(crate::decide::PodsView::of(&resolved, None, overridden));
+    });
+    let (verdict, message) = told(&report, ConditionType::Upgradeable);
     assert!(
         verdict == "Unknown/OverridesActive" && message.contains("no such path"),
         "{verdict} {message}"

@@ -28,8 +28,6 @@ pub struct CloudView {
     pub is_not_given: bool,
     /// Hash of the credentials in use; `None` when none have ever been good.
     pub hash: Option<String>,
-    /// Whether the controller's pods say that they use them; `None` while none runs.
-    pub loaded: Option<bool>,
     /// How the driver logs in.
     pub auth_method: Option<&'static str>,
     /// The ends of the certificates of its authorities.
@@ -66,7 +64,7 @@ impl CloudView {
     }
 
     /// Whether the driver cannot work with the cloud now, and not because of what it was told.
-    pub(super) fn is_down(&self) -> bool {
+    pub fn is_down(&self) -> bool {
         self.is_backend_trouble() || self.broken_service().is_some()
     }
 
@@ -81,12 +79,12 @@ impl CloudView {
     }
 
     /// Whether it has not told anything yet since the operator started, or since it got other credentials.
-    pub(super) fn is_unseen(&self) -> bool {
+    pub fn is_unseen(&self) -> bool {
         self.hash.is_some() && !self.state.is_known
     }
 
     /// As much of the hash as the status shows.
-    pub(super) fn shown_hash(&self) -> Option<String> {
+    pub fn shown_hash(&self) -> Option<String> {
         self.hash.as_ref().map(|hash| hash.chars().take(SHOWN).collect())
     }
 
@@ -97,7 +95,7 @@ impl CloudView {
     }
 
     /// Everything of it that ends, with a word for it, the first end first.
-    pub(super) fn ends(&self, now: Timestamp) -> Vec<(String, Timestamp)> {
+    pub fn ends(&self, now: Timestamp) -> Vec<(String, Timestamp)> {
         let credential = self.state.credential.as_ref().and_then(|(name, end)| {
             let end = (*end)?;
             Some((format!("the application credential {name}"), end))

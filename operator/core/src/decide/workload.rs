@@ -117,8 +117,8 @@ fn image_of(live: &Value) -> Option<String> {
 }
 
 fn is_current(live: &Value) -> bool {
-    let seen = live["status"]["observedGeneration"].as_i64().unwrap_or_default();
-    seen >= live["metadata"]["generation"].as_i64().unwrap_or_default()
+    let observed = live["status"]["observedGeneration"].as_i64().unwrap_or_default();
+    observed >= live["metadata"]["generation"].as_i64().unwrap_or_default()
 }
 
 fn current_status(live: &Value) -> &Value {

@@ -1,0 +1,303 @@
+//! From what is observed to what is done. Nothing here talks to anybody: the shell observes before it and acts after it.
+//!
+//! Three values pass through a reconcile, each made once: [`Facts`] by observing, [`Decision`] here, [`Outcome`] by acting. The
+//! status is made of the three, which [`Report`] holds.
+//!
+//! What has to be observed depends on what is wanted, so a decision has three steps. [`intend`] says which objects are wanted,
+//! [`draft`] compares them with what exists, and the shell looks up what the draft needs to know ([`Lookups`]). [`decide`] has
+//! the last word.
+
+mod cloud;
+mod decision;
+mod facts;
+mod outcome;
+mod workload;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use cinder_csi_crds::{CinderCSIDriver, ManagementState, NodeUpdateType};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+pub use cloud::CloudView;
+pub use decision::{ClassesView, Decision, Drift, PodsView, Removal};
+pub use facts::{Facts, MonitoringView, ObjectFacts, VolumeFacts};
+pub use outcome::{Outcome, Report};
+pub use workload::Workload;
+
+use crate::{
+    cluster::{Key, Owner, kind},
+    manifests::{DriverCredentials, RenderError, Stage, operands, overridden},
+    migration::Takeover,
+    notice::Notice,
+    plan::{
+        Action, Desired, Obstacle, Plan, Unrepairable,
+        changes::{changes, summary},
+        plan,
+    },
+    problem::Problem,
+    reasons::{Degraded, Event},
+    resolve::{Environment, Resolved, resolve},
+    rollout::{Gate, Hold, Window, gate, hold_back, is_workload, stand_in},
+};
+
+/// What is wanted.
+#[derive(Debug)]
+pub struct Intent {
+    /// The spec, with every default.
+    pub resolved: Resolved,
+    /// The objects. Those that cannot be made yet are not among them.
+    pub desired: Vec<Desired>,
+    /// Whether all of them are known: without credentials or zones they are not.
+    pub is_complete: bool,
+    /// Whether there are credentials for the controller.
+    pub has_credentials: bool,
+    window: Option<Window>,
+    pods: PodsView,
+}
+
+impl Intent {
+    /// The names of the objects.
+    pub fn keys(&self) -> Vec<Key> {
+        self.desired.iter().map(|desired| desired.key.clone()).collect()
+    }
+}
+
+/// What the spec asks for here, or what stands against it.
+pub fn intend(
+    driver: &CinderCSIDriver,
+    environment: &Environment,
+    credentials: Option<&DriverCredentials>,
+) -> Result<Result<Intent, Vec<Problem>>, RenderError> {
+    let resolved = match resolve(driver, environment) {
+        Ok(resolved) => resolved,
+        Err(problems) => return Ok(Err(problems)),
+    };
+    let window = match driver.spec.update.window.as_ref().map(Window::new).transpose() {
+        Ok(window) => window,
+        Err(error) => {
+            return Ok(Err(vec![Problem {
+                reason: Degraded::InvalidSpec,
+                message: format!("spec.update.window cannot be understood: {error}"),
+            }]));
+        }
+    };
+    let overridden = overridden(&resolved, credentials)?;
+    Ok(Ok(Intent {
+        pods: PodsView::of(&resolved, environment.kubernetes_version, overridden),
+        desired: desired(&resolved, credentials)?,
+        is_complete: credentials.is_some() && resolved.topology.is_decided,
+        has_credentials: credentials.is_some(),
+        resolved,
+        window,
+    }))
+}
+
+/// The objects that are wanted. Without credentials the controller is left out: it would only fail, and one that runs with
+/// older credentials must not be touched. Controller and nodes wait until it is known whether zones are used.
+fn desired(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Result<Vec<Desired>, RenderError> {
+    let operands = operands(resolved, credentials)?;
+    let waits = |kind: &str| match kind {
+        kind::DEPLOYMENT => credentials.is_none() || !resolved.topology.is_decided,
+        kind::DAEMON_SET => !resolved.topology.is_decided,
+        _ => false,
+    };
+    let wanted = operands.iter().filter(|operand| !waits(operand.kind.kind));
+    wanted
+        .map(|operand| Desired::from_operand(operand).map_err(|source| RenderError::new(operand.kind.kind, source)))
+        .collect()
+}
+
+/// What a plan is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct Situation<'a> {
+    /// The object.
+    pub driver: &'a CinderCSIDriver,
+    /// Whose objects are the driver's.
+    pub owner: &'a Owner,
+    /// What is wanted.
+    pub intent: &'a Intent,
+    /// What exists of that, and what exists of the owner's.
+    pub live: &'a BTreeMap<Key, Value>,
+    /// What applies could not change.
+    pub unrepairable: &'a Unrepairable,
+    /// The present time.
+    pub now: Timestamp,
+    /// The same, by the clock that [`Unrepairable`] goes by.
+    pub instant: Instant,
+}
+
+/// A first comparison: what it needs to know has still to be looked up.
+#[derive(Debug)]
+pub struct Draft {
+    /// What is to be written.
+    pub plan: Plan,
+    /// The versions in place, and whether another one may come.
+    pub gate: Gate,
+}
+
+impl Draft {
+    /// The workloads that are missing while an update waits: they are to come back as they were.
+    pub fn missing_workloads(&self) -> impl Iterator<Item = &Key> {
+        let is_held = self.gate.hold.is_some();
+        self.plan.actions.iter().filter_map(move |action| match action {
+            Action::Create(desired) if is_held && is_workload(&desired.key) => Some(&desired.key),
+            _ => None,
+        })
+    }
+}
+
+/// Compares what is wanted with what exists.
+pub fn draft(situation: &Situation<'_>) -> Draft {
+    let Situation {
+        driver,
+        owner,
+        intent,
+        live,
+        unrepairable,
+        now,
+        instant,
+    } = *situation;
+    let installed = Gate::of(owner, live, &intent.resolved.version);
+    Draft {
+        plan: plan(owner, &intent.desired, live, unrepairable, intent.is_complete, instant),
+        gate: gate(installed, &driver.spec.update, intent.window.as_ref(), now),
+    }
+}
+
+/// What was looked up for a draft.
+#[derive(Debug, Default)]
+pub struct Lookups {
+    /// What would be harmed if these objects were made anew now.
+    pub in_use: BTreeMap<Key, String>,
+    /// The newest revision that is left of missing workloads.
+    pub templates: BTreeMap<Key, Option<Value>>,
+    /// How far a migration from another installation is.
+    pub takeover: Option<Takeover>,
+    /// What stands against that.
+    pub takeover_problems: Vec<Problem>,
+    /// How far a removal is.
+    pub removal: Option<Removal>,
+    /// The wanted objects that are known to have been there.
+    pub known: BTreeSet<Key>,
+    /// Whether anything may be written.
+    pub may_write: bool,
+}
+
+/// Decides what is done now.
+pub fn decide(situation: &Situation<'_>, Draft { mut plan, gate }: Draft, lookups: Lookups) -> Decision {
+    let Situation {
+        driver,
+        intent,
+        live,
+        now,
+        ..
+    } = *situation;
+    let is_dry_run = driver.spec.management_state == ManagementState::DryRun;
+    leave_in_use(&mut plan, &lookups.in_use);
+    // Before it is compared: what has to wait for its time is no drift. A dry run tells all that is to come.
+    if let Some(takeover) = lookups.takeover.as_ref().filter(|_| !is_dry_run) {
+        takeover.hold_back(&mut plan);
+    }
+    let drift = detect_drift(&plan, &lookups.known);
+    let pending = is_dry_run.then(|| summary(changes(&plan, live)));
+    let opens_in = match &gate.hold {
+        Some(Hold::Window(Some(opens))) => Duration::try_from(opens.duration_since(now)).ok(),
+        _ => None,
+    };
+    let mut notices = Vec::new();
+    if lookups.may_write {
+        notices = bring_back(&mut plan, &gate, &lookups.templates);
+        hold_back(&mut plan, &gate, live, is_controller_done(live));
+    } else {
+        plan.actions.clear();
+    }
+    Decision {
+        problems: lookups.takeover_problems,
+        pods: Some(intent.pods.clone()),
+        classes: Some(ClassesView::new(&intent.resolved)),
+        takeover: lookups.takeover,
+        removal: lookups.removal,
+        gate,
+        opens_in,
+        drift,
+        pending,
+        has_topology: intent.resolved.topology.enabled,
+        leaves_pods: intent.resolved.node.update != NodeUpdateType::RollingUpdate,
+        plan,
+        notices,
+    }
+}
+
+/// Takes out of a plan what would harm somebody now, and says so.
+fn leave_in_use(plan: &mut Plan, in_use: &BTreeMap<Key, String>) {
+    let Plan { actions, obstacles, .. } = plan;
+    actions.retain(|action| {
+        let (Action::Recreate { desired, fields, .. }, Some(what)) = (action, in_use.get(action.key())) else {
+            return true;
+        };
+        obstacles.push(Obstacle::Waiting {
+            key: desired.key.clone(),
+            fields: fields.clone(),
+            what: what.clone(),
+        });
+        false
+    });
+}
+
+/// Lets workloads that are missing while an update waits come back as they were, as far as that is known.
+fn bring_back(plan: &mut Plan, gate: &Gate, templates: &BTreeMap<Key, Option<Value>>) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    for action in &mut plan.actions {
+        let Action::Create(desired) = action else { continue };
+        let Some(template) = templates.get(&desired.key) else {
+            continue;
+        };
+        if template.is_none() {
+            let note = format!(
+                "{} is missing while an update waits, and no earlier revision of it is left: it is made as version {} has it; what \
+                 else runs stays at {} until the update may begin (spec.update)",
+                desired.key,
+                gate.target,
+                gate.from().unwrap_or_default()
+            );
+            notices.push(Notice::new(Event::VersionMixed, note));
+        }
+        *desired = stand_in(desired, gate, template.clone());
+    }
+    notices
+}
+
+/// Whether all pods of the controller are as the Deployment wants them.
+pub fn is_controller_done(live: &BTreeMap<Key, Value>) -> bool {
+    let deployment = live.iter().find(|(key, _)| key.kind == kind::DEPLOYMENT);
+    deployment.is_some_and(|(_, object)| Workload::of_deployment(object).is_rolled_out())
+}
+
+/// What of a plan is another client's doing. An object that is missing was deleted if it was there before; classes come and go by
+/// themselves.
+fn detect_drift(plan: &Plan, known: &BTreeSet<Key>) -> Drift {
+    let mut drift = Drift {
+        kept: plan
+            .left
+            .iter()
+            .map(|(key, left)| format!("{key} ({})", left.fields.join(", ")))
+            .collect(),
+        ..Drift::default()
+    };
+    for action in &plan.actions {
+        match action {
+            Action::Repair { desired, fields, .. } => {
+                drift.changed.push(format!("{} ({})", desired.key, fields.join(", ")));
+            }
+            Action::Create(desired) if desired.stage < Stage::StorageClasses && known.contains(&desired.key) => {
+                drift.deleted.push(desired.key.to_string());
+            }
+            _ => {}
+        }
+    }
+    drift
+}

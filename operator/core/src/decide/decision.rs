@@ -1,0 +1,155 @@
+//! What was decided.
+
+use std::time::Duration;
+
+use cinder_csi_crds::{PendingChanges, status::SidecarStatus};
+
+use crate::{
+    cluster::{Blockers, KubernetesVersion},
+    manifests::Overridden,
+    migration::Takeover,
+    notice::Notice,
+    plan::Plan,
+    problem::Problem,
+    releases::{Component, Image},
+    resolve::{Classes, Resolved, Snapshots, Topology},
+    rollout::Gate,
+};
+
+/// What the spec has come to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodsView {
+    /// Version of the API server.
+    pub kubernetes: Option<String>,
+    /// The row of the table of sidecars.
+    pub skew_row: String,
+    /// The containers beside the driver.
+    pub sidecars: Vec<SidecarStatus>,
+    /// Fields of the spec that the API server does not know.
+    pub unsupported: Vec<String>,
+    /// The administrator's own changes.
+    pub overridden: Overridden,
+}
+
+impl PodsView {
+    /// What a resolved spec has come to.
+    pub fn of(resolved: &Resolved, kubernetes: Option<KubernetesVersion>, overridden: Overridden) -> Self {
+        let beside_node = match resolved.node.registrar {
+            cinder_csi_crds::NodeRegistration::Integrated => [].as_slice(),
+            cinder_csi_crds::NodeRegistration::Sidecar => &[Component::Registrar, Component::LivenessProbe],
+        };
+        let in_controller = resolved.controller.sidecars.iter().map(|sidecar| sidecar.component);
+        let status = |component: Component| {
+            let Image { name, release, skew } = resolved.images.get(component)?.clone();
+            Some(SidecarStatus {
+                name: component.container().to_owned(),
+                image: name,
+                release: release.map(|release| format!("v{release}")),
+                skew: skew?.as_str().to_owned(),
+            })
+        };
+        Self {
+            kubernetes: kubernetes.map(|version| version.to_string()),
+            skew_row: resolved.skew_row.name.to_owned(),
+            sidecars: in_controller
+                .chain(beside_node.iter().copied())
+                .filter_map(status)
+                .collect(),
+            unsupported: resolved.unknown_classes.clone(),
+            overridden,
+        }
+    }
+}
+
+/// What was decided about classes, snapshots and zones.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClassesView {
+    /// StorageClasses.
+    pub classes: Classes,
+    /// Snapshots.
+    pub snapshots: Snapshots,
+    /// Zones.
+    pub topology: Topology,
+}
+
+impl ClassesView {
+    /// What was decided; what exists is looked at later.
+    pub fn new(resolved: &Resolved) -> Self {
+        Self {
+            classes: resolved.storage_classes.clone(),
+            snapshots: resolved.snapshots.clone(),
+            topology: resolved.topology.clone(),
+        }
+    }
+}
+
+/// Objects that are not as the operator wants them, though the spec asks for nothing else.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Drift {
+    /// Objects with the fields that another client changed.
+    pub changed: Vec<String>,
+    /// Objects that another client deleted.
+    pub deleted: Vec<String>,
+    /// Objects whose fields become other than asked for however often they are written.
+    pub kept: Vec<String>,
+}
+
+impl Drift {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.deleted.is_empty() && self.kept.is_empty()
+    }
+}
+
+/// How far a removal is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Removal {
+    /// These are in the way.
+    Blocked(Blockers),
+    /// The object is being deleted and is Unmanaged.
+    Held,
+    /// It goes on; what it waits for.
+    UnderWay(String),
+    /// Nothing is left.
+    Finished,
+    /// What there was goes on without the operator.
+    Released,
+}
+
+impl Removal {
+    /// Whether it is over, in whatever way: the operator has no objects any more.
+    pub fn is_over(&self) -> bool {
+        matches!(self, Self::Finished | Self::Released)
+    }
+}
+
+/// What follows from the spec and the facts.
+#[derive(Debug, Clone, Default)]
+pub struct Decision {
+    /// What the spec asks for and cannot be had.
+    pub problems: Vec<Problem>,
+    /// What the spec has come to, when nothing stands against it.
+    pub pods: Option<PodsView>,
+    /// What was decided about classes, snapshots and zones.
+    pub classes: Option<ClassesView>,
+    /// How far a migration from another installation is.
+    pub takeover: Option<Takeover>,
+    /// How far a removal is, when one was asked for.
+    pub removal: Option<Removal>,
+    /// The versions in place, and whether another one may come.
+    pub gate: Gate,
+    /// How long until the window for updates opens.
+    pub opens_in: Option<Duration>,
+    /// What another client changed.
+    pub drift: Drift,
+    /// What would be changed under DryRun.
+    pub pending: Option<PendingChanges>,
+    /// Whether zones are used.
+    pub has_topology: bool,
+    /// Whether node pods that are out of date are left to the administrator.
+    pub leaves_pods: bool,
+    /// What is written, and what is in the way.
+    pub plan: Plan,
+    /// What is worth an event.
+    pub notices: Vec<Notice>,
+}

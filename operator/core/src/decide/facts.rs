@@ -1,0 +1,81 @@
+//! What was observed.
+
+use std::collections::BTreeSet;
+
+use cinder_csi_crds::{AdoptionFinding, CinderCSIDriver, DeletionPolicy, ManagementState, MonitoringMode};
+
+use super::CloudView;
+use crate::{
+    class_parameters::UnknownParameter, cluster::VolumeCount, diagnosis::Stuck, problem::Problem,
+    resolve::health::HealthSettings,
+};
+
+/// What is wanted for Prometheus, and what the cluster has a place for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MonitoringView {
+    /// What the spec says.
+    pub mode: MonitoringMode,
+    /// Whether the cluster knows ServiceMonitors and PrometheusRules.
+    pub served: bool,
+}
+
+/// The object itself, as it was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ObjectFacts {
+    /// Generation of the spec.
+    pub generation: Option<i64>,
+    /// What the spec asks for.
+    pub state: ManagementState,
+    /// Whether the object is being deleted.
+    pub is_deleted: bool,
+    /// What a removal does about volumes that are left.
+    pub deletion_policy: DeletionPolicy,
+}
+
+impl ObjectFacts {
+    /// Reads them.
+    pub fn of(driver: &CinderCSIDriver) -> Self {
+        Self {
+            generation: driver.metadata.generation,
+            state: driver.spec.management_state,
+            is_deleted: driver.metadata.deletion_timestamp.is_some(),
+            deletion_policy: driver.spec.deletion.policy,
+        }
+    }
+}
+
+/// The driver's volumes and attachments, which change more often than all else.
+#[derive(Debug, Clone, Default)]
+pub struct VolumeFacts {
+    /// How many there are.
+    pub count: VolumeCount,
+    /// The zones of Nova that the nodes are in.
+    pub node_zones: BTreeSet<String>,
+    /// Operations that take longer than they may, the oldest first.
+    pub stuck: Vec<Stuck>,
+    /// How many others there are, younger than those.
+    pub stuck_others: usize,
+    /// Whether there are such operations and the clouds have not been asked about any of them yet.
+    pub stuck_unexplained: bool,
+}
+
+/// What was observed.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// The object.
+    pub object: ObjectFacts,
+    /// What is wanted for Prometheus, and what the cluster has a place for.
+    pub monitoring: MonitoringView,
+    /// How clouds and volumes are watched.
+    pub health: HealthSettings,
+    /// The clouds of the spec.
+    pub clouds: Vec<CloudView>,
+    /// Clouds that the spec has no more and that volumes still need.
+    pub needed_clouds: Vec<Problem>,
+    /// The parameters of classes that the driver does not know, where they were looked at.
+    pub unknown_parameters: Option<Vec<UnknownParameter>>,
+    /// What would change if another installation that is left alone were replaced.
+    pub findings: Vec<AdoptionFinding>,
+    /// The volumes.
+    pub volumes: VolumeFacts,
+}
