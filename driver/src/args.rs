@@ -22,14 +22,14 @@ mod values;
 
 use values::{parse_bool, parse_duration, parse_fs_type, parse_pair, parse_project, parse_timeout};
 
-/// The name under which Kubernetes knows this driver when nobody says otherwise.
+/// The name under which Kubernetes knows this driver by default.
 pub const DEFAULT_DRIVER_NAME: &str = "cinder.csi.openstack.org";
 /// Where Nova's metadata service answers inside every instance.
 pub const DEFAULT_METADATA_URL: &str = "http://169.254.169.254";
 /// The kubelet's root directory.
 pub const DEFAULT_KUBELET_DIR: &str = "/var/lib/kubelet";
 /// The program of the Go driver's image. Its manifests and chart give it as the first argument, because that image starts what its
-/// arguments say; ours has an entry point, and takes the word away.
+/// arguments say; ours has an entry point, and removes the word.
 pub const GO_PROGRAM: &str = "/bin/cinder-csi-plugin";
 /// The longest time one HTTP request to OpenStack may take.
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = TIMING.request_timeout;
@@ -66,7 +66,7 @@ pub struct Args {
     #[arg(long, value_name = "[CLOUD=]ID", value_parser = parse_project)]
     pub project_id: Vec<(String, String)>,
 
-    /// Tell Kubernetes in which availability zone volumes and nodes are
+    /// Report to Kubernetes in which availability zone volumes and nodes are
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub with_topology: bool,
@@ -155,11 +155,11 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = DEFAULT_DRIVER_NAME)]
     pub driver_name: String,
 
-    /// Nova's id of this machine; asked from the metadata service when it is not given
+    /// Nova's id of this machine; defaults to the answer of the metadata service
     #[arg(long, value_name = "UUID")]
     pub instance_id: Option<String>,
 
-    /// Availability zone of this machine; asked from the metadata service when it is not given
+    /// Availability zone of this machine; defaults to the answer of the metadata service
     #[arg(long, value_name = "ZONE")]
     pub availability_zone: Option<String>,
 
@@ -192,7 +192,7 @@ pub struct Args {
     pub volume_metadata: Vec<(String, String)>,
 
     /// How a zone whose name is no label value becomes one: encoded, so that it can be read back, or sanitised as the Go driver
-    /// does, for a cluster whose volumes bear such labels
+    /// does, for a cluster whose volumes have such labels
     #[arg(long, value_name = "HOW", default_value = "encoded")]
     pub zone_labels: ZoneLabels,
 
@@ -200,7 +200,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub disable_capability: Vec<AlphaCapability>,
 
-    /// Refuse to delete volumes and snapshots that bear the mark of another cluster than --cluster; what bears none was imported by
+    /// Refuse to delete volumes and snapshots whose metadata name another cluster than --cluster; what names none was imported by
     /// hand and can be deleted
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value = "false", hide_default_value = true, action = ArgAction::Set, value_parser = parse_bool)]
@@ -211,7 +211,7 @@ pub struct Args {
           default_value = "false", hide_default_value = true, action = ArgAction::Set, value_parser = parse_bool)]
     pub register: bool,
 
-    /// Take the registration with the kubelet away at start and serve on: the step before an uninstall
+    /// Unregister from the kubelet at start and serve on: the step before an uninstall
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value = "false", hide_default_value = true, action = ArgAction::Set, value_parser = parse_bool)]
     pub unregister: bool,
@@ -264,7 +264,7 @@ pub struct Args {
     #[arg(long, value_name = "VERSION", default_value = "VersionTLS12")]
     pub tls_min_version: TlsVersion,
 
-    /// Cipher suites for --secure-metrics, by their IANA names; all that are safe when none is given
+    /// Cipher suites for --secure-metrics, by their IANA names; defaults to all that are safe
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub tls_cipher_suites: Vec<CipherSuite>,
 }

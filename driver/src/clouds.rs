@@ -107,8 +107,8 @@ impl Clouds {
                 status::invalid(
                     "secrets",
                     format_args!(
-                        "this driver serves several clouds; name one under {SECRET_CLOUD} in the Secret of the class, or tell them \
-                         apart by topology"
+                        "this driver serves several clouds; name one under {SECRET_CLOUD} in the Secret of the class, or distinguish \
+                         them by topology"
                     ),
                 )
             }),

@@ -164,12 +164,20 @@ where
         Ok(answer) => {
             tracing::debug!(rpc, ?answer, "answer");
             let code = status::code_name(Code::Ok);
-            tracing::info!(rpc, volume, code, elapsed_ms, openstack_requests, "done");
+            tracing::info!(rpc, volume, code, elapsed_ms, openstack_requests, "{rpc} done");
         }
         Err(refusal) => {
             let code = status::code_name(refusal.code());
             let reason = refusal.message();
-            tracing::warn!(rpc, volume, code, elapsed_ms, openstack_requests, reason, "refused");
+            tracing::warn!(
+                rpc,
+                volume,
+                code,
+                elapsed_ms,
+                openstack_requests,
+                reason,
+                "{rpc} refused"
+            );
         }
     }
     answer.map(Response::new)

@@ -165,7 +165,7 @@ impl Registration {
     pub async fn withdraw(&self) -> Result<(), FilesError> {
         let files = self.files.clone();
         files::blocking(move || files.withdraw()).await?;
-        *self.state() = RegistrationState::Waiting("the registration was taken away by --unregister".into());
+        *self.state() = RegistrationState::Waiting("--unregister removed the registration".into());
         Ok(())
     }
 

@@ -54,7 +54,7 @@ pub enum RunError {
     #[error(transparent)]
     Registration(#[from] RegistrationError),
     /// The registration with the kubelet could not be taken away.
-    #[error("the registration with the kubelet cannot be taken away: {0}")]
+    #[error("cannot unregister from the kubelet: {0}")]
     Withdraw(#[from] FilesError),
     /// The controller has no cloud.
     #[error(
@@ -125,7 +125,7 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
         endpoint = %plan.endpoint,
         controller = args.provide_controller_service,
         node = args.provide_node_service,
-        "starting"
+        "starting cinder-csi-driver"
     );
     for (flag, why) in args.without_effect() {
         tracing::warn!(flag, why, "this flag has no effect");
@@ -142,7 +142,7 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
     // From here on clients queue up.
     register(&args, &plan, &mut process, &shutdown).await?;
     let serving = listener.serve(process.rpcs(), shutdown.clone());
-    tracing::info!("serving");
+    tracing::info!("serving CSI");
     let outcome = drain(serving, &process.operations, &shutdown).await;
     // Whatever ended the server ends the rest.
     shutdown.cancel();

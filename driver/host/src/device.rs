@@ -105,7 +105,7 @@ pub enum DeviceError {
     /// The disk is smaller than the volume.
     #[error(
         "{device} has {actual} bytes and volume {volume_id} has {expected}: this node has not seen the volume grow, or it \
-         is not the volume; nothing was touched. Nova has to tell the hypervisor (Cinder's event volume-extended); \
+         is not the volume; nothing was touched. Nova has to inform the hypervisor (Cinder's event volume-extended); \
          detaching and attaching the volume does the same"
     )]
     TooSmall {

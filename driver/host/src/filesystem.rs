@@ -122,9 +122,9 @@ pub enum FilesystemError {
         /// The volume.
         volume_id: String,
     },
-    /// A file system whose making did not end, without the mark of a format that this driver began.
+    /// A file system whose creation did not end, without the mark of a format that this driver began.
     #[error(
-        "{0} (volume {volume_id}) holds {found} whose making did not end, without the mark that this driver's own format leaves: \
+        "{0} (volume {volume_id}) holds {found} whose creation did not end, without the mark that this driver's own format leaves: \
          it was not touched, because data may be copied or restored there at this moment. If the volume is known to hold \
          nothing of value, run `mkfs.{found} -f {0}` on the node", device.display()
     )]

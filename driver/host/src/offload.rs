@@ -68,7 +68,7 @@ pub enum OffloadError {
         source: std::io::Error,
     },
     /// The call panicked; the log has the reason.
-    #[error("{what} ended without an answer because of a mistake in the driver; see its log")]
+    #[error("{what}: internal error: it ended without a result (see the driver's log)")]
     Panicked {
         /// What was being done.
         what: String,

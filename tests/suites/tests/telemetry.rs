@@ -58,7 +58,7 @@ fn last_lines(driver: &Driver, rpc: &str) -> Result<Vec<Value>> {
     let mut lines = Vec::new();
     for line in log.lines() {
         let line: Value = serde_json::from_str(line).with_context(|| format!("no JSON object: {line}"))?;
-        if line["message"] == "done" && line["rpc"] == rpc {
+        if line["message"] == format!("{rpc} done") && line["rpc"] == rpc {
             lines.push(line);
         }
     }

@@ -118,7 +118,7 @@ async fn within_pools(cx: &Context, volume_type: Option<&str>, zone: Option<&str
         Err(CloudError::Forbidden(failure)) => {
             tracing::info!(
                 %failure,
-                "this project may not see the scheduler's pools; capacity is told from its quotas"
+                "this project may not see the scheduler's pools; capacity comes from its quotas"
             );
             cx.cloud_facts.remember_refusal();
             Ok(unlimited)

@@ -171,7 +171,7 @@ async fn attempt_group_snapshot(
                     kind: ObjectKind::GroupSnapshot,
                     id: settled.id,
                     status: format!(
-                        "available with {} of {} volumes, and an earlier attempt may still be at it",
+                        "available with {} of {} volumes, and an earlier attempt may still be running",
                         found.snapshots.len(),
                         new.volumes.len()
                     ),
@@ -256,7 +256,7 @@ async fn make_group_snapshot(
         Err(error) => {
             if may_be_cut(cx, new, &error).await {
                 // A volume that left the group now would be missing in the snapshot. The next attempt finds it by its name.
-                tracing::warn!(%error, group = group.id, "the group of a group snapshot stays as it is, for Cinder may be at it");
+                tracing::warn!(%error, group = group.id, "the group of a group snapshot stays as it is, because Cinder may still work on it");
             } else if let Err(left) = dissolve_if_own(cx, &group.id, deadline).await {
                 tracing::warn!(%error, group = group.id, "the group of a failed group snapshot is still there");
                 return Err(left_over(&group.id, &left));

@@ -132,7 +132,7 @@ impl Source {
             if changed != loaded.changed {
                 match files.read() {
                     Ok(key) => {
-                        info!(file = %files.certificate.display(), "took over a new certificate for the metrics");
+                        info!(file = %files.certificate.display(), "loaded a new certificate for the metrics");
                         loaded.key = key;
                         loaded.changed = changed;
                     }

@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_line_about_a_call_tells_when_it_began_and_other_lines_are_passed_over() {
-        let line = r#"{"timestamp":"2026-01-01T00:00:02.500Z","level":"INFO","message":"done","rpc":"CreateVolume","code":"OK","elapsed_ms":1500}"#;
+        let line = r#"{"timestamp":"2026-01-01T00:00:02.500Z","level":"INFO","message":"CreateVolume done","rpc":"CreateVolume","code":"OK","elapsed_ms":1500}"#;
         let rpc = parse_line(line).unwrap();
         assert_eq!((rpc.method.as_str(), rpc.code.as_str()), ("CreateVolume", "OK"));
         assert_eq!(rpc.started, "2026-01-01T00:00:01Z".parse().unwrap());

@@ -61,7 +61,7 @@ pub(super) fn remedy(obstacle: Obstacle, desired: DesiredAttachment, view: &View
         Obstacle::Busy => "the call can be repeated when that is over".to_owned(),
         Obstacle::Stuck => match (desired, view.snapshot.recorded) {
             (_, false) => {
-                "nothing tells whose it is: find out who reserved it (openstack volume attachment list), then have an administrator \
+                "its owner is unknown: find out who reserved it (openstack volume attachment list), then have an administrator \
                  delete that attachment or set the volume's state"
                     .to_owned()
             }
