@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::CinderCSIDriverStatus;
 
-/// The type, all its values in the order of the status, and of each its name and the status that asks nothing of anybody.
+/// The type, all its values in the order of the status, and of each its name and its healthy status.
 macro_rules! condition_types {
     ($($(#[$doc:meta])+ $name:ident: $good:ident,)+) => {
         /// The type of a condition.
@@ -37,7 +37,7 @@ macro_rules! condition_types {
 }
 
 condition_types! {
-    /// The driver works: the controller serves, the driver is registered on the nodes, its credentials log in.
+    /// The driver works: the controller serves, the driver is registered on the nodes, login with its credentials works.
     Available: True,
     /// What is wanted is being made.
     Progressing: False,
@@ -51,7 +51,7 @@ condition_types! {
     DriftDetected: False,
     /// A removal waits for something.
     DeletionBlocked: False,
-    /// The credentials log in, and do not end soon.
+    /// Login with the credentials works, and they do not expire soon.
     CredentialsValid: True,
     /// The services of the clouds answer.
     BackendReachable: True,

@@ -60,7 +60,7 @@ pub const INSTANCE_LABEL: &str = "csi.openstack.org/instance";
 /// Annotation with the uid of the `CinderCSIDriver`, on every object that the operator makes. They carry no owner reference,
 /// because the garbage collector must never delete them under mounted volumes.
 pub const OWNER_UID_ANNOTATION: &str = "csi.openstack.org/owner-uid";
-/// Annotation on the CustomResourceDefinition that tells which schema it has, so that the operator notices another one.
+/// Annotation on the CustomResourceDefinition with the hash of its schema, so that the operator notices another one.
 pub const SCHEMA_HASH_ANNOTATION: &str = "csi.openstack.org/schema-hash";
 /// The name of the CSI driver that an administrator gets who does not choose another one.
 pub const DEFAULT_DRIVER_NAME: &str = "cinder.csi.openstack.org";

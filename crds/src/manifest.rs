@@ -75,8 +75,8 @@ fn drop_defaults(schema: &mut JSONSchemaProps, is_spec: bool, keys: &[String]) {
     }
 }
 
-/// Removes what would only be in the way: the descriptions of Kubernetes' own types; `nullable`, because nobody should
-/// have to tell null from absent; and Rust's names of number formats, which the API server warns about.
+/// Removes what is of no use: the descriptions of Kubernetes' own types; `nullable`, because null and absent should
+/// not differ; and Rust's names of number formats, which the API server warns about.
 fn tidy(schema: &mut JSONSchemaProps, explained: bool) {
     schema.nullable = None;
     schema.description = schema.description.take().map(|text| one_line_per_paragraph(&text));

@@ -88,13 +88,13 @@ const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
         json_path = r#".status.conditions[?(@.type=="Degraded")].status"#
     ),
     printcolumn(
-        name = "Nodes",
+        name = "Registered",
         type_ = "integer",
         description = "Nodes where the driver is registered with the kubelet",
         json_path = ".status.nodes.registered"
     ),
     printcolumn(
-        name = "Wanted",
+        name = "Nodes",
         type_ = "integer",
         description = "Nodes where the driver should be registered",
         json_path = ".status.nodes.desired"
@@ -128,9 +128,9 @@ const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
     "has(self.operandNamespace) == has(oldSelf.operandNamespace) && (!has(self.operandNamespace) || self.operandNamespace == oldSelf.operandNamespace)"
 ).message("operandNamespace is chosen when the object is created and cannot be changed, added or removed later: everything would be made a second time"))]
 pub struct CinderCSIDriverSpec {
-    /// Whether the operator runs the driver (Managed), holds all changes for a while (Paused), tells in
-    /// status.pendingChanges what it would change (DryRun), leaves everything to somebody else (Unmanaged), or takes the
-    /// driver away as spec.deletion says (Removed).
+    /// Whether the operator runs the driver (Managed), holds all changes for a while (Paused), lists in
+    /// status.pendingChanges what it would change (DryRun), leaves everything to others (Unmanaged), or removes the
+    /// driver as spec.deletion says (Removed).
     #[serde(default)]
     pub management_state: ManagementState,
 
@@ -138,7 +138,7 @@ pub struct CinderCSIDriverSpec {
     #[serde(default)]
     pub update: Update,
 
-    /// What happens to volumes and objects when the driver is taken away.
+    /// What happens to volumes and objects when the driver is removed.
     #[serde(default)]
     pub deletion: Deletion,
 
@@ -153,7 +153,7 @@ pub struct CinderCSIDriverSpec {
     pub instance_name: Option<String>,
 
     /// The namespace where the driver runs and where the Secrets and ConfigMaps are that this spec names. Defaults to the
-    /// operator's own. It must exist, and the operator must have its role there and be told of it (--operand-namespaces); condition
+    /// operator's own. It must exist, and the operator must have its role there and serve it (--operand-namespaces); condition
     /// Degraded says what is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
@@ -168,7 +168,7 @@ pub struct CinderCSIDriverSpec {
     pub log_format: LogFormat,
 
     /// Identifies this cluster in the metadata of every volume in Cinder (cinder.csi.openstack.org/cluster).
-    /// Defaults to the uid of the namespace kube-system. To take over the volumes of the Go driver, give the
+    /// Defaults to the uid of the namespace kube-system. To manage the volumes of the Go driver, give the
     /// value of its flag --cluster.
     #[serde(rename = "clusterID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(
@@ -185,7 +185,7 @@ pub struct CinderCSIDriverSpec {
         validation = Rule::new("self.all(c, has(c.nodeRegion)) || !self.exists(c, has(c.nodeRegion))")
             .message("nodeRegion says which nodes are whose: give it for every cloud or for none"),
         validation = Rule::new("self.all(c, !has(c.nodeRegion) || self.exists_one(d, has(d.nodeRegion) && d.nodeRegion == c.nodeRegion))")
-            .message("two clouds have the same nodeRegion: their nodes could not be told apart"),
+            .message("two clouds have the same nodeRegion: their nodes could not be distinguished"),
     )]
     pub clouds: Vec<Cloud>,
 
@@ -246,7 +246,7 @@ pub struct CinderCSIDriverSpec {
     #[schemars(length(max = 32))]
     pub overrides: Vec<Override>,
 
-    /// How the operator looks after clouds and volumes.
+    /// How the operator monitors clouds and volumes.
     #[serde(default)]
     pub health: Health,
 }
@@ -296,7 +296,7 @@ pub enum ManagementState {
     DryRun,
     /// The operator changes nothing and reports how the driver is.
     Unmanaged,
-    /// The operator takes the driver away as spec.deletion says. This object stays.
+    /// The operator removes the driver as spec.deletion says. This object stays.
     Removed,
 }
 

@@ -29,7 +29,7 @@ pub struct CinderCSIDriverStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<DriverState>,
 
-    /// The generation of the spec that this status tells about.
+    /// The generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
@@ -41,7 +41,7 @@ pub struct CinderCSIDriverStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_version: Option<String>,
 
-    /// The programs of the driver: how many there are, how many are up to date, how many serve.
+    /// The components of the driver: how many pods each has, how many are up to date, how many serve.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub components: Vec<ComponentStatus>,
@@ -52,7 +52,7 @@ pub struct CinderCSIDriverStatus {
 
     /// The versions of Kubernetes that the chosen releases of the sidecars are for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub skew_row: Option<String>,
+    pub sidecar_version_set: Option<String>,
 
     /// The containers beside the driver.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -121,11 +121,11 @@ pub enum DriverState {
     DryRun,
     /// It changes nothing and reports how the driver is.
     Unmanaged,
-    /// It takes the driver away, because spec.managementState is Removed.
+    /// It removes the driver, because spec.managementState is Removed.
     Removing,
-    /// It has taken the driver away, or has released it. This object stays.
+    /// It has removed the driver, or has released it. This object stays.
     Removed,
-    /// It takes the driver away, because this object is being deleted.
+    /// It removes the driver, because this object is being deleted.
     Deleting,
     /// The driver is to go and stays, because something needs it or spec.managementState forbids changes; see condition
     /// DeletionBlocked.
@@ -163,7 +163,7 @@ pub struct NodesStatus {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct DeletionStatus {
-    /// The objects that stand in the way, by kind.
+    /// The objects that block the removal, by kind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["kind".into()]))]
     pub blockers: Vec<Blocker>,

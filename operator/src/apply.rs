@@ -364,7 +364,7 @@ pub async fn carry_out(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value>
     records.retain_missing(|key| is_there(key) && !is_failed(key));
     if let Err(error) = writer.write_down(&mut records).await {
         // The next reconcile does it.
-        tracing::warn!(%error, "what was kept of objects that were made anew is not forgotten yet");
+        tracing::warn!(%error, "the record of recreated objects is not removed yet");
     }
     if !created.is_empty() {
         outcome.notices.insert(
@@ -419,7 +419,7 @@ async fn carry_out_one(
             write(writer, desired, Some(uid), &kept, outcome).await?;
             if !outcome.left.contains_key(&desired.key) {
                 let sentence = format!(
-                    "{} had been changed ({}) and was put right",
+                    "{} had been changed ({}) and was restored",
                     desired.key,
                     fields.join(", ")
                 );
@@ -436,7 +436,7 @@ async fn carry_out_one(
         } => {
             let made = writer.recreate(desired, uid, resource_version, kept, records).await?;
             let sentence = format!(
-                "{} was made anew, because {} cannot be changed; what was made from it before stays as it is",
+                "{} was recreated, because {} cannot be changed; what was made from it before stays as it is",
                 desired.key,
                 fields.join(", ")
             );

@@ -48,7 +48,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',', env = "OPERAND_NAMESPACES")]
     pub operand_namespaces: Vec<String>,
 
-    /// Name of this replica in the election of a leader; a random one when it is not given
+    /// Name of this replica in the election of a leader; defaults to a random one
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     pub pod_name: Option<String>,
 
@@ -196,7 +196,7 @@ pub struct RenderArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     pub nodes: usize,
 
-    /// Optional APIs that the cluster serves, separated by commas; none when it is not given
+    /// Optional APIs that the cluster serves, separated by commas; defaults to none
     #[arg(long = "apis", value_name = "API", value_delimiter = ',')]
     pub optional_apis: Vec<OptionalApi>,
 

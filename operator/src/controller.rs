@@ -482,14 +482,14 @@ impl Pass<'_> {
         let freed = startup_taint::free(&self.context.client, &ready, key).await;
         if let Some((node, message)) = freed.failed.first() {
             let note = format!(
-                "taint {key} of node {node} cannot be taken away, it is tried again: {message}. The right for it comes with `kubectl apply -k \
+                "taint {key} of node {node} cannot be removed, the operator tries again: {message}. The right for it comes with `kubectl apply -k \
                  config/rbac/startup-taint`, or the chart's value rights.startupTaint"
             );
             return Some(Notice::new(Event::StartupTaintLeft, note));
         }
         (!freed.nodes.is_empty()).then(|| {
             let note = format!(
-                "the driver is registered, and taint {key} was taken away: {}",
+                "the driver is registered, and taint {key} was removed: {}",
                 listed(&freed.nodes)
             );
             Notice::new(Event::StartupTaintRemoved, note)

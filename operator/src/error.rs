@@ -53,8 +53,8 @@ pub enum ReconcileError {
         /// What the API server answered.
         source: ApplyError,
     },
-    /// A step of a take-over failed.
-    #[error("cannot take over: {act}: {source}")]
+    /// A step of a migration failed.
+    #[error("cannot migrate: {act}: {source}")]
     TakeOver {
         /// What was to be done.
         act: String,

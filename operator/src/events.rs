@@ -90,7 +90,11 @@ impl Events {
             return;
         }
         let reason = notice.event.row().reason;
-        info!(reason, object = regarding.name.as_deref(), "{}", notice.note);
+        let object = regarding.name.as_deref().unwrap_or_default();
+        match notice.event.row().severity {
+            Severity::Normal => info!(reason, object, "{object}: {}", notice.note),
+            Severity::Warning => warn!(reason, object, "{object}: {}", notice.note),
+        }
         let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let event = self.event(regarding, &namespace, &notice);
         let api: Api<KubernetesEvent> = Api::namespaced(self.client.clone(), &namespace);

@@ -126,7 +126,7 @@ impl Metrics {
             )?,
             drift_repaired: families.counter(
                 "drift_repaired_total",
-                "Objects that had been changed by others and were put right",
+                "Objects that another client had changed and the operator restored",
                 &["driver", "kind"],
             )?,
             nodes: families.gauge(
@@ -151,7 +151,7 @@ impl Metrics {
             )?,
             credential_valid: families.gauge(
                 "credential_valid",
-                "1 while the credentials that the spec names log in",
+                "1 while login with the credentials that the spec names works",
                 &["driver", "cloud"],
             )?,
             openstack_requests: families.counter(

@@ -203,8 +203,8 @@ impl Reloads {
                 Ok(Some(hash)) => {
                     told.insert(uid, hash.to_owned());
                 }
-                Ok(None) => debug!(driver, uid, "the pod does not tell which credentials it uses"),
-                Err(error) => debug!(driver, uid, %error, "the pod does not tell which credentials it uses"),
+                Ok(None) => debug!(driver, uid, "the pod does not report which credentials it uses"),
+                Err(error) => debug!(driver, uid, %error, "the pod does not report which credentials it uses"),
             }
         }
         let running: Vec<&ControllerPod> = pods.iter().filter(|pod| pod.address.is_some()).collect();
@@ -233,7 +233,7 @@ impl Reloads {
                 warn!(
                     driver,
                     hash = wanted,
-                    "the controller's pods did not take the credentials over; they are replaced"
+                    "the controller's pods did not load the credentials; they are replaced"
                 );
                 known.restarted = Some(Instant::now());
             }

@@ -111,7 +111,7 @@ async fn scrape(State(source): State<Arc<Source>>, headers: HeaderMap) -> Respon
             "the service account may not get /metrics: bind it to the ClusterRole cinder-csi-metrics-reader",
         ),
         Err(error) => {
-            warn!(error, "cannot tell who reads the metrics");
+            warn!(error, "cannot find out who reads the metrics");
             refuse(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "the API server could not be asked who this is; try again",

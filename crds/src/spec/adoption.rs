@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Adoption {
-    /// Refuse: nothing is done beside another installation. Adopt: what an operator made under this object's name and let go of
-    /// (spec.deletion.policy Orphan) is this object's again, without a pod restarted. Migrate: the Go driver gives way: its controller is stopped, and when that is over, this driver's
+    /// Refuse: nothing is done beside another installation. Adopt: what an operator made under this object's name and released
+    /// (spec.deletion.policy Orphan) is this object's again, without a pod restarted. Migrate: this driver replaces the Go driver: its controller is stopped, and then this driver's
     /// controller takes its place; then the node plugins are replaced, as many at once as spec.node.update.maxUnavailable says. Pods
-    /// keep their volumes all the while. It takes the role in config/rbac/adoption.
+    /// keep their volumes. Migrate needs the role in config/rbac/adoption.
     #[serde(default)]
     pub mode: AdoptionMode,
 
@@ -36,7 +36,7 @@ pub enum AdoptionMode {
     /// It stays, and nothing is done beside it.
     #[default]
     Refuse,
-    /// What an operator let go of is taken up again.
+    /// What an operator has released is adopted again.
     Adopt,
     /// It is replaced part by part.
     Migrate,

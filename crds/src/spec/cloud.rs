@@ -59,7 +59,7 @@ pub struct Cloud {
         "additionalProperties" = serde_json::json!({ "type": "string", "minLength": 1, "maxLength": 255 }),
     ))]
     #[x_kube(validation = Rule::new("self.all(zone, zone.size() > 0 && !zone.contains('='))")
-        .message("the zones of Nova on the left must have names, and without =: the driver's configuration could not tell where they end"))]
+        .message("the zones of Nova on the left must have names without =, which ends the name in the driver's configuration"))]
     pub availability_zone_map: BTreeMap<String, String>,
 
     /// Value of the label topology.kubernetes.io/region on the nodes that are servers of this cloud. With it each node reports its

@@ -13,7 +13,7 @@ use super::sidecars::SidecarSettings;
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerSpec {
-    /// How many pods run; one of them works at a time, the others wait to take over. Defaults to two if the
+    /// How many pods run; one of them leads at a time, the others stand by. Defaults to two if the
     /// cluster has at least two nodes, else to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 5))]

@@ -18,7 +18,7 @@ pub struct CsiDriverSpec {
     pub se_linux_mount: bool,
 
     /// Whether the scheduler asks where there is room before it chooses a node for a new volume. csi-provisioner publishes
-    /// what Cinder's quota and pools tell as CSIStorageCapacity objects then.
+    /// Cinder's quota and pools as CSIStorageCapacity objects then.
     #[serde(default)]
     pub storage_capacity: bool,
 }

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct Deletion {
     /// Block: the driver stays until none of its volumes is left. Orphan: everything goes on running, and the operator no
-    /// longer looks after it. Force: the driver goes although volumes are left, which can then be neither mounted,
+    /// longer manages it. Force: the driver goes although volumes are left, which can then be neither mounted,
     /// detached nor deleted; it takes the annotation csi.openstack.org/force-delete with the uid of this object.
     #[serde(default)]
     pub policy: DeletionPolicy,
 
-    /// How long the nodes may take to forget the driver before its pods on them go all the same, as in 5m.
+    /// How long the kubelets may take to unregister the driver before its pods are deleted anyway, as in 5m.
     #[serde(default = "default_drain_timeout")]
     #[schemars(length(max = 16), regex(pattern = r"^([1-9][0-9]*(s|m|h))+$"))]
     pub drain_timeout: String,
@@ -40,9 +40,9 @@ pub enum DeletionPolicy {
     /// It waits for them to go.
     #[default]
     Block,
-    /// It takes nothing away.
+    /// It deletes nothing.
     Orphan,
-    /// It takes the driver away from under them.
+    /// It deletes the driver although they exist.
     Force,
 }
 

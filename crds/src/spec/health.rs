@@ -1,4 +1,4 @@
-//! How the operator looks after clouds and volumes.
+//! How the operator monitors clouds and volumes.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A time as in 90s, 15m, 1h30m or 14d.
 const DURATION: &str = r"^([1-9][0-9]*(s|m|h|d))+$";
 
-/// How the operator looks after clouds and volumes.
+/// How the operator monitors clouds and volumes.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Health {
@@ -17,18 +17,18 @@ pub struct Health {
     #[schemars(length(max = 16), regex(pattern = DURATION))]
     pub credential_check_interval: Option<String>,
 
-    /// How long before its end an application credential, a token that cannot be renewed or a certificate is called Expiring
+    /// How long before its expiry an application credential, a token that cannot be renewed or a certificate is called Expiring
     /// in condition CredentialsValid, which stays True.
     #[serde(default = "expiry_warning")]
     #[schemars(length(max = 16), regex(pattern = DURATION))]
     pub expiry_warning: String,
 
-    /// How long before the end condition CredentialsValid becomes False.
+    /// How long before the expiry condition CredentialsValid becomes False.
     #[serde(default = "expiry_critical")]
     #[schemars(length(max = 16), regex(pattern = DURATION))]
     pub expiry_critical: String,
 
-    /// The project's quotas, and what else a cloud tells about itself.
+    /// The project's quotas, and what else a cloud reports about itself.
     #[serde(default)]
     pub quota: QuotaHealth,
 

@@ -153,11 +153,11 @@ impl NodeUpdateType {
     }
 }
 
-/// A taint that whoever makes new nodes puts on them, and that the operator takes away once the driver is registered there.
+/// A taint that new nodes are created with, and that the operator removes once the driver is registered there.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct StartupTaint {
-    /// Whether the operator takes the taint away.
+    /// Whether the operator removes the taint.
     #[serde(default)]
     pub enabled: bool,
 
@@ -177,7 +177,7 @@ fn default_kubelet_dir() -> String {
     DEFAULT_KUBELET_DIR.into()
 }
 
-/// Not 9808, which other drivers take when nobody tells them otherwise.
+/// Not 9808, the default of other drivers.
 fn default_http_port() -> u16 {
     9897
 }

@@ -41,7 +41,7 @@ pub struct OverrideTarget {
 /// How a patch is written.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OverrideType {
-    /// A JSON merge patch (RFC 7386): fields to set, and null for those to take away. Lists are replaced as a whole.
+    /// A JSON merge patch (RFC 7386): fields to set, and null for those to remove. Lists are replaced as a whole.
     #[default]
     #[serde(rename = "merge")]
     Merge,

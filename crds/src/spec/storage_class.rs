@@ -18,7 +18,7 @@ use super::metadata::labels;
 ).message("default.name and isDefault of an item name two classes: name one of them"))]
 pub struct StorageClasses {
     /// What the operator does with the classes: Managed keeps them as the spec wants them, Unmanaged makes each once and
-    /// then leaves it to others, Removed takes them away. Volumes that were made from a class stay in any case.
+    /// then leaves it to others, Removed deletes them. Volumes that were made from a class stay in any case.
     #[serde(default)]
     pub state: ClassesState,
 
@@ -50,7 +50,7 @@ pub enum ClassesState {
     Managed,
     /// Each is made once; what becomes of it then is left to others, its deletion too.
     Unmanaged,
-    /// They are taken away.
+    /// They are deleted.
     Removed,
 }
 
@@ -61,8 +61,8 @@ pub enum ClassesState {
     .message("with policy Never no class is made the default: leave name out"))]
 pub struct DefaultStorageClass {
     /// Whether a class of this driver is marked as the default. IfNoneExists: while no other class of the cluster is, and
-    /// a mark that somebody else has put on the class (true or false) stays. Always: the same, but the mark on the class is
-    /// put back when somebody changes it. Never: the operator marks none. A second default is never made: while another
+    /// a mark that another client has put on the class (true or false) stays. Always: the same, but the operator restores
+    /// the mark on the class when another client changes it. Never: the operator marks none. A second default is never made: while another
     /// class is the default, that one is it.
     #[serde(default)]
     pub policy: DefaultClassPolicy,
@@ -76,10 +76,10 @@ pub struct DefaultStorageClass {
 /// When a class is marked as the default.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DefaultClassPolicy {
-    /// While there is no other, and nobody else has marked the class.
+    /// While there is no other, and no other client has marked the class.
     #[default]
     IfNoneExists,
-    /// While there is no other, whatever somebody else writes on the class.
+    /// While there is no other, whatever another client writes on the class.
     Always,
     /// Never.
     Never,
@@ -128,7 +128,7 @@ pub struct StorageClassItem {
     )]
     pub name: String,
 
-    /// Whether this is the class of claims that name none, as default.policy tells.
+    /// Whether this is the class of claims that name none, as default.policy says.
     #[serde(default)]
     pub is_default: bool,
 
@@ -178,9 +178,9 @@ pub struct StorageClassItem {
     #[serde(default = "yes")]
     pub allow_volume_expansion: bool,
 
-    /// What happens when provisioner, parameters, reclaimPolicy or volumeBindingMode change, which Kubernetes lets nobody
-    /// change on a class that exists. Recreate: the class is deleted and made anew in one step, with the labels and
-    /// annotations of others; volumes keep what they were made with. Refuse: it stays, and condition Degraded tells.
+    /// What happens when provisioner, parameters, reclaimPolicy or volumeBindingMode change, which Kubernetes does not
+    /// allow to change on a class. Recreate: the class is deleted and created again in one step, with the labels and
+    /// annotations of others; volumes keep what they were made with. Refuse: it stays, and condition Degraded reports it.
     #[serde(default)]
     pub on_immutable_change: ImmutableChange,
 
@@ -227,13 +227,13 @@ fn yes() -> bool {
     true
 }
 
-/// What happens when fields change that Kubernetes lets nobody change.
+/// What happens when fields change that Kubernetes does not allow to change.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ImmutableChange {
-    /// The object is deleted and made anew.
+    /// The object is deleted and created again.
     #[default]
     Recreate,
-    /// It stays as it is, and the status tells.
+    /// It stays as it is, and the status reports it.
     Refuse,
 }
 

@@ -40,11 +40,11 @@ pub struct StorageClassesStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_class: Option<String>,
 
-    /// The default class because of which none of this driver's is marked as the default.
+    /// The default class of another driver, because of which the operator marks none of this driver's as the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub passed_over_for: Option<String>,
+    pub existing_default_class: Option<String>,
 
-    /// With storageClasses.state Unmanaged: the classes that were made, which are not made again.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub made: Vec<String>,
+    /// With storageClasses.state Unmanaged: the classes that the operator has created, and does not create again.
+    #[serde(default, alias = "made", skip_serializing_if = "Vec::is_empty")]
+    pub created_once: Vec<String>,
 }

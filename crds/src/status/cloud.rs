@@ -12,7 +12,7 @@ pub struct CloudStatus {
     /// Its name in the spec.
     pub name: String,
 
-    /// Whether the credentials that the Secret holds now log in.
+    /// Whether login with the credentials that the Secret holds now works.
     pub authenticated: bool,
 
     /// How the driver logs in: ApplicationCredential, Password, Trust or Token.
@@ -20,7 +20,7 @@ pub struct CloudStatus {
     pub auth_method: Option<String>,
 
     /// Beginning of a salted SHA-256 hash of the credentials that the driver was given; the salt is in the driver's Secret. It
-    /// tells whether a change has arrived, and nothing about their content.
+    /// shows whether a change has arrived, and nothing about their content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_hash: Option<String>,
 
@@ -28,15 +28,15 @@ pub struct CloudStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded: Option<bool>,
 
-    /// When the application credential, or the token that cannot be renewed, ends.
+    /// When the application credential, or the token that cannot be renewed, expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential_expires_at: Option<Time>,
 
-    /// When the first certificate of the CA bundles, of cloud and proxy, ends.
+    /// When the first certificate of the CA bundles, of cloud and proxy, expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_expires_at: Option<Time>,
 
-    /// When the client certificate ends.
+    /// When the client certificate expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_cert_expires_at: Option<Time>,
 
@@ -66,7 +66,7 @@ pub struct CloudServiceStatus {
     pub name: String,
     /// Whether it answered when it was asked last.
     pub reachable: bool,
-    /// The highest microversion that it has told.
+    /// The highest microversion that it offers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub microversion: Option<String>,
 }

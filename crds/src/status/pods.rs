@@ -14,6 +14,7 @@ pub struct SidecarStatus {
     /// The release that its arguments are written for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<String>,
-    /// How the release stands to the one for this version of Kubernetes: OK, Old, New, or Pinned where the image does not tell.
-    pub skew: String,
+    /// How the release compares with the one for this version of Kubernetes: OK, Old, New, or Pinned where the image's tag names none.
+    #[serde(default, alias = "skew")]
+    pub version_skew: String,
 }

@@ -63,7 +63,7 @@ pub enum RolloutState {
     DowngradeRefused,
     /// Pods did not come up in time; no further ones are replaced.
     Stopped,
-    /// spec.managementState lets nothing be changed.
+    /// spec.managementState forbids changes.
     Paused,
     /// spec.node.update.type leaves it to the administrator to delete the node pods that are out of date.
     OnDelete,
@@ -88,7 +88,7 @@ pub struct FailedNode {
 pub struct PendingChanges {
     /// How many objects would change.
     pub count: i32,
-    /// How many of these changes replace pods, or delete or make anew an object.
+    /// How many of these changes replace pods, or delete or recreate an object.
     pub disruptive: i32,
     /// The first 20 of them, in the order in which they would be made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -103,7 +103,7 @@ pub struct PendingChange {
     pub resource: String,
     /// What would be done.
     pub action: ChangeAction,
-    /// Whether pods are replaced, or the object is deleted or made anew.
+    /// Whether pods are replaced, or the object is deleted or recreated.
     pub disruptive: bool,
     /// Paths of the fields that differ, at most 10, never their values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -118,12 +118,12 @@ pub enum ChangeAction {
     Create,
     /// It would be brought to what the spec and the operator's version want.
     Update,
-    /// Somebody changed it, and it would be put right.
+    /// Another client changed it, and it would be restored.
     Repair,
-    /// Fields differ that cannot be changed: it would be deleted and made anew.
+    /// Fields differ that cannot be changed: it would be deleted and recreated.
     Recreate,
     /// It is no longer wanted and would be deleted.
     Delete,
-    /// It is in the way, and nothing would be done about it; condition Degraded tells what to do.
+    /// It blocks another change, and would be left alone; condition Degraded says what to do.
     Blocked,
 }

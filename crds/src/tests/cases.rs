@@ -474,7 +474,7 @@ fn pods() -> Vec<Case> {
             json!({ "registration": "Sidecar", "update": { "type": "OnDelete" } }),
         ),
         accepted(
-            "a take-over",
+            "a migration",
             "/spec/adoption",
             json!({ "mode": "Migrate", "namespace": "storage" }),
         ),

@@ -206,7 +206,7 @@ pub fn wants_trial(found: &Installation, ours: &Ours<'_>) -> bool {
 
 fn next(found: &Installation, ours: &Ours<'_>) -> Takeover {
     if !ours.can_follow {
-        let what = "the spec and the credentials to work, which condition Degraded tells about".to_owned();
+        let what = "the spec and the credentials to work (see condition Degraded)".to_owned();
         return Takeover::at(AdoptionStep::Preparing, PREPARED, Vec::new(), what);
     }
     if let Some(proving) = proving(found, ours) {
@@ -234,7 +234,7 @@ fn next(found: &Installation, ours: &Ours<'_>) -> Takeover {
         return starting(
             ALL,
             acts,
-            "the CSIDriver object to change hands, while nothing is being attached",
+            "the CSIDriver object to become this driver's, while nothing is being attached",
         );
     }
     if found.daemon_sets.is_empty() && found.node_pods.is_empty() {
@@ -269,7 +269,7 @@ fn proving(found: &Installation, ours: &Ours<'_>) -> Option<Takeover> {
         return Some(waits("this driver's DaemonSet".to_owned()));
     }
     if ours.running.is_empty() {
-        let what = "a pod of this driver to run on a node, which shows that its image can be had";
+        let what = "a pod of this driver to run on a node, which shows that the node can pull its image";
         let separator = if ours.node_trouble.is_empty() { "" } else { ": " };
         return Some(waits(format!("{what}{separator}{}", ours.node_trouble)));
     }

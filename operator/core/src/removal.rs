@@ -220,7 +220,10 @@ fn unregistration(daemon_sets: &[(&Key, &Value)], remains: &Remains<'_>) -> Opti
     if waited.unsigned_abs() > limit {
         return None;
     }
-    let what = format!("the kubelets of these nodes to forget the driver: {}", listed(&nodes));
+    let what = format!(
+        "the kubelets of these nodes to unregister the driver: {}",
+        listed(&nodes)
+    );
     Some(Step::Wait { what })
 }
 
@@ -324,7 +327,7 @@ impl Blockers {
             .collect();
         let remedy = match policy {
             DeletionPolicy::Force => format!(
-                "spec.deletion.policy is Force; to take the driver away from under them, set the annotation {FORCE_DELETE} to this \
+                "spec.deletion.policy is Force; to remove the driver although they exist, set the annotation {FORCE_DELETE} to this \
                  object's uid"
             ),
             _ => "Delete the claims, pods and snapshots that use them; a PersistentVolume with reclaim policy Retain is deleted by \
@@ -491,7 +494,7 @@ mod tests {
     #[rstest]
     #[case::not_begun(None, true, Step::Unregister)]
     #[case::under_way(Some("2026-01-01T09:59:00Z"), true,
-        Step::Wait { what: "the kubelets of these nodes to forget the driver: n1".to_owned() })]
+        Step::Wait { what: "the kubelets of these nodes to unregister the driver: n1".to_owned() })]
     #[case::took_too_long(Some("2026-01-01T09:54:00Z"), true,
         Step::Delete { objects: vec![(Key::new(kind::DAEMON_SET, None, "x"), "DaemonSet".to_owned())] })]
     #[case::impossible(None, false,

@@ -258,9 +258,9 @@ fn problems(driver_name: &str, cluster_id: Option<&str>, kubelet_dir: &str, env:
     }
     if cluster_id.is_none() {
         problems.push(Problem {
-            reason: Degraded::ClusterUnidentified,
+            reason: Degraded::ClusterIDUnknown,
             message: "the namespace kube-system, whose uid identifies the cluster, cannot be read, and spec.clusterID \
-                      is not set: let the operator's service account get that namespace, or make the object anew with \
+                      is not set: let the operator's service account get that namespace, or create the object again with \
                       spec.clusterID"
                 .into(),
         });

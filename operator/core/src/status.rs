@@ -101,7 +101,7 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
         adoption: adoption::status(report),
         deletion: removal::deletion(report),
         kubernetes_version: decision.pods.as_ref().and_then(|pods| pods.kubernetes.clone()),
-        skew_row: decision.pods.as_ref().map(|pods| pods.skew_row.clone()),
+        sidecar_version_set: decision.pods.as_ref().map(|pods| pods.skew_row.clone()),
         sidecars: decision
             .pods
             .as_ref()
@@ -190,7 +190,7 @@ fn available(
         let remedy = if facts.object.is_deleted {
             ""
         } else {
-            "; set spec.managementState to Managed to have it again"
+            "; set spec.managementState to Managed to install it again"
         };
         return verdict(
             Available::Removed,
@@ -199,9 +199,9 @@ fn available(
     }
     if decision.removal == Some(Removal::Released) {
         return verdict(
-            Available::Released,
-            "the operator has let go of the driver (spec.deletion.policy is Orphan): what there was of it goes on running, and nobody \
-             looks at it; spec.adoption.mode Adopt takes it up, with spec.managementState Managed",
+            Available::Orphaned,
+            "the operator has released ownership of the driver (spec.deletion.policy is Orphan), which goes on running unobserved. \
+             With spec.adoption.mode Adopt and spec.managementState Managed the operator adopts it again",
         );
     }
     if let Some(Removal::UnderWay(_)) = &decision.removal {
@@ -218,7 +218,7 @@ fn available(
         return verdict(
             Available::ControllerDown,
             format!(
-                "no pod of Deployment {} is available; `kubectl describe` of it and of its pods tells why",
+                "no pod of Deployment {} is available; `kubectl describe` of it and of its pods shows why",
                 controller.name
             ),
         );
@@ -276,7 +276,7 @@ fn available(
             Available::NodePodsDown,
             format!(
                 "no pod of DaemonSet {} is available: no volume can be mounted or unmounted; `kubectl describe` of it and of its \
-                 pods tells why",
+                 pods shows why",
                 daemon_set.name
             ),
         );
@@ -307,9 +307,9 @@ fn progressing(report: &Report, issues: &[Problem]) -> Verdict<Progressing> {
         }
         Some(Removal::Held) => {
             return verdict(
-                Progressing::DeletionHeld,
-                "the object is being deleted, and spec.managementState lets nothing be changed: \
-                nothing is taken away; set it to Managed to let the removal begin",
+                Progressing::DeletionPaused,
+                "the object is being deleted, and spec.managementState forbids changes: \
+                nothing is removed; set it to Managed to let the removal begin",
             );
         }
         Some(Removal::UnderWay(what)) => {
@@ -361,8 +361,8 @@ fn progressing(report: &Report, issues: &[Problem]) -> Verdict<Progressing> {
     if is_held_up || outcome.controller.is_none() || outcome.daemon_set.is_none() {
         return match issues.first() {
             Some(_) => verdict(
-                Progressing::Stopped,
-                "nothing more can be made until what condition Degraded tells is mended",
+                Progressing::Blocked,
+                "the rollout is blocked; resolve the problem that condition Degraded reports",
             ),
             None => verdict(Progressing::Installing, "the objects of the driver are being made"),
         };
@@ -374,7 +374,7 @@ fn degraded(report: &Report, issues: &[Problem]) -> Verdict<Degraded> {
     let Some(first) = issues.first() else {
         let message = match &report.decision.removal {
             Some(Removal::Finished) => "the driver was removed",
-            Some(Removal::Released) => "the operator has let go of the driver",
+            Some(Removal::Released) => "the operator has released ownership of the driver",
             _ => "nothing needs help",
         };
         return verdict(Degraded::AsExpected, message);
@@ -416,7 +416,7 @@ pub fn failed(
     problem: &Problem,
     now: Timestamp,
 ) -> CinderCSIDriverStatus {
-    let message = format!("{}. All else that the status says was seen before", problem.message);
+    let message = format!("{}. Other conditions show the last observed state", problem.message);
     let degraded = verdict(problem.reason, shortened(message));
     retold(previous, object, [erased(degraded)], now)
 }
@@ -425,8 +425,8 @@ pub fn failed(
 pub fn unseen(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Timestamp) -> CinderCSIDriverStatus {
     let issues = issues::of(report, |_| false);
     let available = verdict(
-        Available::NotObserved,
-        "nobody looks at the driver, which goes on as it is: condition Degraded says why; what else the status says was seen before",
+        Available::NotReconciled,
+        "reconciliation is suspended, see condition Degraded; other conditions show the last observed state",
     );
     let anew = [
         erased(available),
@@ -453,10 +453,10 @@ pub fn unreadable(
         conditions: known,
         ..CinderCSIDriverStatus::default()
     };
-    let available = "the operator cannot read this object, and does not look at the driver, which goes on as it is; condition Degraded says why";
-    let degraded = shortened(format!("{message}. All else that the status says was seen before"));
+    let available = "the operator cannot read this object, and reconciliation is suspended, see condition Degraded; other conditions show the last observed state";
+    let degraded = shortened(format!("{message}. Other conditions show the last observed state"));
     let mut judgements = vec![
-        erased(verdict(Available::NotObserved, available)),
+        erased(verdict(Available::NotReconciled, available)),
         erased(verdict(Degraded::Unreadable, degraded)),
     ];
     let mut next = previous.clone();
@@ -535,7 +535,10 @@ pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverS
             || *type_ == ConditionType::Progressing && new.status != "True"
             || *type_ == ConditionType::Available
                 && (new.status == "Unknown" || Available::Removing.is(new) || Available::Removed.is(new));
-        (!is_same && !is_quiet_start && !is_told_elsewhere).then(|| notice(*type_, new, is_in_place(Some(next))))
+        if is_same || is_quiet_start || is_told_elsewhere {
+            return None;
+        }
+        notice(*type_, new, is_in_place(Some(next)))
     };
     let mut notices: Vec<Notice> = ConditionType::ALL.iter().filter_map(changed).collect();
     notices.extend(classes::notices(previous, next));
@@ -549,28 +552,47 @@ fn is_about_rollout(old: Option<&Condition>, new: &Condition) -> bool {
     is_rollout(new) || new.status == "True" && old.is_some_and(is_rollout)
 }
 
-fn notice(type_: ConditionType, new: &Condition, is_in_place: bool) -> Notice {
+fn notice(type_: ConditionType, new: &Condition, is_in_place: bool) -> Option<Notice> {
     if let Some(event) = clouds::event(type_, new) {
-        return Notice::new(event, new.message.clone());
+        return Some(Notice::new(event, new.message.clone()));
     }
     let is_good = new.status == type_.good_status();
     let event = match type_ {
         ConditionType::Available if is_good => Event::Available,
-        ConditionType::Available if is_in_place => Event::NotAvailable,
+        ConditionType::Available if is_in_place => Event::Unavailable,
         // That a driver which is being installed does not serve yet is no trouble; Degraded says what holds it up.
         ConditionType::Available => Event::NotYetAvailable,
         ConditionType::Progressing if Progressing::DeletionBlocked.is(new) => Event::DeletionBlocked,
         ConditionType::Progressing => Event::Progressing,
-        ConditionType::Degraded if is_good => Event::NotDegraded,
+        ConditionType::Degraded if is_good => Event::Recovered,
         ConditionType::Degraded => Event::Degraded,
         ConditionType::OverridesActive if is_good => Event::OverridesGone,
         ConditionType::OverridesActive if OverridesActive::OverrideFailed.is(new) => Event::OverrideFailed,
         ConditionType::OverridesActive => Event::OverridesActive,
-        _ if is_good => Event::ConditionMet,
-        _ => Event::ConditionNotMet,
+        ConditionType::Upgradeable if is_good => Event::UpgradeableTrue,
+        ConditionType::Upgradeable if new.status == "Unknown" => Event::UpgradeableUnknown,
+        ConditionType::Upgradeable => Event::UpgradeableFalse,
+        ConditionType::ReconciliationPaused if is_good => Event::ReconciliationPausedFalse,
+        ConditionType::ReconciliationPaused => Event::ReconciliationPausedTrue,
+        ConditionType::DriftDetected if is_good => Event::DriftDetectedFalse,
+        ConditionType::DriftDetected => Event::DriftDetectedTrue,
+        ConditionType::MonitoringReady if is_good => Event::MonitoringReadyTrue,
+        ConditionType::MonitoringReady => Event::MonitoringReadyFalse,
+        ConditionType::SnapshotsReady if is_good => Event::SnapshotsReadyTrue,
+        ConditionType::SnapshotsReady => Event::SnapshotsReadyFalse,
+        ConditionType::ClassesValid if is_good => Event::ClassesValidTrue,
+        ConditionType::ClassesValid => Event::ClassesValidFalse,
+        // Those about clouds and volumes have their events above, and a removal is reported by Progressing.
+        ConditionType::DeletionBlocked
+        | ConditionType::CredentialsValid
+        | ConditionType::BackendReachable
+        | ConditionType::TopologyConsistent
+        | ConditionType::QuotaSufficient
+        | ConditionType::VolumesHealthy
+        | ConditionType::InsecureConfiguration => return None,
     };
     let note = format!("{}={} ({}): {}", new.type_, new.status, new.reason, new.message);
-    Notice::new(event, note)
+    Some(Notice::new(event, note))
 }
 
 #[cfg(test)]

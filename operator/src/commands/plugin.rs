@@ -68,7 +68,7 @@ pub struct PluginArgs {
 pub enum PluginCommand {
     /// One screen for each driver: version, rollout, clouds, quota, volumes in trouble
     Status {
-        /// A CinderCSIDriver; all of them when it is not given
+        /// A CinderCSIDriver; defaults to all of them
         #[arg(value_name = "NAME")]
         name: Option<String>,
 
@@ -82,7 +82,7 @@ pub enum PluginCommand {
         #[arg(value_name = "PVC")]
         claim: String,
 
-        /// Its namespace; that of the context when it is not given
+        /// Its namespace; defaults to that of the context
         #[arg(short, long, value_name = "NAME")]
         namespace: Option<String>,
 
@@ -118,7 +118,7 @@ pub enum PluginCommand {
         #[arg(short, long, value_name = "FILE")]
         filename: Option<PathBuf>,
 
-        /// Namespace of the other installation; that of spec.adoption.namespace when it is not given
+        /// Namespace of the other installation; defaults to spec.adoption.namespace
         #[arg(short, long, value_name = "NAME")]
         namespace: Option<String>,
 
@@ -148,7 +148,7 @@ impl PluginCommand {
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
     /// There is no usable kubeconfig.
-    #[error("cannot tell how to reach the API server: {0}; name a kubeconfig with --kubeconfig or KUBECONFIG")]
+    #[error("cannot find out how to reach the API server: {0}; name a kubeconfig with --kubeconfig or KUBECONFIG")]
     Configure(String),
     /// The API server refused or did not answer.
     #[error("cannot {act}: {}", answer(.source))]
@@ -201,7 +201,7 @@ pub fn is_called(program: Option<&str>, by: &str) -> bool {
     name.is_some_and(|name| name == by)
 }
 
-/// Does what the command line says, and tells how it went.
+/// Runs the command, and returns how it went.
 pub async fn execute(args: PluginArgs) -> ExitCode {
     let failure = args.command.failure();
     match run(args, &mut io::stdout().lock()).await {
@@ -273,7 +273,7 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginE
     Ok(code)
 }
 
-/// One part for each driver; people are told when there is none.
+/// One part for each driver; people read a sentence when there is none.
 fn show<T: Serialize>(output: Output, drivers: &[T], text: impl FnOnce() -> String) -> Result<String, PluginError> {
     match output {
         Output::Json => json(&drivers),

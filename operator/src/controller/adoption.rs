@@ -335,9 +335,9 @@ fn forbidden(plural: &str, namespace: &str) -> Problem {
     Problem {
         reason: Degraded::AdoptionForbidden,
         message: format!(
-            "the operator may not read or change {plural} in namespace {namespace}, which a take-over needs, also one that is taken back; \
-             `kubectl apply -k config/rbac/adoption` gives it the role for that (its namespace is kube-system: write another one there \
-             and in spec.adoption.namespace)"
+            "the operator may not read or change {plural} in namespace {namespace}, which a migration and its way back need. \
+             `kubectl apply -k config/rbac/adoption` gives it the role in kube-system. For another namespace change it there \
+             and in spec.adoption.namespace"
         ),
     }
 }
@@ -358,7 +358,7 @@ fn trouble(found: &Installation, ours: &Ours<'_>, deployment: Option<&Value>, po
         return format!("the API server refuses it: {why}");
     }
     if !ours.can_follow {
-        return "the spec or the credentials do not work, which condition Degraded tells about".to_owned();
+        return "the spec or the credentials do not work; see condition Degraded".to_owned();
     }
     let Some(deployment) = deployment else {
         return "its Deployment is not there: it could not be made, or the operator did not run".to_owned();
@@ -389,7 +389,7 @@ fn sentence(act: &Act, namespace: &str) -> String {
             controller.kind, controller.name, note.replicas
         ),
         Act::Write(controller, _) => format!(
-            "how far the take-over is, is noted on {} {namespace}/{}",
+            "the step of the migration is recorded on {} {namespace}/{}",
             controller.kind, controller.name
         ),
         Act::GiveBack(controller, note) => {
@@ -399,7 +399,7 @@ fn sentence(act: &Act, namespace: &str) -> String {
                 controller.kind,
                 controller.name,
                 controller.note.as_ref().map_or(1, |known| known.replicas),
-                reason.unwrap_or("the take-over is not wanted any more")
+                reason.unwrap_or("spec.adoption.mode is no longer Migrate")
             )
         }
         Act::Withdraw(key, _) => format!("{key} is removed, because the other installation goes on"),

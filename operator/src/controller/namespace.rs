@@ -17,7 +17,7 @@ pub(super) fn unserved(driver: &CinderCSIDriver, context: &Context) -> Option<Pr
     (!is_served).then(|| Problem {
         reason: Degraded::OperandNamespaceNotServed,
         message: format!(
-            "spec.operandNamespace is {namespace}, and the operator was not told that drivers run there; nothing is changed. Create \
+            "spec.operandNamespace is {namespace}, which is none of the namespaces that the operator serves; nothing is changed. Create \
              the namespace, then {REMEDY}"
         ),
     })

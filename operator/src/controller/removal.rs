@@ -217,9 +217,8 @@ impl Pass<'_> {
             let released = self.context.writer.release(&key, &uid).await;
             released.map_err(|source| ReconcileError::Release { key, source })?;
         }
-        let note =
-            "spec.deletion.policy is Orphan: the driver goes on running, and the operator no longer looks after it";
-        notices.push(Notice::new(Event::Released, note));
+        let note = "spec.deletion.policy is Orphan: the driver goes on running, and the operator no longer manages it";
+        notices.push(Notice::new(Event::Orphaned, note));
         Ok(())
     }
 
@@ -311,7 +310,7 @@ impl Pass<'_> {
     }
 }
 
-/// How long the nodes may take to forget the driver. What the CRD's pattern lets through and is no time counts as the default.
+/// How long the kubelets may take to unregister the driver. What the CRD's pattern lets through and is no time counts as the default.
 fn drain_timeout(deletion: &Deletion) -> Duration {
     duration(&deletion.drain_timeout).unwrap_or(DRAIN_TIMEOUT)
 }
@@ -321,7 +320,7 @@ fn left_behind(registered: &[String], out_of_reach: &[String]) -> Option<Notice>
     let nodes: Vec<String> = registered.iter().chain(out_of_reach).cloned().collect();
     (!nodes.is_empty()).then(|| {
         Notice::new(Event::RegistrationLeft, format!(
-                "the kubelets of these nodes could not be told in time that the driver goes, and list it in their CSINode until the \
+                "the kubelets of these nodes did not unregister the driver in time, and list it in their CSINode until the \
                  link in their directory plugins_registry is removed by hand: {}",
                 listed(&nodes)
             ),
@@ -334,15 +333,15 @@ fn pods_left(key: &Key, nodes: &[String]) -> Notice {
     let nodes = listed(nodes);
     if key.kind == kind::DAEMON_SET {
         let note = format!(
-            "{key} went without its last pods, which did not end within spec.deletion.drainTimeout: their nodes are not Ready. They end \
+            "{key} was deleted, but its last pods did not end within spec.deletion.drainTimeout: their nodes are not Ready. They end \
              when the node comes back or its Node object is deleted; a kubelet that comes back may list the driver in its CSINode until \
              the link in its directory plugins_registry is removed by hand: {nodes}"
         );
         return Notice::new(Event::RegistrationLeft, note);
     }
     let note = format!(
-        "{key} went without its last pods, which did not end within spec.deletion.drainTimeout: their nodes are not Ready, and their leases \
-         have ended. They end when the node comes back or its Node object is deleted: {nodes}"
+        "{key} was deleted, but its last pods did not end within spec.deletion.drainTimeout: their nodes are not Ready, and their leases \
+         have expired. They end when the node comes back or its Node object is deleted: {nodes}"
     );
     Notice::new(Event::PodsLeft, note)
 }

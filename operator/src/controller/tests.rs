@@ -358,7 +358,7 @@ async fn a_storage_class_of_somebody_else_is_not_touched_and_the_status_tells_wh
     );
     assert!(world.api.get(DEPLOYMENT).is_some(), "the rest is made");
     let (verdict, message) = world.condition(ConditionType::Degraded);
-    assert_eq!(verdict, "True/ForeignObject");
+    assert_eq!(verdict, "True/OwnershipConflict");
     assert!(
         message.contains("StorageClass cinder") && message.contains("another name"),
         "{message}"
@@ -457,7 +457,7 @@ async fn unmanaged_reports_and_changes_nothing() {
     world.api.change(DRIVER, "/metadata", metadata);
     world.reconcile().await.expect("reconciled");
     assert_eq!(world.api.take_writes(), [format!("PATCH {DRIVER}/status")]);
-    assert_eq!(world.condition(ConditionType::Progressing).0, "False/DeletionHeld");
+    assert_eq!(world.condition(ConditionType::Progressing).0, "False/DeletionPaused");
 }
 
 #[tokio::test]

@@ -146,11 +146,11 @@ impl Pass<'_> {
 fn public_hint(stuck: &Stuck) -> &str {
     match stuck.finding.reason {
         "CredentialsRefused" => {
-            "the cloud refuses the credentials of the storage driver; who runs the cluster has to put that right, and the operation goes on \
+            "the cloud refuses the credentials of the storage driver; the administrator of the cluster has to fix them, and the operation goes on \
              by itself then"
         }
         "CloudUnreachable" => {
-            "a service of the cloud does not answer the storage driver as it should; who runs the cluster can see why, and the operation goes \
+            "a service of the cloud does not answer the storage driver as it should; the administrator of the cluster can see why, and the operation goes \
              on by itself when it does again"
         }
         _ => &stuck.finding.hint,

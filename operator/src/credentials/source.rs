@@ -144,7 +144,10 @@ impl Source {
         let text = std::str::from_utf8(&bytes.0).map_err(|_| {
             Refused::new(
                 Refusal::SecretMalformed,
-                format!("{} is no text; store the file as it is", self.key()),
+                format!(
+                    "{} is binary; it must be text in UTF-8: store the file itself, without another encoding",
+                    self.key()
+                ),
             )
         })?;
         let certificates = Certificates {
@@ -412,7 +415,7 @@ impl Source {
                     },
                     format!(
                         "Keystone at {auth_url} does not accept the credentials in {}, cloud {}: {}. Check user or application credential, \
-                 project, domain and whether the credential has expired, and mend the Secret",
+                 project, domain and expiry, and fix the Secret",
                         self.key(),
                         self.cloud,
                         answer(failure)

@@ -60,7 +60,7 @@ impl Stakes {
         Some(Refused::new(
             Refusal::ProjectChanged,
             format!(
-                "the credentials in {}, cloud {}, log in and {differs}. The driver would take its volumes for deleted and detached there while \
+                "login with the credentials in {}, cloud {}, works, and {differs}. The driver would take its volumes for deleted and detached there while \
                  they stay. Put credentials of the same project and region into the Secret, or, where the move is meant, {}",
                 source.key(),
                 source.cloud,
@@ -78,7 +78,7 @@ impl Stakes {
                 let volumes: Vec<String> = found.iter().map(ToString::to_string).collect();
                 format!("volumes of the driver exist there: {}", listed(&volumes))
             }
-            Err(error) => format!("whether volumes of the driver exist there cannot be told: {error}"),
+            Err(error) => format!("the operator cannot find out whether volumes of the driver exist there: {error}"),
         };
         Some(Problem {
             reason: Degraded::CloudInUse,

@@ -35,7 +35,7 @@ impl CloudMetrics {
         Ok(Self {
             expiry: families.gauge(
                 "credential_expiry_timestamp_seconds",
-                "When something that the driver logs in with ends: app_credential, token, ca, client_cert",
+                "When a credential or certificate of the driver expires: app_credential, token, ca, client_cert",
                 &["driver", "cloud", "kind"],
             )?,
             backend_up: families.gauge(

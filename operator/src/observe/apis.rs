@@ -46,7 +46,7 @@ struct Known {
 }
 
 impl Known {
-    /// Takes in what the look at one API told; `None` when it failed.
+    /// Takes in the answer about one API; `None` when it failed.
     fn take(&mut self, api: OptionalApi, is_served: Option<bool>) {
         match is_served {
             Some(true) => {
@@ -70,7 +70,7 @@ impl Known {
 async fn is_served(client: &Client, api: OptionalApi) -> Option<bool> {
     let (group_version, resources) = api.resources();
     let failed = |error: &dyn std::fmt::Display| {
-        warn!(?api, %error, "cannot tell whether the API is served; it is taken to be as before");
+        warn!(?api, %error, "discovery of the API failed; its last state stays in use");
         None
     };
     match tokio::time::timeout(LOOK_LIMIT, client.list_api_group_resources(group_version)).await {
@@ -115,7 +115,8 @@ pub(super) async fn follow(
         let before = *apis.borrow();
         let now = known.apis;
         if before != now {
-            info!(?before, ?now, "the optional APIs that are served changed");
+            let served: Vec<_> = OptionalApi::ALL.into_iter().filter(|api| now.has(*api)).collect();
+            info!(?served, "the optional APIs that the cluster serves changed");
             apis.send_replace(now);
         }
         followed.retain(|(kind, watch)| {

@@ -40,7 +40,7 @@ pub(super) async fn look(client: &Client, known: &watch::Sender<Option<String>>)
     let found = match answer.and_then(|answer| answer.map_err(|error| error.to_string())) {
         Ok(definition) => difference(&definition.metadata),
         Err(error) => {
-            warn!(name, %error, "cannot tell whether the CustomResourceDefinition is the one of this release");
+            warn!(name, %error, "cannot find out whether the CustomResourceDefinition is the one of this release");
             return false;
         }
     };

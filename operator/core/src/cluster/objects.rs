@@ -86,8 +86,8 @@ impl Owner {
 }
 
 /// Who made an object that an operator has let go of, in words for a message.
-pub const LET_GO: &str = "this operator, whose mark csi.openstack.org/instance is gone (as under spec.deletion.policy Orphan; \
-                          spec.adoption.mode Adopt takes up what was let go of)";
+pub const LET_GO: &str = "this operator, and its label csi.openstack.org/instance is gone (as under spec.deletion.policy Orphan; \
+                          spec.adoption.mode Adopt adopts the object again)";
 
 /// Who seems to have made an object, in words for a message.
 pub fn maker_of(object: &Value) -> String {
@@ -104,7 +104,7 @@ pub fn maker_of(object: &Value) -> String {
     let managers = metadata["managedFields"].as_array();
     match managers.and_then(|all| all.iter().find_map(|entry| entry["manager"].as_str())) {
         Some(manager) => format!("field manager {manager}"),
-        None => "somebody else".to_owned(),
+        None => "an unknown client".to_owned(),
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
     #[case::helm(json!({"annotations": {"meta.helm.sh/release-name": "csi"}}), "the Helm release csi")]
     #[case::somebody(json!({"managedFields": [{"manager": "kubectl-create", "operation": "Update"}]}), "field manager kubectl-create")]
     #[case::an_orphan(json!({"managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}]}), LET_GO)]
-    #[case::nobody_knows(json!({}), "somebody else")]
+    #[case::nobody_knows(json!({}), "an unknown client")]
     fn who_made_an_object_is_told_by_its_marks(#[case] metadata: Value, #[case] expected: &str) {
         let maker = maker_of(&json!({"metadata": metadata}));
         assert!(maker.starts_with(expected), "{maker}");

@@ -174,7 +174,7 @@ impl PodObject {
             let reason = cause.reason.as_deref().unwrap_or("not running");
             let detail = match (reason, &cause.message) {
                 // Its message tells the length of the pause, which changes.
-                ("CrashLoopBackOff", _) | (_, None) => "its log tells why".to_owned(),
+                ("CrashLoopBackOff", _) | (_, None) => "its log says why".to_owned(),
                 (_, Some(message)) => message.clone(),
             };
             Some(format!("container {} is {reason}: {detail}", container.name))
@@ -243,7 +243,7 @@ mod tests {
         let kept = mk_pod(&json!({"nodeName": "n1"}), &status).keep().expect("kept");
         assert_eq!(
             kept.pod.trouble.as_deref(),
-            Some("container driver is CrashLoopBackOff: its log tells why")
+            Some("container driver is CrashLoopBackOff: its log says why")
         );
     }
 

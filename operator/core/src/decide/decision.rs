@@ -45,7 +45,7 @@ impl PodsView {
                 name: component.container().to_owned(),
                 image: name,
                 release: release.map(|release| format!("v{release}")),
-                skew: skew?.as_str().to_owned(),
+                version_skew: skew?.as_str().to_owned(),
             })
         };
         Self {

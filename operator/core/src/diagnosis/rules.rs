@@ -51,7 +51,7 @@ pub(super) const UNEXPLAINED: &str = "Unexplained";
 /// Why a pod waits although its volume is attached, and what that means: told by the events of the pod alone, without a rule.
 pub const MOUNT_FAILED: (&str, &str) = (
     "MountFailed",
-    "The kubelet cannot mount the volume for a pod; the hint has its last error. Told by `diagnose` only.",
+    "The kubelet cannot mount the volume for a pod; the hint has its last error. Only `diagnose` shows it.",
 );
 
 /// Every cause, in the order in which they are looked for: what holds up everything first, then what is certain, then what is

@@ -157,7 +157,7 @@ fn decide(found: &Installation, ours: &str, running: &str, serving: &str, at_onc
     "",
     AdoptionStep::StartingNodes,
     0,
-    "its image can be had: no such image"
+    "the node can pull its image: no such image"
 )]
 #[case::ours_is_not_tried(whole(), "wfd", "a", AdoptionStep::StartingNodes, 0, "a dry run")]
 #[case::ours_is_refused(whole(), "wfdT", "a", AdoptionStep::StartingNodes, 0, "quota is exceeded")]

@@ -50,7 +50,7 @@ conditions! {
         /// The controller serves, and every Ready node that should have the driver has it registered.
         True AsExpected,
         /// The controller's Deployment does not exist yet.
-        False ControllerMissing => "Condition Degraded names what stands in the way.",
+        False ControllerMissing => "Condition Degraded names what prevents it.",
         /// A container without which the driver serves nothing is missing in the pods of the controller or the nodes.
         False ContainersMissing =>
             "Take back what changed the template: an edit while the operator may not write, or a webhook.",
@@ -69,15 +69,15 @@ conditions! {
         False NodePodsDown =>
             "Condition Degraded names nodes, pods and reasons; `kubectl describe` of the DaemonSet and of its pods \
              shows more.",
-        /// Reconciliation is suspended, and the driver goes on as it is. Other conditions show the last observed state.
-        Unknown NotObserved => "Condition Degraded says why.",
+        /// Reconciliation is suspended, and the driver keeps running. Other conditions show the last observed state.
+        Unknown NotReconciled => "Condition Degraded says why.",
         /// The driver is being removed.
         False Removing,
         /// spec.deletion.policy is Orphan: the operator has released the driver, which goes on running.
-        Unknown Released =>
+        Unknown Orphaned =>
             "Set spec.adoption.mode to Adopt, and spec.managementState to Managed, to have it adopted again.",
         /// The driver was removed and nothing of it is left.
-        False Removed => "Set spec.managementState to Managed to have it again.",
+        False Removed => "Set spec.managementState to Managed to install it again.",
         /// The cloud has refused the driver's own credentials for 15 minutes: volumes are neither made, attached,
         /// detached nor deleted. Pods that run keep their volumes.
         False AuthFailed => "See condition CredentialsValid.",
@@ -99,9 +99,9 @@ conditions! {
         /// Everything is as the spec wants it.
         False AsExpected,
         /// Nothing goes on until the problem that Degraded reports is fixed.
-        False Stopped => "See condition Degraded.",
+        False Blocked => "See condition Degraded.",
         /// The object is being deleted and is Unmanaged.
-        False DeletionHeld => "Set spec.managementState to Managed to let the removal begin.",
+        False DeletionPaused => "Set spec.managementState to Managed to let the removal begin.",
         /// An update of the version waits for an administrator; no pod is replaced until then.
         True WaitingForApproval => "Set spec.update.approvedVersion to status.targetVersion.",
         /// An update of the version waits for spec.update.window to open; no pod is replaced until then.
@@ -115,7 +115,7 @@ conditions! {
         /// The cluster's Kubernetes is too old.
         True UnsupportedKubernetes => "Upgrade the cluster.",
         /// Neither spec.clusterID nor the uid of kube-system is known.
-        True ClusterUnidentified => "Let the operator read that namespace, or set spec.clusterID.",
+        True ClusterIDUnknown => "Let the operator read that namespace, or set spec.clusterID.",
         /// A value of the spec cannot be used, and no rule of the CustomResourceDefinition refuses it.
         True InvalidSpec => "Change what the message names.",
         /// spec.overrides is set, and the operator's --allow-overrides is false. Nothing is changed.
@@ -123,7 +123,7 @@ conditions! {
         /// An image is from none of the registries of the operator's --allowed-registries. Nothing is changed.
         True ImageForbidden => "Name another image in spec.images, or ask who runs the operator.",
         /// An object of the needed name has another owner and is left alone.
-        True ForeignObject => "The message names the object and its owner.",
+        True OwnershipConflict => "The message names the object and its owner.",
         /// spec.operandNamespace is none of the namespaces that the operator serves. Nothing is changed there.
         True OperandNamespaceNotServed =>
             "Create the namespace and give it to the operator: the chart's value operandNamespaces, or \
@@ -133,17 +133,17 @@ conditions! {
         True OperandNamespaceForbidden =>
             "Create the namespace and apply config/rbac/operand-namespace, or the chart with the value \
              operandNamespaces.",
-        /// A take-over is to go on or to be taken back, and the operator has no role in the namespace of the other
+        /// A migration or its way back is under way, and the operator has no role in the namespace of the other
         /// installation.
         True AdoptionForbidden =>
-            "`kubectl apply -k config/rbac/adoption`, or set spec.adoption.mode to Refuse when the take-over is done.",
+            "`kubectl apply -k config/rbac/adoption`, or set spec.adoption.mode to Refuse when the migration is done.",
         /// The other installation's controller is not stopped, because the API server refuses this driver's in a dry
         /// run.
         True TakeoverHeldUp => "Fix what the message names: a quota, an admission policy, a right of the operator.",
         /// This driver's controller did not serve in time after the other installation's was stopped, which gets its
         /// pods back.
         True TakeoverFailed => "Fix what the message names and change the spec, to have it tried again.",
-        /// A field differs that Kubernetes does not let anybody change.
+        /// A field differs that Kubernetes does not allow to change.
         True ImmutableField => "Put the spec back, or delete the object yourself at a time without volumes in use.",
         /// The API server refused a write.
         True ApplyFailed => "The message holds its sentence.",
@@ -153,7 +153,7 @@ conditions! {
             "The message says what failed and why; a missing right needs the operator's roles of its version, a \
              refusal by a webhook or a policy a way for its service account.",
         /// The operator's version cannot read the object, as after the operator went back a version and the
-        /// CustomResourceDefinition did not. What else the status says was seen before; a deletion waits.
+        /// CustomResourceDefinition did not. Other conditions show the last observed state; a deletion waits.
         True Unreadable =>
             "Fix the field that the message names, or bring the operator and its CustomResourceDefinition to the same \
              version.",
@@ -171,11 +171,11 @@ conditions! {
         True CABundleMissing => "Create the object, or change caBundleRef.",
         /// Keystone refuses the credentials.
         True CredentialsRejected => "Put good ones into the Secret.",
-        /// The credentials log in to another project or region than that of the driver's volumes.
+        /// Login with the credentials leads to another project or region than that of the driver's volumes.
         True ProjectChanged =>
             "Put credentials of the same project and region into the Secret; see the runbook for a move that is \
              meant.",
-        /// The credentials log in, and the catalogue has no Cinder or Nova for the region and the endpoint type.
+        /// Login with the credentials works, and the catalogue has no Cinder or Nova for the region and the endpoint type.
         True EndpointMissing => "Correct region_name, spec.clouds[].region or spec.clouds[].endpointType.",
         /// A cloud is no longer in spec.clouds, and volumes of the driver exist there, or it cannot be asked.
         True CloudInUse =>
@@ -210,14 +210,14 @@ conditions! {
         True CredentialsNotLoaded =>
             "Their logs and /readyz say why; or the operator cannot reach their port for /metrics.",
         /// An object has to be recreated, because a field cannot be changed, and something still needs it.
-        True PendingRecreate => "The message names what is in the way; it ends by itself, or change that.",
+        True PendingRecreate => "The message names what needs it. The operator recreates the object when that is gone.",
         /// spec.snapshots.mode is Enabled, and the cluster does not know VolumeSnapshots.
         True SnapshotCRDsMissing => "Install their CustomResourceDefinitions, or set the mode to Auto or Disabled.",
         /// Zones should be turned off, and PersistentVolumes are bound to them.
         True TopologyInUse => "Set spec.topology.mode to Enabled, or confirm as the message says.",
     }
     Upgradeable {
-        /// Nothing stands against another version of the operator or of Kubernetes.
+        /// The operator and Kubernetes can be upgraded.
         True AsExpected,
         /// Something needs a human first.
         False Degraded => "See condition Degraded.",
@@ -256,28 +256,28 @@ conditions! {
         True ObjectRestored => "The audit log of the API server shows who deleted them.",
     }
     DeletionBlocked {
-        /// No removal is asked for, or nothing stands in its way.
+        /// No removal is asked for, or nothing blocks it.
         False AsExpected,
         /// The driver is to be removed, and volumes or attachments of it exist, or claims for which it makes volumes.
         True VolumesInUse => "Delete the claims and pods that use them; status.deletion.blockers lists them.",
         /// The driver is to be removed, and snapshots of it exist.
         True SnapshotsExist => "Delete the VolumeSnapshots; status.deletion.blockers lists their contents.",
-        /// The object is being deleted, and spec.managementState lets nothing be taken away.
+        /// The object is being deleted, and spec.managementState forbids its removal.
         True Held => "Set it to Managed to let the removal begin.",
         /// The object is being deleted, and the operator's version cannot read what it is to remove.
         True Unreadable => "See condition Degraded.",
     }
     CredentialsValid {
-        /// The credentials of every cloud log in and do not end soon; while the driver is removed, none are needed.
+        /// Login with the credentials of every cloud works, and they do not expire soon; while the driver is removed, none are needed.
         True AsExpected,
-        /// Something that the driver logs in with ends within spec.health.expiryWarning: application credential, token,
-        /// client certificate, or a certificate of the CA bundle.
+        /// A credential expires within spec.health.expiryWarning: application credential, token, client certificate, or a
+        /// certificate of the CA bundle.
         True ExpiresSoon = "Expiring" =>
-            "Make a new one in time and put it where spec.clouds names it; the driver takes it over without a \
+            "Make a new one in time and put it where spec.clouds names it; the driver reloads it without a \
              restart.",
-        /// Something that the driver logs in with ends within spec.health.expiryCritical.
+        /// A credential expires within spec.health.expiryCritical.
         False Expiring => "Make a new one now and put it where spec.clouds names it.",
-        /// Something that the driver logs in with has ended.
+        /// A credential has expired.
         False Expired => "Make a new one and put it where spec.clouds names it.",
         /// Keystone does not accept what the Secret holds now. Credentials that were accepted earlier stay in use.
         False Unauthorized => "Check user or application credential, project and domain, and fix the Secret.",
@@ -289,13 +289,13 @@ conditions! {
         False SecretMalformed => "The message names the key, and the line where there is one; fix it.",
         /// The operator could not read a Secret or ConfigMap that spec.clouds names.
         False SecretUnreadable => "If it is about permissions, apply the operator's roles again.",
-        /// The credentials log in to another project or region than that of the driver's volumes.
+        /// Login with the credentials leads to another project or region than that of the driver's volumes.
         False ProjectChanged =>
             "Put credentials of the same project and region into the Secret; see the runbook for a move that is \
              meant.",
-        /// The credentials log in, and the catalogue has no Cinder or Nova for the region and the endpoint type.
+        /// Login with the credentials works, and the catalogue has no Cinder or Nova for the region and the endpoint type.
         False EndpointMissing => "Correct region_name, spec.clouds[].region or spec.clouds[].endpointType.",
-        /// The credentials log in and are not those that the driver has, because nothing may be written.
+        /// Login with the credentials works, and the driver has others, because nothing may be written.
         False NotGiven => "Set spec.managementState to Managed when the driver is to have them.",
         /// The Secret changed, and the cloud does not answer: whether the credentials are good is not known.
         False NotChecked => "See condition BackendReachable.",
@@ -309,8 +309,8 @@ conditions! {
         False Dns = "DNS" => "Check the auth URL, and DNS where the operator runs.",
         /// The certificate of a service of a cloud is not accepted.
         False TLSVerificationFailed => "Give the authority's certificate in spec.clouds[].caBundleRef.",
-        /// A certificate of the cloud, or of its authority, has ended.
-        False CAExpired => "Renew it; a new CA bundle is taken over without a restart.",
+        /// A certificate of the cloud, or of its authority, has expired.
+        False CAExpired => "Renew it; the driver reloads a new CA bundle without a restart.",
         /// A service of a cloud refuses connections or answers with errors.
         False ServiceUnavailable => "Ask the cloud's operator; the message names the service.",
         /// A service of a cloud wants fewer requests.
@@ -397,7 +397,7 @@ conditions! {
         False ControllerMissing => "Install one: `kubectl apply -k config/snapshot-controller`.",
         /// No pod of the snapshot-controller is available.
         False ControllerDown => "`kubectl describe` of its Deployment and of its pods shows why.",
-        /// Whether a snapshot-controller works cannot be seen.
+        /// The operator cannot find out whether a snapshot-controller works.
         False ControllerUnknown => "Apply the operator's roles again.",
     }
     ClassesValid {

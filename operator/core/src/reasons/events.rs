@@ -56,25 +56,47 @@ events! {
     /// The driver works.
     Normal Observe Available,
     /// The driver does not work; the note says why and what to do.
-    Warning Observe NotAvailable,
+    Warning Observe Unavailable,
     /// The driver is being installed and does not work yet; the note says what is missing.
-    Normal Observe NotYetAvailable = "NotAvailable",
+    Normal Observe NotYetAvailable = "Unavailable",
     /// Something is being made, replaced or removed.
     Normal Observe Progressing,
     /// The driver is to be removed, and volumes of it exist.
     Warning Observe DeletionBlocked,
     /// Something needs a human; the note says what.
     Warning Observe Degraded,
-    /// One of the other conditions is as it should be again; the note says which.
-    Normal Observe ConditionMet,
-    /// One of the other conditions is not as it should be; the note says which, why and what to do.
-    Warning Observe ConditionNotMet,
+    /// The driver can be upgraded again.
+    Normal Observe UpgradeableTrue,
+    /// The driver should not be upgraded now; the note says why and what to do.
+    Warning Observe UpgradeableFalse,
+    /// Whether the driver can be upgraded is unknown; the note says why.
+    Warning Observe UpgradeableUnknown,
+    /// spec.managementState is Managed again.
+    Normal Observe ReconciliationPausedFalse,
+    /// spec.managementState is Paused, DryRun or Unmanaged; the note says what the operator leaves out.
+    Warning Observe ReconciliationPausedTrue,
+    /// No other client changes what the operator owns any more.
+    Normal Observe DriftDetectedFalse,
+    /// Another client changed or deleted what the operator owns; the note names the objects.
+    Warning Observe DriftDetectedTrue,
+    /// ServiceMonitors, alerts and the dashboard exist as spec.monitoring wants them.
+    Normal Observe MonitoringReadyTrue,
+    /// The cluster has no Prometheus operator, and spec.monitoring.mode is Enabled.
+    Warning Observe MonitoringReadyFalse,
+    /// Snapshots work as spec.snapshots wants them.
+    Normal Observe SnapshotsReadyTrue,
+    /// Snapshots do not work; the note says why and what to do.
+    Warning Observe SnapshotsReadyFalse,
+    /// The driver knows every parameter of its classes.
+    Normal Observe ClassesValidTrue,
+    /// Classes have parameters that the driver does not know; the note names them.
+    Warning Observe ClassesValidFalse,
     /// Nothing needs a human any more.
-    Normal Observe NotDegraded,
+    Normal Observe Recovered,
     /// Node pods were deleted, so that new ones take their place; the note names the nodes.
     Normal Roll ReplacingPods,
     /// spec.deletion.policy is Orphan: the driver goes on running without the operator.
-    Normal Remove Released,
+    Normal Remove Orphaned,
     /// A part of another installation of the driver was stopped, so that this driver takes its place.
     Normal Adopt AdoptionStepDone,
     /// This driver's controller did not come up in place of the other installation's, which has its pods back; the note
@@ -113,19 +135,19 @@ events! {
     Normal Observe OverridesGone,
     /// A patch of spec.overrides does not fit and was left out.
     Warning Observe OverrideFailed,
-    /// The driver is registered on new nodes, and the startup taint was taken away there.
+    /// The driver is registered on new nodes, and the operator removed the startup taint there.
     Normal Untaint StartupTaintRemoved,
-    /// The startup taint could not be taken away from nodes where the driver is registered.
+    /// The operator could not remove the startup taint from nodes where the driver is registered.
     Warning Untaint StartupTaintLeft,
     /// The CustomResourceDefinition is of another release than the operator; apply that of the operator's; once a day.
     Warning Observe CRDMismatch,
-    /// Something that the driver logs in with ends soon, or has ended; once a day.
+    /// A credential or certificate of the driver expires soon, or has expired; once a day.
     Warning Observe CredentialsExpiring,
     /// What the Secret holds now is not used; the note says why.
     Warning Observe CredentialsRejected,
-    /// The credentials log in again.
+    /// Login with the credentials works again.
     Normal Observe CredentialsAccepted,
-    /// Changed credentials log in and were given to the driver.
+    /// Login with changed credentials works, and the driver was given them.
     Normal Observe SecretRotated,
     /// Every pod of the controller uses the changed credentials.
     Normal Observe CredentialsLoaded,

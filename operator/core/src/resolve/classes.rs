@@ -126,7 +126,10 @@ pub(super) fn classes(question: &Question<'_>) -> Result<Classes, Problem> {
         let taken = classes.iter().map(|class| class.item.name.clone()).collect();
         classes.extend(of_types(question, taken, &mut left_out)?);
     }
-    let made = question.before.map(|before| before.made.as_slice()).unwrap_or_default();
+    let made = question
+        .before
+        .map(|before| before.created_once.as_slice())
+        .unwrap_or_default();
     for class in &mut classes {
         class.was_made = spec.state == ClassesState::Unmanaged && made.contains(&class.item.name);
     }

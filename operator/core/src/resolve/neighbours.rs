@@ -72,7 +72,7 @@ pub(super) fn problems(driver: &CinderCSIDriver, neighbours: &[Neighbour]) -> Ve
             problems.push(Problem {
                 reason: Degraded::InstanceNameTaken,
                 message: format!(
-                    "the objects of CinderCSIDriver {} have names that begin with {} too: make this one anew with another \
+                    "the objects of CinderCSIDriver {} have names that begin with {} too: create this one again with another \
                      spec.instanceName",
                     other.name, own.slug
                 ),

@@ -61,7 +61,7 @@ fn without_any_identity_of_the_cluster_nothing_is_made() {
 
     assert_eq!(
         problems.iter().map(|p| p.reason).collect::<Vec<_>>(),
-        [Degraded::ClusterUnidentified]
+        [Degraded::ClusterIDUnknown]
     );
     assert!(problems[0].message.contains("spec.clusterID"), "{problems:?}");
 }

@@ -238,7 +238,7 @@ fn state<'a>(nodes: &Nodes<'_>, revision: &str, node: &str, pod: Option<&'a Node
 /// Why a node is without the driver.
 fn reason(pod: Option<&NodePod>) -> String {
     let reason = match pod {
-        None => "the DaemonSet's controller has made no pod: `kubectl describe` of the DaemonSet tells why",
+        None => "the DaemonSet's controller has made no pod: `kubectl describe` of the DaemonSet shows why",
         Some(pod) if pod.leaving => "the pod was deleted and does not end",
         Some(NodePod { ready: true, .. }) => {
             "the pod is Ready, and the kubelet does not list the driver in the node's CSINode"

@@ -29,7 +29,7 @@ pub(super) fn progress(report: &Report) -> Option<Verdict<Progressing>> {
                 "the other controller has its pods back; waiting for {}",
                 takeover.waits_for
             );
-            return Some(verdict(Progressing::Stopped, message));
+            return Some(verdict(Progressing::Blocked, message));
         }
         AdoptionStep::Preparing => "nothing of the other installation is touched yet",
         AdoptionStep::StartingNodes => "this driver is shown to start before the other controller is stopped",

@@ -35,8 +35,8 @@ pub(super) fn storage_classes(
     let made = view.classes.items.iter().filter(is_made);
     let status = StorageClassesStatus {
         default_class: view.classes.default_class().map(str::to_owned),
-        passed_over_for: view.classes.passed_over.as_ref().map(|passed| passed.other.clone()),
-        made: if view.classes.is_left_to_others() {
+        existing_default_class: view.classes.passed_over.as_ref().map(|passed| passed.other.clone()),
+        created_once: if view.classes.is_left_to_others() {
             made.map(|class| class.item.name.clone()).take(MOST_NAMES).collect()
         } else {
             Vec::new()
@@ -85,7 +85,9 @@ pub(super) fn snapshots_ready(view: Option<&ClassesView>) -> Verdict<SnapshotsRe
         ),
         ControllerSight::Unknown(why) => verdict(
             SnapshotsReady::ControllerUnknown,
-            format!("whether a snapshot-controller works cannot be seen: {why}; apply the operator's roles again"),
+            format!(
+                "the operator cannot find out whether a snapshot-controller works: {why}; apply the operator's roles again"
+            ),
         ),
         ControllerSight::Missing | ControllerSight::Unseen => verdict(
             SnapshotsReady::ControllerMissing,
@@ -128,12 +130,12 @@ pub(super) fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSI
         let note = format!("availability zones {state} ({})", now.reason);
         notices.push(Notice::new(Event::TopologyChanged, note));
     }
-    let passed_over = |status: &CinderCSIDriverStatus| status.storage_classes.as_ref()?.passed_over_for.clone();
+    let passed_over = |status: &CinderCSIDriverStatus| status.storage_classes.as_ref()?.existing_default_class.clone();
     if let Some(other) = passed_over(next)
         && previous.and_then(passed_over).as_ref() != Some(&other)
     {
         let note = format!(
-            "no StorageClass of this driver is marked as the default, because StorageClass {other} is; take the mark off that one, or \
+            "no StorageClass of this driver is marked as the default, because StorageClass {other} is; remove the default annotation from that one, or \
              set spec.storageClasses.default.policy to Never"
         );
         notices.push(Notice::new(Event::DefaultStorageClassSkipped, note));

@@ -95,7 +95,7 @@ pub(super) fn credentials_valid(facts: &Facts, now: Timestamp) -> Verdict<Creden
     gravest(&words).unwrap_or_else(|| {
         verdict(
             CredentialsValid::AsExpected,
-            "no credentials are tried of a driver that is removed or let go of",
+            "the operator tries no credentials of a driver that is removed or released",
         )
     })
 }
@@ -110,7 +110,7 @@ fn credentials_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) ->
     let ended = ends.first().filter(|(_, end)| *end <= now);
     let expired = |(what, end): &(String, Timestamp)| {
         let message = format!(
-            "{what} of cloud {} ended at {end}; make a new one and put it where spec.clouds names it",
+            "{what} of cloud {} expired at {end}; make a new one and put it where spec.clouds names it",
             cloud.name
         );
         word(4, CredentialsValid::Expired, message)
@@ -141,7 +141,7 @@ fn credentials_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) ->
     }
     if cloud.is_not_given {
         let message = format!(
-            "the credentials of cloud {} that the spec names log in and are not those that the driver has: they are given to it when \
+            "login with the credentials of cloud {} that the spec names works; the driver has others, and gets these when \
              spec.managementState is Managed again",
             cloud.name
         );
@@ -151,8 +151,8 @@ fn credentials_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) ->
     match ends.first() {
         Some((what, end)) if left(*end) <= health.expiry_warning => {
             let message = format!(
-                "{what} of cloud {} ends at {end}; make a new one in time and put it where spec.clouds names it: the driver takes \
-                 it over without a restart",
+                "{what} of cloud {} expires at {end}; make a new one in time and put it where spec.clouds names it: the driver \
+                 reloads it without a restart",
                 cloud.name
             );
             if left(*end) <= health.expiry_critical {
@@ -164,7 +164,7 @@ fn credentials_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) ->
         _ => word(
             0,
             CredentialsValid::AsExpected,
-            format!("the credentials of cloud {} log in", cloud.name),
+            format!("login with the credentials of cloud {} works", cloud.name),
         ),
     }
 }

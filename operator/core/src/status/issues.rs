@@ -106,14 +106,14 @@ pub fn told(one: &Obstacle) -> String {
 fn obstacle(obstacle: &Obstacle) -> Problem {
     match obstacle {
         Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER && maker == LET_GO => Problem {
-            reason: Degraded::ForeignObject,
+            reason: Degraded::OwnershipConflict,
             message: format!(
                 "{key} exists and was made by {maker}: a driver goes on without the operator, and nothing is done beside it. Set \
-                 spec.adoption.mode to Adopt to take it up, or delete this CinderCSIDriver"
+                 spec.adoption.mode to Adopt to manage it again, or delete this CinderCSIDriver"
             ),
         },
         Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER => Problem {
-            reason: Degraded::ForeignObject,
+            reason: Degraded::OwnershipConflict,
             message: format!(
                 "{key} exists and was not made for this CinderCSIDriver but by {maker}: another installation of this driver runs in the \
                  cluster, and nothing is done beside it. Set spec.adoption.mode to Migrate, with the namespace that it is in, to put this driver in its place (pods keep their volumes), or delete this CinderCSIDriver. status.adoption.findings \
@@ -124,7 +124,7 @@ fn obstacle(obstacle: &Obstacle) -> Problem {
         Obstacle::Refused { key, fields } => Problem {
             reason: Degraded::ImmutableField,
             message: format!(
-                "{key} differs from the spec in {}, which Kubernetes does not let anybody change, and onImmutableChange is Refuse. \
+                "{key} differs from the spec in {}, which Kubernetes does not allow to change, and onImmutableChange is Refuse. \
                  Put the spec back, set onImmutableChange to Recreate, or give the class another name",
                 fields.join(", ")
             ),
@@ -132,7 +132,7 @@ fn obstacle(obstacle: &Obstacle) -> Problem {
         Obstacle::Waiting { key, fields, what } => Problem {
             reason: Degraded::PendingRecreate,
             message: format!(
-                "{key} differs from the spec in {}, which Kubernetes does not let anybody change. It is made anew as soon as \
+                "{key} differs from the spec in {}, which Kubernetes does not allow to change. It is recreated as soon as \
                  nothing needs it any more: {what}",
                 fields.join(", ")
             ),
@@ -140,7 +140,7 @@ fn obstacle(obstacle: &Obstacle) -> Problem {
         Obstacle::Immutable { key, fields } => Problem {
             reason: Degraded::ImmutableField,
             message: format!(
-                "{key} differs from the spec in {}, which Kubernetes does not let anybody change, and making it anew could harm \
+                "{key} differs from the spec in {}, which Kubernetes does not allow to change, and to recreate it could harm \
                  running pods. Put the spec back, or delete the object yourself at a time without volumes in use",
                 fields.join(", ")
             ),
@@ -168,14 +168,14 @@ fn foreign(keys: &[&Key], maker: &str) -> Problem {
             };
             let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
             format!(
-                "{} objects exist, were made by {maker} and are left alone: {}. {remedy}; `kubectl cinder-csi diff` tells of each",
+                "{} objects exist, were made by {maker} and are left alone: {}. {remedy}; `kubectl cinder-csi diff` shows each",
                 keys.len(),
                 listed(&names)
             )
         }
     };
     Problem {
-        reason: Degraded::ForeignObject,
+        reason: Degraded::OwnershipConflict,
         message,
     }
 }

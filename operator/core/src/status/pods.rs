@@ -12,7 +12,7 @@ pub(super) fn overrides_active(view: Option<&PodsView>) -> Verdict<OverridesActi
         return verdict(
             OverridesActive::OverrideFailed,
             format!(
-                "these patches were left out: {}. Mend them or take them out of spec.overrides",
+                "these patches were left out: {}. Fix them or take them out of spec.overrides",
                 overridden.failed.join("; ")
             ),
         );
@@ -81,7 +81,7 @@ mod tests {
         let told: Vec<_> = view
             .sidecars
             .iter()
-            .map(|s| (s.name.as_str(), s.skew.as_str()))
+            .map(|s| (s.name.as_str(), s.version_skew.as_str()))
             .collect();
         assert_eq!(
             told,

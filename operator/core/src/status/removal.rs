@@ -51,14 +51,11 @@ pub(super) fn blocked(report: &Report) -> Verdict<DeletionBlocked> {
         ),
         Some(Removal::Held) => verdict(
             DeletionBlocked::Held,
-            "the object is being deleted, and spec.managementState lets nothing be taken away",
+            "the object is being deleted, and spec.managementState forbids its removal",
         ),
-        Some(Removal::UnderWay(_)) => verdict(DeletionBlocked::AsExpected, "nothing stands in the way of the removal"),
+        Some(Removal::UnderWay(_)) => verdict(DeletionBlocked::AsExpected, "nothing blocks the removal"),
         Some(Removal::Finished) => verdict(DeletionBlocked::AsExpected, "nothing is left to be removed"),
-        Some(Removal::Released) => verdict(
-            DeletionBlocked::AsExpected,
-            "the operator has nothing left to let go of",
-        ),
-        None => verdict(DeletionBlocked::AsExpected, "nobody has asked for the driver's removal"),
+        Some(Removal::Released) => verdict(DeletionBlocked::AsExpected, "the operator has released the driver"),
+        None => verdict(DeletionBlocked::AsExpected, "the driver's removal is not asked for"),
     }
 }

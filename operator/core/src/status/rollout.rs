@@ -143,14 +143,14 @@ pub(super) fn progress(report: &Report) -> Option<Verdict<Progressing>> {
             return Some(verdict(
                 Progressing::WaitingForWindow,
                 format!(
-                    "{} waits for spec.update.window, which never opens: mend its schedule",
+                    "{} waits for spec.update.window, which never opens: fix its schedule",
                     way()
                 ),
             ));
         }
         Some(Hold::Downgrade) => {
             return Some(verdict(
-                Progressing::Stopped,
+                Progressing::Blocked,
                 "the operator is older than the driver, and leaves it as it is",
             ));
         }
@@ -159,7 +159,7 @@ pub(super) fn progress(report: &Report) -> Option<Verdict<Progressing>> {
     let nodes = outcome.node_rollout.as_ref()?;
     if nodes.is_stopped() && nodes.outdated > 0 {
         return Some(verdict(
-            Progressing::Stopped,
+            Progressing::Blocked,
             format!(
                 "{} of {} node pods are updated; the others are left alone, because new ones did not come up on {} nodes: condition \
                  Degraded names them",
@@ -262,7 +262,7 @@ pub(super) fn upgradeable(report: &Report, issues: &[Problem]) -> Verdict<Upgrad
         return verdict(
             Upgradeable::OverridesActive,
             format!(
-                "a patch of spec.overrides does not fit what this version makes, and nobody can tell what it would do to what the \
+                "a patch of spec.overrides does not fit what this version makes, and may not fit what the \
                  next one makes: {failed}"
             ),
         );
@@ -270,7 +270,10 @@ pub(super) fn upgradeable(report: &Report, issues: &[Problem]) -> Verdict<Upgrad
     if let Some(issue) = issues.first() {
         return verdict(
             Upgradeable::Degraded,
-            format!("mend first what condition Degraded tells ({})", issue.reason.as_str()),
+            format!(
+                "resolve first the problem that condition Degraded reports ({})",
+                issue.reason.as_str()
+            ),
         );
     }
     match rollout(report) {
@@ -281,7 +284,7 @@ pub(super) fn upgradeable(report: &Report, issues: &[Problem]) -> Verdict<Upgrad
                 rollout.to_version, rollout.component, rollout.updated, rollout.desired
             ),
         ),
-        None => verdict(Upgradeable::AsExpected, "nothing stands against another version"),
+        None => verdict(Upgradeable::AsExpected, "the driver is ready to be upgraded"),
     }
 }
 
@@ -294,7 +297,7 @@ pub(super) fn paused(report: &Report) -> Verdict<ReconciliationPaused> {
         ),
         ManagementState::DryRun => verdict(
             ReconciliationPaused::DryRun,
-            "spec.managementState is DryRun: status.pendingChanges tells what would be changed if it were Managed",
+            "spec.managementState is DryRun: status.pendingChanges lists what would be changed if it were Managed",
         ),
         ManagementState::Unmanaged => verdict(
             ReconciliationPaused::Unmanaged,

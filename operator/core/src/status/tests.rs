@@ -245,7 +245,7 @@ fn without_any_good_credentials_the_reason_is_told_where_somebody_looks_first() 
         verdicts(&report),
         [
             "Available=False/ControllerMissing",
-            "Progressing=False/Stopped",
+            "Progressing=False/Blocked",
             "Degraded=True/CredentialsRejected"
         ]
     );
@@ -295,7 +295,7 @@ fn a_foreign_storage_class_is_named_with_what_to_do() {
             maker: "kubectl-create".to_owned(),
         }];
     });
-    assert_eq!(verdicts(&report)[2], "Degraded=True/ForeignObject");
+    assert_eq!(verdicts(&report)[2], "Degraded=True/OwnershipConflict");
     let message = message(&report, ConditionType::Degraded);
     for part in [
         "StorageClass fast",
@@ -322,7 +322,7 @@ fn many_foreign_objects_are_counted_and_the_first_named() {
         "12 objects exist, were made by field manager kubectl and are left alone: ClusterRoleBinding x00, ClusterRoleBinding x01, \
          ClusterRoleBinding x02, ClusterRoleBinding x03, ClusterRoleBinding x04, ClusterRoleBinding x05, ClusterRoleBinding x06, \
          ClusterRoleBinding x07, ClusterRoleBinding x08, ClusterRoleBinding x09 and 2 more. Delete or rename them if nothing needs \
-         them any more; `kubectl cinder-csi diff` tells of each | StorageClass x00 exists, was made by field manager kubectl and \
+         them any more; `kubectl cinder-csi diff` shows each | StorageClass x00 exists, was made by field manager kubectl and \
          is left alone. Use another name in spec.storageClasses.items, or delete it (`kubectl delete storageclass x00`; volumes \
          made from it stay)"
     );
@@ -404,7 +404,7 @@ fn a_driver_that_was_let_go_of_is_not_called_removed() {
     assert_eq!(
         verdicts(&report),
         [
-            "Available=Unknown/Released",
+            "Available=Unknown/Orphaned",
             "Progressing=False/AsExpected",
             "Degraded=False/AsExpected"
         ]
@@ -510,7 +510,7 @@ fn what_could_not_be_written_is_not_as_the_spec_wants_it() {
             message: "quota".to_owned(),
         }];
     });
-    assert_eq!(verdicts(&report)[1], "Progressing=False/Stopped");
+    assert_eq!(verdicts(&report)[1], "Progressing=False/Blocked");
 }
 
 #[test]
@@ -534,7 +534,7 @@ fn an_event_is_sent_for_a_change_and_none_for_the_same_again() {
         words(&sent),
         [
             (Severity::Warning, "Degraded"),
-            (Severity::Warning, "ConditionNotMet"),
+            (Severity::Warning, "UpgradeableFalse"),
             (Severity::Warning, "CredentialsRejected")
         ]
     );
@@ -544,8 +544,8 @@ fn an_event_is_sent_for_a_change_and_none_for_the_same_again() {
     assert_eq!(
         words(&mended),
         [
-            (Severity::Normal, "NotDegraded"),
-            (Severity::Normal, "ConditionMet"),
+            (Severity::Normal, "Recovered"),
+            (Severity::Normal, "UpgradeableTrue"),
             (Severity::Normal, "CredentialsAccepted")
         ]
     );
@@ -597,7 +597,7 @@ fn a_clean_installation_sends_no_warning() {
     });
     let next = status(previous.as_ref(), &down, at(9));
     let sent = notices(previous.as_ref(), &next);
-    assert_eq!(sent[0].event, Event::NotAvailable);
+    assert_eq!(sent[0].event, Event::Unavailable);
 }
 
 #[test]

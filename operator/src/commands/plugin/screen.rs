@@ -19,7 +19,7 @@ pub fn screen(driver: &CinderCSIDriver) -> String {
     );
     let mut text = format!("{}  ({state})\n", driver.name_any());
     let Some(status) = &driver.status else {
-        text.push_str("  The operator has not looked at it yet. Does it run? `kubectl get pods -A -l app.kubernetes.io/name=cinder-csi-operator`\n");
+        text.push_str("  The operator has not reported its status yet. Does the operator run? `kubectl get pods -A -l app.kubernetes.io/name=cinder-csi-operator`\n");
         return text;
     };
     let outdated = driver.metadata.generation.zip(status.observed_generation);
@@ -28,11 +28,11 @@ pub fn screen(driver: &CinderCSIDriver) -> String {
     }
     text.push_str(&versions(status));
     section(&mut text, "Conditions", &conditions(status));
-    section(&mut text, "Programs", &components(status));
+    section(&mut text, "Components", &components(status));
     section(&mut text, "Clouds", &clouds(status));
     section(&mut text, "Quota that is short", &quota(status));
     section(&mut text, "Volumes", &volumes(status));
-    section(&mut text, "In the way of the removal", &blockers(status));
+    section(&mut text, "What blocks the removal", &blockers(status));
     text
 }
 
@@ -115,7 +115,11 @@ fn components(status: &CinderCSIDriverStatus) -> String {
             format!(
                 "{} {}",
                 sidecar.image,
-                if sidecar.skew == "OK" { "" } else { &sidecar.skew }
+                if sidecar.version_skew == "OK" {
+                    ""
+                } else {
+                    &sidecar.version_skew
+                }
             )
             .trim_end()
             .to_owned(),
@@ -154,7 +158,7 @@ fn clouds(status: &CinderCSIDriverStatus) -> String {
         ]
     };
     titled(
-        &["NAME", "LOGS IN", "BY", "FIRST END", "SERVICES"],
+        &["NAME", "LOGIN OK", "METHOD", "EXPIRES", "SERVICES"],
         &status.clouds.iter().map(row).collect::<Vec<_>>(),
     )
 }

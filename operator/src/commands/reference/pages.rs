@@ -48,7 +48,7 @@ fn conditions() -> String {
     for type_ in ConditionType::ALL {
         let _ = write!(
             page,
-            "\n## {type_}\n\n{} when nobody has to do anything.\n\n| status | reason | what is the case | what to do |\n|---|---|---|---|\n",
+            "\n## {type_}\n\nHealthy value: {}.\n\n| status | reason | what is the case | what to do |\n|---|---|---|---|\n",
             type_.good_status()
         );
         for row in reasons_of(*type_) {
@@ -68,7 +68,7 @@ fn conditions() -> String {
 fn diagnosis() -> String {
     let mut page = format!(
         "{MADE}# Why an operation on a volume does not end\n\nIn `status.volumes.stuck`, in the events of the claim, and in what \
-         `kubectl cinder-csi diagnose PVC` prints. The first cause that fits is told, in this order; the hint beside it says what to \
+         `kubectl cinder-csi diagnose PVC` prints. The first cause that fits is shown, in this order; the hint beside it says what to \
          do. The operator has no right to read events, and `diagnose` has those of its user: what only an event of claim or pod says \
          (`RequestRefused` and `ErrorReported` of Provision and Delete, a quota that the cloud has reported) is `Unexplained` in the \
          status.\n\n| reason | operations | what is the case |\n|---|---|---|\n"
@@ -120,8 +120,8 @@ fn metrics(descriptions: &[Desc]) -> String {
     let mut page = format!(
         "{MADE}# Metrics of the operator\n\nAt `/metrics` of the operator's Service, over TLS, for service accounts that are bound to the \
          ClusterRole `cinder-csi-metrics-reader`. No label holds the name of a node, a volume or a claim.\n\nThe driver's pods have metrics \
-         of their own: [those of the driver](../monitoring.md#metrics-of-the-driver), and those of the sidecars as their documents tell.\n\n| metric | labels | what it \
-         tells |\n|---|---|---|\n"
+         of their own: [those of the driver](../monitoring.md#metrics-of-the-driver), and those of the sidecars as their documents describe.\n\n| metric | labels | what it \
+         shows |\n|---|---|---|\n"
     );
     for description in descriptions {
         let labels: Vec<String> = description

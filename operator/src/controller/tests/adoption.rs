@@ -17,7 +17,7 @@ async fn what_was_let_go_of_is_taken_up_where_the_spec_says_so() {
         world.api.change(path, "/metadata/annotations", json!({}));
     }
     world.reconcile().await.expect("reconciled");
-    assert_eq!(world.condition(ConditionType::Degraded).0, "True/ForeignObject");
+    assert_eq!(world.condition(ConditionType::Degraded).0, "True/OwnershipConflict");
 
     world.api.change(DRIVER, "/spec/adoption", json!({"mode": "Adopt"}));
     world.reconcile().await.expect("reconciled");
@@ -245,7 +245,7 @@ async fn the_other_controller_gets_its_pods_back_when_ours_does_not_serve() {
         Vec::<String>::new(),
         "it is not tried again at once"
     );
-    assert_eq!(world.condition(ConditionType::Progressing).0, "False/Stopped");
+    assert_eq!(world.condition(ConditionType::Progressing).0, "False/Blocked");
     let (verdict, message) = world.condition(ConditionType::Degraded);
     assert!(
         verdict == "True/TakeoverFailed" && message.contains("0 of 1 pods"),

@@ -50,7 +50,10 @@ async fn a_class_that_is_left_to_others_is_made_once() {
     world.reconcile().await.expect("reconciled");
     assert!(world.api.get(CLASS).is_none());
     let status = world.driver().status.and_then(|status| status.storage_classes);
-    assert_eq!(status.map(|status| status.made), Some(vec!["cinder".to_owned()]));
+    assert_eq!(
+        status.map(|status| status.created_once),
+        Some(vec!["cinder".to_owned()])
+    );
 }
 
 #[rstest]

@@ -42,7 +42,7 @@ async fn what_may_not_be_listed_is_told_and_all_else_stays_as_it_was_seen() {
     for part in [
         "cannot list deployments: Forbidden: Forbidden by the test. ",
         "roles",
-        "seen before",
+        "last observed state",
     ] {
         assert!(message.contains(part), "{part}: {message}");
     }
@@ -167,7 +167,7 @@ async fn a_step_of_a_take_over_that_fails_is_told_with_the_step() {
     let (verdict, message) = world.fails().await;
     assert_eq!(verdict, "True/ReconcileFailed");
     assert!(
-        message.contains("cannot take over: ") && message.contains("scaled to 0"),
+        message.contains("cannot migrate: ") && message.contains("scaled to 0"),
         "{message}"
     );
     assert_eq!(world.condition(ConditionType::Progressing).0, "True/TakingOver");
@@ -206,7 +206,7 @@ async fn an_object_that_cannot_be_read_is_an_error_and_says_so() {
     world.reconcile_watched().await.expect_err("it cannot be read");
     assert_eq!(world.api.take_writes(), [format!("PATCH {DRIVER}/status")]);
     let words = world.words();
-    for word in ["Available=Unknown/NotObserved", "Degraded=True/Unreadable"] {
+    for word in ["Available=Unknown/NotReconciled", "Degraded=True/Unreadable"] {
         assert!(words.iter().any(|one| one == word), "{word}: {words:?}");
     }
     assert!(

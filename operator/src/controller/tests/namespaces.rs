@@ -56,7 +56,7 @@ async fn in_a_namespace_that_the_operator_was_not_told_of_nothing_is_done_and_th
     let world = mk("nowhere");
     world.reconcile().await.expect("reconciled");
     assert_eq!(world.api.take_writes(), [format!("PATCH {DRIVER}/status")]);
-    assert_eq!(world.condition(ConditionType::Available).0, "Unknown/NotObserved");
+    assert_eq!(world.condition(ConditionType::Available).0, "Unknown/NotReconciled");
     let (degraded, message) = world.condition(ConditionType::Degraded);
     assert_eq!(degraded, "True/OperandNamespaceNotServed");
     assert!(
@@ -99,8 +99,8 @@ async fn a_driver_whose_namespace_is_no_longer_served_is_not_called_gone() {
     let context = Arc::get_mut(&mut world.context).expect("nobody else has it");
     context.operand_namespaces.clear();
     world.reconcile().await.expect("told");
-    assert_eq!(world.condition(ConditionType::Available).0, "Unknown/NotObserved");
-    assert_eq!(world.condition(ConditionType::Progressing).0, "False/Stopped");
+    assert_eq!(world.condition(ConditionType::Available).0, "Unknown/NotReconciled");
+    assert_eq!(world.condition(ConditionType::Progressing).0, "False/Blocked");
     assert_eq!(
         world.condition(ConditionType::Degraded).0,
         "True/OperandNamespaceNotServed"
@@ -113,7 +113,7 @@ async fn a_driver_whose_namespace_is_no_longer_served_is_not_called_gone() {
     context.operand_namespaces.push("drivers".to_owned());
     world.reconcile().await.expect("reconciled");
     assert_eq!(world.condition(ConditionType::Degraded).0, "False/AsExpected");
-    assert_ne!(world.condition(ConditionType::Available).0, "Unknown/NotObserved");
+    assert_ne!(world.condition(ConditionType::Available).0, "Unknown/NotReconciled");
 }
 
 #[tokio::test]

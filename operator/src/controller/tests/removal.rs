@@ -253,7 +253,9 @@ async fn a_removal_ends_though_the_last_pods_are_on_a_node_that_is_dead() {
     assert!(world.api.get(DAEMON_SET).is_none() && world.api.get(CSI_DRIVER).is_none());
     let events = world.api.events();
     for reason in ["RegistrationLeft", "PodsLeft"] {
-        let is_told = |event: &String| event.contains(reason) && event.contains("went without") && event.contains("n1");
+        let is_told = |event: &String| {
+            event.contains(reason) && event.contains("its last pods did not end") && event.contains("n1")
+        };
         assert!(events.iter().any(is_told), "{reason}: {events:?}");
     }
 }
@@ -281,7 +283,7 @@ async fn what_is_let_go_of_is_not_called_removed_and_is_to_be_adopted() {
         .change(DRIVER, "/spec/managementState", json!(ManagementState::Removed));
     world.reconcile().await.expect("let go");
     assert!(world.api.get(DAEMON_SET).is_some() && world.api.get(CSI_DRIVER).is_some());
-    assert_eq!(world.condition(ConditionType::Available).0, "Unknown/Released");
+    assert_eq!(world.condition(ConditionType::Available).0, "Unknown/Orphaned");
     world.api.take_writes();
     world.reconcile().await.expect("reconciled");
     assert_eq!(world.api.take_writes(), Vec::<String>::new());
@@ -291,7 +293,7 @@ async fn what_is_let_go_of_is_not_called_removed_and_is_to_be_adopted() {
         .change(DRIVER, "/spec/managementState", json!(ManagementState::Managed));
     world.reconcile().await.expect("told");
     let (verdict, message) = world.condition(ConditionType::Degraded);
-    assert_eq!(verdict, "True/ForeignObject");
+    assert_eq!(verdict, "True/OwnershipConflict");
     assert!(
         message.contains("Set spec.adoption.mode to Adopt") && !message.contains("Migrate"),
         "{message}"

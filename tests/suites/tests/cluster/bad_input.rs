@@ -114,7 +114,7 @@ pub(crate) async fn a_storage_class_of_somebody_else_is_left_alone_and_named(wor
     });
     world.cluster.apply(&foreign.to_string()).await?;
     let before = world.cluster.get(&["storageclass", "taken"]).await?;
-    refused(world, "ForeignObject", &["StorageClass", "taken"], async || {
+    refused(world, "OwnershipConflict", &["StorageClass", "taken"], async || {
         world
             .patch_spec(&json!({"storageClasses": {"items": [{"name": "cinder"}, {"name": "taken"}]}}))
             .await

@@ -115,7 +115,7 @@ pub(crate) async fn a_volume_that_stays_because_the_cloud_refuses_the_credential
     ensure!(
         stuck["hint"]
             .as_str()
-            .is_some_and(|hint| hint.contains("mend the Secret")),
+            .is_some_and(|hint| hint.contains("fix the Secret")),
         "{stuck}"
     );
     world.nothing_left().await?;

@@ -79,7 +79,7 @@ pub(crate) async fn a_claim_that_is_well_is_told_apart_from_those_that_wait(worl
     let told = text(world, &plugin, "nowhere").await?;
     println!("{told}");
     ensure!(
-        told.contains("Nobody was asked for a volume yet") && told.contains("StorageClass no-such-class"),
+        told.contains("No volume was asked for yet") && told.contains("StorageClass no-such-class"),
         "{told}"
     );
 

@@ -46,7 +46,7 @@ pub(crate) async fn an_orphan_goes_on_until_another_object_adopts_it(world: &Wor
     // Another object does not take what is not its own.
     world.apply_driver().await?;
     let foreign = world
-        .condition("Degraded", "True", |found| found["reason"] == "ForeignObject")
+        .condition("Degraded", "True", |found| found["reason"] == "OwnershipConflict")
         .await?;
     ensure!(
         foreign["message"].as_str().is_some_and(|text| text.contains(MARK)),

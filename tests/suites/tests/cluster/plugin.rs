@@ -56,7 +56,7 @@ pub(crate) async fn kubectl_shows_a_driver_on_one_screen_and_to_programs(world: 
         .output()
         .await?;
 
-    for part in [DRIVER, "Available=True (AsExpected)", "LOGS IN", "default"] {
+    for part in [DRIVER, "Available=True (AsExpected)", "LOGIN OK", "default"] {
         ensure!(screen.contains(part), "no {part} in\n{screen}");
     }
     let objects: Value = serde_json::from_str(&objects).context("is no JSON")?;

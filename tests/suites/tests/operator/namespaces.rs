@@ -85,7 +85,7 @@ async fn without_the_role_nothing_is_called_gone(world: &World) -> Result<()> {
         let touched = json!({"metadata": {"annotations": {"touched": object["metadata"]["resourceVersion"]}}});
         world.api.merge(OBJECT, &touched).await?;
         let (reason, message) = world.condition("Available", "Unknown").await?;
-        ensure!(reason == "NotObserved", "{reason}: {message}");
+        ensure!(reason == "NotReconciled", "{reason}: {message}");
         Ok(world.api.get(OBJECT).await?["status"].clone())
     })
     .await?;

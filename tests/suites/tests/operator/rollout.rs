@@ -47,7 +47,7 @@ pub(crate) async fn a_rollout_whose_pods_do_not_come_up_stops_and_says_so(world:
         ensure!(message.contains(part), "{part}: {message}");
     }
     let (reason, _) = world.condition("Progressing", "False").await?;
-    ensure!(reason == "Stopped", "{reason}");
+    ensure!(reason == "Blocked", "{reason}");
 
     // Nor does an operator that knows nothing of it go on.
     operator.process.kill().await?;

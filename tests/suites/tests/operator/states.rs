@@ -191,10 +191,10 @@ pub(crate) async fn orphans_go_on_running_without_their_marks(world: &World) -> 
     add_volume(world, "mine", "Delete").await?;
     let operands = world.operands().await?;
     world.patch_spec(&json!({"managementState": "Removed"})).await?;
-    let message = world.told("Available", "Unknown", "Released", &[]).await?;
+    let message = world.told("Available", "Unknown", "Orphaned", &[]).await?;
     ensure!(message.contains("goes on running"), "{message}");
     world.patch_spec(&json!({"managementState": "Managed"})).await?;
-    let message = world.told("Degraded", "True", "ForeignObject", &[]).await?;
+    let message = world.told("Degraded", "True", "OwnershipConflict", &[]).await?;
     ensure!(message.contains("Set spec.adoption.mode to Adopt"), "{message}");
     world.api.delete(OBJECT).await?;
     wait_for("the end of the object", PATIENCE, async || {

@@ -27,7 +27,7 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
     let old_driver = world.api.get(&driver()).await?;
     let _operator = world.start_operator("takeover", &[]).await?;
     world.ask_for_driver(json!({"clusterID": CLUSTER_ID})).await?;
-    degraded(world, "ForeignObject").await?;
+    degraded(world, "OwnershipConflict").await?;
     world.patch_spec(&json!({"adoption": {"mode": "Migrate"}})).await?;
     degraded(world, "AdoptionForbidden").await?;
     ensure!(

@@ -105,7 +105,7 @@ async fn beside_the_go_driver_the_operator_does_nothing(site: &Site) -> Result<(
     site.cluster().apply(&object(go::CLUSTER_ID).to_string()).await?;
     let says = |found: &Value| {
         let message = found["message"].as_str().unwrap_or_default();
-        found["reason"] == "ForeignObject" && message.contains("spec.adoption.mode")
+        found["reason"] == "OwnershipConflict" && message.contains("spec.adoption.mode")
     };
     site.world.condition("Degraded", "True", says).await?;
     let ours = site

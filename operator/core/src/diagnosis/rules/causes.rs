@@ -83,7 +83,7 @@ pub(super) fn credentials_refused(case: &Case) -> Option<String> {
             .to_owned(),
     };
     Some(format!(
-        "the cloud refuses the credentials of the driver, so nothing can be done with {}: mend the Secret that spec.clouds names, \
+        "the cloud refuses the credentials of the driver, so nothing can be done with {}: fix the Secret that spec.clouds names, \
          and the driver goes on by itself ({words})",
         volume_name(case)
     ))
@@ -94,14 +94,14 @@ pub(super) fn cloud_unreachable(case: &Case) -> Option<String> {
         return None;
     };
     Some(format!(
-        "a service of the cloud is missing or does not answer as it should. Where the words speak of a region or an endpoint, correct them \
+        "a service of the cloud is missing or does not answer as it should. Where the error names a region or an endpoint, correct it \
          in spec.clouds or the Secret; else the driver goes on by itself when the service answers again ({words})"
     ))
 }
 
 pub(super) fn controller_down(case: &Case) -> Option<String> {
     (!case.has_controller).then(|| {
-        "no pod of the driver's controller serves; `kubectl describe` of its Deployment and pods tells why".to_owned()
+        "no pod of the driver's controller serves; `kubectl describe` of its Deployment and pods shows why".to_owned()
     })
 }
 
@@ -116,7 +116,7 @@ pub(super) fn node_and_server_gone(case: &Case) -> Option<String> {
     };
     (is_gone && server_is_gone).then(|| {
         format!(
-            "neither node {} nor its server exists any more, so {} is in use by nobody: it is safe to clear. If the driver does not \
+            "neither node {} nor its server exists any more, so nothing uses {}: it is safe to clear. If the driver does not \
              clear it by itself, delete the VolumeAttachment's finalizer, and let the cloud's operator delete Cinder's attachment",
             node_name(case),
             volume_name(case)
@@ -279,7 +279,7 @@ pub(super) fn not_multiattach(case: &Case) -> Option<String> {
 pub(super) fn attached_to_gone_server(case: &Case) -> Option<String> {
     let gone = other_holder(case, |_, word| word.is_missing())?;
     Some(format!(
-        "Cinder has {} at server {gone}, which Nova does not know: nobody uses it there. The driver clears it when it detaches; if \
+        "Cinder has {} at server {gone}, which Nova does not know: nothing uses it there. The driver clears it when it detaches; if \
          it does not, the cloud's operator deletes the attachment (`openstack volume attachment delete`)",
         volume_name(case)
     ))
@@ -289,7 +289,7 @@ pub(super) fn attached_to_unknown_server(case: &Case) -> Option<String> {
     let is_unknown = |id: &ServerId, _: &Word<&Server>| !case.nodes_of_servers.contains_key(id.as_str());
     let server = other_holder(case, is_unknown)?;
     Some(format!(
-        "{} is attached to server {server}, which is no node of this cluster: somebody attached it outside of Kubernetes, or the node \
+        "{} is attached to server {server}, which is no node of this cluster: it was attached outside of Kubernetes, or the node \
          was removed while it ran. If nothing there uses it: `openstack server remove volume {server} {}`",
         volume_name(case),
         case.volume_id.as_deref().unwrap_or("VOLUME")
@@ -328,9 +328,9 @@ pub(super) fn cinder_busy(case: &Case) -> Option<String> {
     let what = match status {
         "creating" | "downloading" | "restoring-backup" => "cinder-volume is still making it",
         "attaching" | "reserved" => "nova-compute has not finished the attachment",
-        "detaching" => "nova-compute has not finished the detachment, or the guest does not let it go",
+        "detaching" => "nova-compute has not finished the detachment, or the guest does not release it",
         "deleting" => "cinder-volume is still deleting it",
-        "extending" | "retyping" | "maintenance" => "cinder-volume is still at it",
+        "extending" | "retyping" | "maintenance" => "cinder-volume is still working on it",
         _ => return None,
     };
     Some(format!(
@@ -350,7 +350,7 @@ pub(super) fn finalizer_left(case: &Case) -> Option<String> {
             "csi-provisioner"
         };
         format!(
-            "in Cinder it is done, and {} {} still waits for {whose} to take its finalizer away: look at the log of that container; \
+            "in Cinder it is done, and {} {} still waits for {whose} to remove its finalizer: look at the log of that container; \
              {}",
             case.object.0,
             case.object.1,
@@ -408,5 +408,5 @@ pub(super) fn error_reported(case: &Case) -> Option<String> {
 
 #[expect(clippy::unnecessary_wraps, reason = "as every rule")]
 pub(super) fn unexplained(case: &Case) -> Option<String> {
-    Some(format!("nothing that is known of it explains it; {}", said(case)))
+    Some(format!("the cause is unknown; {}", said(case)))
 }

@@ -100,14 +100,14 @@ static TABLE: &[Row] = &[
         Delete,
         refused,
         "CredentialsRefused",
-        &["mend the Secret", "HTTP 401", VOLUME],
+        &["fix the Secret", "HTTP 401", VOLUME],
     ),
     row(Provision, refused, "CredentialsRefused", &["goes on by itself"]),
     row(
         Attach,
         |case| case.said = Some("rpc error: [auth] token_create: HTTP 401".to_owned()),
         "CredentialsRefused",
-        &["mend the Secret"],
+        &["fix the Secret"],
     ),
     row(
         Detach,
@@ -239,7 +239,7 @@ static TABLE: &[Row] = &[
             case.servers.extend([gone(OTHER)]);
         },
         "AttachedToGoneServer",
-        &[OTHER, "nobody uses it there"],
+        &[OTHER, "nothing uses it there"],
     ),
     row(
         Attach,

@@ -108,7 +108,7 @@ fn an_item_that_says_it_is_the_default_goes_before_the_first_one() {
 fn a_class_that_was_made_once_is_not_made_again() {
     let mut spec = mk_items(&["a", "b"]);
     let before = StorageClassesStatus {
-        made: vec!["a".into()],
+        created_once: vec!["a".into()],
         ..StorageClassesStatus::default()
     };
     for (state, expected) in [

@@ -70,7 +70,7 @@ fn before_a_spec_was_resolved_nothing_is_claimed_and_what_was_remembered_stays()
             pending: None,
         }),
         storage_classes: Some(StorageClassesStatus {
-            made: vec!["a".into()],
+            created_once: vec!["a".into()],
             ..StorageClassesStatus::default()
         }),
         ..CinderCSIDriverStatus::default()
@@ -93,7 +93,7 @@ fn what_was_made_once_is_remembered_and_what_the_spec_forgets_is_forgotten() {
         ..Classes::default()
     };
     let existing = ["new".to_owned(), "of-somebody-else".to_owned()];
-    let made = storage_classes(None, Some(&view), &existing).map(|status| status.made);
+    let made = storage_classes(None, Some(&view), &existing).map(|status| status.created_once);
     assert_eq!(made, Some(vec!["deleted-by-somebody".to_owned(), "new".to_owned()]));
 
     view.classes.state = ClassesState::Managed;

@@ -59,8 +59,8 @@ pub(in crate::status) fn rotations(
             events.push(Notice::new(
                 Event::SecretRotated,
                 format!(
-                    "the changed credentials of cloud {} log in and were given to the driver (hash {hash}); its pods take them over \
-                     while they run",
+                    "login with the changed credentials of cloud {} works, and the driver was given them (hash {hash}); its pods reload \
+                     them while they run",
                     new.name
                 ),
             ));

@@ -60,6 +60,6 @@ pub(in crate::status) fn quota_sufficient(facts: &Facts) -> Verdict<QuotaSuffici
     }
     verdict(
         QuotaSufficient::AsExpected,
-        "no quota is near its limit, as far as the clouds tell",
+        "no quota is near its limit, as far as the clouds report",
     )
 }

@@ -65,13 +65,13 @@ fn end(cloud: &mut CloudView, days: i64) {
 }
 
 #[rstest]
-#[case::good(|_: &mut CloudView| {}, "True", "AsExpected", "log in")]
-#[case::far_end(|cloud: &mut CloudView| end(cloud, 15), "True", "AsExpected", "log in")]
+#[case::good(|_: &mut CloudView| {}, "True", "AsExpected", "login with")]
+#[case::far_end(|cloud: &mut CloudView| end(cloud, 15), "True", "AsExpected", "login with")]
 #[case::end_in_sight(|cloud: &mut CloudView| end(cloud, 13), "True", "Expiring", "application credential csi")]
 #[case::end_is_near(|cloud: &mut CloudView| end(cloud, 2), "False", "Expiring", "2026-06-03")]
 #[case::ended(|cloud: &mut CloudView| end(cloud, -1), "False", "Expired", "make a new one")]
 #[case::token(|cloud: &mut CloudView| { cloud.auth_method = Some("Token"); cloud.state.token_ends = Some(in_days(0)); }, "False", "Expired", "token")]
-#[case::renewable_token(|cloud: &mut CloudView| cloud.state.token_ends = Some(in_days(0)), "True", "AsExpected", "log in")]
+#[case::renewable_token(|cloud: &mut CloudView| cloud.state.token_ends = Some(in_days(0)), "True", "AsExpected", "login with")]
 #[case::client_certificate(|cloud: &mut CloudView| cloud.client_cert_ends = vec![in_days(2)], "False", "Expiring", "client certificate")]
 #[case::authority(|cloud: &mut CloudView| cloud.ca_ends = vec![in_days(-9), in_days(5)], "True", "Expiring", "CA bundle")]
 #[case::authority_of_the_proxy(|cloud: &mut CloudView| { cloud.ca_ends = vec![in_days(99)]; cloud.proxy_ca_ends = vec![in_days(-9)]; }, "False", "Expired", "the proxy's CA bundle")]
@@ -82,7 +82,7 @@ fn end(cloud: &mut CloudView, days: i64) {
 #[case::no_secret(|cloud: &mut CloudView| refuse(cloud, Refusal::SecretMissing), "False", "SecretMissing", "the sentence")]
 #[case::unreadable(|cloud: &mut CloudView| refuse(cloud, Refusal::SecretUnreadable), "False", "SecretUnreadable", "the sentence")]
 #[case::malformed(|cloud: &mut CloudView| refuse(cloud, Refusal::SecretMalformed), "False", "SecretMalformed", "the sentence")]
-#[case::cloud_away(|cloud: &mut CloudView| refuse(cloud, Refusal::CloudUnreachable), "True", "AsExpected", "log in")]
+#[case::cloud_away(|cloud: &mut CloudView| refuse(cloud, Refusal::CloudUnreachable), "True", "AsExpected", "login with")]
 #[case::cloud_away_for_a_change(|cloud: &mut CloudView| { refuse(cloud, Refusal::CloudUnreachable); cloud.is_changed = true; }, "False", "NotChecked", "BackendReachable")]
 fn credentials_are_judged(
     #[case] change: fn(&mut CloudView),

@@ -60,9 +60,9 @@ fn mk_stuck(operation: Operation, change: fn(&mut Case)) -> Stuck {
 }
 
 #[rstest]
-#[case::controller_down(|report: &mut Report| report.outcome.controller = Some(mk_workload(2, 2, 0)), Event::NotAvailable, Event::Available)]
+#[case::controller_down(|report: &mut Report| report.outcome.controller = Some(mk_workload(2, 2, 0)), Event::Unavailable, Event::Available)]
 #[case::stalled(|report: &mut Report| report.outcome.controller.as_mut().expect("one").stalled = Some("quota".to_owned()),
-    Event::Degraded, Event::NotDegraded)]
+    Event::Degraded, Event::Recovered)]
 #[case::overridden(|report: &mut Report| override_with(report, Overridden { changed: one("Deployment x"), failed: vec![] }),
     Event::OverridesActive, Event::OverridesGone)]
 #[case::override_failed(|report: &mut Report| override_with(report, Overridden { changed: vec![], failed: one("no such object") }),
@@ -78,10 +78,10 @@ fn mk_stuck(operation: Operation, change: fn(&mut Case)) -> Stuck {
 #[case::quota_used_up(|report: &mut Report| use_quota(report, 100), Event::QuotaExhausted, Event::QuotaSufficient)]
 #[case::insecure(|report: &mut Report| report.facts.clouds[0].is_insecure = true, Event::InsecureConfiguration, Event::SecureConfiguration)]
 #[case::stuck(|report: &mut Report| report.facts.volumes.stuck = vec![mk_stuck(Operation::Attach, |_| {})], Event::VolumesStuck, Event::VolumesHealthy)]
-#[case::paused(|report: &mut Report| report.facts.object.state = ManagementState::Paused, Event::ConditionNotMet, Event::ConditionMet)]
-#[case::drift(|report: &mut Report| report.decision.drift = Drift { kept: one("DaemonSet x"), ..Drift::default() }, Event::ConditionNotMet, Event::ConditionMet)]
+#[case::paused(|report: &mut Report| report.facts.object.state = ManagementState::Paused, Event::ReconciliationPausedTrue, Event::ReconciliationPausedFalse)]
+#[case::drift(|report: &mut Report| report.decision.drift = Drift { kept: one("DaemonSet x"), ..Drift::default() }, Event::DriftDetectedTrue, Event::DriftDetectedFalse)]
 #[case::no_prometheus(|report: &mut Report| report.facts.monitoring = MonitoringView { mode: MonitoringMode::Enabled, served: false },
-    Event::ConditionNotMet, Event::ConditionMet)]
+    Event::MonitoringReadyFalse, Event::MonitoringReadyTrue)]
 fn a_condition_that_changes_sends_an_event_and_another_when_all_is_well_again(
     #[case] change: fn(&mut Report),
     #[case] bad: Event,

@@ -62,11 +62,11 @@ fn stopped(outdated: usize) -> Report {
     Some(RolloutState::WaitingForWindow),
     "True/WaitingForWindow"
 )]
-#[case::back(held(Hold::Downgrade), Some(RolloutState::DowngradeRefused), "False/Stopped")]
+#[case::back(held(Hold::Downgrade), Some(RolloutState::DowngradeRefused), "False/Blocked")]
 #[case::nodes(but(mk_healthy(), |report| { report.outcome.node_rollout = Some(mk_nodes(3, 1)); }), Some(RolloutState::Rolling), "True/RollingOut")]
 #[case::by_hand(
     but(mk_healthy(), |report| { report.outcome.node_rollout = Some(mk_nodes(3, 1)); report.decision.leaves_pods = true; }), Some(RolloutState::OnDelete), "True/RollingOut")]
-#[case::stopped(stopped(1), Some(RolloutState::Stopped), "False/Stopped")]
+#[case::stopped(stopped(1), Some(RolloutState::Stopped), "False/Blocked")]
 #[case::paused(
     but(mk_healthy(), |report| { report.facts.object.state = ManagementState::Paused; report.decision.gate = mk_gate("0.1.0", "0.2.0"); }),
     Some(RolloutState::Paused), "False/Paused")]
@@ -342,7 +342,7 @@ fn of_an_object_that_is_deleted_no_event_says_how_to_set_it() {
     assert!(!told.message.contains("managementState"), "{}", told.message);
     let sent = notices(Some(&before), &next);
     assert!(
-        !sent.iter().any(|notice| notice.event == Event::NotAvailable),
+        !sent.iter().any(|notice| notice.event == Event::Unavailable),
         "{sent:?}"
     );
 }

@@ -14,7 +14,7 @@ impl Report {
             GONE => {
                 "Its volume stays, and nothing is under way with it: the PersistentVolume's reclaim policy is Retain."
             }
-            _ => "Nobody was asked for a volume yet.",
+            _ => "No volume was asked for yet.",
         }
     }
 }
@@ -99,7 +99,7 @@ mod tests {
                 is_overdue: true,
                 cinder_status: Some("available".to_owned()),
                 reason: "CredentialsRefused".to_owned(),
-                hint: "mend the Secret".to_owned(),
+                hint: "fix the Secret".to_owned(),
             }],
             notes: vec!["a note".to_owned()],
         }
@@ -112,7 +112,7 @@ mod tests {
 
     #[rstest]
     #[case("Bound", "all is well")]
-    #[case("Pending", "Nobody was asked")]
+    #[case("Pending", "No volume was asked for")]
     #[case("Lost", "does not exist any more")]
     #[case(GONE, "Retain")]
     fn who_waits_for_nothing_is_told_so(#[case] phase: &str, #[case] words: &str) {

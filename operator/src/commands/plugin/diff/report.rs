@@ -246,7 +246,7 @@ fn is_leaving(driver: &CinderCSIDriver) -> bool {
 fn wait(driver: &CinderCSIDriver) -> Option<&'static str> {
     match driver.spec.management_state {
         ManagementState::Paused | ManagementState::DryRun | ManagementState::Unmanaged => {
-            Some("spec.managementState lets nothing be changed: the operator does this once it is Managed")
+            Some("spec.managementState forbids changes: the operator does this once it is Managed")
         }
         _ if is_leaving(driver) => Some("the driver is to be removed, which waits for the last volume of it"),
         ManagementState::Managed | ManagementState::Removed => None,
