@@ -89,7 +89,7 @@ clean-room: ## README.md's commands on a Debian without anything else (root; KEE
 	@tests/clean-room/room $(ROOM)
 
 .PHONY: lint
-lint: fmt-check clippy deny crds-check reference-check lines-check edges-check faults-check ## Formatting, lints, licences, generated files, edges between modules
+lint: fmt-check clippy deny crds-check reference-check lines-check edges-check words-check faults-check ## Formatting, lints, licences, generated files, edges between modules, words
 
 .PHONY: fmt-check
 fmt-check:
@@ -143,6 +143,11 @@ faults-check:
 edges-check:
 	tests/tools/edges --self-test
 	tests/tools/edges
+
+.PHONY: words-check
+words-check:
+	tests/tools/words --self-test
+	tests/tools/words
 
 .PHONY: image
 image: ## Build the container images (needs docker or podman: ENGINE=podman)
