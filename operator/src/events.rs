@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use cinder_operator_core::notice::{Notice, Severity};
+use cinder_operator_core::{notice::Notice, reasons::Severity};
 use csi_sources::Sources;
 use k8s_openapi::{
     api::{core::v1::ObjectReference, events::v1::Event as KubernetesEvent},

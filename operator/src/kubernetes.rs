@@ -22,7 +22,7 @@ pub enum ApplyError {
     #[error("the API server did not answer as it should: {0}")]
     Call(#[source] Box<kube::Error>),
     /// An object that was deleted to be made anew does not go.
-    #[error("it was deleted to be made anew, and a finalizer keeps it; it is made as soon as it is gone")]
+    #[error("it was deleted to be recreated, and a finalizer keeps it; it is created as soon as it is gone")]
     StillThere,
     /// What is to take the place of an object would be refused.
     #[error("it is left as it is, because the object that is to take its place would not be accepted: {0}")]

@@ -21,7 +21,7 @@ pub enum Error {
     TlsProvider,
     /// Neither a kubeconfig nor a service account was found.
     #[error(
-        "cannot tell how to reach the API server: {0}; run in a pod with a service account, or set KUBECONFIG to a file"
+        "cannot find out how to reach the API server: {0}; run in a pod with a service account, or set KUBECONFIG to a file"
     )]
     Configure(#[source] Box<kube::config::InferConfigError>),
     /// The client cannot be made.

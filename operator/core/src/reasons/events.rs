@@ -5,7 +5,7 @@
 pub enum Severity {
     /// Something happened as intended.
     Normal,
-    /// Somebody should look.
+    /// Whoever runs the cluster should look.
     Warning,
 }
 
