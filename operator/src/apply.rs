@@ -16,7 +16,7 @@ use cinder_csi_crds::{CinderCSIDriver, FINALIZER, GROUP, INSTANCE_LABEL, KIND, O
 use cinder_operator_core::{
     cluster::{FIELD_MANAGER, Key, MANAGED_BY_LABEL, kind},
     notice::Notice,
-    plan::{APPLIED_HASH, Action, Desired, FailedWrite, Kept, Left, Plan, Unrepairable, differences, uid_of},
+    plan::{APPLIED_HASH, Action, Desired, FailedWrite, Kept, Plan, Unapplied, UnappliedFields, differences, uid_of},
     reasons::Event,
 };
 use k8s_openapi::api::core::v1::Pod;
@@ -312,11 +312,11 @@ pub struct Applied {
     /// Kinds of objects that had been changed by somebody else.
     pub repaired: Vec<&'static str>,
     /// What is other than it was asked for, to be known to the next plan.
-    pub left: Unrepairable,
+    pub left: Unapplied,
 }
 
 /// Carries the plan out, stage by stage. `live` is what it was made by.
-pub async fn carry_out(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value>, mut records: Records) -> Applied {
+pub async fn apply_plan(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value>, mut records: Records) -> Applied {
     let mut outcome = Applied {
         left: plan.left.clone(),
         ..Applied::default()
@@ -329,7 +329,7 @@ pub async fn carry_out(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value>
         if failed_stage.is_some_and(|failed| stage.is_none_or(|stage| stage > failed)) {
             break;
         }
-        if let Err(error) = carry_out_one(writer, action, &mut outcome, &mut created, &mut records).await {
+        if let Err(error) = apply_action(writer, action, &mut outcome, &mut created, &mut records).await {
             let key = action.key();
             let message = format!("{error}{}", missing_right(key, &error));
             outcome.failures.push(FailedWrite {
@@ -395,7 +395,7 @@ fn stage_of(action: &Action) -> Option<cinder_operator_core::manifests::Stage> {
     }
 }
 
-async fn carry_out_one(
+async fn apply_action(
     writer: &Writer,
     action: &Action,
     outcome: &mut Applied,
@@ -476,7 +476,7 @@ fn note(desired: &Desired, made: Value, outcome: &mut Applied) {
         outcome.left.remove(&desired.key);
     } else {
         tracing::warn!(object = %desired.key, fields = fields.join(", "), "the API server or a webhook keeps other values than asked for");
-        let left = Left {
+        let left = UnappliedFields {
             hash: desired.hash().to_owned(),
             fields,
             tried: Instant::now().into_std(),

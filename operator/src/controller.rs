@@ -21,7 +21,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-pub(crate) use classes::{leave_alone, look_at_own};
+pub(crate) use classes::{exclude_unmanaged, observe_owned};
 pub use context::{Context, Memories};
 
 use adoption::Adoption;
@@ -38,14 +38,14 @@ use cinder_operator_core::{
     reasons::Event,
     resolve::{Resolved, namespace_of},
     status,
-    text::listed,
+    text::join_truncated,
 };
 use clouds::Checked;
 
 use crate::{
-    apply::{Records, carry_out},
+    apply::{Records, apply_plan},
     error::ReconcileError,
-    guard, observe, startup_taint,
+    observe, recreate_checks, startup_taint,
 };
 
 /// The object as it is watched: one that cannot be read must not stop the others.
@@ -56,7 +56,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(2);
 /// Longest pause after a failed reconcile.
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 /// By so much later than something ends is looked again.
-const A_MOMENT: Duration = Duration::from_millis(100);
+const RECHECK_MARGIN: Duration = Duration::from_millis(100);
 /// Pause before another look at what stands in the way.
 const OBSTACLE_PAUSE: Duration = Duration::from_secs(10);
 
@@ -85,7 +85,7 @@ pub async fn reconcile(driver: Arc<Watched>, context: Arc<Context>) -> Result<Ac
                 .await
                 .unwrap_or(Err(ReconcileError::TimedOut(limit)));
             if let Err(error) = &result {
-                Pass::of(driver, &context).tell_failure(error).await;
+                Reconciliation::of(driver, &context).report_error(error).await;
             }
             result
         }
@@ -95,7 +95,7 @@ pub async fn reconcile(driver: Arc<Watched>, context: Arc<Context>) -> Result<Ac
         .metrics
         .reconciled(if result.is_ok() { "success" } else { "error" }, begun.elapsed());
     if result.is_ok() {
-        context.forgive(&driver.name_any());
+        context.reset_backoff(&driver.name_any());
     }
     result
 }
@@ -103,7 +103,7 @@ pub async fn reconcile(driver: Arc<Watched>, context: Arc<Context>) -> Result<Ac
 /// Says when a failed reconcile is tried again.
 #[allow(clippy::needless_pass_by_value, reason = "the controller calls it with these types")]
 pub fn error_policy(driver: Arc<Watched>, error: &ReconcileError, context: Arc<Context>) -> Action {
-    let failures = context.blame(&driver.name_any());
+    let failures = context.record_failure(&driver.name_any());
     let pause = FIRST_PAUSE
         .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)))
         .min(LONGEST_PAUSE);
@@ -113,7 +113,7 @@ pub fn error_policy(driver: Arc<Watched>, error: &ReconcileError, context: Arc<C
 
 /// What the object asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wish {
+enum ReconcileMode {
     /// Make it and keep it.
     Manage,
     /// Look only.
@@ -126,51 +126,51 @@ enum Wish {
     Nothing,
 }
 
-fn wish(driver: &CinderCSIDriver) -> Wish {
+fn mode_of(driver: &CinderCSIDriver) -> ReconcileMode {
     let is_deleted = driver.metadata.deletion_timestamp.is_some();
     let is_kept = driver.finalizers().iter().any(|finalizer| finalizer == FINALIZER);
     match (driver.spec.management_state, is_deleted) {
-        (_, true) if !is_kept => Wish::Nothing,
-        (ManagementState::Paused | ManagementState::DryRun | ManagementState::Unmanaged, true) => Wish::Hold,
-        (_, true) => Wish::Remove { finalize: true },
-        (ManagementState::Managed, false) => Wish::Manage,
-        (ManagementState::Paused | ManagementState::DryRun | ManagementState::Unmanaged, false) => Wish::Watch,
-        (ManagementState::Removed, false) => Wish::Remove { finalize: false },
+        (_, true) if !is_kept => ReconcileMode::Nothing,
+        (ManagementState::Paused | ManagementState::DryRun | ManagementState::Unmanaged, true) => ReconcileMode::Hold,
+        (_, true) => ReconcileMode::Remove { finalize: true },
+        (ManagementState::Managed, false) => ReconcileMode::Manage,
+        (ManagementState::Paused | ManagementState::DryRun | ManagementState::Unmanaged, false) => ReconcileMode::Watch,
+        (ManagementState::Removed, false) => ReconcileMode::Remove { finalize: false },
     }
 }
 
 async fn reconcile_one(driver: &CinderCSIDriver, context: &Context) -> Result<Action, ReconcileError> {
-    let pass = Pass::of(driver, context);
-    let wish = wish(driver);
-    debug!(driver = pass.owner.name, ?wish, "reconcile");
-    if wish == Wish::Nothing {
+    let pass = Reconciliation::of(driver, context);
+    let mode = mode_of(driver);
+    debug!(driver = pass.owner.name, ?mode, "reconcile");
+    if mode == ReconcileMode::Nothing {
         context.forget(&pass.owner.name);
         return Ok(Action::await_change());
     }
     if let Some(problem) = namespace::unserved(driver, context) {
-        return pass.stand_still(problem).await;
+        return pass.suspend(problem).await;
     }
-    if !matches!(wish, Wish::Remove { .. })
-        && let Some(done) = pass.look_at_volumes_alone().await
+    if !matches!(mode, ReconcileMode::Remove { .. })
+        && let Some(done) = pass.reconcile_volumes_only().await
     {
         return done;
     }
     // On the heap: every reconcile that waits would be as large as the largest of them.
-    match Box::pin(pass.carry_out(wish)).await {
+    match Box::pin(pass.execute(mode)).await {
         Err(ReconcileError::Observe(error)) => match namespace::forbidden(driver, context, &error) {
-            Some(problem) => pass.stand_still(problem).await,
+            Some(problem) => pass.suspend(problem).await,
             None => Err(error.into()),
         },
         other => other,
     }
 }
 
-impl Pass<'_> {
-    async fn carry_out(&self, wish: Wish) -> Result<Action, ReconcileError> {
+impl Reconciliation<'_> {
+    async fn execute(&self, mode: ReconcileMode) -> Result<Action, ReconcileError> {
         let (pass, driver, context) = (self, self.driver, self.context);
-        match wish {
-            Wish::Nothing => Ok(Action::await_change()),
-            Wish::Manage => {
+        match mode {
+            ReconcileMode::Nothing => Ok(Action::await_change()),
+            ReconcileMode::Manage => {
                 // Before anything is made, so that nothing is left behind by a deletion that comes in between.
                 if !driver.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
                     let is_there = context
@@ -186,9 +186,9 @@ impl Pass<'_> {
                 }
                 pass.maintain(None, true).await
             }
-            Wish::Watch => pass.maintain(None, false).await,
-            Wish::Hold => pass.maintain(Some(Removal::Held), false).await,
-            Wish::Remove { finalize } => Box::pin(pass.remove(finalize)).await,
+            ReconcileMode::Watch => pass.maintain(None, false).await,
+            ReconcileMode::Hold => pass.maintain(Some(Removal::Held), false).await,
+            ReconcileMode::Remove { finalize } => Box::pin(pass.remove(finalize)).await,
         }
     }
 
@@ -198,7 +198,7 @@ impl Pass<'_> {
     }
 
     /// Changes nothing, looks at nothing, and says why.
-    async fn stand_still(&self, problem: Problem) -> Result<Action, ReconcileError> {
+    async fn suspend(&self, problem: Problem) -> Result<Action, ReconcileError> {
         let report = Report {
             facts: self.facts(),
             decision: Decision {
@@ -208,7 +208,7 @@ impl Pass<'_> {
             ..Report::default()
         };
         let previous = self.driver.status.as_ref();
-        let next = status::unseen(previous, &report, self.context.sources.now());
+        let next = status::not_reconciled(previous, &report, self.context.sources.now());
         self.publish(previous, &next, Vec::new()).await?;
         Ok(Action::requeue(OBSTACLE_PAUSE))
     }
@@ -233,7 +233,7 @@ fn next_look(report: &Report, otherwise: Duration) -> Duration {
     .flatten()
     .fold(otherwise, Duration::min)
     // A moment later, so that it is over then.
-    .saturating_add(A_MOMENT);
+    .saturating_add(RECHECK_MARGIN);
     let is_unwatched = matches!(&decision.removal, Some(Removal::Blocked(blockers)) if blockers.are_unwatched());
     if is_unwatched || report.is_held_up() {
         otherwise.min(OBSTACLE_PAUSE)
@@ -243,7 +243,7 @@ fn next_look(report: &Report, otherwise: Duration) -> Duration {
 }
 
 /// One reconcile of one object.
-struct Pass<'a> {
+struct Reconciliation<'a> {
     driver: &'a CinderCSIDriver,
     context: &'a Context,
     owner: Owner,
@@ -251,7 +251,7 @@ struct Pass<'a> {
     calls: u64,
 }
 
-impl<'a> Pass<'a> {
+impl<'a> Reconciliation<'a> {
     fn of(driver: &'a CinderCSIDriver, context: &'a Context) -> Self {
         let owner = owner_of(driver);
         Self {
@@ -273,7 +273,7 @@ struct Acted {
     soon: Option<Duration>,
 }
 
-impl Pass<'_> {
+impl Reconciliation<'_> {
     /// Makes what is wanted (or only looks, without `may_write`), and says how it is.
     async fn maintain(&self, removal: Option<Removal>, may_write: bool) -> Result<Action, ReconcileError> {
         let context = self.context;
@@ -292,7 +292,7 @@ impl Pass<'_> {
         let intent = intend(self.driver, &environment, wanted.as_ref())?;
         if let Ok(intent) = &intent {
             observe::complete(&context.client, &mut live, &intent.keys()).await?;
-            leave_alone(&intent.resolved, &intent.desired, &mut live);
+            exclude_unmanaged(&intent.resolved, &intent.desired, &mut live);
         }
         let adoption = if intent.is_ok() || self.may_have_stopped() {
             Box::pin(self.look_for_installation(&mut live, intent.as_ref().ok())).await?
@@ -304,7 +304,7 @@ impl Pass<'_> {
             Err(problems) => {
                 let decision = Decision {
                     problems: [problems.as_slice(), &adoption.problems].concat(),
-                    takeover: adoption.takeover.clone(),
+                    migration: adoption.migration.clone(),
                     removal,
                     ..Decision::default()
                 };
@@ -326,17 +326,17 @@ impl Pass<'_> {
             failed,
             soon,
         } = Box::pin(self.act(intent, &decision, &adoption, has.as_ref(), live, may_write)).await?;
-        let (volumes, of_volumes) = self.look_at_volumes(&facts, &outcome);
+        let (volumes, of_volumes) = self.observe_volumes(&facts, &outcome);
         let report = Report {
             facts: Facts { volumes, ..facts },
             decision,
             outcome,
         };
-        self.remind_of_types(&report).await;
-        let soon = soon.into_iter().chain(self.takeover_pause(&adoption, may_write)).min();
+        self.report_left_out_types(&report).await;
+        let soon = soon.into_iter().chain(self.migration_pause(&adoption, may_write)).min();
         let of_classes = classes::next_look(&report, self).unwrap_or(look_again);
         let look_again = next_look(&report, soon.unwrap_or(look_again).min(look_again).min(of_classes));
-        self.tell(&report, notices).await?;
+        self.report_status(&report, notices).await?;
         if let Some(error) = failed {
             return Err(error);
         }
@@ -346,9 +346,9 @@ impl Pass<'_> {
                 message: failure.message.clone(),
             });
         }
-        if adoption.takeover.is_some() {
+        if adoption.migration.is_some() {
             // It goes on with the attachments.
-            let soon = of_volumes.map(|soon| soon.saturating_add(A_MOMENT));
+            let soon = of_volumes.map(|soon| soon.saturating_add(RECHECK_MARGIN));
             return Ok(Action::requeue(soon.map_or(look_again, |soon| soon.min(look_again))));
         }
         Ok(self.until_next_look(report, of_volumes, look_again))
@@ -370,12 +370,12 @@ impl Pass<'_> {
             owner: &self.owner,
             intent,
             live,
-            unrepairable: &context.unrepairable(name),
+            unapplied: &context.unapplied(name),
             now: context.sources.now(),
             instant: Instant::now().into_std(),
         };
         let draft = draft(&situation);
-        let in_use = guard::in_use(&context.client, &context.cluster, name, &draft.plan).await?;
+        let in_use = recreate_checks::in_use(&context.client, &context.cluster, name, &draft.plan).await?;
         let findings = Box::pin(self.check_adoption(&draft.plan)).await;
         let templates = if may_write {
             self.newest_templates(&draft).await?
@@ -385,8 +385,8 @@ impl Pass<'_> {
         let lookups = Lookups {
             in_use,
             templates,
-            takeover: adoption.takeover.clone(),
-            takeover_problems: adoption.problems.clone(),
+            migration: adoption.migration.clone(),
+            migration_problems: adoption.problems.clone(),
             removal,
             known: self.known_objects(&draft),
             may_write,
@@ -409,10 +409,10 @@ impl Pass<'_> {
         let mut notices = decision.notices.clone();
         let keys = intent.map(Intent::keys).unwrap_or_default();
         if may_write && intent.is_some() {
-            notices.extend(guard::last_words(&context.client, &decision.plan).await?);
+            notices.extend(recreate_checks::pre_delete_events(&context.client, &decision.plan).await?);
             let records = Records::of(self.driver).only(&keys);
-            let applied = carry_out(&context.writer, &decision.plan, &live, records).await;
-            context.remember_unrepairable(name, applied.left);
+            let applied = apply_plan(&context.writer, &decision.plan, &live, records).await;
+            context.remember_unapplied(name, applied.left);
             let repaired = applied.repaired.iter();
             repaired.for_each(|kind| context.metrics.drift_repaired(name, kind));
             for (key, object) in applied.written {
@@ -425,14 +425,14 @@ impl Pass<'_> {
             notices.extend(applied.notices);
         }
         if may_write && (failures.is_empty() || adoption.is_returning()) {
-            match self.take_over(adoption, &mut notices).await {
+            match self.migrate(adoption, &mut notices).await {
                 Ok(refused) => problems.extend(refused),
                 Err(error) => failed = Some(error),
             }
         }
         if let Some(intent) = intent {
             if may_write {
-                notices.extend(self.free_nodes(&intent.resolved).await);
+                notices.extend(self.remove_startup_taints(&intent.resolved).await);
             }
             // What is missing after that, the operator itself has taken away.
             let kept = if adoption.is_returning() { &[] } else { keys.as_slice() };
@@ -440,7 +440,7 @@ impl Pass<'_> {
         }
         let mut outcome = Outcome {
             failures,
-            ..self.look_at(&live)
+            ..self.observe_workloads(&live)
         };
         if let (Some(controller), Some(intent)) = (&mut outcome.controller, intent) {
             controller.wants(
@@ -472,14 +472,14 @@ impl Pass<'_> {
     }
 
     /// Takes the startup taint away from nodes where the driver is registered by now.
-    async fn free_nodes(&self, resolved: &Resolved) -> Option<Notice> {
+    async fn remove_startup_taints(&self, resolved: &Resolved) -> Option<Notice> {
         let key = resolved.node.startup_taint.as_deref()?;
         let name = &self.owner.name;
         let ready = self
             .context
             .cluster
             .read(|index| startup_taint::ready_nodes(&index.nodes(), &index.registered_on(name), key));
-        let freed = startup_taint::free(&self.context.client, &ready, key).await;
+        let freed = startup_taint::remove(&self.context.client, &ready, key).await;
         if let Some((node, message)) = freed.failed.first() {
             let note = format!(
                 "taint {key} of node {node} cannot be removed, the operator tries again: {message}. The right for it comes with `kubectl apply -k \
@@ -490,7 +490,7 @@ impl Pass<'_> {
         (!freed.nodes.is_empty()).then(|| {
             let note = format!(
                 "the driver is registered, and taint {key} was removed: {}",
-                listed(&freed.nodes)
+                join_truncated(&freed.nodes)
             );
             Notice::new(Event::StartupTaintRemoved, note)
         })
@@ -514,7 +514,7 @@ impl Pass<'_> {
     }
 
     /// Reads the state of controller, nodes and classes from what exists.
-    fn look_at(&self, live: &BTreeMap<Key, Value>) -> Outcome {
+    fn observe_workloads(&self, live: &BTreeMap<Key, Value>) -> Outcome {
         let of = |wanted: &str| {
             live.iter()
                 .find(|(key, object)| key.kind == wanted && self.owner.owns(object))
@@ -540,14 +540,14 @@ impl Pass<'_> {
     }
 
     /// Tells all that was seen: in the status, by events and gauges.
-    async fn tell(&self, report: &Report, notices: Vec<Notice>) -> Result<(), ReconcileError> {
+    async fn report_status(&self, report: &Report, notices: Vec<Notice>) -> Result<(), ReconcileError> {
         let (context, name) = (self.context, &self.owner.name);
         let previous = self.driver.status.as_ref();
         let now = context.sources.now();
         let next = status::status(previous, report, now);
         context.metrics.seen(name, report, now);
-        self.tell_claims(report).await;
-        self.remind_of_parameters(report).await;
+        self.report_to_claims(report).await;
+        self.report_unknown_parameters(report).await;
         let nodes = &report.outcome.nodes;
         context.metrics.nodes(name, nodes.desired, nodes.registered);
         let blockers = match &report.decision.removal {
@@ -589,7 +589,7 @@ impl Pass<'_> {
         let definition = context.cluster.wrong_definition();
         let definition = definition.map(|note| Notice::new(Event::CRDMismatch, note));
         for notice in [status::expiring(next), definition].into_iter().flatten() {
-            context.events.remind(&self.driver.object_ref(&()), notice).await;
+            context.events.publish_daily(&self.driver.object_ref(&()), notice).await;
         }
         for notice in notices {
             context.events.publish(&self.driver.object_ref(&()), notice).await;

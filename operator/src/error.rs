@@ -55,7 +55,7 @@ pub enum ReconcileError {
     },
     /// A step of a migration failed.
     #[error("cannot migrate: {act}: {source}")]
-    TakeOver {
+    Migrate {
         /// What was to be done.
         act: String,
         /// What the API server answered.
@@ -85,13 +85,13 @@ pub enum ReconcileError {
 
 impl ReconcileError {
     /// Whether the status says it already, among all else that was seen, or cannot say it.
-    pub(crate) fn is_told(&self) -> bool {
+    pub(crate) fn is_reported(&self) -> bool {
         match self {
             Self::Write { .. }
             | Self::Delete { .. }
             | Self::Release { .. }
             | Self::ReplacePod { .. }
-            | Self::TakeOver { .. }
+            | Self::Migrate { .. }
             | Self::Unreadable(_)
             | Self::Status(_) => true,
             Self::Observe(_)

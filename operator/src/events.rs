@@ -70,7 +70,7 @@ impl Events {
     }
 
     /// The same for something that is true for long: once a day.
-    pub async fn remind(&self, regarding: &ObjectReference, notice: Notice) {
+    pub async fn publish_daily(&self, regarding: &ObjectReference, notice: Notice) {
         self.send(regarding, notice, REMINDER).await;
     }
 

@@ -5,7 +5,7 @@
 //! 6   wiring                                               client, leader election, watches, admin server
 //! 5   commands                                             crd and render, the plugin of kubectl, pages of the documentation
 //! 4   controller                                           one reconcile: observe → decide → apply → report
-//! 3   apply  clouds  error  guard                          what writes, and what talks to OpenStack beside the reconciles
+//! 3   apply  clouds  error  recreate_checks                what writes, and what talks to OpenStack beside the reconciles
 //! 2   observe  events  startup_taint                       what looks at the cluster, and what tells of it
 //! 1   args  credentials  kubernetes  leader  metrics  reload  scrape
 //! ```
@@ -28,11 +28,11 @@ pub mod controller;
 pub mod credentials;
 pub mod error;
 pub mod events;
-pub mod guard;
 mod kubernetes;
 pub mod leader;
 pub mod metrics;
 pub mod observe;
+pub mod recreate_checks;
 pub mod reload;
 pub mod scrape;
 pub mod startup_taint;

@@ -13,7 +13,7 @@ mod watches;
 use std::{collections::BTreeMap, fmt::Debug, ops::ControlFlow};
 
 use cinder_operator_core::cluster::{
-    AttachmentObject, Blockers, ClaimObject, ClassObject, Fact, Index, KINDS, Key, OptionalApis, Owned, Owner,
+    AttachmentObject, Blockers, ClaimObject, ClassObject, Index, Indexed, KINDS, Key, OptionalApis, Owned, Owner,
     VolumeObject, is_applied, is_copy, key_of,
 };
 use k8s_openapi::api::core::v1::PodSpec;
@@ -193,7 +193,7 @@ async fn contents_of(client: &Client, driver: &str, group: &str, kind: &str) -> 
 
 async fn names_of<K>(client: &Client, driver: &str, counts: impl Fn(&K) -> bool) -> Result<Vec<String>, ObserveError>
 where
-    K: Fact + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    K: Indexed + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     K::Kept: Owned,
 {
     let api: Api<K> = Api::all_with(client.clone(), &());

@@ -37,7 +37,7 @@ pub struct Freed {
 }
 
 /// Takes the taint away from each of `nodes`. A node that changed meanwhile is left for the next reconcile.
-pub async fn free(client: &Client, nodes: &[String], key: &str) -> Freed {
+pub async fn remove(client: &Client, nodes: &[String], key: &str) -> Freed {
     let api: Api<Node> = Api::all(client.clone());
     let mut freed = Freed::default();
     for name in nodes {

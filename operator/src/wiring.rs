@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, future::ready, io, sync::Arc};
 use cinder_cloud::CloudOptions;
 use cinder_csi_crds::{CinderCSIDriver, GROUP};
 use cinder_operator_core::{
-    cluster::{Concerns, KINDS},
+    cluster::{Affected, KINDS},
     resolve::namespace_of,
 };
 use csi_kit::{
@@ -332,7 +332,7 @@ fn controller(client: &Client, woken: Woken, context: &Arc<Context>, writer: Wri
     // Without a debounce: each request would put off the one before it, without end while they come.
     Controller::for_stream(changes, context.drivers.clone())
         .with_config(controller::Config::default().concurrency(CONCURRENCY))
-        .reconcile_on(concerned(woken, Arc::clone(context)))
+        .reconcile_on(affected(woken, Arc::clone(context)))
 }
 
 /// Watches what the operator makes and what its objects refer to; the first of the namespaces is the operator's. The watches end when
@@ -352,7 +352,7 @@ fn hear_operands(client: &Client, namespaces: &[String], store: &Store<Watched>,
     for namespace in namespaces {
         let uses = |drivers: Store<Watched>| {
             let place = (namespace.clone(), operators.clone());
-            move |name: &str| Concerns::Drivers(using(&drivers, &place, name))
+            move |name: &str| Affected::Drivers(using(&drivers, &place, name))
         };
         let (of_secrets, of_maps) = (uses(store.clone()), uses(store.clone()));
         let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), namespace);
@@ -401,10 +401,10 @@ fn using(drivers: &Store<Watched>, place: &(String, String), name: &str) -> BTre
 }
 
 /// Turns changes of the cluster into the drivers that they concern.
-fn concerned(woken: Woken, context: Arc<Context>) -> impl Stream<Item = ObjectRef<Watched>> {
+fn affected(woken: Woken, context: Arc<Context>) -> impl Stream<Item = ObjectRef<Watched>> {
     futures::stream::unfold(woken, |mut woken| async move { Some((woken.next().await, woken)) }).flat_map(
         move |(first, Changes { whole, volumes })| {
-            let mut concerned = Vec::new();
+            let mut affected = Vec::new();
             for driver in context.drivers.state() {
                 let name = driver.name_any();
                 if whole.includes(&name) {
@@ -413,9 +413,9 @@ fn concerned(woken: Woken, context: Arc<Context>) -> impl Stream<Item = ObjectRe
                     continue;
                 }
                 context.changed(&name, first);
-                concerned.push(ObjectRef::from_obj(driver.as_ref()));
+                affected.push(ObjectRef::from_obj(driver.as_ref()));
             }
-            futures::stream::iter(concerned)
+            futures::stream::iter(affected)
         },
     )
 }

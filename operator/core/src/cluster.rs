@@ -16,7 +16,9 @@ mod volumes;
 
 pub use apis::{OptionalApi, OptionalApis};
 pub use blockers::Blockers;
-pub use index::{Concerns, Fact, Index, NodeObject, Owned, Registered, RegistrationObject, Scope, VolumeCount, key_of};
+pub use index::{
+    Affected, Index, Indexed, NodeObject, Owned, Registered, RegistrationObject, Scope, VolumeCount, key_of,
+};
 pub use installation::{Installation, NOTE, Note, OldController, OldObject};
 pub use kinds::{KINDS, Kind};
 pub use labels::{
@@ -26,7 +28,7 @@ pub use labels::{
 pub use managed_fields::{FIELD_MANAGER, is_applied, is_copy};
 pub use managed_fields::{own_fields, owns_annotation};
 pub use nodes::{NodeFacts, NodesView, eligible_nodes, ready_nodes, view};
-pub use objects::{Key, LET_GO, Owner, kind, maker_of};
+pub use objects::{Key, Owner, RELEASED, kind, maker_of};
 pub use pods::{NodePod, PodObject};
 pub use storage_classes::{ClassObject, Marked, OfType, of_types};
 pub use version::KubernetesVersion;

@@ -31,17 +31,17 @@ pub use workload::Workload;
 use crate::{
     cluster::{Key, Owner, kind},
     manifests::{DriverCredentials, RenderError, Stage, operands, overridden},
-    migration::Takeover,
+    migration::Migration,
     notice::Notice,
     plan::{
-        Action, Desired, Obstacle, Plan, Unrepairable,
+        Action, Desired, Obstacle, Plan, Unapplied,
         changes::{changes, summary},
         plan,
     },
     problem::Problem,
     reasons::{Degraded, Event},
     resolve::{Environment, Resolved, resolve},
-    rollout::{Gate, Hold, Window, gate, hold_back, is_workload, stand_in},
+    rollout::{Gate, Hold, Window, gate, is_workload, stand_in, withhold_updates},
 };
 
 /// What is wanted.
@@ -123,10 +123,10 @@ pub struct Situation<'a> {
     /// What exists of that, and what exists of the owner's.
     pub live: &'a BTreeMap<Key, Value>,
     /// What applies could not change.
-    pub unrepairable: &'a Unrepairable,
+    pub unapplied: &'a Unapplied,
     /// The present time.
     pub now: Timestamp,
-    /// The same, by the clock that [`Unrepairable`] goes by.
+    /// The same, by the clock that [`Unapplied`] goes by.
     pub instant: Instant,
 }
 
@@ -157,13 +157,13 @@ pub fn draft(situation: &Situation<'_>) -> Draft {
         owner,
         intent,
         live,
-        unrepairable,
+        unapplied,
         now,
         instant,
     } = *situation;
     let installed = Gate::of(owner, live, &intent.resolved.version);
     Draft {
-        plan: plan(owner, &intent.desired, live, unrepairable, intent.is_complete, instant),
+        plan: plan(owner, &intent.desired, live, unapplied, intent.is_complete, instant),
         gate: gate(installed, &driver.spec.update, intent.window.as_ref(), now),
     }
 }
@@ -176,9 +176,9 @@ pub struct Lookups {
     /// The newest revision that is left of missing workloads.
     pub templates: BTreeMap<Key, Option<Value>>,
     /// How far a migration from another installation is.
-    pub takeover: Option<Takeover>,
+    pub migration: Option<Migration>,
     /// What stands against that.
-    pub takeover_problems: Vec<Problem>,
+    pub migration_problems: Vec<Problem>,
     /// How far a removal is.
     pub removal: Option<Removal>,
     /// The wanted objects that are known to have been there.
@@ -199,8 +199,8 @@ pub fn decide(situation: &Situation<'_>, Draft { mut plan, gate }: Draft, lookup
     let is_dry_run = driver.spec.management_state == ManagementState::DryRun;
     leave_in_use(&mut plan, &lookups.in_use);
     // Before it is compared: what has to wait for its time is no drift. A dry run tells all that is to come.
-    if let Some(takeover) = lookups.takeover.as_ref().filter(|_| !is_dry_run) {
-        takeover.hold_back(&mut plan);
+    if let Some(migration) = lookups.migration.as_ref().filter(|_| !is_dry_run) {
+        migration.withhold_stages(&mut plan);
     }
     let drift = detect_drift(&plan, &lookups.known);
     let pending = is_dry_run.then(|| summary(changes(&plan, live)));
@@ -211,15 +211,15 @@ pub fn decide(situation: &Situation<'_>, Draft { mut plan, gate }: Draft, lookup
     let mut notices = Vec::new();
     if lookups.may_write {
         notices = bring_back(&mut plan, &gate, &lookups.templates);
-        hold_back(&mut plan, &gate, live, is_controller_done(live));
+        withhold_updates(&mut plan, &gate, live, is_controller_done(live));
     } else {
         plan.actions.clear();
     }
     Decision {
-        problems: lookups.takeover_problems,
+        problems: lookups.migration_problems,
         pods: Some(intent.pods.clone()),
         classes: Some(ClassesView::new(&intent.resolved)),
-        takeover: lookups.takeover,
+        migration: lookups.migration,
         removal: lookups.removal,
         gate,
         opens_in,
@@ -281,7 +281,7 @@ pub fn is_controller_done(live: &BTreeMap<Key, Value>) -> bool {
 /// themselves.
 fn detect_drift(plan: &Plan, known: &BTreeSet<Key>) -> Drift {
     let mut drift = Drift {
-        kept: plan
+        unresolvable: plan
             .left
             .iter()
             .map(|(key, left)| format!("{key} ({})", left.fields.join(", ")))

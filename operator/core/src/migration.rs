@@ -16,7 +16,7 @@
 //! 6. What is left is named and stays. Scaled to zero or without pods it does nothing.
 //!
 //! When our controller does not serve within [`START_LIMIT`] after theirs was stopped, it goes, and theirs gets its pods back. So it
-//! does when the spec no longer wants the take-over, as long as ours has not come up.
+//! does when the spec no longer wants the migration, as long as ours has not come up.
 
 pub mod check;
 
@@ -33,7 +33,7 @@ use crate::{
     manifests::Stage,
     plan::{APPLIED_HASH, Action, Plan},
     rollout::scaled,
-    text::listed,
+    text::join_truncated,
 };
 
 /// How long our controller may take to serve after the other one was stopped.
@@ -50,7 +50,7 @@ impl OldController {
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
 pub struct Ours<'a> {
-    /// Whether the spec wants the take-over.
+    /// Whether the spec wants the migration.
     pub is_wanted: bool,
     /// The generation of the spec.
     pub generation: i64,
@@ -94,7 +94,7 @@ pub enum Act {
     /// Something is to be noted on their controller: that ours serves, so that theirs is not given back its pods from then on, or why
     /// ours goes.
     Write(OldController, Note),
-    /// Their controller is to have its pods again; the note stays where the take-over failed.
+    /// Their controller is to have its pods again; the note stays where the migration failed.
     GiveBack(OldController, Option<Note>),
     /// An object of ours is to go, because theirs comes back.
     Withdraw(Key, String),
@@ -104,9 +104,9 @@ pub enum Act {
     Replace(OldObject),
 }
 
-/// Where the take-over is.
+/// Where the migration is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Takeover {
+pub struct Migration {
     /// The step.
     pub step: AdoptionStep,
     /// What is to be done now.
@@ -121,7 +121,7 @@ pub struct Takeover {
     pub stages: Option<&'static [Stage]>,
 }
 
-impl Takeover {
+impl Migration {
     fn at(step: AdoptionStep, stages: Option<&'static [Stage]>, acts: Vec<Act>, waits_for: String) -> Self {
         Self {
             step,
@@ -134,7 +134,7 @@ impl Takeover {
     }
 
     /// Takes out of a plan what must wait.
-    pub fn hold_back(&self, plan: &mut Plan) {
+    pub fn withhold_stages(&self, plan: &mut Plan) {
         let Some(stages) = self.stages else { return };
         plan.actions.retain(|action| match action {
             Action::Create(desired)
@@ -157,7 +157,7 @@ const ALL: Option<&[Stage]> = None;
 
 /// Counts what an operator made and let go of (spec.deletion.policy Orphan) as the owner's: the writes that follow put the marks back.
 /// What another CinderCSIDriver has, and what others made, stays theirs.
-pub fn take_up(owner: &Owner, live: &mut BTreeMap<Key, Value>) {
+pub fn adopt_orphans(owner: &Owner, live: &mut BTreeMap<Key, Value>) {
     let is_orphan = |object: &Value| {
         object["metadata"]["labels"][INSTANCE_LABEL].is_null() && is_applied(object) && !is_copy(object)
     };
@@ -169,7 +169,7 @@ pub fn take_up(owner: &Owner, live: &mut BTreeMap<Key, Value>) {
 }
 
 /// Counts the CSIDriver object of another installation as the owner's; tells whether there was one.
-pub fn take_driver(owner: &Owner, live: &mut BTreeMap<Key, Value>) -> bool {
+pub fn claim_csi_driver(owner: &Owner, live: &mut BTreeMap<Key, Value>) -> bool {
     let mut taken = false;
     for (key, object) in live.iter_mut() {
         if key.kind == kind::CSI_DRIVER && !owner.owns(object) {
@@ -180,8 +180,8 @@ pub fn take_driver(owner: &Owner, live: &mut BTreeMap<Key, Value>) -> bool {
     taken
 }
 
-/// Says where the take-over is and what is to be done; `None` where there is nothing to take over.
-pub fn takeover(found: &Installation, ours: &Ours<'_>) -> Option<Takeover> {
+/// Says where the migration is and what is to be done; `None` where there is nothing to take over.
+pub fn plan_migration(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
     if found.is_gone() {
         return None;
     }
@@ -190,7 +190,7 @@ pub fn takeover(found: &Installation, ours: &Ours<'_>) -> Option<Takeover> {
         None if ours.is_wanted => next(found, ours),
         None => return None,
     };
-    Some(Takeover {
+    Some(Migration {
         leftovers: found.leftovers.clone(),
         ..next
     })
@@ -204,10 +204,10 @@ pub fn wants_trial(found: &Installation, ours: &Ours<'_>) -> bool {
     ours.can_follow && (proves || fails)
 }
 
-fn next(found: &Installation, ours: &Ours<'_>) -> Takeover {
+fn next(found: &Installation, ours: &Ours<'_>) -> Migration {
     if !ours.can_follow {
         let what = "the spec and the credentials to work (see condition Degraded)".to_owned();
-        return Takeover::at(AdoptionStep::Preparing, PREPARED, Vec::new(), what);
+        return Migration::at(AdoptionStep::Preparing, PREPARED, Vec::new(), what);
     }
     if let Some(proving) = proving(found, ours) {
         return proving;
@@ -216,7 +216,7 @@ fn next(found: &Installation, ours: &Ours<'_>) -> Takeover {
         return stopping;
     }
     let starting =
-        |stages, acts, what: &str| Takeover::at(AdoptionStep::StartingController, stages, acts, what.to_owned());
+        |stages, acts, what: &str| Migration::at(AdoptionStep::StartingController, stages, acts, what.to_owned());
     if !ours.is_controller_done {
         return starting(STARTED, Vec::new(), "the pods of this driver's controller");
     }
@@ -238,7 +238,7 @@ fn next(found: &Installation, ours: &Ours<'_>) -> Takeover {
         );
     }
     if found.daemon_sets.is_empty() && found.node_pods.is_empty() {
-        return Takeover::at(AdoptionStep::Done, ALL, Vec::new(), String::new());
+        return Migration::at(AdoptionStep::Done, ALL, Vec::new(), String::new());
     }
     replacing(found, ours)
 }
@@ -259,12 +259,12 @@ fn noted(controller: &OldController, replicas: i32, stopped: Option<Timestamp>) 
 }
 
 /// Ours is to be shown to start before theirs is stopped.
-fn proving(found: &Installation, ours: &Ours<'_>) -> Option<Takeover> {
+fn proving(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
     let runs = found.controllers.iter().any(|controller| controller.replicas > 0);
     if !runs || ours.controller.is_some() {
         return None;
     }
-    let waits = |what: String| Takeover::at(AdoptionStep::StartingNodes, BESIDE, Vec::new(), what);
+    let waits = |what: String| Migration::at(AdoptionStep::StartingNodes, BESIDE, Vec::new(), what);
     if ours.daemon_set.is_none() {
         return Some(waits("this driver's DaemonSet".to_owned()));
     }
@@ -276,7 +276,7 @@ fn proving(found: &Installation, ours: &Ours<'_>) -> Option<Takeover> {
     match &ours.trial {
         Some(Ok(())) => None,
         None => Some(waits("a dry run of this driver's controller".to_owned())),
-        Some(Err(why)) => Some(Takeover {
+        Some(Err(why)) => Some(Migration {
             failure: Some(format!(
                 "the other controller is not stopped, because this driver's would not start: the API server refuses a dry run of it: \
                  {why}. Fix that; it is tried again"
@@ -293,7 +293,7 @@ fn is_overdue(found: &Installation, ours: &Ours<'_>) -> bool {
 }
 
 /// Theirs gets its pods back, or has them back: ours has not come up, or is not wanted any more. What is ours goes before.
-fn returning(found: &Installation, ours: &Ours<'_>) -> Option<Takeover> {
+fn returning(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
     let notes = found
         .controllers
         .iter()
@@ -301,20 +301,20 @@ fn returning(found: &Installation, ours: &Ours<'_>) -> Option<Takeover> {
     let mut failed = notes.filter(|note| note.failed_generation == Some(ours.generation));
     if let Some(note) = failed.next().filter(|_| ours.is_wanted) {
         let what = "a change of the spec, after which it is tried again";
-        return Some(Takeover {
+        return Some(Migration {
             failure: Some(format!(
                 "this driver's controller did not serve within {} min after the other one was stopped, which has its pods back. The reason: \
                  {}. Fix that and change the spec, for example spec.adoption.mode to Refuse and back, to have it tried again",
                 START_LIMIT.as_secs() / 60,
                 note.reason.as_deref().unwrap_or_default()
             )),
-            ..Takeover::at(AdoptionStep::GivenBack, BESIDE, Vec::new(), what.to_owned())
+            ..Migration::at(AdoptionStep::GivenBack, BESIDE, Vec::new(), what.to_owned())
         });
     }
     let runs = found.controllers.iter().any(|controller| controller.replicas > 0);
     let stopped: Vec<&OldController> = found.controllers.iter().filter(|one| one.stopped().is_some()).collect();
     let is_overdue = is_overdue(found, ours);
-    // Where ours serves and theirs does not, the take-over has gone too far to be taken back.
+    // Where ours serves and theirs does not, the migration has gone too far to be taken back.
     let is_taken_back = !ours.is_wanted && (runs || !stopped.is_empty());
     if !is_overdue && !is_taken_back {
         return None;
@@ -342,7 +342,7 @@ fn returning(found: &Installation, ours: &Ours<'_>) -> Option<Takeover> {
     } else if !ours.controller_pods.is_empty() {
         format!(
             "the pods of this driver's controller to end: {}",
-            listed(ours.controller_pods)
+            join_truncated(ours.controller_pods)
         )
     } else if !stopped.is_empty() {
         let note = |controller: &OldController| Note {
@@ -360,18 +360,18 @@ fn returning(found: &Installation, ours: &Ours<'_>) -> Option<Takeover> {
         return None;
     };
     let stages = if is_taken_back { PREPARED } else { BESIDE };
-    Some(Takeover {
+    Some(Migration {
         failure: (!is_taken_back).then(|| {
             format!(
                 "this driver's controller does not serve, and the other one gets its pods back. The reason: {reason}"
             )
         }),
-        ..Takeover::at(AdoptionStep::GivingBack, stages, acts, what)
+        ..Migration::at(AdoptionStep::GivingBack, stages, acts, what)
     })
 }
 
 /// Their controller goes; also one that somebody has brought back.
-fn stopping(found: &Installation, ours: &Ours<'_>) -> Option<Takeover> {
+fn stopping(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
     let running = found.controllers.iter().filter(|controller| controller.replicas > 0);
     let acts: Vec<Act> = running
         .map(|controller| {
@@ -385,29 +385,29 @@ fn stopping(found: &Installation, ours: &Ours<'_>) -> Option<Takeover> {
         .collect();
     let pods: Vec<String> = found.controller_pods.iter().map(OldObject::place).collect();
     let what = if !pods.is_empty() {
-        format!("the pods of the other controller to end: {}", listed(&pods))
+        format!("the pods of the other controller to end: {}", join_truncated(&pods))
     } else if !acts.is_empty() {
         "the other controller to be scaled to 0".to_owned()
     } else if ours.controller.is_none() && !found.leases.is_empty() {
         format!(
             "leases of the other controller's sidecars to end: {}",
-            listed(&found.leases)
+            join_truncated(&found.leases)
         )
     } else {
         return None;
     };
-    Some(Takeover::at(AdoptionStep::StoppingController, BESIDE, acts, what))
+    Some(Migration::at(AdoptionStep::StoppingController, BESIDE, acts, what))
 }
 
-fn replacing(found: &Installation, ours: &Ours<'_>) -> Takeover {
+fn replacing(found: &Installation, ours: &Ours<'_>) -> Migration {
     let step = AdoptionStep::ReplacingNodes;
     if ours.daemon_set.is_none() {
-        return Takeover::at(step, ALL, Vec::new(), "this driver's DaemonSet".to_owned());
+        return Migration::at(step, ALL, Vec::new(), "this driver's DaemonSet".to_owned());
     }
     if !found.daemon_sets.is_empty() {
         let there = found.daemon_sets.iter().filter(|set| !set.leaving);
         let acts = there.cloned().map(Act::Orphan).collect();
-        return Takeover::at(step, ALL, acts, "the other DaemonSet to go without its pods".to_owned());
+        return Migration::at(step, ALL, acts, "the other DaemonSet to go without its pods".to_owned());
     }
     let old: BTreeSet<&str> = found
         .node_pods
@@ -426,10 +426,10 @@ fn replacing(found: &Installation, ours: &Ours<'_>) -> Takeover {
         nodes.iter().cloned().partition(|node| ours.eligible.contains(node));
     let is_absent = |node: &String| !ours.running.contains(node);
     let absent: Vec<String> = inside.into_iter().filter(is_absent).collect();
-    let mut what = format!("the node plugins on {} to be replaced", listed(&nodes));
+    let mut what = format!("the node plugins on {} to be replaced", join_truncated(&nodes));
     if !outside.is_empty() {
         what.push_str("; spec.node keeps the pods of this driver, which would replace them, from ");
-        what.push_str(&listed(&outside));
+        what.push_str(&join_truncated(&outside));
         what.push_str(
             ": let its nodeSelector, affinity and tolerations admit these nodes, or delete the old pods there once nothing on these \
              nodes uses a volume",
@@ -437,9 +437,9 @@ fn replacing(found: &Installation, ours: &Ours<'_>) -> Takeover {
     }
     if !absent.is_empty() {
         what.push_str("; no pod of this driver runs yet, so nothing is replaced, on ");
-        what.push_str(&listed(&absent));
+        what.push_str(&join_truncated(&absent));
     }
-    Takeover::at(step, ALL, acts, what)
+    Migration::at(step, ALL, acts, what)
 }
 
 #[cfg(test)]

@@ -244,16 +244,16 @@ pub struct Plan {
     /// What stays undone until somebody helps.
     pub obstacles: Vec<Obstacle>,
     /// What earlier applies left and is still so.
-    pub left: Unrepairable,
+    pub left: Unapplied,
 }
 
 /// Differences that an apply could not remove, by object. Writing again would change nothing, so it is not tried until the intent or
 /// the differences are others, or some time has passed.
-pub type Unrepairable = BTreeMap<Key, Left>;
+pub type Unapplied = BTreeMap<Key, UnappliedFields>;
 
 /// What an apply left other than it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Left {
+pub struct UnappliedFields {
     /// The hash of the intent.
     pub hash: String,
     /// Paths of the fields.
@@ -271,12 +271,12 @@ pub struct FailedWrite {
     pub message: String,
 }
 
-/// Plans the writes. `prune` is false when the desired objects are known to be incomplete; `now` is the present of [`Left::tried`].
+/// Plans the writes. `prune` is false when the desired objects are known to be incomplete; `now` is the present of [`UnappliedFields::tried`].
 pub fn plan(
     owner: &Owner,
     desired: &[Desired],
     live: &BTreeMap<Key, Value>,
-    unrepairable: &Unrepairable,
+    unapplied: &Unapplied,
     prune: bool,
     now: Instant,
 ) -> Plan {
@@ -290,7 +290,7 @@ pub fn plan(
                     maker: maker_of(there),
                 });
             }
-            Some(there) => plan_existing(&mut plan, wanted, there, unrepairable, now),
+            Some(there) => plan_existing(&mut plan, wanted, there, unapplied, now),
         }
     }
     let is_foreign_driver =
@@ -312,7 +312,7 @@ pub fn plan(
     plan
 }
 
-fn plan_existing(plan: &mut Plan, wanted: &Desired, there: &Value, unrepairable: &Unrepairable, now: Instant) {
+fn plan_existing(plan: &mut Plan, wanted: &Desired, there: &Value, unapplied: &Unapplied, now: Instant) {
     let uid = uid_of(there);
     if wanted.handling.create_only {
         return;
@@ -342,7 +342,7 @@ fn plan_existing(plan: &mut Plan, wanted: &Desired, there: &Value, unrepairable:
         });
         return;
     }
-    let known = unrepairable.get(&wanted.key);
+    let known = unapplied.get(&wanted.key);
     let known = known.filter(|left| left.hash == wanted.hash && left.fields == fields);
     plan.left.extend(known.map(|left| (wanted.key.clone(), left.clone())));
     if known.is_none_or(|left| now.duration_since(left.tried) >= TRY_AGAIN_AFTER) {

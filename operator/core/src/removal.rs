@@ -33,7 +33,7 @@ use serde_json::{Value, json};
 use crate::{
     cluster::{Blockers, Key, kind},
     plan::{is_being_deleted, uid_of},
-    text::listed,
+    text::join_truncated,
 };
 
 /// Annotation on the DaemonSet: since when its pods end the registration.
@@ -222,7 +222,7 @@ fn unregistration(daemon_sets: &[(&Key, &Value)], remains: &Remains<'_>) -> Opti
     }
     let what = format!(
         "the kubelets of these nodes to unregister the driver: {}",
-        listed(&nodes)
+        join_truncated(&nodes)
     );
     Some(Step::Wait { what })
 }
@@ -293,7 +293,7 @@ fn end_pods(objects: &[(&Key, &Value)], stranded: &[String], what: &str, remains
         .map(|(key, object)| ((*key).clone(), uid_of(object)))
         .collect();
     if overdue.is_empty() {
-        let nodes = listed(stranded);
+        let nodes = join_truncated(stranded);
         let what = format!(
             "{what}; those on nodes that are not Ready are left behind after spec.deletion.drainTimeout: {nodes}"
         );
@@ -323,7 +323,7 @@ impl Blockers {
     pub fn sentence(&self, policy: DeletionPolicy) -> String {
         let parts: Vec<String> = self
             .by_kind()
-            .map(|(kind, names)| format!("{} {kind}(s) of it exist: {}", names.len(), listed(names)))
+            .map(|(kind, names)| format!("{} {kind}(s) of it exist: {}", names.len(), join_truncated(names)))
             .collect();
         let remedy = match policy {
             DeletionPolicy::Force => format!(

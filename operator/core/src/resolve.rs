@@ -23,8 +23,8 @@ mod controller;
 mod csi_driver;
 pub mod health;
 mod metadata;
-mod neighbours;
 mod node;
+mod other_drivers;
 mod regions;
 mod snapshots;
 mod topology;
@@ -32,8 +32,8 @@ mod topology;
 pub use classes::{Class, ClassFacts, Classes, MOST_TYPES, PassedOver};
 pub use controller::{Controller, Sidecar};
 pub use csi_driver::CsiDriver;
-pub use neighbours::Neighbour;
 pub use node::{Node, Registration};
+pub use other_drivers::OtherDriver;
 pub use snapshots::{ControllerSight, Snapshots};
 pub use topology::interval as topology_interval;
 pub use topology::{DISABLE_TOPOLOGY, Topology};
@@ -67,7 +67,7 @@ pub struct Environment {
     /// What the operator's flags keep from the spec.
     pub restrictions: Restrictions,
     /// The other CinderCSIDrivers of the cluster.
-    pub neighbours: Vec<Neighbour>,
+    pub other_drivers: Vec<OtherDriver>,
     /// What is known of the StorageClasses of the cluster.
     pub classes: ClassFacts,
     /// Whether a snapshot-controller works in the cluster.
@@ -86,7 +86,7 @@ pub struct Resolved {
     /// Name of the CSI driver.
     pub driver_name: String,
     /// Beginning of the names of everything that is made for it.
-    pub slug: String,
+    pub name_prefix: String,
     /// The object that everything belongs to. None while it is not in a cluster.
     pub owner: Option<OwnerReference>,
     /// Where the driver runs.
@@ -100,7 +100,7 @@ pub struct Resolved {
     /// How the driver writes its log.
     pub log_format: LogFormat,
     /// The row of the table of sidecars that the cluster's version chooses.
-    pub skew_row: &'static sidecars::Row,
+    pub version_set: &'static sidecars::VersionSet,
     /// The proxies on the way to OpenStack.
     pub proxy: Option<Proxy>,
     /// The CSIDriver object.
@@ -149,7 +149,7 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
     let cluster_id = spec.cluster_id.clone().or_else(|| env.cluster_uid.clone());
 
     let mut problems = problems(&driver_name, cluster_id.as_deref(), &spec.node.kubelet_dir, env);
-    problems.extend(neighbours::problems(driver, &env.neighbours));
+    problems.extend(other_drivers::problems(driver, &env.other_drivers));
     problems.extend(topology::problem(&spec.topology));
     problems.extend(regions::problems(spec, env.kubernetes_version));
     problems.extend(metadata::problems(spec));
@@ -176,7 +176,7 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
         &env.snapshot_controller,
     );
     Ok(Resolved {
-        slug: slug_of(driver),
+        name_prefix: name_prefix_of(driver),
         owner: driver.controller_owner_ref(&()),
         namespace: env.namespace.clone(),
         version: env.operator_version.clone(),
@@ -193,7 +193,7 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
         controller: controller::controller(&spec.controller, env, &images, snapshots.enabled),
         node: node::node(spec, &driver_name),
         log_format: spec.log_format,
-        skew_row: sidecars::row(env.kubernetes_version),
+        version_set: sidecars::version_set(env.kubernetes_version),
         proxy: spec.proxy.clone(),
         csi_driver: csi_driver::csi_driver(&spec.csi_driver, env.kubernetes_version),
         network_policy: spec.network_policy,
@@ -285,7 +285,7 @@ fn usual_class(driver: &CinderCSIDriver) -> String {
     if driver.metadata.name.as_deref() == Some(DEFAULT_DRIVER_NAME) {
         "cinder".into()
     } else {
-        slug_of(driver)
+        name_prefix_of(driver)
     }
 }
 
@@ -334,7 +334,7 @@ pub fn namespace_of<'a>(driver: &'a CinderCSIDriver, operators: &'a str) -> &'a 
 }
 
 /// The beginning of the names of a driver's objects: short for the usual driver, unique for every other one.
-fn slug(driver_name: &str) -> String {
+fn name_prefix(driver_name: &str) -> String {
     if driver_name == DEFAULT_DRIVER_NAME {
         return "cinder-csi".into();
     }
@@ -342,9 +342,9 @@ fn slug(driver_name: &str) -> String {
 }
 
 /// The beginning of the names of a driver's objects, as its spec wants it.
-pub fn slug_of(driver: &CinderCSIDriver) -> String {
+pub fn name_prefix_of(driver: &CinderCSIDriver) -> String {
     let given = driver.spec.instance_name.clone();
-    given.unwrap_or_else(|| slug(driver.metadata.name.as_deref().unwrap_or_default()))
+    given.unwrap_or_else(|| name_prefix(driver.metadata.name.as_deref().unwrap_or_default()))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::{
     reasons::{
         Available, ConditionReason, Degraded, DeletionBlocked, Event, OverridesActive, Progressing, Reason, Upgradeable,
     },
-    text::listed,
+    text::join_truncated,
 };
 
 mod adoption;
@@ -36,7 +36,7 @@ mod volumes;
 
 pub use classes::left_out;
 pub use clouds::{expiring, mismatched_zones};
-pub use issues::told;
+pub use issues::describe_obstacle;
 pub use volumes::news;
 
 /// How many names a list in the status holds.
@@ -61,7 +61,7 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
         .iter()
         .map(|type_| {
             let judgement = judge(*type_, previous, report, &issues, now);
-            let judgement = clouds::as_told_before(previous, facts, &judgement).unwrap_or(judgement);
+            let judgement = clouds::carried_over(previous, facts, &judgement).unwrap_or(judgement);
             condition(previous, facts.object.generation, judgement, now)
         })
         .collect();
@@ -101,7 +101,7 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
         adoption: adoption::status(report),
         deletion: removal::deletion(report),
         kubernetes_version: decision.pods.as_ref().and_then(|pods| pods.kubernetes.clone()),
-        sidecar_version_set: decision.pods.as_ref().map(|pods| pods.skew_row.clone()),
+        sidecar_version_set: decision.pods.as_ref().map(|pods| pods.version_set.clone()),
         sidecars: decision
             .pods
             .as_ref()
@@ -256,14 +256,18 @@ fn available(
              there and their logs",
                 unregistered.len(),
                 nodes.desired,
-                listed(&unregistered)
+                join_truncated(&unregistered)
             ),
         );
     }
     if nodes.registered == 0 {
         return verdict(
             Available::NodesNotReady,
-            format!("none of {} nodes is Ready: {}", nodes.desired, listed(&nodes.not_ready)),
+            format!(
+                "none of {} nodes is Ready: {}",
+                nodes.desired,
+                join_truncated(&nodes.not_ready)
+            ),
         );
     }
     // A registration outlives the pod that made it.
@@ -418,11 +422,15 @@ pub fn failed(
 ) -> CinderCSIDriverStatus {
     let message = format!("{}. Other conditions show the last observed state", problem.message);
     let degraded = verdict(problem.reason, shortened(message));
-    retold(previous, object, [erased(degraded)], now)
+    carry_over(previous, object, [erased(degraded)], now)
 }
 
 /// The status as it was told last, of a driver that nobody looks at now.
-pub fn unseen(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Timestamp) -> CinderCSIDriverStatus {
+pub fn not_reconciled(
+    previous: Option<&CinderCSIDriverStatus>,
+    report: &Report,
+    now: Timestamp,
+) -> CinderCSIDriverStatus {
     let issues = issues::of(report, |_| false);
     let available = verdict(
         Available::NotReconciled,
@@ -433,7 +441,7 @@ pub fn unseen(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
         erased(progressing(report, &issues)),
         erased(degraded(report, &issues)),
     ];
-    retold(previous, &report.facts.object, anew, now)
+    carry_over(previous, &report.facts.object, anew, now)
 }
 
 /// The status of an object that this version of the operator cannot read, and the conditions that say so. All else stays as it is
@@ -477,7 +485,7 @@ pub fn unreadable(
 }
 
 /// What made the last reconcile fail, where that is told.
-pub fn told_failure(previous: Option<&CinderCSIDriverStatus>) -> Option<Problem> {
+pub fn previous_failure(previous: Option<&CinderCSIDriverStatus>) -> Option<Problem> {
     let degraded = previous?.condition(ConditionType::Degraded)?;
     Degraded::ReconcileFailed.is(degraded).then(|| Problem {
         reason: Degraded::ReconcileFailed,
@@ -486,7 +494,7 @@ pub fn told_failure(previous: Option<&CinderCSIDriverStatus>) -> Option<Problem>
 }
 
 /// The status as it was told last, with these conditions told anew.
-fn retold<const N: usize>(
+fn carry_over<const N: usize>(
     previous: Option<&CinderCSIDriverStatus>,
     object: &ObjectFacts,
     anew: [Judgement; N],

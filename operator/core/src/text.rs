@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 const NAMED: usize = 10;
 
 /// The first names, and how many more there are.
-pub fn listed(names: &[String]) -> String {
+pub fn join_truncated(names: &[String]) -> String {
     let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     match names.len().checked_sub(NAMED) {
         None | Some(0) => shown,
@@ -37,7 +37,7 @@ pub fn short_hash(bytes: impl AsRef<[u8]>, digits: usize) -> String {
 mod tests {
     use rstest::rstest;
 
-    use super::{listed, nearest};
+    use super::{join_truncated, nearest};
 
     #[rstest]
     #[case::swapped("tpye", Some("type"))]
@@ -52,8 +52,8 @@ mod tests {
     #[test]
     fn ten_names_are_told_and_the_others_counted() {
         let names: Vec<String> = (1..=12).map(|number| number.to_string()).collect();
-        assert_eq!(listed(&names[..2]), "1, 2");
-        assert_eq!(listed(&names[..10]), "1, 2, 3, 4, 5, 6, 7, 8, 9, 10");
-        assert_eq!(listed(&names), "1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more");
+        assert_eq!(join_truncated(&names[..2]), "1, 2");
+        assert_eq!(join_truncated(&names[..10]), "1, 2, 3, 4, 5, 6, 7, 8, 9, 10");
+        assert_eq!(join_truncated(&names), "1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more");
     }
 }

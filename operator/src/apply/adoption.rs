@@ -22,8 +22,8 @@ use super::Writer;
 use crate::kubernetes::{ApplyError, api_for};
 
 impl Writer {
-    /// Does one act of a take-over in a namespace. What is gone already is fine.
-    pub async fn take_over(&self, namespace: &str, act: &Act) -> Result<(), ApplyError> {
+    /// Does one act of a migration in a namespace. What is gone already is fine.
+    pub async fn migrate(&self, namespace: &str, act: &Act) -> Result<(), ApplyError> {
         match act {
             Act::ScaleDown(controller, note) => self.scale(namespace, controller, 0, Some(note)).await,
             Act::Write(controller, note) => self.scale(namespace, controller, controller.replicas, Some(note)).await,

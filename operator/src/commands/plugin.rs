@@ -6,7 +6,7 @@ mod bundle;
 mod completion;
 mod diagnose;
 pub(crate) mod diff;
-mod screen;
+mod status;
 
 use std::{
     fmt,
@@ -33,7 +33,7 @@ use crate::{
 pub use adopt::AdoptionReport;
 pub use completion::{COMPLETION, complete};
 pub use diff::{DiffError, Report};
-pub use screen::screen;
+pub use status::screen;
 
 /// The name under which kubectl finds the program: it writes the dash of the command as an underscore.
 pub const PROGRAM: &str = "kubectl-cinder_csi";

@@ -81,7 +81,7 @@ pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), Error> {
         clouds: std::collections::BTreeMap::new(),
         images: args.images.installed(),
         restrictions: cinder_operator_core::restrictions::Restrictions::default(),
-        neighbours: Vec::new(),
+        other_drivers: Vec::new(),
     };
     let resolved = resolve(&driver, &environment).map_err(Error::Resolve)?;
     print_all(&operands(&resolved, credentials.as_ref())?, out)

@@ -1,4 +1,4 @@
-//! Carries a take-over out. What is to be done, [`cinder_operator_core::migration`] says.
+//! Carries a migration out. What is to be done, [`cinder_operator_core::migration`] says.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,39 +8,39 @@ use std::{
 use cinder_csi_crds::{AdoptionFinding, AdoptionMode, AdoptionStep};
 use cinder_operator_core::{
     cluster::{
-        CONTROLLER_COMPONENT, Installation, Key, LET_GO, NodeFacts, NodePod, OldObject, eligible_nodes, kind,
+        CONTROLLER_COMPONENT, Installation, Key, NodeFacts, NodePod, OldObject, RELEASED, eligible_nodes, kind,
         ready_nodes,
     },
     decide::{Intent, Workload, is_controller_done},
-    migration::{Act, Ours, Takeover, check, take_driver, take_up, takeover, wants_trial},
+    migration::{Act, Migration, Ours, adopt_orphans, check, claim_csi_driver, plan_migration, wants_trial},
     notice::Notice,
     plan::{Obstacle, Plan, is_being_deleted, uid_of},
     problem::Problem,
     reasons::{Degraded, Event},
-    text::listed,
+    text::join_truncated,
 };
 use k8s_openapi::{api::core::v1::PodSpec, apimachinery::pkg::util::intstr::IntOrString};
 use serde_json::Value;
 
-use super::{OBSTACLE_PAUSE, Pass};
+use super::{OBSTACLE_PAUSE, Reconciliation};
 use crate::{
     error::ReconcileError,
     observe::{self, ObserveError},
 };
 
 /// Pause before another look at an installation that is being replaced.
-pub(super) const TAKEOVER_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const MIGRATION_PAUSE: Duration = Duration::from_secs(1);
 /// What has not changed for so long will not change within a moment: a pod takes 30 s to end.
-pub(super) const TAKEOVER_STALLS_AFTER: Duration = Duration::from_mins(1);
+pub(super) const MIGRATION_STALLS_AFTER: Duration = Duration::from_mins(1);
 
 /// Between two looks at what a switch would change: each lists volumes, claims and pods.
 pub(super) const CHECK_PAUSE: Duration = Duration::from_mins(10);
 
-/// Another installation, and where its take-over is.
+/// Another installation, and where its migration is.
 #[derive(Debug, Default)]
 pub(super) struct Adoption {
     found: Installation,
-    pub(super) takeover: Option<Takeover>,
+    pub(super) migration: Option<Migration>,
     /// What stands against it.
     pub(super) problems: Vec<Problem>,
 }
@@ -53,7 +53,7 @@ impl Adoption {
 
     /// Whether the other controller gets its pods back, for which nothing else has to succeed.
     pub(super) fn is_returning(&self) -> bool {
-        let step = self.takeover.as_ref().map(|takeover| takeover.step);
+        let step = self.migration.as_ref().map(|migration| migration.step);
         step == Some(AdoptionStep::GivingBack)
     }
 }
@@ -64,7 +64,7 @@ struct Found {
     controller_pods: Vec<NodePod>,
 }
 
-impl Pass<'_> {
+impl Reconciliation<'_> {
     /// Looks for the installation that is to be replaced; its CSIDriver object counts as ours from then on, and so does what an
     /// operator let go of where that is to be taken up.
     pub(super) async fn look_for_installation(
@@ -74,7 +74,7 @@ impl Pass<'_> {
     ) -> Result<Adoption, ReconcileError> {
         let spec = &self.driver.spec.adoption;
         if spec.mode == AdoptionMode::Adopt {
-            take_up(&self.owner, live);
+            adopt_orphans(&self.owner, live);
         }
         let is_wanted = spec.mode == AdoptionMode::Migrate;
         if !is_wanted && !self.may_have_stopped() {
@@ -83,7 +83,7 @@ impl Pass<'_> {
         let context = self.context;
         if self.is_over(live) {
             return Ok(Adoption {
-                takeover: self.told(),
+                migration: self.reported_step(),
                 ..Adoption::default()
             });
         }
@@ -91,7 +91,7 @@ impl Pass<'_> {
         let mut found = match looked {
             Err(ObserveError::List { plural, source }) if is_forbidden(&source) => {
                 return Ok(Adoption {
-                    takeover: self.unseen(),
+                    migration: self.step_without_access(),
                     problems: vec![forbidden(&plural, &spec.namespace)],
                     ..Adoption::default()
                 });
@@ -109,25 +109,25 @@ impl Pass<'_> {
         context
             .cluster
             .read(|index| found.leave_dead_pods(|node| index.is_ready(node)));
-        let is_theirs = is_wanted && take_driver(&self.owner, live);
+        let is_theirs = is_wanted && claim_csi_driver(&self.owner, live);
         let asked = self.ask_for_own_part().await?;
-        let takeover = self.judge_takeover(&found, &asked, live, intent, is_theirs).await;
-        let failure = takeover.as_ref().and_then(|one| {
+        let migration = self.judge_migration(&found, &asked, live, intent, is_theirs).await;
+        let failure = migration.as_ref().and_then(|one| {
             Some(Problem {
                 reason: if one.step == AdoptionStep::StartingNodes {
-                    Degraded::TakeoverHeldUp
+                    Degraded::MigrationHeldUp
                 } else {
-                    Degraded::TakeoverFailed
+                    Degraded::MigrationFailed
                 },
                 message: one.failure.clone()?,
             })
         });
-        if takeover.as_ref().is_some_and(|one| one.step == AdoptionStep::Done) {
+        if migration.as_ref().is_some_and(|one| one.step == AdoptionStep::Done) {
             context.remember_done(&self.owner.name, self.driver.metadata.generation);
         }
         Ok(Adoption {
             found,
-            takeover,
+            migration,
             problems: failure.into_iter().collect(),
         })
     }
@@ -153,12 +153,12 @@ impl Pass<'_> {
     /// agents, and the mode often stays in the spec.
     fn is_over(&self, live: &BTreeMap<Key, Value>) -> bool {
         let is_ours = |(key, object): (&Key, &Value)| key.kind == kind::CSI_DRIVER && self.owner.owns(object);
-        self.told().is_none_or(|told| told.step == AdoptionStep::Done)
+        self.reported_step().is_none_or(|told| told.step == AdoptionStep::Done)
             && live.iter().any(is_ours)
             && self.context.is_done(&self.owner.name, self.driver.metadata.generation)
     }
 
-    /// Whether a take-over was on when the status was written last, and had not come to the nodes.
+    /// Whether a migration was on when the status was written last, and had not come to the nodes.
     pub(super) fn may_have_stopped(&self) -> bool {
         let told = self.driver.status.as_ref().and_then(|status| status.adoption.as_ref());
         let step = told.and_then(|told| told.step);
@@ -166,16 +166,16 @@ impl Pass<'_> {
     }
 
     /// The step that was told last, where nothing can be looked at: without it a controller that was stopped would be forgotten.
-    fn unseen(&self) -> Option<Takeover> {
-        Some(Takeover {
+    fn step_without_access(&self) -> Option<Migration> {
+        Some(Migration {
             waits_for: "the role that condition Degraded names".to_owned(),
-            ..self.told()?
+            ..self.reported_step()?
         })
     }
 
-    fn told(&self) -> Option<Takeover> {
+    fn reported_step(&self) -> Option<Migration> {
         let told = self.driver.status.as_ref()?.adoption.as_ref()?;
-        Some(Takeover {
+        Some(Migration {
             step: told.step?,
             acts: Vec::new(),
             waits_for: String::new(),
@@ -203,14 +203,14 @@ impl Pass<'_> {
         })
     }
 
-    async fn judge_takeover(
+    async fn judge_migration(
         &self,
         found: &Installation,
         asked: &Found,
         live: &BTreeMap<Key, Value>,
         intent: Option<&Intent>,
         is_theirs: bool,
-    ) -> Option<Takeover> {
+    ) -> Option<Migration> {
         let (context, name) = (self.context, &self.owner.name);
         let desired = intent.map(|intent| intent.desired.as_slice()).unwrap_or_default();
         let own = |kind: &str| {
@@ -275,32 +275,32 @@ impl Pass<'_> {
             &asked.controller_pods,
         );
         ours.trouble = &trouble;
-        takeover(found, &ours)
+        plan_migration(found, &ours)
     }
 
     /// When to look again: the other installation is not ours and so not watched. Not soon where nothing may be done or nothing
     /// happens, because every look lists much.
-    pub(super) fn takeover_pause(&self, adoption: &Adoption, may_write: bool) -> Option<Duration> {
-        let takeover = adoption.takeover.as_ref()?;
-        let still = self.context.still(&self.owner.name, takeover);
-        match takeover.step {
+    pub(super) fn migration_pause(&self, adoption: &Adoption, may_write: bool) -> Option<Duration> {
+        let migration = adoption.migration.as_ref()?;
+        let still = self.context.still(&self.owner.name, migration);
+        match migration.step {
             AdoptionStep::Done => None,
             AdoptionStep::Preparing | AdoptionStep::GivenBack => Some(OBSTACLE_PAUSE),
-            _ if may_write && still < TAKEOVER_STALLS_AFTER => Some(TAKEOVER_PAUSE),
+            _ if may_write && still < MIGRATION_STALLS_AFTER => Some(MIGRATION_PAUSE),
             _ => Some(OBSTACLE_PAUSE),
         }
     }
 
     /// Does what is to be done now; says what it may not do.
-    pub(super) async fn take_over(
+    pub(super) async fn migrate(
         &self,
         adoption: &Adoption,
         notices: &mut Vec<Notice>,
     ) -> Result<Option<Problem>, ReconcileError> {
         let namespace = &self.driver.spec.adoption.namespace;
-        let acts = adoption.takeover.iter().flat_map(|takeover| &takeover.acts);
+        let acts = adoption.migration.iter().flat_map(|migration| &migration.acts);
         for act in acts {
-            match self.context.writer.take_over(namespace, act).await {
+            match self.context.writer.migrate(namespace, act).await {
                 Ok(()) => notices.extend(notice(act, namespace)),
                 Err(crate::kubernetes::ApplyError::Refused { code: 403, .. }) => {
                     let plural = match act {
@@ -311,7 +311,7 @@ impl Pass<'_> {
                     return Ok(Some(forbidden(plural, namespace)));
                 }
                 Err(source) => {
-                    return Err(ReconcileError::TakeOver {
+                    return Err(ReconcileError::Migrate {
                         act: sentence(act, namespace),
                         source,
                     });
@@ -324,7 +324,7 @@ impl Pass<'_> {
 
 /// Whether it is the CSIDriver object of another installation; one that an operator released is none.
 fn is_other_driver(obstacle: &Obstacle) -> bool {
-    matches!(obstacle, Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER && maker != LET_GO)
+    matches!(obstacle, Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER && maker != RELEASED)
 }
 
 fn is_forbidden(error: &kube::Error) -> bool {
@@ -345,14 +345,14 @@ fn forbidden(plural: &str, namespace: &str) -> Problem {
 /// What keeps pods from running, by their nodes.
 fn troubles(pods: &[NodePod]) -> String {
     let told = |pod: &NodePod| Some(format!("{} on node {}: {}", pod.name, pod.node, pod.trouble.as_ref()?));
-    listed(&pods.iter().filter_map(told).collect::<Vec<_>>())
+    join_truncated(&pods.iter().filter_map(told).collect::<Vec<_>>())
 }
 
 /// What keeps our controller from serving.
 fn trouble(found: &Installation, ours: &Ours<'_>, deployment: Option<&Value>, pods: &[NodePod]) -> String {
     if ours.controller.is_none() && !found.controller_pods.is_empty() {
         let pods: Vec<String> = found.controller_pods.iter().map(OldObject::place).collect();
-        return format!("pods of the other controller did not end: {}", listed(&pods));
+        return format!("pods of the other controller did not end: {}", join_truncated(&pods));
     }
     if let Some(Err(why)) = &ours.trial {
         return format!("the API server refuses it: {why}");
@@ -377,7 +377,7 @@ fn trouble(found: &Installation, ours: &Ours<'_>, deployment: Option<&Value>, po
 fn notice(act: &Act, namespace: &str) -> Option<Notice> {
     match act {
         Act::Write(..) => None,
-        Act::GiveBack(_, Some(_)) => Some(Notice::new(Event::TakeoverFailed, sentence(act, namespace))),
+        Act::GiveBack(_, Some(_)) => Some(Notice::new(Event::MigrationFailed, sentence(act, namespace))),
         _ => Some(Notice::new(Event::AdoptionStepDone, sentence(act, namespace))),
     }
 }

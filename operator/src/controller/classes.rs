@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Client, Resource as _};
 use serde_json::Value;
 
-use super::Pass;
+use super::Reconciliation;
 use crate::observe::snapshot_controller;
 
 /// Until the zones of a new driver's cloud are asked for again, should nobody tell before.
@@ -25,11 +25,11 @@ const ZONES_PAUSE: Duration = Duration::from_secs(10);
 /// Until the operator looks again for a snapshot-controller that does not work: it is not the operator's and so not watched.
 const SNAPSHOT_CONTROLLER_PAUSE: Duration = Duration::from_secs(30);
 
-impl Pass<'_> {
+impl Reconciliation<'_> {
     /// Adds what is known of this driver's classes, volumes and snapshot-controller.
     pub(super) async fn complete(&self, environment: &mut Environment, live: &BTreeMap<Key, Value>) {
         let (context, name) = (self.context, &self.owner.name);
-        look_at_own(&context.client, self.driver, &self.owner, live, environment).await;
+        observe_owned(&context.client, self.driver, &self.owner, live, environment).await;
         environment.zoned_volumes = context.cluster.read(|index| index.zoned_volumes_of(name));
         let states = context.clouds.states(name).into_iter();
         environment.silent_clouds = states
@@ -40,7 +40,7 @@ impl Pass<'_> {
 }
 
 /// Adds which classes of volume types the driver has, and whether a snapshot-controller works in the cluster.
-pub(crate) async fn look_at_own(
+pub(crate) async fn observe_owned(
     client: &Client,
     driver: &CinderCSIDriver,
     owner: &Owner,
@@ -57,7 +57,7 @@ pub(crate) async fn look_at_own(
 }
 
 /// Takes out of `live` what the operator is to leave alone: StorageClasses that are left to others.
-pub(crate) fn leave_alone(resolved: &Resolved, desired: &[Desired], live: &mut BTreeMap<Key, Value>) {
+pub(crate) fn exclude_unmanaged(resolved: &Resolved, desired: &[Desired], live: &mut BTreeMap<Key, Value>) {
     if resolved.storage_classes.is_left_to_others() {
         let is_wanted = |key: &Key| desired.iter().any(|desired| desired.key == *key);
         live.retain(|key, _| key.kind != kind::STORAGE_CLASS || is_wanted(key));
@@ -67,9 +67,9 @@ pub(crate) fn leave_alone(resolved: &Resolved, desired: &[Desired], live: &mut B
 /// Classes whose unknown parameters are reported as events; the condition counts all.
 const MOST_CLASSES: usize = 10;
 
-impl Pass<'_> {
+impl Reconciliation<'_> {
     /// Reports once a day the parameters that the driver does not know, on their classes.
-    pub(super) async fn remind_of_parameters(&self, report: &Report) {
+    pub(super) async fn report_unknown_parameters(&self, report: &Report) {
         let mut classes: BTreeMap<(&str, &str), Vec<&UnknownParameter>> = BTreeMap::new();
         for one in report.facts.unknown_parameters.iter().flatten() {
             let class = (one.kind.as_str(), one.class.as_str());
@@ -89,20 +89,23 @@ impl Pass<'_> {
                 .map(|one| format!("parameter {one} {}", one.consequence()))
                 .collect();
             let notice = Notice::new(Event::UnknownParameter, format!("{}. {REMEDY}", told.join("; ")));
-            self.context.events.remind(&regarding, notice).await;
+            self.context.events.publish_daily(&regarding, notice).await;
         }
     }
 
     /// Tells once a day of volume types without a class.
-    pub(super) async fn remind_of_types(&self, report: &Report) {
+    pub(super) async fn report_left_out_types(&self, report: &Report) {
         if let Some(notice) = report.decision.classes.as_ref().and_then(status::left_out) {
-            self.context.events.remind(&self.driver.object_ref(&()), notice).await;
+            self.context
+                .events
+                .publish_daily(&self.driver.object_ref(&()), notice)
+                .await;
         }
     }
 }
 
 /// When zones, or a snapshot-controller that does not work, have to be looked at again.
-pub(super) fn next_look(report: &Report, pass: &Pass<'_>) -> Option<Duration> {
+pub(super) fn next_look(report: &Report, pass: &Reconciliation<'_>) -> Option<Duration> {
     let view = report.decision.classes.as_ref()?;
     let works = !view.snapshots.enabled || matches!(view.snapshots.sight, ControllerSight::Found(_));
     let controller = (!works).then_some(SNAPSHOT_CONTROLLER_PAUSE);
@@ -112,7 +115,7 @@ pub(super) fn next_look(report: &Report, pass: &Pass<'_>) -> Option<Duration> {
         .min()
 }
 
-fn next_look_at_zones(topology: &Topology, pass: &Pass<'_>) -> Option<Duration> {
+fn next_look_at_zones(topology: &Topology, pass: &Reconciliation<'_>) -> Option<Duration> {
     if !topology.is_decided {
         return Some(ZONES_PAUSE);
     }

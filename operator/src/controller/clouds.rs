@@ -21,7 +21,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::{Pass, last_good};
+use super::{Reconciliation, last_good};
 use crate::{
     credentials::{Candidate, MOVE_PROJECT, Source, Stakes, Verdict, proxies},
     reload,
@@ -46,7 +46,7 @@ pub(super) struct Checked {
     pub(super) look_again: Duration,
 }
 
-impl Pass<'_> {
+impl Reconciliation<'_> {
     /// Checks the credentials of every cloud and keeps an eye on the clouds.
     pub(super) async fn check_credentials(&self, live: &BTreeMap<Key, Value>, may_write: bool) -> Checked {
         let mut clouds = Vec::new();

@@ -10,10 +10,10 @@ use std::{
 use cinder_csi_crds::{AdoptionFinding, CinderCSIDriverStatus};
 use cinder_operator_core::{
     cluster::{Index, Key, KubernetesVersion},
-    migration::Takeover,
-    plan::Unrepairable,
+    migration::Migration,
+    plan::Unapplied,
     releases::InstalledImages,
-    resolve::{ClassFacts, ControllerSight, Environment, Neighbour},
+    resolve::{ClassFacts, ControllerSight, Environment, OtherDriver},
     restrictions::Restrictions,
 };
 use csi_sources::Sources;
@@ -119,8 +119,8 @@ struct Memory {
     failures: u32,
     /// When the first change came that no reconcile has begun for.
     changed: Option<Instant>,
-    unrepairable: Unrepairable,
-    takeover: Option<(Takeover, Instant)>,
+    unapplied: Unapplied,
+    migration: Option<(Migration, Instant)>,
     /// The wanted objects that have been there; none before the first look of this process.
     objects: Option<BTreeSet<Key>>,
     /// The nodes that the status recorded last as broken before their pods are replaced; the watch brings that later.
@@ -159,7 +159,7 @@ impl Context {
             clouds: self.clouds.facts(driver),
             images: self.images.clone(),
             restrictions: self.restrictions.clone(),
-            neighbours: self.neighbours(),
+            other_drivers: self.other_drivers(),
             classes: ClassFacts {
                 marked: self.cluster.read(Index::default_classes),
                 ..ClassFacts::default()
@@ -172,10 +172,10 @@ impl Context {
     }
 
     /// What the drivers of the cluster take for themselves, also the one that is looked at.
-    fn neighbours(&self) -> Vec<Neighbour> {
+    fn other_drivers(&self) -> Vec<OtherDriver> {
         let drivers = self.drivers.state();
         let known = drivers.iter().filter_map(|driver| driver.0.as_ref().ok());
-        known.map(Neighbour::of).collect()
+        known.map(OtherDriver::of).collect()
     }
 
     async fn facts(&self) -> Result<Facts, ReconcileError> {
@@ -217,7 +217,7 @@ impl Context {
     }
 
     /// Counts a failed reconcile; returns how many have failed in a row.
-    pub(super) fn blame(&self, driver: &str) -> u32 {
+    pub(super) fn record_failure(&self, driver: &str) -> u32 {
         let failures = self.with_memory(driver, |memory| {
             memory.failures = memory.failures.saturating_add(1);
             memory.failures
@@ -227,7 +227,7 @@ impl Context {
     }
 
     /// A reconcile succeeded.
-    pub(super) fn forgive(&self, driver: &str) {
+    pub(super) fn reset_backoff(&self, driver: &str) {
         let mut memories = self.memories.objects.lock().unwrap_or_else(PoisonError::into_inner);
         // None of one that is gone: nothing of it is to be left.
         if let Some(memory) = memories.get_mut(driver) {
@@ -275,12 +275,12 @@ impl Context {
         });
     }
 
-    pub(super) fn unrepairable(&self, driver: &str) -> Unrepairable {
-        self.with_memory(driver, |memory| memory.unrepairable.clone())
+    pub(super) fn unapplied(&self, driver: &str) -> Unapplied {
+        self.with_memory(driver, |memory| memory.unapplied.clone())
     }
 
-    pub(super) fn remember_unrepairable(&self, driver: &str, unrepairable: Unrepairable) {
-        self.with_memory(driver, |memory| memory.unrepairable = unrepairable);
+    pub(super) fn remember_unapplied(&self, driver: &str, unapplied: Unapplied) {
+        self.with_memory(driver, |memory| memory.unapplied = unapplied);
     }
 
     /// Whether an object of the driver was there before, if this process has looked.
@@ -329,13 +329,13 @@ impl Context {
         done.is_some_and(|(seen, at)| seen == generation && at.elapsed() < self.idle_interval)
     }
 
-    /// How long a take-over has been where it is.
-    pub(super) fn still(&self, driver: &str, takeover: &Takeover) -> Duration {
+    /// How long a migration has been where it is.
+    pub(super) fn still(&self, driver: &str, migration: &Migration) -> Duration {
         self.with_memory(driver, |memory| {
-            let known = memory.takeover.take().filter(|(known, _)| known == takeover);
+            let known = memory.migration.take().filter(|(known, _)| known == migration);
             let (_, since) = memory
-                .takeover
-                .insert(known.unwrap_or_else(|| (takeover.clone(), Instant::now())));
+                .migration
+                .insert(known.unwrap_or_else(|| (migration.clone(), Instant::now())));
             since.elapsed()
         })
     }

@@ -7,16 +7,16 @@ use cinder_operator_core::{decide::ObjectFacts, status};
 use kube::Api;
 use tracing::warn;
 
-use super::Pass;
+use super::Reconciliation;
 use crate::{error::ReconcileError, kubernetes::ApplyError};
 
 /// How long the telling may take: the time of the reconcile itself may be over.
 const LIMIT: Duration = Duration::from_secs(10);
 
-impl Pass<'_> {
+impl Reconciliation<'_> {
     /// Says in condition Degraded why the reconcile failed, where the status does not say it yet.
-    pub(super) async fn tell_failure(&self, error: &ReconcileError) {
-        if error.is_told() {
+    pub(super) async fn report_error(&self, error: &ReconcileError) {
+        if error.is_reported() {
             return;
         }
         let name = &self.owner.name;

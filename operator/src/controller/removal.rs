@@ -10,14 +10,14 @@ use cinder_operator_core::{
     cluster::{CONTROLLER_COMPONENT, Index, Key, kind},
     decide::{Decision, Outcome, Removal, Report},
     manifests::{cloud_config_name, operands},
-    migration::take_up,
+    migration::adopt_orphans,
     notice::Notice,
     plan::{Desired, is_being_deleted, uid_of},
     reasons::Event,
     removal::{FORCE_DELETE, Remains, Step, Stranded, hasten_unregistration, next_step, without_updates},
     resolve::{Registration, Resolved, resolve},
     status,
-    text::listed,
+    text::join_truncated,
     units::duration,
 };
 use k8s_openapi::jiff::Timestamp;
@@ -25,7 +25,7 @@ use kube::{Resource, ResourceExt, runtime::controller::Action};
 use serde_json::Value;
 use tracing::debug;
 
-use super::Pass;
+use super::Reconciliation;
 use crate::{error::ReconcileError, observe};
 
 /// How long until a step that takes its time is looked at again, should no watch tell of its end before.
@@ -37,7 +37,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_mins(5);
 /// More steps than a removal has; what is left after them is done by the next reconcile.
 const MOST_STEPS: usize = 10;
 
-impl Pass<'_> {
+impl Reconciliation<'_> {
     /// Takes the driver away, as far as it can be now.
     pub(super) async fn remove(&self, finalize: bool) -> Result<Action, ReconcileError> {
         let (context, deletion) = (self.context, &self.driver.spec.deletion);
@@ -114,7 +114,7 @@ impl Pass<'_> {
                 }
                 Step::Finished => {
                     // Until the finalizer is off: a retry that fails in the same way writes nothing.
-                    let told = status::told_failure(self.driver.status.as_ref()).filter(|_| finalize);
+                    let told = status::previous_failure(self.driver.status.as_ref()).filter(|_| finalize);
                     let before = Outcome {
                         problems: told.into_iter().collect(),
                         ..Outcome::default()
@@ -160,7 +160,7 @@ impl Pass<'_> {
         ));
         observe::complete(&self.context.client, live, &names).await?;
         if self.driver.spec.adoption.mode == AdoptionMode::Adopt {
-            take_up(&self.owner, live);
+            adopt_orphans(&self.owner, live);
         }
         live.retain(|_, object| self.owner.owns(object));
         Ok(())
@@ -183,10 +183,10 @@ impl Pass<'_> {
             outcome: Outcome {
                 failures: failed.failures,
                 problems: failed.problems,
-                ..self.look_at(live)
+                ..self.observe_workloads(live)
             },
         };
-        self.tell(&report, notices).await
+        self.report_status(&report, notices).await
     }
 
     async fn delete(&self, objects: Vec<(Key, String)>, notices: &mut Vec<Notice>) -> Result<(), ReconcileError> {
@@ -322,7 +322,7 @@ fn left_behind(registered: &[String], out_of_reach: &[String]) -> Option<Notice>
         Notice::new(Event::RegistrationLeft, format!(
                 "the kubelets of these nodes did not unregister the driver in time, and list it in their CSINode until the \
                  link in their directory plugins_registry is removed by hand: {}",
-                listed(&nodes)
+                join_truncated(&nodes)
             ),
         )
     })
@@ -330,7 +330,7 @@ fn left_behind(registered: &[String], out_of_reach: &[String]) -> Option<Notice>
 
 /// A word about pods that could not be ended.
 fn pods_left(key: &Key, nodes: &[String]) -> Notice {
-    let nodes = listed(nodes);
+    let nodes = join_truncated(nodes);
     if key.kind == kind::DAEMON_SET {
         let note = format!(
             "{key} was deleted, but its last pods did not end within spec.deletion.drainTimeout: their nodes are not Ready. They end \

@@ -12,15 +12,15 @@ use cinder_operator_core::{
     reasons::Event,
     removal::unregistering_since,
     rollout::{NodeRollout, Nodes, node_rollout, without_pod},
-    text::listed,
+    text::join_truncated,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
-use super::{Pass, adoption::Adoption};
+use super::{Reconciliation, adoption::Adoption};
 use crate::{error::ReconcileError, observe};
 
-impl Pass<'_> {
+impl Reconciliation<'_> {
     /// The missing objects of a draft that were there before; where this process has not looked yet, what the spec wanted then.
     pub(super) fn known_objects(&self, draft: &Draft) -> BTreeSet<Key> {
         let spec_is_known = self.driver.status.as_ref().is_some_and(|status| {
@@ -122,7 +122,7 @@ impl Pass<'_> {
             return Ok(Vec::new());
         }
         let nodes: Vec<String> = rollout.replace.iter().map(|pod| pod.node.clone()).collect();
-        let note = format!("replaces the driver's pods on {}", listed(&nodes));
+        let note = format!("replaces the driver's pods on {}", join_truncated(&nodes));
         Ok(vec![Notice::new(Event::ReplacingPods, note)])
     }
 }

@@ -119,7 +119,7 @@ struct World {
 }
 
 fn mk_index(volumes: &[&str], registered: bool) -> Index {
-    fn put<K: cluster::Fact + serde::de::DeserializeOwned>(index: &mut Index, object: Value) {
+    fn put<K: cluster::Indexed + serde::de::DeserializeOwned>(index: &mut Index, object: Value) {
         index.put(&serde_json::from_value::<K>(object).expect("an object"));
     }
     let mut index = Index::default();

@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::controller::Action;
 use tokio::time::Instant;
 
-use super::{A_MOMENT, Pass};
+use super::{RECHECK_MARGIN, Reconciliation};
 use crate::error::ReconcileError;
 
 /// The label with a node's zone.
@@ -53,17 +53,17 @@ impl ObjectState {
     }
 }
 
-impl Pass<'_> {
+impl Reconciliation<'_> {
     /// Where nothing but volumes, attachments and claims has changed since the last look at everything: looks at them, with no
     /// request to the API server but the status where it changes. `None` where everything has to be looked at.
-    pub(super) async fn look_at_volumes_alone(&self) -> Option<Result<Action, ReconcileError>> {
+    pub(super) async fn reconcile_volumes_only(&self) -> Option<Result<Action, ReconcileError>> {
         let (context, name) = (self.context, &self.owner.name);
         let last = context.take_last_look(name)?;
         let left = last.until.saturating_duration_since(Instant::now());
         if last.of != ObjectState::of(self.driver) || left.is_zero() {
             return None;
         }
-        let (volumes, soon) = self.look_at_volumes(&last.report.facts, &last.report.outcome);
+        let (volumes, soon) = self.observe_volumes(&last.report.facts, &last.report.outcome);
         let Report {
             facts,
             decision,
@@ -74,7 +74,7 @@ impl Pass<'_> {
             decision,
             outcome,
         };
-        if let Err(error) = self.tell(&report, Vec::new()).await {
+        if let Err(error) = self.report_status(&report, Vec::new()).await {
             return Some(Err(error));
         }
         Some(Ok(self.until_next_look(report, soon, left)))
@@ -85,11 +85,11 @@ impl Pass<'_> {
         let (of, until) = (ObjectState::of(self.driver), Instant::now() + left);
         self.context
             .remember_look(&self.owner.name, self.calls, LastLook { of, report, until });
-        Action::requeue(soon.map_or(left, |soon| soon.saturating_add(A_MOMENT).min(left)))
+        Action::requeue(soon.map_or(left, |soon| soon.saturating_add(RECHECK_MARGIN).min(left)))
     }
 
     /// Finds and explains operations that take too long; says when to look again.
-    pub(super) fn look_at_volumes(&self, facts: &Facts, outcome: &Outcome) -> (VolumeFacts, Option<Duration>) {
+    pub(super) fn observe_volumes(&self, facts: &Facts, outcome: &Outcome) -> (VolumeFacts, Option<Duration>) {
         let (context, name) = (self.context, &self.owner.name);
         let (count, node_zones) = context.cluster.read(|index| {
             let nodes = index.nodes().into_iter();
@@ -119,7 +119,7 @@ impl Pass<'_> {
     }
 
     /// Tells claims of operations that take too long, once per reason.
-    pub(super) async fn tell_claims(&self, report: &Report) {
+    pub(super) async fn report_to_claims(&self, report: &Report) {
         for stuck in status::news(self.driver.status.as_ref(), &report.facts) {
             let Some(claim) = &stuck.claim else { continue };
             let regarding = ObjectReference {

@@ -6,7 +6,7 @@ use cinder_operator_core::{
     manifests::{DriverCredentials, Place},
     problem::Problem,
     reasons::{Degraded, Refusal, Refused},
-    text::listed,
+    text::join_truncated,
 };
 
 use super::{Source, Tried};
@@ -76,7 +76,7 @@ impl Stakes {
             Ok([]) => return None,
             Ok(found) => {
                 let volumes: Vec<String> = found.iter().map(ToString::to_string).collect();
-                format!("volumes of the driver exist there: {}", listed(&volumes))
+                format!("volumes of the driver exist there: {}", join_truncated(&volumes))
             }
             Err(error) => format!("the operator cannot find out whether volumes of the driver exist there: {error}"),
         };

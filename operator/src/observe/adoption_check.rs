@@ -1,4 +1,4 @@
-//! What a check before a take-over is made of: asked of the API server page by page. What may not be read is noted and not an error.
+//! What a check before a migration is made of: asked of the API server page by page. What may not be read is noted and not an error.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 use cinder_cloud::config::keys_of;
 use cinder_operator_core::{
     class_parameters::{ClassKind, ClassParameters},
-    cluster::{ClaimObject, Fact as _, OptionalApis, Owned as _, VolumeObject, key_of},
+    cluster::{ClaimObject, Indexed as _, OptionalApis, Owned as _, VolumeObject, key_of},
     migration::check::{CheckFacts, CheckGap, OldContainer, PROGRAM, is_proxy},
 };
 use k8s_openapi::api::{
@@ -56,7 +56,7 @@ struct InlineSource {
     driver: String,
 }
 
-/// Looks at all that a switch from the installation in `namespace` concerns.
+/// Looks at all that a switch from the installation in `namespace` affected.
 pub(crate) async fn adoption_check(client: &Client, driver: &str, namespace: &str, apis: OptionalApis) -> CheckFacts {
     let mut facts = CheckFacts::default();
     let classes = class_parameters(client, driver, apis).await;

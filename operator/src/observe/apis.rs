@@ -9,7 +9,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use cinder_csi_crds::INSTANCE_LABEL;
-use cinder_operator_core::cluster::{Concerns, KINDS, Kind, OptionalApi, OptionalApis};
+use cinder_operator_core::cluster::{Affected, KINDS, Kind, OptionalApi, OptionalApis};
 use kube::{
     Api, Client, ResourceExt,
     api::{DynamicObject, PartialObjectMeta},
@@ -141,7 +141,7 @@ pub(super) async fn follow(
         }
         while watches.try_join_next().is_some() {}
         if crd::look(&client, &definition).await || before != now {
-            wake.send(Concerns::All);
+            wake.send(Affected::All);
         }
         if is_complete {
             is_ready.send_replace(true);
@@ -173,14 +173,14 @@ pub(crate) fn hear_ours(
             return hear(kind.kind, classes, every, wake, |object| {
                 let instance = object.labels().get(INSTANCE_LABEL).map(String::as_str);
                 let drivers = instance.into_iter().chain(driver_in(class, &object.data));
-                Concerns::Drivers(drivers.map(str::to_owned).collect())
+                Affected::Drivers(drivers.map(str::to_owned).collect())
             })
             .await;
         }
         let ours = watcher::Config::default().labels(INSTANCE_LABEL);
         hear(kind.kind, api, ours, wake, |object| {
             let driver = object.labels().get(INSTANCE_LABEL).cloned();
-            Concerns::Drivers(driver.into_iter().collect())
+            Affected::Drivers(driver.into_iter().collect())
         })
         .await;
     }
@@ -287,7 +287,7 @@ mod tests {
 
         ready.wait_for(|ready| *ready).await.expect("a first look");
         assert!(told.borrow_and_update().volume_attributes_classes);
-        assert_eq!(woken.next().await.1.whole, Concerns::All);
+        assert_eq!(woken.next().await.1.whole, Affected::All);
         let next = tokio::time::timeout(LOOK_EVERY * 4, woken.next()).await;
         assert!(next.is_err(), "nothing changed, nobody is woken: {next:?}");
         following.abort();

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use cinder_operator_core::cluster::{Concerns, Scope};
+use cinder_operator_core::cluster::{Affected, Scope};
 use tokio::{sync::Notify, time::Instant};
 
 /// The shortest time between two wake-ups.
@@ -20,9 +20,9 @@ pub(crate) const PACE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
     /// Everything.
-    pub(crate) whole: Concerns,
+    pub(crate) whole: Affected,
     /// Volumes only.
-    pub(crate) volumes: Concerns,
+    pub(crate) volumes: Affected,
 }
 
 /// What has changed and was not passed on yet.
@@ -55,14 +55,14 @@ pub(crate) fn wake_ups() -> (Wake, Woken) {
 }
 
 impl Wake {
-    /// Reports what a change concerns. Never waits.
-    pub(crate) fn send(&self, concerns: Concerns) {
-        self.changed(Scope::Whole, concerns);
+    /// Reports what a change affected. Never waits.
+    pub(crate) fn send(&self, affected: Affected) {
+        self.changed(Scope::Whole, affected);
     }
 
     /// The same, with what has to be looked at.
-    pub(crate) fn changed(&self, scope: Scope, concerns: Concerns) {
-        if concerns.is_empty() {
+    pub(crate) fn changed(&self, scope: Scope, affected: Affected) {
+        if affected.is_empty() {
             return;
         }
         let mut changes = self.0.changes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,13 +71,13 @@ impl Wake {
             Scope::Whole => &mut changes.whole,
             Scope::Volumes => &mut changes.volumes,
         };
-        *of_scope = std::mem::take(of_scope).and(concerns);
+        *of_scope = std::mem::take(of_scope).and(affected);
         self.0.changed.notify_one();
     }
 
-    /// Reports a change that concerns one driver. Never waits.
+    /// Reports a change that affected one driver. Never waits.
     pub(crate) fn driver(&self, name: &str) {
-        self.send(Concerns::Drivers(BTreeSet::from([name.to_owned()])));
+        self.send(Affected::Drivers(BTreeSet::from([name.to_owned()])));
     }
 }
 
@@ -114,8 +114,8 @@ mod tests {
         }
     }
 
-    fn drivers(names: &[&str]) -> Concerns {
-        Concerns::Drivers(names.iter().map(|name| (*name).to_owned()).collect())
+    fn drivers(names: &[&str]) -> Affected {
+        Affected::Drivers(names.iter().map(|name| (*name).to_owned()).collect())
     }
 
     #[tokio::test]
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(woken.next().await.1, of(&["a"]));
         assert_eq!(begun.elapsed(), Duration::ZERO);
         wake.driver("b");
-        wake.send(Concerns::default());
+        wake.send(Affected::default());
         tokio::time::sleep(PACE / 4).await;
         wake.driver("c");
         let (first, changes) = woken.next().await;

@@ -9,7 +9,7 @@ use std::{
 
 use cinder_csi_crds::INSTANCE_LABEL;
 use cinder_operator_core::cluster::{
-    AttachmentObject, ClaimObject, ClassObject, Concerns, Fact, Index, NodeObject, OptionalApis, PodObject,
+    Affected, AttachmentObject, ClaimObject, ClassObject, Index, Indexed, NodeObject, OptionalApis, PodObject,
     RegistrationObject, VolumeObject, key_of,
 };
 use futures::{StreamExt, stream::BoxStream};
@@ -65,7 +65,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the watches, which wake the drivers that a change concerns; in `namespaces` drivers run, in the first of them the operator
+    /// Starts the watches, which wake the drivers that a change affected; in `namespaces` drivers run, in the first of them the operator
     /// itself.
     pub(crate) fn watch(client: &Client, namespaces: &[String], wake: &Wake) -> Self {
         let mut cluster = Self {
@@ -111,7 +111,7 @@ impl Cluster {
 
     fn start<K>(&mut self, kind: &'static str, client: &Client, wake: &Wake)
     where
-        K: Fact + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        K: Indexed + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
         K::Scope: 'static,
     {
         let (is_ready, ready) = watch::channel(false);
@@ -147,7 +147,7 @@ impl Cluster {
         wake: &Wake,
     ) -> impl Future<Output = ()> + Send + use<K>
     where
-        K: Fact + Send + 'static,
+        K: Indexed + Send + 'static,
     {
         let follower = Follower {
             kind,
@@ -236,7 +236,7 @@ pub(crate) async fn hear<K>(
     api: Api<K>,
     config: watcher::Config,
     wake: Wake,
-    find: impl Fn(&K) -> Concerns + Send,
+    find: impl Fn(&K) -> Affected + Send,
 ) where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -284,13 +284,13 @@ impl Follower {
     /// Goes on until the task is aborted. Never waits for whoever is woken: a watch that stands still knows nothing.
     async fn follow<K>(mut self, mut events: Events<'static, K>)
     where
-        K: Fact + Send + 'static,
+        K: Indexed + Send + 'static,
     {
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
-                    let concerned = self.take_in(event);
-                    self.wake.changed(K::SCOPE, concerned);
+                    let affected = self.take_in(event);
+                    self.wake.changed(K::SCOPE, affected);
                 }
                 Err(error) => warn!(
                     kind = self.kind,
@@ -303,15 +303,15 @@ impl Follower {
         }
     }
 
-    /// Takes one event in and says whom it concerns.
-    fn take_in<K: Fact>(&mut self, event: Event<DeserializeGuard<K>>) -> Concerns {
+    /// Takes one event in and says whom it affected.
+    fn take_in<K: Indexed>(&mut self, event: Event<DeserializeGuard<K>>) -> Affected {
         let index = Arc::clone(&self.index);
         let mut index = index.write().unwrap_or_else(PoisonError::into_inner);
         match event {
             Event::Init => {
                 self.begun = Instant::now();
                 self.listed.clear();
-                Concerns::default()
+                Affected::default()
             }
             Event::InitApply(object) => {
                 self.listed.insert(key_of(&metadata_of(&object)));
@@ -325,7 +325,7 @@ impl Follower {
                 put(&mut index, &object)
             }
             Event::InitDone => {
-                let concerned = index.retain::<K>(&self.listed, self.namespace.as_deref());
+                let affected = index.retain::<K>(&self.listed, self.namespace.as_deref());
                 info!(
                     kind = self.kind,
                     namespace = self.namespace,
@@ -336,7 +336,7 @@ impl Follower {
                 self.listed.clear();
                 self.progress.send_replace(Instant::now());
                 self.is_ready.send_replace(true);
-                concerned
+                affected
             }
             Event::Apply(object) => put(&mut index, &object),
             Event::Delete(object) => index.remove::<K>(&key_of(&metadata_of(&object))),
@@ -345,19 +345,19 @@ impl Follower {
 }
 
 /// The metadata of an object, also of one that cannot be read.
-fn metadata_of<K: Fact>(object: &DeserializeGuard<K>) -> ObjectMeta {
+fn metadata_of<K: Indexed>(object: &DeserializeGuard<K>) -> ObjectMeta {
     match &object.0 {
         Ok(object) => object.meta().clone(),
         Err(invalid) => invalid.metadata.clone(),
     }
 }
 
-fn put<K: Fact>(index: &mut Index, object: &DeserializeGuard<K>) -> Concerns {
+fn put<K: Indexed>(index: &mut Index, object: &DeserializeGuard<K>) -> Affected {
     match &object.0 {
         Ok(object) => index.put(object),
         Err(invalid) => {
             warn!(name = invalid.metadata.name, %invalid, "an object of the cluster cannot be read; it is left out");
-            Concerns::default()
+            Affected::default()
         }
     }
 }
@@ -405,7 +405,7 @@ mod tests {
         };
         names(&["pv1", "pv2"]);
         cluster.wait_until_known().await.expect("a list");
-        assert_eq!(woken.next().await.1.volumes, Concerns::Drivers(["a".to_owned()].into()));
+        assert_eq!(woken.next().await.1.volumes, Affected::Drivers(["a".to_owned()].into()));
         assert_eq!(cluster.read(|index| index.count_of("a").volumes), 2);
 
         names(&["pv2"]);

@@ -57,7 +57,7 @@ pub struct Registered {
 }
 
 /// Turns a watched object into what the index keeps of it.
-pub trait Fact: Resource<DynamicType = ()> {
+pub trait Indexed: Resource<DynamicType = ()> {
     /// What is kept.
     type Kept: PartialEq + Clone + Send + 'static;
 
@@ -67,8 +67,8 @@ pub trait Fact: Resource<DynamicType = ()> {
     /// `None` when the object is of no interest.
     fn keep(&self) -> Option<Self::Kept>;
 
-    /// The drivers that a change of this fact concerns.
-    fn concerns(kept: &Self::Kept) -> Concerns;
+    /// The drivers that a change of this fact affected.
+    fn affected(kept: &Self::Kept) -> Affected;
 
     /// Where facts of this kind live in the index.
     fn table(index: &mut Index) -> &mut HashMap<String, Self::Kept>;
@@ -83,16 +83,16 @@ pub enum Scope {
     Volumes,
 }
 
-/// Whom a change concerns.
+/// Whom a change affected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Concerns {
+pub enum Affected {
     /// Every driver.
     All,
     /// The drivers of these names.
     Drivers(BTreeSet<String>),
 }
 
-impl Concerns {
+impl Affected {
     /// Both together.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -105,7 +105,7 @@ impl Concerns {
         }
     }
 
-    /// Whether a driver is concerned.
+    /// Whether a driver is affected.
     pub fn includes(&self, driver: &str) -> bool {
         match self {
             Self::All => true,
@@ -113,13 +113,13 @@ impl Concerns {
         }
     }
 
-    /// Whether no driver is concerned.
+    /// Whether no driver is affected.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Drivers(names) if names.is_empty())
     }
 }
 
-impl Default for Concerns {
+impl Default for Affected {
     fn default() -> Self {
         Self::Drivers(BTreeSet::new())
     }
@@ -131,7 +131,7 @@ pub trait Owned {
     fn driver(&self) -> &str;
 }
 
-impl Fact for RegistrationObject {
+impl Indexed for RegistrationObject {
     type Kept = BTreeMap<String, Registered>;
 
     fn keep(&self) -> Option<BTreeMap<String, Registered>> {
@@ -149,8 +149,8 @@ impl Fact for RegistrationObject {
         )
     }
 
-    fn concerns(drivers: &BTreeMap<String, Registered>) -> Concerns {
-        Concerns::Drivers(drivers.keys().cloned().collect())
+    fn affected(drivers: &BTreeMap<String, Registered>) -> Affected {
+        Affected::Drivers(drivers.keys().cloned().collect())
     }
 
     fn table(index: &mut Index) -> &mut HashMap<String, BTreeMap<String, Registered>> {
@@ -188,7 +188,7 @@ struct NodeCondition {
     last_transition_time: Option<Time>,
 }
 
-impl Fact for NodeObject {
+impl Indexed for NodeObject {
     type Kept = NodeFacts;
 
     fn keep(&self) -> Option<NodeFacts> {
@@ -205,8 +205,8 @@ impl Fact for NodeObject {
         })
     }
 
-    fn concerns(_: &NodeFacts) -> Concerns {
-        Concerns::All
+    fn affected(_: &NodeFacts) -> Affected {
+        Affected::All
     }
 
     fn table(index: &mut Index) -> &mut HashMap<String, NodeFacts> {
@@ -261,38 +261,38 @@ impl Index {
         self.pods.values()
     }
 
-    /// Takes an object in; says whom that concerns, which is nobody when nothing changed.
-    pub fn put<K: Fact>(&mut self, object: &K) -> Concerns {
+    /// Takes an object in; says whom that affected, which is nobody when nothing changed.
+    pub fn put<K: Indexed>(&mut self, object: &K) -> Affected {
         let name = key_of(object.meta());
         let Some(kept) = object.keep() else {
             return self.remove::<K>(&name);
         };
-        let now = K::concerns(&kept);
+        let now = K::affected(&kept);
         match K::table(self).insert(name, kept.clone()) {
-            Some(old) if old == kept => Concerns::default(),
-            Some(old) => now.and(K::concerns(&old)),
+            Some(old) if old == kept => Affected::default(),
+            Some(old) => now.and(K::affected(&old)),
             None => now,
         }
     }
 
-    /// Forgets an object; says whom that concerns.
-    pub fn remove<K: Fact>(&mut self, name: &str) -> Concerns {
+    /// Forgets an object; says whom that affected.
+    pub fn remove<K: Indexed>(&mut self, name: &str) -> Affected {
         K::table(self)
             .remove(name)
-            .map(|old| K::concerns(&old))
+            .map(|old| K::affected(&old))
             .unwrap_or_default()
     }
 
     /// Forgets all objects of a kind, or of one namespace where one was listed, but `names`: what a fresh list did not bring is gone.
-    pub fn retain<K: Fact>(&mut self, names: &BTreeSet<String>, namespace: Option<&str>) -> Concerns {
+    pub fn retain<K: Indexed>(&mut self, names: &BTreeSet<String>, namespace: Option<&str>) -> Affected {
         let table = K::table(self);
         let is_listed = |name: &String| {
             namespace.is_none_or(|namespace| name.strip_prefix(namespace).is_some_and(|rest| rest.starts_with('/')))
         };
         let gone = table.keys().filter(|name| is_listed(name) && !names.contains(*name));
         let gone: Vec<String> = gone.cloned().collect();
-        gone.iter().fold(Concerns::default(), |concerned, name| {
-            concerned.and(self.remove::<K>(name))
+        gone.iter().fold(Affected::default(), |affected, name| {
+            affected.and(self.remove::<K>(name))
         })
     }
 
@@ -426,17 +426,17 @@ mod tests {
         mk(json!({"metadata": {"name": name}, "spec": {"csi": {"driver": driver, "volumeHandle": "h"}}}))
     }
 
-    fn concerned(names: &[&str]) -> Concerns {
-        Concerns::Drivers(names.iter().map(|name| (*name).to_owned()).collect())
+    fn affected(names: &[&str]) -> Affected {
+        Affected::Drivers(names.iter().map(|name| (*name).to_owned()).collect())
     }
 
     #[test]
     fn a_volume_concerns_its_driver_once_and_again_when_it_goes() {
         let mut index = Index::default();
-        assert_eq!(index.put(&mk_volume("pv1", "a")), concerned(&["a"]));
+        assert_eq!(index.put(&mk_volume("pv1", "a")), affected(&["a"]));
         assert!(index.put(&mk_volume("pv1", "a")).is_empty());
         assert_eq!(index.count_of("a").volumes, 1);
-        assert_eq!(index.remove::<VolumeObject>("pv1"), concerned(&["a"]));
+        assert_eq!(index.remove::<VolumeObject>("pv1"), affected(&["a"]));
         assert_eq!(index.count_of("a").volumes, 0);
     }
 
@@ -455,7 +455,7 @@ mod tests {
         index.put(&mk_volume("pv2", "b"));
         assert_eq!(
             index.retain::<VolumeObject>(&["pv2".to_owned()].into(), None),
-            concerned(&["a"])
+            affected(&["a"])
         );
         assert_eq!((index.count_of("a").volumes, index.count_of("b").volumes), (0, 1));
     }
@@ -472,7 +472,7 @@ mod tests {
         index.put(&pod("one-more", "b"));
         assert_eq!(
             index.retain::<PodObject>(&BTreeSet::new(), Some("one")),
-            concerned(&["a"])
+            affected(&["a"])
         );
         assert!(index.node_pods_of("a").is_empty());
         assert_eq!(index.node_pods_of("b").len(), 1);
@@ -486,7 +486,7 @@ mod tests {
         let one: RegistrationObject = mk(json!({"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "b"}]}}));
         index.put(&both);
         assert_eq!(index.registered_on("a"), ["n1".to_owned()].into());
-        assert_eq!(index.put(&one), concerned(&["a", "b"]));
+        assert_eq!(index.put(&one), affected(&["a", "b"]));
         assert!(index.registered_on("a").is_empty());
     }
 
@@ -497,7 +497,7 @@ mod tests {
             json!({"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "a"}]}}),
         ));
         let emptied = mk::<RegistrationObject>(json!({"metadata": {"name": "n1"}, "spec": {"drivers": null}}));
-        assert_eq!(index.put(&emptied), concerned(&["a"]));
+        assert_eq!(index.put(&emptied), affected(&["a"]));
         assert!(index.registered_on("a").is_empty());
     }
 
@@ -509,8 +509,8 @@ mod tests {
                 "status": {"conditions": [{"type": "Ready", "status": ready, "lastHeartbeatTime": beat,
                     "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}))
         };
-        assert_eq!(index.put(&node("1", "True")), Concerns::All);
+        assert_eq!(index.put(&node("1", "True")), Affected::All);
         assert!(index.put(&node("2", "True")).is_empty());
-        assert_eq!(index.put(&node("3", "False")), Concerns::All);
+        assert_eq!(index.put(&node("3", "False")), Affected::All);
     }
 }

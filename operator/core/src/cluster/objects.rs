@@ -86,7 +86,7 @@ impl Owner {
 }
 
 /// Who made an object that an operator has let go of, in words for a message.
-pub const LET_GO: &str = "this operator, and its label csi.openstack.org/instance is gone (as under spec.deletion.policy Orphan; \
+pub const RELEASED: &str = "this operator, and its label csi.openstack.org/instance is gone (as under spec.deletion.policy Orphan; \
                           spec.adoption.mode Adopt adopts the object again)";
 
 /// Who seems to have made an object, in words for a message.
@@ -99,7 +99,7 @@ pub fn maker_of(object: &Value) -> String {
         return format!("the Helm release {release}");
     }
     if is_applied(object) {
-        return LET_GO.to_owned();
+        return RELEASED.to_owned();
     }
     let managers = metadata["managedFields"].as_array();
     match managers.and_then(|all| all.iter().find_map(|entry| entry["manager"].as_str())) {
@@ -133,7 +133,7 @@ mod tests {
     #[case::another_object(json!({"labels": {(INSTANCE_LABEL): "other"}}), "the CinderCSIDriver other")]
     #[case::helm(json!({"annotations": {"meta.helm.sh/release-name": "csi"}}), "the Helm release csi")]
     #[case::somebody(json!({"managedFields": [{"manager": "kubectl-create", "operation": "Update"}]}), "field manager kubectl-create")]
-    #[case::an_orphan(json!({"managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}]}), LET_GO)]
+    #[case::an_orphan(json!({"managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}]}), RELEASED)]
     #[case::nobody_knows(json!({}), "an unknown client")]
     fn who_made_an_object_is_told_by_its_marks(#[case] metadata: Value, #[case] expected: &str) {
         let maker = maker_of(&json!({"metadata": metadata}));

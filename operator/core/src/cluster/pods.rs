@@ -7,7 +7,7 @@ use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time, j
 use kube::{Resource, api::ObjectMeta};
 use serde::Deserialize;
 
-use super::{COMPONENT_LABEL, Concerns, Fact, Index, NODE_COMPONENT, REVISION_LABEL};
+use super::{Affected, COMPONENT_LABEL, Index, Indexed, NODE_COMPONENT, REVISION_LABEL};
 
 /// A pod of the driver on a node, as far as it matters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -99,7 +99,7 @@ pub struct KeptPod {
     pod: NodePod,
 }
 
-impl Fact for PodObject {
+impl Indexed for PodObject {
     type Kept = KeptPod;
 
     fn keep(&self) -> Option<KeptPod> {
@@ -115,8 +115,8 @@ impl Fact for PodObject {
         })
     }
 
-    fn concerns(kept: &KeptPod) -> Concerns {
-        Concerns::Drivers([kept.driver.clone()].into())
+    fn affected(kept: &KeptPod) -> Affected {
+        Affected::Drivers([kept.driver.clone()].into())
     }
 
     fn table(index: &mut Index) -> &mut HashMap<String, KeptPod> {

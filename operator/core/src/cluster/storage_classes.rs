@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    Concerns, DEFAULT_CLASS_ANNOTATION, FIELD_MANAGER, Fact, Index, Key, MISSING_SINCE_ANNOTATION, Owner,
+    Affected, DEFAULT_CLASS_ANNOTATION, FIELD_MANAGER, Index, Indexed, Key, MISSING_SINCE_ANNOTATION, Owner,
     VOLUME_TYPE_ANNOTATION, kind, owns_annotation,
 };
 
@@ -84,7 +84,7 @@ impl ClassObject {
     }
 }
 
-impl Fact for ClassObject {
+impl Indexed for ClassObject {
     type Kept = ClassFact;
 
     fn keep(&self) -> Option<ClassFact> {
@@ -95,10 +95,10 @@ impl Fact for ClassObject {
         })
     }
 
-    fn concerns(kept: &ClassFact) -> Concerns {
+    fn affected(kept: &ClassFact) -> Affected {
         match kept.marked {
-            Some(_) => Concerns::All,
-            None => Concerns::Drivers([kept.driver.clone()].into()),
+            Some(_) => Affected::All,
+            None => Affected::Drivers([kept.driver.clone()].into()),
         }
     }
 

@@ -16,7 +16,7 @@ use k8s_openapi::{
 use kube::{Resource, api::ObjectMeta};
 use serde::{Deserialize, de::IgnoredAny};
 
-use super::{Concerns, Fact, Index, Owned, Scope};
+use super::{Affected, Index, Indexed, Owned, Scope};
 use crate::units::thousandths;
 
 /// Annotation of a claim for which a provisioner was asked.
@@ -222,7 +222,7 @@ impl VolumeObject {
     }
 }
 
-impl Fact for VolumeObject {
+impl Indexed for VolumeObject {
     type Kept = VolumeFact;
     const SCOPE: Scope = Scope::Volumes;
 
@@ -256,8 +256,8 @@ impl Fact for VolumeObject {
         })
     }
 
-    fn concerns(kept: &VolumeFact) -> Concerns {
-        Concerns::Drivers([kept.driver.clone()].into())
+    fn affected(kept: &VolumeFact) -> Affected {
+        Affected::Drivers([kept.driver.clone()].into())
     }
 
     fn table(index: &mut Index) -> &mut HashMap<String, VolumeFact> {
@@ -313,7 +313,7 @@ impl AttachmentObject {
     }
 }
 
-impl Fact for AttachmentObject {
+impl Indexed for AttachmentObject {
     type Kept = AttachmentFact;
     const SCOPE: Scope = Scope::Volumes;
 
@@ -335,8 +335,8 @@ impl Fact for AttachmentObject {
         })
     }
 
-    fn concerns(kept: &AttachmentFact) -> Concerns {
-        Concerns::Drivers([kept.attacher.clone()].into())
+    fn affected(kept: &AttachmentFact) -> Affected {
+        Affected::Drivers([kept.attacher.clone()].into())
     }
 
     fn table(index: &mut Index) -> &mut HashMap<String, AttachmentFact> {
@@ -462,7 +462,7 @@ fn sets(entry: &ManagedFieldsEntry, annotation: &str) -> bool {
     annotations.is_some_and(|annotations| annotations.get(format!("f:{annotation}")).is_some())
 }
 
-impl Fact for ClaimObject {
+impl Indexed for ClaimObject {
     type Kept = ClaimFact;
     const SCOPE: Scope = Scope::Volumes;
 
@@ -501,8 +501,8 @@ impl Fact for ClaimObject {
         })
     }
 
-    fn concerns(kept: &ClaimFact) -> Concerns {
-        Concerns::Drivers([kept.driver.clone()].into())
+    fn affected(kept: &ClaimFact) -> Affected {
+        Affected::Drivers([kept.driver.clone()].into())
     }
 
     fn table(index: &mut Index) -> &mut HashMap<String, ClaimFact> {
@@ -568,7 +568,7 @@ mod tests {
 
     use super::*;
 
-    fn keep<K: Fact + serde::de::DeserializeOwned>(object: Value) -> Option<K::Kept> {
+    fn keep<K: Indexed + serde::de::DeserializeOwned>(object: Value) -> Option<K::Kept> {
         serde_json::from_value::<K>(object).expect("an object").keep()
     }
 

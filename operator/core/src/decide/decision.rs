@@ -7,7 +7,7 @@ use cinder_csi_crds::{PendingChanges, status::SidecarStatus};
 use crate::{
     cluster::{Blockers, KubernetesVersion},
     manifests::Overridden,
-    migration::Takeover,
+    migration::Migration,
     notice::Notice,
     plan::Plan,
     problem::Problem,
@@ -22,7 +22,7 @@ pub struct PodsView {
     /// Version of the API server.
     pub kubernetes: Option<String>,
     /// The row of the table of sidecars.
-    pub skew_row: String,
+    pub version_set: String,
     /// The containers beside the driver.
     pub sidecars: Vec<SidecarStatus>,
     /// Fields of the spec that the API server does not know.
@@ -50,7 +50,7 @@ impl PodsView {
         };
         Self {
             kubernetes: kubernetes.map(|version| version.to_string()),
-            skew_row: resolved.skew_row.name.to_owned(),
+            version_set: resolved.version_set.name.to_owned(),
             sidecars: in_controller
                 .chain(beside_node.iter().copied())
                 .filter_map(status)
@@ -91,13 +91,13 @@ pub struct Drift {
     /// Objects that another client deleted.
     pub deleted: Vec<String>,
     /// Objects whose fields become other than asked for however often they are written.
-    pub kept: Vec<String>,
+    pub unresolvable: Vec<String>,
 }
 
 impl Drift {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.changed.is_empty() && self.deleted.is_empty() && self.kept.is_empty()
+        self.changed.is_empty() && self.deleted.is_empty() && self.unresolvable.is_empty()
     }
 }
 
@@ -133,7 +133,7 @@ pub struct Decision {
     /// What was decided about classes, snapshots and zones.
     pub classes: Option<ClassesView>,
     /// How far a migration from another installation is.
-    pub takeover: Option<Takeover>,
+    pub migration: Option<Migration>,
     /// How far a removal is, when one was asked for.
     pub removal: Option<Removal>,
     /// The versions in place, and whether another one may come.

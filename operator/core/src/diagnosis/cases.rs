@@ -229,11 +229,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cluster::{AttachmentObject, ClaimObject, Fact, NodeObject, RegistrationObject, VolumeObject};
+    use crate::cluster::{AttachmentObject, ClaimObject, Indexed, NodeObject, RegistrationObject, VolumeObject};
 
     const DRIVER: &str = "d";
 
-    fn put<K: Fact + serde::de::DeserializeOwned>(index: &mut Index, object: Value) {
+    fn put<K: Indexed + serde::de::DeserializeOwned>(index: &mut Index, object: Value) {
         index.put(&serde_json::from_value::<K>(object).expect("an object"));
     }
 

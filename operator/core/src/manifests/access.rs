@@ -20,12 +20,12 @@ const CLASS_SECRETS: &str = "$CLASS_SECRETS";
 
 /// Service account of the controller's pods.
 pub(super) fn controller_account(resolved: &Resolved) -> String {
-    format!("{}-controller", resolved.slug)
+    format!("{}-controller", resolved.name_prefix)
 }
 
 /// Service account of the nodes' pods.
 pub(super) fn node_account(resolved: &Resolved) -> String {
-    format!("{}-node", resolved.slug)
+    format!("{}-node", resolved.name_prefix)
 }
 
 /// The roles of `roles.yaml`.
@@ -100,7 +100,7 @@ pub(super) fn operands(resolved: &Resolved) -> Result<Vec<Operand>, RenderError>
     ];
     let templates = templates::get(&ROLES).map_err(|source| RenderError { kind: "Role", source })?;
     for template in templates.iter().filter(|role| is_met(role.requires, resolved)) {
-        let name = format!("{}-{}", resolved.slug, template.name);
+        let name = format!("{}-{}", resolved.name_prefix, template.name);
         let rules = rules(template, resolved);
         operands.extend(match template.kind {
             RoleKind::ClusterRole => [

@@ -37,7 +37,11 @@ pub(super) fn deployment(resolved: &Resolved, credentials: Option<&DriverCredent
     let in_turn = resolved.controller.replicas > 1 || resolved.controller.host_network;
     let (unavailable, surge) = if in_turn { (1, 0) } else { (0, 1) };
     Deployment {
-        metadata: metadata::namespaced(resolved, format!("{}-controller", resolved.slug), Component::Controller),
+        metadata: metadata::namespaced(
+            resolved,
+            format!("{}-controller", resolved.name_prefix),
+            Component::Controller,
+        ),
         spec: Some(DeploymentSpec {
             replicas: Some(resolved.controller.replicas),
             selector: metadata::selector(resolved, Component::Controller),

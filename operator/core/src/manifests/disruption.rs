@@ -9,7 +9,11 @@ use crate::resolve::Resolved;
 /// The budget of the controller's pods; none for a single one, which would keep its node from being drained.
 pub(super) fn budget(resolved: &Resolved) -> Option<PodDisruptionBudget> {
     (resolved.controller.replicas > 1).then(|| PodDisruptionBudget {
-        metadata: metadata::namespaced(resolved, format!("{}-controller", resolved.slug), Component::Controller),
+        metadata: metadata::namespaced(
+            resolved,
+            format!("{}-controller", resolved.name_prefix),
+            Component::Controller,
+        ),
         spec: Some(PodDisruptionBudgetSpec {
             max_unavailable: Some(IntOrString::Int(1)),
             selector: Some(metadata::selector(resolved, Component::Controller)),

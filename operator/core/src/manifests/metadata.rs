@@ -64,7 +64,7 @@ pub(super) fn labels(resolved: &Resolved, component: Component) -> BTreeMap<Stri
     let mut labels = selector_labels(resolved, component);
     labels.extend([
         ("app.kubernetes.io/name".into(), "cinder-csi".into()),
-        ("app.kubernetes.io/instance".into(), resolved.slug.clone()),
+        ("app.kubernetes.io/instance".into(), resolved.name_prefix.clone()),
         ("app.kubernetes.io/part-of".into(), "cinder-csi".into()),
         (VERSION_LABEL.into(), resolved.version.clone()),
         (MANAGED_BY_LABEL.into(), MANAGED_BY.into()),

@@ -58,7 +58,11 @@ pub(super) fn operands(
 }
 
 fn named(resolved: &Resolved, part: &str) -> ObjectMeta {
-    metadata::namespaced(resolved, format!("{}-{part}", resolved.slug), Component::Monitoring)
+    metadata::namespaced(
+        resolved,
+        format!("{}-{part}", resolved.name_prefix),
+        Component::Monitoring,
+    )
 }
 
 /// A Service without an address of its own, for the metrics of every pod of a component.

@@ -18,7 +18,11 @@ pub(super) fn policy(resolved: &Resolved) -> Option<NetworkPolicy> {
         return None;
     }
     Some(NetworkPolicy {
-        metadata: metadata::namespaced(resolved, format!("{}-controller", resolved.slug), Component::Controller),
+        metadata: metadata::namespaced(
+            resolved,
+            format!("{}-controller", resolved.name_prefix),
+            Component::Controller,
+        ),
         spec: Some(NetworkPolicySpec {
             pod_selector: Some(metadata::selector(resolved, Component::Controller)),
             policy_types: Some(vec!["Ingress".into(), "Egress".into()]),

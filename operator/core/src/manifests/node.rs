@@ -31,7 +31,7 @@ pub(super) const REGISTRY_VOLUME: &str = "registration-dir";
 
 pub(super) fn daemon_set(resolved: &Resolved) -> DaemonSet {
     DaemonSet {
-        metadata: metadata::namespaced(resolved, format!("{}-node", resolved.slug), Component::Node),
+        metadata: metadata::namespaced(resolved, format!("{}-node", resolved.name_prefix), Component::Node),
         spec: Some(DaemonSetSpec {
             selector: metadata::selector(resolved, Component::Node),
             update_strategy: Some(DaemonSetUpdateStrategy {

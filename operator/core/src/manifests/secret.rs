@@ -305,7 +305,7 @@ fn note(files: &BTreeMap<String, SecretString>) -> String {
 
 /// Name of the driver's Secret.
 pub fn cloud_config_name(resolved: &Resolved) -> String {
-    format!("{}-cloud-config", resolved.slug)
+    format!("{}-cloud-config", resolved.name_prefix)
 }
 
 pub(super) fn secret(resolved: &Resolved, credentials: &DriverCredentials) -> Secret {

@@ -119,12 +119,12 @@ fn nodes(names: &str) -> BTreeSet<String> {
 
 /// The decision when our own part is as the letters say: `w` it is wanted, `f` can follow, `d` a DaemonSet, `t` a dry run that passed,
 /// `T` one that was refused, `c` a controller, `C` one that is done, `p` a pod of it, `D` the CSIDriver is ours.
-fn decide(found: &Installation, ours: &str, running: &str, serving: &str, at_once: i32) -> Option<Takeover> {
+fn decide(found: &Installation, ours: &str, running: &str, serving: &str, at_once: i32) -> Option<Migration> {
     let has = |letter: char| ours.contains(letter);
     let own = |kind, is_there: bool| is_there.then(|| (Key::new(kind, None, "ours"), "o".to_owned()));
     let pods: Vec<String> = has('p').then(|| "ours-1".to_owned()).into_iter().collect();
     let refused = || Err("quota is exceeded".to_owned());
-    takeover(
+    plan_migration(
         found,
         &Ours {
             is_wanted: has('w'),
@@ -401,7 +401,7 @@ fn no_controller_and_no_node_plugin_of_ours_comes_before_its_time() {
         };
         decide(found, ours, "a", "", 1)
             .expect("something is there")
-            .hold_back(&mut plan);
+            .withhold_stages(&mut plan);
         plan.actions.iter().map(|action| action.key().kind).collect()
     };
     let beside = ["ClusterRole", kind::DAEMON_SET];
@@ -444,6 +444,6 @@ fn only_what_an_operator_let_go_of_is_taken_up(#[case] metadata: Value, #[case] 
     };
     let key = Key::new(kind::DEPLOYMENT, Some("cinder-csi"), "cinder-csi-controller");
     let mut live = BTreeMap::from([(key.clone(), json!({"metadata": metadata}))]);
-    take_up(&owner, &mut live);
+    adopt_orphans(&owner, &mut live);
     assert_eq!(owner.owns(&live[&key]), expected);
 }

@@ -48,7 +48,7 @@ fn plan_for(desired: &[Desired], live: impl IntoIterator<Item = (Key, Value)>) -
         &mk_owner(),
         desired,
         &live.into_iter().collect(),
-        &Unrepairable::new(),
+        &Unapplied::new(),
         true,
         mk_now(),
     )
@@ -119,20 +119,19 @@ fn a_difference_that_an_apply_did_not_remove_is_not_written_again_before_some_ti
     live["spec"]["replicas"] = json!(0);
     let live = BTreeMap::from([(desired.key.clone(), live)]);
     let tried = mk_now();
-    let known = Left {
+    let known = UnappliedFields {
         hash: desired.hash().to_owned(),
         fields: vec!["spec.replicas".to_owned()],
         tried,
     };
-    let unrepairable = Unrepairable::from([(desired.key.clone(), known)]);
-    let planned =
-        |desired: &[Desired], live, after| plan(&mk_owner(), desired, live, &unrepairable, true, tried + after);
+    let unapplied = Unapplied::from([(desired.key.clone(), known)]);
+    let planned = |desired: &[Desired], live, after| plan(&mk_owner(), desired, live, &unapplied, true, tried + after);
     let decided = planned(std::slice::from_ref(&desired), &live, Duration::ZERO);
-    assert_eq!((decided.actions, decided.left), (Vec::new(), unrepairable.clone()));
+    assert_eq!((decided.actions, decided.left), (Vec::new(), unapplied.clone()));
 
     let decided = planned(std::slice::from_ref(&desired), &live, TRY_AGAIN_AFTER);
     assert!(matches!(decided.actions[..], [Action::Repair { .. }]), "{decided:?}");
-    assert_eq!(decided.left, unrepairable, "until it is written it is as it was");
+    assert_eq!(decided.left, unapplied, "until it is written it is as it was");
 
     // What somebody put right, or nobody wants any more, is forgotten.
     let right = BTreeMap::from([(desired.key.clone(), mk_live(&desired))]);
@@ -140,7 +139,7 @@ fn a_difference_that_an_apply_did_not_remove_is_not_written_again_before_some_ti
         planned(std::slice::from_ref(&desired), &right, TRY_AGAIN_AFTER),
         Plan::default()
     );
-    assert_eq!(planned(&[], &live, TRY_AGAIN_AFTER).left, Unrepairable::new());
+    assert_eq!(planned(&[], &live, TRY_AGAIN_AFTER).left, Unapplied::new());
 }
 
 #[test]
@@ -209,7 +208,7 @@ fn an_orphan_of_ours_is_pruned_and_a_foreign_object_is_not() {
         &mk_owner(),
         &[],
         &BTreeMap::from(live),
-        &Unrepairable::new(),
+        &Unapplied::new(),
         false,
         mk_now(),
     );

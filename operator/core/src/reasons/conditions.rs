@@ -89,7 +89,7 @@ conditions! {
         /// The objects of the driver are being made.
         True Installing,
         /// Another installation of the driver is replaced; status.adoption shows the step.
-        True TakingOver,
+        True Migrating,
         /// Pods of controller or nodes are being replaced or started.
         True RollingOut,
         /// The driver is being removed; the message says what is waited for.
@@ -139,10 +139,10 @@ conditions! {
             "`kubectl apply -k config/rbac/adoption`, or set spec.adoption.mode to Refuse when the migration is done.",
         /// The other installation's controller is not stopped, because the API server refuses this driver's in a dry
         /// run.
-        True TakeoverHeldUp => "Fix what the message names: a quota, an admission policy, a right of the operator.",
+        True MigrationHeldUp => "Fix what the message names: a quota, an admission policy, a right of the operator.",
         /// This driver's controller did not serve in time after the other installation's was stopped, which gets its
         /// pods back.
-        True TakeoverFailed => "Fix what the message names and change the spec, to have it tried again.",
+        True MigrationFailed => "Fix what the message names and change the spec, to have it tried again.",
         /// A field differs that Kubernetes does not allow to change.
         True ImmutableField => "Put the spec back, or delete the object yourself at a time without volumes in use.",
         /// The API server refused a write.

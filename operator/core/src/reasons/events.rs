@@ -101,7 +101,7 @@ events! {
     Normal Adopt AdoptionStepDone,
     /// This driver's controller did not come up in place of the other installation's, which has its pods back; the note
     /// says why.
-    Warning Adopt TakeoverFailed,
+    Warning Adopt MigrationFailed,
     /// Objects of the driver were made.
     Normal Apply Created,
     /// An object of the driver was changed, because spec or version changed.

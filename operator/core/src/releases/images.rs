@@ -59,7 +59,7 @@ impl ImageSet {
         installed: &InstalledImages,
         spec: &Images,
     ) -> Self {
-        let fitting = sidecars::row(kubernetes);
+        let fitting = sidecars::version_set(kubernetes);
         let row = match policy {
             SidecarPolicy::Auto => fitting,
             SidecarPolicy::Pinned => sidecars::newest(),

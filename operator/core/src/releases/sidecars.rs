@@ -23,7 +23,7 @@ pub fn release_of(image: &str) -> Option<Version> {
 
 /// The releases for a range of versions of Kubernetes, from `since` up to the next row's.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct VersionSet {
     /// The first version of Kubernetes that the row is for.
     pub since: KubernetesVersion,
     /// The range in words, for the status.
@@ -50,7 +50,7 @@ const fn since(minor: u32) -> KubernetesVersion {
 }
 
 /// The newest releases.
-static NEWEST: Row = Row {
+static NEWEST: VersionSet = VersionSet {
     since: since(36),
     name: ">= 1.36",
     provisioner: Version::new(6, 3, 0),
@@ -63,8 +63,8 @@ static NEWEST: Row = Row {
 };
 
 /// All rows but the newest, oldest first. Older clusters than the first row's are refused by the resolver.
-static OLDER: [Row; 3] = [
-    Row {
+static OLDER: [VersionSet; 3] = [
+    VersionSet {
         since: since(30),
         name: "1.30 - 1.33",
         provisioner: Version::new(6, 0, 2),
@@ -75,7 +75,7 @@ static OLDER: [Row; 3] = [
         registrar: Version::new(2, 15, 0),
         liveness_probe: Version::new(2, 17, 0),
     },
-    Row {
+    VersionSet {
         since: since(34),
         name: "1.34",
         provisioner: Version::new(6, 1, 2),
@@ -86,7 +86,7 @@ static OLDER: [Row; 3] = [
         registrar: Version::new(2, 16, 0),
         liveness_probe: Version::new(2, 18, 0),
     },
-    Row {
+    VersionSet {
         since: since(35),
         name: "1.35",
         provisioner: Version::new(6, 2, 1),
@@ -100,7 +100,7 @@ static OLDER: [Row; 3] = [
 ];
 
 /// The row for a version of Kubernetes; the newest where it is not known.
-pub fn row(kubernetes: Option<KubernetesVersion>) -> &'static Row {
+pub fn version_set(kubernetes: Option<KubernetesVersion>) -> &'static VersionSet {
     let Some(version) = kubernetes.filter(|version| *version < NEWEST.since) else {
         return &NEWEST;
     };
@@ -109,11 +109,11 @@ pub fn row(kubernetes: Option<KubernetesVersion>) -> &'static Row {
 }
 
 /// The row with the newest releases, whatever the cluster.
-pub fn newest() -> &'static Row {
+pub fn newest() -> &'static VersionSet {
     &NEWEST
 }
 
-impl Row {
+impl VersionSet {
     /// The release of a sidecar; none for the driver, which is released with the operator.
     pub fn release(&self, component: Component) -> Option<&Version> {
         Some(match component {
@@ -246,12 +246,12 @@ mod tests {
     #[case(36, ">= 1.36")]
     #[case(100, ">= 1.36")]
     fn every_version_of_kubernetes_has_one_row(#[case] minor: u32, #[case] name: &str) {
-        assert_eq!(row(Some(since(minor))).name, name);
+        assert_eq!(version_set(Some(since(minor))).name, name);
     }
 
     #[test]
     fn rows_are_in_order_and_no_release_goes_back() {
-        let rows: Vec<&Row> = OLDER.iter().chain([&NEWEST]).collect();
+        let rows: Vec<&VersionSet> = OLDER.iter().chain([&NEWEST]).collect();
         for pair in rows.windows(2) {
             assert!(pair[0].since < pair[1].since);
             for component in Component::ALL {
@@ -261,7 +261,7 @@ mod tests {
                 );
             }
         }
-        assert_eq!(row(None), &NEWEST);
+        assert_eq!(version_set(None), &NEWEST);
     }
 
     #[test]

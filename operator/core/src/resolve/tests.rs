@@ -33,7 +33,7 @@ pub(crate) fn mk_environment() -> Environment {
         clouds: BTreeMap::new(),
         images: InstalledImages::default(),
         restrictions: crate::restrictions::Restrictions::default(),
-        neighbours: Vec::new(),
+        other_drivers: Vec::new(),
     }
 }
 
@@ -155,12 +155,18 @@ fn a_spec_that_cannot_be_carried_out_is_refused(
 
 #[test]
 fn names_are_short_for_the_usual_driver_and_unique_for_others() {
-    let slug = |name| resolve(&mk_driver(name), &mk_environment()).unwrap().slug;
+    let name_prefix = |name| resolve(&mk_driver(name), &mk_environment()).unwrap().name_prefix;
 
-    assert_eq!(slug("cinder.csi.openstack.org"), "cinder-csi");
-    assert_eq!(slug("second.csi.example.org"), slug("second.csi.example.org"));
-    assert_ne!(slug("second.csi.example.org"), slug("third.csi.example.org"));
-    assert_eq!(slug("second.csi.example.org").len(), "cinder-csi-".len() + 8);
+    assert_eq!(name_prefix("cinder.csi.openstack.org"), "cinder-csi");
+    assert_eq!(
+        name_prefix("second.csi.example.org"),
+        name_prefix("second.csi.example.org")
+    );
+    assert_ne!(
+        name_prefix("second.csi.example.org"),
+        name_prefix("third.csi.example.org")
+    );
+    assert_eq!(name_prefix("second.csi.example.org").len(), "cinder-csi-".len() + 8);
 }
 
 #[rstest]

@@ -138,7 +138,7 @@ fn is_newer(one: &str, other: &str) -> bool {
 /// While an update is held, workloads that exist stay as they are: what those of another version should look like, this program
 /// cannot know. All else is made and repaired, because pods of either version need it. While the controller is on its way to
 /// another version the nodes keep theirs. In both cases pods of two versions or specs are there, and no right is taken from them.
-pub fn hold_back(plan: &mut Plan, gate: &Gate, live: &BTreeMap<Key, Value>, is_controller_done: bool) -> bool {
+pub fn withhold_updates(plan: &mut Plan, gate: &Gate, live: &BTreeMap<Key, Value>, is_controller_done: bool) -> bool {
     let before = plan.actions.len();
     let is_controller_due = plan.actions.iter().any(|action| action.key().kind == kind::DEPLOYMENT);
     // One that cannot be brought to the target now, such as for want of credentials, is due without a write.
@@ -346,7 +346,7 @@ mod tests {
             key: Key::new(kind::STORAGE_CLASS, None, "x"),
             uid: "u".to_owned(),
         });
-        assert!(hold_back(&mut plan, &mk_held(), &BTreeMap::new(), true));
+        assert!(withhold_updates(&mut plan, &mk_held(), &BTreeMap::new(), true));
         let all = [kind::SECRET, CLUSTER_ROLE, kind::DEPLOYMENT, kind::DAEMON_SET];
         assert_eq!(kinds(&plan), [&all[..2], &all].concat());
     }
@@ -380,14 +380,14 @@ mod tests {
         };
         for (gate, is_done) in [(mk_held(), true), (mk_gate("0.2.0", "0.2.0", "0.2.0"), false)] {
             let mut plan = planned.clone();
-            hold_back(&mut plan, &gate, &live, is_done);
+            withhold_updates(&mut plan, &gate, &live, is_done);
             let Some(Action::Repair { desired, .. }) = plan.actions.first() else {
                 panic!("{plan:?}")
             };
             assert_eq!(desired.object["rules"], becomes);
         }
         let mut plan = planned.clone();
-        hold_back(&mut plan, &mk_gate("0.2.0", "0.2.0", "0.2.0"), &live, true);
+        withhold_updates(&mut plan, &mk_gate("0.2.0", "0.2.0", "0.2.0"), &live, true);
         assert_eq!(plan, planned, "where only one version is left it has its own rights");
     }
 
@@ -404,7 +404,7 @@ mod tests {
             ..Plan::default()
         };
         let gate = mk_gate("0.2.0", "0.2.0", "0.2.0");
-        hold_back(&mut plan, &gate, &BTreeMap::new(), is_controller_done);
+        withhold_updates(&mut plan, &gate, &BTreeMap::new(), is_controller_done);
         assert_eq!(plan.actions.len(), left);
     }
 
@@ -436,19 +436,19 @@ mod tests {
     #[case::the_controller_is_done(Plan { actions: mk_plan().actions.split_off(3), ..Plan::default() }, true, true)]
     fn the_nodes_follow_when_the_controller_is_done(#[case] mut plan: Plan, #[case] done: bool, #[case] follow: bool) {
         let mut of_old = plan.clone();
-        hold_back(&mut of_old, &mk_gate("0.1.0", "0.1.0", "0.2.0"), &BTreeMap::new(), done);
+        withhold_updates(&mut of_old, &mk_gate("0.1.0", "0.1.0", "0.2.0"), &BTreeMap::new(), done);
         assert!(
             !kinds(&of_old).contains(&kind::DAEMON_SET),
             "the controller cannot be updated now"
         );
-        hold_back(&mut plan, &mk_gate("0.2.0", "0.1.0", "0.2.0"), &BTreeMap::new(), done);
+        withhold_updates(&mut plan, &mk_gate("0.2.0", "0.1.0", "0.2.0"), &BTreeMap::new(), done);
         assert_eq!(kinds(&plan).contains(&kind::DAEMON_SET), follow);
     }
 
     #[test]
     fn a_change_of_the_spec_within_a_version_waits_for_nothing() {
         let mut plan = mk_plan();
-        assert!(!hold_back(
+        assert!(!withhold_updates(
             &mut plan,
             &mk_gate("0.2.0", "0.2.0", "0.2.0"),
             &BTreeMap::new(),

@@ -6,28 +6,30 @@ use super::{Verdict, verdict};
 use crate::{decide::Report, migration::check::bounded, reasons::Progressing};
 
 pub(super) fn status(report: &Report) -> Option<AdoptionStatus> {
-    let takeover = report.decision.takeover.as_ref();
-    if takeover.is_none() && report.facts.findings.is_empty() {
+    let migration = report.decision.migration.as_ref();
+    if migration.is_none() && report.facts.findings.is_empty() {
         return None;
     }
     let (findings, count) = bounded(report.facts.findings.clone());
     Some(AdoptionStatus {
-        step: takeover.map(|takeover| takeover.step),
-        leftovers: takeover.map(|takeover| takeover.leftovers.clone()).unwrap_or_default(),
+        step: migration.map(|migration| migration.step),
+        leftovers: migration
+            .map(|migration| migration.leftovers.clone())
+            .unwrap_or_default(),
         finding_count: (count > 0).then_some(count),
         findings,
     })
 }
 
-/// What Progressing says of a take-over, while there is something to do.
+/// What Progressing says of a migration, while there is something to do.
 pub(super) fn progress(report: &Report) -> Option<Verdict<Progressing>> {
-    let takeover = report.decision.takeover.as_ref()?;
-    let what = match takeover.step {
+    let migration = report.decision.migration.as_ref()?;
+    let what = match migration.step {
         AdoptionStep::Done => return None,
         AdoptionStep::GivenBack => {
             let message = format!(
                 "the other controller has its pods back; waiting for {}",
-                takeover.waits_for
+                migration.waits_for
             );
             return Some(verdict(Progressing::Blocked, message));
         }
@@ -39,7 +41,7 @@ pub(super) fn progress(report: &Report) -> Option<Verdict<Progressing>> {
         AdoptionStep::ReplacingNodes => "the node plugins change, a few nodes at once",
     };
     Some(verdict(
-        Progressing::TakingOver,
-        format!("{what}; waiting for {}", takeover.waits_for),
+        Progressing::Migrating,
+        format!("{what}; waiting for {}", migration.waits_for),
     ))
 }

@@ -9,7 +9,7 @@ use crate::{
     problem::Problem,
     reasons::{Degraded, Event, SnapshotsReady},
     resolve::{ControllerSight, MOST_TYPES},
-    text::listed,
+    text::join_truncated,
 };
 
 /// The most names of classes in a status.
@@ -150,7 +150,7 @@ pub fn left_out(view: &ClassesView) -> Option<Notice> {
         let note = format!(
             "the operator makes StorageClasses of {MOST_TYPES} volume types at most, and these have none: {}; choose types with \
              include and exclude of spec.storageClasses.fromVolumeTypes, or write their classes into spec.storageClasses.items",
-            listed(left_out)
+            join_truncated(left_out)
         );
         Notice::new(Event::VolumeTypesLeftOut, note)
     })

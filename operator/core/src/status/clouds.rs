@@ -19,7 +19,7 @@ use crate::{
         reasons_of,
     },
     resolve::health::HealthSettings,
-    text::listed,
+    text::join_truncated,
 };
 
 pub use events::expiring;
@@ -214,14 +214,14 @@ pub(super) fn insecure_configuration(facts: &Facts) -> Verdict<InsecureConfigura
         format!(
             "any certificate is accepted of the clouds {}: whoever sits between can read the credentials; give the authority's \
              certificate in spec.clouds[].caBundleRef in place of insecureSkipTLSVerify",
-            listed(&insecure)
+            join_truncated(&insecure)
         ),
     )
 }
 
 /// What was told before the operator started anew, or the credentials changed, and is not known to be otherwise yet: that nobody
 /// has looked is no sign that all is well.
-pub(super) fn as_told_before(
+pub(super) fn carried_over(
     previous: Option<&CinderCSIDriverStatus>,
     facts: &Facts,
     (new, _): &Judgement,

@@ -9,7 +9,7 @@ use super::{Verdict, verdict};
 use crate::{
     decide::Report,
     reasons::{DriftDetected, Reason},
-    text::listed,
+    text::join_truncated,
 };
 
 /// For so long a drift that was put right is still told.
@@ -28,17 +28,17 @@ pub(super) fn drift(
     }
     let drift = &report.decision.drift;
     let is_paused = super::is_paused(report);
-    if !drift.kept.is_empty() {
+    if !drift.unresolvable.is_empty() {
         return verdict(
             DriftDetected::FieldConflict,
             format!(
                 "the API server or a webhook keeps other values than the operator writes: {}; find out who sets them",
-                listed(&drift.kept)
+                join_truncated(&drift.unresolvable)
             ),
         );
     }
     if !drift.deleted.is_empty() {
-        let objects = listed(&drift.deleted);
+        let objects = join_truncated(&drift.deleted);
         return if is_paused {
             verdict(
                 DriftDetected::ObjectDeleted,
@@ -52,7 +52,7 @@ pub(super) fn drift(
         };
     }
     if !drift.changed.is_empty() {
-        let fields = listed(&drift.changed);
+        let fields = join_truncated(&drift.changed);
         return if is_paused {
             verdict(
                 DriftDetected::FieldConflict,

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use super::rollout;
 use crate::{
-    cluster::{Key, LET_GO, kind},
+    cluster::{Key, RELEASED, kind},
     decide::{CloudView, Report},
     plan::Obstacle,
     problem::Problem,
     reasons::Degraded,
-    text::listed,
+    text::join_truncated,
 };
 
 /// All issues, the gravest first, without troubles of clouds that are so young that they may pass by themselves.
@@ -99,13 +99,13 @@ fn obstacles(all: &[Obstacle]) -> Vec<Problem> {
 }
 
 /// What is told of an obstacle.
-pub fn told(one: &Obstacle) -> String {
+pub fn describe_obstacle(one: &Obstacle) -> String {
     obstacle(one).message
 }
 
 fn obstacle(obstacle: &Obstacle) -> Problem {
     match obstacle {
-        Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER && maker == LET_GO => Problem {
+        Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER && maker == RELEASED => Problem {
             reason: Degraded::OwnershipConflict,
             message: format!(
                 "{key} exists and was made by {maker}: a driver goes on without the operator, and nothing is done beside it. Set \
@@ -170,7 +170,7 @@ fn foreign(keys: &[&Key], maker: &str) -> Problem {
             format!(
                 "{} objects exist, were made by {maker} and are left alone: {}. {remedy}; `kubectl cinder-csi diff` shows each",
                 keys.len(),
-                listed(&names)
+                join_truncated(&names)
             )
         }
     };

@@ -4,7 +4,7 @@ use super::{Verdict, shortened, verdict};
 use crate::{
     class_parameters::{REMEDY, UnknownParameter},
     reasons::ClassesValid,
-    text::listed,
+    text::join_truncated,
 };
 
 /// Whether the driver knows the parameters of its classes, where they were looked at.
@@ -29,7 +29,7 @@ pub(super) fn classes_valid(unknown: Option<&[UnknownParameter]>) -> Verdict<Cla
         .filter(|(parameters, _)| !parameters.is_empty())
         .map(|(parameters, consequence)| {
             let parameters: Vec<String> = parameters.iter().map(ToString::to_string).collect();
-            format!("{consequence}: {}", listed(&parameters))
+            format!("{consequence}: {}", join_truncated(&parameters))
         });
     let told: Vec<String> = told.collect();
     let message = format!(

@@ -94,7 +94,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            (view.kubernetes.as_deref(), view.skew_row.as_str()),
+            (view.kubernetes.as_deref(), view.version_set.as_str()),
             (Some("1.36"), ">= 1.36")
         );
     }

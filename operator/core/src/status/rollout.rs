@@ -8,7 +8,7 @@ use crate::{
     problem::Problem,
     reasons::{Degraded, Progressing, Reason, ReconciliationPaused, Upgradeable},
     rollout::{Hold, NodeRollout},
-    text::listed,
+    text::join_truncated,
 };
 
 /// How many failed nodes the status lists.
@@ -108,7 +108,7 @@ pub(super) fn down(nodes: &NodeRollout) -> String {
         names.len(),
         nodes.desired,
         nodes.limit,
-        listed(&names)
+        join_truncated(&names)
     )
 }
 

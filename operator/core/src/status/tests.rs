@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     cluster::{Blockers, Key, NodesView, kind},
     decide::{CloudView, MonitoringView, Workload},
-    migration::Takeover,
+    migration::Migration,
     plan::{FailedWrite, Obstacle},
     reasons::{Refusal, Refused, Severity},
     rollout::{Gate, NodeRollout},
@@ -259,8 +259,8 @@ fn without_any_good_credentials_the_reason_is_told_where_somebody_looks_first() 
 }
 
 #[rstest]
-#[case::under_way(AdoptionStep::StoppingController, "True", "TakingOver")]
-#[case::last_nodes(AdoptionStep::ReplacingNodes, "True", "TakingOver")]
+#[case::under_way(AdoptionStep::StoppingController, "True", "Migrating")]
+#[case::last_nodes(AdoptionStep::ReplacingNodes, "True", "Migrating")]
 #[case::done(AdoptionStep::Done, "False", "AsExpected")]
 fn a_take_over_is_told_with_what_it_waits_for_and_what_it_leaves(
     #[case] step: AdoptionStep,
@@ -268,7 +268,7 @@ fn a_take_over_is_told_with_what_it_waits_for_and_what_it_leaves(
     #[case] reason: &str,
 ) {
     let report = but(mk_healthy(), |report| {
-        report.decision.takeover = Some(Takeover {
+        report.decision.migration = Some(Migration {
             step,
             acts: Vec::new(),
             waits_for: "the pods of the other controller to end".to_owned(),

@@ -97,7 +97,7 @@ fn of_stuck(stuck: &Stuck) -> StuckVolume {
 pub fn news<'a>(previous: Option<&CinderCSIDriverStatus>, facts: &'a Facts) -> Vec<&'a Stuck> {
     let before = previous.and_then(|previous| previous.volumes.as_ref());
     let told = before.map(|volumes| volumes.stuck.as_slice()).unwrap_or_default();
-    let is_told = |stuck: &&Stuck| {
+    let is_reported = |stuck: &&Stuck| {
         told.iter().any(|old| {
             (old.kind.as_str(), old.name.as_str()) == (stuck.object.0, stuck.object.1.as_str())
                 && old.operation == stuck.operation.as_str()
@@ -105,5 +105,5 @@ pub fn news<'a>(previous: Option<&CinderCSIDriverStatus>, facts: &'a Facts) -> V
         })
     };
     let listed = facts.volumes.stuck.iter().take(facts.health.stuck.max_reported);
-    listed.filter(|stuck| !is_told(stuck)).collect()
+    listed.filter(|stuck| !is_reported(stuck)).collect()
 }

@@ -3,7 +3,7 @@
 use std::{fmt, path::Path};
 
 use cinder_csi_crds::{AdoptionFinding, CinderCSIDriver};
-use cinder_operator_core::{migration::check, text::listed};
+use cinder_operator_core::{migration::check, text::join_truncated};
 use kube::{Client, ResourceExt};
 use serde::Serialize;
 
@@ -90,7 +90,7 @@ impl fmt::Display for AdoptionReport {
                 } else {
                     format!(" and {more} more")
                 };
-                writeln!(f, "  In: {}{more}", listed(&finding.names))?;
+                writeln!(f, "  In: {}{more}", join_truncated(&finding.names))?;
             }
             writeln!(f, "  Changes: {message}.")?;
             if !remedy.is_empty() {

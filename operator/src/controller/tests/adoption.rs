@@ -4,7 +4,7 @@ use cinder_csi_crds::{AdoptionMode, INSTANCE_LABEL};
 use cinder_operator_core::cluster::{COMPONENT_LABEL, NOTE};
 
 use super::*;
-use crate::controller::adoption::{CHECK_PAUSE, TAKEOVER_PAUSE, TAKEOVER_STALLS_AFTER};
+use crate::controller::adoption::{CHECK_PAUSE, MIGRATION_PAUSE, MIGRATION_STALLS_AFTER};
 
 const OLD: &str = "/apis/apps/v1/namespaces/kube-system/deployments/csi-cinder-controllerplugin";
 
@@ -56,8 +56,8 @@ fn beside_another(state: ManagementState, password: &str) -> World {
 }
 
 #[rstest]
-#[case::it_goes_on(ManagementState::Managed, "good", Duration::ZERO, TAKEOVER_PAUSE)]
-#[case::it_has_stalled(ManagementState::Managed, "good", TAKEOVER_STALLS_AFTER, OBSTACLE_PAUSE)]
+#[case::it_goes_on(ManagementState::Managed, "good", Duration::ZERO, MIGRATION_PAUSE)]
+#[case::it_has_stalled(ManagementState::Managed, "good", MIGRATION_STALLS_AFTER, OBSTACLE_PAUSE)]
 #[case::nothing_may_be_changed(ManagementState::DryRun, "good", Duration::ZERO, OBSTACLE_PAUSE)]
 #[case::credentials_do_not_work(ManagementState::Managed, "wrong", Duration::ZERO, OBSTACLE_PAUSE)]
 #[tokio::test(start_paused = true)]
@@ -158,7 +158,7 @@ pub(super) fn since_long_stopped(world: &World) {
     world.api.put(OLD, old);
 }
 
-/// A take-over where a pod of ours runs on the node beside theirs.
+/// A migration where a pod of ours runs on the node beside theirs.
 pub(super) async fn shown_to_start() -> World {
     let world = beside_another(ManagementState::Managed, "good");
     world.reconcile().await.expect("reconciled");
@@ -200,7 +200,7 @@ async fn the_other_controller_goes_on_until_ours_is_shown_to_start() {
     );
     let (verdict, message) = world.condition(ConditionType::Degraded);
     assert!(
-        verdict == "True/TakeoverHeldUp" && message.contains("by the test"),
+        verdict == "True/MigrationHeldUp" && message.contains("by the test"),
         "{verdict}: {message}"
     );
 
@@ -235,7 +235,7 @@ async fn the_other_controller_gets_its_pods_back_when_ours_does_not_serve() {
     assert_eq!((replicas, &note["failedGeneration"]), (1, &json!(1)));
     world.api.break_writes_to(None);
     let events = world.api.kinds_of_events();
-    assert!(events.contains(&"Warning TakeoverFailed".to_owned()), "{events:?}");
+    assert!(events.contains(&"Warning MigrationFailed".to_owned()), "{events:?}");
 
     world.reconcile().await.expect("reconciled");
     world.api.take_writes();
@@ -248,7 +248,7 @@ async fn the_other_controller_gets_its_pods_back_when_ours_does_not_serve() {
     assert_eq!(world.condition(ConditionType::Progressing).0, "False/Blocked");
     let (verdict, message) = world.condition(ConditionType::Degraded);
     assert!(
-        verdict == "True/TakeoverFailed" && message.contains("0 of 1 pods"),
+        verdict == "True/MigrationFailed" && message.contains("0 of 1 pods"),
         "{verdict}: {message}"
     );
 

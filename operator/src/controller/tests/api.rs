@@ -181,7 +181,7 @@ fn record(operation: &str, body: &Value) -> Value {
 }
 
 /// Gives an object what another one has of the annotations and labels of a record.
-fn take_over(object: &mut Value, other: &Value, record: &Value) {
+fn migrate(object: &mut Value, other: &Value, record: &Value) {
     for map in ["annotations", "labels"] {
         let names = record["fieldsV1"]["f:metadata"][format!("f:{map}")].as_object();
         for name in names.into_iter().flatten().map(|(name, _)| &name[2..]) {
@@ -358,7 +358,7 @@ impl State {
             let is_other = |entry: &&Value| entry["manager"] != FIELD_MANAGER || entry["operation"] != "Apply";
             managers.extend(kept.filter(is_other).cloned());
             for entry in &managers[1..] {
-                take_over(&mut object, there, entry);
+                migrate(&mut object, there, entry);
             }
         }
         object["metadata"]["managedFields"] = json!(managers);

@@ -83,7 +83,7 @@ async fn credentials_that_change_while_nothing_may_be_written_are_not_taken_for_
     );
     assert_eq!(
         action,
-        Action::requeue(Duration::from_mins(5) + A_MOMENT),
+        Action::requeue(Duration::from_mins(5) + RECHECK_MARGIN),
         "nothing is asked again and again"
     );
     let writes = world.api.take_writes();

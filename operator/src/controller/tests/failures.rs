@@ -170,7 +170,7 @@ async fn a_step_of_a_take_over_that_fails_is_told_with_the_step() {
         message.contains("cannot migrate: ") && message.contains("scaled to 0"),
         "{message}"
     );
-    assert_eq!(world.condition(ConditionType::Progressing).0, "True/TakingOver");
+    assert_eq!(world.condition(ConditionType::Progressing).0, "True/Migrating");
 }
 
 impl World {

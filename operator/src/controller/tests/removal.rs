@@ -253,10 +253,10 @@ async fn a_removal_ends_though_the_last_pods_are_on_a_node_that_is_dead() {
     assert!(world.api.get(DAEMON_SET).is_none() && world.api.get(CSI_DRIVER).is_none());
     let events = world.api.events();
     for reason in ["RegistrationLeft", "PodsLeft"] {
-        let is_told = |event: &String| {
+        let is_reported = |event: &String| {
             event.contains(reason) && event.contains("its last pods did not end") && event.contains("n1")
         };
-        assert!(events.iter().any(is_told), "{reason}: {events:?}");
+        assert!(events.iter().any(is_reported), "{reason}: {events:?}");
     }
 }
 

@@ -5,7 +5,8 @@ use cinder_csi_crds::{AdoptionMode, ClientCertRef, INSTANCE_LABEL};
 use cinder_operator_core::{
     clouds::{CloudFacts, CloudState, QuotaFact},
     cluster::{
-        COMPONENT_LABEL, CONTROLLER_COMPONENT, ClaimObject, Fact, NODE_COMPONENT, NodeObject, PodObject, REVISION_LABEL,
+        COMPONENT_LABEL, CONTROLLER_COMPONENT, ClaimObject, Indexed, NODE_COMPONENT, NodeObject, PodObject,
+        REVISION_LABEL,
     },
     decide::{CloudView, Facts, VolumeFacts},
     manifests::DRIVER_PORT_NAME,
@@ -65,7 +66,7 @@ fn mk_troubled_cloud() -> Report {
     }
 }
 
-fn put<K: Fact + serde::de::DeserializeOwned>(index: &mut Index, object: Value) {
+fn put<K: Indexed + serde::de::DeserializeOwned>(index: &mut Index, object: Value) {
     index.put(&serde_json::from_value::<K>(object).expect("an object"));
 }
 

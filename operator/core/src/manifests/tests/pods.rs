@@ -13,7 +13,7 @@ use crate::manifests::{Operand, operands};
 use crate::resolve::tests::mk_environment;
 use crate::{
     cluster::KubernetesVersion,
-    resolve::{Environment, Neighbour, Registration, resolve},
+    resolve::{Environment, OtherDriver, Registration, resolve},
 };
 
 /// The usual driver with these fields merged into its spec.
@@ -465,7 +465,7 @@ fn drivers_side_by_side_share_no_name_port_or_socket() {
     let mut second = mk_with(json!({ "instanceName": "archive", "node": { "httpPort": 9900 } }));
     second.metadata.name = Some("archive.csi.example.org".into());
     let environment = Environment {
-        neighbours: vec![Neighbour::of(&first)],
+        other_drivers: vec![OtherDriver::of(&first)],
         ..mk_environment()
     };
 

@@ -6,7 +6,7 @@ use crate::{
     reasons::QuotaSufficient,
     resolve::health::HealthSettings,
     status::{Verdict, verdict},
-    text::listed,
+    text::join_truncated,
 };
 
 /// How scarce a quota is, by the thresholds of the spec.
@@ -46,7 +46,7 @@ pub(in crate::status) fn quota_sufficient(facts: &Facts) -> Verdict<QuotaSuffici
         let message = format!(
             "at least {} % of these quotas are used: {}; new volumes will be refused: {help}",
             facts.health.quota_critical,
-            listed(&exhausted)
+            join_truncated(&exhausted)
         );
         return verdict(QuotaSufficient::Exhausted, message);
     }
@@ -54,7 +54,7 @@ pub(in crate::status) fn quota_sufficient(facts: &Facts) -> Verdict<QuotaSuffici
         let message = format!(
             "at least {} % of these quotas are used: {}; {help} in time",
             facts.health.quota_warn,
-            listed(&near)
+            join_truncated(&near)
         );
         return verdict(QuotaSufficient::NearLimit, message);
     }

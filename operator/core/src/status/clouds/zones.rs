@@ -6,7 +6,7 @@ use crate::{
     decide::{CloudView, Report},
     reasons::TopologyConsistent,
     status::{Verdict, verdict},
-    text::listed,
+    text::join_truncated,
 };
 
 pub(in crate::status) fn topology_consistent(report: &Report) -> Verdict<TopologyConsistent> {
@@ -37,7 +37,7 @@ pub(in crate::status) fn topology_consistent(report: &Report) -> Verdict<Topolog
             format!(
                 "nodes are in zones that Nova no longer has: {}; volumes for pods there cannot be made in their zone: move the \
                  nodes, or bring the zone back",
-                listed(&gone)
+                join_truncated(&gone)
             ),
         );
     }
@@ -47,8 +47,8 @@ pub(in crate::status) fn topology_consistent(report: &Report) -> Verdict<Topolog
             format!(
                 "nodes are in zones of Nova that Cinder does not have: {}; Cinder has: {}. Say which belong together in \
                  spec.clouds[].availabilityZoneMap, or set spec.topology.mode to Disabled",
-                listed(&unmatched),
-                listed(&volume_zones(&known))
+                join_truncated(&unmatched),
+                join_truncated(&volume_zones(&known))
             ),
         );
     }

@@ -79,7 +79,7 @@ fn mk_stuck(operation: Operation, change: fn(&mut Case)) -> Stuck {
 #[case::insecure(|report: &mut Report| report.facts.clouds[0].is_insecure = true, Event::InsecureConfiguration, Event::SecureConfiguration)]
 #[case::stuck(|report: &mut Report| report.facts.volumes.stuck = vec![mk_stuck(Operation::Attach, |_| {})], Event::VolumesStuck, Event::VolumesHealthy)]
 #[case::paused(|report: &mut Report| report.facts.object.state = ManagementState::Paused, Event::ReconciliationPausedTrue, Event::ReconciliationPausedFalse)]
-#[case::drift(|report: &mut Report| report.decision.drift = Drift { kept: one("DaemonSet x"), ..Drift::default() }, Event::DriftDetectedTrue, Event::DriftDetectedFalse)]
+#[case::drift(|report: &mut Report| report.decision.drift = Drift { unresolvable: one("DaemonSet x"), ..Drift::default() }, Event::DriftDetectedTrue, Event::DriftDetectedFalse)]
 #[case::no_prometheus(|report: &mut Report| report.facts.monitoring = MonitoringView { mode: MonitoringMode::Enabled, served: false },
     Event::MonitoringReadyFalse, Event::MonitoringReadyTrue)]
 fn a_condition_that_changes_sends_an_event_and_another_when_all_is_well_again(

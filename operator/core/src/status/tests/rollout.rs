@@ -231,7 +231,7 @@ fn one(text: &str) -> Vec<String> {
 #[case::none(Drift::default(), "False/AsExpected")]
 #[case::changed(Drift { changed: one("Deployment x (spec.replicas)"), ..Drift::default() }, "True/FieldRestored")]
 #[case::deleted(Drift { deleted: one("Deployment x"), ..Drift::default() }, "True/ObjectRestored")]
-#[case::kept(Drift { kept: one("Deployment x (spec.replicas)"), ..Drift::default() }, "True/FieldConflict")]
+#[case::kept(Drift { unresolvable: one("Deployment x (spec.replicas)"), ..Drift::default() }, "True/FieldConflict")]
 fn drift_is_told_with_the_objects(#[case] drift: Drift, #[case] expected: &str) {
     let is_there = !drift.is_empty();
     let (verdict, message) = told(&drifted(drift.clone()), ConditionType::DriftDetected);

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use cinder_operator_core::{
     class_parameters::{ClassKind, ClassParameters, unknown_parameters},
     cluster::{
-        AttachmentObject, ClaimObject, Fact, Index, NodeObject, OLD_PROVISIONER, PROVISIONER, RegistrationObject,
+        AttachmentObject, ClaimObject, Index, Indexed, NodeObject, OLD_PROVISIONER, PROVISIONER, RegistrationObject,
         SELECTED_NODE, VolumeObject,
     },
     diagnosis::{Case, MOUNT_FAILED, Operation, Suspect, suspects},
@@ -247,7 +247,7 @@ impl Objects {
         self.put::<VolumeObject>(volume)
     }
 
-    fn put<K: Fact + DeserializeOwned>(&mut self, object: &impl Serialize) -> Result<(), DiagnoseError> {
+    fn put<K: Indexed + DeserializeOwned>(&mut self, object: &impl Serialize) -> Result<(), DiagnoseError> {
         self.index
             .put(&serde_json::from_value::<K>(serde_json::to_value(object)?)?);
         Ok(())

@@ -7,8 +7,8 @@ use cinder_csi_crds::{AdoptionMode, ChangeAction, CinderCSIDriver, ManagementSta
 use cinder_operator_core::{
     cluster::{Index, Key, KubernetesVersion, Owner, kind},
     manifests::{DriverCredentials, RenderError, operands},
-    migration::{take_driver, take_up},
-    plan::{Desired, Unrepairable, changes::changes, plan},
+    migration::{adopt_orphans, claim_csi_driver},
+    plan::{Desired, Unapplied, changes::changes, plan},
     problem::Problem,
     releases::InstalledImages,
     resolve::{ClassFacts, ControllerSight, Environment, namespace_of, resolve},
@@ -109,17 +109,10 @@ pub(crate) async fn report(
     let namespace = namespace_of(&driver, namespace).to_owned();
     let mut environment = environment(client, &namespace, images).await?;
     let mut live = observe::live(client, &owner, &namespace, environment.apis).await?;
-    controller::look_at_own(client, &driver, &owner, &live, &mut environment).await;
+    controller::observe_owned(client, &driver, &owner, &live, &mut environment).await;
     let mut notes: Vec<String> = wait(&driver).map(str::to_owned).into_iter().collect();
     if is_leaving(&driver) {
-        let plan = plan(
-            &owner,
-            &[],
-            &live,
-            &Unrepairable::new(),
-            true,
-            Instant::now().into_std(),
-        );
+        let plan = plan(&owner, &[], &live, &Unapplied::new(), true, Instant::now().into_std());
         return Ok(Report {
             driver: name,
             from_version: None,
@@ -143,14 +136,14 @@ pub(crate) async fn report(
         .collect::<Result<_, _>>()?;
     let keys: Vec<Key> = wanted.iter().map(|wanted| wanted.key.clone()).collect();
     observe::complete(client, &mut live, &keys).await?;
-    controller::leave_alone(&resolved, &wanted, &mut live);
+    controller::exclude_unmanaged(&resolved, &wanted, &mut live);
     notes.extend(adopt(&driver, &owner, &mut live).map(str::to_owned));
     let gate = Gate::of(&owner, &live, VERSION);
     let plan = plan(
         &owner,
         &wanted,
         &live,
-        &Unrepairable::new(),
+        &Unapplied::new(),
         credentials.is_some(),
         Instant::now().into_std(),
     );
@@ -161,7 +154,7 @@ pub(crate) async fn report(
                 .to_owned(),
         );
     }
-    notes.extend(plan.obstacles.iter().map(status::told));
+    notes.extend(plan.obstacles.iter().map(status::describe_obstacle));
     Ok(Report {
         driver: name,
         from_version: gate.from().map(str::to_owned),
@@ -176,10 +169,10 @@ fn adopt(driver: &CinderCSIDriver, owner: &Owner, live: &mut BTreeMap<Key, Value
     match driver.spec.adoption.mode {
         AdoptionMode::Refuse => None,
         AdoptionMode::Adopt => {
-            take_up(owner, live);
+            adopt_orphans(owner, live);
             None
         }
-        AdoptionMode::Migrate => take_driver(owner, live).then_some(
+        AdoptionMode::Migrate => claim_csi_driver(owner, live).then_some(
             "spec.adoption.mode is Migrate: the operator takes the place of another installation step by step, and what it does to that \
              is left out",
         ),
@@ -217,7 +210,7 @@ async fn environment(client: &Client, namespace: &str, images: InstalledImages) 
         clouds: BTreeMap::new(),
         images,
         restrictions: cinder_operator_core::restrictions::Restrictions::default(),
-        neighbours: Vec::new(),
+        other_drivers: Vec::new(),
         classes: ClassFacts {
             marked: Index::default_classes(&index),
             ..ClassFacts::default()

@@ -12,7 +12,7 @@ use cinder_operator_core::{
     notice::Notice,
     plan::{Action, Plan},
     reasons::Event,
-    text::listed,
+    text::join_truncated,
 };
 use kube::{Api, Client};
 
@@ -53,7 +53,7 @@ async fn attachments_under_way(
         let is_meant = |attachment: &AttachmentObject| attachment.is_under_way_of(driver);
         found = paged(&attachments, "volumeattachments", is_meant).await?;
     }
-    Ok((!found.is_empty()).then(|| format!("VolumeAttachments are under way: {}", listed(&found))))
+    Ok((!found.is_empty()).then(|| format!("VolumeAttachments are under way: {}", join_truncated(&found))))
 }
 
 async fn references(client: &Client, cluster: &Cluster, class: &str) -> Result<Option<String>, ObserveError> {
@@ -61,7 +61,10 @@ async fn references(client: &Client, cluster: &Cluster, class: &str) -> Result<O
     if volumes.is_empty() {
         let claims = claims(client, |claim| claim.refers_to(class)).await?;
         if !claims.is_empty() {
-            return Ok(Some(format!("PersistentVolumeClaims refer to it: {}", listed(&claims))));
+            return Ok(Some(format!(
+                "PersistentVolumeClaims refer to it: {}",
+                join_truncated(&claims)
+            )));
         }
         let all: Api<VolumeObject> = Api::all(client.clone());
         volumes = paged(&all, "persistentvolumes", |volume: &VolumeObject| {
@@ -69,11 +72,11 @@ async fn references(client: &Client, cluster: &Cluster, class: &str) -> Result<O
         })
         .await?;
     }
-    Ok((!volumes.is_empty()).then(|| format!("PersistentVolumes refer to it: {}", listed(&volumes))))
+    Ok((!volumes.is_empty()).then(|| format!("PersistentVolumes refer to it: {}", join_truncated(&volumes))))
 }
 
 /// A word about claims that wait for a StorageClass which is about to be removed.
-pub async fn last_words(client: &Client, plan: &Plan) -> Result<Vec<Notice>, ObserveError> {
+pub async fn pre_delete_events(client: &Client, plan: &Plan) -> Result<Vec<Notice>, ObserveError> {
     let mut notices = Vec::new();
     for action in &plan.actions {
         let Action::Prune {
@@ -91,7 +94,7 @@ pub async fn last_words(client: &Client, plan: &Plan) -> Result<Vec<Notice>, Obs
         if !waiting.is_empty() {
             let note = format!(
                 "StorageClass {name} goes, and these claims that wait for it get no volume before there is one of that name again: {}",
-                listed(&waiting)
+                join_truncated(&waiting)
             );
             notices.push(Notice::new(Event::ClaimsWithoutClass, note));
         }

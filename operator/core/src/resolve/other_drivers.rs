@@ -6,24 +6,24 @@ use std::ops::Range;
 use cinder_csi_crds::CinderCSIDriver;
 use kube::ResourceExt;
 
-use super::{controller, node, slug_of};
+use super::{controller, name_prefix_of, node};
 use crate::problem::Problem;
 use crate::reasons::Degraded;
 
 /// What another CinderCSIDriver of the cluster takes for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Neighbour {
+pub struct OtherDriver {
     name: String,
     /// Who was there first keeps what both want.
     age: (String, String),
-    slug: String,
+    name_prefix: String,
     node_ports: Range<u32>,
     node_selector: BTreeMap<String, String>,
     controller_ports: Option<Range<u32>>,
     controller_selector: BTreeMap<String, String>,
 }
 
-impl Neighbour {
+impl OtherDriver {
     /// What a driver takes.
     pub fn of(driver: &CinderCSIDriver) -> Self {
         let name = driver.name_any();
@@ -33,7 +33,7 @@ impl Neighbour {
         Self {
             // One that is not in the cluster yet is the youngest.
             age: (created.unwrap_or_else(|| "~".to_owned()), name.clone()),
-            slug: slug_of(driver),
+            name_prefix: name_prefix_of(driver),
             node_ports: range(nodes.http_port, node::ports(nodes.registration)),
             node_selector: nodes.node_selector.clone(),
             controller_ports: pods.host_network.then(|| range(pods.http_port, controller::PORTS)),
@@ -52,8 +52,8 @@ impl Neighbour {
 }
 
 /// What `driver` cannot have because an older neighbour has it.
-pub(super) fn problems(driver: &CinderCSIDriver, neighbours: &[Neighbour]) -> Vec<Problem> {
-    let own = Neighbour::of(driver);
+pub(super) fn problems(driver: &CinderCSIDriver, other_drivers: &[OtherDriver]) -> Vec<Problem> {
+    let own = OtherDriver::of(driver);
     let mut problems = Vec::new();
     if own.node_ports.end > 65_536 || own.controller_ports.as_ref().is_some_and(|ports| ports.end > 65_536) {
         problems.push(Problem {
@@ -64,17 +64,17 @@ pub(super) fn problems(driver: &CinderCSIDriver, neighbours: &[Neighbour]) -> Ve
                     .into(),
         });
     }
-    for other in neighbours
+    for other in other_drivers
         .iter()
         .filter(|other| other.name != own.name && other.age < own.age)
     {
-        if other.slug == own.slug {
+        if other.name_prefix == own.name_prefix {
             problems.push(Problem {
                 reason: Degraded::InstanceNameTaken,
                 message: format!(
                     "the objects of CinderCSIDriver {} have names that begin with {} too: create this one again with another \
                      spec.instanceName",
-                    other.name, own.slug
+                    other.name, own.name_prefix
                 ),
             });
         }
@@ -149,15 +149,15 @@ mod tests {
         &[Degraded::InstanceNameTaken])]
     fn the_younger_of_two_gives_way(#[case] first: Value, #[case] second: Value, #[case] expected: &[Degraded]) {
         let (first, second) = (mk_at("a.example.org", 1, first), mk_at("b.example.org", 2, second));
-        let neighbours = [Neighbour::of(&first), Neighbour::of(&second)];
+        let other_drivers = [OtherDriver::of(&first), OtherDriver::of(&second)];
 
-        let reasons: Vec<_> = problems(&second, &neighbours)
+        let reasons: Vec<_> = problems(&second, &other_drivers)
             .iter()
             .map(|problem| problem.reason)
             .collect();
 
         assert_eq!(reasons, expected);
-        assert_eq!(problems(&first, &neighbours), []);
+        assert_eq!(problems(&first, &other_drivers), []);
     }
 
     #[test]
@@ -166,10 +166,10 @@ mod tests {
             mk_at("a.example.org", 1, json!({})),
             mk_at("b.example.org", 1, json!({})),
         );
-        let neighbours = [Neighbour::of(&first), Neighbour::of(&second)];
+        let other_drivers = [OtherDriver::of(&first), OtherDriver::of(&second)];
 
-        assert_eq!(problems(&first, &neighbours), []);
-        let problems = problems(&second, &neighbours);
+        assert_eq!(problems(&first, &other_drivers), []);
+        let problems = problems(&second, &other_drivers);
         assert!(
             problems[0].message.contains("a.example.org") && problems[0].message.contains("9897"),
             "{problems:?}"
