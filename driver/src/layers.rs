@@ -134,8 +134,13 @@ fn short_id(sources: &Sources) -> String {
     format!("{:08x}", sources.random() >> 32)
 }
 
+/// Whether an RPC only reads. The kubelet and the sidecars call those all the time, with nothing to report when they succeed.
+fn changes_nothing(rpc: &str) -> bool {
+    ["Get", "List", "Validate"].iter().any(|verb| rpc.contains(verb))
+}
+
 /// Runs the handler of one RPC: names its volume in the span, logs request and answer for debugging (`Debug` of a request
-/// shows no secret), and writes one line about its end. `volume` is the volume's id, or its name before it has one. The handler has to
+/// shows no secret), and writes one line about its end: for debugging where an RPC that only reads has succeeded. `volume` is the volume's id, or its name before it has one. The handler has to
 /// answer by the deadline of [`Operations::deadline`].
 pub async fn traced_rpc<Q, R, F>(
     operations: &Operations,
@@ -164,7 +169,11 @@ where
         Ok(answer) => {
             tracing::debug!(rpc, ?answer, "answer");
             let code = status::code_name(Code::Ok);
-            tracing::info!(rpc, volume, code, elapsed_ms, openstack_requests, "{rpc} done");
+            if changes_nothing(rpc) {
+                tracing::debug!(rpc, volume, code, elapsed_ms, openstack_requests, "{rpc} done");
+            } else {
+                tracing::info!(rpc, volume, code, elapsed_ms, openstack_requests, "{rpc} done");
+            }
         }
         Err(refusal) => {
             let code = status::code_name(refusal.code());
