@@ -105,8 +105,8 @@ const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
         name = "Reason",
         type_ = "string",
         priority = 1,
-        description = "Why the driver is available or not",
-        json_path = r#".status.conditions[?(@.type=="Available")].reason"#
+        description = "The gravest of what condition Degraded reports",
+        json_path = r#".status.conditions[?(@.type=="Degraded")].reason"#
     ),
     validation = Rule::new("self.metadata.name.size() <= 63")
         .message("metadata.name is the name of the CSI driver and may have at most 63 characters"),

@@ -32,7 +32,7 @@ use crate::{
 
 pub use adopt::AdoptionReport;
 pub use completion::{COMPLETION, complete};
-pub use diff::{DiffError, Report};
+pub use diff::{DiffError, DiffReport};
 pub use status::screen;
 
 /// The name under which kubectl finds the program: it writes the dash of the command as an underscore.
@@ -238,9 +238,9 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginE
         }
         PluginCommand::Diff { name, filename, output } => {
             let reports = diff::reports(&client, name.as_deref(), filename.as_deref(), &operators).await?;
-            code = ExitCode::from(u8::from(reports.iter().any(Report::differs)));
+            code = ExitCode::from(u8::from(reports.iter().any(DiffReport::differs)));
             show(output, &reports, || {
-                reports.iter().map(Report::to_string).collect::<Vec<_>>().join("\n")
+                reports.iter().map(DiffReport::to_string).collect::<Vec<_>>().join("\n")
             })?
         }
         PluginCommand::Adopt {
@@ -284,8 +284,13 @@ fn show<T: Serialize>(output: Output, drivers: &[T], text: impl FnOnce() -> Stri
     }
 }
 
+/// Without what no reader wants: who owns which field, and a copy of the object as it was applied.
 fn json(value: &impl Serialize) -> Result<String, PluginError> {
-    Ok(format!("{:#}\n", serde_json::to_value(value)?))
+    let mut value = serde_json::to_value(value)?;
+    for object in value.as_array_mut().into_iter().flatten() {
+        bundle::without_bookkeeping(object);
+    }
+    Ok(format!("{value:#}\n"))
 }
 
 async fn client(args: &PluginArgs) -> Result<Client, PluginError> {

@@ -238,6 +238,17 @@ fn chosen(mut pods: Vec<Pod>) -> Vec<Pod> {
     pods
 }
 
+/// Takes out what the API server and kubectl note about an object for themselves.
+pub(super) fn without_bookkeeping(object: &mut Value) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            // Holds a copy of the object as it was applied.
+            annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+        }
+    }
+}
+
 /// Takes out what must not leave the cluster.
 fn redact(object: &mut Value) {
     const GONE: &str = "(left out)";
@@ -248,13 +259,7 @@ fn redact(object: &mut Value) {
             }
         }
     }
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("managedFields");
-        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-            // Holds a copy of the object as somebody applied it.
-            annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-        }
-    }
+    without_bookkeeping(object);
     hide_passwords(object);
 }
 
