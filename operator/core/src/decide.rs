@@ -12,6 +12,7 @@ mod decision;
 mod facts;
 mod outcome;
 mod workload;
+mod zones;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,6 +28,7 @@ pub use decision::{ClassesView, Decision, Drift, PodsView, Removal};
 pub use facts::{Facts, MonitoringView, ObjectFacts, VolumeFacts};
 pub use outcome::{Outcome, Report};
 pub use workload::Workload;
+pub use zones::ZoneMismatch;
 
 use crate::{
     cluster::{Key, Owner, kind},
@@ -301,3 +303,6 @@ fn detect_drift(plan: &Plan, known: &BTreeSet<Key>) -> Drift {
     }
     drift
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,7 +35,7 @@ mod rollout;
 mod volumes;
 
 pub use classes::left_out;
-pub use clouds::{expiring, mismatched_zones};
+pub use clouds::expiring;
 pub use issues::describe_obstacle;
 pub use volumes::news;
 

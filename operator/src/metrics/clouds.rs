@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use cinder_operator_core::{
     clouds::QuotaFact,
-    decide::{CloudView, Report},
+    decide::{CloudView, Report, ZoneMismatch},
     diagnosis::{Operation, Stuck},
-    status::mismatched_zones,
 };
 use k8s_openapi::jiff::Timestamp;
 use prometheus::{Error, IntCounterVec, IntGaugeVec, core::Collector as _};
@@ -96,8 +95,8 @@ impl CloudMetrics {
         for cloud in &facts.clouds {
             self.cloud(driver, cloud, now);
         }
-        let (compute, volume) = mismatched_zones(report);
-        for (side, count) in [("compute", compute), ("volume", volume)] {
+        let ZoneMismatch { gone, unmatched } = report.zone_mismatch().unwrap_or_default();
+        for (side, count) in [("compute", gone.len()), ("volume", unmatched.len())] {
             self.mismatched_zones
                 .with_label_values(&[driver, side])
                 .set(as_gauge(count));

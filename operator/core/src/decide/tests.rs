@@ -1,0 +1,214 @@
+use cinder_csi_crds::{INSTANCE_LABEL, UpdatePolicy, UpdateWindow};
+use rstest::rstest;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    cluster::VERSION_LABEL,
+    resolve::tests::{mk_driver, mk_environment},
+};
+
+const NAME: &str = "cinder.csi.openstack.org";
+
+fn mk_owner() -> Owner {
+    Owner {
+        name: NAME.to_owned(),
+        uid: "owner-uid".to_owned(),
+    }
+}
+
+fn intent_of(driver: &CinderCSIDriver) -> Intent {
+    let credentials = DriverCredentials::new("[Global]\n".to_owned().into(), None);
+    intend(driver, &mk_environment(), Some(&credentials))
+        .expect("manifests")
+        .expect("a spec without problems")
+}
+
+/// What the API server has after everything of an intent was applied.
+fn mk_live(intent: &Intent) -> BTreeMap<Key, Value> {
+    let object = |desired: &Desired| {
+        let mut object = desired.object.clone();
+        object["metadata"]["labels"][INSTANCE_LABEL] = json!(NAME);
+        object["metadata"]["uid"] = json!("live-uid");
+        object["metadata"]["resourceVersion"] = json!("7");
+        object["metadata"]["managedFields"] = json!([{"manager": "cinder-csi-operator", "operation": "Apply"}]);
+        (desired.key.clone(), object)
+    };
+    intent.desired.iter().map(object).collect()
+}
+
+fn key_of(intent: &Intent, kind: &str) -> Key {
+    let desired = intent.desired.iter().find(|desired| desired.key.kind == kind);
+    desired.expect("an object of the kind").key.clone()
+}
+
+/// Decides with what is looked up for the draft.
+#[expect(clippy::disallowed_methods, reason = "no clock is looked at again")]
+fn decision_with(
+    driver: &CinderCSIDriver,
+    live: &BTreeMap<Key, Value>,
+    lookups: impl FnOnce(&Draft, &Intent) -> Lookups,
+) -> Decision {
+    let (intent, owner) = (intent_of(driver), mk_owner());
+    let situation = Situation {
+        driver,
+        owner: &owner,
+        intent: &intent,
+        live,
+        unapplied: &Unapplied::new(),
+        now: Timestamp::UNIX_EPOCH,
+        instant: Instant::now(),
+    };
+    let draft = draft(&situation);
+    let lookups = lookups(&draft, &intent);
+    decide(&situation, draft, lookups)
+}
+
+fn may_write() -> Lookups {
+    Lookups {
+        may_write: true,
+        ..Lookups::default()
+    }
+}
+
+#[test]
+fn at_rest_nothing_is_written_and_nothing_is_reported() {
+    let driver = mk_driver(NAME);
+    let decision = decision_with(&driver, &mk_live(&intent_of(&driver)), |_, _| may_write());
+    assert_eq!(decision.plan, Plan::default());
+    assert!(decision.drift.is_empty() && decision.notices.is_empty() && decision.pending.is_none());
+}
+
+#[rstest]
+#[case::managed(ManagementState::Managed, true, true, false)]
+#[case::paused(ManagementState::Paused, false, false, false)]
+#[case::dry_run(ManagementState::DryRun, false, false, true)]
+fn drift_is_repaired_where_something_may_be_written_and_reported_everywhere(
+    #[case] state: ManagementState,
+    #[case] may_write: bool,
+    #[case] is_written: bool,
+    #[case] is_pending: bool,
+) {
+    let mut driver = mk_driver(NAME);
+    driver.spec.management_state = state;
+    let mut live = mk_live(&intent_of(&driver));
+    let key = key_of(&intent_of(&driver), kind::CSI_DRIVER);
+    live.get_mut(&key).expect("it")["spec"]["storageCapacity"] = json!("changed");
+
+    let decision = decision_with(&driver, &live, |_, _| Lookups {
+        may_write,
+        ..Lookups::default()
+    });
+
+    assert_eq!(!decision.plan.actions.is_empty(), is_written);
+    assert_eq!(decision.drift.changed.len(), 1, "{:?}", decision.drift);
+    assert_eq!(decision.pending.is_some(), is_pending);
+}
+
+#[rstest]
+#[case::it_was_there(true)]
+#[case::it_never_was(false)]
+fn a_missing_object_was_deleted_only_if_it_was_there(#[case] was_there: bool) {
+    let driver = mk_driver(NAME);
+    let mut live = mk_live(&intent_of(&driver));
+    let key = key_of(&intent_of(&driver), kind::SECRET);
+    live.remove(&key);
+
+    let decision = decision_with(&driver, &live, |_, _| Lookups {
+        known: was_there.then(|| key.clone()).into_iter().collect(),
+        ..may_write()
+    });
+
+    assert_eq!(decision.drift.deleted.len(), usize::from(was_there));
+    assert!(matches!(&decision.plan.actions[..], [Action::Create(desired)] if desired.key == key));
+}
+
+#[test]
+fn what_is_in_use_is_not_recreated_and_the_reason_says_by_what() {
+    let driver = mk_driver(NAME);
+    let mut live = mk_live(&intent_of(&driver));
+    let key = key_of(&intent_of(&driver), kind::CSI_DRIVER);
+    live.get_mut(&key).expect("it")["spec"]["volumeLifecycleModes"] = json!(["Ephemeral"]);
+
+    let free = decision_with(&driver, &live, |_, _| may_write());
+    assert!(
+        matches!(&free.plan.actions[..], [Action::Recreate { .. }]),
+        "{:?}",
+        free.plan.actions
+    );
+    let in_use = decision_with(&driver, &live, |_, _| Lookups {
+        in_use: [(key.clone(), "VolumeAttachments are under way: a".to_owned())].into(),
+        ..may_write()
+    });
+
+    assert_eq!(in_use.plan.actions, []);
+    assert!(
+        matches!(&in_use.plan.obstacles[..], [Obstacle::Waiting { what, .. }] if what.ends_with(": a")),
+        "{:?}",
+        in_use.plan.obstacles
+    );
+}
+
+#[rstest]
+#[case::as_it_was(Some(json!({"metadata": {"labels": {"of": "old"}}})), 0)]
+#[case::as_this_version_has_it(None, 1)]
+fn a_workload_that_is_missing_while_an_update_waits_comes_back(
+    #[case] template: Option<Value>,
+    #[case] notices: usize,
+) {
+    let mut driver = mk_driver(NAME);
+    driver.spec.update.policy = UpdatePolicy::Manual;
+    let mut live = mk_live(&intent_of(&driver));
+    for (_, object) in live.iter_mut().filter(|(key, _)| is_workload(key)) {
+        object["metadata"]["labels"][VERSION_LABEL] = json!("0.0.9");
+    }
+    let key = key_of(&intent_of(&driver), kind::DAEMON_SET);
+    live.remove(&key);
+
+    let decision = decision_with(&driver, &live, |draft, _| {
+        assert_eq!(draft.missing_workloads().collect::<Vec<_>>(), [&key]);
+        Lookups {
+            templates: [(key.clone(), template.clone())].into(),
+            ..may_write()
+        }
+    });
+
+    assert_eq!(decision.gate.hold, Some(Hold::Approval));
+    assert_eq!(decision.notices.len(), notices);
+    let [Action::Create(desired)] = &decision.plan.actions[..] else {
+        panic!("{:?}", decision.plan.actions);
+    };
+    assert_eq!(
+        template.is_some_and(|old| desired.object["spec"]["template"] == old),
+        notices == 0
+    );
+}
+
+#[test]
+fn without_credentials_the_controller_is_not_wanted_yet() {
+    let intent = intend(&mk_driver(NAME), &mk_environment(), None)
+        .expect("manifests")
+        .expect("a spec without problems");
+    assert!(!intent.is_complete && !intent.has_credentials);
+    assert!(intent.keys().iter().all(|key| key.kind != kind::DEPLOYMENT));
+    assert!(intent.keys().iter().any(|key| key.kind == kind::DAEMON_SET));
+}
+
+#[test]
+fn a_window_that_cannot_be_understood_is_a_problem_of_the_spec() {
+    let mut driver = mk_driver(NAME);
+    driver.spec.update.window = Some(UpdateWindow {
+        schedule: "at noon".to_owned(),
+        duration: "2h".to_owned(),
+        time_zone: "UTC".to_owned(),
+    });
+    let problems = intend(&driver, &mk_environment(), None)
+        .expect("manifests")
+        .expect_err("no window");
+    assert_eq!(problems[0].reason, Degraded::InvalidSpec);
+    assert!(
+        problems[0].message.contains("spec.update.window"),
+        "{}",
+        problems[0].message
+    );
+}
