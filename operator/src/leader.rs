@@ -96,7 +96,7 @@ pub enum LeaderError {
 
 /// What one look at the Lease calls for.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
-enum Decision {
+enum LeaseDecision {
     /// There is no Lease: create it.
     Create,
     /// It is ours: renew it.
@@ -108,19 +108,21 @@ enum Decision {
 }
 
 /// Decides from the Lease as read and from how long it was seen unchanged.
-fn decide(lease: Option<&Lease>, identity: &str, unchanged_for: Duration) -> Decision {
-    let Some(lease) = lease else { return Decision::Create };
+fn decide(lease: Option<&Lease>, identity: &str, unchanged_for: Duration) -> LeaseDecision {
+    let Some(lease) = lease else {
+        return LeaseDecision::Create;
+    };
     let spec = lease.spec.as_ref();
     let holder = spec.and_then(|s| s.holder_identity.as_deref()).unwrap_or_default();
     if holder == identity {
-        return Decision::Renew;
+        return LeaseDecision::Renew;
     }
     let seconds = spec.and_then(|s| s.lease_duration_seconds).unwrap_or_default();
     let duration = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
     if holder.is_empty() || unchanged_for > duration {
-        Decision::TakeOver
+        LeaseDecision::TakeOver
     } else {
-        Decision::Wait
+        LeaseDecision::Wait
     }
 }
 
@@ -206,9 +208,9 @@ impl Elector {
             })?;
         let unchanged_for = self.note(current.as_ref());
         match decide(current.as_ref(), &self.settings.identity, unchanged_for) {
-            Decision::Wait => Ok(Held::By(holder_of(current.as_ref()))),
-            Decision::Create => self.write(self.mine(None), true).await,
-            Decision::Renew | Decision::TakeOver => self.write(self.mine(current.as_ref()), false).await,
+            LeaseDecision::Wait => Ok(Held::By(holder_of(current.as_ref()))),
+            LeaseDecision::Create => self.write(self.mine(None), true).await,
+            LeaseDecision::Renew | LeaseDecision::TakeOver => self.write(self.mine(current.as_ref()), false).await,
         }
     }
 

@@ -153,7 +153,7 @@ fn loaded_hash(metrics: &str) -> Option<&str> {
 
 /// What is known of one driver's pods.
 #[derive(Debug)]
-struct Known {
+struct ReloadState {
     wanted: String,
     since: Instant,
     /// Whether pods have not taken the wanted credentials over in time, and were replaced for them.
@@ -174,7 +174,7 @@ struct Known {
 pub struct Reloads {
     scrape: Box<dyn Scrape>,
     limit: Duration,
-    drivers: Mutex<HashMap<String, Known>>,
+    drivers: Mutex<HashMap<String, ReloadState>>,
 }
 
 impl Reloads {
@@ -265,9 +265,9 @@ impl Reloads {
             .remove(driver);
     }
 
-    fn with<T>(&self, driver: &str, wanted: &str, look: impl FnOnce(&mut Known) -> T) -> T {
+    fn with<T>(&self, driver: &str, wanted: &str, look: impl FnOnce(&mut ReloadState) -> T) -> T {
         let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = drivers.entry(driver.to_owned()).or_insert_with(|| Known {
+        let known = drivers.entry(driver.to_owned()).or_insert_with(|| ReloadState {
             wanted: wanted.to_owned(),
             since: Instant::now(),
             restarted: None,

@@ -33,7 +33,7 @@ const PATH: &str = "/metrics";
 
 /// What a reader is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
+pub enum AccessDecision {
     /// They may read.
     Allowed,
     /// The token is nobody's.
@@ -45,7 +45,7 @@ pub enum Decision {
 /// Decides who may read. The seam for tests.
 pub trait Access: Send + Sync + Debug {
     /// Judges a bearer token; an error when nobody could be asked.
-    fn judge<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Decision, String>>;
+    fn judge<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AccessDecision, String>>;
 }
 
 /// A server that listens and does not answer yet.
@@ -67,7 +67,7 @@ impl ScrapeServer {
         let listener = TlsListener::new(address.bind().await?, config.map_err(io::Error::other)?, Plain::Refused)?;
         let router = Router::new()
             .route(PATH, get(scrape))
-            .with_state(Arc::new(Source { metrics, access }));
+            .with_state(Arc::new(Scraped { metrics, access }));
         Ok(Self { listener, router })
     }
 
@@ -85,12 +85,12 @@ impl ScrapeServer {
 }
 
 #[derive(Debug)]
-struct Source {
+struct Scraped {
     metrics: Metrics,
     access: Arc<dyn Access>,
 }
 
-async fn scrape(State(source): State<Arc<Source>>, headers: HeaderMap) -> Response {
+async fn scrape(State(source): State<Arc<Scraped>>, headers: HeaderMap) -> Response {
     let Some(token) = bearer(&headers) else {
         return refuse(
             StatusCode::UNAUTHORIZED,
@@ -98,15 +98,15 @@ async fn scrape(State(source): State<Arc<Source>>, headers: HeaderMap) -> Respon
         );
     };
     match source.access.judge(token).await {
-        Ok(Decision::Allowed) => match source.metrics.encode() {
+        Ok(AccessDecision::Allowed) => match source.metrics.encode() {
             Ok(text) => ([(header::CONTENT_TYPE, Metrics::CONTENT_TYPE)], text).into_response(),
             Err(error) => {
                 warn!(%error, "cannot write the metrics");
                 refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
             }
         },
-        Ok(Decision::Unknown) => refuse(StatusCode::UNAUTHORIZED, "the API server does not know this token"),
-        Ok(Decision::Forbidden) => refuse(
+        Ok(AccessDecision::Unknown) => refuse(StatusCode::UNAUTHORIZED, "the API server does not know this token"),
+        Ok(AccessDecision::Forbidden) => refuse(
             StatusCode::FORBIDDEN,
             "the service account may not get /metrics: bind it to the ClusterRole cinder-csi-metrics-reader",
         ),

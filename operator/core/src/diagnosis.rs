@@ -54,7 +54,7 @@ impl Operation {
 
 /// What the clouds say of something.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Word<T> {
+pub enum CloudAnswer<T> {
     /// They were not asked, or gave no answer.
     #[default]
     Unknown,
@@ -64,7 +64,7 @@ pub enum Word<T> {
     Found(T),
 }
 
-impl<T> Word<T> {
+impl<T> CloudAnswer<T> {
     /// What was found.
     pub fn found(&self) -> Option<&T> {
         match self {
@@ -142,7 +142,7 @@ pub struct Case {
     /// Cinder's zone for zones of Nova.
     pub zone_map: BTreeMap<String, String>,
     /// The volume in Cinder.
-    pub volume: Word<Volume>,
+    pub volume: CloudAnswer<Volume>,
     /// Servers that it is about, by id: those that have the volume and the node's.
     pub servers: BTreeMap<ServerId, Option<Server>>,
 }
@@ -160,7 +160,7 @@ pub struct Suspect {
 
 /// The kind of a cause, for the condition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Class {
+pub enum CauseClass {
     /// Anything else.
     #[default]
     Other,
@@ -176,7 +176,7 @@ pub struct Finding {
     /// One word.
     pub reason: &'static str,
     /// Its kind.
-    pub class: Class,
+    pub class: CauseClass,
     /// What is the matter and what to do.
     pub hint: String,
 }

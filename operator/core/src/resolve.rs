@@ -301,7 +301,7 @@ fn decide_classes(driver: &CinderCSIDriver, driver_name: &str, env: &Environment
     let facts = spec.clouds.first().and_then(|cloud| env.clouds.get(&cloud.name));
     let status = driver.status.as_ref();
     let usual = usual_class(driver);
-    classes::classes(&classes::Question {
+    classes::classes(&classes::ClassesInput {
         driver_name,
         prefix: &format!("{usual}-"),
         usual_class: &usual,
@@ -317,7 +317,7 @@ fn decide_topology(driver: &CinderCSIDriver, env: &Environment) -> Topology {
     let metadata = &driver.metadata;
     let annotations = metadata.annotations.as_ref();
     let confirmation = annotations.and_then(|annotations| annotations.get(topology::DISABLE_TOPOLOGY));
-    topology::topology(&topology::Question {
+    topology::topology(&topology::TopologyInput {
         spec: &driver.spec.topology,
         is_consistent: topology::is_consistent(&driver.spec.clouds, &env.clouds, &env.silent_clouds),
         before: driver.status.as_ref().and_then(|status| status.topology.as_ref()),

@@ -9,7 +9,7 @@ use std::{
 use cinder_cloud::{Cloud, CloudError, Server, ServerId, Volume, VolumeId};
 use cinder_operator_core::{
     clouds::trouble::{self, TroubleKind},
-    diagnosis::{Case, CloudAccess, Operation, Suspect, Word, servers_of},
+    diagnosis::{Case, CloudAccess, CloudAnswer, Operation, Suspect, servers_of},
 };
 use tokio::{task::AbortHandle, time::Instant};
 use tracing::debug;
@@ -26,7 +26,7 @@ const ROUND_LIMIT: Duration = Duration::from_mins(1);
 /// What the clouds said, by what they were asked about.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Answers {
-    volumes: HashMap<String, Word<Volume>>,
+    volumes: HashMap<String, CloudAnswer<Volume>>,
     servers: HashMap<ServerId, Option<Server>>,
     /// What stood in the way of the questions.
     access: CloudAccess,
@@ -81,9 +81,9 @@ pub(super) async fn ask(clouds: &BTreeMap<String, Cloud>, suspects: &[Suspect]) 
                 continue;
             }
             match ask_all(clouds, until, &mut answers.access, |cloud| cloud.server(&id)).await {
-                Word::Found(server) => answers.servers.insert(id.clone(), Some(server)),
-                Word::Missing => answers.servers.insert(id.clone(), None),
-                Word::Unknown => None,
+                CloudAnswer::Found(server) => answers.servers.insert(id.clone(), Some(server)),
+                CloudAnswer::Missing => answers.servers.insert(id.clone(), None),
+                CloudAnswer::Unknown => None,
             };
         }
     }
@@ -103,24 +103,24 @@ async fn ask_all<'a, T, F>(
     until: Instant,
     access: &mut CloudAccess,
     question: impl Fn(&'a Cloud) -> F,
-) -> Word<T>
+) -> CloudAnswer<T>
 where
     F: Future<Output = Result<Option<T>, CloudError>>,
 {
-    let mut word = Word::Missing;
+    let mut word = CloudAnswer::Missing;
     for cloud in clouds.values() {
         match tokio::time::timeout_at(until, question(cloud)).await {
-            Ok(Ok(Some(found))) => return Word::Found(found),
+            Ok(Ok(Some(found))) => return CloudAnswer::Found(found),
             Ok(Ok(None)) => {}
             Ok(Err(error)) => {
                 debug!(%error, "a suspect could not be looked into");
                 *access = barred(&error).unwrap_or(std::mem::take(access));
-                word = Word::Unknown;
+                word = CloudAnswer::Unknown;
             }
-            Err(_) => word = Word::Unknown,
+            Err(_) => word = CloudAnswer::Unknown,
         }
     }
-    if clouds.is_empty() { Word::Unknown } else { word }
+    if clouds.is_empty() { CloudAnswer::Unknown } else { word }
 }
 
 /// What an error says about all questions; nothing where it is about one only.

@@ -68,5 +68,5 @@ pub enum Error {
     Watch(#[from] WatchError),
     /// `crd` or `render` failed.
     #[error(transparent)]
-    Render(#[from] super::render::Error),
+    Render(#[from] super::render::RenderCommandError),
 }

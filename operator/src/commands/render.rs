@@ -17,7 +17,7 @@ use crate::args::{RenderArgs, VERSION};
 
 /// Why nothing was printed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum RenderCommandError {
     /// A file could not be read.
     #[error("read {path}: {source}", path = path.display())]
     Read {
@@ -57,13 +57,13 @@ pub enum Error {
 }
 
 /// Prints the CustomResourceDefinition.
-pub fn crd(out: &mut impl Write) -> Result<(), Error> {
+pub fn crd(out: &mut impl Write) -> Result<(), RenderCommandError> {
     out.write_all(to_yaml(&cinder_csi_crds::crd())?.as_bytes())?;
     Ok(())
 }
 
 /// Prints what the CinderCSIDriver of a file becomes.
-pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), Error> {
+pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), RenderCommandError> {
     let driver = read_driver(&args.file)?;
     let credentials = read_credentials(args)?;
     let environment = Environment {
@@ -83,12 +83,12 @@ pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), Error> {
         restrictions: cinder_operator_core::restrictions::Restrictions::default(),
         other_drivers: Vec::new(),
     };
-    let resolved = resolve(&driver, &environment).map_err(Error::Resolve)?;
+    let resolved = resolve(&driver, &environment).map_err(RenderCommandError::Resolve)?;
     print_all(&operands(&resolved, credentials.as_ref())?, out)
 }
 
 /// Prints objects as one YAML stream.
-fn print_all(operands: &[Operand], out: &mut impl Write) -> Result<(), Error> {
+fn print_all(operands: &[Operand], out: &mut impl Write) -> Result<(), RenderCommandError> {
     for operand in operands {
         writeln!(out, "---")?;
         out.write_all(to_yaml(&operand.object)?.as_bytes())?;
@@ -96,13 +96,13 @@ fn print_all(operands: &[Operand], out: &mut impl Write) -> Result<(), Error> {
     Ok(())
 }
 
-pub(crate) fn read_driver(path: &Path) -> Result<CinderCSIDriver, Error> {
+pub(crate) fn read_driver(path: &Path) -> Result<CinderCSIDriver, RenderCommandError> {
     let text = read(path)?;
-    let value: Value = serde_yaml::from_str(&text).map_err(|source| Error::Parse {
+    let value: Value = serde_yaml::from_str(&text).map_err(|source| RenderCommandError::Parse {
         path: path.into(),
         source,
     })?;
-    let decode = |source| Error::Decode {
+    let decode = |source| RenderCommandError::Decode {
         path: path.into(),
         source,
     };
@@ -115,21 +115,21 @@ pub(crate) fn read_driver(path: &Path) -> Result<CinderCSIDriver, Error> {
     serde_json::from_value(value).map_err(decode)
 }
 
-fn read_credentials(args: &RenderArgs) -> Result<Option<DriverCredentials>, Error> {
+fn read_credentials(args: &RenderArgs) -> Result<Option<DriverCredentials>, RenderCommandError> {
     let Some(path) = &args.cloud_conf else { return Ok(None) };
     let cloud_conf = read(path)?.into();
     let ca_pem = args.ca_bundle.as_deref().map(read).transpose()?;
     Ok(Some(DriverCredentials::new(cloud_conf, ca_pem)))
 }
 
-fn read(path: &Path) -> Result<String, Error> {
+fn read(path: &Path) -> Result<String, RenderCommandError> {
     let text = if path == Path::new("-") {
         let mut text = String::new();
         io::stdin().lock().read_to_string(&mut text).map(|_| text)
     } else {
         fs::read_to_string(path)
     };
-    text.map_err(|source| Error::Read {
+    text.map_err(|source| RenderCommandError::Read {
         path: path.into(),
         source,
     })

@@ -15,17 +15,17 @@ fn lease(holder: &str, seconds: i32) -> Lease {
 }
 
 #[rstest]
-#[case::there_is_none(None, 0, Decision::Create)]
-#[case::it_is_mine(Some(lease("me", 30)), 0, Decision::Renew)]
-#[case::it_is_mine_however_old(Some(lease("me", 30)), 999, Decision::Renew)]
-#[case::somebody_holds_it(Some(lease("you", 30)), 30, Decision::Wait)]
-#[case::it_was_seen_unchanged_too_long(Some(lease("you", 30)), 31, Decision::TakeOver)]
-#[case::it_was_released(Some(lease("", 1)), 0, Decision::TakeOver)]
-#[case::it_has_no_spec(Some(Lease::default()), 0, Decision::TakeOver)]
+#[case::there_is_none(None, 0, LeaseDecision::Create)]
+#[case::it_is_mine(Some(lease("me", 30)), 0, LeaseDecision::Renew)]
+#[case::it_is_mine_however_old(Some(lease("me", 30)), 999, LeaseDecision::Renew)]
+#[case::somebody_holds_it(Some(lease("you", 30)), 30, LeaseDecision::Wait)]
+#[case::it_was_seen_unchanged_too_long(Some(lease("you", 30)), 31, LeaseDecision::TakeOver)]
+#[case::it_was_released(Some(lease("", 1)), 0, LeaseDecision::TakeOver)]
+#[case::it_has_no_spec(Some(Lease::default()), 0, LeaseDecision::TakeOver)]
 fn a_lease_is_taken_only_when_free_or_seen_unchanged_for_its_duration(
     #[case] current: Option<Lease>,
     #[case] unchanged_secs: u64,
-    #[case] expected: Decision,
+    #[case] expected: LeaseDecision,
 ) {
     assert_eq!(
         decide(current.as_ref(), "me", Duration::from_secs(unchanged_secs)),

@@ -39,13 +39,13 @@ const LOOKS_UNTIL_GONE: u8 = 2;
 
 /// What looks have told so far.
 #[derive(Debug, Default)]
-struct Known {
+struct Discovered {
     apis: OptionalApis,
     /// Looks in a row that did not find what was there before.
     missed: BTreeMap<OptionalApi, u8>,
 }
 
-impl Known {
+impl Discovered {
     /// Takes in the answer about one API; `None` when it failed.
     fn take(&mut self, api: OptionalApi, is_served: Option<bool>) {
         match is_served {
@@ -102,7 +102,7 @@ pub(super) async fn follow(
     is_ready: watch::Sender<bool>,
     wake: Wake,
 ) {
-    let mut known = Known::default();
+    let mut known = Discovered::default();
     let mut watches = JoinSet::new();
     let mut followed: Vec<(&'static Kind, AbortHandle)> = Vec::new();
     loop {
@@ -208,7 +208,7 @@ mod tests {
         #[case] looks: &[Option<bool>],
         #[case] expected: bool,
     ) {
-        let mut known = Known::default();
+        let mut known = Discovered::default();
         for look in looks {
             known.take(OptionalApi::Snapshots, *look);
         }

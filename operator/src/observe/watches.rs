@@ -142,7 +142,7 @@ impl Cluster {
     fn follow<K>(
         &self,
         (kind, namespace): (&'static str, Option<String>),
-        events: Events<'static, K>,
+        events: WatchEvents<'static, K>,
         is_ready: watch::Sender<bool>,
         wake: &Wake,
     ) -> impl Future<Output = ()> + Send + use<K>
@@ -225,7 +225,7 @@ impl Cluster {
     }
 }
 
-type Events<'a, K> = BoxStream<'a, Result<Event<DeserializeGuard<K>>, watcher::Error>>;
+type WatchEvents<'a, K> = BoxStream<'a, Result<Event<DeserializeGuard<K>>, watcher::Error>>;
 
 /// Wakes the drivers that the changes of a kind concern, until the task is aborted.
 ///
@@ -282,7 +282,7 @@ struct Follower {
 
 impl Follower {
     /// Goes on until the task is aborted. Never waits for whoever is woken: a watch that stands still knows nothing.
-    async fn follow<K>(mut self, mut events: Events<'static, K>)
+    async fn follow<K>(mut self, mut events: WatchEvents<'static, K>)
     where
         K: Indexed + Send + 'static,
     {

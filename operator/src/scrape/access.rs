@@ -16,7 +16,7 @@ use kube::{Api, Client, api::PostParams};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use super::{Access, Decision, PATH};
+use super::{Access, AccessDecision, PATH};
 
 /// How long an answer is kept.
 const KEPT: Duration = Duration::from_mins(1);
@@ -29,7 +29,7 @@ const MOST_KEPT: usize = 64;
 pub struct KubernetesAccess {
     client: Client,
     /// By the hash of the token: the tokens themselves are not kept.
-    known: Mutex<HashMap<[u8; 32], (Decision, Instant)>>,
+    known: Mutex<HashMap<[u8; 32], (AccessDecision, Instant)>>,
 }
 
 impl fmt::Debug for KubernetesAccess {
@@ -47,7 +47,7 @@ impl KubernetesAccess {
         }
     }
 
-    async fn ask(&self, token: &str) -> Result<Decision, kube::Error> {
+    async fn ask(&self, token: &str) -> Result<AccessDecision, kube::Error> {
         let review = TokenReview {
             spec: TokenReviewSpec {
                 token: token.to_owned(),
@@ -62,7 +62,7 @@ impl KubernetesAccess {
             .status
             .unwrap_or_default();
         let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
-            return Ok(Decision::Unknown);
+            return Ok(AccessDecision::Unknown);
         };
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
@@ -81,13 +81,13 @@ impl KubernetesAccess {
         let reviews: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let status = reviews.create(&PostParams::default(), &review).await?.status;
         Ok(if status.is_some_and(|status| status.allowed) {
-            Decision::Allowed
+            AccessDecision::Allowed
         } else {
-            Decision::Forbidden
+            AccessDecision::Forbidden
         })
     }
 
-    fn remember(&self, hash: [u8; 32], decision: Decision) {
+    fn remember(&self, hash: [u8; 32], decision: AccessDecision) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, (_, at)| at.elapsed() < KEPT);
         if known.len() < MOST_KEPT {
@@ -95,7 +95,7 @@ impl KubernetesAccess {
         }
     }
 
-    fn recall(&self, hash: &[u8; 32]) -> Option<Decision> {
+    fn recall(&self, hash: &[u8; 32]) -> Option<AccessDecision> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known
             .get(hash)
@@ -105,7 +105,7 @@ impl KubernetesAccess {
 }
 
 impl Access for KubernetesAccess {
-    fn judge<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Decision, String>> {
+    fn judge<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AccessDecision, String>> {
         let hash = Sha256::digest(token).into();
         if let Some(decision) = self.recall(&hash) {
             return std::future::ready(Ok(decision)).boxed();

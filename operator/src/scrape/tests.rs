@@ -15,13 +15,13 @@ use super::*;
 struct Doorkeeper(AtomicUsize);
 
 impl Access for Doorkeeper {
-    fn judge<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Decision, String>> {
+    fn judge<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AccessDecision, String>> {
         self.0.fetch_add(1, Ordering::Relaxed);
         let decision = match token {
-            "good" => Ok(Decision::Allowed),
-            "stranger" => Ok(Decision::Forbidden),
+            "good" => Ok(AccessDecision::Allowed),
+            "stranger" => Ok(AccessDecision::Forbidden),
             "asleep" => Err("no answer".to_owned()),
-            _ => Ok(Decision::Unknown),
+            _ => Ok(AccessDecision::Unknown),
         };
         std::future::ready(decision).boxed()
     }

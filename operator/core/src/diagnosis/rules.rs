@@ -2,7 +2,7 @@
 
 mod causes;
 
-use super::{Case, Class, Finding, Operation};
+use super::{Case, CauseClass, Finding, Operation};
 use Operation::{Attach, Delete, Detach, Provision, Resize};
 
 /// One cause.
@@ -13,7 +13,7 @@ pub struct Rule {
     /// The operations that it may hold up.
     pub operations: &'static [Operation],
     /// Its kind.
-    pub class: Class,
+    pub class: CauseClass,
     /// What is the matter, for documentation.
     pub meaning: &'static str,
     /// Says what is the matter and what to do, when it is this.
@@ -29,7 +29,7 @@ impl std::fmt::Debug for Rule {
 const fn rule(
     reason: &'static str,
     operations: &'static [Operation],
-    class: Class,
+    class: CauseClass,
     meaning: &'static str,
     hint: fn(&Case) -> Option<String>,
 ) -> Rule {
@@ -60,182 +60,182 @@ pub static RULES: &[Rule] = &[
     rule(
         "CredentialsRefused",
         ANY,
-        Class::Other,
+        CauseClass::Other,
         "The cloud refuses the credentials that the driver uses.",
         causes::credentials_refused,
     ),
     rule(
         "CloudUnreachable",
         ANY,
-        Class::Other,
+        CauseClass::Other,
         "A service of the cloud does not answer as it should.",
         causes::cloud_unreachable,
     ),
     rule(
         "ControllerDown",
         ANY,
-        Class::Other,
+        CauseClass::Other,
         "No pod of the controller serves.",
         causes::controller_down,
     ),
     rule(
         "NodeAndServerGone",
         WITH_NODE,
-        Class::NodeGone,
+        CauseClass::NodeGone,
         "Neither the node exists in Kubernetes nor its server in Nova.",
         causes::node_and_server_gone,
     ),
     rule(
         "NodeGone",
         WITH_NODE,
-        Class::NodeGone,
+        CauseClass::NodeGone,
         "The node does not exist in Kubernetes any more.",
         causes::node_gone,
     ),
     rule(
         "ServerGone",
         WITH_NODE,
-        Class::NodeGone,
+        CauseClass::NodeGone,
         "Nova does not know the node's server.",
         causes::server_gone,
     ),
     rule(
         "VolumeGone",
         &[Attach, Detach, Resize],
-        Class::Other,
+        CauseClass::Other,
         "Cinder does not know the volume.",
         causes::volume_gone,
     ),
     rule(
         "InErrorState",
         ANY,
-        Class::InErrorState,
+        CauseClass::InErrorState,
         "The volume's status in Cinder is an error.",
         causes::in_error_state,
     ),
     rule(
         "QuotaExceeded",
         &[Provision, Resize],
-        Class::Other,
+        CauseClass::Other,
         "The project's quota leaves no room for it.",
         causes::quota_exceeded,
     ),
     rule(
         "ZoneConflict",
         &[Provision, Attach],
-        Class::Other,
+        CauseClass::Other,
         "The zones of node and volume do not fit together.",
         causes::zone_conflict,
     ),
     rule(
         "NotRegistered",
         &[Attach],
-        Class::Other,
+        CauseClass::Other,
         "The driver is not registered on the node.",
         causes::not_registered,
     ),
     rule(
         "AttachLimitReached",
         &[Attach],
-        Class::Other,
+        CauseClass::Other,
         "The node has as many volumes as it may have.",
         causes::attach_limit_reached,
     ),
     rule(
         "StillAttached",
         &[Delete],
-        Class::Other,
+        CauseClass::Other,
         "Kubernetes has the volume at nodes.",
         causes::still_attached,
     ),
     rule(
         "StillClaimed",
         &[Delete],
-        Class::Other,
+        CauseClass::Other,
         "The PersistentVolume was deleted while a claim is bound to it.",
         causes::still_claimed,
     ),
     rule(
         "NotMultiattach",
         &[Attach],
-        Class::Other,
+        CauseClass::Other,
         "Several nodes are to have the volume, and its type does not allow that.",
         causes::not_multiattach,
     ),
     rule(
         "AttachedToGoneServer",
         ANY,
-        Class::NodeGone,
+        CauseClass::NodeGone,
         "Cinder has the volume at a server that Nova does not know.",
         causes::attached_to_gone_server,
     ),
     rule(
         "AttachedToUnknownServer",
         &[Attach, Delete],
-        Class::Other,
+        CauseClass::Other,
         "Cinder has the volume at a server that is no node of this cluster.",
         causes::attached_to_unknown_server,
     ),
     rule(
         "AttachedToOtherNode",
         &[Attach, Delete],
-        Class::Other,
+        CauseClass::Other,
         "Cinder has the volume at another node of this cluster.",
         causes::attached_to_other_node,
     ),
     rule(
         "ServerNotActive",
         WITH_NODE,
-        Class::Other,
+        CauseClass::Other,
         "The node's server is not active in Nova.",
         causes::server_not_active,
     ),
     rule(
         "CinderBusy",
         ANY,
-        Class::Other,
+        CauseClass::Other,
         "Cinder says that the operation is under way.",
         causes::cinder_busy,
     ),
     rule(
         "FinalizerLeft",
         &[Delete, Detach],
-        Class::Other,
+        CauseClass::Other,
         "Cinder has done it, and Kubernetes still waits.",
         causes::finalizer_left,
     ),
     rule(
         "DeleteRefused",
         &[Delete],
-        Class::Other,
+        CauseClass::Other,
         "Cinder does not delete a volume that nothing is attached to.",
         causes::delete_refused,
     ),
     rule(
         "WaitsForPod",
         &[Resize],
-        Class::Other,
+        CauseClass::Other,
         "Only the file system is left to grow, which happens where a pod uses it.",
         causes::waits_for_pod,
     ),
     rule(
         "RequestRefused",
         &[Provision, Attach, Resize],
-        Class::Other,
+        CauseClass::Other,
         "Driver or provisioner refuse what the claim, its class or its source asks for.",
         causes::request_refused,
     ),
     rule(
         "ErrorReported",
         ANY,
-        Class::Other,
+        CauseClass::Other,
         "None of the above is known; the hint has the last error of sidecar or driver.",
         causes::error_reported,
     ),
     rule(
         UNEXPLAINED,
         ANY,
-        Class::Other,
+        CauseClass::Other,
         "Nothing that is known explains it.",
         causes::unexplained,
     ),
@@ -259,7 +259,7 @@ pub fn explain(operation: Operation, case: &Case) -> Finding {
     let mut found = found;
     found.next().unwrap_or_else(|| Finding {
         reason: UNEXPLAINED,
-        class: Class::Other,
+        class: CauseClass::Other,
         hint: causes::said(case),
     })
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use serde::Deserialize;
 
-use super::metadata::{self, Component};
+use super::metadata::{self, ComponentLabel};
 use super::{Operand, RenderError, Stage};
 use crate::releases;
 use crate::resolve::Resolved;
@@ -94,9 +94,12 @@ pub(super) fn operands(resolved: &Resolved) -> Result<Vec<Operand>, RenderError>
     let mut operands = vec![
         Operand::new(
             Stage::Base,
-            &account(resolved, controller_account(resolved), Component::Controller),
+            &account(resolved, controller_account(resolved), ComponentLabel::Controller),
         )?,
-        Operand::new(Stage::Base, &account(resolved, node_account(resolved), Component::Node))?,
+        Operand::new(
+            Stage::Base,
+            &account(resolved, node_account(resolved), ComponentLabel::Node),
+        )?,
     ];
     let templates = templates::get(&ROLES).map_err(|source| RenderError { kind: "Role", source })?;
     for template in templates.iter().filter(|role| is_met(role.requires, resolved)) {
@@ -134,7 +137,7 @@ fn rules(template: &RoleTemplate, resolved: &Resolved) -> Vec<PolicyRule> {
     rules
 }
 
-fn account(resolved: &Resolved, name: String, component: Component) -> ServiceAccount {
+fn account(resolved: &Resolved, name: String, component: ComponentLabel) -> ServiceAccount {
     ServiceAccount {
         metadata: metadata::namespaced(resolved, name, component),
         // The pods ask for a token where they need one.
@@ -145,14 +148,14 @@ fn account(resolved: &Resolved, name: String, component: Component) -> ServiceAc
 
 fn role(resolved: &Resolved, name: String, rules: Vec<PolicyRule>) -> Role {
     Role {
-        metadata: metadata::namespaced(resolved, name, Component::Controller),
+        metadata: metadata::namespaced(resolved, name, ComponentLabel::Controller),
         rules: Some(rules),
     }
 }
 
 fn role_binding(resolved: &Resolved, name: String) -> RoleBinding {
     RoleBinding {
-        metadata: metadata::namespaced(resolved, name.clone(), Component::Controller),
+        metadata: metadata::namespaced(resolved, name.clone(), ComponentLabel::Controller),
         role_ref: RoleRef {
             api_group: Some(RBAC.into()),
             kind: "Role".into(),
@@ -164,7 +167,7 @@ fn role_binding(resolved: &Resolved, name: String) -> RoleBinding {
 
 fn cluster_role(resolved: &Resolved, name: String, rules: Vec<PolicyRule>) -> ClusterRole {
     ClusterRole {
-        metadata: metadata::remembered(resolved, name, Component::Controller),
+        metadata: metadata::remembered(resolved, name, ComponentLabel::Controller),
         rules: Some(rules),
         ..ClusterRole::default()
     }
@@ -172,7 +175,7 @@ fn cluster_role(resolved: &Resolved, name: String, rules: Vec<PolicyRule>) -> Cl
 
 fn cluster_role_binding(resolved: &Resolved, name: String) -> ClusterRoleBinding {
     ClusterRoleBinding {
-        metadata: metadata::remembered(resolved, name.clone(), Component::Controller),
+        metadata: metadata::remembered(resolved, name.clone(), ComponentLabel::Controller),
         role_ref: RoleRef {
             api_group: Some(RBAC.into()),
             kind: "ClusterRole".into(),

@@ -7,7 +7,7 @@ use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttributesClass};
 use kube::api::{DynamicObject, ObjectMeta, TypeMeta};
 use serde_json::{Value, json};
 
-use super::metadata::{self, Component};
+use super::metadata::{self, ComponentLabel};
 use super::{Handling, Operand, RenderError, Stage};
 use crate::cluster::kinds;
 use crate::cluster::{DEFAULT_CLASS_ANNOTATION, MISSING_SINCE_ANNOTATION, VOLUME_TYPE_ANNOTATION};
@@ -56,7 +56,7 @@ fn class_metadata(
     labels: &BTreeMap<String, String>,
     annotations: &BTreeMap<String, String>,
 ) -> ObjectMeta {
-    let mut metadata = metadata::remembered(resolved, name.to_owned(), Component::Storage);
+    let mut metadata = metadata::remembered(resolved, name.to_owned(), ComponentLabel::Storage);
     for (given, own) in [(labels, &mut metadata.labels), (annotations, &mut metadata.annotations)] {
         if !given.is_empty() {
             own.get_or_insert_default().extend(given.clone());

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::metadata::{self, Component};
+use super::metadata::{self, ComponentLabel};
 use super::secret::{self, DriverCredentials};
 use super::{access, pod, sidecars};
 use crate::releases;
@@ -40,11 +40,11 @@ pub(super) fn deployment(resolved: &Resolved, credentials: Option<&DriverCredent
         metadata: metadata::namespaced(
             resolved,
             format!("{}-controller", resolved.name_prefix),
-            Component::Controller,
+            ComponentLabel::Controller,
         ),
         spec: Some(DeploymentSpec {
             replicas: Some(resolved.controller.replicas),
-            selector: metadata::selector(resolved, Component::Controller),
+            selector: metadata::selector(resolved, ComponentLabel::Controller),
             strategy: Some(DeploymentStrategy {
                 type_: Some("RollingUpdate".into()),
                 rolling_update: Some(RollingUpdateDeployment {
@@ -57,7 +57,7 @@ pub(super) fn deployment(resolved: &Resolved, credentials: Option<&DriverCredent
                 metadata: Some(ObjectMeta {
                     labels: Some(pod::labels(
                         resolved,
-                        Component::Controller,
+                        ComponentLabel::Controller,
                         &resolved.controller.pod_labels,
                     )),
                     annotations: pod::annotations(
@@ -88,7 +88,7 @@ fn pod_spec(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Pod
             controller
                 .affinity
                 .clone()
-                .unwrap_or_else(|| apart(resolved, Component::Controller)),
+                .unwrap_or_else(|| apart(resolved, ComponentLabel::Controller)),
         ),
         security_context: Some(PodSecurityContext {
             run_as_non_root: Some(true),
@@ -219,7 +219,7 @@ pub(super) fn control_plane_taints() -> Vec<Toleration> {
 }
 
 /// The pods of a component avoid each other's nodes, where there is a choice.
-pub(super) fn apart(resolved: &Resolved, component: Component) -> Affinity {
+pub(super) fn apart(resolved: &Resolved, component: ComponentLabel) -> Affinity {
     Affinity {
         pod_anti_affinity: Some(PodAntiAffinity {
             preferred_during_scheduling_ignored_during_execution: Some(vec![WeightedPodAffinityTerm {
@@ -242,7 +242,7 @@ fn spread(resolved: &Resolved) -> Vec<TopologySpreadConstraint> {
         max_skew: 1,
         topology_key: "topology.kubernetes.io/zone".into(),
         when_unsatisfiable: "ScheduleAnyway".into(),
-        label_selector: Some(metadata::selector(resolved, Component::Controller)),
+        label_selector: Some(metadata::selector(resolved, ComponentLabel::Controller)),
         ..TopologySpreadConstraint::default()
     }]
 }

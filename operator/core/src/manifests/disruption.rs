@@ -3,7 +3,7 @@
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::metadata::{self, Component};
+use super::metadata::{self, ComponentLabel};
 use crate::resolve::Resolved;
 
 /// The budget of the controller's pods; none for a single one, which would keep its node from being drained.
@@ -12,11 +12,11 @@ pub(super) fn budget(resolved: &Resolved) -> Option<PodDisruptionBudget> {
         metadata: metadata::namespaced(
             resolved,
             format!("{}-controller", resolved.name_prefix),
-            Component::Controller,
+            ComponentLabel::Controller,
         ),
         spec: Some(PodDisruptionBudgetSpec {
             max_unavailable: Some(IntOrString::Int(1)),
-            selector: Some(metadata::selector(resolved, Component::Controller)),
+            selector: Some(metadata::selector(resolved, ComponentLabel::Controller)),
             // A pod that serves nobody can go: else a controller that does not start would hold up the drain that could mend it.
             unhealthy_pod_eviction_policy: Some("AlwaysAllow".into()),
             ..PodDisruptionBudgetSpec::default()

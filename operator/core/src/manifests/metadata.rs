@@ -12,7 +12,7 @@ use crate::resolve::Resolved;
 
 /// A part of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Component {
+pub(super) enum ComponentLabel {
     /// The pods that talk to OpenStack.
     Controller,
     /// The pods on the nodes.
@@ -23,7 +23,7 @@ pub(super) enum Component {
     Monitoring,
 }
 
-impl Component {
+impl ComponentLabel {
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Controller => CONTROLLER_COMPONENT,
@@ -35,7 +35,7 @@ impl Component {
 }
 
 /// Metadata of an object in the driver's namespace.
-pub(super) fn namespaced(resolved: &Resolved, name: String, component: Component) -> ObjectMeta {
+pub(super) fn namespaced(resolved: &Resolved, name: String, component: ComponentLabel) -> ObjectMeta {
     ObjectMeta {
         namespace: Some(resolved.namespace.clone()),
         ..remembered(resolved, name, component)
@@ -47,7 +47,7 @@ pub(super) fn namespaced(resolved: &Resolved, name: String, component: Component
 /// Never an owner reference: the garbage collector would follow it under mounted volumes, when the owner is deleted in the
 /// foreground (it does not wait for our finalizer then) or when somebody removes the finalizer by force. And where admission
 /// protects owner references, making one takes a permission over the owner that nothing else needs.
-pub(super) fn remembered(resolved: &Resolved, name: String, component: Component) -> ObjectMeta {
+pub(super) fn remembered(resolved: &Resolved, name: String, component: ComponentLabel) -> ObjectMeta {
     ObjectMeta {
         name: Some(name),
         labels: Some(labels(resolved, component)),
@@ -60,7 +60,7 @@ pub(super) fn remembered(resolved: &Resolved, name: String, component: Component
 }
 
 /// The labels of every object.
-pub(super) fn labels(resolved: &Resolved, component: Component) -> BTreeMap<String, String> {
+pub(super) fn labels(resolved: &Resolved, component: ComponentLabel) -> BTreeMap<String, String> {
     let mut labels = selector_labels(resolved, component);
     labels.extend([
         ("app.kubernetes.io/name".into(), "cinder-csi".into()),
@@ -73,21 +73,21 @@ pub(super) fn labels(resolved: &Resolved, component: Component) -> BTreeMap<Stri
 }
 
 /// The labels of pods: without the version, which would replace every pod at each release of the operator.
-pub(super) fn pod_labels(resolved: &Resolved, component: Component) -> BTreeMap<String, String> {
+pub(super) fn pod_labels(resolved: &Resolved, component: ComponentLabel) -> BTreeMap<String, String> {
     let mut labels = labels(resolved, component);
     labels.remove(VERSION_LABEL);
     labels
 }
 
 /// Chooses the pods of a component. A selector can never be changed, so it holds what never changes.
-pub(super) fn selector(resolved: &Resolved, component: Component) -> LabelSelector {
+pub(super) fn selector(resolved: &Resolved, component: ComponentLabel) -> LabelSelector {
     LabelSelector {
         match_labels: Some(selector_labels(resolved, component)),
         ..LabelSelector::default()
     }
 }
 
-fn selector_labels(resolved: &Resolved, component: Component) -> BTreeMap<String, String> {
+fn selector_labels(resolved: &Resolved, component: ComponentLabel) -> BTreeMap<String, String> {
     BTreeMap::from([
         (INSTANCE_LABEL.to_owned(), resolved.driver_name.clone()),
         (COMPONENT_LABEL.to_owned(), component.as_str().to_owned()),

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{DynamicObject, ObjectMeta, TypeMeta};
 use serde_json::{Value, json};
 
-use super::metadata::{self, Component};
+use super::metadata::{self, ComponentLabel};
 use super::{Operand, RenderError, Stage, pod};
 use crate::cluster::kinds;
 use crate::monitoring;
@@ -31,7 +31,7 @@ pub(super) fn operands(
         return Ok(Vec::new());
     };
     let mut operands = Vec::new();
-    for (component, pod) in [(Component::Controller, controller), (Component::Node, node)] {
+    for (component, pod) in [(ComponentLabel::Controller, controller), (ComponentLabel::Node, node)] {
         let service = service(resolved, component, pod);
         operands.push(Operand::new(Stage::Monitoring, &service)?);
         let monitor = service_monitor(resolved, component, &service, settings);
@@ -61,12 +61,12 @@ fn named(resolved: &Resolved, part: &str) -> ObjectMeta {
     metadata::namespaced(
         resolved,
         format!("{}-{part}", resolved.name_prefix),
-        Component::Monitoring,
+        ComponentLabel::Monitoring,
     )
 }
 
 /// A Service without an address of its own, for the metrics of every pod of a component.
-fn service(resolved: &Resolved, component: Component, pod: &PodTemplateSpec) -> Service {
+fn service(resolved: &Resolved, component: ComponentLabel, pod: &PodTemplateSpec) -> Service {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let ports = containers.flat_map(ports).collect();
     let mut metadata = named(resolved, &format!("{}-metrics", component.as_str()));
@@ -85,7 +85,7 @@ fn service(resolved: &Resolved, component: Component, pod: &PodTemplateSpec) -> 
     }
 }
 
-fn metrics_of(component: Component) -> BTreeMap<String, String> {
+fn metrics_of(component: ComponentLabel) -> BTreeMap<String, String> {
     BTreeMap::from([(METRICS_OF.to_owned(), component.as_str().to_owned())])
 }
 
@@ -107,7 +107,7 @@ fn ports(container: &Container) -> Vec<ServicePort> {
 /// Reads every port of a Service, and notes on every series which driver it is of: the sidecars' metrics do not all say it.
 fn service_monitor(
     resolved: &Resolved,
-    component: Component,
+    component: ComponentLabel,
     service: &Service,
     settings: &Monitoring,
 ) -> (ObjectMeta, Value) {

@@ -6,7 +6,7 @@ use k8s_openapi::api::networking::v1::{
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::metadata::{self, Component};
+use super::metadata::{self, ComponentLabel};
 use crate::resolve::Resolved;
 
 /// DNS, in pods of the cluster and on nodes; 5353 is where some distributions' DNS pods listen behind their Service.
@@ -21,10 +21,10 @@ pub(super) fn policy(resolved: &Resolved) -> Option<NetworkPolicy> {
         metadata: metadata::namespaced(
             resolved,
             format!("{}-controller", resolved.name_prefix),
-            Component::Controller,
+            ComponentLabel::Controller,
         ),
         spec: Some(NetworkPolicySpec {
-            pod_selector: Some(metadata::selector(resolved, Component::Controller)),
+            pod_selector: Some(metadata::selector(resolved, ComponentLabel::Controller)),
             policy_types: Some(vec!["Ingress".into(), "Egress".into()]),
             // Metrics, for whoever scrapes them. The kubelet's checks come from the node and are never kept out.
             ingress: Some(vec![NetworkPolicyIngressRule {

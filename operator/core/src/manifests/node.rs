@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::metadata::{self, Component};
+use super::metadata::{self, ComponentLabel};
 use super::{access, pod, registrar};
 use crate::releases;
 use crate::resolve::{Registration, Resolved};
@@ -31,9 +31,9 @@ pub(super) const REGISTRY_VOLUME: &str = "registration-dir";
 
 pub(super) fn daemon_set(resolved: &Resolved) -> DaemonSet {
     DaemonSet {
-        metadata: metadata::namespaced(resolved, format!("{}-node", resolved.name_prefix), Component::Node),
+        metadata: metadata::namespaced(resolved, format!("{}-node", resolved.name_prefix), ComponentLabel::Node),
         spec: Some(DaemonSetSpec {
-            selector: metadata::selector(resolved, Component::Node),
+            selector: metadata::selector(resolved, ComponentLabel::Node),
             update_strategy: Some(DaemonSetUpdateStrategy {
                 // The operator itself replaces pods (see `rollout`): by their registration, and never two on a node, which
                 // would serve the same sockets.
@@ -43,7 +43,7 @@ pub(super) fn daemon_set(resolved: &Resolved) -> DaemonSet {
             revision_history_limit: Some(3),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
-                    labels: Some(pod::labels(resolved, Component::Node, &resolved.node.pod_labels)),
+                    labels: Some(pod::labels(resolved, ComponentLabel::Node, &resolved.node.pod_labels)),
                     annotations: pod::annotations(&resolved.node.pod_annotations, None),
                     ..ObjectMeta::default()
                 }),

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::metadata::{self, Component};
+use super::metadata::{self, ComponentLabel};
 use crate::resolve::Resolved;
 
 /// Name of the container with the driver in both kinds of pod.
@@ -40,7 +40,7 @@ pub(super) fn driver_args(resolved: &Resolved) -> Args {
 /// Labels of a pod: the administrator's, and ours over them.
 pub(super) fn labels(
     resolved: &Resolved,
-    component: Component,
+    component: ComponentLabel,
     given: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
     let mut labels = given.clone();

@@ -10,7 +10,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::metadata::{self, Component};
+use super::metadata::{self, ComponentLabel};
 use super::place::Place;
 use crate::resolve::Resolved;
 
@@ -327,7 +327,7 @@ pub(super) fn secret(resolved: &Resolved, credentials: &DriverCredentials) -> Se
         let places = serde_json::to_vec(&credentials.places).unwrap_or_default();
         data.insert(PLACES_KEY.to_owned(), ByteString(places));
     }
-    let mut metadata = metadata::namespaced(resolved, cloud_config_name(resolved), Component::Controller);
+    let mut metadata = metadata::namespaced(resolved, cloud_config_name(resolved), ComponentLabel::Controller);
     metadata
         .annotations
         .get_or_insert_default()

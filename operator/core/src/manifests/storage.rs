@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec};
 
-use super::metadata::{self, Component};
+use super::metadata::{self, ComponentLabel};
 use crate::resolve::Resolved;
 
 /// How the cluster deals with the driver. Every field that the API server would fill in is given, so that a change of it
@@ -10,7 +10,7 @@ use crate::resolve::Resolved;
 pub(super) fn csi_driver(resolved: &Resolved) -> CSIDriver {
     let given = &resolved.csi_driver;
     CSIDriver {
-        metadata: metadata::remembered(resolved, resolved.driver_name.clone(), Component::Storage),
+        metadata: metadata::remembered(resolved, resolved.driver_name.clone(), ComponentLabel::Storage),
         spec: CSIDriverSpec {
             attach_required: Some(true),
             pod_info_on_mount: Some(false),

@@ -96,7 +96,7 @@ impl Classes {
 
 /// What a decision about classes is made of.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Question<'a> {
+pub(super) struct ClassesInput<'a> {
     pub(super) driver_name: &'a str,
     /// Beginning of the names of classes that are made from volume types, where the spec names none.
     pub(super) prefix: &'a str,
@@ -110,7 +110,7 @@ pub(super) struct Question<'a> {
 }
 
 /// Decides which classes there are to be.
-pub(super) fn classes(question: &Question<'_>) -> Result<Classes, Problem> {
+pub(super) fn classes(question: &ClassesInput<'_>) -> Result<Classes, Problem> {
     let spec = question.spec;
     if spec.state == ClassesState::Removed {
         return Ok(Classes {
@@ -144,7 +144,7 @@ pub(super) fn classes(question: &Question<'_>) -> Result<Classes, Problem> {
 }
 
 /// Marks the default class, unless there is another one.
-fn mark_default(question: &Question<'_>, classes: &mut Classes) {
+fn mark_default(question: &ClassesInput<'_>, classes: &mut Classes) {
     let default = &question.spec.default;
     if default.policy == DefaultClassPolicy::Never {
         return;
@@ -172,7 +172,7 @@ fn mark_default(question: &Question<'_>, classes: &mut Classes) {
 /// The default class that `name` must not stand beside.
 ///
 /// Whoever marks a class by hand means it. Two operators' drivers that marked theirs at the same moment settle it by age.
-fn stands_above<'a>(question: &Question<'a>, name: &str) -> Option<&'a Marked> {
+fn stands_above<'a>(question: &ClassesInput<'a>, name: &str) -> Option<&'a Marked> {
     let marked = &question.facts.marked;
     let is_own = |mark: &Marked| mark.by.as_deref() == Some(question.driver_name);
     let own = marked.iter().find(|mark| mark.name == name && is_own(mark));
@@ -184,7 +184,7 @@ fn stands_above<'a>(question: &Question<'a>, name: &str) -> Option<&'a Marked> {
 
 /// The classes of volume types. `taken` are names that are in use. Where there are too many types, those that have a class keep it.
 fn of_types(
-    question: &Question<'_>,
+    question: &ClassesInput<'_>,
     mut taken: BTreeSet<String>,
     left_out: &mut Vec<String>,
 ) -> Result<Vec<Class>, Problem> {

@@ -38,7 +38,7 @@ pub struct Topology {
 
 /// What the decision is made of.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Question<'a> {
+pub(super) struct TopologyInput<'a> {
     pub(super) spec: &'a Spec,
     /// Whether every zone of Nova is one of Cinder; `None` while that is not known.
     pub(super) is_consistent: Option<bool>,
@@ -109,7 +109,7 @@ pub(super) fn is_label(key: &str) -> bool {
 }
 
 /// Decides.
-pub(super) fn topology(question: &Question<'_>) -> Topology {
+pub(super) fn topology(question: &TopologyInput<'_>) -> Topology {
     let (mut enabled, is_decided, mut status) = match question.spec.mode {
         TopologyMode::Enabled => (true, true, settled(true, "Enabled")),
         TopologyMode::Disabled => (false, true, settled(false, "Disabled")),
@@ -158,7 +158,7 @@ fn reason_of(is_consistent: bool) -> &'static str {
 }
 
 /// Auto: whether zones are used, whether that is known, and what is remembered.
-fn compare(question: &Question<'_>) -> (bool, bool, TopologyStatus) {
+fn compare(question: &TopologyInput<'_>) -> (bool, bool, TopologyStatus) {
     let Some(result) = question.is_consistent else {
         // A look that failed changes nothing.
         if let Some(before) = question.before {
@@ -186,7 +186,7 @@ fn compare(question: &Question<'_>) -> (bool, bool, TopologyStatus) {
 }
 
 /// Counts a result that differs from what is in force, once per interval.
-fn once_more(question: &Question<'_>, pending: Option<&PendingTopology>, result: bool) -> PendingTopology {
+fn once_more(question: &TopologyInput<'_>, pending: Option<&PendingTopology>, result: bool) -> PendingTopology {
     let at_times = |times: i32| PendingTopology {
         enabled: result,
         times,

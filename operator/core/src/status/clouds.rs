@@ -26,7 +26,6 @@ pub use events::expiring;
 pub(super) use events::{event, rotations};
 pub(super) use list::statuses;
 pub(super) use quotas::quota_sufficient;
-pub use zones::mismatched_zones;
 pub(super) use zones::topology_consistent;
 
 use list::before;
@@ -75,14 +74,14 @@ fn lasts(previous: Option<&CinderCSIDriverStatus>, type_: ConditionType, now: Ti
 }
 
 /// What is said of one cloud, and how bad it is.
-struct Word<R> {
+struct CloudVerdict<R> {
     gravity: u8,
     reason: R,
     message: String,
 }
 
 /// The gravest word gives the reason; all of its gravity give the message.
-fn gravest<R: Reason>(words: &[Word<R>]) -> Option<Verdict<R>> {
+fn gravest<R: Reason>(words: &[CloudVerdict<R>]) -> Option<Verdict<R>> {
     let first = words.iter().rev().max_by_key(|word| word.gravity)?;
     let messages = words.iter().filter(|word| word.gravity == first.gravity);
     let messages: Vec<&str> = messages.map(|word| word.message.as_str()).take(NAMED).collect();
@@ -100,8 +99,8 @@ pub(super) fn credentials_valid(facts: &Facts, now: Timestamp) -> Verdict<Creden
     })
 }
 
-fn credentials_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) -> Word<CredentialsValid> {
-    let word = |gravity, reason, message| Word {
+fn credentials_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) -> CloudVerdict<CredentialsValid> {
+    let word = |gravity, reason, message| CloudVerdict {
         gravity,
         reason,
         message,
@@ -173,7 +172,7 @@ pub(super) fn backend_reachable(facts: &Facts) -> Verdict<BackendReachable> {
     let mut words = Vec::new();
     for cloud in &facts.clouds {
         if let Some(refusal) = cloud.refusal.as_ref().filter(|_| cloud.is_backend_trouble()) {
-            words.push(Word {
+            words.push(CloudVerdict {
                 gravity: 2,
                 reason: match refusal.reason {
                     Refusal::CloudUnreachable => trouble::of_connection(&refusal.message),
@@ -186,7 +185,7 @@ pub(super) fn backend_reachable(facts: &Facts) -> Verdict<BackendReachable> {
         // That credentials are refused is said by CredentialsValid.
         words.extend(cloud.state.troubles.iter().filter_map(|one| match one.kind {
             TroubleKind::Unauthorized => None,
-            TroubleKind::Backend(reason) => Some(Word {
+            TroubleKind::Backend(reason) => Some(CloudVerdict {
                 gravity: 1,
                 reason,
                 message: format!("service {} of cloud {}: {}", one.service, cloud.name, one.message),

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::{Verdict, verdict, whole_seconds};
 use crate::{
     decide::Facts,
-    diagnosis::{Class, Operation, Stuck},
+    diagnosis::{CauseClass, Operation, Stuck},
     reasons::VolumesHealthy,
 };
 
@@ -21,10 +21,10 @@ pub(super) fn volumes_healthy(facts: &Facts) -> Verdict<VolumesHealthy> {
             "no operation on a volume takes longer than it may",
         );
     };
-    let all = |class: Class| facts.volumes.stuck.iter().all(|stuck| stuck.finding.class == class);
-    let reason = if all(Class::NodeGone) {
+    let all = |class: CauseClass| facts.volumes.stuck.iter().all(|stuck| stuck.finding.class == class);
+    let reason = if all(CauseClass::NodeGone) {
         VolumesHealthy::NodeGone
-    } else if all(Class::InErrorState) {
+    } else if all(CauseClass::InErrorState) {
         VolumesHealthy::InErrorState
     } else {
         match oldest.operation {

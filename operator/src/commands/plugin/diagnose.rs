@@ -64,7 +64,7 @@ pub enum DiagnoseError {
 /// What was found out about a claim.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
+pub(super) struct ClaimReport {
     /// `namespace/name`.
     claim: String,
     /// Its phase; `Deleted` when only its PersistentVolume is still there.
@@ -127,7 +127,7 @@ pub(super) struct OperationLine {
 }
 
 /// Finds out what is the matter with a claim.
-pub(super) async fn report(client: &Client, namespace: &str, name: &str) -> Result<Report, DiagnoseError> {
+pub(super) async fn report(client: &Client, namespace: &str, name: &str) -> Result<ClaimReport, DiagnoseError> {
     let mut notes = Vec::new();
     let mut objects = Objects::read(client, namespace, name, &mut notes).await?;
     let driver = match &objects.driver {
@@ -165,7 +165,7 @@ pub(super) async fn report(client: &Client, namespace: &str, name: &str) -> Resu
     );
     operations.extend(objects.failed_mounts(client, namespace, &limits, now, &mut notes).await);
     operations.sort_by_key(|operation| operation.since);
-    Ok(Report {
+    Ok(ClaimReport {
         claim,
         phase: objects.phase,
         operations,
@@ -311,7 +311,7 @@ mod tests {
 
     /// What `diagnose` says of claim n/c where the API server has these objects by their paths; all other lists are empty, and what is
     /// `null` is forbidden.
-    async fn diagnosed(objects: &[(&str, Value)]) -> Report {
+    async fn diagnosed(objects: &[(&str, Value)]) -> ClaimReport {
         let objects: BTreeMap<String, Value> = objects
             .iter()
             .map(|(path, object)| ((*path).to_owned(), object.clone()))
@@ -447,7 +447,7 @@ mod tests {
     async fn what_cinder_and_nova_say_comes_from_the_status() {
         let mut objects = waiting_for_attachment();
         let report = diagnosed(&objects).await;
-        let found = |report: &Report| {
+        let found = |report: &ClaimReport| {
             let lines = report.operations.iter();
             let lines = lines.map(|one| (one.object.clone(), one.reason.clone(), one.cinder_status.clone()));
             lines.collect::<Vec<_>>()

@@ -17,7 +17,7 @@ use crate::{
 };
 
 pub(crate) use report::report;
-pub use report::{DiffError, Report};
+pub use report::{DiffError, DiffReport};
 
 /// Name of the operator's Deployment.
 const OPERATOR: &str = "cinder-csi-operator";
@@ -28,7 +28,7 @@ pub(super) async fn reports(
     name: Option<&str>,
     file: Option<&Path>,
     namespace: &str,
-) -> Result<Vec<Report>, PluginError> {
+) -> Result<Vec<DiffReport>, PluginError> {
     let drivers: Vec<CinderCSIDriver> = match file {
         Some(file) => vec![read_driver(file).map_err(DiffError::File)?],
         None => drivers(client, name).await?,

@@ -5,7 +5,7 @@ use cinder_csi_crds::ChangeAction;
 use super::*;
 use crate::commands::plugin::diff;
 
-async fn report(world: &World) -> diff::Report {
+async fn report(world: &World) -> diff::DiffReport {
     let images = InstalledImages::default();
     let report = diff::report(&world.api.client, world.driver(), "cinder-csi", images);
     Box::pin(report).await.expect("a report")

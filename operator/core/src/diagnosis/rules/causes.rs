@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use cinder_cloud::{Server, ServerId, Volume};
 
-use crate::diagnosis::{Case, CloudAccess, Word};
+use crate::diagnosis::{Case, CloudAccess, CloudAnswer};
 
 fn volume_name(case: &Case) -> String {
     match case
@@ -22,13 +22,13 @@ fn node_name(case: &Case) -> &str {
 }
 
 /// The node's server, as far as Nova told.
-fn node_server(case: &Case) -> Option<(&str, Word<&Server>)> {
+fn node_server(case: &Case) -> Option<(&str, CloudAnswer<&Server>)> {
     let id = case.node_server.as_deref()?;
     let word = match case.servers.get(&ServerId::new(id)) {
-        None => Word::Unknown,
-        Some(None) => Word::Missing,
-        Some(Some(server)) if is_deleted(server) => Word::Missing,
-        Some(Some(server)) => Word::Found(server),
+        None => CloudAnswer::Unknown,
+        Some(None) => CloudAnswer::Missing,
+        Some(Some(server)) if is_deleted(server) => CloudAnswer::Missing,
+        Some(Some(server)) => CloudAnswer::Found(server),
     };
     Some((id, word))
 }
@@ -38,16 +38,16 @@ fn is_deleted(server: &Server) -> bool {
 }
 
 /// The servers that have the volume, with what Nova said of them.
-fn holders(case: &Case) -> Vec<(ServerId, Word<&Server>)> {
+fn holders(case: &Case) -> Vec<(ServerId, CloudAnswer<&Server>)> {
     let servers = case.volume.found().map(Volume::servers).unwrap_or_default();
     servers
         .into_iter()
         .map(|id| {
             let word = match case.servers.get(&id) {
-                None => Word::Unknown,
-                Some(None) => Word::Missing,
-                Some(Some(server)) if is_deleted(server) => Word::Missing,
-                Some(Some(server)) => Word::Found(server),
+                None => CloudAnswer::Unknown,
+                Some(None) => CloudAnswer::Missing,
+                Some(Some(server)) if is_deleted(server) => CloudAnswer::Missing,
+                Some(Some(server)) => CloudAnswer::Found(server),
             };
             (id, word)
         })
@@ -55,7 +55,7 @@ fn holders(case: &Case) -> Vec<(ServerId, Word<&Server>)> {
 }
 
 /// Holders other than the node's own server.
-fn other_holder(case: &Case, is: impl Fn(&ServerId, &Word<&Server>) -> bool) -> Option<ServerId> {
+fn other_holder(case: &Case, is: impl Fn(&ServerId, &CloudAnswer<&Server>) -> bool) -> Option<ServerId> {
     let own = case.node_server.as_deref();
     holders(case)
         .into_iter()
@@ -286,7 +286,7 @@ pub(super) fn attached_to_gone_server(case: &Case) -> Option<String> {
 }
 
 pub(super) fn attached_to_unknown_server(case: &Case) -> Option<String> {
-    let is_unknown = |id: &ServerId, _: &Word<&Server>| !case.nodes_of_servers.contains_key(id.as_str());
+    let is_unknown = |id: &ServerId, _: &CloudAnswer<&Server>| !case.nodes_of_servers.contains_key(id.as_str());
     let server = other_holder(case, is_unknown)?;
     Some(format!(
         "{} is attached to server {server}, which is no node of this cluster: it was attached outside of Kubernetes, or the node \

@@ -8,21 +8,21 @@ use super::*;
 use crate::{
     clouds::{CloudFacts, QuotaFact},
     cluster::ClaimRef,
-    diagnosis::{CloudAccess, Word},
+    diagnosis::{CloudAccess, CloudAnswer},
 };
 
 const VOLUME: &str = "33333333-2222-4333-8444-555555555555";
 const MINE: &str = "11111111-2222-4333-8444-555555555555";
 const OTHER: &str = "22222222-2222-4333-8444-555555555555";
 
-fn volume(status: &str, servers: &[&str]) -> Word<Volume> {
+fn volume(status: &str, servers: &[&str]) -> CloudAnswer<Volume> {
     let attachments: Vec<Value> = servers
         .iter()
         .map(|id| json!({"server_id": id, "device": "/dev/vdb"}))
         .collect();
     let volume = json!({"id": VOLUME, "name": "pvc", "size": 1, "status": status, "attachments": attachments,
         "availability_zone": "east", "multiattach": false, "metadata": {}});
-    Word::Found(serde_json::from_value(volume).expect("a volume"))
+    CloudAnswer::Found(serde_json::from_value(volume).expect("a volume"))
 }
 
 fn server(id: &str, status: &str) -> (ServerId, Option<Server>) {
@@ -155,7 +155,7 @@ static TABLE: &[Row] = &[
     ),
     row(
         Attach,
-        |case| case.volume = Word::Missing,
+        |case| case.volume = CloudAnswer::Missing,
         "VolumeGone",
         &[VOLUME, "Restore it"],
     ),
@@ -284,14 +284,14 @@ static TABLE: &[Row] = &[
     ),
     row(
         Delete,
-        |case| case.volume = Word::Missing,
+        |case| case.volume = CloudAnswer::Missing,
         "FinalizerLeft",
         &["csi-provisioner"],
     ),
     row(
         Delete,
         |case| {
-            case.volume = Word::Missing;
+            case.volume = CloudAnswer::Missing;
             case.has_attacher_finalizer = true;
         },
         "FinalizerLeft",

@@ -40,7 +40,7 @@ fn mk_mark(name: &str, by: Option<&str>, made: &str) -> Marked {
 }
 
 fn decide(spec: &Spec, facts: &ClassFacts, types: Option<&[VolumeTypeFact]>, now: Timestamp) -> Classes {
-    classes(&Question {
+    classes(&ClassesInput {
         driver_name: NAME,
         prefix: "cinder-",
         usual_class: "cinder",
@@ -116,7 +116,7 @@ fn a_class_that_was_made_once_is_not_made_again() {
         (ClassesState::Managed, [false; 2]),
     ] {
         spec.state = state;
-        let decided = classes(&Question {
+        let decided = classes(&ClassesInput {
             driver_name: NAME,
             prefix: "cinder-",
             usual_class: "cinder",
@@ -297,7 +297,7 @@ fn a_list_that_tells_nothing_removes_no_class(#[case] types: Option<Vec<VolumeTy
 #[test]
 fn an_expression_that_is_none_is_named() {
     let spec = mk_types_wanted(|wish| wish.include = Some("ssd(".into()));
-    let problem = classes(&Question {
+    let problem = classes(&ClassesInput {
         driver_name: NAME,
         prefix: "cinder-",
         usual_class: "cinder",

@@ -6,8 +6,8 @@ fn at(minutes: i64) -> Timestamp {
     Timestamp::from_second(1_767_225_600 + minutes * 60).expect("a time")
 }
 
-fn mk_question<'a>(spec: &'a Spec, before: Option<&'a TopologyStatus>, minutes: i64) -> Question<'a> {
-    Question {
+fn mk_question<'a>(spec: &'a Spec, before: Option<&'a TopologyStatus>, minutes: i64) -> TopologyInput<'a> {
+    TopologyInput {
         spec,
         is_consistent: Some(true),
         before,
@@ -31,7 +31,7 @@ fn looks(begin: Option<TopologyStatus>, steps: &[(i64, Option<bool>)]) -> Vec<bo
     let mut status = begin;
     let mut results = Vec::new();
     for (minutes, is_consistent) in steps {
-        let decided = topology(&Question {
+        let decided = topology(&TopologyInput {
             is_consistent: *is_consistent,
             ..mk_question(&spec, status.as_ref(), *minutes)
         });
@@ -72,7 +72,7 @@ fn at_rest_nothing_is_remembered_that_changes() {
 #[case::too_long(5, (false, true))]
 fn a_new_driver_waits_for_the_zones_a_while(#[case] minutes: i64, #[case] expected: (bool, bool)) {
     let spec = mk_spec(TopologyMode::Auto);
-    let decided = topology(&Question {
+    let decided = topology(&TopologyInput {
         is_consistent: None,
         ..mk_question(&spec, None, minutes)
     });
@@ -92,14 +92,14 @@ fn zones_are_not_turned_off_under_volumes_that_are_bound_to_them(
 ) {
     let spec = mk_spec(TopologyMode::Disabled);
     let before = settled(was_enabled, "Enabled");
-    let decided = topology(&Question {
+    let decided = topology(&TopologyInput {
         zoned_volumes,
         is_confirmed,
         ..mk_question(&spec, Some(&before), 10)
     });
     assert_eq!((decided.enabled, decided.refusal.is_some()), (stays, stays));
     // And stays so at the next look.
-    let again = topology(&Question {
+    let again = topology(&TopologyInput {
         zoned_volumes,
         is_confirmed,
         ..mk_question(&spec, Some(&decided.status), 20)
@@ -111,7 +111,7 @@ fn zones_are_not_turned_off_under_volumes_that_are_bound_to_them(
 #[test]
 fn zones_of_an_earlier_release_stay_in_use_under_volumes_that_are_bound_to_them() {
     let spec = mk_spec(TopologyMode::Auto);
-    let decided = topology(&Question {
+    let decided = topology(&TopologyInput {
         is_consistent: Some(false),
         zoned_volumes: 1,
         ..mk_question(&spec, None, 10)

@@ -348,7 +348,7 @@ fn operations_that_nobody_was_asked_about_yet_are_told_as_they_were_before() {
         cinder_status: None,
         finding: crate::diagnosis::Finding {
             reason: "NodeGone",
-            class: crate::diagnosis::Class::NodeGone,
+            class: crate::diagnosis::CauseClass::NodeGone,
             hint: "the node is gone".to_owned(),
         },
     };

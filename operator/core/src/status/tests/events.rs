@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     clouds::{CloudFacts, CloudState, QuotaFact, Trouble, trouble::TroubleKind},
     decide::{Drift, PodsView},
-    diagnosis::{Case, Operation, Stuck, Suspect, Word, diagnose},
+    diagnosis::{Case, CloudAnswer, Operation, Stuck, Suspect, diagnose},
     manifests::Overridden,
     reasons::{BackendReachable, VolumesHealthy},
 };
@@ -123,7 +123,7 @@ fn operations_that_take_too_long_are_told_by_what_they_have_in_common(
 fn in_error(case: &mut Case) {
     let volume = json!({"id": "v", "name": "pvc", "size": 1, "status": "error", "attachments": [], "availability_zone": "a",
         "multiattach": false, "metadata": {}});
-    case.volume = Word::Found(serde_json::from_value(volume).expect("a volume"));
+    case.volume = CloudAnswer::Found(serde_json::from_value(volume).expect("a volume"));
 }
 
 fn one(text: &str) -> Vec<String> {

@@ -2,10 +2,10 @@
 
 use std::fmt::{self, Write as _};
 
-use super::{GONE, Report};
+use super::{ClaimReport, GONE};
 use crate::commands::table::write_notes;
 
-impl Report {
+impl ClaimReport {
     /// What is said when nothing is under way.
     fn rest(&self) -> &'static str {
         match self.phase.as_str() {
@@ -19,7 +19,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ClaimReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Claim {}: {}", self.claim, self.phase)?;
         if let Some(volume) = &self.persistent_volume {
@@ -78,8 +78,8 @@ mod tests {
     use super::*;
     use crate::commands::plugin::diagnose::{OperationLine, PodLine};
 
-    fn mk() -> Report {
-        Report {
+    fn mk() -> ClaimReport {
+        ClaimReport {
             claim: "n/data".to_owned(),
             phase: "Bound".to_owned(),
             driver: Some("d".to_owned()),
@@ -116,7 +116,7 @@ mod tests {
     #[case("Lost", "does not exist any more")]
     #[case(GONE, "Retain")]
     fn who_waits_for_nothing_is_told_so(#[case] phase: &str, #[case] words: &str) {
-        let report = Report {
+        let report = ClaimReport {
             phase: phase.to_owned(),
             operations: Vec::new(),
             notes: Vec::new(),

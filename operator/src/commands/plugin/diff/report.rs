@@ -37,7 +37,7 @@ use crate::{
 pub enum DiffError {
     /// The file.
     #[error(transparent)]
-    File(#[from] render::Error),
+    File(#[from] render::RenderCommandError),
     /// The cluster could not be reached or does not answer.
     #[error("cannot read {what}: {source}")]
     Read {
@@ -63,7 +63,7 @@ pub enum DiffError {
 /// What differs.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct DiffReport {
     /// Name of the CinderCSIDriver.
     pub driver: String,
     /// The version that the driver has now.
@@ -78,7 +78,7 @@ pub struct Report {
     pub notes: Vec<String>,
 }
 
-impl Report {
+impl DiffReport {
     /// Whether anything would change, or cannot be made as it should be.
     pub fn differs(&self) -> bool {
         !self.changes.is_empty()
@@ -91,7 +91,7 @@ pub(crate) async fn report(
     mut driver: CinderCSIDriver,
     namespace: &str,
     images: InstalledImages,
-) -> Result<Report, DiffError> {
+) -> Result<DiffReport, DiffError> {
     let name = driver.name_any();
     let drivers: Api<CinderCSIDriver> = Api::all(client.clone());
     let there = drivers.get_opt(&name).await.map_err(failed("the CinderCSIDriver"))?;
@@ -113,7 +113,7 @@ pub(crate) async fn report(
     let mut notes: Vec<String> = wait(&driver).map(str::to_owned).into_iter().collect();
     if is_leaving(&driver) {
         let plan = plan(&owner, &[], &live, &Unapplied::new(), true, Instant::now().into_std());
-        return Ok(Report {
+        return Ok(DiffReport {
             driver: name,
             from_version: None,
             to_version: VERSION.to_owned(),
@@ -155,7 +155,7 @@ pub(crate) async fn report(
         );
     }
     notes.extend(plan.obstacles.iter().map(status::describe_obstacle));
-    Ok(Report {
+    Ok(DiffReport {
         driver: name,
         from_version: gate.from().map(str::to_owned),
         to_version: VERSION.to_owned(),
@@ -267,7 +267,7 @@ fn rows(change: &PendingChange) -> Vec<Vec<String>> {
     rows
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for DiffReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let disruptive = self.changes.iter().filter(|change| change.disruptive).count();
         match self.changes.len() {
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn people_read_what_changes_field_by_field() {
-        let report = Report {
+        let report = DiffReport {
             driver: "d".to_owned(),
             from_version: Some("0.1.0".to_owned()),
             to_version: "0.2.0".to_owned(),
@@ -341,9 +341,9 @@ Note: a word
 
     #[test]
     fn people_read_that_nothing_would_change() {
-        let report = Report {
+        let report = DiffReport {
             driver: "d".to_owned(),
-            ..Report::default()
+            ..DiffReport::default()
         };
         assert_eq!(report.to_string(), "d: nothing would change\n");
     }
