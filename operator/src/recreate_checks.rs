@@ -1,4 +1,4 @@
-//! May an object be made anew now? What is planned says what should be; this looks at who would be hurt while it is missing.
+//! May an object be recreated now? The plan says what should be; this looks up what uses the object, and would miss it.
 //!
 //! * A CSIDriver must not be missed by an attachment that is under way: the attach-detach controller would take the driver for
 //!   one without attachments.
@@ -18,7 +18,7 @@ use kube::{Api, Client};
 
 use crate::observe::{Cluster, ObserveError, paged};
 
-/// What of a plan's re-creations would harm somebody now, and whom. What the watches know to be in the way costs no request: it may
+/// The objects that a plan recreates and that are in use, and what uses them. What the watches know to be in the way costs no request: it may
 /// be there for days. That nothing is, the API server says.
 pub async fn in_use(
     client: &Client,

@@ -173,7 +173,7 @@ pub fn draft(situation: &Situation<'_>) -> Draft {
 /// What was looked up for a draft.
 #[derive(Debug, Default)]
 pub struct Lookups {
-    /// What would be harmed if these objects were made anew now.
+    /// Objects that must not be recreated now, and what uses them.
     pub in_use: BTreeMap<Key, String>,
     /// The newest revision that is left of missing workloads.
     pub templates: BTreeMap<Key, Option<Value>>,
@@ -234,7 +234,7 @@ pub fn decide(situation: &Situation<'_>, Draft { mut plan, gate }: Draft, lookup
     }
 }
 
-/// Takes out of a plan what would harm somebody now, and says so.
+/// Takes re-creations of what is in use out of a plan, and reports each as an obstacle.
 fn leave_in_use(plan: &mut Plan, in_use: &BTreeMap<Key, String>) {
     let Plan { actions, obstacles, .. } = plan;
     actions.retain(|action| {

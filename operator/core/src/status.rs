@@ -425,7 +425,7 @@ pub fn failed(
     carry_over(previous, object, [erased(degraded)], now)
 }
 
-/// The status as it was told last, of a driver that nobody looks at now.
+/// The last reported status, of a driver whose reconciliation is suspended.
 pub fn not_reconciled(
     previous: Option<&CinderCSIDriverStatus>,
     report: &Report,
@@ -436,12 +436,12 @@ pub fn not_reconciled(
         Available::NotReconciled,
         "reconciliation is suspended, see condition Degraded; other conditions show the last observed state",
     );
-    let anew = [
+    let updated = [
         erased(available),
         erased(progressing(report, &issues)),
         erased(degraded(report, &issues)),
     ];
-    carry_over(previous, &report.facts.object, anew, now)
+    carry_over(previous, &report.facts.object, updated, now)
 }
 
 /// The status of an object that this version of the operator cannot read, and the conditions that say so. All else stays as it is
@@ -493,11 +493,11 @@ pub fn previous_failure(previous: Option<&CinderCSIDriverStatus>) -> Option<Prob
     })
 }
 
-/// The status as it was told last, with these conditions told anew.
+/// The last reported status, with these conditions in place of those of their types.
 fn carry_over<const N: usize>(
     previous: Option<&CinderCSIDriverStatus>,
     object: &ObjectFacts,
-    anew: [Judgement; N],
+    updated: [Judgement; N],
     now: Timestamp,
 ) -> CinderCSIDriverStatus {
     let mut next = previous.cloned().unwrap_or_default();
@@ -505,7 +505,7 @@ fn carry_over<const N: usize>(
     if !(object.is_deleted && next.state == Some(DriverState::DeletionBlocked)) {
         next.state = Some(removal::state(object.state, object.is_deleted, None));
     }
-    for judgement in anew {
+    for judgement in updated {
         let condition = condition(previous, object.generation, judgement, now);
         match next.conditions.iter_mut().find(|old| old.type_ == condition.type_) {
             Some(old) => *old = condition,

@@ -7,7 +7,7 @@ pub struct Blockers {
     pub volumes: Vec<String>,
     /// VolumeAttachments.
     pub attachments: Vec<String>,
-    /// PersistentVolumeClaims whose volume is being made: taken away now, the driver might leave one in Cinder that nobody knows.
+    /// PersistentVolumeClaims whose volume is being made: taken away now, the driver might leave one in Cinder that no object names.
     pub claims: Vec<String>,
     /// VolumeSnapshotContents.
     pub snapshots: Vec<String>,

@@ -261,7 +261,7 @@ impl Index {
         self.pods.values()
     }
 
-    /// Takes an object in; says whom that affected, which is nobody when nothing changed.
+    /// Takes an object in; returns the drivers that are affected, none when nothing changed.
     pub fn put<K: Indexed>(&mut self, object: &K) -> Affected {
         let name = key_of(object.meta());
         let Some(kept) = object.keep() else {

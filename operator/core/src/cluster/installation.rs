@@ -67,7 +67,7 @@ pub struct Installation {
     pub controllers: Vec<OldController>,
     /// The controller's pods.
     pub controller_pods: Vec<OldObject>,
-    /// Leases of its sidecars that somebody holds.
+    /// Leases of its sidecars that have a holder.
     pub leases: Vec<String>,
     /// Whether its sidecars have leases, and none was renewed for twice the time that it lasts.
     pub are_leases_over: bool,

@@ -7,13 +7,13 @@ use serde_json::Value;
 /// Owner of every field that the operator writes.
 pub const FIELD_MANAGER: &str = "cinder-csi-operator";
 
-/// Whether the operator itself applied the object. Labels and annotations come along when somebody copies an object to make
+/// Whether the operator itself applied the object. Labels and annotations come along when a user copies an object to make
 /// one of his own; that an apply wrote it, the API server says.
 pub fn is_applied(object: &Value) -> bool {
     applies(object).next().is_some()
 }
 
-/// Whether somebody's program made the object of one that the operator had applied, with all of its metadata: the API server
+/// Whether another program made the object of one that the operator had applied, with all of its metadata: the API server
 /// takes the record of that apply along. Of what it tells, that which the maker wrote is the maker's now, and the operator's mark
 /// is among that. And the apply is older than the object. Not much older is an apply that made the object: admission webhooks come
 /// between the two times, for 30 s at most.
@@ -103,7 +103,7 @@ mod tests {
             ],
         }});
         assert_eq!(is_copy(&object), expected);
-        // One that was let go of has no mark, whoever made it.
+        // One whose ownership was released has no mark, whoever made it.
         object["metadata"]["labels"] = json!({});
         assert!(!is_copy(&object));
     }

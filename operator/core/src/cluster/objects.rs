@@ -85,7 +85,7 @@ impl Owner {
     }
 }
 
-/// Who made an object that an operator has let go of, in words for a message.
+/// The maker, for a message, of an object whose ownership an operator has released.
 pub const RELEASED: &str = "this operator, and its label csi.openstack.org/instance is gone (as under spec.deletion.policy Orphan; \
                           spec.adoption.mode Adopt adopts the object again)";
 

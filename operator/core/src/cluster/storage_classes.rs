@@ -23,7 +23,7 @@ pub struct Marked {
     pub made: String,
     /// Its name.
     pub name: String,
-    /// The driver whose operator put the mark there; `None` when somebody else did.
+    /// The driver whose operator put the mark there; `None` when another client did.
     pub by: Option<String>,
 }
 

@@ -32,7 +32,7 @@ const DRIVER_OF_MIGRATED: &str = "cinder.csi.openstack.org";
 /// The longest text of an error that is kept.
 const LONGEST_ERROR: usize = 512;
 
-/// Something that is kept, and whose change is nobody's concern: words that differ from one try to the next.
+/// Something that is kept, and whose change affects no driver: text that differs from one try to the next.
 #[derive(Debug, Clone, Default)]
 pub struct Aside<T>(pub T);
 
@@ -73,7 +73,7 @@ pub struct VolumeFact {
     pub attributes_class: Option<Box<str>>,
     /// Since when it waits to be deleted, when it does.
     pub deleting_since: Option<Timestamp>,
-    /// Whether somebody deleted the object.
+    /// Whether the object is being deleted.
     pub is_terminating: bool,
     /// Whether a claim is bound to it.
     pub is_bound: bool,
