@@ -286,7 +286,10 @@ impl Reconciliation<'_> {
             has,
             look_again,
         } = self.check_credentials(&live, may_write).await;
-        let classes = observe::class_parameters(&context.client, &self.owner.name, context.cluster.apis()).await?;
+        let classes = context
+            .cluster
+            .class_parameters(&context.client, &self.owner.name)
+            .await?;
         let mut environment = context.environment(&self.owner.name, self.namespace()).await?;
         self.complete(&mut environment, &live).await;
         let intent = intend(self.driver, &environment, wanted.as_ref())?;

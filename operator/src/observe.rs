@@ -30,7 +30,6 @@ use cinder_csi_crds::INSTANCE_LABEL;
 pub(crate) use adoption_check::adoption_check;
 pub use apis::discover;
 pub(crate) use apis::hear_ours;
-pub(crate) use class_parameters::class_parameters;
 pub use installation::{installation, leases_have_ended, pods_of, running_node_pods};
 pub use revisions::{current_revision, newest_template};
 pub(crate) use wake::{Changes, Wake, Woken, wake_ups};

@@ -19,7 +19,8 @@ use kube::{Api, Client, Resource, api::ObjectMeta};
 use serde::Deserialize;
 
 use super::{
-    ObserveError, class_parameters,
+    ObserveError,
+    class_parameters::class_parameters,
     installation::{all, is_other, program_of},
     pages,
 };

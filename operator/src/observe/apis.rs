@@ -22,7 +22,7 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
-    class_parameters::{class_kind, driver_in},
+    class_parameters::{self, Classes, class_kind},
     crd,
     wake::Wake,
     watches::hear,
@@ -93,12 +93,22 @@ pub async fn discover(client: &Client) -> OptionalApis {
     found
 }
 
+/// What is found out by looking again and again.
+#[derive(Debug)]
+pub(super) struct Discoveries {
+    /// The optional APIs that are served.
+    pub(super) apis: watch::Sender<OptionalApis>,
+    /// What is wrong with the operator's own definition.
+    pub(super) definition: watch::Sender<Option<String>>,
+    /// The classes of the optional APIs.
+    pub(super) classes: Classes,
+}
+
 /// Looks at the optional APIs and at the operator's own definition until the task is aborted, and watches the operator's objects of those that are served.
 pub(super) async fn follow(
     client: Client,
     namespaces: Vec<String>,
-    apis: watch::Sender<OptionalApis>,
-    definition: watch::Sender<Option<String>>,
+    found: Discoveries,
     is_ready: watch::Sender<bool>,
     wake: Wake,
 ) {
@@ -112,17 +122,18 @@ pub(super) async fn follow(
             is_complete &= told.is_some();
             known.take(api, told);
         }
-        let before = *apis.borrow();
+        let before = *found.apis.borrow();
         let now = known.apis;
         if before != now {
             let served: Vec<_> = OptionalApi::ALL.into_iter().filter(|api| now.has(*api)).collect();
             info!(?served, "the optional APIs that the cluster serves changed");
-            apis.send_replace(now);
+            found.apis.send_replace(now);
         }
         followed.retain(|(kind, watch)| {
             let stays = kind.is_served(now);
             if !stays {
                 watch.abort();
+                class_kind(kind).inspect(|class| found.classes.forget(*class));
             }
             stays
         });
@@ -133,6 +144,12 @@ pub(super) async fn follow(
             if followed.iter().any(|(there, _)| *there == kind) {
                 continue;
             }
+            if let Some(class) = class_kind(kind) {
+                let following =
+                    class_parameters::follow(client.clone(), kind, class, found.classes.clone(), wake.clone());
+                followed.push((kind, watches.spawn(following)));
+                continue;
+            }
             // What has no namespace is watched once.
             for namespace in namespaces.iter().take(if kind.namespaced { usize::MAX } else { 1 }) {
                 let watch = watches.spawn(hear_ours(&client, kind, namespace, &wake));
@@ -140,7 +157,7 @@ pub(super) async fn follow(
             }
         }
         while watches.try_join_next().is_some() {}
-        if crd::look(&client, &definition).await || before != now {
+        if crd::look(&client, &found.definition).await || before != now {
             wake.send(Affected::All);
         }
         if is_complete {
@@ -163,20 +180,8 @@ pub(crate) fn hear_ours(
     } else {
         Api::all_with(client.clone(), &resource)
     };
-    let classes: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let class = class_kind(kind).filter(|_| kind.optional.is_some());
     let wake = wake.clone();
     async move {
-        if let Some(class) = class {
-            // Those of others too, because of their parameters. StorageClasses are in the index.
-            let every = watcher::Config::default();
-            return hear(kind.kind, classes, every, wake, |object| {
-                let instance = object.labels().get(INSTANCE_LABEL).map(String::as_str);
-                let drivers = instance.into_iter().chain(driver_in(class, &object.data));
-                Affected::Drivers(drivers.map(str::to_owned).collect())
-            })
-            .await;
-        }
         let ours = watcher::Config::default().labels(INSTANCE_LABEL);
         hear(kind.kind, api, ours, wake, |object| {
             let driver = object.labels().get(INSTANCE_LABEL).cloned();
@@ -279,8 +284,11 @@ mod tests {
         let following = tokio::spawn(follow(
             client,
             vec!["cinder-csi".to_owned()],
-            apis,
-            definition,
+            Discoveries {
+                apis,
+                definition,
+                classes: Classes::default(),
+            },
             is_ready,
             wake,
         ));

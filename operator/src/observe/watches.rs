@@ -8,9 +8,12 @@ use std::{
 };
 
 use cinder_csi_crds::INSTANCE_LABEL;
-use cinder_operator_core::cluster::{
-    Affected, AttachmentObject, ClaimObject, ClassObject, Index, Indexed, NodeObject, OptionalApis, PodObject,
-    RegistrationObject, VolumeObject, key_of,
+use cinder_operator_core::{
+    class_parameters::{ClassKind, ClassParameters},
+    cluster::{
+        Affected, AttachmentObject, ClaimObject, ClassObject, Index, Indexed, NodeObject, OptionalApis, PodObject,
+        RegistrationObject, VolumeObject, key_of,
+    },
 };
 use futures::{StreamExt, stream::BoxStream};
 use kube::{
@@ -24,7 +27,12 @@ use thiserror::Error;
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::{info, warn};
 
-use super::{apis, wake::Wake};
+use super::{
+    ObserveError,
+    apis::{self, Discoveries},
+    class_parameters::{Classes, list_classes, served_classes},
+    wake::Wake,
+};
 
 /// Pause before another look at whether a namespace may be watched.
 const ROLE_PAUSE: Duration = Duration::from_secs(10);
@@ -61,6 +69,7 @@ pub struct Cluster {
     apis: watch::Receiver<OptionalApis>,
     /// What is wrong with the CustomResourceDefinition.
     definition: watch::Sender<Option<String>>,
+    classes: Classes,
     watches: JoinSet<()>,
 }
 
@@ -74,6 +83,7 @@ impl Cluster {
             progress: watch::channel(Instant::now()).0,
             apis: watch::channel(OptionalApis::default()).1,
             definition: watch::channel(None).0,
+            classes: Classes::default(),
             watches: JoinSet::new(),
         };
         cluster.start::<NodeObject>("nodes", client, wake);
@@ -99,6 +109,7 @@ impl Cluster {
             progress: watch::channel(Instant::now()).0,
             apis: watch::channel(OptionalApis::default()).1,
             definition: watch::channel(None).0,
+            classes: Classes::default(),
             watches: JoinSet::new(),
         }
     }
@@ -167,12 +178,14 @@ impl Cluster {
         self.ready.push(("API groups", ready));
         let (told, apis) = watch::channel(OptionalApis::default());
         self.apis = apis;
-        let definition = self.definition.clone();
         self.watches.spawn(apis::follow(
             client.clone(),
             namespaces.to_vec(),
-            told,
-            definition,
+            Discoveries {
+                apis: told,
+                definition: self.definition.clone(),
+                classes: self.classes.clone(),
+            },
             is_ready,
             wake,
         ));
@@ -206,6 +219,31 @@ impl Cluster {
     /// The optional APIs that are served, as they were seen last.
     pub fn apis(&self) -> OptionalApis {
         *self.apis.borrow()
+    }
+
+    /// The classes of a driver with their parameters. Asks for those of a kind whose watch has not listed them yet.
+    pub(crate) async fn class_parameters(
+        &self,
+        client: &Client,
+        driver: &str,
+    ) -> Result<Vec<ClassParameters>, ObserveError> {
+        let mut found = self.read(|index| {
+            let of_driver = index.storage_classes_of(driver).into_iter();
+            let classes = of_driver.map(|(name, class)| ClassParameters {
+                kind: ClassKind::StorageClass,
+                name: name.to_owned(),
+                uid: class.uid().to_owned(),
+                keys: class.keys().to_vec(),
+            });
+            classes.collect::<Vec<_>>()
+        });
+        for (kind, class) in served_classes(self.apis()).filter(|(kind, _)| kind.optional.is_some()) {
+            match self.classes.of(class, driver) {
+                Some(known) => found.extend(known),
+                None => found.extend(list_classes(client, kind, class, driver).await?),
+            }
+        }
+        Ok(found)
     }
 
     /// Pretends that something is wrong with the CustomResourceDefinition.
@@ -252,7 +290,7 @@ pub(crate) async fn hear<K>(
 
 /// Waits until a kind may be listed, where the operator may lack its role: a watch would try again every second, because its pause
 /// begins anew with every try.
-async fn until_allowed<K>(what: &str, api: &Api<K>)
+pub(super) async fn until_allowed<K>(what: &str, api: &Api<K>)
 where
     K: Clone + Debug + DeserializeOwned,
 {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    Affected, DEFAULT_CLASS_ANNOTATION, FIELD_MANAGER, Index, Indexed, Key, MISSING_SINCE_ANNOTATION, Owner,
+    Affected, DEFAULT_CLASS_ANNOTATION, FIELD_MANAGER, Index, Indexed, Key, MISSING_SINCE_ANNOTATION, Owned, Owner,
     VOLUME_TYPE_ANNOTATION, kind, owns_annotation,
 };
 
@@ -43,14 +43,35 @@ pub struct ClassObject {
     metadata: ObjectMeta,
     #[serde(default)]
     provisioner: String,
+    parameters: Option<BTreeMap<String, String>>,
 }
 
-/// What the index keeps of a StorageClass. Its parameters cannot change: that it comes or goes is enough.
+/// What the index keeps of a StorageClass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClassFact {
     uid: Option<String>,
     driver: String,
+    /// The keys of its parameters.
+    keys: Vec<String>,
     pub(super) marked: Option<Marked>,
+}
+
+impl ClassFact {
+    /// Its uid.
+    pub fn uid(&self) -> &str {
+        self.uid.as_deref().unwrap_or_default()
+    }
+
+    /// The keys of its parameters.
+    pub fn keys(&self) -> &[String] {
+        &self.keys
+    }
+}
+
+impl Owned for ClassFact {
+    fn driver(&self) -> &str {
+        &self.driver
+    }
 }
 
 impl ClassObject {
@@ -91,6 +112,7 @@ impl Indexed for ClassObject {
         Some(ClassFact {
             uid: self.metadata.uid.clone(),
             driver: self.provisioner.clone(),
+            keys: self.parameters.iter().flatten().map(|(key, _)| key.clone()).collect(),
             marked: self.marked(),
         })
     }

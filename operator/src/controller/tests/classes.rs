@@ -219,11 +219,10 @@ async fn a_parameter_that_the_driver_does_not_know_is_told_by_condition_event_an
     world.reconcile().await.expect("reconciled");
     assert_eq!(world.condition(ConditionType::ClassesValid).0, "True/AsExpected");
     for (name, provisioner) in [("theirs", NAME), ("another-drivers", "ebs.csi.aws.com")] {
-        world.api.put(
-            &format!("/apis/storage.k8s.io/v1/storageclasses/{name}"),
-            json!({"metadata": {"name": name, "uid": name}, "provisioner": provisioner,
-                "parameters": {"tpye": "fast", "availability": "nova"}}),
-        );
+        let class = json!({"metadata": {"name": name, "uid": name}, "provisioner": provisioner,
+            "parameters": {"tpye": "fast", "availability": "nova"}});
+        let class: cluster::ClassObject = serde_json::from_value(class).expect("a class");
+        world.context.cluster.change(|index| drop(index.put(&class)));
     }
     for _ in 0..2 {
         world.reconcile().await.expect("reconciled");
@@ -245,7 +244,8 @@ async fn a_parameter_that_the_driver_does_not_know_is_told_by_condition_event_an
     // The driver goes on as it is.
     assert_eq!(world.condition(ConditionType::Degraded).0, "False/AsExpected");
 
-    world.api.remove("/apis/storage.k8s.io/v1/storageclasses/theirs");
+    let cluster = &world.context.cluster;
+    cluster.change(|index| drop(index.remove::<cluster::ClassObject>("theirs")));
     world.reconcile().await.expect("reconciled");
     assert_eq!(world.condition(ConditionType::ClassesValid).0, "True/AsExpected");
     assert_eq!(unknown_parameters(&world), Some(0.0));

@@ -98,6 +98,20 @@ async fn everything_is_looked_at_when_something_else_changed(#[case] change: fn(
     assert_ne!(world.api.take_reads().len(), 0);
 }
 
+#[tokio::test]
+async fn a_look_at_everything_lists_each_kind_once() {
+    let world = mk_resting().await;
+    world.context.call_for_whole_look(NAME);
+    world.look().await.expect("looked");
+    let mut lists = BTreeMap::<String, usize>::new();
+    for path in world.api.take_reads() {
+        *lists.entry(path).or_default() += 1;
+    }
+    assert_eq!(lists.get("/apis/storage.k8s.io/v1/storageclasses"), Some(&1));
+    lists.retain(|_, count| *count > 1);
+    assert_eq!(lists, BTreeMap::new());
+}
+
 #[tokio::test(start_paused = true)]
 async fn everything_is_looked_at_when_its_time_has_come_although_volumes_change_all_the_time() {
     let world = mk_resting().await;

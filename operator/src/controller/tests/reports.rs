@@ -318,10 +318,10 @@ async fn every_metric_has_a_series_once_what_it_counts_has_happened() {
                 json!({"metadata": {"name": "c1", "namespace": "ns", "uid": "claim-uid", "creationTimestamp": "2026-01-01T00:00:00Z",
                 "annotations": {"volume.kubernetes.io/storage-provisioner": NAME}}, "status": {"phase": "Pending"}}),
             );
+            let odd = json!({"metadata": {"name": "odd"}, "provisioner": NAME, "parameters": {"tpye": "fast"}});
+            put::<cluster::ClassObject>(index, odd);
         },
     );
-    let odd = json!({"metadata": {"name": "odd"}, "provisioner": NAME, "parameters": {"tpye": "fast"}});
-    drifted.api.put("/apis/storage.k8s.io/v1/storageclasses/odd", odd);
     drifted.step().await;
     drifted.step().await;
     drifted.api.change(DEPLOYMENT, "/spec/replicas", json!(0));
