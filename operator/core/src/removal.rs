@@ -33,7 +33,7 @@ use serde_json::{Value, json};
 use crate::{
     cluster::{Blockers, Key, kind},
     plan::{is_being_deleted, uid_of},
-    text::join_truncated,
+    text::{in_words, join_truncated},
 };
 
 /// Annotation on the DaemonSet: since when its pods end the registration.
@@ -323,7 +323,7 @@ impl Blockers {
     pub fn sentence(&self, policy: DeletionPolicy) -> String {
         let parts: Vec<String> = self
             .by_kind()
-            .map(|(kind, names)| format!("{} {kind}(s) of it exist: {}", names.len(), join_truncated(names)))
+            .map(|(kind, names)| format!("{} ({})", in_words(names.len(), kind), join_truncated(names)))
             .collect();
         let remedy = match policy {
             DeletionPolicy::Force => format!(
@@ -334,7 +334,7 @@ impl Blockers {
                   hand and leaves its data in Cinder"
                 .to_owned(),
         };
-        format!("the driver stays while {}. {remedy}", parts.join("; "))
+        format!("the driver stays because of {}. {remedy}", parts.join(", "))
     }
 }
 
@@ -602,7 +602,7 @@ mod tests {
         };
         let sentence = blockers.sentence(DeletionPolicy::Block);
         assert!(
-            sentence.contains("12 PersistentVolume(s)") && sentence.contains("pv10 and 2 more"),
+            sentence.contains("12 PersistentVolumes (pv") && sentence.contains("pv10 and 2 more"),
             "{sentence}"
         );
         assert!(

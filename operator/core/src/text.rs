@@ -14,6 +14,15 @@ pub fn join_truncated(names: &[String]) -> String {
     }
 }
 
+/// How many there are of what this word of English or kind of Kubernetes names, in the plural where there are more than one, or none.
+pub fn in_words(count: usize, what: &str) -> String {
+    match what {
+        _ if count == 1 => format!("1 {what}"),
+        _ if what.ends_with('s') => format!("{count} {what}es"),
+        _ => format!("{count} {what}s"),
+    }
+}
+
 /// The candidate that a misspelt word most likely stands for: letters are swapped, missing, doubled or in another case.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
@@ -37,7 +46,20 @@ pub fn short_hash(bytes: impl AsRef<[u8]>, digits: usize) -> String {
 mod tests {
     use rstest::rstest;
 
-    use super::{join_truncated, nearest};
+    use super::{in_words, join_truncated, nearest};
+
+    #[rstest]
+    #[case::none(0, "node", "0 nodes")]
+    #[case::one(1, "StorageClass", "1 StorageClass")]
+    #[case::more(2, "PersistentVolume", "2 PersistentVolumes")]
+    #[case::ends_with_s(3, "StorageClass", "3 StorageClasses")]
+    fn what_is_counted_is_named_in_the_singular_or_the_plural(
+        #[case] count: usize,
+        #[case] what: &str,
+        #[case] expected: &str,
+    ) {
+        assert_eq!(in_words(count, what), expected);
+    }
 
     #[rstest]
     #[case::swapped("tpye", Some("type"))]

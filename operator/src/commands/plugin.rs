@@ -27,6 +27,7 @@ use serde::Serialize;
 
 use crate::{
     args::{DEFAULT_NAMESPACE, Output},
+    commands::table::for_terminal,
     kubernetes::answer,
 };
 
@@ -221,7 +222,7 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginE
         PluginCommand::Status { name, output } => {
             let drivers = drivers(&client, name.as_deref()).await?;
             show(output, &drivers, || {
-                drivers.iter().map(screen).collect::<Vec<_>>().join("\n")
+                for_terminal(drivers.iter().map(screen).collect::<Vec<_>>().join("\n"))
             })?
         }
         PluginCommand::Diagnose {
@@ -233,7 +234,7 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginE
             let report = Box::pin(diagnose::report(&client, &namespace, &claim)).await?;
             match output {
                 Output::Json => json(&report)?,
-                Output::Text => report.to_string(),
+                Output::Text => for_terminal(report.to_string()),
             }
         }
         PluginCommand::Diff { name, filename, output } => {
@@ -253,11 +254,8 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginE
             let reports = adopt::reports(&client, name.as_deref(), filename.as_deref(), namespace.as_deref()).await?;
             code = ExitCode::from(u8::from(reports.iter().any(AdoptionReport::differs)));
             show(output, &reports, || {
-                reports
-                    .iter()
-                    .map(AdoptionReport::to_string)
-                    .collect::<Vec<_>>()
-                    .join("\n")
+                let texts = reports.iter().map(AdoptionReport::to_string);
+                for_terminal(texts.collect::<Vec<_>>().join("\n"))
             })?
         }
         PluginCommand::SupportBundle { directory } => {

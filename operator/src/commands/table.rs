@@ -1,6 +1,14 @@
-//! What reports for terminals have in common: tables and notes.
+//! What reports for terminals have in common: tables, notes and lines that are not too long.
 
-use std::fmt::{self, Write};
+use std::{
+    fmt::{self, Write},
+    io::{self, IsTerminal},
+};
+
+use terminal_size::{Width, terminal_size_of};
+
+/// How many columns there must be for lines to be folded at all.
+const NARROWEST: usize = 40;
 
 /// Two spaces between columns that are as wide as their widest cell; nothing at the ends of lines.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
@@ -31,9 +39,65 @@ pub(crate) fn write_notes(out: &mut impl Write, notes: &[String]) -> fmt::Result
     notes.iter().try_for_each(|note| writeln!(out, "Note: {note}"))
 }
 
+/// Text as the terminal shows it best: sentences folded at its width. A pipe or a file gets it as it is.
+pub(crate) fn for_terminal(text: String) -> String {
+    let stdout = io::stdout();
+    let size = if stdout.is_terminal() {
+        terminal_size_of(stdout)
+    } else {
+        None
+    };
+    match size {
+        Some((Width(width), _)) if usize::from(width) >= NARROWEST => fold(&text, width.into()),
+        _ => text,
+    }
+}
+
+/// Folds lines at spaces; what comes below is indented like the line, and two spaces more. Rows of tables, which have two spaces between
+/// their words, stay whole, and so do words.
+fn fold(text: &str, width: usize) -> String {
+    let mut folded = String::new();
+    for line in text.lines() {
+        let words = line.trim_start();
+        if line.chars().count() <= width || words.contains("  ") {
+            folded.push_str(line);
+            folded.push('\n');
+            continue;
+        }
+        let indent = line.len() - words.len();
+        let mut column = indent;
+        folded.push_str(&line[..indent]);
+        for (number, word) in words.split(' ').enumerate() {
+            let length = word.chars().count();
+            if number > 0 && column + 1 + length > width {
+                column = indent + 2;
+                let _ = write!(folded, "\n{:column$}", "");
+            } else if number > 0 {
+                folded.push(' ');
+                column += 1;
+            }
+            folded.push_str(word);
+            column += length;
+        }
+        folded.push('\n');
+    }
+    folded
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{table, write_notes};
+    use super::{fold, table, write_notes};
+
+    #[test]
+    fn sentences_are_folded_at_the_width_and_tables_stay_whole() {
+        let text = "short\n  one two three four\n  NAME    VERSION    IMAGE\n    https://a.very.long/address here\n";
+        let folded = fold(text, 12);
+        assert_eq!(
+            folded,
+            "short\n  one two\n    three\n    four\n  NAME    VERSION    IMAGE\n    https://a.very.long/address\n      here\n"
+        );
+        assert_eq!(fold(text, 80), text);
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {

@@ -9,6 +9,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use crate::clouds::CloudFacts;
 use crate::problem::Problem;
 use crate::reasons::Degraded;
+use crate::text::in_words;
 use crate::units::duration;
 
 /// Annotation on a CinderCSIDriver whose value is the object's uid: zones may be turned off although PersistentVolumes are
@@ -123,10 +124,10 @@ pub(super) fn topology(question: &TopologyInput<'_>) -> Topology {
         refusal = Some(Problem {
             reason: Degraded::TopologyInUse,
             message: format!(
-                "zones should be turned off, but {} PersistentVolume(s) of the driver can only be used in their zone, and pods with \
+                "zones should be turned off, but {} of the driver can only be used in their zone, and pods with \
                  them could not be scheduled to new nodes: set spec.topology.mode to Enabled (with clouds[].availabilityZoneMap \
                  where names differ), or annotate the object with {DISABLE_TOPOLOGY} and its own uid as the value",
-                question.zoned_volumes
+                in_words(question.zoned_volumes, "PersistentVolume")
             ),
         });
         enabled = true;

@@ -8,7 +8,7 @@ use crate::{
     problem::Problem,
     reasons::{Degraded, Progressing, Reason, ReconciliationPaused, Upgradeable},
     rollout::{Hold, NodeRollout},
-    text::join_truncated,
+    text::{in_words, join_truncated},
 };
 
 /// How many failed nodes the status lists.
@@ -161,9 +161,11 @@ pub(super) fn progress(report: &Report) -> Option<Verdict<Progressing>> {
         return Some(verdict(
             Progressing::Blocked,
             format!(
-                "{} of {} node pods are updated; the others are left alone, because new ones did not come up on {} nodes: condition \
+                "{} of {} node pods are updated; the others are left alone, because new ones did not come up on {}: condition \
                  Degraded names them",
-                nodes.updated, nodes.desired, nodes.lost
+                nodes.updated,
+                nodes.desired,
+                in_words(nodes.lost, "node")
             ),
         ));
     }
@@ -227,9 +229,10 @@ fn failed_nodes(nodes: &NodeRollout) -> Option<Problem> {
     let has_stopped = nodes.is_stopped() && nodes.outdated > 0;
     let (reason, remedy) = if has_stopped {
         let stopped = format!(
-            "The rollout has stopped at spec.node.update.maxUnavailable ({}), and {} nodes keep their old pods. Fix the spec, or the \
-             node, and delete the pod to have it tried again",
-            nodes.limit, nodes.outdated
+            "The rollout has stopped at spec.node.update.maxUnavailable ({}), and {} with an old pod will not get a new one. Fix the \
+             spec, or the node, and delete the pod to have it tried again",
+            nodes.limit,
+            in_words(nodes.outdated, "node")
         );
         (Degraded::RolloutStopped, stopped)
     } else {
@@ -242,8 +245,8 @@ fn failed_nodes(nodes: &NodeRollout) -> Option<Problem> {
     });
     let failed = failed.collect::<Vec<_>>().join("; ");
     let message = format!(
-        "node pods did not come up in time on {} node(s): {failed}. {remedy}",
-        nodes.failed.len()
+        "node pods did not come up in time on {}: {failed}. {remedy}",
+        in_words(nodes.failed.len(), "node")
     );
     Some(Problem { reason, message })
 }

@@ -160,7 +160,7 @@ pub(crate) async fn a_removal_waits_for_volumes_unless_they_are_retained_and_ign
     world.api.delete(OBJECT).await?;
     let message = world.told("DeletionBlocked", "True", "VolumesInUse", &[]).await?;
     ensure!(
-        message.contains("2 PersistentVolume(s)") && message.contains("kept"),
+        message.contains("2 PersistentVolumes") && message.contains("kept"),
         "{message}"
     );
     let blockers = world.api.get(OBJECT).await?["status"]["deletion"]["blockers"].clone();

@@ -166,7 +166,7 @@ fn zones_that_stay_in_use_against_the_spec_need_a_human() {
     let mut view = mk_view();
     view.topology.refusal = Some(Problem {
         reason: Degraded::TopologyInUse,
-        message: "2 PersistentVolume(s)".into(),
+        message: "2 PersistentVolumes".into(),
     });
     let report = but(Report::default(), |report| {
         report.decision.classes = Some(view);
