@@ -131,7 +131,7 @@ fn a_stopped_rollout_names_node_pod_reason_and_remedy() {
         "n1",
         "cinder-csi-node-x",
         "no such image",
-        "1 nodes keep",
+        "1 node with an old pod",
         "delete the pod",
     ] {
         assert!(message.contains(part), "{part}: {message}");
