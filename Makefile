@@ -149,7 +149,19 @@ words-check:
 	tests/tools/words --self-test
 	tests/tools/words
 
-.PHONY: image
-image: ## Build the container images (needs docker or podman: ENGINE=podman)
-	$(or $(ENGINE),docker) build -f config/images/driver.Containerfile -t ghcr.io/cinder-csi/cinder-csi-driver:v$(VERSION) .
-	$(or $(ENGINE),docker) build -f config/images/operator.Containerfile -t ghcr.io/cinder-csi/cinder-csi-operator:v$(VERSION) .
+.PHONY: release
+release: ## Images for amd64 and arm64, chart, install.yaml and plugin of this commit, in target/release-VERSION (root; RELEASE='--arch amd64' picks)
+	tests/tools/apt release
+	config/release/release $(RELEASE)
+
+.PHONY: publish
+publish: ## Push images and chart of target/release-VERSION to a registry (REGISTRY=registry.example.org/path; `crane auth login` first)
+	config/release/publish $(or $(CARGO_TARGET_DIR),target)/release-$(VERSION) $(REGISTRY)
+
+.PHONY: test-arm64
+test-arm64: ## Unit tests of the node's pure parts, built for arm64, in an emulator (root)
+	tests/tools/apt release
+	rustup target add aarch64-unknown-linux-musl
+	CC_aarch64_unknown_linux_musl=aarch64-linux-gnu-gcc CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER=qemu-aarch64-static \
+	$(CARGO) test --locked --target aarch64-unknown-linux-musl -p csi-host --lib

@@ -133,9 +133,15 @@ impl Cluster {
     /// Packs the images of the product and of its sidecars and imports them on every node.
     pub async fn load_images(&self, product: &Product) -> Result<()> {
         self.progress().say("packing and importing images");
-        let mut all = images::product(product).await?;
-        all.extend(images::sidecars(self.tools())?);
-        for image in &all {
+        for image in &images::product(product).await? {
+            self.import(image).await?;
+        }
+        self.load_sidecar_images().await
+    }
+
+    /// Packs the images of the product's sidecars alone and imports them on every node.
+    pub async fn load_sidecar_images(&self) -> Result<()> {
+        for image in &images::sidecars(self.tools())? {
             self.import(image).await?;
         }
         Ok(())

@@ -22,6 +22,7 @@ pub mod openstack;
 pub mod process;
 pub mod programs;
 pub mod real_cloud;
+pub mod registry;
 pub mod sanity;
 pub mod scenarios;
 pub mod shape;

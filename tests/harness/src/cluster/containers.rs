@@ -1,7 +1,7 @@
 //! containerd on a node: its start, images, and the containers that run.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -60,6 +60,8 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
   snapshotter = "{snapshotter}"
   [plugins.'io.containerd.cri.v1.images'.pinned_images]
     sandbox = "{PAUSE_IMAGE}"
+  [plugins.'io.containerd.cri.v1.images'.registry]
+    config_path = "{registries}"
 [plugins.'io.containerd.cri.v1.runtime']
   # A machine may lack what lowering the scores takes (CAP_SYS_RESOURCE).
   restrict_oom_score_adj = true
@@ -78,6 +80,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
     conf_dir = "{networks}"
 "#,
             root = self.directory().join("containerd").display(),
+            registries = self.registries().display(),
             snapshotter = snapshotter(self.directory())?,
             runc = runc.trim(),
             plugins = self.run_directory().join("cni").display(),
@@ -92,6 +95,20 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
         })
         .await?;
         Ok(())
+    }
+
+    /// Where containerd looks for what it is told of registries.
+    fn registries(&self) -> PathBuf {
+        self.directory().join("registries")
+    }
+
+    /// Makes containerd pull from `address`, as in `http://127.0.0.1:5050`, what images have from a registry.
+    pub fn mirror(&self, registry: &str, address: &str) -> Result<()> {
+        let folder = self.registries().join(registry);
+        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let hosts = format!("[host.\"{address}\"]\n  capabilities = [\"pull\", \"resolve\"]\n");
+        let path = folder.join("hosts.toml");
+        fs::write(&path, hosts).with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// Makes an image archive known to containerd under the names that it carries.

@@ -6,7 +6,6 @@
 
 mod chart;
 mod check;
-mod registry;
 mod site;
 
 use std::process::ExitCode;
@@ -17,11 +16,11 @@ use harness::{Cluster, ClusterConfig, Progress, wait_for, workspace_root};
 use serde_json::{Value, json};
 use suites::cluster::{DRIVER, NAMESPACE, PATIENCE, SECRET, USERS, World};
 use suites::go_manifests as go;
+use suites::registry::{self, Registry};
 use suites::scenarios;
 use suites::scenarios::Scenarios;
 
 use chart::Release;
-use registry::Registry;
 use site::Site;
 
 fn main() -> ExitCode {

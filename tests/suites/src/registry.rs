@@ -4,23 +4,26 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use harness::{Cluster, Command, Node, wait_for};
-use suites::process::Process;
-use suites::programs;
+use harness::{Cluster, Command, Node, wait_for, workspace_root};
+
+use crate::process::Process;
+use crate::programs;
 
 /// Where each node finds its own. The usual port of registries is Keystone's, too, and the simulator is on the first node.
-pub(crate) const ADDRESS: &str = "127.0.0.1:5050";
+pub const ADDRESS: &str = "127.0.0.1:5050";
 /// How long a registry may take to start, and an image to be pushed.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The registries; they keep images in memory and are ended when the value is dropped.
-pub(crate) struct Registry {
+#[derive(Debug)]
+pub struct Registry {
     crane: PathBuf,
     processes: Vec<Process>,
 }
 
 impl Registry {
-    pub(crate) async fn start(cluster: &Cluster) -> Result<Self> {
+    /// Starts one on each node, with nothing in it.
+    pub async fn start(cluster: &Cluster) -> Result<Self> {
         let crane = programs::crane()?;
         let mut processes = Vec::new();
         for node in cluster.nodes() {
@@ -44,7 +47,7 @@ impl Registry {
     }
 
     /// Makes an archive's image known on every node as `image`.
-    pub(crate) async fn push(&self, cluster: &Cluster, archive: &Path, image: &str) -> Result<()> {
+    pub async fn push(&self, cluster: &Cluster, archive: &Path, image: &str) -> Result<()> {
         let archive = archive.to_str().context("the path of an image is not UTF-8")?;
         let name = format!("{ADDRESS}/{image}");
         for node in cluster.nodes() {
@@ -53,9 +56,26 @@ impl Registry {
         Ok(())
     }
 
-    pub(crate) async fn stop(self) -> Result<()> {
+    /// Ends them.
+    pub async fn stop(self) -> Result<()> {
         for process in self.processes {
             process.stop().await?;
+        }
+        Ok(())
+    }
+
+    /// Fills them with a release, and makes containerd take them for the registry that the release names.
+    pub async fn publish(&self, cluster: &Cluster, release: &Path) -> Result<()> {
+        for node in cluster.nodes() {
+            let publish = Command::new("nsenter")
+                .args(inside(node))
+                .arg(workspace_root().join("config/release/publish"))
+                .arg("--insecure")
+                .arg(release)
+                .arg(format!("{ADDRESS}/cinder-csi"))
+                .env("CRANE", &self.crane);
+            publish.timeout(PATIENCE).output().await?;
+            node.mirror("ghcr.io", &format!("http://{ADDRESS}"))?;
         }
         Ok(())
     }

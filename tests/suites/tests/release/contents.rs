@@ -1,0 +1,252 @@
+//! What is in a release.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use harness::{Command, Product, workspace_root};
+use serde_json::{Value, json};
+use suites::programs;
+use tempfile::TempDir;
+
+/// Packages may have to be fetched first.
+const LIMIT: Duration = Duration::from_mins(10);
+
+/// What an image has to be.
+struct Wanted {
+    name: &'static str,
+    user: Value,
+    entrypoint: &'static str,
+    /// Some of its files.
+    files: &'static [&'static str],
+    /// Some of what its bill of materials lists.
+    parts: &'static [&'static str],
+}
+
+fn wanted() -> [Wanted; 2] {
+    [
+        Wanted {
+            name: "cinder-csi-driver",
+            // The manifests say who runs it.
+            user: Value::Null,
+            entrypoint: "/usr/bin/cinder-csi-driver",
+            files: &[
+                "bin/cinder-csi-plugin",
+                "etc/mke2fs.conf",
+                "etc/ssl/certs/ca-certificates.crt",
+                "usr/bin/btrfs",
+                "usr/sbin/blkid",
+                "usr/sbin/mke2fs",
+                "usr/sbin/mkfs.btrfs",
+                "usr/sbin/mkfs.ext4",
+                "usr/sbin/mkfs.xfs",
+                "usr/share/doc/e2fsprogs/copyright",
+            ],
+            parts: &["pkg:cargo/tonic@", "pkg:deb/debian/e2fsprogs@", "pkg:deb/debian/libc6@", "rust-std@"],
+        },
+        Wanted {
+            name: "cinder-csi-operator",
+            user: json!("65532:65532"),
+            entrypoint: "/usr/bin/cinder-csi-operator",
+            files: &["etc/ssl/certs/ca-certificates.crt"],
+            parts: &["pkg:cargo/kube@", "pkg:deb/debian/ca-certificates@", "rust-std@"],
+        },
+    ]
+}
+
+/// A release that was made.
+pub(crate) struct Made {
+    pub(crate) version: String,
+    driver: PathBuf,
+    operator: PathBuf,
+    folder: TempDir,
+}
+
+impl Made {
+    /// Makes one of programs that are built.
+    pub(crate) async fn of(product: &Product) -> Result<Self> {
+        Self::make(&product.version, &product.driver, &product.operator).await
+    }
+
+    /// The same once more.
+    pub(crate) async fn again(&self) -> Result<Self> {
+        Self::make(&self.version, &self.driver, &self.operator).await
+    }
+
+    async fn make(version: &str, driver: &Path, operator: &Path) -> Result<Self> {
+        let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let programs = folder.path().join("programs");
+        fs::create_dir(&programs).with_context(|| format!("cannot make {}", programs.display()))?;
+        for (program, name) in [(driver, "cinder-csi-driver"), (operator, "cinder-csi-operator")] {
+            fs::copy(program, programs.join(name)).with_context(|| format!("cannot copy {}", program.display()))?;
+        }
+        let command = Command::new(workspace_root().join("config/release/release"))
+            .args(["--dirty", "--arch", architecture()?, "--binaries"])
+            .arg(&programs)
+            .arg("--output")
+            .arg(folder.path().join("release"))
+            .env("KUBECTL", programs::kubectl()?);
+        command.timeout(LIMIT).output().await?;
+        Ok(Self {
+            version: version.to_owned(),
+            driver: driver.to_owned(),
+            operator: operator.to_owned(),
+            folder,
+        })
+    }
+
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.folder.path().join("release")
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Result<String> {
+        let path = self.folder().join(name);
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    }
+
+    fn json(&self, name: &str) -> Result<Value> {
+        serde_json::from_str(&self.text(name)?).with_context(|| format!("{name} is no JSON"))
+    }
+
+    fn blob(&self, descriptor: &Value) -> Result<Value> {
+        let digest = text(&descriptor["digest"])?;
+        self.json(&format!("layout/blobs/{}", digest.replace(':', "/")))
+    }
+
+    /// What the layout holds: names with their descriptors.
+    fn named(&self) -> Result<Vec<(String, Value)>> {
+        let index = self.json("layout/index.json")?;
+        let named = index["manifests"].as_array().context("an index without manifests")?;
+        let name = |descriptor: &Value| -> Result<_> {
+            let name = text(&descriptor["annotations"]["org.opencontainers.image.ref.name"])?;
+            Ok((name.to_owned(), descriptor.clone()))
+        };
+        named.iter().map(name).collect()
+    }
+
+    /// The product's images, by name and digest, as manifests name them.
+    pub(crate) fn names(&self) -> Result<Vec<String>> {
+        let named = self.named()?.into_iter().filter(|(name, _)| !name.contains("/charts/"));
+        named.map(|(name, descriptor)| Ok(format!("{name}@{}", text(&descriptor["digest"])?))).collect()
+    }
+
+    /// Every file is listed with its sum, and what the layout holds has the name of its sum.
+    pub(crate) async fn sums(&self) -> Result<()> {
+        let check = Command::new("sha256sum").args(["--check", "--strict", "--quiet", "SHA256SUMS"]);
+        check.directory(self.folder()).output().await?;
+        let listed = self.text("SHA256SUMS")?;
+        for file in files_in(&self.folder())? {
+            ensure!(listed.contains(&format!("  {file}\n")) || file == "SHA256SUMS", "{file} is not in SHA256SUMS");
+        }
+        let blobs = self.folder().join("layout/blobs/sha256");
+        let sums = Command::new("sh").args(["-c", "sha256sum *"]).directory(&blobs).output().await?;
+        for line in sums.lines() {
+            let (sum, name) = line.split_once("  ").context("sha256sum wrote another form")?;
+            ensure!(sum == name, "blob {name} has the sum {sum}");
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn images(&self) -> Result<()> {
+        let named = self.named()?;
+        for wanted in wanted() {
+            let reference = format!("ghcr.io/cinder-csi/{}:v{}", wanted.name, self.version);
+            let found = named.iter().find(|(name, _)| *name == reference);
+            let (_, descriptor) = found.with_context(|| format!("the layout has no {reference}"))?;
+            let index = self.blob(descriptor)?;
+            let platforms = index["manifests"].as_array().context("an index without manifests")?;
+            ensure!(
+                platforms.iter().map(|one| &one["platform"]).eq([&json!({"architecture": architecture()?, "os": "linux"})]),
+                "{index}"
+            );
+            let manifest = self.blob(&platforms[0])?;
+            let config = self.blob(&manifest["config"])?;
+            ensure!(config["config"]["Entrypoint"] == json!([wanted.entrypoint]), "{config}");
+            ensure!(config["config"]["User"] == wanted.user, "{config}");
+            for labels in [&config["config"]["Labels"], &manifest["annotations"], &index["annotations"]] {
+                ensure!(labels["org.opencontainers.image.version"] == self.version, "{labels}");
+                ensure!(labels["org.opencontainers.image.licenses"] == "Apache-2.0", "{labels}");
+                ensure!(text(&labels["org.opencontainers.image.revision"])?.len() == 40, "{labels}");
+            }
+            let mut files = BTreeSet::new();
+            for layer in manifest["layers"].as_array().into_iter().flatten() {
+                let blob = self.folder().join(format!("layout/blobs/{}", text(&layer["digest"])?.replace(':', "/")));
+                let list = Command::new("tar").args(["--list", "--gzip", "--file"]).arg(blob).output().await?;
+                files.extend(list.lines().map(str::to_owned));
+            }
+            let missing = wanted.files.iter().chain([&wanted.entrypoint.trim_start_matches('/')]);
+            let missing: Vec<_> = missing.filter(|file| !files.contains(**file)).collect();
+            ensure!(missing.is_empty(), "{reference} lacks {missing:?}");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn bills_of_materials(&self) -> Result<()> {
+        for wanted in wanted() {
+            let name = format!("{}-{}-linux-{}.cdx.json", wanted.name, self.version, architecture()?);
+            let bom = self.json(&name)?;
+            ensure!(bom["bomFormat"] == "CycloneDX" && bom["specVersion"] == "1.6", "{name}");
+            let components = bom["components"].as_array().context("a bill without components")?;
+            let refs: Vec<&str> = components.iter().filter_map(|part| part["bom-ref"].as_str()).collect();
+            let missing = wanted.parts.iter().filter(|part| !refs.iter().any(|found| found.starts_with(**part)));
+            let missing: Vec<_> = missing.collect();
+            ensure!(missing.is_empty(), "{name} lacks {missing:?}");
+            let is_told = |part: &&Value| {
+                let is_ours = part["name"].as_str().is_some_and(|name| self.is_of_workspace(name));
+                part["version"].is_string() && (part["hashes"].is_array() || is_ours || part["name"] == "rust-std")
+            };
+            let untold: Vec<_> = components.iter().filter(|part| !is_told(part)).collect();
+            ensure!(untold.is_empty(), "without a version or a sum: {untold:?}");
+        }
+        Ok(())
+    }
+
+    /// Crates of this repository have no sum of their own: the revision of the image tells what they are.
+    fn is_of_workspace(&self, name: &str) -> bool {
+        ["cinder", "csi"].iter().any(|prefix| name.starts_with(prefix))
+    }
+
+    pub(crate) async fn plugin(&self) -> Result<()> {
+        let manifest = self.json("cinder-csi.yaml")?;
+        ensure!(manifest["spec"]["version"] == format!("v{}", self.version), "{manifest}");
+        let platforms = manifest["spec"]["platforms"].as_array().context("a plugin without platforms")?;
+        for platform in platforms {
+            let uri = text(&platform["uri"])?;
+            let archive = uri.rsplit('/').next().unwrap_or_default();
+            let sum = format!("{}  {archive}\n", text(&platform["sha256"])?);
+            ensure!(self.text("SHA256SUMS")?.contains(&sum), "{archive} has another sum than {sum}");
+            let unpack = Command::new("tar").args(["--extract", "--gzip", "--file", archive, "--directory", ".."]);
+            unpack.directory(self.folder()).output().await?;
+            let program = self.folder.path().join(text(&platform["bin"])?);
+            let said = Command::new(program).arg("--version").output().await?;
+            ensure!(said.contains(&self.version), "{archive}: the plugin says {said:?}");
+        }
+        Ok(())
+    }
+}
+
+fn text(value: &Value) -> Result<&str> {
+    value.as_str().with_context(|| format!("{value} is no text"))
+}
+
+fn files_in(folder: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
+        let entry = entry.context("cannot list the release")?;
+        if entry.file_type().context("cannot list the release")?.is_file() {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// This machine's architecture, as images name it.
+fn architecture() -> Result<&'static str> {
+    match std::env::consts::ARCH {
+        "x86_64" => Ok("amd64"),
+        "aarch64" => Ok("arm64"),
+        other => anyhow::bail!("there is no release for {other}"),
+    }
+}

@@ -1,0 +1,192 @@
+//! A release as a user gets it: what `make release` makes is pushed to a registry, and a cluster whose nodes have no image of the
+//! product gets a driver from it, by the chart and by `install.yaml`.
+//!
+//! In the quick form: for this machine's architecture alone, of the programs that the other tests run.
+
+mod contents;
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, ensure};
+use harness::{Cluster, ClusterConfig, Product, Profile, Progress};
+use serde_json::json;
+use suites::cluster::{DRIVER, NAMESPACE, PATIENCE, SECRET, USERS, WITHIN, World, life};
+use suites::programs;
+use suites::registry::{ADDRESS, Registry};
+use suites::scenarios;
+use suites::scenarios::Scenarios;
+
+use contents::Made;
+
+/// A release, and a cluster that can have it.
+struct Shop {
+    made: Made,
+    world: World,
+}
+
+fn main() -> ExitCode {
+    let all = scenarios![
+        every_file_has_the_sum_that_is_told_of_it,
+        an_index_has_an_image_for_each_platform_with_labels_and_content,
+        the_bill_of_materials_lists_crates_and_packages,
+        the_plugins_archive_is_what_krew_is_told,
+        the_same_commit_gives_the_same_digests,
+        helm_installs_the_driver_from_the_registry,
+        kubectl_installs_the_driver_from_one_file,
+    ];
+    scenarios::main(all, run)
+}
+
+async fn run(scenarios: &mut Scenarios<Shop>) -> Result<()> {
+    let progress = Progress::loud();
+    let product = Product::build(Profile::from_environment()?, &progress).await?;
+    progress.say("making a release");
+    let made = Made::of(&product).await?;
+    let config = ClusterConfig {
+        progress,
+        ..ClusterConfig::with_nodes(1)
+    };
+    let cluster = Cluster::start(config).await?;
+    let registry = Registry::start(&cluster).await?;
+    registry.publish(&cluster, &made.folder()).await?;
+    cluster.load_sidecar_images().await?;
+    let users = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": USERS}});
+    cluster.apply(&users.to_string()).await?;
+    let shop = Shop {
+        made,
+        world: World::bare(cluster),
+    };
+    scenarios
+        .run(&shop, async |ended| {
+            if !ended.passed {
+                println!("{}", shop.world.describe().await);
+                match shop.world.cluster.collect_logs().await {
+                    Ok(place) => println!("logs: {}", place.display()),
+                    Err(error) => println!("not all logs could be collected: {error:#}"),
+                }
+            }
+            Ok(())
+        })
+        .await?;
+    registry.stop().await?;
+    shop.world.stop().await
+}
+
+async fn every_file_has_the_sum_that_is_told_of_it(shop: &Shop) -> Result<()> {
+    shop.made.sums().await
+}
+
+async fn an_index_has_an_image_for_each_platform_with_labels_and_content(shop: &Shop) -> Result<()> {
+    shop.made.images().await
+}
+
+async fn the_bill_of_materials_lists_crates_and_packages(shop: &Shop) -> Result<()> {
+    shop.made.bills_of_materials()
+}
+
+async fn the_plugins_archive_is_what_krew_is_told(shop: &Shop) -> Result<()> {
+    shop.made.plugin().await
+}
+
+async fn the_same_commit_gives_the_same_digests(shop: &Shop) -> Result<()> {
+    let again = shop.made.again().await?;
+    ensure!(
+        shop.made.text("SHA256SUMS")? == again.text("SHA256SUMS")?,
+        "{} and {}",
+        shop.made.text("SHA256SUMS")?,
+        again.text("SHA256SUMS")?
+    );
+    Ok(())
+}
+
+async fn helm_installs_the_driver_from_the_registry(shop: &Shop) -> Result<()> {
+    shop.has_no_image_of_the_product().await?;
+    let helm = || shop.world.cluster.command_in_network(path(&programs::helm()?)?);
+    let chart = format!("oci://{ADDRESS}/cinder-csi/charts/cinder-csi-operator");
+    let words = ["install", "cinder-csi-operator", &chart, "--version", &shop.made.version, "--plain-http"];
+    let place = ["--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout=290s"];
+    helm()?.args(words).args(place).timeout(PATIENCE).output().await?;
+    shop.a_pod_gets_its_volume().await?;
+    let words = ["uninstall", "cinder-csi-operator", "--namespace", NAMESPACE, "--wait", "--timeout=290s"];
+    helm()?.args(words).timeout(PATIENCE).output().await?;
+    shop.clear().await
+}
+
+async fn kubectl_installs_the_driver_from_one_file(shop: &Shop) -> Result<()> {
+    shop.has_no_image_of_the_product().await?;
+    let cluster = &shop.world.cluster;
+    let file = shop.made.folder().join("install.yaml");
+    let words = ["apply", "--server-side", "--filename", path(&file)?];
+    cluster.kubectl(&words).await?;
+    let available = ["wait", "-n", NAMESPACE, "--for=condition=Available", WITHIN, "deployment", "--all"];
+    cluster.kubectl_within(PATIENCE, &available).await?;
+    shop.a_pod_gets_its_volume().await?;
+    let words = ["delete", "--filename", path(&file)?, WITHIN];
+    cluster.kubectl_within(PATIENCE, &words).await.map(drop)
+}
+
+impl Shop {
+    /// A driver comes of one object, a pod writes to its volume, and all goes again.
+    async fn a_pod_gets_its_volume(&self) -> Result<()> {
+        let world = &self.world;
+        world.ask_for_driver().await?;
+        self.all_run_the_release().await?;
+        life::a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind(world).await?;
+        world.cluster.kubectl_within(PATIENCE, &["delete", "cindercsidriver", DRIVER, WITHIN]).await?;
+        world.cluster.kubectl(&["delete", "secret", "-n", NAMESPACE, SECRET]).await.map(drop)
+    }
+
+    /// Every container of the product runs an image that the release names, by its digest.
+    async fn all_run_the_release(&self) -> Result<()> {
+        let (pods, names) = (self.world.cluster.get(&["pods", "-n", NAMESPACE]).await?, self.made.names()?);
+        let mut seen = 0;
+        for pod in pods["items"].as_array().context("a list without items")? {
+            for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
+                let image = container["image"].as_str().unwrap_or_default();
+                if !image.starts_with("ghcr.io/") {
+                    continue;
+                }
+                ensure!(
+                    names.iter().any(|name| name == image),
+                    "{image} runs in {}, and the release has {names:?}",
+                    pod["metadata"]["name"]
+                );
+                seen += 1;
+            }
+        }
+        ensure!(seen >= 3, "operator, controller and node: {seen} containers run images of the product");
+        Ok(())
+    }
+
+    async fn has_no_image_of_the_product(&self) -> Result<()> {
+        let images = self.images().await?;
+        ensure!(images.is_empty(), "the node has {images:?}");
+        Ok(())
+    }
+
+    /// The node's images of the product.
+    async fn images(&self) -> Result<Vec<String>> {
+        let listed = self.ctr(&["images", "list", "--quiet"]).await?;
+        let ours = listed.lines().filter(|name| name.contains("/cinder-csi/"));
+        Ok(ours.map(str::to_owned).collect())
+    }
+
+    /// Takes away what an installation leaves: the definition, which keeps the drivers, and images.
+    async fn clear(&self) -> Result<()> {
+        let words = ["delete", "crd", "cindercsidrivers.csi.openstack.org", WITHIN];
+        self.world.cluster.kubectl_within(PATIENCE, &words).await?;
+        let images = self.images().await?;
+        let words: Vec<&str> = ["images", "rm", "--sync"].into_iter().chain(images.iter().map(String::as_str)).collect();
+        self.ctr(&words).await.map(drop)
+    }
+
+    async fn ctr(&self, words: &[&str]) -> Result<String> {
+        let mut all = vec!["ctr", "-a", "/run/containerd/containerd.sock", "-n", "k8s.io"];
+        all.extend(words);
+        self.world.cluster.first_node()?.exec(&all).await
+    }
+}
+
+fn path(path: &std::path::Path) -> Result<&str> {
+    path.to_str().context("a path is not UTF-8")
+}
