@@ -44,7 +44,12 @@ fn wanted() -> [Wanted; 2] {
                 "usr/sbin/mkfs.xfs",
                 "usr/share/doc/e2fsprogs/copyright",
             ],
-            parts: &["pkg:cargo/tonic@", "pkg:deb/debian/e2fsprogs@", "pkg:deb/debian/libc6@", "rust-std@"],
+            parts: &[
+                "pkg:cargo/tonic@",
+                "pkg:deb/debian/e2fsprogs@",
+                "pkg:deb/debian/libc6@",
+                "rust-std@",
+            ],
         },
         Wanted {
             name: "cinder-csi-operator",
@@ -129,7 +134,9 @@ impl Made {
     /// The product's images, by name and digest, as manifests name them.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
         let named = self.named()?.into_iter().filter(|(name, _)| !name.contains("/charts/"));
-        named.map(|(name, descriptor)| Ok(format!("{name}@{}", text(&descriptor["digest"])?))).collect()
+        named
+            .map(|(name, descriptor)| Ok(format!("{name}@{}", text(&descriptor["digest"])?)))
+            .collect()
     }
 
     /// Every file is listed with its sum, and what the layout holds has the name of its sum.
@@ -138,10 +145,17 @@ impl Made {
         check.directory(self.folder()).output().await?;
         let listed = self.text("SHA256SUMS")?;
         for file in files_in(&self.folder())? {
-            ensure!(listed.contains(&format!("  {file}\n")) || file == "SHA256SUMS", "{file} is not in SHA256SUMS");
+            ensure!(
+                listed.contains(&format!("  {file}\n")) || file == "SHA256SUMS",
+                "{file} is not in SHA256SUMS"
+            );
         }
         let blobs = self.folder().join("layout/blobs/sha256");
-        let sums = Command::new("sh").args(["-c", "sha256sum *"]).directory(&blobs).output().await?;
+        let sums = Command::new("sh")
+            .args(["-c", "sha256sum *"])
+            .directory(&blobs)
+            .output()
+            .await?;
         for line in sums.lines() {
             let (sum, name) = line.split_once("  ").context("sha256sum wrote another form")?;
             ensure!(sum == name, "blob {name} has the sum {sum}");
@@ -158,26 +172,43 @@ impl Made {
             let index = self.blob(descriptor)?;
             let platforms = index["manifests"].as_array().context("an index without manifests")?;
             ensure!(
-                platforms.iter().map(|one| &one["platform"]).eq([&json!({"architecture": architecture()?, "os": "linux"})]),
+                platforms
+                    .iter()
+                    .map(|one| &one["platform"])
+                    .eq([&json!({"architecture": architecture()?, "os": "linux"})]),
                 "{index}"
             );
             let manifest = self.blob(&platforms[0])?;
             let config = self.blob(&manifest["config"])?;
             ensure!(config["config"]["Entrypoint"] == json!([wanted.entrypoint]), "{config}");
             ensure!(config["config"]["User"] == wanted.user, "{config}");
-            for labels in [&config["config"]["Labels"], &manifest["annotations"], &index["annotations"]] {
+            for labels in [
+                &config["config"]["Labels"],
+                &manifest["annotations"],
+                &index["annotations"],
+            ] {
                 ensure!(labels["org.opencontainers.image.version"] == self.version, "{labels}");
                 ensure!(labels["org.opencontainers.image.licenses"] == "Apache-2.0", "{labels}");
-                ensure!(text(&labels["org.opencontainers.image.revision"])?.len() == 40, "{labels}");
+                ensure!(
+                    text(&labels["org.opencontainers.image.revision"])?.len() == 40,
+                    "{labels}"
+                );
             }
             let mut files = BTreeSet::new();
             for layer in manifest["layers"].as_array().into_iter().flatten() {
-                let blob = self.folder().join(format!("layout/blobs/{}", text(&layer["digest"])?.replace(':', "/")));
-                let list = Command::new("tar").args(["--list", "--gzip", "--file"]).arg(blob).output().await?;
+                let blob = self
+                    .folder()
+                    .join(format!("layout/blobs/{}", text(&layer["digest"])?.replace(':', "/")));
+                let list = Command::new("tar")
+                    .args(["--list", "--gzip", "--file"])
+                    .arg(blob)
+                    .output()
+                    .await?;
                 files.extend(list.lines().map(str::to_owned));
             }
-            let missing = wanted.files.iter().chain([&wanted.entrypoint.trim_start_matches('/')]);
-            let missing: Vec<_> = missing.filter(|file| !files.contains(**file)).collect();
+            let program = wanted.entrypoint.trim_start_matches('/');
+            let files_wanted = wanted.files.iter().copied().chain([program]);
+            let missing: Vec<_> = files_wanted.filter(|file| !files.contains(*file)).collect();
             ensure!(missing.is_empty(), "{reference} lacks {missing:?}");
         }
         Ok(())
@@ -190,11 +221,14 @@ impl Made {
             ensure!(bom["bomFormat"] == "CycloneDX" && bom["specVersion"] == "1.6", "{name}");
             let components = bom["components"].as_array().context("a bill without components")?;
             let refs: Vec<&str> = components.iter().filter_map(|part| part["bom-ref"].as_str()).collect();
-            let missing = wanted.parts.iter().filter(|part| !refs.iter().any(|found| found.starts_with(**part)));
+            let missing = wanted
+                .parts
+                .iter()
+                .filter(|part| !refs.iter().any(|found| found.starts_with(**part)));
             let missing: Vec<_> = missing.collect();
             ensure!(missing.is_empty(), "{name} lacks {missing:?}");
             let is_told = |part: &&Value| {
-                let is_ours = part["name"].as_str().is_some_and(|name| self.is_of_workspace(name));
+                let is_ours = part["name"].as_str().is_some_and(is_of_workspace);
                 part["version"].is_string() && (part["hashes"].is_array() || is_ours || part["name"] == "rust-std")
             };
             let untold: Vec<_> = components.iter().filter(|part| !is_told(part)).collect();
@@ -203,20 +237,23 @@ impl Made {
         Ok(())
     }
 
-    /// Crates of this repository have no sum of their own: the revision of the image tells what they are.
-    fn is_of_workspace(&self, name: &str) -> bool {
-        ["cinder", "csi"].iter().any(|prefix| name.starts_with(prefix))
-    }
-
     pub(crate) async fn plugin(&self) -> Result<()> {
         let manifest = self.json("cinder-csi.yaml")?;
-        ensure!(manifest["spec"]["version"] == format!("v{}", self.version), "{manifest}");
-        let platforms = manifest["spec"]["platforms"].as_array().context("a plugin without platforms")?;
+        ensure!(
+            manifest["spec"]["version"] == format!("v{}", self.version),
+            "{manifest}"
+        );
+        let platforms = manifest["spec"]["platforms"]
+            .as_array()
+            .context("a plugin without platforms")?;
         for platform in platforms {
             let uri = text(&platform["uri"])?;
             let archive = uri.rsplit('/').next().unwrap_or_default();
             let sum = format!("{}  {archive}\n", text(&platform["sha256"])?);
-            ensure!(self.text("SHA256SUMS")?.contains(&sum), "{archive} has another sum than {sum}");
+            ensure!(
+                self.text("SHA256SUMS")?.contains(&sum),
+                "{archive} has another sum than {sum}"
+            );
             let unpack = Command::new("tar").args(["--extract", "--gzip", "--file", archive, "--directory", ".."]);
             unpack.directory(self.folder()).output().await?;
             let program = self.folder.path().join(text(&platform["bin"])?);
@@ -229,6 +266,11 @@ impl Made {
 
 fn text(value: &Value) -> Result<&str> {
     value.as_str().with_context(|| format!("{value} is no text"))
+}
+
+/// Crates of this repository have no sum of their own: the revision of the image tells what they are.
+fn is_of_workspace(name: &str) -> bool {
+    ["cinder-", "csi-"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn files_in(folder: &Path) -> Result<Vec<String>> {

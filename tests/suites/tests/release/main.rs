@@ -103,11 +103,31 @@ async fn helm_installs_the_driver_from_the_registry(shop: &Shop) -> Result<()> {
     shop.has_no_image_of_the_product().await?;
     let helm = || shop.world.cluster.command_in_network(path(&programs::helm()?)?);
     let chart = format!("oci://{ADDRESS}/cinder-csi/charts/cinder-csi-operator");
-    let words = ["install", "cinder-csi-operator", &chart, "--version", &shop.made.version, "--plain-http"];
-    let place = ["--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout=290s"];
+    let words = [
+        "install",
+        "cinder-csi-operator",
+        &chart,
+        "--version",
+        &shop.made.version,
+        "--plain-http",
+    ];
+    let place = [
+        "--namespace",
+        NAMESPACE,
+        "--create-namespace",
+        "--wait",
+        "--timeout=290s",
+    ];
     helm()?.args(words).args(place).timeout(PATIENCE).output().await?;
     shop.a_pod_gets_its_volume().await?;
-    let words = ["uninstall", "cinder-csi-operator", "--namespace", NAMESPACE, "--wait", "--timeout=290s"];
+    let words = [
+        "uninstall",
+        "cinder-csi-operator",
+        "--namespace",
+        NAMESPACE,
+        "--wait",
+        "--timeout=290s",
+    ];
     helm()?.args(words).timeout(PATIENCE).output().await?;
     shop.clear().await
 }
@@ -118,7 +138,15 @@ async fn kubectl_installs_the_driver_from_one_file(shop: &Shop) -> Result<()> {
     let file = shop.made.folder().join("install.yaml");
     let words = ["apply", "--server-side", "--filename", path(&file)?];
     cluster.kubectl(&words).await?;
-    let available = ["wait", "-n", NAMESPACE, "--for=condition=Available", WITHIN, "deployment", "--all"];
+    let available = [
+        "wait",
+        "-n",
+        NAMESPACE,
+        "--for=condition=Available",
+        WITHIN,
+        "deployment",
+        "--all",
+    ];
     cluster.kubectl_within(PATIENCE, &available).await?;
     shop.a_pod_gets_its_volume().await?;
     let words = ["delete", "--filename", path(&file)?, WITHIN];
@@ -132,13 +160,23 @@ impl Shop {
         world.ask_for_driver().await?;
         self.all_run_the_release().await?;
         life::a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind(world).await?;
-        world.cluster.kubectl_within(PATIENCE, &["delete", "cindercsidriver", DRIVER, WITHIN]).await?;
-        world.cluster.kubectl(&["delete", "secret", "-n", NAMESPACE, SECRET]).await.map(drop)
+        world
+            .cluster
+            .kubectl_within(PATIENCE, &["delete", "cindercsidriver", DRIVER, WITHIN])
+            .await?;
+        world
+            .cluster
+            .kubectl(&["delete", "secret", "-n", NAMESPACE, SECRET])
+            .await
+            .map(drop)
     }
 
     /// Every container of the product runs an image that the release names, by its digest.
     async fn all_run_the_release(&self) -> Result<()> {
-        let (pods, names) = (self.world.cluster.get(&["pods", "-n", NAMESPACE]).await?, self.made.names()?);
+        let (pods, names) = (
+            self.world.cluster.get(&["pods", "-n", NAMESPACE]).await?,
+            self.made.names()?,
+        );
         let mut seen = 0;
         for pod in pods["items"].as_array().context("a list without items")? {
             for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
@@ -154,7 +192,10 @@ impl Shop {
                 seen += 1;
             }
         }
-        ensure!(seen >= 3, "operator, controller and node: {seen} containers run images of the product");
+        ensure!(
+            seen >= 3,
+            "operator, controller and node: {seen} containers run images of the product"
+        );
         Ok(())
     }
 
@@ -176,7 +217,10 @@ impl Shop {
         let words = ["delete", "crd", "cindercsidrivers.csi.openstack.org", WITHIN];
         self.world.cluster.kubectl_within(PATIENCE, &words).await?;
         let images = self.images().await?;
-        let words: Vec<&str> = ["images", "rm", "--sync"].into_iter().chain(images.iter().map(String::as_str)).collect();
+        let words: Vec<&str> = ["images", "rm", "--sync"]
+            .into_iter()
+            .chain(images.iter().map(String::as_str))
+            .collect();
         self.ctr(&words).await.map(drop)
     }
 
