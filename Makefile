@@ -103,7 +103,7 @@ clippy:
 
 .PHONY: deny
 deny: $(DENY)
-	$(DENY) --locked check bans licenses sources
+	$(DENY) --locked check --deny unmatched-skip --deny unnecessary-skip bans licenses sources
 
 .PHONY: advisories
 advisories: $(DENY) ## Check the dependencies against the advisory database (needs network)
