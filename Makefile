@@ -89,7 +89,7 @@ clean-room: ## README.md's commands on a Debian without anything else (root; KEE
 	@tests/clean-room/room $(ROOM)
 
 .PHONY: lint
-lint: fmt-check clippy deny crds-check reference-check lines-check edges-check words-check faults-check ## Formatting, lints, licences, generated files, edges between modules, words
+lint: fmt-check clippy deny crds-check reference-check lines-check edges-check words-check faults-check version-check ## Formatting, lints, licences, generated files, edges between modules, words
 
 .PHONY: fmt-check
 fmt-check:
@@ -165,3 +165,8 @@ test-arm64: ## Unit tests of the node's pure parts, built for arm64, in an emula
 	CC_aarch64_unknown_linux_musl=aarch64-linux-gnu-gcc CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER=qemu-aarch64-static \
 	$(CARGO) test --locked --target aarch64-unknown-linux-musl -p csi-host --lib
+
+.PHONY: version-check
+version-check:
+	tests/tools/version --self-test
+	tests/tools/version
