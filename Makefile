@@ -11,7 +11,7 @@ DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 
 .PHONY: help
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build the product for this machine (needs cargo and a C compiler)
@@ -89,7 +89,7 @@ clean-room: ## README.md's commands on a Debian without anything else (root; KEE
 	@tests/clean-room/room $(ROOM)
 
 .PHONY: lint
-lint: fmt-check clippy deny crds-check reference-check lines-check edges-check words-check faults-check version-check ## Formatting, lints, licences, generated files, edges between modules, words
+lint: fmt-check clippy deny crds-check reference-check lines-check edges-check words-check faults-check version-check forge-check publish-check workflows-check ## Formatting, lints, licences, generated files, edges between modules, words, workflows
 
 .PHONY: fmt-check
 fmt-check:
@@ -170,3 +170,26 @@ test-arm64: ## Unit tests of the node's pure parts, built for arm64, in an emula
 version-check:
 	tests/tools/version --self-test
 	tests/tools/version
+
+.PHONY: forge-check
+forge-check:
+	tests/tools/forge --self-test
+	tests/tools/forge
+
+.PHONY: workflows-check
+workflows-check:
+	@# Without the programs that it would call if the machine had them.
+	program=$$(tests/tools/build actionlint); "$${program#actionlint }" -no-color -shellcheck= -pyflakes=
+
+.PHONY: publish-check
+publish-check:
+	config/release/publish --self-test
+
+.PHONY: release-tag
+release-tag: ## Check that TAG is the version, and that CHANGELOG.md has its section with a date
+	tests/tools/version --tag "$(TAG)"
+
+.PHONY: release-publish
+release-publish: ## Push what `make release` has made, and attach its files to the forge's release of TAG (FORGE_TOKEN, REGISTRY_USER)
+	config/release/publish target/release-$(VERSION)
+
