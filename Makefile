@@ -89,7 +89,7 @@ clean-room: ## README.md's commands on a Debian without anything else (root; KEE
 	@tests/clean-room/room $(ROOM)
 
 .PHONY: lint
-lint: fmt-check clippy deny crds-check reference-check lines-check edges-check words-check faults-check version-check forge-check publish-check workflows-check ## Formatting, lints, licences, generated files, edges between modules, words, workflows
+lint: fmt-check clippy deny crds-check reference-check lines-check edges-check words-check faults-check version-check forge-check publish-check workflows-check spdx-check ## Formatting, lints, licences, generated files, edges between modules, words, workflows
 
 .PHONY: fmt-check
 fmt-check:
@@ -175,6 +175,11 @@ version-check:
 forge-check:
 	tests/tools/forge --self-test
 	tests/tools/forge
+
+.PHONY: spdx-check
+spdx-check:
+	tests/tools/spdx --self-test
+	tests/tools/spdx
 
 .PHONY: workflows-check
 workflows-check:
