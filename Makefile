@@ -192,7 +192,7 @@ publish-check:
 
 .PHONY: release-tag
 release-tag: ## Check that TAG is the version, and that CHANGELOG.md has its section with a date
-	tests/tools/version --tag "$(TAG)"
+	tests/tools/version --tag "$$TAG"
 
 .PHONY: release-publish
 release-publish: ## Push what `make release` has made, and attach its files to the forge's release of TAG (FORGE_TOKEN, REGISTRY_USER)
