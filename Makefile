@@ -195,6 +195,6 @@ release-tag: ## Check that TAG is the version, and that CHANGELOG.md has its sec
 	tests/tools/version --tag "$$TAG"
 
 .PHONY: release-publish
-release-publish: ## Push what `make release` has made, and attach its files to the forge's release of TAG (FORGE_TOKEN, REGISTRY_USER)
-	config/release/publish target/release-$(VERSION)
+release-publish: ## Push what `make release` has made, and attach its files to the forge's release of TAG (FORGE_USER, FORGE_TOKEN)
+	config/release/publish --forge $(or $(CARGO_TARGET_DIR),target)/release-$(VERSION)
 
