@@ -72,8 +72,7 @@ impl Registry {
                 .arg(workspace_root().join("config/release/publish"))
                 .arg("--insecure")
                 .arg(release)
-                .arg(format!("{ADDRESS}/cinder-csi"))
-                .env("CRANE", &self.crane);
+                .arg(format!("{ADDRESS}/cinder-csi"));
             publish.timeout(PATIENCE).output().await?;
             node.mirror("ghcr.io", &format!("http://{ADDRESS}"))?;
         }
