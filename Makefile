@@ -89,7 +89,7 @@ clean-room: ## README.md's commands on a Debian without anything else (root; KEE
 	@tests/clean-room/room $(ROOM)
 
 .PHONY: lint
-lint: fmt-check clippy deny crds-check reference-check lines-check edges-check words-check faults-check version-check forge-check publish-check workflows-check spdx-check ## Formatting, lints, licences, generated files, edges between modules, words, workflows
+lint: fmt-check clippy deny crds-check reference-check lines-check edges-check words-check faults-check version-check forge-check publish-check workflows-check spdx-check chart-check ## Formatting, lints, licences, generated files, edges between modules, words, workflows
 
 .PHONY: fmt-check
 fmt-check:
@@ -129,6 +129,15 @@ reference: ## Write the pages and the alerts that are made from the code; the dr
 .PHONY: reference-check
 reference-check:
 	$(CARGO) run --locked --quiet -p cinder-csi-operator --bin reference -- --check
+
+.PHONY: chart
+chart: ## Write the table of values in the chart's README.md, and its schema
+	tests/tools/chart
+
+.PHONY: chart-check
+chart-check:
+	tests/tools/chart --self-test
+	tests/tools/chart --check
 
 .PHONY: lines-check
 lines-check:

@@ -182,6 +182,10 @@ pub enum PluginError {
 }
 
 impl PluginError {
+    fn configure(error: impl fmt::Display) -> Self {
+        Self::Configure(error.to_string())
+    }
+
     fn read(act: impl fmt::Display) -> impl FnOnce(kube::Error) -> Self {
         let act = act.to_string();
         move |source| Self::Read {
@@ -300,12 +304,15 @@ async fn client(args: &PluginArgs) -> Result<Client, PluginError> {
     };
     let config = match &args.kubeconfig {
         Some(path) => {
-            let read = Kubeconfig::read_from(path).map_err(|error| PluginError::Configure(error.to_string()))?;
-            Config::from_custom_kubeconfig(read, &options).await
+            let read = Kubeconfig::read_from(path).map_err(PluginError::configure)?;
+            Config::from_custom_kubeconfig(read, &options)
+                .await
+                .map_err(PluginError::configure)
         }
-        None => Config::from_kubeconfig(&options).await,
-    };
-    let config = config.map_err(|error| PluginError::Configure(error.to_string()))?;
+        None if args.context.is_some() => Config::from_kubeconfig(&options).await.map_err(PluginError::configure),
+        // A pod has no kubeconfig: there the service account of the pod reads.
+        None => Config::infer().await.map_err(PluginError::configure),
+    }?;
     Client::try_from(config).map_err(PluginError::read("make a client of the API server"))
 }
 

@@ -5,6 +5,7 @@
 //! other, and what a test leaves behind is an error of that test.
 
 pub mod api;
+pub mod chart;
 pub mod cloud;
 pub mod cluster;
 pub mod contracts;

@@ -1,37 +1,25 @@
 //! The Helm chart installs what the kustomization installs, and takes a CustomResourceDefinition with it to a new version.
 
 mod server;
+mod values;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use harness::workspace_root;
 use serde_json::{Value, json};
+use suites::chart::{self, documents, said};
 use suites::programs;
 
 /// Objects by kind, namespace and name.
 type Objects = BTreeMap<(String, String, String), Value>;
 
-fn chart() -> PathBuf {
-    workspace_root().join("config/chart")
-}
-
-fn run(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{command:?} failed: {said}");
-    String::from_utf8(output.stdout).context("the output is no text")
-}
-
-fn objects(text: &str) -> Result<Objects> {
+/// Objects in order, each of which is there once.
+fn objects(listed: Vec<Value>) -> Result<Objects> {
     let mut objects = Objects::new();
-    for document in text.split("\n---") {
-        let object: Value = serde_yaml::from_str(document).with_context(|| format!("is no YAML: {document}"))?;
-        if object.is_null() {
-            continue;
-        }
+    for object in listed {
         let part = |path: &str| {
             object
                 .pointer(path)
@@ -45,26 +33,23 @@ fn objects(text: &str) -> Result<Objects> {
     Ok(objects)
 }
 
-/// What the chart makes in a namespace.
+/// What the chart makes in a namespace, without the pod of `helm test`.
 fn templated(namespace: &str, settings: &[&str]) -> Result<Objects> {
-    let mut helm = Command::new(programs::helm()?);
-    helm.args(["template", "release", "--namespace", namespace])
-        .arg(chart());
-    for setting in settings {
-        helm.args(["--set", setting]);
-    }
-    objects(&run(&mut helm)?)
+    let settings = settings.iter().flat_map(|setting| ["--set", setting]);
+    let arguments: Vec<&str> = std::iter::once("--skip-tests").chain(settings).collect();
+    objects(chart::template(namespace, &arguments)?)
 }
 
 fn kustomized(folder: &str) -> Result<Objects> {
     let mut kubectl = Command::new(programs::kubectl()?);
-    objects(&run(kubectl.arg("kustomize").arg(workspace_root().join(folder)))?)
+    let text = said(kubectl.arg("kustomize").arg(workspace_root().join(folder)))?;
+    objects(documents(&text)?)
 }
 
 #[test]
 fn helm_lint_has_nothing_to_say_against_the_chart() -> Result<()> {
-    let said = run(Command::new(programs::helm()?).args(["lint", "--strict"]).arg(chart()))?;
-    ensure!(said.contains("1 chart(s) linted, 0 chart(s) failed"), "{said}");
+    let lint = said(chart::helm()?.args(["lint", "--strict"]).arg(chart::directory()))?;
+    ensure!(lint.contains("1 chart(s) linted, 0 chart(s) failed"), "{lint}");
     Ok(())
 }
 
@@ -169,6 +154,130 @@ fn rights_beyond_the_usual_come_with_their_values_and_are_those_of_the_kustomiza
         "cinder-csi-operator-adoption".into(),
     )];
     ensure!(bound["subjects"][0]["namespace"] == "elsewhere", "{bound}");
+    Ok(())
+}
+
+#[test]
+fn monitoring_and_network_policy_are_those_of_the_kustomizations() -> Result<()> {
+    let usual = templated("cinder-csi", &[])?;
+    let settings = [
+        "networkPolicy.enabled=true",
+        "monitoring.serviceMonitor.enabled=true",
+        "monitoring.prometheusRule.enabled=true",
+        "monitoring.dashboard.enabled=true",
+    ];
+    let mut made = templated("cinder-csi", &settings)?;
+    made.retain(|key, _| !usual.contains_key(key));
+
+    let dashboard = made
+        .remove(&(
+            "ConfigMap".into(),
+            "cinder-csi".into(),
+            "cinder-csi-operator-dashboard".into(),
+        ))
+        .context("there is no dashboard")?;
+    let shown = dashboard["data"]["cinder-csi.json"].as_str().context("it is empty")?;
+    let file = workspace_root().join("config/monitoring/dashboard.json");
+    ensure!(std::fs::read_to_string(file)? == shown, "it is another one: {shown}");
+    ensure!(
+        dashboard["metadata"]["labels"]["grafana_dashboard"] == "1",
+        "{dashboard}"
+    );
+    let mut wanted = kustomized("config/monitoring")?;
+    wanted.append(&mut kustomized("config/network-policy")?);
+    ensure!(wanted.len() == 3 && made == wanted, "{made:?} and {wanted:?}");
+    Ok(())
+}
+
+/// Also where some are left out.
+#[test]
+fn prometheus_takes_the_rules() -> Result<()> {
+    let settings = [
+        "monitoring.prometheusRule.enabled=true",
+        "monitoring.prometheusRule.disabled[0]=CinderCSIOperatorDown",
+    ];
+    let of = |settings: &[&str]| -> Result<Value> {
+        let mut made = templated("cinder-csi", settings)?;
+        let key = (
+            "PrometheusRule".into(),
+            "cinder-csi".into(),
+            "cinder-csi-operator".into(),
+        );
+        Ok(made.remove(&key).context("there is no rule")?["spec"].take())
+    };
+    let (mut all, some) = (of(&settings[..1])?, of(&settings)?);
+    let promtool = said(&mut Command::new(workspace_root().join("tests/tools/promtool")))?;
+    let directory = tempfile::tempdir().context("cannot make a directory")?;
+    for (name, rules) in [("all.json", &all), ("some.json", &some)] {
+        let file = directory.path().join(name);
+        std::fs::write(&file, rules.to_string()).context("cannot write the rules")?;
+        said(
+            Command::new(promtool.trim())
+                .args(["check", "rules", "--lint-fatal"])
+                .arg(&file),
+        )?;
+    }
+    let rules = all["groups"][0]["rules"].as_array_mut().context("there are no rules")?;
+    let before = rules.len();
+    rules.retain(|rule| rule["alert"] != "CinderCSIOperatorDown");
+    ensure!(rules.len() + 1 == before && all == some, "{all} and {some}");
+    Ok(())
+}
+
+#[test]
+fn another_name_is_that_of_all_objects_and_of_what_refers_to_them() -> Result<()> {
+    let settings = ["rights.startupTaint=true", "operandNamespaces[0]=more"];
+    let usual = templated("cinder-csi", &settings)?;
+    let mut made = templated("cinder-csi", &[&settings[..], &["fullnameOverride=storage"]].concat())?;
+
+    for ((kind, namespace, name), mut object) in usual {
+        let renamed = |value: &mut Value| {
+            let text = value
+                .as_str()
+                .map(|name| name.replacen("cinder-csi-operator", "storage", 1));
+            *value = json!(text);
+        };
+        renamed(&mut object["metadata"]["name"]);
+        if kind.ends_with("Binding") {
+            renamed(&mut object["roleRef"]["name"]);
+            renamed(&mut object["subjects"][0]["name"]);
+        }
+        if kind == "Deployment" {
+            renamed(&mut object["spec"]["template"]["spec"]["serviceAccountName"]);
+        }
+        let now = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let is_ours = name != "cinder-csi-metrics-reader" && kind != "CustomResourceDefinition";
+        ensure!((now == name) != is_ours, "{kind} {name}: {now}");
+        let found = made.remove(&(kind.clone(), namespace, now));
+        ensure!(found.as_ref() == Some(&object), "{kind} {name}: {found:?} and {object}");
+    }
+    ensure!(made.is_empty(), "further objects: {made:?}");
+    Ok(())
+}
+
+/// Links lead out of the chart; a package has what they lead to.
+#[test]
+fn a_package_of_the_chart_makes_what_the_chart_makes() -> Result<()> {
+    let directory = tempfile::tempdir().context("cannot make a directory")?;
+    let mut package = chart::helm()?;
+    said(
+        package
+            .args(["package", "--version=9.8.7", "--destination"])
+            .arg(directory.path())
+            .arg(chart::directory()),
+    )?;
+
+    let render = |of: &Path| -> Result<String> {
+        let mut helm = chart::helm()?;
+        let settings = ["--set=driver.create=true", "--set=monitoring.dashboard.enabled=true"];
+        said(helm.args(["template", "release"]).args(settings).arg(of))
+    };
+    let packed = render(&directory.path().join("cinder-csi-operator-9.8.7.tgz"))?;
+    ensure!(packed.contains("kind: CinderCSIDriver"), "{packed}");
+    ensure!(
+        packed == render(&chart::directory())?,
+        "the package makes other objects"
+    );
     Ok(())
 }
 

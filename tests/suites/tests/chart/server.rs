@@ -8,13 +8,13 @@ use anyhow::{Context as _, Result, ensure};
 use harness::{ApiServer, Command, previous_source, wait_for};
 use serde_json::{Value, json};
 use suites::api::{Api, Object};
+use suites::chart;
 use suites::lab::{Lab, in_lab};
 use suites::programs;
 
-use crate::chart;
-
 const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cindercsidrivers.csi.openstack.org";
 const OBJECTS: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers";
+const DRIVER: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers/cinder.csi.openstack.org";
 const OPERATOR: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-operator";
 /// What the chart makes has this label.
 const LABEL: &str = "app.kubernetes.io/part-of=cinder-csi";
@@ -47,6 +47,27 @@ impl Installation {
             helm = helm.env(variable, self.lab.path(variable));
         }
         helm.output().await
+    }
+
+    /// Helm with the options for a driver, while a Deployment's controller works.
+    async fn helm_waits(&self, command: &str, options: &[&str]) -> Result<()> {
+        let options = [&["--wait", "--timeout=60s"], options].concat();
+        let chart = chart::directory();
+        let runs = wait_for("the operator's Deployment", PATIENCE, async || {
+            let deployment = self.api.get(OPERATOR).await?;
+            let replicas = &deployment["spec"]["replicas"];
+            let conditions = [
+                ("Available", "MinimumReplicasAvailable"),
+                ("Progressing", "NewReplicaSetAvailable"),
+            ]
+            .map(|(kind, reason)| json!({"type": kind, "status": "True", "reason": reason}));
+            let status = json!({"status": {"observedGeneration": deployment["metadata"]["generation"],
+                "replicas": replicas, "updatedReplicas": replicas, "readyReplicas": replicas,
+                "availableReplicas": replicas, "conditions": conditions}});
+            self.api.merge(&format!("{OPERATOR}/status"), &status).await.map(drop)
+        });
+        let (helm, runs) = tokio::join!(self.helm(command, Some(&chart), &options), runs);
+        runs.and(helm.map(drop))
     }
 
     /// Applies an object as the version before this one knows it; returns it.
@@ -112,7 +133,7 @@ fn path_of(object: &Value) -> String {
 
 /// The schema that the chart's CustomResourceDefinition has.
 fn present_schema() -> Result<String> {
-    let file = chart().join("files/cindercsidrivers.csi.openstack.org.yaml");
+    let file = chart::directory().join("files/cindercsidrivers.csi.openstack.org.yaml");
     let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
     let hash = text
         .split_once("schema-hash: ")
@@ -127,7 +148,11 @@ async fn old_chart(lab: &Lab) -> Result<std::path::PathBuf> {
                   sed -i 's/schema-hash: .*/schema-hash: old/' \"$0\"/files/cindercsidrivers.csi.openstack.org.yaml; \
                   sed -i 's/^\\(version\\|appVersion\\):.*/\\1: 0.1.0/' \"$0\"/Chart.yaml";
     let copying = Command::new("bash").args(["-euc", script]).arg(&copy);
-    copying.arg(chart()).arg(previous_source().await?).output().await?;
+    copying
+        .arg(chart::directory())
+        .arg(previous_source().await?)
+        .output()
+        .await?;
     Ok(copy)
 }
 
@@ -135,7 +160,7 @@ async fn old_chart(lab: &Lab) -> Result<std::path::PathBuf> {
 fn an_upgrade_of_the_chart_brings_its_crd_and_keeps_the_objects() {
     in_lab(async |lab| {
         let it = Installation::start(lab).await?;
-        let (old_chart, chart) = (old_chart(&it.lab).await?, chart());
+        let (old_chart, chart) = (old_chart(&it.lab).await?, chart::directory());
         it.helm("install", Some(&old_chart), &["--create-namespace"]).await?;
         let old = it.apply_old_object().await?;
         let schema = it.schema().await?;
@@ -179,11 +204,11 @@ fn the_chart_takes_over_what_kubectl_has_installed() {
             .await?;
         let old = it.apply_old_object().await?;
 
-        let refused = it.helm("install", Some(&chart()), &[]).await;
+        let refused = it.helm("install", Some(&chart::directory()), &[]).await;
         let said = format!("{:#}", refused.err().context("helm took over what it was not told to")?);
         ensure!(said.contains("invalid ownership metadata"), "{said}");
         let options = ["--take-ownership", "--force-conflicts"];
-        it.helm("install", Some(&chart()), &options).await?;
+        it.helm("install", Some(&chart::directory()), &options).await?;
 
         it.knows_the_present_version().await?;
         it.has(&old).await?;
@@ -193,5 +218,62 @@ fn the_chart_takes_over_what_kubectl_has_installed() {
         ensure!(kept == "keep", "{kept}");
         it.helm("uninstall", None, &[]).await?;
         it.has(&old).await
+    });
+}
+
+/// Helm looks up every kind before it makes an object, and the kind of this one comes with the same release.
+#[test]
+fn one_release_has_operator_and_driver_and_the_driver_outlives_it() {
+    in_lab(async |lab| {
+        let it = Installation::start(lab).await?;
+        let chart = chart::directory();
+        let create = ["--set=driver.create=true", "--set=driver.spec.update.policy=Manual"];
+
+        let without = [&create[..], &["--set=crds.enabled=false", "--create-namespace"]].concat();
+        let refused = it.helm("install", Some(&chart), &without).await;
+        let said = format!("{:#}", refused.err().context("there is no kind, and helm took it")?);
+        ensure!(said.contains("set crds.enabled"), "{said}");
+        ensure!(it.api.find(OPERATOR).await?.is_none(), "half of it is installed");
+
+        it.helm_waits("install", &[&create[..], &["--create-namespace"]].concat())
+            .await?;
+        let first = it.api.get(DRIVER).await?;
+        let remains = async |policy: &str| {
+            let now = it.api.get(DRIVER).await?;
+            let metadata = &now["metadata"];
+            ensure!(
+                metadata["uid"] == first["metadata"]["uid"] && metadata["deletionTimestamp"].is_null(),
+                "{now}"
+            );
+            ensure!(metadata["annotations"]["helm.sh/resource-policy"] == "keep", "{now}");
+            ensure!(now["spec"]["update"]["policy"] == policy, "{now}");
+            ensure!(
+                now["spec"]["clouds"][0]["credentialsSecretRef"]["name"] == "openstack-credentials",
+                "{now}"
+            );
+            Ok(now["metadata"]["resourceVersion"].clone())
+        };
+        remains("Manual").await?;
+
+        let changed = ["--set=driver.create=true", "--set=driver.spec.update.policy=Automatic"];
+        it.helm("upgrade", Some(&chart), &changed).await?;
+        let version = remains("Automatic").await?;
+        it.helm("upgrade", Some(&chart), &changed).await?;
+        ensure!(
+            remains("Automatic").await? == version,
+            "the same upgrade wrote the driver"
+        );
+
+        it.helm("upgrade", Some(&chart), &[]).await?;
+        remains("Automatic").await?;
+        it.helm("upgrade", Some(&chart), &changed).await?;
+        it.helm("uninstall", None, &[]).await?;
+        ensure!(
+            it.api.find(OPERATOR).await?.is_none(),
+            "the operator was not uninstalled"
+        );
+        remains("Automatic").await?;
+        it.helm("install", Some(&chart), &create).await?;
+        remains("Manual").await.map(drop)
     });
 }

@@ -68,6 +68,7 @@ fn main() -> ExitCode {
         metrics::only_those_who_may_read_the_metrics,
         plugin::kubectl_shows_a_driver_on_one_screen_and_to_programs,
         plugin::kubectl_tells_what_the_operator_would_change_and_changes_nothing,
+        plugin::the_pod_of_helm_test_shows_the_driver,
         diagnose::a_claim_that_is_well_is_told_apart_from_those_that_wait,
         plugin::a_support_bundle_has_what_helps_and_no_secret,
         servers::volumes_leave_a_server_that_is_gone_and_it_is_named,

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use harness::{Answer, Command, wait_for};
 use serde_json::{Value, json};
+use suites::chart;
 
 use crate::world::{DRIVER, NAMESPACE, PATIENCE, World};
 
@@ -69,6 +70,31 @@ pub(crate) async fn kubectl_shows_a_driver_on_one_screen_and_to_programs(world: 
     let error = format!("{:#}", refused.err().context("a driver that does not exist was shown")?);
     ensure!(error.contains("other.example.org"), "{error}");
     Ok(())
+}
+
+/// In the operator's image and with its account, as `helm test` has it.
+pub(crate) async fn the_pod_of_helm_test_shows_the_driver(world: &World) -> Result<()> {
+    let mut pods = chart::template(NAMESPACE, &["--show-only=templates/tests/status.yaml"])?;
+    let pod = pods.pop().context("the chart has no test")?;
+    ensure!(pods.is_empty() && pod["metadata"]["namespace"] == NAMESPACE, "{pod}");
+    let name = pod["metadata"]["name"].as_str().context("the pod has no name")?;
+    world.cluster.apply(&pod.to_string()).await?;
+    wait_for("the end of the test", PATIENCE, async || {
+        let status = world.cluster.get(&["pod", name, "-n", NAMESPACE]).await?["status"].take();
+        let ended = status["phase"].as_str().unwrap_or_default();
+        ensure!(["Succeeded", "Failed"].contains(&ended), "{status}");
+        Ok(())
+    })
+    .await?;
+    let screen = world.cluster.kubectl(&["logs", name, "-n", NAMESPACE]).await?;
+    let pod = world.cluster.get(&["pod", name, "-n", NAMESPACE]).await?;
+    ensure!(pod["status"]["phase"] == "Succeeded", "{screen}\n{}", pod["status"]);
+    ensure!(screen.contains(DRIVER) && screen.contains("Available=True"), "{screen}");
+    world
+        .cluster
+        .kubectl(&["delete", "pod", name, "-n", NAMESPACE])
+        .await
+        .map(drop)
 }
 
 /// The exit status, and what was printed, which holds no secret.

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
     let all = scenarios![
         rules::the_api_server_accepts_and_refuses_what_the_table_says,
         rest::at_rest_nothing_is_written_but_the_lease,
+        rest::a_chart_that_is_applied_again_and_again_brings_no_write,
         drift::every_owned_field_of_every_operand_is_put_right,
         drift::what_others_write_stays,
         drift::what_people_put_on_a_class_outlives_it,

@@ -1,9 +1,13 @@
 //! Nothing happens, and nothing is written.
 
-use anyhow::{Result, ensure};
-use serde_json::json;
+use std::collections::BTreeMap;
 
-use crate::world::{LEASE, World};
+use anyhow::{Context as _, Result, ensure};
+use reqwest::Method;
+use serde_json::{Value, json};
+use suites::chart;
+
+use crate::world::{LEASE, OBJECT, World};
 
 /// What ten idle minutes bring, with the usual interval of five minutes between two looks: two. Here come many times more, a
 /// fifth of a second apart, and watches that end and begin anew.
@@ -16,16 +20,80 @@ pub(crate) async fn at_rest_nothing_is_written_but_the_lease(world: &World) -> R
     operator.reconciles(3.0).await?;
     let before = world.writes()?.len();
     operator.reconciles(LOOKS).await?;
-    let writes = world.writes()?.split_off(before);
-    let others: Vec<_> = writes
-        .iter()
-        .filter(|write| **write != format!("update {LEASE}"))
-        .collect();
-    ensure!(others.is_empty(), "written at rest: {others:?}");
+    nothing_since(world, before)?;
     ensure!(
         operator.metric("cinder_csi_operator_reconcile_total").await? >= LOOKS,
         "the operator did not look"
     );
     operator.process.stop().await?;
     Ok(())
+}
+
+fn nothing_since(world: &World, before: usize) -> Result<()> {
+    let writes = world.writes()?.split_off(before);
+    let others: Vec<_> = writes
+        .iter()
+        .filter(|write| **write != format!("update {LEASE}"))
+        .collect();
+    ensure!(others.is_empty(), "written at rest: {others:?}");
+    Ok(())
+}
+
+/// As often as tools apply the chart that they keep in the cluster.
+const TIMES: usize = 30;
+
+/// A tool applies the whole chart, driver included, as if it had changed. Neither that nor the operator writes anything.
+pub(crate) async fn a_chart_that_is_applied_again_and_again_brings_no_write(world: &World) -> Result<()> {
+    let operator = world
+        .start_operator("chart", &["--credentials-check-interval=200ms"])
+        .await?;
+    let values = json!({
+        "driver": {"create": true, "spec": {
+            "clouds": [{"name": "default", "credentialsSecretRef": {"name": "openstack-credentials", "key": "cloud.conf"}}],
+            "storageClasses": {"items": [{"name": "cinder", "isDefault": true}]},
+        }},
+        "networkPolicy": {"enabled": true},
+        "monitoring": {"dashboard": {"enabled": true}},
+    });
+    let objects = chart::template("cinder-csi", &["--skip-tests", "--set-json", &values.to_string()])?;
+    let apply = async || -> Result<BTreeMap<String, Value>> {
+        let mut versions = BTreeMap::new();
+        for object in &objects {
+            let path = path_of(object)?;
+            let options = format!("{path}?fieldManager=gitops&force=true");
+            let body = Some(("application/apply-patch+yaml", object));
+            let applied = world.api.ask(Method::PATCH, &options, body).await?;
+            let applied = applied.map_err(|refusal| anyhow::anyhow!("{path}: {}", refusal.message))?;
+            versions.insert(path, applied["metadata"]["resourceVersion"].clone());
+        }
+        Ok(versions)
+    };
+    apply().await?;
+    world.nothing_is_left_to_do().await?;
+    operator.reconciles(3.0).await?;
+
+    let before = world.writes()?.len();
+    let first = apply().await?;
+    ensure!(first.contains_key(OBJECT), "the chart has no driver: {first:?}");
+    for _ in 1..TIMES {
+        let versions = apply().await?;
+        ensure!(versions == first, "{first:?} became {versions:?}");
+    }
+    operator.reconciles(3.0).await?;
+    nothing_since(world, before)?;
+    operator.process.stop().await.map(drop)
+}
+
+/// Where an object of the chart is.
+fn path_of(object: &Value) -> Result<String> {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+    let version = text("/apiVersion").context("an object without a version")?;
+    let base = if version.contains('/') { "apis" } else { "api" };
+    let kind = text("/kind").context("an object without a kind")?.to_lowercase();
+    let plural = kind
+        .strip_suffix('y')
+        .map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
+    let namespace = text("/metadata/namespace").map_or_else(String::new, |name| format!("namespaces/{name}/"));
+    let name = text("/metadata/name").context("an object without a name")?;
+    Ok(format!("/{base}/{version}/{namespace}{plural}/{name}"))
 }

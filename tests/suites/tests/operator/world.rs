@@ -340,14 +340,19 @@ impl World {
     pub(crate) async fn installed(&self, name: &str, arguments: &[&str], spec: Value) -> Result<Operator> {
         let operator = self.start_operator(name, arguments).await?;
         self.ask_for_driver(spec).await?;
+        self.nothing_is_left_to_do().await?;
+        Ok(operator)
+    }
+
+    /// Waits until the operator has made all of the driver. Meanwhile the others work.
+    pub(crate) async fn nothing_is_left_to_do(&self) -> Result<()> {
         wait_for("the operands", PATIENCE, async || {
             self.everything_runs().await?;
             self.condition("Available", "True").await?;
             self.condition("Progressing", "False").await?;
-            self.condition("Degraded", "False").await
+            self.condition("Degraded", "False").await.map(drop)
         })
-        .await?;
-        Ok(operator)
+        .await
     }
 
     /// A condition of the object if it has this status for the present generation, with its reason and message.
