@@ -30,7 +30,7 @@ given; the service account that it names is the operator's. */}}
 {{- $metadata := .object.metadata }}
 {{- $_ := set $metadata "name" (regexReplaceAll "^cinder-csi-operator" $metadata.name $fullname) }}
 {{- if $metadata.namespace }}{{ $_ := set $metadata "namespace" (.namespace | default $namespace) }}{{ end }}
-{{- $labels := merge (dict "app.kubernetes.io/part-of" "cinder-csi") ($metadata.labels | default dict) .context.Values.commonLabels }}
+{{- $labels := merge (dict "app.kubernetes.io/part-of" "cinder-csi") ($metadata.labels | default dict) (.context.Values.commonLabels | default dict) }}
 {{- $_ := set $metadata "labels" $labels }}
 {{- with .object.roleRef }}{{ $_ := set . "name" (regexReplaceAll "^cinder-csi-operator" .name $fullname) }}{{ end }}
 {{- range .object.subjects }}
