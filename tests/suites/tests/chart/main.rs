@@ -313,6 +313,45 @@ fn in_other_namespaces_for_drivers_the_operator_gets_its_role_and_is_told_of_the
     Ok(())
 }
 
+/// They are text to Helm, which does not read them.
+#[test]
+fn what_the_chart_says_about_itself_is_what_it_makes() -> Result<()> {
+    let yaml = |path: &Path| -> Result<Value> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        serde_yaml::from_str(&text).with_context(|| format!("is no YAML: {}", path.display()))
+    };
+    let about = yaml(&chart::directory().join("Chart.yaml"))?;
+    let note = |name: &str| -> Result<Value> {
+        let text = about["annotations"][format!("artifacthub.io/{name}")].as_str();
+        serde_yaml::from_str(text.with_context(|| format!("no annotation {name}"))?).context("is no YAML")
+    };
+    let made = templated("cinder-csi", &[])?;
+    let deployment = &made[&("Deployment".into(), "cinder-csi".into(), "cinder-csi-operator".into())];
+    let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
+    let driver = format!("ghcr.io/cinder-csi/cinder-csi-driver:v{}", env!("CARGO_PKG_VERSION"));
+    let images = json!([
+        {"name": "cinder-csi-operator", "image": image}, {"name": "cinder-csi-driver", "image": driver},
+    ]);
+    ensure!(note("images")? == images, "{} and {images}", note("images")?);
+
+    let kinds = note("crds")?;
+    let kind = &kinds[0];
+    let definition = made
+        .values()
+        .find(|object| object["kind"] == "CustomResourceDefinition")
+        .context("there is no definition")?;
+    ensure!(
+        kind["name"] == definition["metadata"]["name"]
+            && kind["kind"] == definition["spec"]["names"]["kind"]
+            && kind["version"] == definition["spec"]["versions"][0]["name"],
+        "{kind}"
+    );
+    let sample = yaml(&workspace_root().join("config/samples/cindercsidriver.yaml"))?;
+    let examples = note("crdsExamples")?;
+    ensure!(examples == json!([sample]), "{examples} and {sample}");
+    Ok(())
+}
+
 #[test]
 fn a_value_that_nobody_knows_is_refused_by_name() -> Result<()> {
     for setting in [
