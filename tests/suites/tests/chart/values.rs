@@ -10,8 +10,10 @@ use suites::chart;
 
 use crate::objects;
 
+type Test = fn() -> Result<()>;
+
 /// Values that are no row of the table, with the tests that change them.
-const ELSEWHERE: [(&str, fn() -> Result<()>); 2] = [
+const ELSEWHERE: [(&str, Test); 2] = [
     (
         "fullnameOverride",
         crate::another_name_is_that_of_all_objects_and_of_what_refers_to_them,
@@ -86,7 +88,7 @@ fn with(values: &Value, path: &str, known: &[Vec<String>], is: &Value) -> Result
             .as_object_mut()
             .context("a value in a value that is no map")?
             .entry(key)
-            .or_default();
+            .or_insert(Value::Null);
     }
     ensure!(place.is_null(), "{path} is among the values beside it");
     *place = is.clone();
