@@ -57,3 +57,24 @@ given; the service account that it names is the operator's. */}}
 - name: {{ . }}
 {{- end }}
 {{- end }}
+
+{{/* A pod with the operator's image and account that shows the drivers. It succeeds where the image starts, the API server knows
+CinderCSIDrivers, and the account may read them. */}}
+{{- define "cinder-csi-operator.statusPod" -}}
+{{- $context := .context -}}
+{{- with $context.Values }}
+{{- $container := dict "name" "status" "image" (include "cinder-csi-operator.image" $context) "imagePullPolicy" .image.pullPolicy }}
+{{- $_ := set $container "command" (list "/usr/bin/kubectl-cinder_csi" "status") }}
+{{- $pod := dict "restartPolicy" $.restartPolicy "serviceAccountName" (include "cinder-csi-operator.account" $context) }}
+{{- with .podSecurityContext }}{{ $_ := set $pod "securityContext" . }}{{ end }}
+{{- with .securityContext }}{{ $_ := set $container "securityContext" . }}{{ end }}
+{{- with .nodeSelector }}{{ $_ := set $pod "nodeSelector" . }}{{ end }}
+{{- with .tolerations }}{{ $_ := set $pod "tolerations" . }}{{ end }}
+{{- with .resources }}{{ $_ := set $container "resources" . }}{{ end }}
+{{- with include "cinder-csi-operator.pullSecrets" $context }}{{ $_ := set $pod "imagePullSecrets" (fromYamlArray .) }}{{ end }}
+{{- $_ := set $pod "containers" (list $container) }}
+{{- $metadata := dict "name" $.name "namespace" "cinder-csi" "annotations" $.annotations }}
+{{- $object := dict "apiVersion" "v1" "kind" "Pod" "metadata" $metadata "spec" $pod }}
+{{- include "cinder-csi-operator.object" (dict "context" $context "object" $object) }}
+{{- end }}
+{{- end }}

@@ -15,6 +15,7 @@ use suites::programs;
 const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cindercsidrivers.csi.openstack.org";
 const OBJECTS: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers";
 const DRIVER: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers/cinder.csi.openstack.org";
+const POD: &str = "/api/v1/namespaces/cinder-csi/pods/cinder-csi-operator-wait";
 const OPERATOR: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-operator";
 /// What the chart makes has this label.
 const LABEL: &str = "app.kubernetes.io/part-of=cinder-csi";
@@ -49,25 +50,24 @@ impl Installation {
         helm.output().await
     }
 
-    /// Helm with the options for a driver, while a Deployment's controller works.
-    async fn helm_waits(&self, command: &str, options: &[&str]) -> Result<()> {
-        let options = [&["--wait", "--timeout=60s"], options].concat();
+    /// Helm, while the kubelet runs the pod that waits for the kind.
+    async fn helm_on_a_node(&self, command: &str, options: &[&str]) -> Result<()> {
         let chart = chart::directory();
-        let runs = wait_for("the operator's Deployment", PATIENCE, async || {
-            let deployment = self.api.get(OPERATOR).await?;
-            let replicas = &deployment["spec"]["replicas"];
-            let conditions = [
-                ("Available", "MinimumReplicasAvailable"),
-                ("Progressing", "NewReplicaSetAvailable"),
-            ]
-            .map(|(kind, reason)| json!({"type": kind, "status": "True", "reason": reason}));
-            let status = json!({"status": {"observedGeneration": deployment["metadata"]["generation"],
-                "replicas": replicas, "updatedReplicas": replicas, "readyReplicas": replicas,
-                "availableReplicas": replicas, "conditions": conditions}});
-            self.api.merge(&format!("{OPERATOR}/status"), &status).await.map(drop)
+        let pod = wait_for("the pod of the hook", PATIENCE, async || {
+            self.api.get(POD).await?;
+            let kinds = self
+                .server
+                .kubectl()
+                .args(["api-resources", "--api-group=csi.openstack.org"]);
+            let known = kinds.output().await?;
+            ensure!(known.contains("cindercsidrivers"), "{known}");
+            let ended = json!({"status": {"phase": "Succeeded"}});
+            self.api.merge(&format!("{POD}/status"), &ended).await.map(drop)
         });
-        let (helm, runs) = tokio::join!(self.helm(command, Some(&chart), &options), runs);
-        runs.and(helm.map(drop))
+        let (helm, pod) = tokio::join!(self.helm(command, Some(&chart), options), pod);
+        pod.and(helm.map(drop))?;
+        ensure!(self.api.find(POD).await?.is_none(), "the pod stays");
+        Ok(())
     }
 
     /// Applies an object as the version before this one knows it; returns it.
@@ -235,7 +235,7 @@ fn one_release_has_operator_and_driver_and_the_driver_outlives_it() {
         ensure!(said.contains("set crds.enabled"), "{said}");
         ensure!(it.api.find(OPERATOR).await?.is_none(), "half of it is installed");
 
-        it.helm_waits("install", &[&create[..], &["--create-namespace"]].concat())
+        it.helm_on_a_node("install", &[&create[..], &["--create-namespace"]].concat())
             .await?;
         let first = it.api.get(DRIVER).await?;
         let remains = async |policy: &str| {
