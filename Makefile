@@ -8,6 +8,9 @@ CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cinder-csi
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+MDBOOK_VERSION := 0.5.4
+MDBOOK := $(CACHE)/mdbook-$(MDBOOK_VERSION)/bin/mdbook
+SITE := $(or $(CARGO_TARGET_DIR),target)/site
 
 .PHONY: help
 help: ## Show the targets
@@ -89,7 +92,7 @@ clean-room: ## README.md's commands on a Debian without anything else (root; KEE
 	@tests/clean-room/room $(ROOM)
 
 .PHONY: lint
-lint: fmt-check clippy deny crds-check reference-check lines-check edges-check words-check faults-check version-check forge-check publish-check workflows-check spdx-check chart-check ## Formatting, lints, licences, generated files, edges between modules, words, workflows
+lint: fmt-check clippy deny crds-check reference-check lines-check edges-check words-check faults-check version-check forge-check publish-check workflows-check spdx-check chart-check site ## Formatting, lints, licences, generated files, edges between modules, words, workflows
 
 .PHONY: fmt-check
 fmt-check:
@@ -138,6 +141,21 @@ chart: ## Write the table of values in the chart's README.md, and its schema
 chart-check:
 	tests/tools/chart --self-test
 	tests/tools/chart --check
+
+.PHONY: site
+site: $(MDBOOK) ## Build the site of docs/ into target/site, and check its links, its search and README.md's
+	@tests/tools/site --self-test
+	tests/tools/site build $(MDBOOK) $(SITE)
+
+# Tables and text alone: without its server and its watch for changes, and hardly optimised, because the whole site takes a second.
+$(MDBOOK):
+	@echo "mdbook $(MDBOOK_VERSION): building once into $(CACHE)" >&2
+	env -u CARGO_TARGET_DIR CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=256 \
+	  $(CARGO) install --locked mdbook --version $(MDBOOK_VERSION) --no-default-features --features search \
+	  --root $(CACHE)/mdbook-$(MDBOOK_VERSION)
+
+.PHONY: site-tools
+site-tools: $(MDBOOK)
 
 .PHONY: lines-check
 lines-check:

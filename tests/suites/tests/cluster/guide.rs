@@ -1,24 +1,54 @@
-//! The examples of the user guide, applied as they stand there, in their order.
+//! The files of `config/samples`, which the pages of the documentation include, applied as they stand there.
+
+use std::collections::BTreeSet;
+use std::fs;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use harness::{wait_for, workspace_root};
+use harness::{Image, Tools, wait_for, workspace_root};
 use serde_json::{Value, json};
 
 use crate::world::{PATIENCE, USERS, WITHIN, World};
 
-/// One example of the page: its objects, and the name that its first line gives.
+/// The files that this scenario applies, in an order in which each finds what it needs.
+const EXAMPLES: &[&str] = &[
+    "driver-with-snapshots",
+    "first",
+    "xfs",
+    "raw-block",
+    "ephemeral",
+    "read-write-once-pod",
+    "multi-attach",
+    "statefulset",
+    "expansion",
+    "snapshot",
+    "snapshot-restore",
+    "backup",
+    "clone",
+    "snapshot-schedule",
+    "database-group-snapshot",
+    "volume-attributes",
+    "topology",
+    "static-provisioning",
+    "encrypted",
+    "volume-types",
+    "velero",
+];
+/// Those that others apply: the demo, and the scenario with two clouds.
+const ELSEWHERE: &[&str] = &["cindercsidriver", "openstack-credentials", "pod", "several-clouds"];
+/// The image of the scheduled job.
+const KUBECTL_IMAGE: &str = "registry.k8s.io/kubectl:v1.36.3";
+
+/// The objects of one file.
 struct Example {
-    name: String,
     objects: Vec<Value>,
 }
 
-pub(crate) async fn every_example_of_the_user_guide_works_as_it_stands_there(world: &World) -> Result<()> {
+pub(crate) async fn every_example_of_the_documentation_works_as_it_stands_there(world: &World) -> Result<()> {
+    every_file_is_applied()?;
+    world.cluster.import(&kubectl_image().await?).await?;
     let volume = volume_of_nobody(world).await?;
-    let page = std::fs::read_to_string(workspace_root().join("docs/guide.md")).context("cannot read the guide")?;
-    let page = page.replace("<namespace>", USERS).replace("<volume id>", &volume);
-    let examples = examples(&page)?;
-    ensure!(!examples.is_empty(), "the guide has no examples");
-    for example in &examples {
+    for &name in EXAMPLES {
+        let example = Example::read(name, &[("<namespace>", USERS), ("<volume id>", &volume)])?;
         let outcome = async {
             world.cluster.apply(&example.manifests()).await?;
             for object in &example.objects {
@@ -27,26 +57,39 @@ pub(crate) async fn every_example_of_the_user_guide_works_as_it_stands_there(wor
             Ok(())
         };
         let outcome: Result<()> = outcome.await;
-        outcome.with_context(|| format!("example {}", example.name))?;
-        println!("    {}", example.name);
+        outcome.with_context(|| format!("example {name}"))?;
+        println!("    {name}");
     }
     for copy in ["restored", "clone"] {
         let greeting = world.sh(copy, "cat /data/greeting").await?;
         ensure!(greeting.trim() == "hello", "pod {copy} reads {greeting:?}");
     }
-    let class = world.cluster.get(&["storageclass", "cinder-fast"]).await?;
-    ensure!(
-        class["parameters"]["type"] == "fast",
-        "the class of type fast is {class}"
-    );
     let kept = world.sh("imported", "cat /data/log").await?;
     ensure!(!kept.is_empty(), "the imported volume is empty");
+    let class = world.cluster.get(&["volumesnapshotclass", "cinder-velero"]).await?;
+    ensure!(
+        class["metadata"]["labels"]["velero.io/csi-volumesnapshot-class"] == "true",
+        "Velero does not find the class {class}"
+    );
 
     // Copies before what they were made of: a clone may need its source.
-    for kind in ["daemonsets,pods", "volumegroupsnapshots", "volumesnapshots", "pvc"] {
+    for kind in [
+        "statefulsets,daemonsets,cronjobs,jobs,pods",
+        "volumegroupsnapshots",
+        "volumesnapshots",
+        "pvc",
+    ] {
         let words = ["delete", kind, "--all", "-n", USERS, WITHIN];
         world.cluster.kubectl_within(PATIENCE, &words).await?;
     }
+    for name in ["configmap", "serviceaccount", "role", "rolebinding"] {
+        let object = format!("{name}/nightly-snapshot");
+        world.cluster.kubectl(&["delete", &object, "-n", USERS]).await?;
+    }
+    world
+        .cluster
+        .kubectl(&["delete", "service", "web", "-n", USERS])
+        .await?;
     let patch = json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}}).to_string();
     world
         .cluster
@@ -55,7 +98,8 @@ pub(crate) async fn every_example_of_the_user_guide_works_as_it_stands_there(wor
     for (kind, name) in [
         ("storageclass", "shared"),
         ("storageclass", "here"),
-        ("volumegroupsnapshotclass", "together"),
+        ("storageclass", "encrypted"),
+        ("volumegroupsnapshotclass", "consistent"),
         ("volumeattributesclass", "archive"),
     ] {
         world.cluster.kubectl(&["delete", kind, name]).await?;
@@ -65,7 +109,47 @@ pub(crate) async fn every_example_of_the_user_guide_works_as_it_stands_there(wor
     world.healthy().await
 }
 
+/// Fails when a file of the folder is in neither list, or one of the lists is no file.
+fn every_file_is_applied() -> Result<()> {
+    let folder = workspace_root().join("config/samples");
+    let mut files = BTreeSet::new();
+    for entry in fs::read_dir(&folder).context("cannot list config/samples")? {
+        let path = entry.context("cannot list config/samples")?.path();
+        files.insert(path.file_stem().unwrap_or_default().to_string_lossy().into_owned());
+    }
+    let known: BTreeSet<String> = EXAMPLES.iter().chain(ELSEWHERE).map(|&name| name.to_owned()).collect();
+    ensure!(
+        files == known,
+        "config/samples has {files:?}, and the lists here {known:?}"
+    );
+    Ok(())
+}
+
+/// The image of the scheduled job, of the kubectl that the cluster has.
+async fn kubectl_image() -> Result<Image> {
+    let tools = Tools::locate().await?;
+    let image = Image::new(KUBECTL_IMAGE).file(tools.path("kubectl")?, "/bin/kubectl");
+    Ok(image.entrypoint("/bin/kubectl"))
+}
+
 impl Example {
+    /// A file of `config/samples`, with what stands for names in angle brackets.
+    fn read(name: &str, names: &[(&str, &str)]) -> Result<Self> {
+        let path = workspace_root()
+            .join("config/samples")
+            .join(name)
+            .with_extension("yaml");
+        let mut text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        for (placeholder, value) in names {
+            text = text.replace(placeholder, value);
+        }
+        let objects = serde_yaml::Deserializer::from_str(&text)
+            .map(|document| serde::Deserialize::deserialize(document).with_context(|| format!("example {name}")))
+            .collect::<Result<Vec<Value>>>()?;
+        ensure!(!objects.is_empty(), "example {name} has no objects");
+        Ok(Self { objects })
+    }
+
     /// The objects for kubectl, those of a namespace in the users' one.
     fn manifests(&self) -> String {
         let in_namespace = |object: &Value| {
@@ -103,23 +187,46 @@ async fn volume_of_nobody(world: &World) -> Result<String> {
     Ok(id.to_owned())
 }
 
-/// The YAML blocks of a page that begin with a comment `# NAME.yaml`.
-fn examples(page: &str) -> Result<Vec<Example>> {
-    let mut examples = Vec::new();
-    for block in page.split("```yaml\n").skip(1) {
-        let (block, _) = block.split_once("```").context("a block without an end")?;
-        let (name, _) = block.split_once('\n').context("an empty block")?;
-        let name = name.strip_prefix("# ").and_then(|name| name.strip_suffix(".yaml"));
-        let name = name.with_context(|| format!("a block does not begin with its name: {block}"))?;
-        let objects = serde_yaml::Deserializer::from_str(block)
-            .map(|document| serde::Deserialize::deserialize(document).with_context(|| format!("example {name}")))
-            .collect::<Result<Vec<Value>>>()?;
-        examples.push(Example {
-            name: name.to_owned(),
-            objects,
-        });
+/// Runs the job of a CronJob three times, as three nights would: the two newest snapshots stay.
+async fn nights(world: &World, name: &str) -> Result<()> {
+    let mut snapshots = Vec::new();
+    for night in ["night-1", "night-2", "night-3"] {
+        let from = format!("--from=cronjob/{name}");
+        let create = ["create", "job", night, &from, "-n", USERS];
+        world.cluster.kubectl(&create).await?;
+        let job = format!("job/{night}");
+        let words = ["wait", &job, "--for=condition=complete", "-n", USERS, WITHIN];
+        world.cluster.kubectl_within(PATIENCE, &words).await?;
+        let latest = [
+            "get",
+            "volumesnapshots",
+            "-n",
+            USERS,
+            "-l",
+            "nightly=latest",
+            "-o",
+            "name",
+        ];
+        snapshots.push(world.cluster.kubectl(&latest).await?);
     }
-    Ok(examples)
+    let [_, second, third] = &snapshots[..] else {
+        bail!("three nights make {snapshots:?}");
+    };
+    let previous = [
+        "get",
+        "volumesnapshots",
+        "-n",
+        USERS,
+        "-l",
+        "nightly=previous",
+        "-o",
+        "name",
+    ];
+    ensure!(world.cluster.kubectl(&previous).await? == *second, "{snapshots:?}");
+    let all = ["get", "volumesnapshots", "-n", USERS, "-l", "nightly", "-o", "name"];
+    let all = world.cluster.kubectl(&all).await?;
+    ensure!(all.lines().count() == 2 && all.contains(third.trim()), "left: {all}");
+    Ok(())
 }
 
 /// Waits until an object of an example is as its reader expects it.
@@ -129,9 +236,20 @@ async fn works(world: &World, object: &Value) -> Result<()> {
         .as_str()
         .context("an object without a name")?;
     match kind {
-        "CinderCSIDriver" => return world.healthy().await,
+        "CinderCSIDriver" => {
+            if object["spec"]["storageClasses"]["fromVolumeTypes"]["enabled"] == true {
+                let class = world.cluster.get(&["storageclass", "cinder-fast"]).await?;
+                ensure!(
+                    class["parameters"]["type"] == "fast",
+                    "the class of type fast is {class}"
+                );
+            }
+            return world.healthy().await;
+        }
         "Pod" => return world.ready(name).await,
+        "CronJob" => return nights(world, name).await,
         "StorageClass" | "VolumeGroupSnapshotClass" | "VolumeAttributesClass" => return Ok(()),
+        "Service" | "ConfigMap" | "ServiceAccount" | "Role" | "RoleBinding" => return Ok(()),
         _ => {}
     }
     wait_for(&format!("{kind} {name}"), PATIENCE, async || {
@@ -146,6 +264,7 @@ async fn works(world: &World, object: &Value) -> Result<()> {
                         || status["currentVolumeAttributesClassName"] == spec["volumeAttributesClassName"])
             }
             "DaemonSet" => status["numberReady"] == world.cluster.nodes().len(),
+            "StatefulSet" => status["readyReplicas"] == spec["replicas"],
             "VolumeSnapshot" | "VolumeGroupSnapshot" => status["readyToUse"] == true,
             _ => bail!("the test does not know what to expect of it"),
         };

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         snapshots::a_snapshot_becomes_a_volume_with_the_data_of_its_moment,
         snapshots::a_clone_has_the_data_of_its_source,
         upkeep::a_removal_waits_for_a_snapshot_and_says_which,
-        guide::every_example_of_the_user_guide_works_as_it_stands_there,
+        guide::every_example_of_the_documentation_works_as_it_stands_there,
         snapshots::snapshots_are_given_up_when_their_kinds_are_removed,
         bad_input::an_unknown_cloud_is_named_and_disturbs_nothing,
         bad_input::a_missing_secret_is_named_and_disturbs_nothing,
@@ -81,8 +81,8 @@ fn main() -> ExitCode {
 }
 
 async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
-    // The first type is the default; the last one is for devices that several nodes share.
-    let types = ["fast", "slow", "shared,multiattach"];
+    // The first type is the default; the third one is for devices that several nodes share.
+    let types = ["fast", "slow", "shared,multiattach", "luks,encrypted=2"];
     let config = ClusterConfig {
         cloud: CloudConfig::Simulator(SimulatorConfig {
             args: types.map(|kind| format!("--volume-type={kind}")).into(),

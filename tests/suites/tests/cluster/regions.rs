@@ -1,7 +1,7 @@
 //! Two clouds, each with servers among the nodes, and one StorageClass for both.
 
 use anyhow::{Context as _, Result, bail, ensure};
-use harness::{Simulator, SimulatorConfig, wait_for};
+use harness::{Simulator, SimulatorConfig, wait_for, workspace_root};
 use reqwest::Method;
 use serde_json::{Value, json};
 use suites::cluster::NAMESPACE;
@@ -10,8 +10,9 @@ use crate::world::{CLASS, DRIVER, Login, PATIENCE, SECRET, USERS, World};
 
 /// The label by which nodes of clouds are told apart.
 const REGION: &str = "topology.kubernetes.io/region";
-/// The second cloud, its region, and the Secret with its credentials.
+/// The second cloud, its region, and the Secret with its credentials, as config/samples/several-clouds.yaml has them.
 const WEST: &str = "west";
+const SECRET_OF_THE_WEST: &str = "openstack-west";
 /// A class that makes volumes in the second cloud, and the Secret that says so.
 const CLASS_OF_THE_WEST: &str = "cinder-west";
 
@@ -64,35 +65,24 @@ async fn with_two_clouds(world: &World, east: &Simulator, west: &Simulator, node
         id: access.application_credential_id.clone(),
         secret: access.application_credential_secret.clone(),
     };
-    let secrets = [
-        (WEST, "clouds.yaml", login.clouds_yaml()),
-        (CLASS_OF_THE_WEST, "cloud", WEST.to_owned()),
-    ];
-    for (name, key, value) in secrets {
-        let secret = json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": NAMESPACE},
-            "stringData": {key: value},
-        });
-        world.cluster.apply(&secret.to_string()).await?;
-    }
-    let cloud = |name: &str, secret: &str| json!({"name": name, "credentialsSecretRef": {"name": secret}});
-    let before = json!({"clouds": [cloud("default", SECRET)], "storageClasses": {"items": [{"name": CLASS}]}});
-    let mut both = json!({
-        "clouds": [cloud("default", SECRET), cloud(WEST, WEST)],
-        "storageClasses": {"items": [
-            {"name": CLASS},
-            {"name": CLASS_OF_THE_WEST, "secretName": CLASS_OF_THE_WEST, "volumeBindingMode": "Immediate"},
-        ]},
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET_OF_THE_WEST, "namespace": NAMESPACE},
+        "stringData": {"clouds.yaml": login.clouds_yaml()},
     });
-    both["clouds"][0]["nodeRegion"] = json!("east");
-    both["clouds"][1]["nodeRegion"] = json!(WEST);
-    world.patch_spec(&both).await?;
+    world.cluster.apply(&secret.to_string()).await?;
+    let before = json!({
+        "clouds": [{"name": "default", "credentialsSecretRef": {"name": SECRET}}],
+        "storageClasses": {"items": [{"name": CLASS}]},
+    });
+    let sample = workspace_root().join("config/samples/several-clouds.yaml");
+    let sample = std::fs::read_to_string(&sample).with_context(|| format!("cannot read {}", sample.display()))?;
+    world.cluster.apply(&sample).await?;
     let outcome = volumes_are_made_where_they_are_wanted(world, east, west, nodes).await;
     if outcome.is_err() {
         world.delete_what_users_made().await?;
     }
     world.patch_spec(&before).await?;
-    for name in [WEST, CLASS_OF_THE_WEST] {
+    for name in [SECRET_OF_THE_WEST, CLASS_OF_THE_WEST] {
         world
             .cluster
             .kubectl(&["delete", "secret", "-n", NAMESPACE, name])
