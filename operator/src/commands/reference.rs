@@ -1,5 +1,7 @@
 //! The pages of the documentation that are made from the code.
 
+mod fields;
+mod flags;
 mod pages;
 mod settings;
 

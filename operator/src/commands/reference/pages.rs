@@ -33,6 +33,9 @@ pub fn pages() -> Result<Vec<(&'static str, String)>, PageError> {
         ("docs/reference/alerts.md", alerts()?),
         ("docs/reference/diagnosis.md", diagnosis()),
         ("docs/reference/settings.md", super::settings::page(MADE)?),
+        ("docs/reference/spec.md", super::fields::page(MADE, "spec")?),
+        ("docs/reference/status.md", super::fields::page(MADE, "status")?),
+        ("docs/reference/flags.md", super::flags::page(MADE)),
         ("config/monitoring/prometheus_rule.yaml", rule()?),
         ("config/monitoring/dashboard.json", DASHBOARD.to_owned()),
     ])
@@ -188,7 +191,7 @@ fn rule() -> Result<String, PageError> {
 }
 
 /// Text for a cell of a table.
-fn cell(text: &str) -> String {
+pub(super) fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
 
