@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The fields of a `CinderCSIDriver`, from the schema of its CustomResourceDefinition.
 
 use std::fmt::Write as _;

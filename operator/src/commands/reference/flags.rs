@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The flags of every program, from the types that parse them.
 
 use std::fmt::Write as _;
