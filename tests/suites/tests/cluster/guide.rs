@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use harness::{Image, Tools, wait_for, workspace_root};
+use harness::{Image, wait_for, workspace_root};
 use serde_json::{Value, json};
 
 use crate::world::{PATIENCE, USERS, WITHIN, World};
@@ -45,7 +45,7 @@ struct Example {
 
 pub(crate) async fn every_example_of_the_documentation_works_as_it_stands_there(world: &World) -> Result<()> {
     every_file_is_applied()?;
-    world.cluster.import(&kubectl_image().await?).await?;
+    world.cluster.import(&kubectl_image(world)?).await?;
     let volume = volume_of_nobody(world).await?;
     for &name in EXAMPLES {
         let example = Example::read(name, &[("<namespace>", USERS), ("<volume id>", &volume)])?;
@@ -126,9 +126,9 @@ fn every_file_is_applied() -> Result<()> {
 }
 
 /// The image of the scheduled job, of the kubectl that the cluster has.
-async fn kubectl_image() -> Result<Image> {
-    let tools = Tools::locate().await?;
-    let image = Image::new(KUBECTL_IMAGE).file(tools.path("kubectl")?, "/bin/kubectl");
+fn kubectl_image(world: &World) -> Result<Image> {
+    let kubectl = world.cluster.tools().path("kubectl")?;
+    let image = Image::new(KUBECTL_IMAGE).file(kubectl, "/bin/kubectl");
     Ok(image.entrypoint("/bin/kubectl"))
 }
 
