@@ -550,7 +550,7 @@ impl World {
     pub async fn delete_what_users_made(&self) -> Result<()> {
         // Where the kinds of snapshots are not installed, there are none.
         for (kinds, must) in [
-            ("pods", true),
+            ("statefulsets,daemonsets,cronjobs,jobs,pods", true),
             ("volumegroupsnapshots", false),
             ("volumesnapshots", false),
             ("pvc", true),

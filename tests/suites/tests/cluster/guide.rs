@@ -238,11 +238,12 @@ async fn works(world: &World, object: &Value) -> Result<()> {
     match kind {
         "CinderCSIDriver" => {
             if object["spec"]["storageClasses"]["fromVolumeTypes"]["enabled"] == true {
-                let class = world.cluster.get(&["storageclass", "cinder-fast"]).await?;
-                ensure!(
-                    class["parameters"]["type"] == "fast",
-                    "the class of type fast is {class}"
-                );
+                wait_for("the class of type fast", PATIENCE, async || {
+                    let class = world.cluster.get(&["storageclass", "cinder-fast"]).await?;
+                    ensure!(class["parameters"]["type"] == "fast", "{class}");
+                    Ok(())
+                })
+                .await?;
             }
             return world.healthy().await;
         }
