@@ -108,7 +108,7 @@ pub struct Cluster {
     simulator: Option<Simulator>,
     run: Option<Run>,
     daemons: Vec<Daemon>,
-    /// What comes and goes while the cluster runs: the metadata services by their nodes, and the simulators of further clouds.
+    /// What comes and goes while the cluster runs: the metadata services by their nodes, the simulators of further clouds, Prometheus.
     services: Mutex<BTreeMap<String, Daemon>>,
     nodes: Vec<Node>,
     tools: Tools,
@@ -286,17 +286,27 @@ impl Cluster {
     pub async fn start_simulator(&self, name: &str, number: u16, config: &SimulatorConfig) -> Result<Simulator> {
         let place = (name, simulator::PORT + number);
         let (simulator, daemon) = Simulator::start(config, place, self.first_node()?, &[], &self.progress).await?;
-        let mut services = self.services.lock().unwrap_or_else(PoisonError::into_inner);
-        services.insert(name.to_owned(), daemon);
+        self.keep_service(name, daemon);
         Ok(simulator)
     }
 
     /// Ends the simulator of a further cloud.
     pub fn end_simulator(&self, name: &str) -> Result<()> {
+        self.end_service(name)
+    }
+
+    /// Keeps a program that comes and goes while the cluster runs.
+    pub(crate) fn keep_service(&self, name: &str, daemon: Daemon) {
+        let mut services = self.services.lock().unwrap_or_else(PoisonError::into_inner);
+        services.insert(name.to_owned(), daemon);
+    }
+
+    /// Ends one of these.
+    pub(crate) fn end_service(&self, name: &str) -> Result<()> {
         let mut services = self.services.lock().unwrap_or_else(PoisonError::into_inner);
         services
             .remove(name)
-            .with_context(|| format!("there is no simulator {name}"))?
+            .with_context(|| format!("{name} does not run beside the cluster"))?
             .end()
     }
 
