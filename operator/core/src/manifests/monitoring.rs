@@ -120,7 +120,11 @@ fn service_monitor(
                 "port": port.name,
                 "path": "/metrics",
                 "interval": settings.service_monitor.interval,
-                "relabelings": [{"action": "replace", "targetLabel": "driver", "replacement": resolved.driver_name}],
+                "relabelings": [
+                    {"action": "replace", "targetLabel": "driver", "replacement": resolved.driver_name},
+                    // The Prometheus operator's label of the Service would rename ours, the service of a cloud. `job` has the same value.
+                    {"action": "labeldrop", "regex": "service"},
+                ],
             });
             if resolved.secure_metrics && port.name.as_deref() == Some(pod::DRIVER_PORT) {
                 endpoint["scheme"] = json!("https");
