@@ -1,4 +1,5 @@
-//! The alerts, judged by promtool: every rule is well-formed, fires when it should, and does not when it should not.
+//! The alerts, judged by promtool: every rule is well-formed, fires when it should, and does not when it should not. And the dashboard,
+//! as far as it can be judged without data.
 
 #![allow(clippy::expect_used, reason = "what fails here fails the test")]
 
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cinder_csi_crds::{AlertThresholds, DEFAULT_DRIVER_NAME};
-use cinder_operator_core::monitoring::{Alert, driver_alerts, groups, operator_alerts};
+use cinder_operator_core::monitoring::{Alert, dashboard, driver_alerts, groups, operator_alerts};
 use serde_json::{Value, json};
 
 /// Cases as promtool reads them, without the name of the file of rules.
@@ -116,6 +117,73 @@ fn every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() {
         all().len(),
         "a case for an alert that does not exist: {outcomes:?}"
     );
+}
+
+/// The dashboard's panels, rows left out.
+fn panels() -> Vec<Value> {
+    let dashboard: Value = serde_json::from_str(&dashboard().expect("the template")).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels").iter();
+    panels.filter(|panel| panel["type"] != "row").cloned().collect()
+}
+
+/// The sections of the runbooks and of these, by their anchors.
+fn anchors() -> BTreeSet<String> {
+    let text = std::fs::read_to_string(root().join("docs/runbooks.md")).expect("the runbooks");
+    let headings = text
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix('#')?.trim_start_matches('#').trim()));
+    headings
+        .map(|heading| heading.to_lowercase().replace(' ', "-"))
+        .collect()
+}
+
+#[test]
+fn every_expression_of_the_dashboard_is_well_formed() {
+    let panels = panels();
+    let expressions = panels
+        .iter()
+        .flat_map(|panel| panel["targets"].as_array().expect("queries"));
+    let rules: Vec<Value> = expressions
+        .zip(0..)
+        .map(|(query, number)| {
+            let expression = query["expr"].as_str().expect("an expression");
+            let expression = expression
+                .replace("$driver", DEFAULT_DRIVER_NAME)
+                .replace("$__rate_interval", "2m");
+            json!({"record": format!("panel:{number}"), "expr": expression})
+        })
+        .collect();
+    assert!(rules.len() > 50, "{} expressions", rules.len());
+    let directory = tempfile::tempdir().unwrap();
+    let rules = write(
+        directory.path(),
+        "rules.json",
+        &json!({"groups": [{"name": "all", "rules": rules}]}),
+    );
+
+    promtool(&["check", "rules", "--lint-fatal"], &rules);
+}
+
+#[test]
+fn every_alert_has_a_panel_that_leads_to_its_runbook_and_every_link_leads_to_a_section() {
+    let anchors = anchors();
+    let mut led_to = BTreeSet::new();
+    for panel in panels() {
+        for link in panel["links"].as_array().unwrap() {
+            let url = link["url"].as_str().unwrap();
+            let (page, anchor) = url.split_once('#').unwrap();
+            assert!(page.ends_with("/docs/runbooks.md") && anchors.contains(anchor), "{url}");
+            led_to.insert(anchor.to_owned());
+        }
+    }
+
+    for alert in all() {
+        assert!(
+            led_to.contains(&alert.name.to_lowercase()),
+            "no panel is about {}",
+            alert.name
+        );
+    }
 }
 
 #[test]

@@ -52,7 +52,11 @@ pub(super) fn operands(
         operands.push(untyped("PrometheusRule", &metadata, &spec)?);
     }
     if settings.dashboards.enabled {
-        operands.push(Operand::new(Stage::Monitoring, &dashboard(resolved))?);
+        let dashboard = dashboard(resolved).map_err(|source| RenderError {
+            kind: "ConfigMap",
+            source,
+        })?;
+        operands.push(Operand::new(Stage::Monitoring, &dashboard)?);
     }
     Ok(operands)
 }
@@ -145,20 +149,20 @@ fn service_monitor(
     (metadata, spec)
 }
 
-fn dashboard(resolved: &Resolved) -> ConfigMap {
+fn dashboard(resolved: &Resolved) -> Result<ConfigMap, serde_json::Error> {
     let mut metadata = named(resolved, "dashboard");
     add_labels(
         &mut metadata,
         &BTreeMap::from([(DASHBOARD_LABEL.0.to_owned(), DASHBOARD_LABEL.1.to_owned())]),
     );
-    ConfigMap {
+    Ok(ConfigMap {
         metadata,
         data: Some(BTreeMap::from([(
             "cinder-csi.json".to_owned(),
-            monitoring::DASHBOARD.to_owned(),
+            monitoring::dashboard()?,
         )])),
         ..ConfigMap::default()
-    }
+    })
 }
 
 fn add_labels(metadata: &mut ObjectMeta, labels: &BTreeMap<String, String>) {

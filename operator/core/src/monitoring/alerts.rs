@@ -6,10 +6,8 @@ use cinder_csi_crds::AlertThresholds;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::{fill_in, leaders, runbook, thresholds};
 use crate::templates::{self, Template};
-
-/// Where the runbooks are read: a section for each alert.
-const RUNBOOKS: &str = "https://github.com/cinder-csi/cinder-csi/blob/main/docs/runbooks.md";
 
 static ALERTS: Template<Alerts> = LazyLock::new(|| templates::read(include_str!("alerts.yaml")));
 
@@ -62,7 +60,7 @@ pub struct Annotations {
 
 impl Alert {
     fn with_runbook(mut self) -> Self {
-        self.annotations.runbook_url = format!("{RUNBOOKS}#{}", self.name.to_lowercase());
+        self.annotations.runbook_url = runbook(&self.name);
         self
     }
 }
@@ -79,25 +77,14 @@ pub fn operator_alerts() -> Result<Vec<Alert>, serde_json::Error> {
 }
 
 /// Alerts about one driver.
-pub fn driver_alerts(driver: &str, thresholds: &AlertThresholds) -> Result<Vec<Alert>, serde_json::Error> {
+pub fn driver_alerts(driver: &str, values: &AlertThresholds) -> Result<Vec<Alert>, serde_json::Error> {
     // A driver's name holds letters, digits, dots and dashes: nothing that PromQL would read otherwise.
-    let filled_in = [
-        ("DRIVER", format!("driver=\"{driver}\"")),
-        ("LEADERS(", "max without (instance, pod) (".to_owned()),
-        ("BACKEND_SECONDS", thresholds.backend_seconds.to_string()),
-        (
-            "BACKEND_ERROR_RATIO",
-            (f64::from(thresholds.backend_error_percent) / 100.0).to_string(),
-        ),
-        ("STUCK_VOLUMES", thresholds.stuck_volumes.to_string()),
-        ("ATTACH_SECONDS", thresholds.attach_seconds.to_string()),
-    ];
+    let mut words = vec![("DRIVER", format!("driver=\"{driver}\"")), leaders()];
+    words.extend(thresholds(values));
     let alerts = templates::get(&ALERTS)?.driver.iter().cloned();
-    let fill_in = |mut alert: Alert| {
-        for (word, value) in &filled_in {
-            alert.expression = alert.expression.replace(word, value);
-        }
-        alert.with_runbook()
-    };
-    Ok(alerts.map(fill_in).collect())
+    let filled_in = alerts.map(|alert| Alert {
+        expression: fill_in(&alert.expression, &words),
+        ..alert
+    });
+    Ok(filled_in.map(Alert::with_runbook).collect())
 }
