@@ -7,6 +7,7 @@
 mod bad_input;
 mod classes;
 mod clouds;
+mod dashboard;
 mod diagnose;
 mod gate;
 mod guide;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         leaders::another_replica_goes_on_when_the_leader_is_deleted_or_killed,
         upkeep::both_programs_tell_what_they_do_in_metrics,
         metrics::only_those_who_may_read_the_metrics,
+        dashboard::every_expression_of_the_dashboard_returns_data,
         plugin::kubectl_shows_a_driver_on_one_screen_and_to_programs,
         plugin::kubectl_tells_what_the_operator_would_change_and_changes_nothing,
         plugin::the_pod_of_helm_test_shows_the_driver,
@@ -92,6 +94,7 @@ async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
     };
     let cluster = Cluster::start(config).await?;
     let logs = cluster.logs()?.to_owned();
+    dashboard::install_kinds(&cluster).await?;
     let world = World::install(cluster)
         .await
         .with_context(|| format!("the product is not installed; logs: {}", logs.display()))?;

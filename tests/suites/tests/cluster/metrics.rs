@@ -18,6 +18,17 @@ pub(crate) async fn page(world: &World) -> Result<String> {
 
 /// The metrics page of the operator in a pod.
 pub(crate) async fn page_of(world: &World, pod: &str) -> Result<String> {
+    make_reader(world).await?;
+    read(world, pod, READER).await
+}
+
+/// A token with which the metrics of the operator can be read.
+pub(crate) async fn token(world: &World) -> Result<String> {
+    make_reader(world).await?;
+    token_of(world, READER).await
+}
+
+async fn make_reader(world: &World) -> Result<()> {
     let reader = json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": READER, "namespace": NAMESPACE}},
         {
@@ -28,18 +39,22 @@ pub(crate) async fn page_of(world: &World, pod: &str) -> Result<String> {
             "subjects": [{"kind": "ServiceAccount", "name": READER, "namespace": NAMESPACE}],
         },
     ]});
-    world.cluster.apply(&reader.to_string()).await?;
-    read(world, pod, READER).await
+    world.cluster.apply(&reader.to_string()).await.map(drop)
+}
+
+async fn token_of(world: &World, account: &str) -> Result<String> {
+    let token = world
+        .cluster
+        .kubectl(&["create", "token", account, "-n", NAMESPACE])
+        .await?;
+    Ok(token.trim().to_owned())
 }
 
 /// Reads with the token of a service account.
 async fn read(world: &World, pod: &str, account: &str) -> Result<String> {
     let pod = world.cluster.get(&["pod", pod, "-n", NAMESPACE]).await?;
     let address = pod["status"]["podIP"].as_str().context("the pod has no address")?;
-    let token = world
-        .cluster
-        .kubectl(&["create", "token", account, "-n", NAMESPACE])
-        .await?;
+    let token = token_of(world, account).await?;
     // kubectl as the client: the token is in a file and never among arguments.
     let config = json!({
         "apiVersion": "v1",
@@ -50,7 +65,7 @@ async fn read(world: &World, pod: &str, account: &str) -> Result<String> {
             "server": format!("https://{address}:8443"),
             "insecure-skip-tls-verify": true,
         }}],
-        "users": [{"name": "reader", "user": {"token": token.trim()}}],
+        "users": [{"name": "reader", "user": {"token": token}}],
     });
     let file = tempfile::NamedTempFile::new().context("cannot make a file")?;
     std::fs::write(file.path(), config.to_string()).context("cannot write a file")?;

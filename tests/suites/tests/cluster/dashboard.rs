@@ -1,0 +1,414 @@
+//! The dashboard of a driver beside a real Prometheus, while something happens: every expression returns data.
+
+mod prometheus;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, ensure};
+use harness::{Prometheus, wait_for, workspace_root};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use serde_json::{Value, json};
+use suites::cluster::credentials::{ROTATION, cloud};
+
+pub(crate) use prometheus::install_kinds;
+
+use crate::world::{DRIVER, NAMESPACE, PATIENCE, USERS, World, claim};
+
+/// What no expression shows here: a part of the expression, and why. One that shows data does not belong here.
+const NEVER: &[(&str, &str)] = &[(
+    "cinder_csi_unstaged_in_use_total",
+    "counted where a process outside of the driver keeps the device of a volume for longer than --device-in-use-timeout",
+)];
+/// Labels of legends that no series needs to have, and why.
+const EMPTY: &[(&str, &str)] = &[(
+    "volume_type",
+    "empty for the quota of all types together, which Prometheus takes for no label",
+)];
+/// The window of rates, which Grafana chooses by the interval of reads and by the time that a point stands for.
+const RATE_INTERVAL: &str = "20s";
+/// How long the last expressions may take to show what has happened.
+const UNTIL_SHOWN: Duration = Duration::from_mins(1);
+/// A class that names a volume type which does not exist, and one whose volumes cannot be mounted.
+const ODD_TYPE: &str = "odd-type";
+const ODD_MOUNT: &str = "odd-mount";
+/// The ConfigMap with an authority, which expires.
+const AUTHORITY: &str = "authority";
+
+/// An expression of the dashboard, and where it is.
+struct Expression {
+    place: String,
+    text: String,
+    legend: String,
+    /// The fields that the columns of a table show.
+    columns: Vec<String>,
+}
+
+/// An expression with the series that it had.
+struct Shown<'a> {
+    expression: &'a Expression,
+    series: Vec<Value>,
+}
+
+pub(crate) async fn every_expression_of_the_dashboard_returns_data(world: &World) -> Result<()> {
+    world.healthy().await?;
+    let monitoring = workspace_root().join("config/monitoring").display().to_string();
+    world.cluster.kubectl(&["apply", "-k", &monitoring]).await?;
+    let before = world.driver().await?["spec"]["clouds"].clone();
+    let begun = seconds_since_1970()?;
+    let prometheus = prometheus::start(world).await?;
+    let outcome = async {
+        let happened = something_happens(world, &prometheus, &before).await;
+        let shown = all_is_shown(world, &prometheus, begun).await;
+        // What did not happen explains what is not shown.
+        match (happened, shown) {
+            (Err(reason), Err(error)) => Err(error.context(format!("{reason:#}"))),
+            (happened, shown) => happened.and(shown),
+        }
+    };
+    let outcome = outcome.await;
+    world.cluster.end_prometheus()?;
+    outcome?;
+    restore(world, &before).await?;
+    world.cluster.kubectl(&["delete", "-k", &monitoring]).await.map(drop)
+}
+
+fn seconds_since_1970() -> Result<f64> {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .context("the clock is wrong")?;
+    Ok(now.as_secs_f64())
+}
+
+/// Waits until an expression has series.
+async fn shows(prometheus: &Prometheus, expression: &str) -> Result<()> {
+    wait_for(&format!("data of {expression}"), PATIENCE, async || {
+        let series = prometheus.query(expression).await?;
+        ensure!(!series.is_empty(), "none");
+        Ok(())
+    })
+    .await
+}
+
+/// Load and trouble: volumes, another authority, calls that fail, a change by another client, a volume that stays, a removal that
+/// waits and a rollout that does not go on by itself.
+async fn something_happens(world: &World, prometheus: &Prometheus, clouds: &Value) -> Result<()> {
+    let volumes = async {
+        make_classes(world).await?;
+        world.start_pod("first", None).await?;
+        world.start_pod_of_class("unmounted", ODD_MOUNT).await?;
+        let mut refused = claim("refused", "Filesystem");
+        refused["spec"]["storageClassName"] = json!(ODD_TYPE);
+        world.cluster.apply(&refused.to_string()).await?;
+        let patch = r#"{"spec": {"fsGroupPolicy": "None"}}"#;
+        let words = ["patch", "csidriver", DRIVER, "--type=merge", "-p", patch];
+        world.cluster.kubectl(&words).await?;
+        world.ready("first").await?;
+        // A rate needs a sample before the next attachment.
+        shows(prometheus, r#"cinder_csi_wait_seconds_count{operation="attach"}"#).await?;
+        world.start_pod("second", None).await?;
+        world.ready("second").await?;
+        shows(
+            prometheus,
+            r#"csi_operations_seconds_count{method_name="/csi.v1.Node/NodeStageVolume",grpc_status_code!="OK"}"#,
+        )
+        .await
+    };
+    tokio::try_join!(volumes, another_authority(world, clouds))?;
+
+    let words = ["delete", "pods", "--all", "-n", USERS, "--timeout=60s"];
+    world.cluster.kubectl(&words).await?;
+    world.detached().await?;
+    let fault = json!({"operation": "delete_volume", "effect": {"status": {"status": 500}}});
+    world.cluster.simulator()?.add_fault(&fault).await?;
+    let words = ["delete", "pvc", "--all", "-n", USERS, "--wait=false"];
+    world.cluster.kubectl(&words).await?;
+    shows(
+        prometheus,
+        r#"cinder_csi_operator_stuck_volumes{operation="Delete"} > 0"#,
+    )
+    .await?;
+    shows(prometheus, r#"ALERTS{alertname="CinderCSIVolumeStuck"}"#).await?;
+
+    world.patch_spec(&json!({"managementState": "Removed"})).await?;
+    shows(prometheus, "cinder_csi_operator_deletion_blockers > 0").await?;
+    // Node pods that are out of date, which an administrator would have to delete.
+    let note = "spec: {template: {metadata: {annotations: {example.org/note: changed}}}}";
+    let overrides = json!([{"target": {"kind": "DaemonSet", "name": "cinder-csi-node"}, "patch": note}]);
+    let outdated =
+        json!({"managementState": "Managed", "node": {"update": {"type": "OnDelete"}}, "overrides": overrides});
+    world.patch_spec(&outdated).await?;
+    shows(prometheus, r#"cinder_csi_operator_rollout_state{state="OnDelete"}"#).await?;
+    world.patch_spec(&json!({"node": null, "overrides": null})).await
+}
+
+async fn make_classes(world: &World) -> Result<()> {
+    let class = |name: &str, type_: &str, options: &[&str]| {
+        json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
+            "provisioner": DRIVER, "parameters": {"type": type_}, "mountOptions": options,
+        })
+    };
+    for class in [
+        class(ODD_TYPE, "no-such-type", &[]),
+        class(ODD_MOUNT, "fast", &["no-such-option"]),
+    ] {
+        world.cluster.apply(&class.to_string()).await?;
+    }
+    Ok(())
+}
+
+/// Gives the driver an authority for its cloud, which it reloads with the credentials, and makes a volume late soon.
+async fn another_authority(world: &World, clouds: &Value) -> Result<()> {
+    let before = cloud(world, ROTATION, |cloud| cloud["loaded"] == true).await?;
+    let mut authority = CertificateParams::new(Vec::new()).context("cannot describe an authority")?;
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().context("cannot make a key")?;
+    let pem = authority.self_signed(&key).context("cannot sign an authority")?.pem();
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": AUTHORITY, "namespace": NAMESPACE}, "data": {"ca.crt": pem},
+    });
+    world.cluster.apply(&map.to_string()).await?;
+    let mut clouds = clouds.clone();
+    clouds[0]["caBundleRef"] = json!({"name": AUTHORITY});
+    let health = json!({"credentialCheckInterval": "10s", "stuck": {"delete": "5s"}});
+    world.patch_spec(&json!({"clouds": clouds, "health": health})).await?;
+    reloaded(world, |cloud| cloud["secretHash"] != before["secretHash"]).await
+}
+
+/// Waits until the driver uses what the operator has written.
+async fn reloaded(world: &World, is_new: impl Fn(&Value) -> bool) -> Result<()> {
+    let new = cloud(world, PATIENCE, &is_new).await?;
+    // A kubelet looks at the Secrets of a pod that changes at once, and at those of others once a minute.
+    let note = format!(
+        "example.org/credentials={}",
+        new["secretHash"].as_str().unwrap_or_default()
+    );
+    let selector = format!("csi.openstack.org/instance={DRIVER},app.kubernetes.io/component=controller");
+    let words = [
+        "annotate",
+        "pods",
+        "-n",
+        NAMESPACE,
+        "-l",
+        &selector,
+        "--overwrite",
+        &note,
+    ];
+    world.cluster.kubectl(&words).await?;
+    let in_use = |cloud: &Value| is_new(cloud) && cloud["loaded"] == true;
+    cloud(world, ROTATION, in_use).await.map(drop)
+}
+
+/// Leaves the cluster as it was.
+async fn restore(world: &World, clouds: &Value) -> Result<()> {
+    world.cluster.simulator()?.clear_faults().await?;
+    let with_authority = cloud(world, PATIENCE, |cloud| !cloud["secretHash"].is_null()).await?;
+    world.patch_spec(&json!({"clouds": clouds, "health": null})).await?;
+    reloaded(world, |cloud| cloud["secretHash"] != with_authority["secretHash"]).await?;
+    for words in [
+        &["delete", "storageclass", ODD_TYPE, ODD_MOUNT][..],
+        &["delete", "configmap", AUTHORITY, "-n", NAMESPACE],
+    ] {
+        world.cluster.kubectl(words).await?;
+    }
+    world.nothing_left().await?;
+    world.healthy().await
+}
+
+/// Waits until every expression has had data, and writes down which.
+async fn all_is_shown(world: &World, prometheus: &Prometheus, begun: f64) -> Result<()> {
+    let map = world
+        .cluster
+        .get(&["configmap", "cinder-csi-dashboard", "-n", NAMESPACE])
+        .await?;
+    let text = map["data"]["cinder-csi.json"]
+        .as_str()
+        .context("a ConfigMap without a dashboard")?;
+    let published = std::fs::read_to_string(workspace_root().join("config/monitoring/dashboard.json"))
+        .context("cannot read the dashboard of config/monitoring")?;
+    ensure!(
+        text == published,
+        "the ConfigMap has another dashboard than config/monitoring"
+    );
+    let dashboard: Value = serde_json::from_str(text).context("the dashboard is not JSON")?;
+    drivers_can_be_chosen(prometheus, &dashboard).await?;
+    no_label_is_renamed(prometheus).await?;
+    let expressions = expressions(&dashboard)?;
+    let mut shown = Vec::new();
+    let outcome = wait_for("data of the dashboard", UNTIL_SHOWN, async || {
+        let mut now_shown = Vec::new();
+        let now = seconds_since_1970()?;
+        for expression in &expressions {
+            let series = prometheus
+                .query_range(&expression.text, begun, now)
+                .await
+                .with_context(|| format!("{}: {}", expression.place, expression.text))?;
+            let series = series.into_iter().filter(|series| last(series).is_some()).collect();
+            now_shown.push(Shown { expression, series });
+        }
+        // A look that the deadline ends leaves the whole one before.
+        shown = now_shown;
+        judge(&shown)
+    })
+    .await;
+    let file = world.cluster.logs()?.join("dashboard.txt");
+    std::fs::write(&file, report(&shown)).context("cannot write the dashboard's data")?;
+    println!("    the data of {} expressions: {}", shown.len(), file.display());
+    outcome
+}
+
+/// The variable `driver` has the driver as its value.
+async fn drivers_can_be_chosen(prometheus: &Prometheus, dashboard: &Value) -> Result<()> {
+    let variables = dashboard["templating"]["list"].as_array().context("no variables")?;
+    let driver = variables.iter().find(|variable| variable["name"] == "driver");
+    let query = driver.context("no variable driver")?["query"]
+        .as_str()
+        .unwrap_or_default();
+    let metric = query
+        .strip_prefix("label_values(")
+        .and_then(|rest| rest.strip_suffix(", driver)"));
+    let metric = metric.with_context(|| format!("the variable asks {query}"))?;
+    let drivers = prometheus.api("label/driver/values", &[("match[]", metric)]).await?;
+    ensure!(drivers == json!([DRIVER]), "the drivers to choose from are {drivers}");
+    Ok(())
+}
+
+/// Prometheus renames a label of a metric that its own label of the target has the name of.
+async fn no_label_is_renamed(prometheus: &Prometheus) -> Result<()> {
+    let labels = prometheus.api("labels", &[]).await?;
+    let mut names = labels.as_array().context("no labels")?.iter().filter_map(Value::as_str);
+    ensure!(
+        !names.any(|name| name.starts_with("exported_")),
+        "a label is renamed: {labels}"
+    );
+    Ok(())
+}
+
+/// All expressions with the variables filled in.
+fn expressions(dashboard: &Value) -> Result<Vec<Expression>> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let fill_in = |query: &Value| -> Result<String> {
+        let text = query["expr"]
+            .as_str()
+            .with_context(|| format!("no expression in {query}"))?;
+        let text = text
+            .replace("$driver", DRIVER)
+            .replace("$__rate_interval", RATE_INTERVAL);
+        ensure!(!text.contains('$'), "a variable without a value: {text}");
+        Ok(text)
+    };
+    let mut all = Vec::new();
+    for panel in list(&dashboard["panels"]) {
+        let title = panel["title"].as_str().unwrap_or_default();
+        let names = &panel["transformations"][1]["options"]["include"]["names"];
+        let columns = list(names)
+            .iter()
+            .filter_map(|name| name.as_str().map(str::to_owned))
+            .collect::<Vec<_>>();
+        for query in list(&panel["targets"]) {
+            all.push(Expression {
+                place: format!("{title} {}", query["refId"].as_str().unwrap_or_default()),
+                text: fill_in(&query)?,
+                legend: query["legendFormat"].as_str().unwrap_or_default().to_owned(),
+                columns: columns.clone(),
+            });
+        }
+    }
+    for annotation in list(&dashboard["annotations"]["list"]) {
+        if annotation["type"] != "dashboard" {
+            all.push(Expression {
+                place: format!("annotation {}", annotation["name"]),
+                text: fill_in(&annotation)?,
+                legend: annotation["titleFormat"].as_str().unwrap_or_default().to_owned(),
+                columns: Vec::new(),
+            });
+        }
+    }
+    ensure!(all.len() > 50, "only {} expressions", all.len());
+    Ok(all)
+}
+
+/// The last value of a series that is a number.
+fn last(series: &Value) -> Option<f64> {
+    let samples = series["values"].as_array()?.iter().rev();
+    samples
+        .filter_map(|sample| sample[1].as_str()?.parse().ok())
+        .find(|value: &f64| !value.is_nan())
+}
+
+fn judge(shown: &[Shown<'_>]) -> Result<()> {
+    let mut wrong = String::new();
+    for Shown { expression, series } in shown {
+        let Expression { place, text, .. } = expression;
+        let never = NEVER.iter().find(|(part, _)| text.contains(part));
+        match (series.is_empty(), never) {
+            (true, None) => writeln!(wrong, "{place} shows nothing: {text}")?,
+            (false, Some((_, reason))) => writeln!(wrong, "{place} shows data, and NEVER says: {reason}")?,
+            _ => {}
+        }
+        let labels: BTreeSet<&str> = series
+            .iter()
+            .filter_map(|one| one["metric"].as_object())
+            .flatten()
+            .map(|(name, _)| name.as_str())
+            .collect();
+        if let Some(label) = ["instance", "pod"].into_iter().find(|label| labels.contains(label)) {
+            writeln!(wrong, "{place} has a series for each {label}: {text}")?;
+        }
+        if !series.is_empty() {
+            let columns = expression
+                .columns
+                .iter()
+                .map(String::as_str)
+                .filter(|name| !name.starts_with("Value"));
+            for label in legend_labels(&expression.legend).chain(columns) {
+                if !labels.contains(label) && EMPTY.iter().all(|(name, _)| *name != label) {
+                    writeln!(
+                        wrong,
+                        "{place} names its series by {label}, which none of them has: {labels:?}"
+                    )?;
+                }
+            }
+        }
+    }
+    for (part, _) in NEVER {
+        if !shown.iter().any(|one| one.expression.text.contains(part)) {
+            writeln!(wrong, "NEVER has {part}, and the dashboard does not")?;
+        }
+    }
+    ensure!(wrong.is_empty(), "{wrong}");
+    Ok(())
+}
+
+/// `cloud` and `kind` of `{{cloud}} {{kind}}`.
+fn legend_labels(legend: &str) -> impl Iterator<Item = &str> {
+    legend
+        .split("{{")
+        .skip(1)
+        .filter_map(|part| Some(part.split_once("}}")?.0))
+}
+
+/// The dashboard as text: each expression with its series and their last values.
+fn report(shown: &[Shown<'_>]) -> String {
+    let mut text = String::new();
+    for Shown { expression, series } in shown {
+        let _ = writeln!(text, "{}\n    {}", expression.place, expression.text);
+        for one in series {
+            let mut values: Vec<f64> = Vec::new();
+            for sample in one["values"].as_array().into_iter().flatten() {
+                values.extend(sample[1].as_str().and_then(|value| value.parse::<f64>().ok()));
+            }
+            let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let _ = writeln!(
+                text,
+                "        {} = {} (at most {most}, {} samples)",
+                one["metric"],
+                last(one).unwrap_or(f64::NAN),
+                values.len(),
+            );
+        }
+    }
+    text
+}

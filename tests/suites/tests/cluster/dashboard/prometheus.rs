@@ -1,0 +1,205 @@
+//! Prometheus as the Prometheus operator would set it up: it reads what ServiceMonitors name, and evaluates the rules of
+//! PrometheusRules. Debian's Prometheus cannot ask the API server for its targets, so they are found here.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use harness::{Cluster, Prometheus, wait_for};
+use serde_json::{Value, json};
+
+use crate::metrics;
+use crate::world::{NAMESPACE, World};
+
+/// Between two reads. The objects ask for longer times.
+const INTERVAL: &str = "1s";
+/// How long Prometheus takes to find and read every pod.
+const UNTIL_READ: Duration = Duration::from_mins(1);
+
+/// Makes the kinds of the Prometheus operator known. Of their schema the API server knows nothing here.
+pub(crate) async fn install_kinds(cluster: &Cluster) -> Result<()> {
+    let kinds = [
+        ("ServiceMonitor", "servicemonitors"),
+        ("PrometheusRule", "prometheusrules"),
+    ];
+    for (kind, plural) in kinds {
+        let name = format!("{plural}.monitoring.coreos.com");
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name},
+            "spec": {
+                "group": "monitoring.coreos.com", "scope": "Namespaced",
+                "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+                }],
+            },
+        });
+        cluster.apply(&definition.to_string()).await?;
+        let definition = format!("crd/{name}");
+        cluster
+            .kubectl(&["wait", "--for=condition=Established", "--timeout=50s", &definition])
+            .await?;
+    }
+    Ok(())
+}
+
+/// Starts Prometheus, and waits until it has read every pod that it finds.
+pub(super) async fn start(world: &World) -> Result<Prometheus> {
+    let directory = world.cluster.prometheus_directory()?;
+    let token = directory.join("token");
+    std::fs::write(&token, metrics::token(world).await?).context("cannot write the token")?;
+    std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).context("cannot protect the token")?;
+    let rules = directory.join("rules.json");
+    std::fs::write(&rules, rules_of(world).await?.to_string()).context("cannot write the rules")?;
+    let monitors = world.cluster.get(&["servicemonitors", "-n", NAMESPACE]).await?;
+    let mut jobs = Vec::new();
+    for monitor in monitors["items"].as_array().context("a list without items")? {
+        jobs.extend(jobs_of(world, monitor, &token).await?);
+    }
+    ensure!(jobs.len() > 5, "ServiceMonitors with {} endpoints", jobs.len());
+    let config = json!({
+        "global": {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": INTERVAL},
+        "rule_files": [rules],
+        "scrape_configs": jobs,
+    });
+    let prometheus = world.cluster.start_prometheus(&config).await?;
+    let read = wait_for("a look at every pod's metrics", UNTIL_READ, async || {
+        every_job_is_read(&prometheus, jobs.len()).await
+    });
+    read.await.map(|()| prometheus)
+}
+
+async fn every_job_is_read(prometheus: &Prometheus, jobs: usize) -> Result<()> {
+    let data = prometheus.api("targets", &[("state", "active")]).await?;
+    let targets = data["activeTargets"].as_array().context("no targets")?;
+    for target in targets {
+        ensure!(
+            target["health"] == "up",
+            "{}: {}",
+            target["scrapeUrl"],
+            target["lastError"]
+        );
+    }
+    let pools: std::collections::BTreeSet<&str> = targets
+        .iter()
+        .filter_map(|target| target["scrapePool"].as_str())
+        .collect();
+    ensure!(
+        pools.len() == jobs,
+        "pods of {pools:?} alone are read, of {jobs} endpoints"
+    );
+    Ok(())
+}
+
+/// The groups of all PrometheusRules.
+async fn rules_of(world: &World) -> Result<Value> {
+    let list = world.cluster.get(&["prometheusrules", "-n", NAMESPACE]).await?;
+    let rules = list["items"].as_array().context("a list without items")?.iter();
+    let groups: Vec<Value> = rules
+        .filter_map(|rule| rule["spec"]["groups"].as_array())
+        .flatten()
+        .cloned()
+        .collect();
+    // The operator's own and the driver's.
+    ensure!(groups.len() == 2, "{} groups of rules", groups.len());
+    Ok(json!({ "groups": groups }))
+}
+
+/// What a ServiceMonitor asks for: a job for each of its endpoints.
+async fn jobs_of(world: &World, monitor: &Value, token: &Path) -> Result<Vec<Value>> {
+    let namespace = match &monitor["spec"]["namespaceSelector"]["matchNames"] {
+        Value::Null => &monitor["metadata"]["namespace"],
+        names => &names[0],
+    };
+    let namespace = namespace.as_str().context("a ServiceMonitor without a namespace")?;
+    let selector = selector(&monitor["spec"]["selector"]["matchLabels"]);
+    let services = world
+        .cluster
+        .get(&["services", "-n", namespace, "-l", &selector])
+        .await?;
+    let services = services["items"].as_array().context("a list without items")?;
+    let mut jobs = Vec::new();
+    for (number, endpoint) in monitor["spec"]["endpoints"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .enumerate()
+    {
+        let mut targets = Vec::new();
+        for service in services {
+            targets.extend(targets_of(world, service, endpoint).await?);
+        }
+        let name = monitor["metadata"]["name"].as_str().unwrap_or_default();
+        let mut job = json!({
+            "job_name": format!("{name}/{number}"),
+            "metrics_path": endpoint["path"],
+            "scheme": endpoint["scheme"].as_str().unwrap_or("http"),
+            "static_configs": targets,
+        });
+        if endpoint["tlsConfig"]["insecureSkipVerify"] == true {
+            job["tls_config"] = json!({"insecure_skip_verify": true});
+        }
+        if endpoint["bearerTokenFile"].is_string() {
+            job["authorization"] = json!({"credentials_file": token});
+        }
+        let relabelings = endpoint["relabelings"].as_array().into_iter().flatten();
+        job["relabel_configs"] = relabelings.map(relabeling).collect();
+        jobs.push(job);
+    }
+    Ok(jobs)
+}
+
+/// A rule of a ServiceMonitor as Prometheus writes it.
+fn relabeling(rule: &Value) -> Value {
+    let names = [
+        ("action", "action"),
+        ("regex", "regex"),
+        ("replacement", "replacement"),
+        ("targetLabel", "target_label"),
+    ];
+    let given = names.into_iter().filter(|(name, _)| !rule[*name].is_null());
+    given.map(|(name, own)| (own.to_owned(), rule[name].clone())).collect()
+}
+
+/// The pods behind a port of a Service, each with the labels that the Prometheus operator gives its series.
+async fn targets_of(world: &World, service: &Value, endpoint: &Value) -> Result<Vec<Value>> {
+    let name = &service["metadata"]["name"];
+    let namespace = service["metadata"]["namespace"].as_str().unwrap_or_default();
+    let ports = service["spec"]["ports"].as_array().into_iter().flatten();
+    let port = ports.clone().find(|port| port["name"] == endpoint["port"]);
+    let port = port.with_context(|| format!("Service {name} has no port {}", endpoint["port"]))?;
+    let pods = ["pods", "-n", namespace, "-l", &selector(&service["spec"]["selector"])];
+    let pods = world.cluster.get(&pods).await?;
+    let mut targets = Vec::new();
+    for pod in pods["items"].as_array().context("a list without items")? {
+        let address = pod["status"]["podIP"].as_str().context("a pod without an address")?;
+        for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
+            let ports = container["ports"].as_array().into_iter().flatten();
+            for open in ports.filter(|open| open["name"] == port["targetPort"]) {
+                targets.push(json!({
+                    "targets": [format!("{address}:{}", open["containerPort"])],
+                    "labels": {
+                        "namespace": namespace, "service": name, "job": name, "endpoint": port["name"],
+                        "pod": pod["metadata"]["name"], "container": container["name"],
+                    },
+                }));
+            }
+        }
+    }
+    ensure!(
+        !targets.is_empty(),
+        "no pod serves {} of Service {name}",
+        endpoint["port"]
+    );
+    Ok(targets)
+}
+
+fn selector(labels: &Value) -> String {
+    let pairs = labels.as_object().into_iter().flatten();
+    let pairs: Vec<String> = pairs
+        .map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()))
+        .collect();
+    pairs.join(",")
+}
