@@ -63,7 +63,7 @@ fn write_command(page: &mut String, name: &str, command: &Command) {
 /// How an argument is written on the command line.
 fn usage(argument: &Arg) -> String {
     let values = argument.get_value_names().unwrap_or_default();
-    let values: Vec<&str> = values.iter().map(|value| value.as_str()).collect();
+    let values: Vec<&str> = values.iter().map(clap::builder::Str::as_str).collect();
     let values = values.join(" ");
     match argument.get_long() {
         // `-v` is klog's, and `--v` is the same.
