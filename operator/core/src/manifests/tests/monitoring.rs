@@ -60,7 +60,10 @@ fn every_port_of_every_pod_is_read_and_its_series_name_the_driver() {
             assert_eq!(relabeling["replacement"], "cinder.csi.openstack.org");
             // Metrics have a label `service` of their own.
             let dropped = json!({"action": "labeldrop", "regex": "service"});
-            assert!(endpoint["relabelings"].as_array().unwrap().contains(&dropped), "{endpoint}");
+            assert!(
+                endpoint["relabelings"].as_array().unwrap().contains(&dropped),
+                "{endpoint}"
+            );
         }
         // The monitor finds the Service, and no other one.
         let wanted = monitor.object.data["spec"]["selector"]["matchLabels"]
