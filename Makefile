@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Thin names over cargo and scripts. `make help` lists them.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compiles the two interfaces with protox (no protoc needed) and writes a redacting `Debug` for every message that has a
 //! field marked `csi_secret`, so that `tracing::debug!(?request)` can never print a secret.
 

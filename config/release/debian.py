@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of pinned Debian packages, for any architecture.
 
 `packages.lock` has a line for each package: architecture, name, version and SHA-256 of its file. The packages come through the sources of

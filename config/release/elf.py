@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a program needs to start, from its ELF headers: of any machine, without running anything."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An OCI image layout, written so that the same content gives the same digests."""
 
 import dataclasses

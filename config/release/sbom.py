@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an image is made of, as CycloneDX 1.6 says it."""
 
 import json

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The conditions of a `CinderCSIDriver`. Their names are part of the API.
 
 use std::fmt;

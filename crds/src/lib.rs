@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The `CinderCSIDriver` API: one cluster-scoped object stands for one Cinder CSI driver of a cluster.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the administrator wants: `CinderCSIDriver` and its `spec`.
 
 use kube::{CustomResource, KubeSchema};

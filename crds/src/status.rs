@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the operator has seen: `status`. Nothing in it changes by itself while the cluster is at rest.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of the schema as a whole: its rules, its size, the file made of it.
 
 use kube::CustomResourceExt;

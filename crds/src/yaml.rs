@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Kubernetes objects as YAML that every reader understands alike.
 //!
 //! `kubectl` reads YAML 1.1, where `yes`, `off` and `12:30` are no strings, while the writers of YAML 1.2 leave them

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The command line: every flag of the Go driver (`cinder-csi-plugin`) with its meaning and default, and our own.
 //!
 //! The Go driver's manifests and chart start this program unchanged, so no flag of it is unknown here. Those that have

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a volume capability asks for, and which ones can be met.
 
 use csi_host::FsType;

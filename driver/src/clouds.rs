@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The clouds that one driver works on, and which of them a call is about.
 //!
 //! Handles are bare ids and say nothing about their cloud. What is new is made in the cloud that the call's secrets name or bring

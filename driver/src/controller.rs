@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The CSI Controller service: volumes of Cinder, attached by Nova.
 //!
 //! Each RPC checks its fields, asks the cloud once and encodes the answer. What changes a volume runs in [`Operations`], so

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What CSI calls alpha and this driver serves all the same, each with a switch that turns it off: `--disable-capability NAME`.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks of single fields that the CSI specification asks of every RPC.
 
 use tonic::Status;

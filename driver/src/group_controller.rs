@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The CSI GroupController service: snapshots of several volumes at one moment.
 
 use std::collections::{BTreeMap, BTreeSet};

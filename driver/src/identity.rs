@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The CSI Identity service: who this is and what it can do. It never asks anybody and never fails.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What every RPC gets, whatever service it belongs to: a span, metrics, a net for panics, log lines without secrets.
 
 use std::any::Any;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The CSI driver for OpenStack Cinder: Identity, Controller and Node services in one program with roles.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether this process serves: asked the way its clients ask, through its own CSI socket.
 
 use csi_kit::endpoint::Endpoint;

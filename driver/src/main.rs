@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The driver's program; everything is in the library.
 
 use std::process::ExitCode;

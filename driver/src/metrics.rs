@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The driver's metrics: RPCs under the sidecars' convention, OpenStack requests under the Go driver's names, and what it
 //! has none for. Labels come from closed sets; no object is ever named in one.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The CSI Node service: a volume that is attached to this machine becomes a directory or a device file of a pod.
 //!
 //! Each RPC checks its fields in the order of the specification (id, path, capability, then whether the volume is staged),

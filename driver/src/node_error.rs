@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why a volume is not where it was asked for, and why it is not known which node this is.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One operation per volume, in a task of its own.
 //!
 //! An RPC that changes something starts a task, or joins the one that already runs for the same volume and the same

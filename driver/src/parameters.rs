@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every key that crosses the border between Kubernetes, this driver and OpenStack. They are a contract: volumes, classes
 //! and manifests of the Go driver carry the same ones.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What claims say in annotations about where their volumes shall lie.
 //!
 //! CSI has no word for annotations, so with `--pvc-annotations` the controller reads the claim from the Kubernetes API: one plain GET

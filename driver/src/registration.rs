@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Registration with the kubelet, in place of the node-driver-registrar sidecar.
 //!
 //! The kubelet watches `plugins_registry` and asks whatever socket appears there who it is. Two things about that:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The one place where an error becomes a gRPC status.
 //!
 //! The codes decide what the sidecars do next. For external-provisioner `CANCELLED`, `DEADLINE_EXCEEDED`, `UNAVAILABLE`

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Availability zones: which one to ask Cinder for, and what to tell Kubernetes about the volume.
 //!
 //! Nodes bear their Nova zone as a label. A name that is no label value (spaces, umlauts, more than 63 characters) is written so

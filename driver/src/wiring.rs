@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How the parts are put together: from the flags to a process that serves, and back to a clean end.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Carries a plan out: the only place, besides events and the Lease, that writes to the API server.
 //!
 //! Objects are written by server-side apply under one field manager. Creating never takes over fields of an object that

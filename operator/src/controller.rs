@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reconciles one `CinderCSIDriver`: observe → credentials → resolve → manifests → plan → apply → status.
 //!
 //! Everything is derived anew from what exists; what is remembered between two reconciles only saves work.

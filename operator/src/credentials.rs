@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Credentials are tried before they are used.
 //!
 //! The Secret that the spec names is read, understood and logged in with, and where it is not what the driver has, Cinder and Nova are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why one reconcile did not succeed.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Events on a `CinderCSIDriver`, for changes and never for repetition.
 //!
 //! An event says what changed or what the operator did. The same sentence about the same object is not sent twice within

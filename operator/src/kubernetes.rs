@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How the API server is talked to about objects of any kind, and what its answers mean.
 
 use cinder_operator_core::cluster::{KINDS, Key};

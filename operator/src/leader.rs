@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Leader election on a `coordination.k8s.io` Lease.
 //!
 //! One operator reconciles at a time; the others stand by. What makes that safe:

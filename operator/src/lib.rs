@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The operator that installs the Cinder CSI driver and watches over it. What it decides is in `cinder-operator-core`; this crate
 //! watches, writes and reports.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The operator's entry point.
 
 use std::process::ExitCode;

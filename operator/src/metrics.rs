@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the operator counts. All names start with `cinder_csi_operator_`; label sets are closed and small: no node,
 //! volume or claim name is ever a label.
 

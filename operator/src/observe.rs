@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Looks at the cluster: through watches where much is to be known ([`Cluster`]), by asking where it must be exact.
 
 mod adoption_check;

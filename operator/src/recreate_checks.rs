@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! May an object be recreated now? The plan says what should be; this looks up what uses the object, and would miss it.
 //!
 //! * A CSIDriver must not be missed by an attachment that is under way: the attach-detach controller would take the driver for

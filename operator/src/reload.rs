@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether the driver uses the credentials that it was given.
 //!
 //! The driver watches its mounted Secret and takes a change over while it runs; its metric `cinder_csi_config_loaded_info{hash}`

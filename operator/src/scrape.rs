@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `/metrics` over TLS, for those whom the API server lets read it.
 //!
 //! Prometheus sends the token of its service account. The API server is asked whose token it is (TokenReview) and whether

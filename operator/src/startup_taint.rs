@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Takes the startup taint away from nodes where the driver is registered.
 //!
 //! Whoever makes nodes (an autoscaler, a node group) may put the taint on new ones, so that no pod comes before its volumes can be

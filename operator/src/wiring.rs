@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Puts the parts together: client, metrics, admin server, leader election, watches, controller.
 
 use std::{collections::BTreeSet, future::ready, io, sync::Arc};

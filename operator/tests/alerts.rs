@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The alerts, judged by promtool: every rule is well-formed, fires when it should, and does not when it should not. And the dashboard,
 //! as far as it can be judged without data.
 

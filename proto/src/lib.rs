@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The wire contracts: CSI 1.13 and the kubelet's plugin registration.
 //!
 //! Everything here is generated from the `.proto` files beside this crate when it is built. `Debug` of every request that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The product's programs as they are in the images that a command has packed."""
 
 import json

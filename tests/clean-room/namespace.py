@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The namespaces in which the root directory is all there is, and the commands in them."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The root directory of the clean room: Debian's smallest, the toolchains, a clone, and how this machine reaches what it downloads."""
 
 import os

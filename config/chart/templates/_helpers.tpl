@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/* The name of the operator's objects. It does not follow the release: what is in the whole cluster has one name. */}}
 {{- define "cinder-csi-operator.fullname" -}}
 {{- .Values.fullnameOverride | default "cinder-csi-operator" -}}

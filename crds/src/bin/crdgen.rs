@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes the CustomResourceDefinition into the file beside this crate, or checks that it is there (`--check`).
 
 use std::path::Path;

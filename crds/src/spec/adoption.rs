@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What becomes of another installation of this driver.
 
 use schemars::JsonSchema;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where a cloud's credentials and certificates are.
 
 use std::collections::BTreeMap;

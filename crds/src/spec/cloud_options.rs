@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How the driver uses OpenStack: what goes for all clouds of a driver.
 
 // KubeSchema makes a second struct of each, which an attribute of the first does not reach.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The pods that talk to OpenStack.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How the operator monitors clouds and volumes.
 
 use kube::KubeSchema;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Labels and annotations of objects that the operator makes.
 
 use schemars::{Schema, SchemaGenerator, json_schema};

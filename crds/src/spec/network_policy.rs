@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Who may talk to the controller's pods, and whom they may talk to.
 
 use schemars::JsonSchema;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The pods on the nodes.
 
 use std::collections::BTreeMap;

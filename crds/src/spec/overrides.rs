@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Changes of the operator's objects that it has no field for.
 
 use kube::KubeSchema;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the specs of pods have in common.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The containers beside the driver.
 
 use kube::KubeSchema;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When the driver follows the operator to another version.
 
 use kube::KubeSchema;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How far the other installation of the driver is replaced.
 
 use schemars::JsonSchema;

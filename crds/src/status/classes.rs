@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What must be remembered of classes and zones.
 
 use schemars::JsonSchema;

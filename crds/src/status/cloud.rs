@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The clouds, as they were seen.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the containers beside the driver are.
 
 use schemars::JsonSchema;

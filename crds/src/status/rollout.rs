@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What runs in which version, what is on its way, and what would be done.
 
 use kube::KubeSchema;

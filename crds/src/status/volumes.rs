@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which operations on volumes are in trouble.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Objects that the API server has to accept or to refuse. The same table is run offline (`rules.rs` beside this file) and
 //! against a real API server (`tests/suites/tests/operator`).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The CEL rules, as the API server runs them.
 
 use kube::core::cel::Validator;

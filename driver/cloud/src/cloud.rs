@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One cloud, ready to use: the crate's front door.
 
 mod facts;

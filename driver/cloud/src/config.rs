@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How to reach clouds: `cloud.conf` in the dialect of the Go driver, or `clouds.yaml`.
 
 mod cloud_conf;

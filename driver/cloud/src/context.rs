@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What every operation on one cloud works with: the session, the polls, what is remembered for a while.
 
 pub(crate) mod cached_answer;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What can go wrong with OpenStack, one variant per thing a caller would handle differently.
 
 mod failure;

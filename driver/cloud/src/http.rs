@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests and answers: the session with Keystone, versions, repeats, pauses, and what came of each.
 
 pub(crate) mod auth;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Identifiers and sizes as types, so that a server id can never be passed where a volume id is meant.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The last failure that an operation met and went on from: what those who wait for it are told when their time is up first.
 
 use std::fmt;

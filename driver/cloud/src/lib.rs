@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! OpenStack for the driver: Keystone, Cinder and Nova, and nothing of gRPC or Kubernetes.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Who an instance is, and where: the metadata service, and the documents that say the same elsewhere.
 
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};

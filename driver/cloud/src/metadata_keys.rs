@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Marks that operations leave in metadata, so that another process can tell later what happened. They are a contract like the
 //! keys of the Go driver, and none of them is a secret.
 

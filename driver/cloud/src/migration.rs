@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Moves of a volume from one backend to another.
 
 /// Whether a change of type may move the data to another backend.

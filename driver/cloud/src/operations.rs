@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is done to a cloud, each thing to its end: free functions over a [`Context`](crate::context::Context).
 
 pub(crate) mod access_mode;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The shared status watch: one task per cloud and kind of thing looks at all that somebody waits for.
 //!
 //! A few things are looked at directly. For more, one list of what has changed since the oldest of their requests tells about all of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every interval, timeout and retry of this crate.
 
 use std::time::Duration;

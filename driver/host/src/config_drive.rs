@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The config drive: a small disk with the label `config-2` on which Nova writes what the metadata service would say.
 //!
 //! It is read without being mounted: an iso9660 by the few lines in [`iso9660`], so that a kernel without that file system

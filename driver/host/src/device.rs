@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which block device is a volume: identity first, then the path.
 //!
 //! A volume is known by the serial that the hypervisor gave its disk. It is seen in two ways, and both are used:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! From a device to a file system that can be mounted: probe, format if and only if nothing can be lost, check.
 //!
 //! # When a device is formatted

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is wrong with a volume on this node, asked of the kernel and of the device itself.
 //!
 //! Every question has a thread and a time limit of its own, so a device that hangs is reported as one that hangs and

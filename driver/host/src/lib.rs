@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Devices, file systems and mounts of the machine that the driver's node role runs on.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Mounting, binding and unmounting.
 //!
 //! None of these asks a mount helper: options are taken apart here and given to the kernel, which says in its own words

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is mounted: `/proc/self/mountinfo`, decoded.
 
 use std::ffi::{OsStr, OsString};

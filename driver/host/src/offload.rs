@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Blocking system calls on threads of their own.
 //!
 //! A call on a device that died may never return. On the runtime's own blocking pool a few of those would keep every

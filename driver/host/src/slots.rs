@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How many volumes this machine can have: what is attached, and what its bus has room for.
 
 use std::collections::BTreeSet;

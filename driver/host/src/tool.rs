@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! External programs: the distribution's own blkid, mkfs and fsck, run without a shell.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How full a file system is, how large a block device is.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The HTTP server of a process for probes and Prometheus: `/metrics`, `/healthz`, `/readyz`, and what a program adds.
 
 use std::fmt;

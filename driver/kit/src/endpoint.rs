@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Addresses as the flags of CSI drivers write them.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What both programs need to run and what is no storage matter: logs, metrics, the admin HTTP server, shutdown by signal,
 //! and sockets.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Metrics in a registry that is passed on, never a global one.
 
 use prometheus::core::Collector;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Unix sockets that are private from the start and that never displace a living one.
 
 use std::ffi::OsString;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Logs, one line per event, on standard error.
 
 use std::fmt;

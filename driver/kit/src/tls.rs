@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is served over TLS: versions, cipher suites, a certificate, and the listener.
 //!
 //! Versions and cipher suites have the names that Kubernetes' own programs have for them (`--tls-min-version`,

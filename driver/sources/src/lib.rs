@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where wall time, random numbers and new ids come from: the system, or one seed.
 //!
 //! Whoever needs one of them is given [`Sources`], and asks nothing else. Monotonic time is [`tokio::time::Instant`], which stands

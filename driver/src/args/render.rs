@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! From arguments back to a command line.
 
 use super::Args;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How single values of the command line are read, so that what a Go program accepts is accepted here.
 
 use std::ffi::OsString;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sessions with credentials that come in a call's secrets, kept so that a call does not begin with a login.
 
 use std::collections::BTreeMap;

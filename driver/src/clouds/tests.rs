@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 use cinder_cloud::{CloudConfig, GiB, NewVolume};
 use csi_proto::csi::v1::Topology;
 use openstack_sim::{Effect, Fault, Sim, SimConfig};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! GetCapacity: what still fits.
 
 use cinder_cloud::{Cloud, CloudError, FreeCapacity, GiB};

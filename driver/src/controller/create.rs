@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! CreateVolume: a volume of the given name, made once however often it is asked for.
 
 use std::collections::BTreeMap;

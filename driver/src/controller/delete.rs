@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! DeleteVolume: the volume is gone, not only on its way.
 
 use cinder_cloud::VolumeId;

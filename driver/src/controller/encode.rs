@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes of Cinder as CSI shows them. One builder for every RPC, so that they never tell different stories.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! ControllerExpandVolume: a larger volume, and the size that Cinder has in the end.
 
 use cinder_cloud::{Cloud, GiB, Volume, VolumeId};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! ControllerGetVolumeHealth and ControllerListVolumeHealth: what is wrong with volumes, as Cinder and Nova tell.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! ControllerModifyVolume: another type and other metadata, whole or not at all.
 
 use cinder_cloud::VolumeId;

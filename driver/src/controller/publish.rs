@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! ControllerPublishVolume and ControllerUnpublishVolume: attach and detach, done when Nova and Cinder agree.
 
 use cinder_cloud::{AttachOptions, Cloud, CloudError, ServerId, VolumeId};

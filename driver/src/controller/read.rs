@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The RPCs that only look: ValidateVolumeCapabilities, ListVolumes, ControllerGetVolume.
 
 use std::collections::BTreeMap;

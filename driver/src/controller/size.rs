@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! From a range of bytes to a size that Cinder can make.
 
 use cinder_cloud::GiB;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! CreateSnapshot and DeleteSnapshot: snapshots and backups, one beside the volume and one away from it, both a snapshot to CSI.
 
 pub(super) mod read;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where a list goes on. A token names a walk, a cloud and the last entry that was shown; the next page begins behind it in the order
 //! of ids, whether that entry still exists or not.
 

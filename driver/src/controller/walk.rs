@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lists that are read page by page. All pages of a walk are cut from the lists that its first page began with: what changes meanwhile
 //! costs no further request, and belongs to the next walk.
 

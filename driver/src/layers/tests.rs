@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 use std::convert::Infallible;
 
 use csi_kit::metrics::{BuildInfo, Metrics};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NodeExpandVolume: this node sees that a volume has grown, and its file system grows with it.
 //!
 //! What the volume is used as is read from the path by its device number, and never from a parent directory: a raw device

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Fields of the requests to a node, decoded.
 
 use std::path::{Component, Path, PathBuf};

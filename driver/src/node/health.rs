@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NodeGetVolumeHealth and NodeGetStorageHealth: what is wrong with volumes on this node.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where this node learns which server of Nova it is, and in which zone.
 //!
 //! The sources of `search-order` in the section `[Metadata]` of cloud.conf come first, in its order (the config drive, then

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Who this node is: Nova's id and the zone.
 
 use std::collections::BTreeMap;

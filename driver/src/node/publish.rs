@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NodePublishVolume and NodeUnpublishVolume: a staged volume is shown at a pod's path.
 //!
 //! A second target on this node is refused where the access mode says that one is all (`SINGLE_NODE_SINGLE_WRITER`), and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NodeStageVolume: the device of a volume is found, and its file system is made and mounted once per node.
 //! A block volume has nothing to be mounted; its device is found and checked.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NodeGetVolumeStats: how full a volume is.
 
 use std::time::Duration;

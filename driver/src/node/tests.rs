@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A machine that is laid out in files, with one disk that is a volume.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NodeUnstageVolume: what was written is made durable, and the staging path is unmounted. It succeeds when nothing on this node uses
 //! the device any more, for the volume is detached then.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Until when a call may be answered.
 
 use std::time::Duration;

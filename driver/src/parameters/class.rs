@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which keys the parameters of a class may have, for those who look at classes before a request comes.
 
 use std::collections::BTreeMap;

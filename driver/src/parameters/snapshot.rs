@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a VolumeSnapshotClass asks for.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Metadata for new volumes by templates: `${pvc.namespace}/${pvc.name}`.
 
 use std::collections::BTreeMap;

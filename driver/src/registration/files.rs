@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The socket, the link and the note of what the link was made with.
 
 use std::fs;

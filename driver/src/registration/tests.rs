@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kubelet's side, played by a client that dials as the kubelet does.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Faults of this machine and what they mean to the kubelet.
 //!
 //! For the kubelet `UNAVAILABLE`, `ABORTED`, `DEADLINE_EXCEEDED`, `CANCELLED` and `RESOURCE_EXHAUSTED` from NodeStageVolume

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The table of OpenStack's faults and their codes, line by line.
 
 use cinder_cloud::{GroupSnapshotId, ServerId, VolumeId};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The HTTP endpoint beside the CSI socket: liveness, readiness and metrics.
 
 use csi_kit::admin::{AdminServer, BoundAdminServer};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where gRPC is served: a unix socket in a directory of the kubelet's, or a TCP address.
 
 use std::fs::DirBuilder;

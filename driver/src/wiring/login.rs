@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether the clouds let us in: no call waits for the first login, but readiness and the log tell early whether the credentials
 //! are good.
 

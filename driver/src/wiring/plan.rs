@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the flags ask for, checked before anything is opened.
 
 use std::path::PathBuf;

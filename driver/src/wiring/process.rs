@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A driver that is put together: its services with their layers, and what runs beside them. Where it listens is another's affair.
 
 use std::convert::Infallible;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Changes of `cloud.conf` and of the files that it names, taken over while calls are served.
 //!
 //! A changed configuration is tried by a login, cloud by cloud. What logs in replaces the old one, for what is under way too; what

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The socket's handover on a node: the process before this one may still serve the socket.
 //!
 //! On an update the old pod has ended before the new one starts. When this driver takes the place of another installation it is there

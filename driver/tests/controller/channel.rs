@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The way of a call to a driver: over its socket, or straight to what answers it.
 
 use std::future::Future;

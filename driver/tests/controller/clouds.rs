@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Several clouds behind one driver, as clients of CSI see them.
 
 use csi_proto::csi::v1::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What classes and files of the Go driver say, one after the other: each works, or is refused by its name.
 
 use std::collections::BTreeMap;

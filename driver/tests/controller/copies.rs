@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Zones of volumes that are made from snapshots, backups and volumes.
 
 use std::time::Duration;

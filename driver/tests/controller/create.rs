@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 use std::time::Duration;
 
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What CSI calls alpha, each call by itself: served by default, and `UNIMPLEMENTED` where its switch is off.
 
 use std::collections::BTreeSet;

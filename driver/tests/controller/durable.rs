@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every string that outlives a process, in tables: what the driver writes into OpenStack, answers to Kubernetes and reads as a flag. An
 //! entry changes only together with a way for what exists already.
 

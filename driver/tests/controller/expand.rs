@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! ControllerExpandVolume over gRPC, against a cloud.
 
 use csi_proto::csi::v1::volume_capability::{AccessType, BlockVolume};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Each RPC over every fault of the cloud: the code that the sidecars act on, and a message that tells what happened.
 //!
 //! The fault is that of the call which changes something (or, for RPCs that only look, of the one they look with), and it

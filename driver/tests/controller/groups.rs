@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use csi_proto::csi::v1::group_controller_client::GroupControllerClient;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 use csi_proto::csi::v1::{
     ControllerGetVolumeHealthRequest, ControllerListVolumeHealthRequest, ControllerListVolumeHealthResponse,
     VolumeHealth, VolumeHealthErrorType,

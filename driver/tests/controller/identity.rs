@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 use csi_proto::csi::v1::plugin_capability::{Type, service, volume_expansion};
 use csi_proto::csi::v1::{GetPluginCapabilitiesRequest, GetPluginInfoRequest, NodeGetInfoRequest, ProbeRequest};
 use tonic::Code;

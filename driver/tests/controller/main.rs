@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The driver on the simulated cloud: what clients of CSI see. Both run in the test's own runtime, on its paused clock; `process`
 //! has what needs a socket and real time.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Clouds of former years.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Start, trouble with the cloud, the HTTP endpoint, the end.
 
 use std::net::TcpListener;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A test that fixes time and chance repeats itself.
 
 use csi_sources::Sources;

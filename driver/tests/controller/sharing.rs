@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes that several nodes or pods shall have at once.
 
 use csi_proto::csi::v1::controller_service_capability::{self, rpc};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Snapshots and backups over gRPC, and volumes made from them.
 
 use std::collections::BTreeMap;

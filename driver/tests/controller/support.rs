@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A driver and a cloud for each test.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes with which something else is being done.
 
 use csi_proto::csi::v1::{ControllerModifyVolumeRequest, CreateSnapshotRequest};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parameters of classes that the driver does not know, whoever made the class.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the clouds of a driver are like, as far as they tell: services, zones, volume types, quotas.
 //!
 //! The facts are read by a look of its own, slowly and at a fixed interval, and remembered: a cloud that does not answer leaves

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is known of the cluster: names and kinds of objects, and the facts that are observed of them.
 
 mod apis;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! From what is observed to what is done. Nothing here talks to anybody: the shell observes before it and acts after it.
 //!
 //! Three values pass through a reconcile, each made once: [`Facts`] by observing, [`Decision`] here, [`Outcome`] by acting. The

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why an operation on a volume does not end, and what to do about it.
 //!
 //! ```text

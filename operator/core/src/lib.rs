@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the operator decides. Here is no client and nothing waits: facts come in as values, decisions go out as values.
 //!
 //! ```text

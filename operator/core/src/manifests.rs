@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The objects that a driver is made of. Pure: the same input gives the same objects, in the order in which they are
 //! applied.
 

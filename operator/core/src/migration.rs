@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Taking up what an operator let go of, and taking the place of another installation of the same driver, the Go driver's.
 //!
 //! Pure functions: what was found goes in, the step and what is to be done now come out. What has to be known later is noted on the

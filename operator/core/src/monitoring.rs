@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is worth an alert, and how a driver looks on a dashboard. Both are data: `alerts.yaml` and `dashboard.yaml`.
 //!
 //! The PrometheusRule of a driver, that of the operator (`config/monitoring`) and the page `docs/reference/alerts.md` are made from the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! News of a driver, which become its events.
 
 use crate::reasons::Event;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What has to be written so that the cluster is as desired? A pure function: nothing here talks to anybody.
 //!
 //! At rest the answer is «nothing». A write is planned when an object is missing, when the intent changed (its hash is kept in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What needs a human, as conditions tell it.
 
 use crate::reasons::Degraded;

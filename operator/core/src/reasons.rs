@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The reasons of conditions and events, which programs and people rely on. Each is the variant of an enum with its meaning and
 //! remedy: the pages of the documentation are made from here, and a test finds a reason that no code gives.
 

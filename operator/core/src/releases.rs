@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which release of each program runs: the table by the version of Kubernetes, and whose choice an image is.
 
 mod component;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Taking a driver away without harming a volume. A pure function says the next step; the controller does it and asks again.
 //!
 //! Every step is derived from what exists, never from memory: an operator that is killed in the middle goes on where it was.

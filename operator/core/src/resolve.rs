@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a spec means in this cluster: every default decided, every doubt said. A pure function.
 
 use std::collections::{BTreeMap, BTreeSet};

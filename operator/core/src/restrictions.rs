@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What an operator's flags keep from those who may write CinderCSIDrivers: they decide what runs on every node, as root.
 
 /// The restrictions of an installation; none by default.

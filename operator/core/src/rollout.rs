@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How the driver comes from one version or spec to the next. Pure: what may be written now, and which node pods are to be
 //! replaced, follows from what exists and never from memory.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the operator says about a driver: a pure function from what was seen to the status.
 //!
 //! Reasons are part of the API and stable; messages name the thing, what is wrong with it and what to do. Nothing in a status

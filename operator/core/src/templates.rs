@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Templates: YAML files that are a part of the program. A template is parsed once; what differs from one driver to the next is filled
 //! in on the parsed values.
 

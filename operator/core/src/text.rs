@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parts of sentences and of names that are made in several places.
 
 use sha2::{Digest, Sha256};

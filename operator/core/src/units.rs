@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Times and quantities as Kubernetes writes them.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes on objects of another installation of the driver.
 
 use cinder_operator_core::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What others put on objects that are made anew, written down before the old ones are deleted: on the CinderCSIDriver, where it
 //! outlives the operator's process.
 

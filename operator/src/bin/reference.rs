@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes what is made from the operator's own words, or checks that it is there (`--check`): the pages of `docs/reference`
 //! and the alerts about the operator in `config/monitoring`.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the clouds say of the suspects. Only they are asked about, the oldest first, some at a time and at a fixed interval.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One look at a cloud: a handful of requests that only read.
 
 use cinder_cloud::{Cloud, CloudError, CloudService, Quota, VolumeType};

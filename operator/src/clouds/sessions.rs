@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The clouds of all drivers: sessions with the credentials that the drivers use, and what looks through them have told.
 //!
 //! A look runs beside the reconciles and wakes one when it saw something new, so that a cloud that does not answer holds

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why the program ends with an error.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `kubectl cinder-csi`: the same program under the name `kubectl-cinder_csi`. It reads with the user's own kubeconfig and rights
 //! and changes nothing.
 

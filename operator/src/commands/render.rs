@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The commands `crd` and `render`: what the operator would apply, as YAML, without a cluster.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What reports for terminals have in common: tables, notes and lines that are not too long.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Carries a migration out. What is to be done, [`cinder_operator_core::migration`] says.
 
 use std::{

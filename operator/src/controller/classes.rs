@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Classes, snapshots and zones in a reconcile: what has to be looked at for them, and what exists of them.
 
 use std::{collections::BTreeMap, time::Duration};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The clouds in a reconcile: credentials are tried, clouds are looked at, and the driver's word is awaited that it uses what it
 //! was given.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is told where a reconcile ends before it could tell anything.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Drivers that run in another namespace than the operator (spec.operandNamespace).
 
 use cinder_csi_crds::CinderCSIDriver;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Carries the steps of a removal out. What the next step is, [`cinder_operator_core::removal`] says.
 
 use std::{

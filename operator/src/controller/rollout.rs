@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Carries a rollout out: what may be written now, and which node pods go to make place for new ones. What follows from what,
 //! [`cinder_operator_core::rollout`] says.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Objects that this version of the operator cannot read, such as those of a newer CustomResourceDefinition.
 
 use cinder_csi_crds::{CinderCSIDriver, FINALIZER};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes in trouble, in a reconcile: what takes too long is found, looked into and told of.
 
 use std::{

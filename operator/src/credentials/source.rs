@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where credentials come from, what is in them, and what to say when they are no good.
 
 use std::path::Path;

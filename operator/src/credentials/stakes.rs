@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Credentials of another project or region are good and must not be used all the same: the volumes of the driver do not exist there,
 //! Cinder and Nova answer 404, and deletions and detachments end as if they were done while everything stays where it is.
 

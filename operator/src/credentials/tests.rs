@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 use std::{collections::VecDeque, sync::Arc};
 
 use cinder_cloud::Failure;

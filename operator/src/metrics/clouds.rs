@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is counted of clouds and of volumes in trouble.
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a check before a migration is made of: asked of the API server page by page. What may not be read is noted and not an error.
 
 use std::{

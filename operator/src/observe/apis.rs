@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which optional APIs the cluster serves. They come with CustomResourceDefinitions or with later versions of Kubernetes,
 //! and may come and go while the operator runs.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The classes of the driver with their parameters, whoever made them.
 
 use std::{

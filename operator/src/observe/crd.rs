@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether the CustomResourceDefinition of the cluster is the one that this operator was built with.
 //!
 //! `kubectl apply` of another release brings it, and a chart that leaves definitions alone does not. The API server drops what

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Another installation of the driver, the Go driver's, in a namespace of the administrator's choice. It is known by what its pods
 //! run and not by names: manifests and chart differ in those, and people change them.
 

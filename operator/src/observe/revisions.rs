@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which pods of a DaemonSet are up to date? Its controller numbers the templates that it has seen, in ControllerRevisions. And of
 //! what template were the pods of a workload that is gone? Its revisions may be there still.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Does a snapshot-controller work in the cluster? It has no API of its own to ask; what shows it is its lease, and a
 //! Deployment of the usual name.
 

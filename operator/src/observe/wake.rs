@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where all that calls for a reconcile comes together: it is merged, and passed on at most once in [`PACE`].
 //!
 //! The first change is passed on at once and what comes right behind it a little later, however many there are: a wait for a moment

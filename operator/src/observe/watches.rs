@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The watches that feed the [`Index`] and wake the controller.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Asks the API server who reads the metrics, and whether they may.
 
 use std::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use csi_kit::metrics::BuildInfo;

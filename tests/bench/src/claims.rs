@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Both drivers as a cluster runs them: claims go through the real external-provisioner and external-attacher to a cloud whose
 //! servers the cluster's nodes are.
 //!

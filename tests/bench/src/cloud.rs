@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The cloud that both drivers are measured on.
 
 use std::collections::BTreeMap;

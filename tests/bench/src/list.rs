@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Both drivers' ListVolumes in a project with very many volumes, page by page, as external-attacher walks it every minute: alone, and
 //! while volumes change between the pages. The cloud is the simulator, which answers a page as fast as it can.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Both drivers on the same cloud in the same run, as processes of their own per role: what a volume's life costs in OpenStack
 //! calls, seconds, processor time and memory, alone and in a crowd. Prints a table with ratios, and what we have set ourselves as
 //! goals. It fails for none of them: figures of a busy machine are compared in one run, and read by somebody who knows it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The operator against an API server that holds a large cluster: how much memory that takes, and how soon a changed spec is
 //! carried out. There are etcd, the API server and the simulator as the cloud, but neither kubelets nor controllers: what those
 //! would have written is made beforehand. The operator is a process under exactly the role that is shipped.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the kernel tells about a process: proc(5).
 
 use std::fs;

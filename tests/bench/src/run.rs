@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs one driver after the other through the same lives.
 
 use std::path::Path;

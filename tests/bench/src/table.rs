@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Both drivers' figures side by side.
 
 use std::collections::BTreeSet;

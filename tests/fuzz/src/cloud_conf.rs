@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cloud.conf`: any bytes are read or refused, and what was read can be written and read again.
 
 use cinder_cloud::Configuration;

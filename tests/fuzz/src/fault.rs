@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Bodies of OpenStack's faults: whatever comes makes a short text in one line, and never none.
 
 use cinder_cloud::fault_text;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Fuzz targets: functions that eat any bytes and panic when a promise is broken.
 //!
 //! cargo-fuzz needs a nightly compiler, and this repository is built with a pinned stable one. So a target is a plain function: the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `fuzz TARGET [--runs N] [--seed S]`, or `fuzz TARGET FILE…` with the inputs of an outside fuzzer, `-` for standard input.
 
 use std::io::Read;

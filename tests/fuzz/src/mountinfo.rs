@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `/proc/self/mountinfo`: any bytes are read or refused with the line's number, and what was read is what the kernel meant.
 
 use std::os::unix::ffi::OsStrExt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Inputs by mutation of good ones, the same for the same seed.
 
 /// SplitMix64: small, and good enough to choose by.

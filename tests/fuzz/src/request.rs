@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests of CSI as they come over the wire: none makes the decoders panic, and none shows a secret where it is printed.
 
 use std::collections::BTreeMap;

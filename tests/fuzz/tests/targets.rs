@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every target, for some seconds.
 
 use fuzz::{Mutator, TARGETS};

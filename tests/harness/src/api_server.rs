@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! etcd and the API server alone: for what needs a real API server and neither nodes nor controllers.
 
 use std::net::{Ipv4Addr, SocketAddrV4};

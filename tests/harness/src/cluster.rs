@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The cluster: nodes, control plane, simulator, and the ways to use them.
 
 mod containers;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs that are run to their end, with a limit on the time they take.
 
 use std::ffi::{OsStr, OsString};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `harness demo`: one volume's life, from the installation of the operator to its removal, with everything real but the
 //! cloud.
 

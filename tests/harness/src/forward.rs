@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports of this machine's loopback that lead into the cluster's network.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};

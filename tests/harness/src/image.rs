@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Container images, packed without Docker: a docker-archive is a tar with one layer, a config and a manifest.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The images of a cluster: what pods of the product and of the tests run.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A Kubernetes cluster of real parts on one machine, for tests and the demo.
 //!
 //! etcd, the API server, the controller manager, the scheduler, containerd and kubelets of one or more nodes run in

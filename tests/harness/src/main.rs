@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `harness`: a cluster of real parts on this machine, for the demo or to play with.
 
 mod demo;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The containers beside a driver on a node: node-driver-registrar and livenessprobe.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waiting for something that is seen only by looking. Two questions, told apart by what an error means:
 //! [`wait_for`] takes it for «not yet», [`wait_for_some`] for the end.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The version before this one, built from the commit that it was.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The programs of this repository, built and installed.
 
 use std::path::{Path, PathBuf};

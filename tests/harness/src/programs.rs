@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs of this repository, as cargo builds them.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the harness tells whoever waits for it.
 
 use std::time::Instant;

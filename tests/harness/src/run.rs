@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A run: the directory that holds all files of one cluster, and the certainty that nothing of it stays behind.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The OpenStack simulator beside a cluster.
 
 use std::net::{SocketAddr, SocketAddrV4};

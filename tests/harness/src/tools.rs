@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The programs that the cluster is made of: where they are and how they come to be there.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `harness up`, `harness images` and `harness previous`
 
 use anyhow::Result;

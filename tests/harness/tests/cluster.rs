@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The cluster itself: what the suites rely on, and that nothing of it stays behind. Needs root.
 
 use std::io::{BufRead, BufReader};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The simulator's own interface, below `/_sim`: log, state, faults, latencies.
 
 use std::sync::Arc;

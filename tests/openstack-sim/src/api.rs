@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests, answers and faults as the services' code sees them.
 
 use std::fmt::Write as _;

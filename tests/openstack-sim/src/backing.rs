@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes with data: sparse files, and loop devices that stand for the disks of servers.
 
 mod losetup;

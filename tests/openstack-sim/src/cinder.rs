@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Cinder v3.
 
 mod attachments;

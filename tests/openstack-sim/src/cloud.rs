@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What every request and every piece of background work shares.
 
 use std::collections::VecDeque;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a simulator is started with.
 
 mod cinder;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules that make the cloud misbehave.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The requests that a fault rule delays at this moment.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Keystone v3: tokens and the catalogue.
 
 mod catalogue;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A stateful simulator of OpenStack's Keystone v3, Cinder v3, Nova v2.1 and metadata service.
 //!
 //! It serves tests: of what talks to OpenStack ([`Sim::start`] in the test's own process, [`Sim::direct`] without a

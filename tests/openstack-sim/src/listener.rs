@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! HTTP/1.1 over TCP, with or without TLS.
 
 mod socket;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The record of the requests that the cloud answered.
 
 use jiff::Timestamp;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `openstack-sim`: the simulator as a program.
 
 mod args;

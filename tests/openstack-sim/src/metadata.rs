@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The metadata service, as much of it as a server needs to know itself.
 
 use std::convert::Infallible;

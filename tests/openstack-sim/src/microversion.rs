@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Microversions: which version of an API a request asks for.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Nova v2.1.
 
 mod attachments;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lists in pages, as Cinder and Nova serve them.
 
 use form_urlencoded::Serializer;

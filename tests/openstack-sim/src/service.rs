@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The way of a request: fault rules, the service that it is for, the log.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the cloud holds, as tests see it and as it is kept in a backing folder.
 
 mod resources;

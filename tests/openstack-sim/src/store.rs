@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The state of a cloud on the disk, so that a simulator that was started again knows its volumes.
 
 use std::io::Write as _;

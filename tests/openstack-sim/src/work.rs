@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The work behind accepted calls: it takes the time that the latencies say, moves data and devices where there is a
 //! backing folder, and ends with a change of state.
 

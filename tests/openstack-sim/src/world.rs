@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The state machine of volumes, snapshots, backups, groups and attachments. No clock, no network, no files: every change
 //! that takes time has a method that begins it and one that ends it.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small client of the cloud's own interfaces."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """install, up, down, restart, stop, start, status."""
 
 import contextlib

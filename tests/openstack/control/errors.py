@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one kind of error that is shown to the user without a trace."""
 
 

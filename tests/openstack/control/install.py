@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Debian packages and the Python environment."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The first process of the cloud's process namespace: starts every service, and with it they all end."""
 
 import collections

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs of the cloud: how each is started, and their configuration files."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the database holds when it is prepared: users, the catalog, volume types, servers."""
 
 import json

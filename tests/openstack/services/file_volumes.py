@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Cinder driver that keeps each volume and each snapshot in a sparse file."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Nova virt driver whose servers are directories of this machine.
 
 An attached volume is a loop device, and a link to it in the server's by-id directory, as udev would make it in a guest of

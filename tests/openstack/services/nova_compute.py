@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs nova-compute with the virt driver beside this file, and without its long first wait for the conductor."""
 
 import functools

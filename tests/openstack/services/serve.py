@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Serves the WSGI application of a module: serve.py MODULE PORT [ARGUMENTS of the module]."""
 
 import importlib

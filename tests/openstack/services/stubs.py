@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Nova asks an image service and a network service for, where a server has one image and no network."""
 
 import json

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The way from `cinder-cloud` to simulators in the same process, without a socket.
 //!
 //! It stands between the two because neither may know the other: the simulator judges the product, and the product has no tests in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What volumes, snapshots and backups hold, which disks nodes have of them, and what pods must find there.
 //!
 //! It follows the cloud: a disk is at a node while Nova has the volume there and Cinder calls it attached, and a copy is made when

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Models of what calls the driver: they time out, repeat, give up and change their minds as the real ones do.
 
 mod attacher;

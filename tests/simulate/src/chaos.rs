@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What happens to a cluster beside requests that fail: processes die, servers go, administrators lend a hand.
 
 mod nodes;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What all callers share: the drivers, the sidecars' leaders, and what they know.
 
 use std::collections::BTreeMap;

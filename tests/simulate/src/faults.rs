@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How often what goes wrong. Each seed draws its own weather.
 
 use std::time::Duration;

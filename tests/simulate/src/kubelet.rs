@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kubelet: one volume on one node for one pod, from NodeStageVolume to the OK of NodeUnstageVolume.
 //!
 //! It repeats itself as the real one does, remembers what may be mounted, and takes a final error for a promise that nothing is.

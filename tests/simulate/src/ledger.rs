@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the callers know: which volumes, snapshots and attachments they have asked for and not seen the end of.
 
 use std::collections::{BTreeMap, BTreeSet};

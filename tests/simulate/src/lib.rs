@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random faults in simulated time.
 //!
 //! The real Controller and Node services run in one process on tokio's paused clock. What calls them, the cloud and the machines of

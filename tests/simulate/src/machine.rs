@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One Linux node in memory: its disks, mounts and programs, below the real [`csi_host::Host`].
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs seeds until so many steps are done, or one finds something.
 
 use std::process::ExitCode;

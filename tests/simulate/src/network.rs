@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The way of a request from a driver to OpenStack and of its answer back, with what goes wrong on it.
 
 use std::sync::{Arc, Mutex, PoisonError};

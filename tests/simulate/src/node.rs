@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One node: a server's machine, the driver's node process on it, and how its kubelet is.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Driver processes: started, called, killed.
 
 use std::fmt;

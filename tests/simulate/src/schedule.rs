@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Steps, the trace of them, and what ends a run.
 
 use std::collections::VecDeque;

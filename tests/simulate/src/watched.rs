@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A value whose changes tasks wait for. tokio's own `watch` wakes them in an order of chance, which no seed decides.
 
 use std::fmt::Debug;

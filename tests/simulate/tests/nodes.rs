@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The real node service on a simulated node, one situation at a time.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "this is a test")]

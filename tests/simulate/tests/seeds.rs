@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Fixed seeds for each change of the product, and the proof that a seed decides everything.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "this is a test")]

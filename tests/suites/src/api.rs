@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The API server as the tests talk to it: as the administrator, over HTTP.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The product's chart, as helm renders it.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the drivers are given of a cloud, real or simulated.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A cluster with the product on it, ways to ask it, and the scenarios that hold with every cloud.
 
 mod attributes;

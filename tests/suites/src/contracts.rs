@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the published Go modules say, through the programs in `tests/tools/contracts`.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The two drivers in a lab: ours and the Go driver, both with both roles and the same cloud.conf.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A reverse proxy between a lab or a cluster and the network outside it, which notes every request.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The reports that ginkgo writes, the framework of csi-sanity and of Kubernetes' own tests.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The Go driver in a cluster, from its own manifests or its chart: they come with its Go module.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The host commands of a node, one of which can be made to stand still.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which tests show that a known fault of the Go driver is cured here: a page made from the names of the tests.
 //!
 //! A test that cures issue 1234 of kubernetes/cloud-provider-openstack ends in `_issue_1234`.

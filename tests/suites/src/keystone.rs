@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A session of Keystone: what a test asks it itself, as one of its users.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Namespaces of a test's own.
 
 use std::cell::Cell;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests against programs that nobody here wrote: csi-sanity, the Go driver, the kubelet's own way to dial.
 //!
 //! Every test runs in a [`lab`]: network and mount namespaces of its own with an empty `/dev/disk/by-id` and Nova's metadata

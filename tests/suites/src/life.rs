@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One volume's way through a driver, from create to delete, as the sidecars and the kubelet take it.
 
 mod changes;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A real mkfs that is stopped between two of its writes.
 
 use std::fs;

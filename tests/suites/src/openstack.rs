@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A small OpenStack client: what a test asks a cloud itself, beside the driver.
 
 use std::collections::BTreeMap;

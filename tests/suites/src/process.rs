@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs that run beside a test.
 
 use std::fs::{self, File};

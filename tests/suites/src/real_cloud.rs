@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Real Keystone, Cinder and Nova in a lab: `tests/openstack`, of which there is one on a machine.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A registry of images on the loopback of every node: containerd pulls from there without TLS.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! csi-sanity and what it reports.
 
 use std::collections::BTreeMap;

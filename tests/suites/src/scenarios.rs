@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Scenarios that share something dear to start, for which libtest has no place: they run in their order, each leaving what
 //! they share as it found it.
 //!

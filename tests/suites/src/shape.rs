@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What an answer is made of, without its values: to compare two clouds' answers to the same request.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The OpenStack simulator in a lab.
 
 use std::collections::BTreeMap;

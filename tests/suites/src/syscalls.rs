@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The system calls by which a node changes what is mounted where, one of which its process can be stopped after.
 
 use std::fs;

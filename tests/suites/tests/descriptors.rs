@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Our interface files are those that are published, but for their comments.
 
 use std::collections::BTreeMap;

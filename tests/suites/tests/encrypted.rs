@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes of encrypted types, whose disks are smaller in a server than Cinder tells.
 
 use anyhow::{Context as _, Result, ensure};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The Go driver against the simulator: if it works unchanged, the simulator is true enough.
 
 use std::collections::{BTreeMap, BTreeSet};

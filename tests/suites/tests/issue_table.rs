@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `docs/go-driver-issues.md` says what the tests' names say.
 
 use anyhow::{Context as _, Result, ensure};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The driver's processes end with SIGKILL at the worst moments; the retry finishes the work.
 
 use std::pin::pin;

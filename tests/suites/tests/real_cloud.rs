@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Our driver and real Keystone, Cinder and Nova, beside csi-sanity.
 
 use std::collections::BTreeMap;

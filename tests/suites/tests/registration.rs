@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kubelet's own way to dial our registration socket.
 
 use std::os::unix::fs::MetadataExt as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! csi-sanity against our driver and real loop devices: on the simulator, and on real Keystone, Cinder and Nova.
 
 use std::collections::BTreeMap;

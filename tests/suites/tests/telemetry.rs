@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a running driver tells of itself: a line per call, metrics on both roles.
 
 use anyhow::{Context as _, Result, ensure};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The driver in a small machine of its own (QEMU without KVM), with the hardware that the tests on loop devices lack: disks
 //! on virtio, SCSI and NVMe that are plugged in while it runs, a config drive, and the right to grow a mounted ext4.
 //!

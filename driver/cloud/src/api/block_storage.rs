@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Cinder, typed: the few calls that this product makes, in the shapes of API v3, by noun.
 
 mod attachments;

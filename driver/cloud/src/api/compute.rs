@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Nova, typed: servers and their volume attachments.
 
 mod servers;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a cloud tells about itself. Each of these asks anew and only reads.
 
 use std::collections::BTreeMap;

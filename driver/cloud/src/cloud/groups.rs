@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Snapshots of several volumes through the front door.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Looks by name, for those who have no id.
 
 use super::Cloud;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Changes of volumes, and the lists and numbers about them, through the front door.
 
 use std::collections::BTreeMap;

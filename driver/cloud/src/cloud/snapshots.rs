@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Snapshots and backups through the front door.
 
 use super::Cloud;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes through the front door, beyond making and removing them.
 
 use super::Cloud;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cloud.conf`, as the Go driver reads it: the same file serves both, and the cloud controller manager besides.
 
 use std::collections::BTreeSet;

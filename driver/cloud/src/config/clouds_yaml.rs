@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `clouds.yaml`, one cloud of it.
 
 use serde_json::{Map, Value};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The files as a whole: every cloud in them, and what else has to be watched.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The dialect of INI that Go's gcfg reads: sections with an optional quoted subsection, names without regard to case, values in
 //! part or whole in quotes, escapes, comments after `;` and `#`, continued lines.
 

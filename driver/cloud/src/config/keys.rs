@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a `cloud.conf` may say.
 
 /// Every key that is read, by its section. Others have no effect and are warned of; the sections of the cloud controller manager are

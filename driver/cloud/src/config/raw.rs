@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The settings of one cloud as they stand in a file, before they are understood: both formats lead here.
 
 use std::path::PathBuf;

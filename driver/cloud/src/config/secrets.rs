@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Credentials that come with a request, in CSI secrets: the keys of `[Global]`, and the CA inline.
 
 use std::collections::BTreeMap;

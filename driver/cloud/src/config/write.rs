@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writing a `cloud.conf`: what the operator gives to the driver.
 
 use std::fmt::Write;

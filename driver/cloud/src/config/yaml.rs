@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is not given to the YAML parser: its time grows faster than the depth of a document.
 
 /// The longest document, in bytes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An answer that is kept for a while and asked for once at a time.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is remembered for a while.
 
 use std::collections::HashMap;

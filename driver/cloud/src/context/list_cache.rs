@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lists that are kept, and for how long.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What goes by server: turns at asking Nova to attach and to detach.
 
 use std::collections::HashMap;

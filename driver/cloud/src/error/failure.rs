@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One failed exchange with OpenStack.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is in the way of an attachment or a detachment.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parts of the sentences of errors; empty where there is nothing to say.
 
 use crate::ids::ServerId;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Keystone: tokens, and where the services are.
 
 mod body;

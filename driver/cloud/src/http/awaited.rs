@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether a caller still waits for what an operation makes.
 //!
 //! An operation outlives its callers, and they may go on with another process, whose looks show nothing of it. One that has waited, for its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The service catalogue: one service goes by several names, and its address may lack what the API needs.
 
 use reqwest::Url;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The seam below which a request leaves the process, and what answers carry in their headers.
 //!
 //! Keystone, Cinder and Nova are all asked through one [`HttpClient`]. The product's is reqwest's; a test puts another one in its

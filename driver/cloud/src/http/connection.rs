@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Everything about a cloud that a reload of its configuration replaces: credentials, TLS, where the services are.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The faults of OpenStack's services, whose shapes differ by service, age and middleware.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the rest of the program may learn about the traffic with OpenStack: enough for metrics, nothing secret.
 
 use std::fmt::Debug;

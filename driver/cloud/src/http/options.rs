@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How to talk to a cloud, whichever it is.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When to try again: a bounded number of times, within a budget of time, with jitter so that many callers do not come back at once.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The services that we talk to, and their microversions.
 
 use openstack::session::ServiceType;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How fast one cloud is asked: so many requests at a time, and none while a service wants to be left alone.
 
 use std::time::Duration;

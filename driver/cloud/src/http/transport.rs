@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! HTTP with Cinder and Nova: session and catalogue, one fresh token after a 401, repeats of what is safe to repeat, microversions,
 //! time limits, request ids, and a word to the observer about each attempt.
 use std::sync::Arc;

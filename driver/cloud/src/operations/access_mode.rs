@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Attachments that are there to be read only.
 //!
 //! Nova knows one way to attach, for writing; it is the node that keeps the promise. Which mode an attachment was asked for in is

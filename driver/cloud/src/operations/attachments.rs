@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Attaching and detaching, each to its end, over the two views that there are: Nova keeps a record of the volume at the server from
 //! the request to attach until after the detachment, Cinder a status and the list of complete attachments.
 //!

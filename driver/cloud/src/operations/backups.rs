@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Backups made, found and deleted, each to its end.
 //!
 //! A backup reads its volume for minutes or hours, so the data is frozen first, in a snapshot that bears the backup's name and a

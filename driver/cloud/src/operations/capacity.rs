@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How much room a cloud has for new volumes: what the project's quotas leave, and what the scheduler's pools have.
 //!
 //! Quotas every project may read; pools by default administrators only. A cloud that says so once is not asked again for an hour.

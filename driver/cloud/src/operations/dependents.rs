@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is built on a volume or a snapshot, for the text of a refused deletion.
 //!
 //! Cinder filters volumes by their source for administrators only, so this takes a list of the whole project. Sidecars repeat a refused

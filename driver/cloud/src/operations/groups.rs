@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Snapshots of several volumes at one moment, through Cinder's generic groups.
 //!
 //! Cinder takes such a snapshot of a group only, never of a list of volumes, and only a group of a type with

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! All volumes of the project, and all servers that may have them: one list each, shared by all who ask within a few seconds.
 //!
 //! Sidecars walk these lists again and again, several at a time. What this process changes makes the kept list out of date at once, so

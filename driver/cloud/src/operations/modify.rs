@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Another type and other metadata for a volume that exists.
 //!
 //! Everything that can be known to be impossible is found out before anything is changed. The type goes first, because Cinder may

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Snapshots made, found and deleted, each to its end; and what stands for a snapshot in CSI, a backup included.
 
 pub(crate) mod create;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Creation and deletion, each to its end.
 
 pub(crate) mod classify;

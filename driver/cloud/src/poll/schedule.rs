@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When to look: one remembered duration per kind of operation, then gaps that grow with the wait.
 //!
 //! A wait's first look comes when the last operation of its kind was found finished, or a little before; a look that comes too early

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The task that polls for all who wait: a few things directly, many by one list of what has changed.
 //!
 //! What a list shows is news. What it does not show says nothing (an API node whose database lags does not list what has changed),

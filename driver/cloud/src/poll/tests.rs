@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The watch in a time of its own: what it costs and how late it is, without any cloud.
 
 use std::cell::RefCell;

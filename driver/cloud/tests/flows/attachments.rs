@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Attaching and detaching to the end, half-made states and lost servers included.
 
 use std::time::Duration;

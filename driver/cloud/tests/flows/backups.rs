@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Backups: the data frozen, the backup made, chains kept, volumes restored.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Over real connections, in real time: reqwest, TLS, and what it tells of a connection that ends.
 
 use std::sync::atomic::Ordering;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Growth to the size that was asked for, read back.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a cloud tells about itself.
 
 use cinder_cloud::CloudService;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a volume's life costs: OpenStack calls, alone and in a crowd.
 
 use std::time::Duration;

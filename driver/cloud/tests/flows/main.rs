@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The crate's flows against a simulated cloud: whole logins, lives of volumes, and what goes wrong on the way.
 // Fixtures stand outside of the test functions that clippy knows, and a test that cannot be set up shall fail.
 #![allow(clippy::expect_used)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Group snapshots whose members an earlier version took one by one: found, deleted together, and nothing of others with them.
 
 use std::collections::{BTreeMap, BTreeSet};

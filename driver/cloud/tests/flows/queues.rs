@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How many wait, as metrics tell it: what comes goes again, whatever becomes of it.
 
 use std::time::Duration;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 use cinder_cloud::{AttachOptions, AttachOutcome, CloudError, ServerId, Volume};
 use openstack_sim::{Effect, Fault, When};
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Login, tokens, repeats.
 
 use std::sync::atomic::Ordering;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Snapshots made, found again and deleted, each to its end.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes from snapshots and volumes, and what is checked before one is made or taken for the wanted one.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Attachments in the states that servers and volumes get into: half-made ones, servers that refuse, views that disagree.
 
 use std::time::Duration;

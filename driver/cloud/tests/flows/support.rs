@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A cloud of the simulator, and this crate's view of it.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Creation and deletion to the end, through every uncertainty.
 
 use std::time::Duration;

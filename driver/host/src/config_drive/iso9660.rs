@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reading one file of an iso9660 image (ECMA-119), with the long names of Rock Ridge. Every size is bounded.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What else on this node has a device.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One look at sysfs and the by-id links.
 
 use std::collections::{BTreeMap, BTreeSet};

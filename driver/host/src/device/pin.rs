@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A device that goes on to be the one that was checked.
 
 use super::{Device, DeviceError};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Making a block device refuse writes, and accept them again.
 //!
 //! A read-only bind of a device node does not do it: the kernel checks a mount's options for files and directories, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Discovery on machines that exist as directories only.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! mkfs and fsck.
 
 use super::{Content, FilesystemError, FsType, MkfsOptionError, MkfsOptions, probe};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The file systems that volumes are formatted with, and the options that a class may give to their mkfs.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A file system that is smaller than its device is made as large.
 
 use std::path::Path;

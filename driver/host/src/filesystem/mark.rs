@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The mark of a format that has begun and not ended (see the module above for why).
 //!
 //! One block of 4 KiB, 256 KiB before the end of the device, or 4 MiB before it for btrfs (rounded down to a block), made of

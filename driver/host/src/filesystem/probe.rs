@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is on a device: blkid's low-level probe, and our own look at the bytes where it finds nothing.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How large a file system thinks it is, read from its superblock.
 
 use super::FsType;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Mount options: which are the mount's, which the file system's, which nobody's but `/etc/fstab`'s.
 
 use rustix::mount::MountFlags;

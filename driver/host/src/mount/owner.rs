@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which volume is mounted at a place.
 
 use std::path::Path;

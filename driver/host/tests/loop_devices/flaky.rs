@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A disk that can be told to hang or to fail: a loop device on a file whose file system is this process (FUSE).
 
 use std::fs::{File, OpenOptions};

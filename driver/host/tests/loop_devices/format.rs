@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is formatted, and what is not.
 
 use std::fs::{self, File};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! File systems that grow, mounted and not.
 
 use std::fs::{self, File};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is said about disks and file systems that are not well.
 
 use std::fs::{self, File};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A machine for one test: loop devices with by-id links, and a mount namespace that nobody else sees.
 
 use std::cell::RefCell;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Real loop devices, real file systems, real mounts: each test in a mount namespace of its own. Needs root.
 
 #![allow(

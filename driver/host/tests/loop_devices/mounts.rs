@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Mounting, binding, unmounting, and what the kernel says about them.
 
 use std::fs;

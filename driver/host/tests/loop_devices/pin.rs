@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A device stays what it was found to be for as long as it is held.
 
 use std::fs;

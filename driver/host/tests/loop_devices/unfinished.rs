@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A mkfs that was killed in the middle.
 
 use std::fs;

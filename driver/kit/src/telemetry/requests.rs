@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which requests to OpenStack were made in a span, so that one line can name them all: the keys to the logs of its services.
 
 use std::fmt;

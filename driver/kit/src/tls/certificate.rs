@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The certificate of the server: one that was given, read again when it is renewed, or one that is made at the start.
 
 use std::{

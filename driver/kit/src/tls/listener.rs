@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Accepts connections and shakes hands, so that a slow client holds nobody else up.
 
 use std::{

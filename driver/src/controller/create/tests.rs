@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes that Cinder placed elsewhere than it was asked to (`allow_availability_zone_fallback`).
 
 use std::collections::BTreeMap;

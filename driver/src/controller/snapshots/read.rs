@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! ListSnapshots and GetSnapshot: snapshots and backups alike.
 
 use std::collections::BTreeMap;

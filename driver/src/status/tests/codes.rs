@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every error under every act, with its gRPC code, as docs/reference/grpc-codes.md shows it.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Wake-up when files change, also where a link to a whole directory is swapped, as Kubernetes does with Secrets.
 
 use std::collections::BTreeSet;

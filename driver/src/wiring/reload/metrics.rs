@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What Prometheus is told about changes of the configuration.
 
 use csi_kit::metrics::{Metrics, MetricsError};

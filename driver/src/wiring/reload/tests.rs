@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 use std::os::unix::fs::symlink;
 use std::path::Path;
 

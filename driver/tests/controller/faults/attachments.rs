@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes get to nodes and away from them.
 
 use csi_proto::csi::v1::ControllerUnpublishVolumeRequest;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes grow and change.
 
 use csi_proto::csi::v1::{CapacityRange, ControllerExpandVolumeRequest, ControllerModifyVolumeRequest};

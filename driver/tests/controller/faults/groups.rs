@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Snapshots of several volumes at one moment come and go.
 
 use csi_proto::csi::v1::group_controller_client::GroupControllerClient;

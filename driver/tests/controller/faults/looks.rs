@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! RPCs that only look.
 
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Calls whose time is up while the cloud's fault lasts: the work goes on, and the caller learns what it struggles with.
 
 use std::time::Duration;

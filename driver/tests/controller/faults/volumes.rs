@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes come and go.
 
 use csi_proto::csi::v1::DeleteVolumeRequest;

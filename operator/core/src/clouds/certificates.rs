@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When certificates end. Of a certificate only that is read.
 
 use k8s_openapi::jiff::Timestamp;

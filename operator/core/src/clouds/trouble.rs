@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What an error of a cloud means: a word for conditions, and a sentence that stays the same from one try to the next.
 
 use cinder_cloud::{CloudError, Failure};

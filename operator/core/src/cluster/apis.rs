@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The APIs that not every cluster serves. They come with CustomResourceDefinitions or with later versions of Kubernetes.
 
 /// An API that not every cluster serves.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What needs the driver: as long as there is something, it stays.
 
 /// What needs the driver: names by kind, sorted.

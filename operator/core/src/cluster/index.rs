@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the operator remembers of the cluster: nodes, registrations, volumes and attachments, each stripped to the few
 //! words that decisions need. A cluster with ten thousand volumes costs a few megabytes.
 //!

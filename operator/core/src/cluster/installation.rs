@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Another installation of the same driver, the Go driver's, as it was found.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every kind of object that the operator makes.
 
 use kube::api::ApiResource;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The labels and annotations by which objects of the driver are found and read.
 
 /// The usual label for the program that looks after an object.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the API server notes of who wrote which fields, and what the operator reads from it.
 
 use cinder_csi_crds::INSTANCE_LABEL;

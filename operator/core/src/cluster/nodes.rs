@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which nodes should run the driver, and on which of them does the kubelet know it?
 //!
 //! The DaemonSet's own counters tell about pods. A pod can be Ready while the kubelet has no driver registered, so health is

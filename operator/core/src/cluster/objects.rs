@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Names for single objects and for kinds that are treated in a way of their own, and whose an object is.
 
 use std::fmt;

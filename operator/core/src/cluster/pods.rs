@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The driver's pods on the nodes, in the operator's own namespace, stripped to what a rollout is judged by.
 
 use std::collections::HashMap;

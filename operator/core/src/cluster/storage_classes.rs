@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What exists of StorageClasses: which are marked as the default, and by whom, and what those of volume types remember.
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the index keeps of claims, volumes and attachments: what is there, and what is under way since when.
 
 use std::collections::{BTreeSet, HashMap};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A cloud, as a status is made of it.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What came of a decision.
 
 use super::{Decision, Facts, Workload};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 use cinder_csi_crds::{INSTANCE_LABEL, UpdatePolicy, UpdateWindow};
 use rstest::rstest;
 use serde_json::json;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Deployments and DaemonSets, as their controllers report on them.
 
 use serde_json::Value;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The table of causes. A rule is a function of the joined facts; the first one that fits tells.
 
 mod causes;

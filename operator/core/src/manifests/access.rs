@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Service accounts, the roles of `roles.yaml`, and their bindings.
 
 use std::sync::LazyLock;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! StorageClasses, snapshot classes and VolumeAttributesClasses: what claims and snapshots name.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The controller: the driver with credentials, and the sidecars around one socket.
 
 use cinder_csi_driver::args::Args;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a drain of nodes may take away.
 
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};

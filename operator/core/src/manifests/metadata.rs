@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Names, labels and owners.
 
 use std::collections::BTreeMap;

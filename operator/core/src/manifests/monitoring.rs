@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What Prometheus and Grafana find: Services with the metrics' ports, ServiceMonitors, alerts, a dashboard.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The nodes: the driver alone, which mounts volumes and registers itself with the kubelet. It has no credentials and no
 //! access to the Kubernetes API.
 

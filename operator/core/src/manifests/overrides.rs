@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The administrator's own changes of the objects, as the last step before they are applied.
 
 use cinder_cloud::config::refuse_yaml;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the pods of controller and nodes have in common.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The containers beside the driver on nodes where it does not register itself: node-driver-registrar and livenessprobe, as
 //! upstream runs them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The driver's own Secret: what the controller's pods log in with.
 
 use std::collections::BTreeMap;

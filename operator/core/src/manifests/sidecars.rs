@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The containers beside the driver in the controller's pods: they translate between the Kubernetes API and CSI.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the cluster knows of the driver: the CSIDriver.
 
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of the objects: what they are, and what they must never be.
 
 use cinder_csi_crds::{CinderCSIDriver, INSTANCE_LABEL, OWNER_UID_ANNOTATION, StorageClassItem, to_yaml};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What changes for volumes, classes and settings when this driver takes the place of another installation.
 //!
 //! A pure function: what was found goes in, a bounded list comes out. Values of a Secret are never among either.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The alerts of `alerts.yaml`, each with its runbook, and those about a driver with its name and thresholds.
 
 use std::sync::LazyLock;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The dashboard of `dashboard.yaml`, as Grafana reads it.
 
 use std::sync::LazyLock;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a plan would change, in words: for `status.pendingChanges` under DryRun and for `kubectl cinder-csi diff`. Pure. Field paths
 //! and never values, so that no secret is shown.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Does a live object still say what this operator wants it to say?
 //!
 //! Only fields that are in the desired object are compared: what the API server defaults and what others add is theirs. A

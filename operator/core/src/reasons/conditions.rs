@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The reasons of conditions.
 
 use super::{ConditionReason, Reason};

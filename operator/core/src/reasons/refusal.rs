@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why credentials are not used, and what the conditions say of it.
 
 use super::{CredentialsValid, Degraded};

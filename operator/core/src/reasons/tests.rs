@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every reason is given somewhere: of the variants of a library's enum rustc does not tell that nothing makes one.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The programs that run in containers of their own.
 
 use cinder_csi_crds::Images;

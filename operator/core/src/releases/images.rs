@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which image each container runs: the table's choice, the installation's, or the administrator's.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which releases of the sidecars belong to which version of Kubernetes, and which feature gates they are given there.
 //!
 //! The table is data: one row per range of versions of the API server. Arguments follow the release that really runs, which an

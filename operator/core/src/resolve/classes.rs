@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which StorageClasses there are to be, and which of them claims get that name none.
 
 use std::collections::{BTreeMap, BTreeSet};

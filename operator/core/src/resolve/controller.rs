@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The controller's pods and the sidecars in them.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the CSIDriver object says, as far as the API server of the cluster can take it.
 
 use cinder_csi_crds::{CsiDriverSpec, FsGroupPolicy};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How clouds and volumes are looked after, with every time decided.
 
 use std::time::Duration;

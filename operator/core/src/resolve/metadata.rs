@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Labels and annotations that the spec gives to classes.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Several drivers in one cluster: what they cannot share.
 
 use std::collections::BTreeMap;

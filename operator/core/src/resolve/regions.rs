@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Nodes of several clouds: each reports the region that it is labelled with, and a cloud is known by that of its nodes.
 
 use cinder_csi_crds::{CinderCSIDriverSpec, TopologyMode};

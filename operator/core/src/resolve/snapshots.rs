@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether there are snapshots.
 
 use cinder_csi_crds::{GroupSnapshotClass, SnapshotClass, Snapshots as Spec, SnapshotsMode};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether volumes and nodes carry their zones.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! May the driver be brought to this version now, and what has to wait until it may?
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The pods on the nodes: which are done, which are to be replaced now, which did not come up.
 
 use std::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Windows for updates: a schedule as cron writes it, a duration, a time zone.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How far another installation is replaced.
 
 use cinder_csi_crds::{AdoptionStatus, AdoptionStep};

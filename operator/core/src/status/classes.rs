@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Classes, snapshots and zones: what is remembered of them, condition SnapshotsReady, and events.
 
 use cinder_csi_crds::{CinderCSIDriverStatus, SnapshotsMode, StorageClassesStatus, TopologyStatus};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! DriftDetected: what other clients changed of what the operator owns.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What needs a human, the gravest first.
 
 use std::collections::BTreeMap;

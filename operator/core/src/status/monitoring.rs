@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Condition MonitoringReady.
 
 use cinder_csi_crds::MonitoringMode;

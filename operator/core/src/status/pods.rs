@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What runs beside the driver, which fields have no effect here, and what the administrator changed.
 
 use super::{Verdict, verdict};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a removal waits for: status.deletion and condition DeletionBlocked.
 
 use cinder_csi_crds::{Blocker, DeletionStatus, DriverState, ManagementState};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Versions, components and rollouts, and the conditions about them.
 
 use cinder_csi_crds::{ComponentStatus, ManagementState, RolloutState, RolloutStatus};

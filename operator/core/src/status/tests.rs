@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 use cinder_csi_crds::AdoptionStep;
 use rstest::rstest;
 use serde_json::json;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is said about volumes.
 
 use cinder_csi_crds::{CinderCSIDriverStatus, StuckVolume, VolumesStatus};

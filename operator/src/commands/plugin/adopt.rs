@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `adopt --check` of the plugin: what a switch from another installation would change, with the rights of the user.
 
 use std::{fmt, path::Path};

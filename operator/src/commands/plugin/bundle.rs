@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a helper needs: the objects of the drivers with their events, and the logs of their pods, without secrets.
 //!
 //! Of a Secret only its name and the names of its keys are kept, and out of URLs passwords are taken, such as that of a proxy in a

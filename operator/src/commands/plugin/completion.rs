@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `kubectl_complete-cinder_csi`: kubectl runs this program for each completion of the plugin's command line, with the words that are there.
 //! The last word is the one to complete. The program prints the choices, one a line, and a directive for the shell.
 

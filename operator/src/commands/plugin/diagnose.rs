@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `kubectl cinder-csi diagnose`: what is the matter with one claim, read with the rights of the user.
 //!
 //! The claim's own objects and events are explained by the rules of the operator. What Cinder and Nova say comes from the status of the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `diff` of the plugin: what the operator that runs in the cluster would change.
 
 mod report;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One driver on one screen. Pure: made from the object alone.
 
 use std::fmt::Write as _;

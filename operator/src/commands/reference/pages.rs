@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The pages of `docs/reference`, made from the lists here and from what the programs register.
 
 use std::fmt::Write as _;

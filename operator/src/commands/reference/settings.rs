@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where a CinderCSIDriver says what the driver can be told: the page of it, and the tests that nothing is missing.
 
 use std::fmt::Write as _;

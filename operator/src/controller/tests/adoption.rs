@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Objects that an earlier installation left, and drivers of somebody else whose place is taken.
 
 use cinder_csi_crds::{AdoptionMode, INSTANCE_LABEL};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An API server in memory, as far as a reconcile needs one: it keeps what is applied, answers lists by label, and remembers
 //! every write. What real ones do beyond that (ownership of fields, defaults, admission) is tested against a real one.
 

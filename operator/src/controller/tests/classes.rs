@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Classes and zones in whole reconciles.
 
 use cinder_csi_crds::ClassesState;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Credentials that change while a driver is in use.
 
 use super::*;

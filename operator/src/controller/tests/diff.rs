@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What `diff` reports about a cluster, and what a reconcile does there.
 
 use cinder_csi_crds::ChangeAction;

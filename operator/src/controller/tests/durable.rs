@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every string of the operator that outlives a process, in tables: what it writes on objects, how its objects are named, what others
 //! watch and scrape by name. An entry changes only together with a way for what exists already.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reconciles that fail before they are through.
 
 use cinder_csi_crds::INSTANCE_LABEL;

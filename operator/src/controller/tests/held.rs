@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What goes on while an update of the version waits.
 
 use cinder_operator_core::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a look at everything costs, and when a look at volumes is enough.
 
 use cinder_operator_core::cluster::VolumeObject;

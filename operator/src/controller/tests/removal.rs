@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The way out: what holds a deletion up, in which order things go, and what stays.
 
 use cinder_csi_crds::{DeletionPolicy, INSTANCE_LABEL};

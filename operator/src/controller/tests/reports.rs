@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is reported of whole reconciles: why credentials are refused, events of what was done, series of metrics.
 
 use cinder_cloud::{CloudOptions, config::Proxies};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the cloud knows of the drivers' work: who asked for what, and when volumes were attached and detached.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A cluster with one of the drivers, and the driver's processes in it.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Both drivers' figures in clusters, side by side.
 
 use std::fmt::Write as _;

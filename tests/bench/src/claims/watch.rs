@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the API server tells of objects, with the moments at which it was told.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The operator's requests, as the API server's audit log tells them: all of them, with their times.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A busy cluster: claims that are made, attached and deleted as provisioner and attacher write it, and nodes that come and go.
 
 use std::convert::Infallible;

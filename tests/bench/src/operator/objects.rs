@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The objects of a large cluster, as long as they are where clusters are used: what a list of them costs depends on it.
 
 use std::fmt;

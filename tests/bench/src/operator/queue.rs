@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How long changes wait for their reconcile, as the operator's metrics tell it.
 
 const FAMILY: &str = "cinder_csi_operator_queue_duration_seconds";

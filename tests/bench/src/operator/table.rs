@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The operator's figures.
 
 use std::fmt::Write as _;

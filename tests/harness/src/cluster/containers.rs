@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! containerd on a node: its start, images, and the containers that run.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! etcd, the API server, the controller manager and the scheduler, in the namespaces of the first node.
 
 use std::net::SocketAddrV4;

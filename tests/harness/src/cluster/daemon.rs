@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs that run for as long as the cluster does.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Addresses, and the links between the nodes' network namespaces.
 //!
 //! The first node has a bridge, `fabric0`; every other node is joined to it by a veth pair. Pods of node N are in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One node: its namespaces and its kubelet.
 
 use std::ffi::OsStr;

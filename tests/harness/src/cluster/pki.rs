@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Certificates, keys and tokens of one cluster, made anew for each.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The `CinderCSIDriver` of the demo: asked for, watched, removed.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What happened between Kubernetes and OpenStack, from the records of those who took part.
 
 use anyhow::{Context, Result};

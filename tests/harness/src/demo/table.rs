@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The life of a volume in one table.
 
 use std::fmt::Write;

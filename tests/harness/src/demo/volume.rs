@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The volume of the demo: a claim and a pod, from their creation to their end.
 
 use std::time::{Duration, Instant};

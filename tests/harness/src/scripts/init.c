@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* First process of a node's namespaces, and the pause program of its pods: does nothing but wait for children that
  * others left behind, and ends when told. */
 #include <signal.h>

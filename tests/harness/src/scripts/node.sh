@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # First thing that runs in the namespaces of a node: gives the node places of its own, says that it is there, and turns
 # into the program that keeps the namespaces. usage: sh -c TEXT node NODE_DIRECTORY INIT_PROGRAM
 set -eu

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Removes all that a run of the harness left on the machine: processes, mounts, loop devices, cgroups, files. May be
 # repeated at any point. Prints what could not be removed and fails then. usage: sh -c TEXT teardown RUN_DIRECTORY
 set -u

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The `losetup` command of util-linux.
 
 use std::ffi::OsStr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Calls on Cinder's own records of attachments, since 3.27.
 
 use serde::Deserialize;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Calls on generic volume groups, since 3.13, their types (3.11) and their snapshots (3.14).
 
 use serde::Deserialize;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lists: filters, order, pages and counts, the same for everything that Cinder lists.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages to users, since 3.3.
 
 use serde_json::{Value, json};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Types, zones, limits, quotas, pools and services.
 
 use serde_json::{Map, Value, json};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes, snapshots and attachments in Cinder's words.
 
 use jiff::Timestamp;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Actions on volumes besides extension: retype, and what only administrators may do.
 
 use serde::Deserialize;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Calls on volumes.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volume types, pools and quotas.
 
 use std::collections::BTreeMap;

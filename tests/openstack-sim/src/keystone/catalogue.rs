@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The catalogue of the services, by region.
 
 use serde_json::{Value, json};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A connection that can be reset instead of closed.
 
 use std::io;

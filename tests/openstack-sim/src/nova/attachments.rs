@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Calls on the volumes of a server.
 
 use serde_json::{Map, Value, json};

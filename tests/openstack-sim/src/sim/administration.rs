@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What happens to a cloud behind the back of its users.
 
 use super::Sim;

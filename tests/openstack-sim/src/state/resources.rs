@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What Cinder keeps: volumes, snapshots, backups, groups.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! States, in the services' words.
 
 /// An enumeration whose members have a word each, in JSON and in texts.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Attachments: loop devices come and go.
 
 use std::sync::Arc;

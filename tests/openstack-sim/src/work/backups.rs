@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Backups: create, delete, restore. A backup holds all data of its volume, an incremental one too.
 
 use std::sync::Arc;

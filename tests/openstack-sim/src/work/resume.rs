@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Work that an earlier run left undone.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes: create, delete, extend, retype.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Backups: create, delete, restore.
 
 use std::collections::BTreeMap;

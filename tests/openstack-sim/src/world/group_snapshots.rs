@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Snapshots of groups: create, delete.
 
 use serde::Deserialize;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Generic volume groups: create, change, delete.
 
 use serde::Deserialize;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Attachments: Nova's block device mappings, and when Nova makes and removes them.
 
 use super::World;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the project and the backends may hold.
 
 use super::World;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Snapshots: create, delete.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The state machine, case by case.
 
 use csi_sources::Sources;

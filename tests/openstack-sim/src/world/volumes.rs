@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes: create, extend, delete.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Cinder's own records of attachments.
 
 use openstack_sim::VolumeStatus;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes with data. Attachments need root and loop devices; where these are missing, those tests fail and say so, and
 //! `make check` leaves this module out.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Backups, chains of them, and volumes made of them.
 
 use std::io::{Read as _, Write as _};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes in Cinder's states and formats.
 
 use openstack_sim::{Effect, Fault, Quota, VolumeStatus, VolumeType};

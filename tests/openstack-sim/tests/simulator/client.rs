@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A plain HTTP client with a token.
 
 use std::time::Duration;

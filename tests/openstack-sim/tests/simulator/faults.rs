@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules that make requests fail, and the record of the requests.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Generic volume groups and their snapshots.
 
 use openstack_sim::{Effect, Fault, GroupStatus, SnapshotStatus, VolumeStatus};

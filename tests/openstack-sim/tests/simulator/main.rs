@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The simulator from outside: formats, states, faults and devices.
 
 // Clippy knows test functions, but not the helpers beside them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Attachments as Nova and Cinder see them.
 
 use openstack_sim::{Effect, Fault, VolumeStatus, VolumeType};

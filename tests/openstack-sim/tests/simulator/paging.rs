@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lists: pages, filters, order.
 
 use std::collections::BTreeSet;

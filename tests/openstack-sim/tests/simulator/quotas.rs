@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the project may use, and what the backends hold.
 
 use openstack_sim::{Pool, Quota, TypeQuota, VolumeStatus, VolumeType};

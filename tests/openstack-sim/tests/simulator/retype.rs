@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volume types, and volumes that change theirs.
 
 use openstack_sim::{CloudState, Effect, Fault, VolumeStatus, VolumeType};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Servers in states in which Nova refuses, and attachments that stopped half-way.
 
 use openstack_sim::{AttachmentStatus, ServerSpec, VolumeStatus, VolumeType};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Snapshots, and volumes made of them.
 
 use openstack_sim::{Effect, Fault, SnapshotStatus, VolumeStatus};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The same over TLS.
 
 use openstack_sim::{Sim, SimConfig, SimError, TlsIdentity};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! external-attacher: one VolumeAttachment from its creation to its end.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The life of one claim: a volume, the pods that use it one after the other, and what is done to it meanwhile.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! external-provisioner: CreateVolume until it is made or refused for good, DeleteVolume until it is gone.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! external-resizer: ControllerExpandVolume until it is done or cannot be done.
 
 use std::time::Duration;

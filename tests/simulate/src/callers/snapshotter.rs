@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! external-snapshotter: snapshots and backups of one volume, and snapshots of several at one moment.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What happens to nodes and to the servers that they are.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What must hold of each answer about snapshots, backups and group snapshots.
 
 use openstack_sim::{BackupStatus, SnapshotStatus};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What pods do with a volume: they write keys, with and without `fsync`, and read all of them again.
 
 use std::io;

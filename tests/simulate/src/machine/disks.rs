@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Disks that come, grow and go, and what is done with open ones.
 
 use std::io;

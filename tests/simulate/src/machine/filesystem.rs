@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Superblocks, in the places and with the fields that the kernel's headers give them.
 
 use csi_host::FsType;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the driver is shown: sysfs, `/dev`, procfs and the tree of the root.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! mount(2) and umount(2), as far as the driver relies on them.
 
 use std::collections::BTreeSet;

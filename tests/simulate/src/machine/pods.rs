@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What pods do with what the driver shows them.
 
 use std::collections::BTreeSet;

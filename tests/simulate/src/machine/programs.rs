@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The programs that the driver runs. They are the node's, so that they go on when the driver's process is killed.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! sysfs, as far as the driver reads it.
 
 use std::collections::BTreeSet;

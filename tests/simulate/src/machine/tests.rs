@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The real host on the node of this model.
 
 mod history;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What must never happen to a volume.
 
 use std::fmt::{self, Debug};

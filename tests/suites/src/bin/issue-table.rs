@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes `docs/go-driver-issues.md` from the names of the tests.
 
 use anyhow::{Context as _, Result};

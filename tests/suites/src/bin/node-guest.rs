@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Inside the small machine: calls the driver's node service as the kubelet would, and tells the outside when to plug in
 //! and to enlarge disks, by lines that begin with `VM `.
 

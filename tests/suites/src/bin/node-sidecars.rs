@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stand-ins for the upstream containers beside a driver on a node, which cannot be had as Go modules: node-driver-registrar and
 //! livenessprobe, with their flags as their documentation has them, built on `driver/kit`. The name by which this program is
 //! called tells which of the two it is.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Claims that change their class of attributes.
 
 use anyhow::{Result, ensure};

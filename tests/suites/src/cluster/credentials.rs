@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether the driver uses what the Secret holds.
 
 use std::time::Duration;

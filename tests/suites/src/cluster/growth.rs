@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes that grow.
 
 #![expect(missing_docs, reason = "the names of scenarios say all")]

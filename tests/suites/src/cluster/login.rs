@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How the product's pods log in.
 
 use serde_json::json;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The object that is asked for, and what users make.
 
 use harness::BUSYBOX_IMAGE;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Real Keystone, Cinder and Nova beside a cluster whose nodes are their servers.
 //!
 //! The services listen on the machine's loopback, and their catalog says so. The cluster reaches them at the same ports of its

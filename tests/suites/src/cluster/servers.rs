@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Nodes that become other servers of the real OpenStack.
 
 use anyhow::{Context as _, Result, ensure};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Snapshots, clones, and the APIs for them that come and go.
 
 #![expect(missing_docs, reason = "the names of scenarios say all")]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Pods that write to their volumes all the time.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The known faults of the Go driver that concern a driver, in our words.
 
 /// One fault, or some that have one cure.

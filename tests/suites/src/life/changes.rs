@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Changes of a volume that exists: its size, its type, its metadata.
 
 use anyhow::Result;

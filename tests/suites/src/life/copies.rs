@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Snapshots of volumes, alone or several at one moment, and volumes made from them.
 
 use std::collections::BTreeMap;

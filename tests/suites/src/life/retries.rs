@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How sidecars and the kubelet repeat calls.
 
 use std::future::Future;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The Helm chart installs what the kustomization installs, and takes a CustomResourceDefinition with it to a new version.
 
 mod server;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The chart on a real API server: the CustomResourceDefinition goes with it to the new version, and outlives it.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What each value changes: exactly what the table beside this file says, and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What an administrator can get wrong: each has a condition with a reason and a sentence, and what runs is not disturbed.
 
 use anyhow::{Result, ensure};

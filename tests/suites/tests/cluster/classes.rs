@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Classes that the operator keeps: the default one, those of volume types, those of attributes.
 
 use anyhow::{Context as _, Result, ensure};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Credentials that change while volumes are used, and volumes that wait because the cloud lets nobody in.
 
 use anyhow::{Result, ensure};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The dashboard of a driver beside a real Prometheus, while something happens: every expression returns data.
 
 mod prometheus;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `kubectl cinder-csi diagnose`: what is the matter with a claim.
 
 use anyhow::{Context as _, Result, ensure};

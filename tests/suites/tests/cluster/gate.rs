@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A gate in the API server before which the operator's writes of one kind stand still.
 
 use std::time::Duration;

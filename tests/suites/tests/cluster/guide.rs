@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The files of `config/samples`, which the pages of the documentation include, applied as they stand there.
 
 use std::collections::BTreeSet;

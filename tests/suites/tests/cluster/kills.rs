@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Processes killed without warning, at moments that the cloud's latencies make certain.
 
 use anyhow::{Result, ensure};

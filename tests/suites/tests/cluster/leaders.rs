@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The operator's replicas: one leads, and another one goes on when it ends.
 
 use std::fs;

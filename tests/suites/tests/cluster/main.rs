@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The product on a cluster of real parts with two nodes: the life of a volume, its move to another node, bad input,
 //! processes that are killed, and removal.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The operator's metrics, as Prometheus reads them: over TLS, with the token of a service account.
 
 use anyhow::{Context as _, Result, ensure};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The operator ends with SIGKILL in the middle of a reconcile. Which middle is no matter of timing: one of its writes
 //! stands still in the API server when it is killed, and never takes effect.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A driver that goes on without its object.
 
 use anyhow::{Context as _, Result, ensure};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `kubectl cinder-csi`: the operator's program as a plugin of kubectl.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two clouds, each with servers among the nodes, and one StorageClass for both.
 
 use anyhow::{Context as _, Result, bail, ensure};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Registration with the kubelet by upstream's sidecars instead of by the driver itself.
 
 use anyhow::{Context as _, Result, ensure};

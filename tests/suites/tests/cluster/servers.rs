@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A node whose server Nova does not know any more.
 
 use anyhow::{Context as _, Result, bail, ensure};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The operator beside a driver that is installed.
 
 use std::time::Duration;

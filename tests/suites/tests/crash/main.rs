@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! kill -9 at every OpenStack call, at every host command and after every system call that changes a mount, of every RPC that
 //! changes something; while the cloud is at work; and inside mkfs.
 //!

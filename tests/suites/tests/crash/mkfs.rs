@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! kill -9 inside mkfs, between two of its writes.
 
 use std::pin::pin;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What was disturbed, for the reader of the test's output.
 
 use std::fmt::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One run of a scenario: every step of it, with what disturbs it, and what must be there afterwards.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is done with volumes. Each RPC is disturbed in one scenario, and spared where it only prepares for another.
 
 pub(crate) mod backups;

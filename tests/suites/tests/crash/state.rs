@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What there is after a step: in the cloud, and on the node.
 
 use anyhow::{Context as _, Result, ensure};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The RPCs that change something, and the states in which the cloud is meanwhile.
 
 use suites::drivers::Role;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The processes that are killed, and what makes them stand still at a point.
 
 use std::rc::Rc;

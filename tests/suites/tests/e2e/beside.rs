@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The Go driver in our driver's place, on the same cluster and the same cloud.
 //!
 //! It runs the scenarios that ask for nothing but Kubernetes' own objects. The others ask our operator for something (classes of

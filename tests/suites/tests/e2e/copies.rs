@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Backups and group snapshots.
 
 use anyhow::{Context as _, Result, ensure};

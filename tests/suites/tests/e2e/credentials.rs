@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Credentials that are replaced, and a Keystone whose certificate an authority of its own has signed.
 
 use anyhow::{Result, ensure};

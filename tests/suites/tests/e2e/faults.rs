@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The driver's processes, killed in the middle of their work.
 
 use anyhow::{Result, ensure};

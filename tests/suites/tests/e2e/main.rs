@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The product on a cluster of real parts whose two nodes are servers of a real OpenStack: `make e2e`.
 //!
 //! The scenarios share one cluster and one cloud and run in their order, each leaving both as it found them: nothing may be

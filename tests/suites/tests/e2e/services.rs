@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Services of OpenStack that are away for a while, with a volume in use, one asked for and one given up meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two zones: each pod's volume is made in the zone of its node, and stays there.
 
 use anyhow::{Context as _, Result, ensure};

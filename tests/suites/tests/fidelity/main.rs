@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The same requests to real services and to the simulator: statuses, fields, the order of states. What differs and is not
 //! listed in `expected/fidelity.json` fails, and so does what is listed and does not differ.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The requests, in their order.
 
 use std::collections::BTreeMap;

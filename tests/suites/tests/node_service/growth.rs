@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes that grow, clones, and what is read-only.
 
 use std::fs::{self, File, OpenOptions};

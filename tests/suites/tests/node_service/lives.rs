@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a volume goes through when all goes well.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The Node service on real loop devices, each test in a mount namespace of its own. Needs root.
 
 #![allow(

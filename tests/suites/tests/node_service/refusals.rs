@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is refused, and with which code.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes that are not well, and those beside them.
 
 use std::time::Duration;

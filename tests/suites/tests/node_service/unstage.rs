@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes that are unstaged while something else has their device.
 
 use std::fs::{self, File};

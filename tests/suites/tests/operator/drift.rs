@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What somebody changes, and what somebody adds.
 
 use anyhow::{Context as _, Result, ensure};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two operators, of which one works.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The operator against a real API server, under exactly the roles that are shipped. There are no nodes and no controllers:
 //! the tests write what those would write.
 //!

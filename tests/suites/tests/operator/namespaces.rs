@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A driver in another namespace than the operator.
 
 use anyhow::{Context as _, Result, ensure};

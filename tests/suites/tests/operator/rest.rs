@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Nothing happens, and nothing is written.
 
 use std::collections::BTreeMap;

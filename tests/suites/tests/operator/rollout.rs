@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Node pods are replaced by the operator, judged by the kubelets' registrations.
 
 use anyhow::{Context as _, Result, bail, ensure};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The rules of the CRD, tried against the API server: the same table that the crate runs offline.
 
 use anyhow::{Result, ensure};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Paused, DryRun, `kubectl cinder-csi diff`, and removals.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The take-over from the Go driver, step by step, with pods and kubelets that the test plays.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the scenarios share: the API server with the product's manifests, a cloud, two nodes that exist only as objects, and
 //! operators.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The calls of CSI that these situations are made of.
 
 use std::collections::BTreeMap;

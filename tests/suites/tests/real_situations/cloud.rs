@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Servers and volumes, as Nova and Cinder themselves show them.
 
 use anyhow::{Context as _, Result};

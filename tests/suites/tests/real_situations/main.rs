@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Our driver and real services in situations that csi-sanity does not bring about: other ways to log in, servers that are stopped or locked,
 //! a volume on two servers, a type on another backend.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A release as a user gets it: what `make release` makes is pushed to a registry, and a cluster whose nodes have no image of the
 //! product gets a driver from it, by the chart and by `install.yaml`.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The Go driver from its own chart, by helm.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a switch changes: objects that depend on it, and the words in which the check names them.
 
 use anyhow::{Context as _, Result, ensure};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! From the Go driver to this one and back, in a cluster of two nodes: the Go driver comes from its own manifests and its own chart,
 //! and pods write to volumes that it made all the time.
 //!

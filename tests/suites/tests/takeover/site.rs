@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The cluster of the take-over: pods that write all the time on volumes that the Go driver made, and what is known of them.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! From the version before this one, built from the commit that it was, to this one, and from the last one with the API
 //! `v1alpha1`: on two nodes each, with a pod on each that writes to its volume all the time.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What happens in the cluster during the update, moment by moment: `kubectl get --watch` of what matters, with times. What came
 //! before what in two watches, the versions of the objects tell: the API server counts them up for all objects together.
 

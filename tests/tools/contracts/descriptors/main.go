@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Prints the descriptors of the published CSI and plugin registration modules on standard output, as a binary
 // google.protobuf.FileDescriptorSet, so that a test can compare ours with them.
 package main

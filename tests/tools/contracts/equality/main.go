@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Compares two messages of Go that say the same, before and after one of them is part of a request that is sent: by what they
 // say (proto.Equal), and with everything that is inside them (reflect.DeepEqual, which is what gomega's Equal calls). Then compares
 // their segments alone, and those of another zone.

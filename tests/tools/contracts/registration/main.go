@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Talks to a registration socket as the kubelet's plugin manager does: same gRPC version, same way to dial, and so the same
 // `:authority`, the percent-encoded path of the socket.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Cinder's attachments API, which also shows the half-made ones.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Backups, typed, and the calls on them.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What has changed lately, in one list.
 
 use jiff::Timestamp;

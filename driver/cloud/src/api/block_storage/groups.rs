@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Groups of volumes, their types, and snapshots of whole groups.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How much room there is: quotas, zones, and what the scheduler knows about its pools.
 
 use std::collections::BTreeMap;

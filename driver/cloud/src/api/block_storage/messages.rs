@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What Cinder tells users about failures that came after its answer.
 
 use reqwest::Method;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What all kinds of things in Cinder have in common: one is shown by its id, all are listed page by page.
 
 use std::fmt;

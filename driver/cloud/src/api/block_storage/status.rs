@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Statuses by Cinder's words for them, and that of a volume.
 
 /// An enum of the words that the driver knows; any other word is kept as it is.

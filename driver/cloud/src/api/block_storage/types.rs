@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volume types: what a project may choose, and the change of a volume's type.
 
 use std::collections::BTreeMap;

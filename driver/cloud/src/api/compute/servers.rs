@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The servers of the project.
 
 use reqwest::Method;

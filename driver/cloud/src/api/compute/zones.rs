@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The availability zones of Nova.
 
 use reqwest::Method;

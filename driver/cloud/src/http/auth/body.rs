@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What Keystone is sent for a login.
 
 use secrecy::{ExposeSecret, SecretString};

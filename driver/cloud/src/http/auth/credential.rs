@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What Keystone knows of an application credential.
 
 use jiff::Timestamp;

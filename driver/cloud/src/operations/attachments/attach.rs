@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! From a volume to a server.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What to say and to advise when an attachment or a detachment cannot go on.
 
 use super::step::{DesiredAttachment, Refusal, View, Views};

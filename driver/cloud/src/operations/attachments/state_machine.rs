@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One volume and one server: the requests and polls that lead to the desired attachment.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The next step towards the desired attachment, from a snapshot of the two views: a function of it and nothing else.
 //!
 //! Two facts carry it. Nova makes its record before Cinder's attachment and destroys it after Cinder's has gone: so an incomplete

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A backup by its name: found, or the data frozen and the backup asked for. Its end is not waited for, so its id is answered before
 //! it is known whether it fails. A caller keeps the first id that it gets: what may have been answered is never replaced.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A backup by its id, until it is gone, and never before those that are built on it.
 
 use tokio::time::{Instant, sleep};

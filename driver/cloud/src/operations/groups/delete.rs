@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The end of a group snapshot, its members and its group.
 
 use std::collections::BTreeSet;

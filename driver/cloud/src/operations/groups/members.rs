@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The snapshots that make up a group snapshot.
 
 use super::GroupSnapshot;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Group snapshots whose members an earlier version of this driver took one by one: they are found, shown and deleted, and no more are
 //! taken, for a group snapshot is of one moment.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The groups that we make: how they are known, when they may be touched, and how they go.
 //!
 //! A volume that leaves a group while its snapshot is taken is missing in it. Which process takes the snapshot is nowhere written, so

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waiting for groups and their snapshots. They are few and seldom, so each is looked at for itself.
 
 use tokio::time::{Instant, sleep};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What only this crate can bring about: a group snapshot that is not of our making.
 
 use std::collections::{BTreeMap, BTreeSet};

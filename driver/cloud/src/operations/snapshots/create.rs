@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A snapshot by its name: found, made, waited for to its end.
 
 use tokio::time::{Instant, sleep, timeout};

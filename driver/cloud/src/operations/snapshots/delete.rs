@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A snapshot by its id, until it is gone.
 
 use tokio::time::{Instant, sleep};

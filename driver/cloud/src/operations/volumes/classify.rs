@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a volume that was found by its name means for a creation of that name.
 
 use jiff::civil::DateTime;

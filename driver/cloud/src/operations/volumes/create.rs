@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A volume by its name: found, made, waited for.
 
 use tokio::time::{Instant, sleep};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A volume by its id, until it is gone.
 
 use tokio::time::{Instant, sleep};

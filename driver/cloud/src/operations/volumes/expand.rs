@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A volume to a larger size, until the size can be read back.
 
 use tokio::time::{Instant, sleep};

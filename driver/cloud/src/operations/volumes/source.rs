@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a new volume is filled with: looked for, checked, put into the request.
 
 use crate::api::block_storage::{BackupStatus, BlockStorage, Filling, NewVolume, SnapshotStatus, Source, VolumeStatus};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Wake-up when something happens to the device nodes or their links.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs as child processes, run without a shell.
 
 use std::ffi::{OsStr, OsString};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Threads for blocking calls: a few wait for the next one. How many there may be in all is decided in [`crate::offload`].
 //!
 //! The runtime's pool panics where the system gives no thread, and waits at its end for what hangs. Two threads

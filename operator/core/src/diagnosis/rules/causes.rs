@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether a cause holds, by the joined facts, and what to do about it: one function for each row of the table.
 
 use std::fmt::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The operator's own rights, in the manifests that install it, against those that it grants.
 
 use std::fs;

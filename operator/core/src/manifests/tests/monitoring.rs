@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What Prometheus and Grafana are given.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Pods and what stands around them: variants that an administrator can choose.
 
 use std::collections::BTreeSet;

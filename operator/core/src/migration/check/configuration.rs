@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Keys of the other installation's `cloud.conf` that have another place here, or no effect.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Flags of the other installation's containers that the operator does not give to its own, or gives another value.
 
 use cinder_csi_crds::{

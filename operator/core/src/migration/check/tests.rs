@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 use cinder_cloud::config::keys_of;
 use cinder_csi_crds::{CaBundleKind, CaBundleRef, Cloud, TopologyMode};
 use rstest::rstest;

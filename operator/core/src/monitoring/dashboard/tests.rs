@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a person and Grafana need of every panel.
 
 use std::collections::BTreeSet;

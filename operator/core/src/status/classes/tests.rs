@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 use cinder_csi_crds::{ClassesState, ConditionType, StorageClassItem};
 use k8s_openapi::jiff::Timestamp;
 use rstest::rstest;

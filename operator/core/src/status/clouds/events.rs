@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The events that a change of the clouds is worth.
 
 use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The clouds in a status.
 
 use std::collections::BTreeSet;

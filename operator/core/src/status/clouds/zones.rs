@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether the zones of nodes and volumes fit together.
 
 use crate::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a condition that changes sends.
 
 use cinder_csi_crds::MonitoringMode;

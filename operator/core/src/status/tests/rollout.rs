@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Versions, rollouts, pauses, drift and removals, as the status tells them.
 
 use cinder_csi_crds::{DeletionPolicy, DriverState, FailedNode, RolloutState};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The objects of one claim, as far as the user may read them.
 
 use std::{collections::BTreeSet, time::Duration};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compares a CinderCSIDriver with the cluster, with the rights of the user. The same functions decide as in a reconcile, and nothing is
 //! written.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A driver under faults, which is killed, on a node that reboots and whose disks come and go.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A disk that is unplugged, and another that is plugged in, while the real node service works.
 
 use cinder_csi_driver::node::{NodeConfig, NodeService};

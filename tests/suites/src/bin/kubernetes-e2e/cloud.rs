@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The OpenStack below the cluster, and what classes take from it.
 
 use anyhow::{Context as _, Result, ensure};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The drivers that the suite is run on, each in a cluster of its own.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The images that the specs' pods run, made of what this machine has, under the names that the suite has for them.
 
 use std::path::{Path, PathBuf};

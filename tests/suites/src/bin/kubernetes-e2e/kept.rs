@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What runs have shown, kept below `target` so that the drivers can be set side by side.
 
 use std::collections::{BTreeMap, BTreeSet};

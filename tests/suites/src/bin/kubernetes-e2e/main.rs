@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Kubernetes' own tests of a storage driver («External Storage»), on a cluster with our operator and driver, or with the Go
 //! driver from its own manifests.
 //!

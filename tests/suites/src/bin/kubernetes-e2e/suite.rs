@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The run: `e2e.test` under ginkgo, inside the cluster.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a run has to be: every chosen spec passes, or is listed with its reason in `expected/kubernetes-e2e.json`.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Prometheus as the Prometheus operator would set it up: it reads what ServiceMonitors name, and evaluates the rules of
 //! PrometheusRules. Debian's Prometheus cannot ask the API server for its targets, so they are found here.
 

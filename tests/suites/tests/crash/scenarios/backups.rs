@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Backups, and volumes restored from them.
 
 use std::time::Duration;

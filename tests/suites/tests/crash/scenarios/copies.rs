@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Snapshots, and volumes made from snapshots and from volumes.
 
 use anyhow::{Context as _, Result};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Snapshots of several volumes at one moment.
 
 use anyhow::{Context as _, Result};

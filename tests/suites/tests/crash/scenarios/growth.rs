@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Volumes that grow and change.
 
 use anyhow::{Context as _, Result, ensure};

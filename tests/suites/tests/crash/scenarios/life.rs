@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A volume with a file system, and one without, from create to delete.
 
 use anyhow::{Context as _, Result};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 use rstest::rstest;
 use serde_json::{Value, json};
 
