@@ -44,7 +44,12 @@ pub(crate) async fn a_rollout_whose_pods_do_not_come_up_stops_and_says_so(world:
     let old = world.node_pods().await?;
     world.patch_spec(&json!({"logLevel": "Debug"})).await?;
     let message = world.told("Degraded", "True", "RolloutStopped", &["node1"]).await?;
-    for part in ["node1", "node-pod-node1", "there is no such image", "1 node with an old pod"] {
+    for part in [
+        "node1",
+        "node-pod-node1",
+        "there is no such image",
+        "1 node with an old pod",
+    ] {
         ensure!(message.contains(part), "{part}: {message}");
     }
     let (reason, _) = world.condition("Progressing", "False").await?;
