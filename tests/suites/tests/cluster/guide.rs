@@ -250,8 +250,15 @@ async fn works(world: &World, object: &Value) -> Result<()> {
         }
         "Pod" => return world.ready(name).await,
         "CronJob" => return nights(world, name).await,
-        "StorageClass" | "VolumeGroupSnapshotClass" | "VolumeAttributesClass" => return Ok(()),
-        "Service" | "ConfigMap" | "ServiceAccount" | "Role" | "RoleBinding" => return Ok(()),
+        // They are what they say as soon as they exist.
+        "StorageClass"
+        | "VolumeGroupSnapshotClass"
+        | "VolumeAttributesClass"
+        | "Service"
+        | "ConfigMap"
+        | "ServiceAccount"
+        | "Role"
+        | "RoleBinding" => return Ok(()),
         _ => {}
     }
     wait_for(&format!("{kind} {name}"), PATIENCE, async || {
