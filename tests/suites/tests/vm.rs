@@ -217,10 +217,9 @@ fn root(kernel: &Path, root: &Path) -> Result<PathBuf> {
     let binaries = guest.parent().context("no directory")?;
     let driver = binaries.join("cinder-csi-driver");
     ensure!(driver.exists(), "{} is not built", driver.display());
-    let images = repository.join("config/images");
     succeed(
-        Command::new(images.join("pack"))
-            .arg(images.join("driver.files"))
+        Command::new(repository.join("tests/vm/pack"))
+            .arg(repository.join("config/images/driver.files"))
             .arg(binaries)
             .arg(root),
     )?;
