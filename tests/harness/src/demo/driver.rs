@@ -70,8 +70,9 @@ impl Driver {
         let cloud = &object["spec"]["clouds"][0];
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let secret = text(&cloud["credentialsSecretRef"]["name"]).context("the sample's cloud refers to no Secret")?;
-        let key = text(&cloud["credentialsSecretRef"]["key"]).context("the sample's Secret has no key")?;
-        let entry = text(&cloud["cloudName"]).context("the sample's cloud names no entry of clouds.yaml")?;
+        // The operator's defaults, which no stored object has.
+        let key = text(&cloud["credentialsSecretRef"]["key"]).unwrap_or_else(|| "clouds.yaml".to_owned());
+        let entry = text(&cloud["cloudName"]).unwrap_or_else(|| "openstack".to_owned());
         let access = cluster.simulator()?.access();
         let clouds = json!({"clouds": {entry: {
             "auth_type": "v3applicationcredential",
