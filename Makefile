@@ -167,15 +167,12 @@ lines-check:
 faults-check:
 	git apply --check tests/simulate/faults/*.patch
 
-.PHONY: edges-check
-edges-check:
-	tests/tools/edges --self-test
-	tests/tools/edges
-
-.PHONY: words-check
-words-check:
-	tests/tools/words --self-test
-	tests/tools/words
+# Scripts that check the repository, and themselves first.
+SELF_TESTED := edges-check words-check version-check forge-check spdx-check
+.PHONY: $(SELF_TESTED)
+$(SELF_TESTED): %-check:
+	tests/tools/$* --self-test
+	tests/tools/$*
 
 .PHONY: release
 release: ## Images for amd64 and arm64, chart, install.yaml and plugin of this commit, in target/release-VERSION (root; RELEASE='--arch amd64' picks)
@@ -193,21 +190,6 @@ test-arm64: ## Unit tests of the node's pure parts, built for arm64, in an emula
 	CC_aarch64_unknown_linux_musl=aarch64-linux-gnu-gcc CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER=qemu-aarch64-static \
 	$(CARGO) test --locked --target aarch64-unknown-linux-musl -p csi-host --lib
-
-.PHONY: version-check
-version-check:
-	tests/tools/version --self-test
-	tests/tools/version
-
-.PHONY: forge-check
-forge-check:
-	tests/tools/forge --self-test
-	tests/tools/forge
-
-.PHONY: spdx-check
-spdx-check:
-	tests/tools/spdx --self-test
-	tests/tools/spdx
 
 .PHONY: workflows-check
 workflows-check:

@@ -135,7 +135,7 @@ async fn take_in(
                 listed.clear();
                 Affected::default()
             }
-            // Nobody is woken by a list before it can be read.
+            // A list wakes the drivers once it is complete, because it cannot be read before.
             Ok(Event::InitApply(object)) => {
                 listed.insert(object.name_any(), WatchedClass::of(kind, &object));
                 Affected::default()
@@ -248,7 +248,7 @@ mod tests {
             ("b", &["force-create".to_owned()][..])
         );
 
-        // The same once more: somebody changed a label, which the operator may have to repair.
+        // An update without another parameter: a label may have changed, which the operator repairs.
         send(Event::Apply(mk_class("a", "one", None)));
         assert_eq!(woken.next().await.1.whole, drivers(&["one"]));
         send(Event::Delete(mk_class("b", "two", None)));

@@ -237,7 +237,7 @@ mod tests {
             {
                 asked.insert(name);
                 let known = own.contains(name) || sidecars.contains(&name) || driver.contains(&format!("\"{name}\""));
-                assert!(known, "nobody counts {word}");
+                assert!(known, "{word} is no known metric");
             }
         }
         // What is counted for a person is shown to one.

@@ -98,7 +98,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
         Ok(())
     }
 
-    /// Where containerd looks for what it is told of registries.
+    /// The configuration of registries (`config_path` of containerd).
     fn registries(&self) -> PathBuf {
         self.directory().join("registries")
     }
