@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use harness::{CloudConfig, Cluster, ClusterConfig, Progress, wait_for};
+use harness::{CloudConfig, Cluster, ClusterConfig, Command, Progress, wait_for};
 
 const PODS: &str = "
 apiVersion: v1
@@ -69,6 +69,12 @@ fn remains(run: &Path) -> Result<Vec<String>> {
                 .filter(|group| group.file_name().to_string_lossy().starts_with(&id))
                 .map(|group| format!("cgroup {group:?}")),
         );
+    }
+    for device in std::fs::read_dir("/sys/block")?.flatten() {
+        let file = std::fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+        if file.contains(&id) {
+            found.push(format!("loop device {} of {}", device.path().display(), file.trim()));
+        }
     }
     for process in std::fs::read_dir("/proc")?.flatten() {
         let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
@@ -188,6 +194,12 @@ async fn foreign_cluster() -> Result<(Child, PathBuf, impl Sized)> {
 #[tokio::test]
 async fn nothing_remains_of_a_cluster_whose_owner_was_killed() -> Result<()> {
     let (mut owner, run, _output) = foreign_cluster().await?;
+    // The kubelet holds a raw block volume by a loop device of its own over the device.
+    let disk = run.join("disk.img");
+    std::fs::File::create(&disk)?.set_len(1 << 20)?;
+    let attach = ["--find", "--show"];
+    let device = Command::new("losetup").args(attach).arg(&disk).output().await?;
+    Command::new("losetup").args(attach).arg(device.trim()).output().await?;
     owner.kill()?;
     owner.wait()?;
     until_nothing_remains(&run).await

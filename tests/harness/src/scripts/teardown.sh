@@ -45,10 +45,21 @@ running() {
 # last of them the mounts and the network.
 until_gone 30 running || complain "still running: $remains"
 
+# The kubelet holds a raw block volume by a loop device over its device, whose file a node names in its own way.
+devices=$(mountpoint -d /dev)
+detach_above() {
+    inode=$(stat --format %i "$1")
+    # Numbers are padded with spaces, which the raw form writes as \x20.
+    losetup --noheadings --raw --output NAME,BACK-INO,BACK-MAJ:MIN | sed 's/\\x20//g' | while read -r above ino device; do
+        [ "$ino $device" != "$inode $devices" ] || losetup --detach "$above"
+    done
+}
+
 loop_devices() {
     losetup --noheadings --raw --output NAME,BACK-FILE | while read -r name file; do
         case $file in
         "$run"/*)
+            detach_above "$name"
             losetup --detach "$name"
             echo "$name ($file)" ;;
         esac
