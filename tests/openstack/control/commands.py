@@ -126,7 +126,11 @@ def start_keeper():
         wait_for("the cloud to be up", UP_SECONDS, follow)
     except CloudError as error:
         take_down()
-        raise CloudError(f"{error}; all logs are in {layout.LOG}") from None
+        # The next start writes logs of its own.
+        shutil.rmtree(layout.FAILED_LOG, ignore_errors=True)
+        layout.LOG.rename(layout.FAILED_LOG)
+        reason = str(error).replace(str(layout.LOG), str(layout.FAILED_LOG))
+        raise CloudError(f"{reason}; all logs are in {layout.FAILED_LOG}") from None
     except KeyboardInterrupt:
         take_down()
         raise

@@ -49,12 +49,17 @@ class Keeper:
             )
         (layout.PIDS / name).write_text(f"{self.running[name].pid}\n")
 
+    def last_words(self, name):
+        """The end of what a service has printed and, where it keeps one, of its log."""
+        paths = [path for path in (layout.LOG / f"{name}.out", layout.LOG / f"{name}.log") if path.exists() and path.stat().st_size]
+        return "\n".join(map(tail, paths)) or "it has printed nothing and has written no log"
+
     def check(self):
         """Fails if a service has ended."""
         for name, process in self.running.items():
             status = process.poll()
             if status is not None:
-                raise CloudError(f"{name} ended with status {status}; {tail(layout.LOG / f'{name}.out')}")
+                raise CloudError(f"{name} ended with status {status}; {self.last_words(name)}")
 
     def wait_for_port(self, name):
         """Waits until a service listens."""
@@ -175,7 +180,7 @@ class Keeper:
                         time.sleep(START_PAUSE)
                         self.start(name)
                         continue
-                    raise CloudError(f"{name} ended by itself; {tail(layout.LOG / f'{name}.out')}")
+                    raise CloudError(f"{name} ended by itself; {self.last_words(name)}")
                 self.start(name)
                 wanted.unlink()
             time.sleep(TICK)

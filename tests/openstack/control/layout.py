@@ -12,6 +12,7 @@ ACCESS_RULES = HERE.parent.parent / "config" / "openstack" / "access-rules.json"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "cinder-csi"
 RUN = CACHE / "openstack-run"
 LOG = CACHE / "openstack-log"
+FAILED_LOG = CACHE / "openstack-log-failed"
 LOCK = CACHE / "openstack.lock"
 # Written last when the cloud starts, removed first when it ends.
 READY = RUN / "ready.json"

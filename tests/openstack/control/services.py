@@ -82,7 +82,7 @@ def commands():
         "placement": [*serve, "placement.wsgi.api", str(ports["placement"])],
         "nova-conductor": [python, str(binaries / "nova-conductor"), *nova],
         "nova-scheduler": [python, str(binaries / "nova-scheduler"), *nova],
-        "nova-compute": compute,
+        "nova-compute": [*compute, "--log-file", "nova-compute.log"],
         "nova-compute-far": [*compute, "--config-file", str(conf / "nova-far.conf")],
         "cinder-scheduler": [python, str(binaries / "cinder-scheduler"), *cinder],
         "cinder-volume": [python, str(binaries / "cinder-volume"), *cinder],
