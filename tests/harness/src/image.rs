@@ -134,6 +134,21 @@ impl Image {
             .with_context(|| format!("cannot pack image {}", self.name))
     }
 
+    /// Writes its files below a directory, as a container would see them.
+    pub async fn unpack(&self, root: &Path) -> Result<()> {
+        let (image, root) = (self.clone(), root.to_owned());
+        let unpacked = tokio::task::spawn_blocking(move || {
+            let layer = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
+            image.write_layer(layer.as_file())?;
+            let layer = layer.reopen().context("cannot read the layer")?;
+            tar::Archive::new(layer).unpack(root).context("cannot write them")
+        });
+        unpacked
+            .await
+            .context("unpacking was cancelled")?
+            .with_context(|| format!("cannot unpack image {}", self.name))
+    }
+
     fn pack_blocking(&self, directory: &Path) -> Result<PathBuf> {
         fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let short = self.name.rsplit('/').next().unwrap_or("image").replace(':', "-");

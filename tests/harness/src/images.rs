@@ -86,7 +86,7 @@ pub(crate) fn sidecars(tools: &Tools) -> Result<Vec<Image>> {
     .collect()
 }
 
-/// The product's own images, from the same lists of files as the image files for Docker.
+/// The product's own images, from the same lists of files as those of a release.
 pub(crate) async fn product(product: &Product) -> Result<Vec<Image>> {
     let lists = product.source.join("config/images");
     let mut images = Vec::new();
@@ -95,17 +95,21 @@ pub(crate) async fn product(product: &Product) -> Result<Vec<Image>> {
         ("cinder-csi-operator", &product.operator),
     ] {
         let list = lists.join(format!("{}.files", name.trim_start_matches("cinder-csi-")));
-        let text = tokio::fs::read_to_string(&list)
-            .await
-            .with_context(|| format!("cannot read {}", list.display()))?;
         let image = Image::new(format!("ghcr.io/cinder-csi/{name}:v{}", product.version));
-        images.push(
-            from_list(image, &text, binary)
-                .await
-                .with_context(|| format!("image of {name}"))?,
-        );
+        images.push(listed(image, &list, binary).await?);
     }
     Ok(images)
+}
+
+/// Fills an image from a list of `config/images`, and the folder where `binary` is built.
+pub async fn listed(image: Image, list: &Path, binary: &Path) -> Result<Image> {
+    let text = tokio::fs::read_to_string(list)
+        .await
+        .with_context(|| format!("cannot read {}", list.display()))?;
+    let name = image.name.clone();
+    from_list(image, &text, binary)
+        .await
+        .with_context(|| format!("image of {name}"))
 }
 
 /// Fills an image from a list of files, one per line, `#` starting a comment:

@@ -17,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use harness::{Image, listed, workspace_root};
 use serde_json::{Value, json};
 
 const SERVER: &str = "6c1f2b9e-0000-4000-8000-000000000001";
@@ -25,12 +26,13 @@ const LARGE: u64 = 512 << 20;
 /// It takes about half a minute where nothing else runs.
 const LIMIT: Duration = Duration::from_mins(5);
 
-#[test]
+#[tokio::test]
 #[ignore = "needs QEMU and a kernel of its own: make test-vm"]
-fn a_node_finds_uses_and_grows_disks_of_every_bus_and_knows_itself_by_its_config_drive() -> Result<()> {
+async fn a_node_finds_uses_and_grows_disks_of_every_bus_and_knows_itself_by_its_config_drive() -> Result<()> {
     let kernel = PathBuf::from(env::var_os("VM_KERNEL").context("VM_KERNEL is what tests/vm/prepare prints")?);
     let dir = tempfile::tempdir()?;
-    let machine = Machine::start(&kernel, dir.path())?;
+    let root = root(&kernel, dir.path()).await?;
+    let machine = Machine::start(&kernel, &root, dir.path())?;
     let said = machine.run()?;
     let info = said.get("INFO").context("the node does not say who it is")?;
     ensure!(info.contains(&format!("id={SERVER} ")), "{info}");
@@ -67,9 +69,9 @@ impl Drop for Machine {
 }
 
 impl Machine {
-    fn start(kernel: &Path, dir: &Path) -> Result<Self> {
+    fn start(kernel: &Path, root: &Path, dir: &Path) -> Result<Self> {
         let initrd = dir.join("initrd");
-        fs::write(&initrd, archive(&root(kernel, &dir.join("root"))?)?)?;
+        fs::write(&initrd, archive(root)?)?;
         let drive = config_drive(dir)?;
         let image = fs::read_dir(kernel.join("boot"))?
             .flatten()
@@ -211,48 +213,32 @@ impl Monitor {
 }
 
 /// The files of the machine: the driver's image, a shell, modules, and what calls the driver.
-fn root(kernel: &Path, root: &Path) -> Result<PathBuf> {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+async fn root(kernel: &Path, dir: &Path) -> Result<PathBuf> {
+    let repository = workspace_root();
     let guest = Path::new(env!("CARGO_BIN_EXE_node-guest"));
-    let binaries = guest.parent().context("no directory")?;
-    let driver = binaries.join("cinder-csi-driver");
-    ensure!(driver.exists(), "{} is not built", driver.display());
-    succeed(
-        Command::new(repository.join("tests/vm/pack"))
-            .arg(repository.join("config/images/driver.files"))
-            .arg(binaries)
-            .arg(root),
-    )?;
-    let usr_bin = root.join("usr/bin");
-    for program in [guest, &driver] {
-        let name = program.file_name().context("no name")?;
-        // Without symbols, which take more room than the machine has.
-        succeed(Command::new("strip").arg("-o").arg(usr_bin.join(name)).arg(program))?;
-        for library in libraries(program)? {
-            let place = root.join(library.strip_prefix("/")?);
-            fs::create_dir_all(place.parent().context("no parent")?)?;
-            if !place.exists() {
-                fs::copy(&library, place)?;
-            }
-        }
+    // Without symbols, which take more room than the machine has.
+    let stripped = dir.join("stripped");
+    fs::create_dir(&stripped)?;
+    for name in ["node-guest", "cinder-csi-driver"] {
+        let built = guest.with_file_name(name);
+        ensure!(built.exists(), "{} is not built", built.display());
+        succeed(Command::new("strip").arg("-o").arg(stripped.join(name)).arg(built))?;
     }
-    for directory in ["bin", "proc", "sys", "dev", "run", "tmp"] {
-        fs::create_dir_all(root.join(directory))?;
-    }
+    let list = repository.join("config/images/driver.files");
+    let image = listed(Image::new("machine"), &list, &stripped.join("cinder-csi-driver")).await?;
     let busybox = succeed(Command::new("sh").args(["-c", "command -v busybox"]))?;
-    fs::copy(busybox.trim(), root.join("bin/busybox"))?;
+    let mut image = image
+        .program(&stripped.join("node-guest"), "/usr/bin/node-guest")
+        .await?
+        .file(busybox.trim(), "/bin/busybox")
+        .file(repository.join("tests/vm/init"), "/init");
     for applet in ["sh", "mount", "modprobe", "poweroff"] {
-        std::os::unix::fs::symlink("busybox", root.join("bin").join(applet))?;
+        image = image.link(format!("/bin/{applet}"), "busybox");
     }
-    succeed(Command::new("cp").arg("-a").arg(kernel.join("lib")).arg(root))?;
-    fs::copy(repository.join("tests/vm/init"), root.join("init"))?;
-    Ok(root.to_owned())
-}
-
-fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
-    let said = succeed(Command::new("ldd").arg(program))?;
-    let paths = said.split_whitespace().filter(|word| word.starts_with('/'));
-    Ok(paths.map(PathBuf::from).collect())
+    let root = dir.join("root");
+    image.unpack(&root).await?;
+    succeed(Command::new("cp").arg("-a").arg(kernel.join("lib")).arg(&root))?;
+    Ok(root)
 }
 
 /// A config drive as Nova makes it, with its program and its options.
