@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A release as a user gets it: what `make release` makes is pushed to a registry, and a cluster whose nodes have no image of the
-//! product gets a driver from it, by the chart and by `install.yaml`.
+//! product gets a driver from it, by the chart, by the chart alone, and by `install.yaml`.
 //!
 //! In the quick form: for this machine's architecture alone, of the programs that the other tests run.
 
@@ -19,6 +19,9 @@ use suites::scenarios::Scenarios;
 
 use contents::Made;
 
+/// The name of helm's release.
+const RELEASE: &str = "cinder-csi-operator";
+
 /// A release, and a cluster that can have it.
 struct Shop {
     made: Made,
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
         the_plugins_archive_is_what_krew_is_told,
         the_same_commit_gives_the_same_digests,
         helm_installs_the_driver_from_the_registry,
+        one_release_of_helm_has_operator_and_driver,
         kubectl_installs_the_driver_from_one_file,
     ];
     scenarios::main(all, run)
@@ -102,34 +106,28 @@ async fn the_same_commit_gives_the_same_digests(shop: &Shop) -> Result<()> {
 
 async fn helm_installs_the_driver_from_the_registry(shop: &Shop) -> Result<()> {
     shop.has_no_image_of_the_product().await?;
-    let helm = || shop.world.cluster.command_in_network(path(&programs::helm()?)?);
-    let chart = format!("oci://{ADDRESS}/cinder-csi/charts/cinder-csi-operator");
-    let words = [
-        "install",
-        "cinder-csi-operator",
-        &chart,
-        "--version",
-        &shop.made.version,
-        "--plain-http",
-    ];
-    let place = [
-        "--namespace",
-        NAMESPACE,
-        "--create-namespace",
-        "--wait",
-        "--timeout=290s",
-    ];
-    helm()?.args(words).args(place).timeout(PATIENCE).output().await?;
+    shop.helm_install(&["--create-namespace"]).await?;
     shop.a_pod_gets_its_volume().await?;
-    let words = [
-        "uninstall",
-        "cinder-csi-operator",
-        "--namespace",
-        NAMESPACE,
-        "--wait",
-        "--timeout=290s",
-    ];
-    helm()?.args(words).timeout(PATIENCE).output().await?;
+    shop.helm(&["uninstall", RELEASE, "--wait"]).await?;
+    shop.clear().await
+}
+
+/// As one application of a GitOps tool: the pods of the release's hooks are pulled and run like all others.
+async fn one_release_of_helm_has_operator_and_driver(shop: &Shop) -> Result<()> {
+    shop.has_no_image_of_the_product().await?;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+    shop.world.cluster.apply(&namespace.to_string()).await?;
+    shop.world.good_secret().await?;
+    shop.helm_install(&["--set=driver.create=true"]).await?;
+    shop.world.healthy().await?;
+    shop.all_run_the_release().await?;
+    let shown = shop.helm(&["test", RELEASE, "--logs"]).await?;
+    ensure!(
+        shown.contains(DRIVER) && shown.contains("Available=True"),
+        "helm test shows {shown}"
+    );
+    shop.delete_driver().await?;
+    shop.helm(&["uninstall", RELEASE, "--wait"]).await?;
     shop.clear().await
 }
 
@@ -161,15 +159,40 @@ impl Shop {
         world.ask_for_driver().await?;
         self.all_run_the_release().await?;
         life::a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind(world).await?;
-        world
-            .cluster
+        self.delete_driver().await
+    }
+
+    /// The driver goes, and then the Secret that it logs in with.
+    async fn delete_driver(&self) -> Result<()> {
+        let cluster = &self.world.cluster;
+        cluster
             .kubectl_within(PATIENCE, &["delete", "cindercsidriver", DRIVER, WITHIN])
             .await?;
-        world
-            .cluster
+        cluster
             .kubectl(&["delete", "secret", "-n", NAMESPACE, SECRET])
             .await
             .map(drop)
+    }
+
+    async fn helm_install(&self, options: &[&str]) -> Result<()> {
+        let chart = format!("oci://{ADDRESS}/cinder-csi/charts/cinder-csi-operator");
+        let install = [
+            "install",
+            RELEASE,
+            &chart,
+            "--version",
+            &self.made.version,
+            "--plain-http",
+            "--wait",
+        ];
+        self.helm(&[&install[..], options].concat()).await.map(drop)
+    }
+
+    /// helm from where a node is, because the registry is on its loopback.
+    async fn helm(&self, words: &[&str]) -> Result<String> {
+        let helm = self.world.cluster.command_in_network(path(&programs::helm()?)?)?;
+        let place = ["--namespace", NAMESPACE, "--timeout=290s"];
+        helm.args(words).args(place).timeout(PATIENCE).output().await
     }
 
     /// Every container of the product runs an image that the release names, by its digest.
@@ -213,10 +236,14 @@ impl Shop {
         Ok(ours.map(str::to_owned).collect())
     }
 
-    /// Takes away what an installation leaves: the definition, which keeps the drivers, and images.
+    /// Takes away what `helm uninstall` leaves, as docs/uninstall.md says, and the images.
     async fn clear(&self) -> Result<()> {
+        let cluster = &self.world.cluster;
+        cluster
+            .kubectl(&["delete", "lease", "-n", NAMESPACE, "cinder-csi-operator"])
+            .await?;
         let words = ["delete", "crd", "cindercsidrivers.csi.openstack.org", WITHIN];
-        self.world.cluster.kubectl_within(PATIENCE, &words).await?;
+        cluster.kubectl_within(PATIENCE, &words).await?;
         let images = self.images().await?;
         let words: Vec<&str> = ["images", "rm", "--sync"]
             .into_iter()
