@@ -4,6 +4,8 @@
 //! It stands between the two because neither may know the other: the simulator judges the product, and the product has no tests in
 //! it.
 
+mod access_rules;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -67,6 +69,7 @@ struct Line {
 
 impl HttpClient for Line {
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, SendError>> {
+        access_rules::check(&request);
         Box::pin(async move {
             let error = |sent, reason: &str| SendError {
                 sent,
