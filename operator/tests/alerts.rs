@@ -120,6 +120,88 @@ fn every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() {
     );
 }
 
+/// The labels of each metric of the operator, from the page that is made of them.
+fn labels_of_metrics() -> BTreeMap<String, BTreeSet<String>> {
+    let page = std::fs::read_to_string(root().join("docs/reference/metrics.md")).expect("the page");
+    let rows = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    rows.map(|(name, rest)| {
+        let labels = rest.split('|').nth(1).unwrap_or_default().split('`').skip(1).step_by(2);
+        (name.to_owned(), labels.map(str::to_owned).collect())
+    })
+    .collect()
+}
+
+/// `name{label="value",…}` as its name and the names of its labels.
+fn parts_of(series: &str) -> (&str, BTreeSet<&str>) {
+    let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+    let labels = labels.split("=\"").filter_map(|part| part.rsplit([',', '"']).next());
+    (name, labels.filter(|label| *label != "}").collect())
+}
+
+#[test]
+fn the_cases_give_the_operators_metrics_the_labels_that_they_have() {
+    let (cases, metrics): (Value, _) = (serde_yaml::from_str(CASES).unwrap(), labels_of_metrics());
+    assert!(
+        metrics["cinder_csi_operator_condition"].contains("status"),
+        "{metrics:?}"
+    );
+    let mut seen = 0;
+    for case in cases["tests"].as_array().unwrap() {
+        for series in case["input_series"].as_array().unwrap() {
+            let series = series["series"].as_str().unwrap();
+            let (name, labels) = parts_of(series);
+            if !name.starts_with("cinder_csi_operator_") {
+                continue;
+            }
+            let name = name.trim_end_matches("_bucket");
+            let known = metrics.get(name).unwrap_or_else(|| panic!("there is no metric {name}"));
+            let unknown: Vec<_> = labels
+                .iter()
+                // What Prometheus adds.
+                .filter(|label| !known.contains(**label) && !["pod", "namespace", "le"].contains(*label))
+                .collect();
+            assert!(unknown.is_empty(), "{series}: {name} has no label {unknown:?}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "{seen} series of the operator");
+}
+
+#[test]
+fn a_text_names_only_labels_that_its_alert_has() {
+    let cases: Value = serde_yaml::from_str(CASES).unwrap();
+    let tests = cases["tests"].as_array().unwrap().iter();
+    let tests: Vec<&Value> = tests
+        .flat_map(|case| case["alert_rule_test"].as_array().unwrap())
+        .collect();
+    for alert in all() {
+        let text = format!("{} {}", alert.annotations.summary, alert.annotations.description);
+        let named = text.split("$labels.").skip(1);
+        let named: BTreeSet<&str> = named
+            .filter_map(|rest| {
+                rest.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'))
+                    .next()
+            })
+            .collect();
+        let fired = tests.iter().filter(|test| test["alertname"] == alert.name.as_str());
+        for labels in fired.flat_map(|test| test["exp_alerts"].as_array().into_iter().flatten()) {
+            let labels = labels["exp_labels"].as_object().unwrap();
+            let asks = |label: &str| text.contains(&format!("if $labels.{label}"));
+            let missing: Vec<_> = named
+                .iter()
+                .filter(|label| !labels.contains_key(**label) && !asks(label))
+                .collect();
+            assert!(
+                missing.is_empty(),
+                "{}: {missing:?} would be empty with {labels:?}",
+                alert.name
+            );
+        }
+    }
+}
+
 /// The dashboard's panels, rows left out.
 fn panels() -> Vec<Value> {
     let dashboard: Value = serde_json::from_str(&dashboard().expect("the template")).expect("JSON");
