@@ -41,6 +41,7 @@ fn mk_resolved(spec: &Value) -> Resolved {
         apis: OptionalApis {
             monitoring: true,
             snapshots: true,
+            volume_attributes_classes: true,
             ..OptionalApis::default()
         },
         ..mk_environment()
