@@ -168,7 +168,7 @@ pub struct Args {
     #[arg(long, value_name = "URL", default_value = DEFAULT_METADATA_URL)]
     pub metadata_url: String,
 
-    /// Whom to ask first who this machine is, of configDrive, metadataService, cloudInit and dmi; the others follow. Overrides
+    /// Whom to ask first who this machine is, of configDrive, metadataService, cloudInit and dmi; the last two follow in any case. Overrides
     /// search-order of cloud.conf
     #[arg(long, value_name = "SOURCE", value_delimiter = ',', value_parser = ["configDrive", "metadataService", "cloudInit", "dmi"])]
     pub search_order: Vec<String>,

@@ -143,7 +143,7 @@ pub enum FilesystemError {
     /// This process may not grow a mounted ext file system.
     #[error(
         "the {fs_type} on {} (volume {volume_id}) cannot grow while it is mounted, because the driver lacks CAP_SYS_RESOURCE on \
-         this node: run its container privileged, or let the pod end and start again", device.display()
+         this node: run its container privileged", device.display()
     )]
     NotOnline {
         /// The device.

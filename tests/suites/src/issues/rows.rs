@@ -155,7 +155,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     row(
         &[2843, 2035],
-        "Each cloud or region needed a driver and a class of its own",
+        "Each cloud or region needed node pods, a Secret and a class of its own",
         "one driver works on several clouds and chooses by topology",
     ),
     row(
