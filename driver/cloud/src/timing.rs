@@ -82,6 +82,8 @@ pub(crate) struct Timing {
     pub(crate) orphan_grace: Duration,
     /// Between looks at an attachment that is shown and may be past.
     pub(crate) stale_attachment_recheck: Duration,
+    /// How long a volume may be on its way to or from a server before that is trouble: the slowest clouds need less.
+    pub(crate) slow_attachment: jiff::SignedDuration,
     /// How often a detachment is looked at in Cinder: only there it shows that Nova has given it up, or that the volume has
     /// vanished.
     pub(crate) detach_volume_poll: Duration,
@@ -143,6 +145,7 @@ pub(crate) const TIMING: Timing = Timing {
     busy_server_retry: Duration::from_millis(300),
     orphan_grace: Duration::from_secs(5),
     stale_attachment_recheck: Duration::from_secs(1),
+    slow_attachment: jiff::SignedDuration::from_mins(5),
     detach_volume_poll: Duration::from_secs(3),
     group_poll_first: Duration::from_millis(50),
     group_poll_max: Duration::from_secs(3),

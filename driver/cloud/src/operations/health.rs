@@ -11,9 +11,7 @@ use jiff::tz::TimeZone;
 use crate::api::block_storage::{Volume, VolumeStatus};
 use crate::api::compute::Server;
 use crate::ids::ServerId;
-
-/// How long a volume may be on its way to or from a server, in seconds, before that is trouble: the slowest clouds need less.
-const SLOW_ATTACHMENT: i64 = 300;
+use crate::timing::TIMING;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -160,7 +158,7 @@ fn of_attachment(volume: &Volume, now: Option<Timestamp>) -> Option<Trouble> {
         VolumeStatus::Reserved | VolumeStatus::Attaching | VolumeStatus::Detaching => {
             let since = moment(volume.updated_at.as_deref()?)?;
             let seconds = now?.as_second() - since.as_second();
-            if seconds < SLOW_ATTACHMENT {
+            if seconds < TIMING.slow_attachment.as_secs() {
                 return None;
             }
             format!(
