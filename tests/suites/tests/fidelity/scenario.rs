@@ -248,7 +248,15 @@ impl Player<'_> {
         let made = self.post("create", "/volumes", body).await?.accepted()?;
         let id = id_of(&made, "volume")?;
         self.follow("create", "volume", &id, "available").await?;
-        self.get("show", Service::Volume, &format!("/volumes/{id}")).await?;
+        let path = format!("/volumes/{id}");
+        let api = self.api;
+        // Cinder notes which service has the volume a moment after it is available.
+        wait_for_some("the volume to name its service", STATE_TIMEOUT, async || {
+            let shown = api.call(Method::GET, Service::Volume, &path, VOLUME, None).await?;
+            Ok((!shown.accepted()?["volume"]["service_uuid"].is_null()).then_some(()))
+        })
+        .await?;
+        self.get("show", Service::Volume, &path).await?;
         self.get("list by name", Service::Volume, "/volumes/detail?name=fidelity")
             .await?;
         self.get("list by status", Service::Volume, "/volumes/detail?status=available")
