@@ -7,8 +7,9 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use cinder_cloud::{Cloud, CloudError, VolumeId};
+use cinder_cloud::{Cloud, CloudError, SystemResolver, VolumeId};
 use reqwest::{Certificate, Client, StatusCode};
 use serde::Deserialize;
 use thiserror::Error;
@@ -107,6 +108,7 @@ impl PvcAnnotations {
         let token = self.account("token").await?;
         let mut client = Client::builder()
             .timeout(TIMING.claim_timeout)
+            .dns_resolver(Arc::new(SystemResolver::default()))
             .redirect(reqwest::redirect::Policy::none());
         if self.address.starts_with("https") {
             let ca = self.account("ca.crt").await?;

@@ -8,6 +8,7 @@
 //!       transport             session, repeats, throttling, microversions, metrics
 //!         auth                Keystone tokens and the catalogue
 //!      http_client            the seam: one request, one answer
+//!        resolver             host names, without musl's `getaddrinfo`
 //! ```
 //!
 //! Invariants: a request that makes something is never repeated blindly; a volume is deleted by id only, and by this crate's own
@@ -26,6 +27,7 @@ pub mod metadata_keys;
 mod migration;
 mod operations;
 mod poll;
+mod resolver;
 mod timing;
 
 pub use crate::http::auth::CredentialFacts;
@@ -54,3 +56,4 @@ pub use operations::health::{Severity, Trouble};
 pub use operations::modify::Changes;
 pub use operations::snapshots::PointInTime;
 pub use poll::Progress;
+pub use resolver::{ResolveError, SystemResolver};

@@ -2,6 +2,7 @@
 //! Who an instance is, and where: the metadata service, and the documents that say the same elsewhere.
 
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{FutureExt, select_ok};
@@ -10,6 +11,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::ids::ServerId;
+use crate::resolver::SystemResolver;
 
 const DOCUMENT: &str = "openstack/latest/meta_data.json";
 
@@ -155,7 +157,10 @@ async fn over_ipv6(
 }
 
 async fn ask(url: String, address: Option<SocketAddrV6>, timeout: Duration) -> Result<InstanceMetadata, MetadataError> {
-    let mut client = reqwest::Client::builder().no_proxy().timeout(timeout);
+    let mut client = reqwest::Client::builder()
+        .no_proxy()
+        .timeout(timeout)
+        .dns_resolver(Arc::new(SystemResolver::default()));
     if url.starts_with("http://") {
         // The CA certificates of the system are many, and nobody shows one here.
         client = client.tls_built_in_root_certs(false);

@@ -29,6 +29,14 @@ pub(crate) struct Timing {
     pub(crate) token_renewal_retry: Duration,
     /// How long a TCP and TLS connection may take to come up.
     pub(crate) connect_timeout: Duration,
+    /// How long the resolution of a host name may take. It is part of `connect_timeout`.
+    pub(crate) name_lookup_timeout: Duration,
+    /// How long one name server may take to answer. `/etc/resolv.conf` may set a shorter time.
+    pub(crate) name_query_timeout: Duration,
+    /// After this time without an answer the next name server is queried too.
+    pub(crate) name_server_patience: Duration,
+    /// How long IPv4 addresses wait for the AAAA query.
+    pub(crate) ipv6_patience: Duration,
     /// The pause before a request is repeated; each is twice as long as the one before, up to the longest.
     pub(crate) request_retry_first: Duration,
     /// The longest pause before a request is repeated.
@@ -114,6 +122,10 @@ pub(crate) const TIMING: Timing = Timing {
     token_renewal: Duration::from_mins(5),
     token_renewal_retry: Duration::from_secs(15),
     connect_timeout: Duration::from_secs(10),
+    name_lookup_timeout: Duration::from_secs(8),
+    name_query_timeout: Duration::from_secs(5),
+    name_server_patience: Duration::from_secs(1),
+    ipv6_patience: Duration::from_secs(1),
     request_retry_first: Duration::from_millis(200),
     request_retry_max: Duration::from_secs(10),
     throttle_spread: Duration::from_millis(500),

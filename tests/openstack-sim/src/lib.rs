@@ -20,6 +20,7 @@ mod backing;
 mod cinder;
 mod cloud;
 mod config;
+mod dns;
 mod faults;
 mod held;
 mod keystone;
@@ -39,6 +40,7 @@ mod world;
 
 pub use backing::{BackingError, LosetupError};
 pub use config::{Identity, Pool, Quota, ServerSpec, SimConfig, SpecError, TlsIdentity, TypeQuota, VolumeType};
+pub use dns::{DnsAnswer, DnsQuestion, NameServer};
 pub use faults::{Effect, Fault, FaultError, When};
 pub use held::HeldRequest;
 pub use latencies::Latencies;

@@ -13,6 +13,7 @@ use super::{Connect, HttpClient, SendError};
 use crate::config::{ClientCertificate, ClientPem, CloudConfig};
 use crate::error::CloudError;
 use crate::http::options::CloudOptions;
+use crate::resolver::SystemResolver;
 use crate::timing::TIMING;
 
 /// Connections kept open per host; many waits run at once, and TLS handshakes are dear.
@@ -61,6 +62,8 @@ fn client(config: &CloudConfig, options: &CloudOptions) -> Result<Client, CloudE
         .timeout(options.request_timeout)
         .connect_timeout(TIMING.connect_timeout.min(options.request_timeout))
         .pool_max_idle_per_host(IDLE_CONNECTIONS)
+        // Names of proxies too.
+        .dns_resolver(Arc::new(SystemResolver::default()))
         // A redirect would carry the token to wherever it points.
         .redirect(reqwest::redirect::Policy::none());
     let from_file = match &config.tls.ca_file {
