@@ -60,6 +60,7 @@ fn code(act: Act, error: &CloudError) -> Code {
         // The driver's own credentials and configuration, not the request: it can be repeated once they are fixed.
         CloudError::Auth(_)
         | CloudError::NoEndpoint { .. }
+        | CloudError::RegionAmbiguous { .. }
         | CloudError::Setup(_)
         | CloudError::Throttled { .. }
         | CloudError::Unawaited(_)

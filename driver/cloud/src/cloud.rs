@@ -19,6 +19,7 @@ use crate::config::CloudConfig;
 use crate::context::Context;
 use crate::error::CloudError;
 use crate::http::auth::Token;
+use crate::http::catalog::Region;
 use crate::http::connection::Connection;
 use crate::http::options::CloudOptions;
 use crate::ids::{ServerId, VolumeId};
@@ -43,23 +44,24 @@ pub struct Login {
     pub expires_at: Timestamp,
     /// The service types in the catalogue.
     pub services: Vec<String>,
-    /// The region of Cinder's endpoint; the configured one where the catalogue has no such endpoint.
+    /// The region in use: the configured one, else the only one of the catalogue. `None` where the catalogue names none.
     pub region: Option<String>,
 }
 
 impl Login {
-    fn of(token: &Token, connection: &Connection) -> Self {
+    fn new(token: &Token, connection: &Connection) -> Result<Self, CloudError> {
+        let region = connection.region(token)?.and_then(Region::name).map(str::to_owned);
         let mut services: Vec<String> = token.catalog.iter().map(|entry| entry.kind.clone()).collect();
         services.sort();
         services.dedup();
-        Self {
+        Ok(Self {
             project_id: token.project_id.clone(),
             project_name: token.project_name.clone(),
             user_id: token.user_id.clone(),
             expires_at: token.expires_at,
             services,
-            region: connection.region_of(token),
-        }
+            region,
+        })
     }
 }
 
@@ -108,11 +110,16 @@ impl Cloud {
         {
             return Err(other("project", &project, &token.project_id));
         }
-        if before.region() != connection.region() {
-            let name = |connection: &Connection| connection.region().unwrap_or("(any)").to_owned();
-            return Err(other("region", &name(&before), &name(&connection)));
+        // Without a configured region the driver stays where it is, whatever the catalogue lists now.
+        let region = before.known_region();
+        if let Some(region) = region {
+            connection.default_region(region);
         }
-        let login = Login::of(&token, &connection);
+        let login = Login::new(&token, &connection)?;
+        let regions = region.and_then(Region::name).zip(login.region.as_deref());
+        if let Some((old, new)) = regions.filter(|(old, new)| old != new) {
+            return Err(other("region", old, new));
+        }
         self.inner.reconnect(config, connection);
         Ok(login)
     }
@@ -133,7 +140,7 @@ impl Cloud {
         let connection = transport.connection();
         let token = connection.keystone().token().await;
         token
-            .map(|token| Login::of(&token, &connection))
+            .and_then(|token| Login::new(&token, &connection))
             .map_err(|error| transport.for_caller(error))
     }
 

@@ -92,6 +92,17 @@ pub enum CloudError {
         /// What there is: type, interface and region of each endpoint.
         known: String,
     },
+    /// The catalogue has endpoints in several regions, and the configuration names none of them.
+    #[error(
+        "the catalogue has {interface} endpoints of block storage and compute in several regions ({regions}), and the configuration \
+         names none; set region in cloud.conf (region_name in clouds.yaml) to the region of the volumes and servers"
+    )]
+    RegionAmbiguous {
+        /// The interface of the endpoints.
+        interface: &'static str,
+        /// The regions, as text.
+        regions: String,
+    },
     /// The HTTP client could not be set up: a CA that cannot be read, a URL that is none.
     #[error("the connection to OpenStack cannot be set up: {0}")]
     Setup(String),

@@ -59,6 +59,7 @@ const OTHERS: [Act; 3] = [Act::Delete, Act::Detach, Act::Look];
 #[case(CloudError::Unauthenticated(failure("login", Some(401))), &[Act::Create, Act::Snapshot], Code::Unavailable)]
 #[case(CloudError::Unauthenticated(failure("login", Some(401))), &[Act::Expand, Act::Modify, Act::Delete, Act::Attach, Act::Detach, Act::Look], Code::Unauthenticated)]
 #[case(CloudError::NoEndpoint { service: "block-storage", region: None, interface: "public", known: String::new() }, &EVERY_ACT, Code::Unavailable)]
+#[case(CloudError::RegionAmbiguous { interface: "public", regions: "A, B".into() }, &EVERY_ACT, Code::Unavailable)]
 #[case(CloudError::Setup("no CA".into()), &EVERY_ACT, Code::Unavailable)]
 // 403 by policy.
 #[case(CloudError::Forbidden(failure("volume_create", Some(403))), &CHANGES, Code::Unavailable)]

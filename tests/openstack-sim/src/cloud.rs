@@ -33,7 +33,8 @@ pub(crate) struct Settings {
     pub(crate) block_storage: Versions,
     pub(crate) compute: Versions,
     pub(crate) pools_for_members: bool,
-    pub(crate) other_regions: Vec<String>,
+    /// May change while tokens are in use.
+    pub(crate) other_regions: Arc<Mutex<Vec<String>>>,
     pub(crate) spread: u16,
     pub(crate) longest_lag: Duration,
 }
@@ -230,6 +231,6 @@ impl Cloud {
 }
 
 /// A panic in one request must not take the others with it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

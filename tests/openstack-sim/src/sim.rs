@@ -4,7 +4,7 @@
 mod administration;
 
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio::task::JoinHandle;
 
 use crate::backing::{Backing, BackingError};
-use crate::cloud::{Cloud, Settings};
+use crate::cloud::{Cloud, Settings, lock};
 use crate::config::SimConfig;
 use crate::faults::{Fault, FaultError};
 use crate::held::HeldRequest;
@@ -201,7 +201,7 @@ impl Sim {
             block_storage: VOLUME.up_to(Version(config.block_storage_version.0, config.block_storage_version.1)),
             compute: COMPUTE.up_to(Version(config.compute_version.0, config.compute_version.1)),
             pools_for_members: config.pools_for_members,
-            other_regions: config.other_regions,
+            other_regions: Arc::new(Mutex::new(config.other_regions)),
             spread: config.spread,
             longest_lag: config.longest_lag,
         };
@@ -298,6 +298,12 @@ impl Sim {
     /// Revokes all tokens: the next request with one is answered with 401.
     pub fn revoke_tokens(&self) {
         self.cloud.change_tokens(Tokens::revoke_all);
+    }
+
+    /// Changes the further regions in the catalogue of new tokens.
+    pub fn set_other_regions(&self, regions: &[&str]) {
+        let regions = regions.iter().map(|region| (*region).to_owned()).collect();
+        *lock(&self.cloud.settings.other_regions) = regions;
     }
 
     /// How long new tokens are good for.

@@ -22,7 +22,7 @@ use body::login_body;
 
 use crate::config::{Auth, CloudConfig};
 use crate::error::{CloudError, Failure};
-use crate::http::catalog::{CatalogEntry, find_endpoint};
+use crate::http::catalog::{CatalogEntry, Region, find_endpoint};
 use crate::http::client::{Http, request_id, retry_after};
 use crate::http::fault;
 use crate::http::observer::Observer;
@@ -262,9 +262,12 @@ fn renew_after(life: Duration) -> Duration {
     life.mul_f64(0.8).max(life.saturating_sub(TIMING.token_renewal))
 }
 
-/// The session's view of Keystone: token and catalogue.
+/// The session's view of Keystone: token and catalogue, of which one region is used.
 #[derive(Debug, Clone)]
-pub(crate) struct SessionAuth(pub(crate) Arc<Keystone>);
+pub(crate) struct SessionAuth {
+    pub(crate) keystone: Arc<Keystone>,
+    pub(crate) region: Region,
+}
 
 fn session_error(error: &CloudError) -> SessionError {
     SessionError::new(ErrorKind::AuthenticationFailed, error.to_string())
@@ -273,25 +276,23 @@ fn session_error(error: &CloudError) -> SessionError {
 #[async_trait]
 impl AuthType for SessionAuth {
     async fn authenticate(&self, _: &Client, request: RequestBuilder) -> Result<RequestBuilder, SessionError> {
-        let token = self.0.token().await.map_err(|error| session_error(&error))?;
+        let token = self.keystone.token().await.map_err(|error| session_error(&error))?;
         Ok(request.header("x-auth-token", token.header.clone()))
     }
 
     async fn get_endpoint(&self, _: &Client, service: &str, filters: &EndpointFilters) -> Result<Url, SessionError> {
-        let token = self.0.token().await.map_err(|error| session_error(&error))?;
+        let token = self.keystone.token().await.map_err(|error| session_error(&error))?;
         let interface = filters.interfaces.first().map(ToString::to_string).unwrap_or_default();
-        find_endpoint(
-            &token.catalog,
-            service,
-            &interface,
-            filters.region.as_deref(),
-            &token.project_id,
-        )
-        .ok_or_else(|| SessionError::new(ErrorKind::EndpointNotFound, service))
+        find_endpoint(&token.catalog, service, &interface, &self.region, &token.project_id)
+            .ok_or_else(|| SessionError::new(ErrorKind::EndpointNotFound, service))
     }
 
     async fn refresh(&self, _: &Client) -> Result<(), SessionError> {
-        self.0.token().await.map(|_| ()).map_err(|error| session_error(&error))
+        self.keystone
+            .token()
+            .await
+            .map(|_| ())
+            .map_err(|error| session_error(&error))
     }
 }
 

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The service catalogue: one service goes by several names, and its address may lack what the API needs.
 
+use std::collections::BTreeSet;
+
 use reqwest::Url;
 use serde::Deserialize;
+
+/// Names of a catalogue that an error lists; a large cloud has hundreds of endpoints.
+const NAMES_SHOWN: usize = 30;
+/// Characters of a name that an error shows.
+const NAME_SHOWN: usize = 64;
 
 /// A service of the catalogue.
 #[derive(Debug, Clone, Deserialize)]
@@ -26,8 +33,73 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     fn region(&self) -> Option<&str> {
-        self.region_id.as_deref().or(self.region.as_deref())
+        let names = [&self.region_id, &self.region].into_iter().flatten();
+        names.map(String::as_str).find(|name| !name.is_empty())
     }
+
+    fn is_in(&self, region: &str) -> bool {
+        [&self.region_id, &self.region]
+            .into_iter()
+            .flatten()
+            .any(|name| name == region)
+    }
+}
+
+/// The region whose endpoints are used, for all services alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Region {
+    /// The configuration names it.
+    Configured(String),
+    /// The only one of the catalogue. An endpoint without a region belongs to it, as it does in a catalogue without regions.
+    Only(Option<String>),
+}
+
+impl Region {
+    pub(crate) fn name(&self) -> Option<&str> {
+        match self {
+            Self::Configured(name) => Some(name),
+            Self::Only(name) => name.as_deref(),
+        }
+    }
+
+    fn permits(&self, endpoint: &Endpoint) -> bool {
+        match self {
+            Self::Configured(name) => endpoint.is_in(name),
+            Self::Only(Some(name)) => endpoint.region().is_none() || endpoint.is_in(name),
+            Self::Only(None) => endpoint.region().is_none(),
+        }
+    }
+}
+
+/// The catalogue has usable endpoints in these regions, and the configuration names none of them.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SeveralRegions(pub(crate) String);
+
+/// The only region in which the catalogue has endpoints of the services; `None` without any endpoint. Endpoints of another
+/// interface or of an unsupported API version do not count, because they are never used.
+pub(crate) fn only_region(
+    catalog: &[CatalogEntry],
+    services: &[&str],
+    interface: &str,
+    project: &str,
+) -> Result<Option<Region>, SeveralRegions> {
+    let mut regions = BTreeSet::new();
+    let mut is_mixed = false;
+    for service in services {
+        let own: BTreeSet<_> = usable(catalog, service, interface, project)
+            .map(|(endpoint, _)| endpoint.region())
+            .collect();
+        // Of two endpoints of one service, the one without a region may be anywhere.
+        is_mixed |= own.len() > 1;
+        regions.extend(own);
+    }
+    let named: Vec<&str> = regions.iter().copied().flatten().collect();
+    if is_mixed || named.len() > 1 {
+        let unnamed = regions.contains(&None).then(|| "endpoints without a region".to_owned());
+        return Err(SeveralRegions(list(named.into_iter().map(escape).chain(unnamed))));
+    }
+    let name = named.first().copied().map(str::to_owned);
+    Ok((!regions.is_empty()).then_some(Region::Only(name)))
 }
 
 /// The names of a service in catalogues, the official one first (service-types authority).
@@ -45,40 +117,27 @@ pub(crate) fn find_endpoint(
     catalog: &[CatalogEntry],
     service: &str,
     interface: &str,
-    region: Option<&str>,
+    region: &Region,
     project: &str,
 ) -> Option<Url> {
-    find(catalog, service, interface, region, project).map(|(_, url)| url)
+    let mut endpoints = usable(catalog, service, interface, project);
+    endpoints.find_map(|(endpoint, url)| region.permits(endpoint).then_some(url))
 }
 
-/// The region of the address that [`find_endpoint`] gives.
-pub(crate) fn find_region(
-    catalog: &[CatalogEntry],
-    service: &str,
-    interface: &str,
-    region: Option<&str>,
-    project: &str,
-) -> Option<String> {
-    let (endpoint, _) = find(catalog, service, interface, region, project)?;
-    endpoint.region().map(str::to_owned)
-}
-
-fn find<'a>(
+/// The endpoints of a service and interface with a supported API version, in the order of the aliases.
+fn usable<'a>(
     catalog: &'a [CatalogEntry],
-    service: &str,
-    interface: &str,
-    region: Option<&str>,
-    project: &str,
-) -> Option<(&'a Endpoint, Url)> {
-    aliases(service).iter().find_map(|alias| {
-        catalog
-            .iter()
-            .filter(|entry| entry.kind == *alias)
-            .flat_map(|entry| &entry.endpoints)
-            .filter(|endpoint| endpoint.interface.trim_end_matches("URL") == interface)
-            .filter(|endpoint| region.is_none_or(|region| endpoint.region() == Some(region)))
-            .find_map(|endpoint| Some((endpoint, versioned(Url::parse(&endpoint.url).ok()?, service, project)?)))
-    })
+    service: &'a str,
+    interface: &'a str,
+    project: &'a str,
+) -> impl Iterator<Item = (&'a Endpoint, Url)> {
+    let entries = aliases(service)
+        .iter()
+        .flat_map(move |alias| catalog.iter().filter(move |entry| entry.kind == *alias));
+    entries
+        .flat_map(|entry| &entry.endpoints)
+        .filter(move |endpoint| endpoint.interface.trim_end_matches("URL") == interface)
+        .filter_map(move |endpoint| Some((endpoint, versioned(Url::parse(&endpoint.url).ok()?, service, project)?)))
 }
 
 fn versioned(mut url: Url, service: &str, project: &str) -> Option<Url> {
@@ -130,18 +189,14 @@ pub(crate) fn version_root(mut endpoint: Url) -> Url {
     endpoint
 }
 
-/// All endpoints in one line, for an error.
+/// The endpoints in one line, for an error.
 pub(crate) fn describe(catalog: &[CatalogEntry]) -> String {
     let mut all: Vec<String> = catalog
         .iter()
         .flat_map(|entry| {
             entry.endpoints.iter().map(|endpoint| {
-                format!(
-                    "{}/{}/{}",
-                    entry.kind,
-                    endpoint.interface,
-                    endpoint.region().unwrap_or("-")
-                )
+                let region = endpoint.region().unwrap_or("-");
+                [&entry.kind, &endpoint.interface, region].map(escape).join("/")
             })
         })
         .collect();
@@ -149,8 +204,25 @@ pub(crate) fn describe(catalog: &[CatalogEntry]) -> String {
     if all.is_empty() {
         "nothing".to_owned()
     } else {
-        all.join(", ")
+        list(all.into_iter())
     }
+}
+
+/// A name of the catalogue as it is shown: one line of bounded length.
+fn escape(name: &str) -> String {
+    let shown: String = name.chars().take(NAME_SHOWN).collect();
+    let rest = if shown.len() < name.len() { "…" } else { "" };
+    format!("{}{rest}", shown.escape_debug())
+}
+
+fn list(names: impl Iterator<Item = String>) -> String {
+    let mut names: Vec<String> = names.collect();
+    let more = names.len().saturating_sub(NAMES_SHOWN);
+    names.truncate(NAMES_SHOWN);
+    if more > 0 {
+        names.push(format!("and {more} more"));
+    }
+    names.join(", ")
 }
 
 #[cfg(test)]
@@ -158,6 +230,97 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    fn configured(name: &str) -> Region {
+        Region::Configured(name.to_owned())
+    }
+
+    /// Endpoints by type, interface and region, where "" is none.
+    fn endpoints(all: &[(&str, &str, &str)]) -> Vec<CatalogEntry> {
+        let endpoints = all.iter().enumerate().map(|(index, (kind, interface, region))| {
+            let mut entry = catalog(kind, interface, region, &format!("http://{kind}-{index}.test/"));
+            entry.endpoints[0].region = (!region.is_empty()).then(|| (*region).to_owned());
+            entry
+        });
+        endpoints.collect()
+    }
+
+    fn choose(catalog: &[CatalogEntry], interface: &str) -> Result<Option<Region>, SeveralRegions> {
+        only_region(catalog, &["block-storage", "compute"], interface, "p1")
+    }
+
+    #[rstest]
+    #[case::one_region(&[("volumev3", "public", "A"), ("compute", "public", "A")], Some(Some("A")))]
+    #[case::no_regions(&[("volumev3", "public", ""), ("compute", "public", "")], Some(None))]
+    #[case::one_without_region(&[("volumev3", "public", ""), ("compute", "public", "A")], Some(Some("A")))]
+    #[case::other_interface(&[("volumev3", "public", "A"), ("volumev3", "internal", "B"), ("compute", "public", "A")], Some(Some("A")))]
+    #[case::unused_service(&[("volumev3", "public", "A"), ("image", "public", "B"), ("identity", "public", "C")], Some(Some("A")))]
+    #[case::unused_alias(&[("volumev2", "public", "B"), ("volumev3", "public", "A"), ("compute", "public", "A")], Some(Some("A")))]
+    #[case::two_aliases(&[("volumev3", "public", "A"), ("block-storage", "public", "A")], Some(Some("A")))]
+    #[case::nothing(&[("image", "public", "A")], None)]
+    fn only_region_of_used_endpoints_is_chosen(
+        #[case] all: &[(&str, &str, &str)],
+        #[case] expected: Option<Option<&str>>,
+    ) {
+        let expected = expected.map(|name| Region::Only(name.map(str::to_owned)));
+        assert_eq!(choose(&endpoints(all), "public"), Ok(expected));
+    }
+
+    #[rstest]
+    #[case::both_services(&[("volumev3", "public", "B"), ("volumev3", "public", "A"), ("compute", "public", "A"), ("compute", "public", "B")], "A, B")]
+    #[case::one_service(&[("volumev3", "public", "A"), ("compute", "public", "A"), ("compute", "public", "B")], "A, B")]
+    #[case::apart(&[("volumev3", "public", "A"), ("compute", "public", "B")], "A, B")]
+    #[case::two_aliases(&[("volumev3", "public", "A"), ("block-storage", "public", "B")], "A, B")]
+    #[case::letter_case(&[("volumev3", "public", "a"), ("compute", "public", "A")], "A, a")]
+    #[case::partly_without(&[("volumev3", "public", "A"), ("volumev3", "public", "")], "A, endpoints without a region")]
+    fn several_regions_are_refused_with_their_names(#[case] all: &[(&str, &str, &str)], #[case] names: &str) {
+        for all in [all.to_vec(), all.iter().rev().copied().collect()] {
+            assert_eq!(
+                choose(&endpoints(&all), "public"),
+                Err(SeveralRegions(names.to_owned()))
+            );
+        }
+    }
+
+    #[test]
+    fn chosen_region_serves_all_services_afterwards() {
+        let region = Region::Only(Some("A".to_owned()));
+        let catalog = endpoints(&[
+            ("volumev3", "public", "B"),
+            ("volumev3", "public", "A"),
+            ("compute", "public", "B"),
+        ]);
+        let found = |service| find_endpoint(&catalog, service, "public", &region, "p1");
+        assert_eq!(
+            found("block-storage").expect("in A").host_str(),
+            Some("volumev3-1.test")
+        );
+        assert_eq!(found("compute"), None);
+    }
+
+    #[test]
+    fn region_matches_by_id_or_name_exactly() {
+        let mut catalog = catalog("compute", "public", "name", "http://c");
+        catalog.endpoints[0].region_id = Some("id".to_owned());
+        let catalog = [catalog];
+        let found = |name: &str| find_endpoint(&catalog, "compute", "public", &configured(name), "p1").is_some();
+        assert!(found("id") && found("name"));
+        assert!(!found("ID") && !found("nam") && !found(""));
+    }
+
+    #[test]
+    fn hostile_region_names_are_escaped_and_bounded() {
+        let many: Vec<String> = (0..1000)
+            .map(|n| format!("{n:04}\n\u{1b}{}", "x".repeat(10_000)))
+            .collect();
+        let all: Vec<_> = many.iter().map(|name| ("compute", "public", name.as_str())).collect();
+        let catalog = endpoints(&all);
+        let SeveralRegions(names) = choose(&catalog, "public").expect_err("several");
+        for text in [names, describe(&catalog)] {
+            assert!(!text.contains(char::is_control), "{text}");
+            assert!(text.len() < 5000 && text.ends_with("and 970 more"), "{text}");
+        }
+    }
 
     fn catalog(kind: &str, interface: &str, region: &str, url: &str) -> CatalogEntry {
         CatalogEntry {
@@ -178,7 +341,7 @@ mod tests {
     #[case("volume")]
     fn block_storage_is_found_under_every_name(#[case] kind: &str) {
         let catalog = [catalog(kind, "public", "R1", "http://c/volume/v3/p1")];
-        let url = find_endpoint(&catalog, "block-storage", "public", Some("R1"), "p1").expect("found");
+        let url = find_endpoint(&catalog, "block-storage", "public", &configured("R1"), "p1").expect("found");
         assert_eq!(url.as_str(), "http://c/volume/v3/p1");
     }
 
@@ -189,7 +352,7 @@ mod tests {
     #[case("compute", "http://c/compute/v2.1/p1", "http://c/compute/v2.1/p1")]
     fn an_address_without_a_version_gets_ours(#[case] service: &str, #[case] url: &str, #[case] expected: &str) {
         let catalog = [catalog(service, "public", "R1", url)];
-        let found = find_endpoint(&catalog, service, "public", None, "p1").expect("found");
+        let found = find_endpoint(&catalog, service, "public", &configured("R1"), "p1").expect("found");
         assert_eq!(found.as_str(), expected);
     }
 
@@ -201,10 +364,10 @@ mod tests {
             catalog("volume", "public", "R1", "http://old/v2/p1"),
         ];
         assert_eq!(
-            find_endpoint(&catalog, "block-storage", "public", Some("R1"), "p1"),
+            find_endpoint(&catalog, "block-storage", "public", &configured("R1"), "p1"),
             None
         );
-        let inside = find_endpoint(&catalog, "block-storage", "internal", Some("R1"), "p1").expect("found");
+        let inside = find_endpoint(&catalog, "block-storage", "internal", &configured("R1"), "p1").expect("found");
         assert_eq!(inside.host_str(), Some("inside"));
     }
 

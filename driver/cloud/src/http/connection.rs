@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Everything about a cloud that a reload of its configuration replaces: credentials, TLS, where the services are.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use openstack::session::Session;
 use openstack::{EndpointFilters, ErrorKind, InterfaceType};
@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 use crate::config::{CloudConfig, Interface};
 use crate::error::CloudError;
 use crate::http::auth::{Keystone, SessionAuth, Token};
-use crate::http::catalog;
+use crate::http::catalog::{self, Region, SeveralRegions};
 use crate::http::client::Http;
 use crate::http::options::CloudOptions;
 use crate::http::service::{MicroVersion, Service};
@@ -22,7 +22,8 @@ pub(crate) struct Connection {
     pub(crate) http: Http,
     keystone: Arc<Keystone>,
     session: OnceCell<Session>,
-    region: Option<String>,
+    /// Empty until the first login where the configuration names no region. It never changes afterwards: the catalogue may.
+    region: OnceLock<Region>,
     interface: Interface,
     plain_block_storage: bool,
     block_storage_version: OnceCell<Option<MicroVersion>>,
@@ -38,7 +39,11 @@ impl Connection {
             http,
             keystone: Arc::new(keystone),
             session: OnceCell::new(),
-            region: config.region.clone(),
+            region: config
+                .region
+                .clone()
+                .map(Region::Configured)
+                .map_or_else(OnceLock::new, OnceLock::from),
             interface: config.interface,
             plain_block_storage: config.block_storage.ignore_volume_microversion,
             block_storage_version: OnceCell::new(),
@@ -50,15 +55,26 @@ impl Connection {
         &self.keystone
     }
 
-    pub(crate) fn region(&self) -> Option<&str> {
-        self.region.as_deref()
+    /// The region in use; `None` before the first login where the configuration names none.
+    pub(crate) fn known_region(&self) -> Option<&Region> {
+        self.region.get()
     }
 
-    /// The region worked in: that of Cinder's endpoint, and the configured one where the catalogue has no such endpoint.
-    pub(crate) fn region_of(&self, token: &Token) -> Option<String> {
-        let (service, interface) = (Service::BlockStorage.name(), self.interface.as_str());
-        let found = catalog::find_region(&token.catalog, service, interface, self.region(), &token.project_id);
-        found.or_else(|| self.region.clone())
+    /// Uses this region unless the configuration names one.
+    pub(crate) fn default_region(&self, region: &Region) {
+        self.region.get_or_init(|| region.clone());
+    }
+
+    /// The region in use: the configured one, else the only one of the catalogue. `None` where the catalogue has no endpoint.
+    pub(crate) fn region(&self, token: &Token) -> Result<Option<&Region>, CloudError> {
+        if let Some(region) = self.region.get() {
+            return Ok(Some(region));
+        }
+        let services = [Service::BlockStorage, Service::Compute].map(Service::name);
+        let interface = self.interface.as_str();
+        let only = catalog::only_region(&token.catalog, &services, interface, &token.project_id);
+        let only = only.map_err(|SeveralRegions(regions)| CloudError::RegionAmbiguous { interface, regions })?;
+        Ok(only.map(|region| self.region.get_or_init(|| region)))
     }
 
     /// Where the highest microversion of a service is kept; `None` for a service to be used without.
@@ -72,6 +88,14 @@ impl Connection {
 
     /// The address of `path` at a service.
     pub(crate) async fn endpoint(&self, service: Service, path: &[&str], token: &Token) -> Result<Url, CloudError> {
+        let region = self.region(token)?;
+        let missing = || CloudError::NoEndpoint {
+            service: service.name(),
+            region: region.and_then(Region::name).map(str::to_owned),
+            interface: self.interface.as_str(),
+            known: catalog::describe(&token.catalog),
+        };
+        let region = region.ok_or_else(missing)?;
         let session = self
             .session
             .get_or_try_init(async || {
@@ -80,8 +104,11 @@ impl Connection {
                     Interface::Internal => InterfaceType::Internal,
                     Interface::Admin => InterfaceType::Admin,
                 };
-                let mut filters = EndpointFilters::default().with_interfaces(interface);
-                filters.region.clone_from(&self.region);
+                let filters = EndpointFilters::default().with_interfaces(interface);
+                let auth = SessionAuth {
+                    keystone: Arc::clone(&self.keystone),
+                    region: region.clone(),
+                };
                 // The session sends no request: it does no discovery (`service.rs`), and its token is ours. Its client never opens
                 // a connection, and has no root certificate to accept one with.
                 let idle = reqwest::Client::builder()
@@ -89,7 +116,7 @@ impl Connection {
                     .no_proxy()
                     .build();
                 let idle = idle.map_err(|error| CloudError::Setup(error.to_string()))?;
-                Session::new_with_client(idle, SessionAuth(Arc::clone(&self.keystone)))
+                Session::new_with_client(idle, auth)
                     .await
                     .map(|session| session.with_endpoint_filters(filters))
                     .map_err(|error| CloudError::Setup(error.to_string()))
@@ -99,12 +126,7 @@ impl Connection {
             .get_endpoint(service, path)
             .await
             .map_err(|error| match error.kind() {
-                ErrorKind::EndpointNotFound => CloudError::NoEndpoint {
-                    service: service.name(),
-                    region: self.region.clone(),
-                    interface: self.interface.as_str(),
-                    known: catalog::describe(&token.catalog),
-                },
+                ErrorKind::EndpointNotFound => missing(),
                 _ => CloudError::Setup(error.to_string()),
             })
     }

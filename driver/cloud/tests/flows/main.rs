@@ -15,6 +15,7 @@ mod modify;
 mod one_by_one;
 mod queues;
 mod readonly;
+mod regions;
 mod session;
 mod snapshots;
 mod sources;

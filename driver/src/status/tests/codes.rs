@@ -44,8 +44,8 @@ macro_rules! variants {
 }
 
 variants!(CloudError, cloud_name, CLOUD_ERRORS:
-    Auth Unauthenticated Forbidden Quota NotFound Conflict BadRequest Unawaited Throttled Unreachable Server Decode NoEndpoint Setup
-    VolumeInUse VolumeHasDependents AttachedElsewhere VolumeFailed AttachFailed Obstructed TooManyAttachments AlreadyExists NoSource
+    Auth Unauthenticated Forbidden Quota NotFound Conflict BadRequest Unawaited Throttled Unreachable Server Decode NoEndpoint
+    RegionAmbiguous Setup VolumeInUse VolumeHasDependents AttachedElsewhere VolumeFailed AttachFailed Obstructed TooManyAttachments AlreadyExists NoSource
     SourceTooLarge Busy Broken NotMultiattach ExpandFailed OnlineExpansion SnapshotExists SnapshotFailed StillNeeded MemberOfGroup
     NoBackups CannotRestore SnapshotRefused CannotModify RetypeFailed CannotGroup OtherMembers AttachedDifferently Timeout);
 variants!(NodeError, node_name, NODE_ERRORS:
@@ -146,6 +146,13 @@ fn cloud_errors() -> Vec<(&'static str, CloudError)> {
                 region: None,
                 interface: "public",
                 known: "none".into(),
+            },
+        ),
+        (
+            "",
+            CloudError::RegionAmbiguous {
+                interface: "public",
+                regions: "A, B".into(),
             },
         ),
         ("", CloudError::Setup("the CA cannot be read".into())),

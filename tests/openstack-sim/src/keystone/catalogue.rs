@@ -3,17 +3,18 @@
 
 use serde_json::{Value, json};
 
-use crate::cloud::Cloud;
+use crate::cloud::{Cloud, lock};
 
 /// What a token for the project tells of the services' addresses.
 pub(super) fn catalogue(cloud: &Cloud) -> Value {
     let settings = &cloud.settings;
     let base = &settings.base_url;
     let project = &settings.identity.project_id;
+    let other_regions = lock(&settings.other_regions);
     let service = |kind: &str, name: &str, path: String| {
         let ours = (settings.identity.region.as_str(), format!("{base}{path}"));
         // The services of other regions are below a path where nothing answers.
-        let others = settings.other_regions.iter();
+        let others = other_regions.iter();
         let others = others.map(|region| (region.as_str(), format!("{base}/elsewhere{path}")));
         let mut endpoints = Vec::new();
         for (region, url) in others.chain([ours]) {
