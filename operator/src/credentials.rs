@@ -51,6 +51,8 @@ pub struct Questions {
     pub services: bool,
     /// Whether one of these volumes exists there.
     pub volumes: Vec<VolumeId>,
+    /// The region to use where the configuration names none and the catalogue has several.
+    pub default_region: Option<String>,
 }
 
 /// What a trial showed.
@@ -95,8 +97,14 @@ impl Keystone for RealKeystone {
     fn try_out(&self, config: CloudConfig, questions: Questions) -> BoxFuture<'_, Result<Tried, TrialError>> {
         let options = self.options.clone();
         Box::pin(async move {
-            let cloud = Cloud::new(config, options).map_err(TrialError::Login)?;
-            let login = cloud.login().await.map_err(TrialError::Login)?;
+            let mut cloud = Cloud::new(config.clone(), options.clone()).map_err(TrialError::Login)?;
+            let mut login = cloud.login().await;
+            if let (Err(CloudError::RegionAmbiguous { .. }), Some(region)) = (&login, questions.default_region) {
+                let region = Some(region);
+                cloud = Cloud::new(CloudConfig { region, ..config }, options).map_err(TrialError::Login)?;
+                login = cloud.login().await;
+            }
+            let login = login.map_err(TrialError::Login)?;
             let services = [CloudService::BlockStorage, CloudService::Compute];
             for service in services.into_iter().filter(|_| questions.services) {
                 let listed = cloud.try_list(service).await;
@@ -299,11 +307,14 @@ impl Checker {
             .get(&key)
             .filter(|trial| trial.hash == hash && trial.proxies == proxies)
             .cloned();
-        let is_changed = last_good.as_ref().is_none_or(|good| good.hash() != hash);
+        let is_changed = last_good
+            .as_ref()
+            .is_none_or(|good| !good.is_from(&candidate.credentials));
         let holds = before
             .as_ref()
             .and_then(|trial| trial.holds_for(interval, Instant::now()));
         let before_it = last_good.as_ref().and_then(DriverCredentials::place).cloned();
+        let names_region = candidate.config.region.is_some();
         let accept = |credentials: DriverCredentials, tried: &Tried| {
             if !is_changed {
                 // What the driver has leads where it led, whatever the catalogue calls that now.
@@ -330,6 +341,10 @@ impl Checker {
             } else {
                 Vec::new()
             },
+            default_region: before_it
+                .as_ref()
+                .and_then(|place| place.region.clone())
+                .filter(|_| !names_region),
         };
         let warnings = candidate.config.warnings.clone();
         let tried = tokio::time::timeout(LOGIN_LIMIT, self.keystone.try_out(candidate.config, questions)).await;

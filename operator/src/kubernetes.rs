@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How the API server is talked to about objects of any kind, and what its answers mean.
 
+mod connect;
+
 use cinder_operator_core::cluster::{KINDS, Key};
 use kube::{Api, Client, api::DynamicObject};
 use thiserror::Error;
+
+pub(crate) use connect::connect;
 
 /// A write that did not succeed.
 #[derive(Debug, Error)]

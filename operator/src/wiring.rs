@@ -38,6 +38,7 @@ use crate::{
     controller::{Context, Memories, Watched, error_policy, reconcile},
     credentials::{Checker, RealKeystone},
     events::Events,
+    kubernetes::connect,
     leader::{Elector, LeaseSettings},
     metrics::Metrics,
     observe::{Changes, Cluster, Wake, Woken, hear, hear_ours, wake_ups},
@@ -211,7 +212,7 @@ async fn client() -> Result<Client, Error> {
         .map_err(|error| Error::Configure(Box::new(error)))?;
     // Failures are shown in the status and tried again by the reconcile; hidden repeats would only delay that.
     config.default_retry = false;
-    Client::try_from(config).map_err(|error| Error::Connect(Box::new(error)))
+    connect(config).map_err(|error| Error::Connect(Box::new(error)))
 }
 
 /// Fails with the remedy when the CRD is not there.

@@ -29,7 +29,7 @@ use serde::Serialize;
 use crate::{
     args::{DEFAULT_NAMESPACE, Output},
     commands::table::for_terminal,
-    kubernetes::answer,
+    kubernetes::{answer, connect},
 };
 
 pub use adopt::AdoptionReport;
@@ -314,7 +314,7 @@ async fn client(args: &PluginArgs) -> Result<Client, PluginError> {
         // A pod has no kubeconfig: there the service account of the pod reads.
         None => Config::infer().await.map_err(PluginError::configure),
     }?;
-    Client::try_from(config).map_err(PluginError::read("make a client of the API server"))
+    connect(config).map_err(PluginError::read("make a client of the API server"))
 }
 
 async fn drivers(client: &Client, name: Option<&str>) -> Result<Vec<CinderCSIDriver>, PluginError> {

@@ -49,7 +49,7 @@ const CLASS: &str = "/apis/storage.k8s.io/v1/storageclasses/cinder";
 const CSI_DRIVER: &str = "/apis/storage.k8s.io/v1/csidrivers/cinder.csi.openstack.org";
 
 /// Accepts every password but `wrong`, `forbidden`, `unreachable` and `broken`, and says nothing to `unheard`. `elsewhere` leads to another
-/// project, and with `misled` there is no Cinder.
+/// project, with `misled` there is no Cinder, and with `undecided` there are several regions.
 #[derive(Debug, Default)]
 struct Door {
     logins: Arc<Mutex<usize>>,
@@ -89,7 +89,12 @@ impl Keystone for Door {
             let missing = TrialError::Service(CloudService::BlockStorage, missing);
             return Box::pin(std::future::ready(Err(missing)));
         }
-        let answer = if is("wrong") {
+        let answer = if is("undecided") {
+            Err(CloudError::RegionAmbiguous {
+                interface: "public",
+                regions: "one, two".to_owned(),
+            })
+        } else if is("wrong") {
             Err(CloudError::Auth(failure(Some(401))))
         } else if is("forbidden") {
             Err(CloudError::Forbidden(failure(Some(403))))
@@ -205,6 +210,15 @@ impl World {
             SOURCE,
             json!({"metadata": {"name": "openstack-credentials"}, "data": {"cloud.conf": data}}),
         );
+    }
+
+    /// Replaces text of the user's Secret.
+    fn edit_secret(&self, from: &str, to: &str) {
+        let data = self.api.get(SOURCE).expect("the Secret")["data"]["cloud.conf"].clone();
+        let data: k8s_openapi::ByteString = serde_json::from_value(data).expect("bytes");
+        let text = String::from_utf8(data.0).expect("text").replace(from, to);
+        let data = k8s_openapi::ByteString(text.into_bytes());
+        self.api.change(SOURCE, "/data", json!({"cloud.conf": data}));
     }
 
     fn driver(&self) -> CinderCSIDriver {

@@ -370,6 +370,16 @@ impl Source {
     /// Why a trial failed, without what differs from one try to the next (request ids, times).
     pub(super) fn refused(&self, auth_url: &str, error: &TrialError) -> Refused {
         let (service, error) = match error {
+            TrialError::Login(error @ CloudError::RegionAmbiguous { .. }) => {
+                return Refused::new(
+                    Refusal::RegionAmbiguous,
+                    format!(
+                        "the login with {}, cloud {}, works, and {error}, or spec.clouds[].region",
+                        self.key(),
+                        self.cloud
+                    ),
+                );
+            }
             TrialError::Login(error) => return self.refusal(auth_url, error),
             TrialError::Service(service, error) => (service.as_str(), error),
         };

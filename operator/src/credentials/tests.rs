@@ -7,6 +7,7 @@ use cinder_csi_crds::CinderCSIDriverSpec;
 use cinder_csi_crds::Cloud as CloudSpec;
 use cinder_operator_core::reasons::Degraded;
 use csi_sources::Sources;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
 use openstack_sim::{ServerSpec, Sim, SimConfig, TlsIdentity};
 use rstest::rstest;
 
@@ -297,6 +298,131 @@ fn a_region_of_the_spec_goes_before_that_of_the_secret() {
     );
 }
 
+/// Credentials that name no region.
+fn mk_regionless(password: &str) -> Result<Candidate, Refused> {
+    let text = mk_yaml(password).replace("    region_name: one\n", "");
+    mk_source().understand(&text, Certificates::default())
+}
+
+async fn check_regionless(checker: &Checker, password: &str, last_good: Option<&DriverCredentials>) -> Verdict {
+    let candidate = mk_regionless(password);
+    checker
+        .check("d", &mk_source(), candidate, last_good.cloned(), &in_use(), 5 * MINUTE)
+        .await
+}
+
+fn region_of(credentials: &DriverCredentials) -> Option<String> {
+    credentials.config().expect("readable").region
+}
+
+#[tokio::test(start_paused = true)]
+async fn accepted_region_is_written_into_driver_configuration() {
+    let keystone = Scripted::of([Ok(mk_tried("p", "one", None)), Ok(mk_tried("p", "one", None))]);
+    let checker = mk_checker(&keystone);
+    let used = check_regionless(&checker, "a", None).await.in_use.expect("accepted");
+    assert_eq!(region_of(&used).as_deref(), Some("one"));
+    // The same Secret again, also after a restart of the operator.
+    for checker in [checker, mk_checker(&keystone)] {
+        let verdict = check_regionless(&checker, "a", Some(&used)).await;
+        assert!(!verdict.is_changed && verdict.refusal.is_none());
+        assert_eq!(verdict.in_use.expect("the same").hash(), used.hash());
+    }
+    assert_eq!(keystone.logins(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn region_is_added_to_credentials_written_without_it() {
+    let keystone = Scripted::of([Ok(mk_tried("p", "one", None))]);
+    let checker = mk_checker(&keystone);
+    // As an earlier operator recorded it: beside the configuration only.
+    let conf = mk_regionless("a").expect("readable").config.to_cloud_conf(None);
+    let data = [
+        ("cloud.conf", conf.as_str()),
+        ("salt", "salt"),
+        ("places", r#"{"": {"project": "p", "region": "one"}}"#),
+    ];
+    let data = data.map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec())));
+    let secret = Secret {
+        data: Some(data.into()),
+        ..Secret::default()
+    };
+    let old = DriverCredentials::from_secret(&secret).expect("readable");
+    assert_eq!((region_of(&old), old.place()), (None, Some(&mk_place("p", "one"))));
+    let used = check_regionless(&checker, "a", Some(&old))
+        .await
+        .in_use
+        .expect("accepted");
+    assert_eq!(region_of(&used).as_deref(), Some("one"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn rotated_credentials_default_to_recorded_region() {
+    let keystone = Scripted::of([Ok(mk_tried("p", "one", None)), Ok(mk_tried("p", "one", None))]);
+    let checker = mk_checker(&keystone);
+    let used = check_regionless(&checker, "a", None).await.in_use.expect("accepted");
+    let rotated = check_regionless(&checker, "b", Some(&used))
+        .await
+        .in_use
+        .expect("accepted");
+    assert_eq!(region_of(&rotated).as_deref(), Some("one"));
+    let defaults: Vec<_> = keystone
+        .asked
+        .lock()
+        .expect("no poison")
+        .iter()
+        .map(|questions| questions.default_region.clone())
+        .collect();
+    assert_eq!(defaults, [None, Some("one".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rotated_credentials_of_another_region_are_refused() {
+    let keystone = Scripted::of([Ok(mk_tried("p", "one", None)), Ok(mk_tried("p", "two", None))]);
+    let checker = mk_checker(&keystone);
+    let used = check_regionless(&checker, "a", None).await.in_use.expect("accepted");
+    let verdict = check_regionless(&checker, "b", Some(&used)).await;
+    assert_eq!(verdict.refusal.expect("refused").reason, Refusal::ProjectChanged);
+    assert_eq!(verdict.in_use.expect("the last good ones").hash(), used.hash());
+}
+
+#[tokio::test]
+async fn several_regions_are_refused_unless_one_is_recorded() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let sim = Sim::start(SimConfig {
+        other_regions: vec!["RegionZero".to_owned()],
+        ..SimConfig::default()
+    });
+    let sim = sim.await.expect("the simulator starts");
+    let mut spec = CloudSpec::from_secret("s");
+    spec.credentials_secret_ref.key = "cloud.conf".to_owned();
+    let source = Source::new("ns", &spec);
+    let conf = sim.access().cloud_conf().replace("region = \"RegionOne\"\n", "");
+    let try_out = async |default_region: Option<&str>| {
+        let candidate = source.understand(&conf, Certificates::default()).expect("readable");
+        let questions = Questions {
+            services: true,
+            default_region: default_region.map(str::to_owned),
+            ..Questions::default()
+        };
+        let keystone = RealKeystone {
+            options: CloudOptions::default(),
+        };
+        keystone.try_out(candidate.config, questions).await
+    };
+    let refusal = source.refused("http://keystone", &try_out(None).await.expect_err("ambiguous"));
+    assert_eq!(refusal.reason, Refusal::RegionAmbiguous);
+    for part in ["RegionOne, RegionZero", "region_name", "spec.clouds[].region"] {
+        assert!(refusal.message.contains(part), "{part}: {}", refusal.message);
+    }
+    let tried = try_out(Some("RegionOne")).await.expect("the recorded region");
+    assert_eq!(tried.place.region.as_deref(), Some("RegionOne"));
+    let missing = try_out(Some("RegionNine")).await.expect_err("no such region");
+    assert_eq!(
+        source.refused("http://keystone", &missing).reason,
+        Refusal::EndpointMissing
+    );
+}
+
 #[test]
 fn what_the_spec_says_of_cinder_and_of_proxies_goes_before_the_secret() {
     let mut driver = CinderCSIDriverSpec::new(vec![CloudSpec::from_secret("s")]);
@@ -509,7 +635,7 @@ async fn volumes_are_looked_up_only_where_no_project_is_recorded() {
         asked,
         [Questions {
             services: true,
-            volumes: Vec::new()
+            ..Questions::default()
         }]
     );
     let (_, asked) = judged(None, same(), &in_use()).await;
@@ -517,7 +643,8 @@ async fn volumes_are_looked_up_only_where_no_project_is_recorded() {
         asked,
         [Questions {
             services: true,
-            volumes: vec![VolumeId::new(VOLUME)]
+            volumes: vec![VolumeId::new(VOLUME)],
+            ..Questions::default()
         }]
     );
 }

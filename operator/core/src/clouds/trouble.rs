@@ -30,7 +30,9 @@ pub fn of(error: &CloudError) -> Option<(TroubleKind, String)> {
         CloudError::Unreachable { failure, .. } => Some((Backend(of_connection(&failure.fault)), said(failure))),
         CloudError::Server(failure) | CloudError::Decode(failure) => Some((Backend(ServiceUnavailable), said(failure))),
         CloudError::Throttled { .. } => Some((Backend(Throttled), "it wants fewer requests".to_owned())),
-        CloudError::NoEndpoint { .. } => Some((Backend(EndpointMissing), error.to_string())),
+        CloudError::NoEndpoint { .. } | CloudError::RegionAmbiguous { .. } => {
+            Some((Backend(EndpointMissing), error.to_string()))
+        }
         CloudError::Setup(reason) => Some((Backend(ServiceUnavailable), reason.clone())),
         _ => None,
     }
@@ -40,7 +42,15 @@ pub fn of(error: &CloudError) -> Option<(TroubleKind, String)> {
 pub fn of_connection(fault: &str) -> BackendReachable {
     let fault = fault.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| fault.contains(word));
+    // First, because a host name may have any of the other words in it.
     if has(&[
+        "dns error",
+        "failed to lookup",
+        "name or service not known",
+        "no such host",
+    ]) {
+        BackendReachable::Dns
+    } else if has(&[
         "certificate expired",
         "certificate has expired",
         "certificateexpired",
@@ -49,13 +59,6 @@ pub fn of_connection(fault: &str) -> BackendReachable {
         BackendReachable::CAExpired
     } else if has(&["certificate", "unknownissuer", "tls", "handshake"]) {
         BackendReachable::TLSVerificationFailed
-    } else if has(&[
-        "dns error",
-        "failed to lookup",
-        "name or service not known",
-        "no such host",
-    ]) {
-        BackendReachable::Dns
     } else if has(&["timed out", "timeout", "deadline"]) {
         BackendReachable::Timeout
     } else {
@@ -84,6 +87,10 @@ mod tests {
     )]
     #[case(
         "error sending request: dns error: failed to lookup address information: Name or service not known",
+        BackendReachable::Dns
+    )]
+    #[case(
+        "error sending request: dns error: cannot resolve host keystone.tls.example: no answer in time",
         BackendReachable::Dns
     )]
     #[case("error sending request: operation timed out", BackendReachable::Timeout)]

@@ -172,11 +172,35 @@ impl DriverCredentials {
         self
     }
 
-    /// The same credentials, which lead to this place.
+    /// The same credentials, which lead to this place. The driver's configuration names its region from then on, so that a restart
+    /// does not choose another one from a catalogue that has changed.
     #[must_use]
-    pub fn at(mut self, place: Place) -> Self {
-        self.places = BTreeMap::from([(String::new(), place)]);
-        self
+    pub fn at(self, place: Place) -> Self {
+        let mut credentials = self.in_region(place.region.as_deref());
+        credentials.places = BTreeMap::from([(String::new(), place)]);
+        credentials
+    }
+
+    /// The same credentials for a region, unless their configuration names one.
+    fn in_region(self, region: Option<&str>) -> Self {
+        let config = self.config().filter(|config| config.region.is_none());
+        let Some((mut config, region)) = config.zip(region) else {
+            return self;
+        };
+        config.region = Some(region.to_owned());
+        let written = Self::of_cloud(&config).salted(self.salt.clone());
+        Self {
+            cloud_conf: written.cloud_conf,
+            files: written.files,
+            hash: written.hash,
+            ..self
+        }
+    }
+
+    /// Whether these are the credentials `read` from the user's Secret, perhaps with the region in which they were accepted.
+    pub fn is_from(&self, read: &Self) -> bool {
+        let region = self.place().and_then(|place| place.region.as_deref());
+        self.hash == read.hash || self.hash == read.clone().in_region(region).hash
     }
 
     /// Where those of a single cloud lead to; none where it has not been seen yet.
@@ -445,6 +469,55 @@ mod tests {
         assert_eq!(merged.pod_annotations(), Some(region));
         let restarted = merged.restarted_for(Some("0123".to_owned())).pod_annotations().unwrap();
         assert_eq!(restarted[super::RESTARTED_FOR_ANNOTATION], "0123");
+    }
+
+    #[test]
+    fn each_cloud_is_written_with_its_accepted_region() {
+        let part = |user: &str, region: Option<&str>, accepted: &str| {
+            let mut config = mk_cloud(user, Some("pem"));
+            config.region = region.map(str::to_owned);
+            let read = DriverCredentials::of_cloud(&config).salted("grain".into());
+            let place = Place {
+                project: "p".to_owned(),
+                region: Some(accepted.to_owned()),
+            };
+            let written = read.clone().at(place);
+            assert!(written.is_from(&read), "{user}");
+            assert_eq!(written.salt().map(ExposeSecret::expose_secret), Some("grain"));
+            (user.to_owned(), written)
+        };
+        let clouds = BTreeMap::from([
+            part("east", None, "East"),
+            part("north", Some("North"), "North"),
+            part("west", None, "West"),
+        ]);
+        let merged = DriverCredentials::merged(&clouds).unwrap();
+        let configuration = Configuration::from_cloud_conf(merged.cloud_conf.expose_secret(), &[]).unwrap();
+        let regions: Vec<_> = configuration
+            .clouds
+            .values()
+            .filter_map(|cloud| cloud.region.clone())
+            .collect();
+        assert_eq!(regions, ["East", "North", "West"]);
+        for (name, part) in merged.split() {
+            assert_eq!(part.hash(), clouds[&name].hash(), "{name}");
+        }
+        assert_eq!(
+            merged.pod_annotations().unwrap()[super::REGIONS_ANNOTATION],
+            "east=East,north=North,west=West"
+        );
+    }
+
+    #[test]
+    fn other_credentials_or_regions_are_a_change() {
+        let read = |user: &str, region: Option<&str>| {
+            let mut config = mk_cloud(user, None);
+            config.region = region.map(str::to_owned);
+            DriverCredentials::of_cloud(&config)
+        };
+        let written = read("e", None).at(place("p"));
+        assert!(written.is_from(&read("e", None)) && written.is_from(&read("e", Some("R"))));
+        assert!(!written.is_from(&read("e", Some("S"))) && !written.is_from(&read("w", None)));
     }
 
     #[test]

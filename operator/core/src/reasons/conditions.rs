@@ -178,6 +178,8 @@ conditions! {
              meant.",
         /// Login with the credentials works, and the catalogue has no Cinder or Nova for the region and the endpoint type.
         True EndpointMissing => "Correct region_name, spec.clouds[].region or spec.clouds[].endpointType.",
+        /// Login with the credentials works, the catalogue has several regions, and neither the credentials nor the spec name one.
+        True RegionAmbiguous => "Set region_name in the Secret, or spec.clouds[].region, to the region of the volumes and servers.",
         /// A cloud is no longer in spec.clouds, and volumes of the driver exist there, or it cannot be asked.
         True CloudInUse =>
             "Put it back, or delete its volumes first; see the runbook where they are to be left behind.",
@@ -296,6 +298,8 @@ conditions! {
              meant.",
         /// Login with the credentials works, and the catalogue has no Cinder or Nova for the region and the endpoint type.
         False EndpointMissing => "Correct region_name, spec.clouds[].region or spec.clouds[].endpointType.",
+        /// Login with the credentials works, the catalogue has several regions, and neither the credentials nor the spec name one.
+        False RegionAmbiguous => "Set region_name in the Secret, or spec.clouds[].region, to the region of the volumes and servers.",
         /// Login with the credentials works, and the driver has others, because nothing may be written.
         False NotGiven => "Set spec.managementState to Managed when the driver is to have them.",
         /// The Secret changed, and the cloud does not answer: whether the credentials are good is not known.

@@ -26,6 +26,8 @@ pub enum Refusal {
     ProjectChanged,
     /// The catalogue has no endpoint of a service.
     EndpointMissing,
+    /// The catalogue has several regions, and the configuration names none.
+    RegionAmbiguous,
     /// The cloud does not answer.
     CloudUnreachable,
     /// The login failed in another way.
@@ -46,6 +48,7 @@ impl Refusal {
             Self::CredentialsForbidden => Degraded::CredentialsForbidden,
             Self::ProjectChanged => Degraded::ProjectChanged,
             Self::EndpointMissing => Degraded::EndpointMissing,
+            Self::RegionAmbiguous => Degraded::RegionAmbiguous,
             Self::CloudUnreachable => Degraded::CloudUnreachable,
             Self::LoginFailed => Degraded::LoginFailed,
         }
@@ -63,6 +66,7 @@ impl Refusal {
             Self::CredentialsForbidden => CredentialsValid::Forbidden,
             Self::ProjectChanged => CredentialsValid::ProjectChanged,
             Self::EndpointMissing => CredentialsValid::EndpointMissing,
+            Self::RegionAmbiguous => CredentialsValid::RegionAmbiguous,
             Self::CloudUnreachable | Self::LoginFailed => return None,
         })
     }

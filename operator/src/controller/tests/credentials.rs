@@ -24,6 +24,40 @@ fn args(world: &World) -> String {
     deployment["spec"]["template"]["spec"]["containers"][0]["args"].to_string()
 }
 
+/// The driver's own configuration, and the regions in the annotation of the controller's pods.
+fn regions_in_use(world: &World) -> (Option<String>, serde_json::Value) {
+    let secret = serde_json::from_value(world.api.get(OWN_SECRET).expect("the Secret")).expect("a Secret");
+    let credentials = DriverCredentials::from_secret(&secret).expect("readable");
+    let deployment = world.api.get(DEPLOYMENT).expect("the controller");
+    let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];
+    let config = credentials.config().expect("a configuration");
+    (config.region, annotations["csi.openstack.org/regions"].clone())
+}
+
+#[tokio::test]
+async fn region_of_login_reaches_secret_and_pods() {
+    let world = World::new(mk_spec(), mk_index(&["pv1"], true));
+    world.edit_secret("region = one\n", "");
+    for _ in 0..3 {
+        world.reconcile().await.expect("reconciled");
+        assert_eq!(regions_in_use(&world), (Some("one".to_owned()), json!("one")));
+    }
+    world.api.take_writes();
+    world.context.forget(NAME);
+    world.reconcile().await.expect("reconciled");
+    let secrets = world
+        .api
+        .take_writes()
+        .into_iter()
+        .filter(|write| write.contains(OWN_SECRET));
+    assert_eq!(secrets.count(), 0, "a restarted operator writes nothing again");
+    // The same region by name is no other configuration.
+    world.edit_secret("[Global]\n", "[Global]\nregion = one\n");
+    let before = world.api.get(OWN_SECRET);
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.api.get(OWN_SECRET), before);
+}
+
 #[tokio::test]
 async fn the_controller_is_told_its_project_and_keeps_it_until_a_move_is_meant() {
     let world = mk_used().await;

@@ -136,6 +136,7 @@ impl World {
 #[case("unreachable", "True/CloudUnreachable", "False/NotChecked")]
 #[case("broken", "True/LoginFailed", "False/NotChecked")]
 #[case("misled", "True/EndpointMissing", "False/EndpointMissing")]
+#[case("undecided", "True/RegionAmbiguous", "False/RegionAmbiguous")]
 #[tokio::test]
 async fn why_credentials_are_refused_is_told_by_two_conditions(
     #[case] password: &str,
