@@ -24,6 +24,38 @@ pub fn operator() -> Result<PathBuf> {
     of_this_workspace("cinder-csi-operator", "CINDER_CSI_OPERATOR")
 }
 
+/// Static builds of driver and operator, in the profile of the demo. `CINDER_CSI_DRIVER` and `CINDER_CSI_OPERATOR` name others.
+pub fn static_driver_and_operator() -> Result<(PathBuf, PathBuf)> {
+    let named = (env::var_os("CINDER_CSI_DRIVER"), env::var_os("CINDER_CSI_OPERATOR"));
+    if let (Some(driver), Some(operator)) = named {
+        return Ok((driver.into(), operator.into()));
+    }
+    let target = format!("{}-unknown-linux-musl", env::consts::ARCH);
+    let mut build = cargo();
+    build
+        .args(["build", "--profile", "demo", "--target", &target])
+        .args([
+            "--package",
+            "cinder-csi-driver",
+            "--package",
+            "cinder-csi-operator",
+            "--bins",
+        ])
+        // Only C code of dependencies needs this compiler.
+        .env(format!("CC_{}", target.replace('-', "_")), "musl-gcc");
+    let status = build.status().context("cannot run cargo")?;
+    if !status.success() {
+        bail!("the static programs do not build ({status}); tests/tools/apt adds the target {target}");
+    }
+    let directory = target_directory()?;
+    let root = directory.parent().context("cargo's target directory has no parent")?;
+    let directory = root.join(target).join("demo");
+    Ok((
+        directory.join("cinder-csi-driver"),
+        directory.join("cinder-csi-operator"),
+    ))
+}
+
 /// The simulator: `OPENSTACK_SIM`, or what cargo builds.
 pub fn simulator() -> Result<PathBuf> {
     of_this_workspace("openstack-sim", "OPENSTACK_SIM")
@@ -70,17 +102,9 @@ fn of_this_workspace(package: &str, variable: &str) -> Result<PathBuf> {
         known.insert(package.to_owned());
         return Ok(binary);
     }
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
+    let mut build = cargo();
     // With the features that the whole workspace asks of its dependencies: others would build those anew.
-    build
-        .args(["build", "--workspace", "--bin", package])
-        .current_dir(workspace_root());
-    for (name, _) in env::vars_os() {
-        if name.to_str().is_some_and(is_of_another_cargo) {
-            build.env_remove(name);
-        }
-    }
+    build.args(["build", "--workspace", "--bin", package]);
     if directory.ends_with("release") {
         build.arg("--release");
     }
@@ -90,6 +114,19 @@ fn of_this_workspace(package: &str, variable: &str) -> Result<PathBuf> {
     }
     known.insert(package.to_owned());
     Ok(binary)
+}
+
+/// cargo in this workspace, without the settings of the cargo that runs the tests.
+fn cargo() -> Command {
+    let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut cargo = Command::new(program);
+    cargo.current_dir(workspace_root());
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(is_of_another_cargo) {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
 }
 
 /// Where cargo put this program's profile: tests are in `deps` there, programs are beside it.

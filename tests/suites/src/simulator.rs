@@ -88,12 +88,25 @@ impl Simulator {
         Self::start_with(lab, |command| command.arg("--backing").arg(volumes).args(types)).await
     }
 
+    /// Starts both, the cloud at a port of the loopback address. Its catalogue names it by this host name.
+    pub async fn start_with_name(lab: &Lab, host: &str, port: u16) -> Result<Self> {
+        let name = format!("http://{host}:{port}");
+        let mut simulator = Self::start_at(lab, port, |command| command.args(["--public-url", &name])).await?;
+        // The test itself needs no resolver.
+        simulator.ready.base_url = format!("http://127.0.0.1:{port}");
+        Ok(simulator)
+    }
+
     async fn start_with(lab: &Lab, add: impl FnOnce(&mut Command) -> &mut Command) -> Result<Self> {
+        Self::start_at(lab, 0, add).await
+    }
+
+    async fn start_at(lab: &Lab, port: u16, add: impl FnOnce(&mut Command) -> &mut Command) -> Result<Self> {
         let program = programs::simulator()?;
         let ready_file = lab.path("simulator-ready.json");
         let mut cloud = lab.command_ended_by("TERM", &program)?;
         cloud
-            .args(["serve", "--listen", "127.0.0.1:0", "--server"])
+            .args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--server"])
             .arg(format!("{SERVER_ID},name=node-0,zone={ZONE},by-id={BY_ID}"))
             .arg("--ready-file")
             .arg(&ready_file);
