@@ -12,6 +12,7 @@ use crate::cloud::Cloud;
 use crate::keystone::Tokens;
 use crate::latencies::parse_duration;
 use crate::state::{Server, VolumeStatus};
+use crate::work;
 
 /// How long the devices of a server that is gone are waited for: what uses them here is not gone with the server.
 const LEAVING: Duration = Duration::from_mins(5);
@@ -107,26 +108,37 @@ struct ServerState {
     task_state: Option<String>,
 }
 
-fn set_server(cloud: &Cloud, request: &Request, id: &str) -> Result<(), String> {
-    let given: ServerState = decode(request)?;
-    cloud.change(|world| {
-        let server = world
-            .servers
-            .get_mut(id)
-            .ok_or_else(|| format!("There is no server {id}."))?;
-        server.vm_state = given.vm_state;
-        server.task_state = given.task_state;
+fn set_server(cloud: &Arc<Cloud>, request: &Request, id: &str) -> Result<(), String> {
+    let state: ServerState = decode(request)?;
+    if set_server_state(cloud, id, &state.vm_state, state.task_state.as_deref()) {
         Ok(())
+    } else {
+        Err(format!("There is no server {id}."))
+    }
+}
+
+/// Sets both states of a server, and moves devices in the background; false when there is no such server.
+pub(crate) fn set_server_state(cloud: &Arc<Cloud>, id: &str, vm_state: &str, task_state: Option<&str>) -> bool {
+    let changes = cloud.change(|world| world.set_server_state(id, vm_state, task_state));
+    changes.is_some_and(|changes| {
+        work::move_devices(cloud, changes);
+        true
     })
 }
 
 /// Makes a server, as the state shows one, or puts it in the place of the one that is there.
-fn put_server(cloud: &Cloud, request: &Request, id: &str) -> Result<(), String> {
+fn put_server(cloud: &Arc<Cloud>, request: &Request, id: &str) -> Result<(), String> {
     let server: Server = decode(request)?;
     if server.spec.id != id {
         return Err(format!("The body is about server {}.", server.spec.id));
     }
-    cloud.change(|world| world.servers.insert(server.spec.id.clone(), server));
+    let (vm_state, task_state) = (server.vm_state.clone(), server.task_state.clone());
+    cloud.change(|world| {
+        let previous = world.servers.get(id).map(|previous| previous.vm_state.clone());
+        let vm_state = previous.unwrap_or_else(|| server.vm_state.clone());
+        world.servers.insert(id.to_owned(), Server { vm_state, ..server });
+    });
+    set_server_state(cloud, id, &vm_state, task_state.as_deref());
     Ok(())
 }
 

@@ -12,7 +12,7 @@ mod volumes;
 use crate::backing::{Backing, BackingError};
 use crate::cloud::Cloud;
 
-pub(crate) use attachments::{attach, detach};
+pub(crate) use attachments::{attach, detach, move_devices};
 pub(crate) use backups::{create_backup, delete_backup, restore_backup};
 pub(crate) use groups::{change_group, create_group, create_group_snapshot, delete_group, delete_group_snapshot};
 pub(crate) use resume::resume;

@@ -8,6 +8,7 @@ mod group_snapshots;
 mod groups;
 mod guests;
 mod quotas;
+mod shelving;
 mod snapshots;
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,8 @@ use crate::state::{
 pub(crate) use backups::NewBackup;
 pub(crate) use group_snapshots::NewGroupSnapshot;
 pub(crate) use groups::{GroupChange, NewGroup};
-pub(crate) use guests::{Begun, NewMapping};
+pub(crate) use guests::{Begun, Caller, NewMapping};
+pub(crate) use shelving::DeviceChanges;
 pub(crate) use snapshots::NewSnapshot;
 pub(crate) use types::Retype;
 pub(crate) use volumes::NewVolume;

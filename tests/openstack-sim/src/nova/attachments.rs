@@ -9,7 +9,7 @@ use crate::microversion::Version;
 use crate::paging::Page;
 use crate::state::Mapping;
 use crate::work;
-use crate::world::{Begun, NewMapping};
+use crate::world::{Begun, Caller, NewMapping};
 
 impl Context<'_> {
     pub(super) fn list_attachments(&self, server: &str) -> Result<Reply, Fault> {
@@ -90,9 +90,14 @@ impl Context<'_> {
     }
 
     pub(super) fn detach(&self, server: &str, volume: &str) -> Result<Reply, Fault> {
+        let caller = Caller {
+            version: self.version,
+            admin: self.admin,
+            cinder_fails: self.request.work_fails.is_some(),
+        };
         let begun = self
             .cloud
-            .change(|world| world.begin_detach(server, volume, self.version, self.admin, &self.request.id))?;
+            .change(|world| world.begin_detach(server, volume, caller, &self.request.id))?;
         if let Begun::OnHost(mapping) = begun {
             work::detach(self.cloud, mapping, self.request.work_fails.clone());
         }

@@ -8,7 +8,7 @@ use crate::state::{
     AttachmentStatus, Backup, BackupStatus, GroupStatus, Server, Snapshot, SnapshotStatus, Volume, VolumeStatus,
 };
 use crate::work;
-use crate::world::Begun;
+use crate::world::{Begun, Caller};
 
 impl Sim {
     /// Adds a server.
@@ -23,22 +23,21 @@ impl Sim {
     }
 
     /// Sets a server's `vm_state` and `task_state`, for instance `("active", Some("rebooting"))`; false when there is no
-    /// such server.
+    /// such server. A server that becomes `shelved_offloaded` gives up its connections as in Nova: its volumes are `reserved`
+    /// until it is in another state again.
     pub fn set_server_state(&self, id: &str, vm_state: &str, task_state: Option<&str>) -> bool {
-        self.cloud.change(|world| {
-            let Some(server) = world.servers.get_mut(id) else {
-                return false;
-            };
-            vm_state.clone_into(&mut server.vm_state);
-            server.task_state = task_state.map(str::to_owned);
-            true
-        })
+        crate::admin::set_server_state(&self.cloud, id, vm_state, task_state)
     }
 
     /// Detaches a volume by Nova's API, as an administrator does by hand; false where Nova refuses.
     pub fn detach(&self, server: &str, volume: &str) -> bool {
         let request = format!("req-{}", self.cloud.sources.uuid());
-        let begun = (self.cloud).change(|world| world.begin_detach(server, volume, COMPUTE.highest, true, &request));
+        let caller = Caller {
+            version: COMPUTE.highest,
+            admin: true,
+            cinder_fails: false,
+        };
+        let begun = (self.cloud).change(|world| world.begin_detach(server, volume, caller, &request));
         match begun {
             Ok(Begun::OnHost(mapping)) => work::detach(&self.cloud, mapping, None),
             Ok(Begun::Done(_)) => {}

@@ -8,6 +8,7 @@ use super::{Doom, text};
 use crate::backing::BackingError;
 use crate::cloud::Cloud;
 use crate::state::{LoopDevice, Mapping};
+use crate::world::DeviceChanges;
 
 /// How long Nova waits for a guest that keeps its device, unless the latencies say otherwise.
 const RELEASE: Duration = Duration::from_secs(20);
@@ -24,7 +25,11 @@ pub(crate) fn attach(cloud: &Arc<Cloud>, mapping: Mapping, doom: Doom) {
             return;
         }
         match plug(&cloud, &mapping).await {
-            Ok(device) => cloud.change(|world| world.end_attach(&mapping, device)),
+            Ok(device) => {
+                if let Some(device) = cloud.change(|world| world.end_attach(&mapping, device)) {
+                    unplug(&cloud, &device).await;
+                }
+            }
             Err(error) => {
                 tracing::warn!(volume = mapping.volume_id, error = text(&error), "an attachment failed");
                 cloud.change(|world| world.fail_attach(&mapping));
@@ -44,6 +49,40 @@ pub(super) async fn plug(cloud: &Cloud, mapping: &Mapping) -> Result<Option<Loop
     match (&cloud.backing, by_id) {
         (Some(backing), Some(by_id)) => backing.attach(&mapping.volume_id, &by_id).await.map(Some),
         _ => Ok(None),
+    }
+}
+
+/// Makes and removes the devices that follow from a change of a server's state.
+pub(crate) fn move_devices(cloud: &Arc<Cloud>, changes: DeviceChanges) {
+    if cloud.backing.is_none() {
+        return;
+    }
+    let cloud = Arc::clone(cloud);
+    Arc::clone(&cloud).spawn(async move {
+        for device in changes.unplug {
+            unplug(&cloud, &device).await;
+        }
+        for mapping in changes.plug {
+            match plug(&cloud, &mapping).await {
+                Ok(device) => cloud.change(|world| {
+                    if let Some(known) = world.mapping_mut(&mapping.id) {
+                        known.loop_device = device;
+                    }
+                }),
+                Err(error) => {
+                    tracing::warn!(volume = mapping.volume_id, error = text(&error), "an attachment has no device");
+                }
+            }
+        }
+    });
+}
+
+/// Removes the device of an attachment that is gone.
+async fn unplug(cloud: &Cloud, device: &LoopDevice) {
+    if let Some(backing) = &cloud.backing
+        && let Err(error) = backing.detach(device, RELEASE).await
+    {
+        tracing::warn!(error = text(&error), "the device of an attachment remains");
     }
 }
 

@@ -2,6 +2,7 @@
 //! Attachments: Nova's block device mappings, and when Nova makes and removes them.
 
 use super::World;
+use super::shelving::OFFLOADED;
 use crate::api::Fault;
 use crate::microversion::Version;
 use crate::state::{Attachment, AttachmentStatus, LoopDevice, Mapping, Server, VolumeStatus};
@@ -28,6 +29,16 @@ pub(crate) struct NewMapping {
     pub(crate) admin: bool,
 }
 
+/// The caller of a detachment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Caller {
+    /// The microversion.
+    pub(crate) version: Version,
+    pub(crate) admin: bool,
+    /// Whether Cinder fails when Nova calls it.
+    pub(crate) cinder_fails: bool,
+}
+
 /// How an attachment or a detachment goes on after it was accepted.
 #[derive(Debug, Clone)]
 pub(crate) enum Begun {
@@ -48,7 +59,7 @@ impl World {
         request_id: &str,
     ) -> Result<Begun, Fault> {
         let server = self.check_server(server_id, "attach_volume", new.version, new.admin)?;
-        let (offloaded, host_down) = (server.vm_state == "shelved_offloaded", server.host_down);
+        let (offloaded, host_down) = (server.vm_state == OFFLOADED, server.host_down);
         let volume = self.volume(volume_id)?;
         let mappings = self.mappings_of(volume_id);
         if !mappings.is_empty() && !volume.multiattach {
@@ -130,11 +141,16 @@ impl World {
         Ok(mapping)
     }
 
-    /// The guest has the device: the volume is `in-use`.
-    pub(crate) fn end_attach(&mut self, mapping: &Mapping, loop_device: Option<LoopDevice>) {
-        if let Some(known) = self.mapping_mut(&mapping.id) {
-            known.loop_device = loop_device;
-            let _ = self.complete(&mapping.attachment_id, Some(&mapping.device));
+    /// The guest has the device: the volume is `in-use`. A server that was offloaded meanwhile gives it up at once; the device is
+    /// returned then.
+    pub(crate) fn end_attach(&mut self, mapping: &Mapping, loop_device: Option<LoopDevice>) -> Option<LoopDevice> {
+        let known = self.mapping_mut(&mapping.id)?;
+        known.loop_device = loop_device;
+        let _ = self.complete(&mapping.attachment_id, Some(&mapping.device));
+        if self.is_offloaded(&mapping.server_id) {
+            self.terminate_connection(mapping)
+        } else {
+            None
         }
     }
 
@@ -144,15 +160,20 @@ impl World {
         self.remove_mapping(mapping);
     }
 
-    /// Nova's answer to a detach call: the volume is `detaching`. With a server that is on no host the attachment is gone.
+    /// Nova's answer to a detach call: the volume is `detaching`. With a server that is on no host the attachment is gone, or Nova's
+    /// record alone where Cinder fails: Nova ignores that failure.
     pub(crate) fn begin_detach(
         &mut self,
         server_id: &str,
         volume_id: &str,
-        version: Version,
-        admin: bool,
+        caller: Caller,
         request_id: &str,
     ) -> Result<Begun, Fault> {
+        let Caller {
+            version,
+            admin,
+            cinder_fails,
+        } = caller;
         let server = self.server(server_id)?;
         check_shelved(server, "detach_volume", version)?;
         self.volume(volume_id)?;
@@ -162,9 +183,11 @@ impl World {
             )));
         };
         let server = self.check_server(server_id, "detach_volume", version, admin)?;
-        if server.vm_state == "shelved_offloaded" {
+        if server.vm_state == OFFLOADED {
             self.remove_mapping(&mapping);
-            let _ = self.disconnect(&mapping.attachment_id);
+            if !cinder_fails {
+                let _ = self.disconnect(&mapping.attachment_id);
+            }
             return Ok(Begun::Done(mapping));
         }
         if server.host_down {

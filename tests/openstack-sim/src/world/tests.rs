@@ -3,7 +3,7 @@
 
 use csi_sources::Sources;
 
-use super::{Begun, NewMapping, NewSnapshot, NewVolume, Rules, World};
+use super::{Begun, Caller, NewMapping, NewSnapshot, NewVolume, Rules, World};
 use crate::config::{Quota, ServerSpec, VolumeType};
 use crate::microversion::Version;
 use crate::state::{AttachmentStatus, GroupType, Mapping, VolumeStatus};
@@ -49,6 +49,14 @@ fn wish() -> NewMapping {
     }
 }
 
+fn caller() -> Caller {
+    Caller {
+        version: Version(2, 90),
+        admin: false,
+        cinder_fails: false,
+    }
+}
+
 /// Attaches as far as Nova's answer goes.
 fn attach(world: &mut World, server: &str, id: &str) -> Mapping {
     match world.begin_attach(server, id, wish(), "req-1") {
@@ -59,7 +67,7 @@ fn attach(world: &mut World, server: &str, id: &str) -> Mapping {
 
 /// Detaches as far as Nova's answer goes.
 fn detach(world: &mut World, server: &str, id: &str) -> Mapping {
-    match world.begin_detach(server, id, Version(2, 90), false, "req-2") {
+    match world.begin_detach(server, id, caller(), "req-2") {
         Ok(Begun::OnHost(mapping)) => mapping,
         other => panic!("it cannot be detached: {other:?}"),
     }
@@ -139,7 +147,7 @@ fn an_attachment_goes_over_reserved_and_attaching_to_in_use_and_back() {
     let mapping = detach(&mut world, SERVER, &id);
     assert_eq!(status(&world, &id), VolumeStatus::Detaching);
     assert!(
-        world.begin_detach(SERVER, &id, Version(2, 90), false, "req-3").is_err(),
+        world.begin_detach(SERVER, &id, caller(), "req-3").is_err(),
         "once is enough"
     );
     world.end_detach(&mapping);
@@ -245,4 +253,131 @@ fn what_is_restored_is_what_was_saved_but_for_servers_that_are_gone() {
     other.restore(before.state());
     assert!(other.mappings_of(&id).is_empty());
     assert_eq!(other.attachments_of(&id).len(), 1, "Cinder's record stays");
+}
+
+/// Attaches to the end.
+fn attached(world: &mut World, server: &str, id: &str) -> Mapping {
+    let mapping = attach(world, server, id);
+    world.connect(&mapping.attachment_id).expect("the attachment is there");
+    assert!(world.end_attach(&mapping, None).is_none());
+    mapping
+}
+
+fn set_state(world: &mut World, server: &str, vm_state: &str) {
+    world.set_server_state(server, vm_state, None).expect("the server is there");
+}
+
+#[test]
+fn offloading_reserves_volumes_until_unshelving() {
+    let mut world = world();
+    let id = volume(&mut world, VolumeStatus::Available);
+    let before = attached(&mut world, SERVER, &id).attachment_id;
+
+    set_state(&mut world, SERVER, "shelved");
+    assert_eq!(status(&world, &id), VolumeStatus::InUse);
+
+    set_state(&mut world, SERVER, "shelved_offloaded");
+    let [attachment] = world.attachments_of(&id) else {
+        panic!("one attachment: {:?}", world.attachments_of(&id))
+    };
+    assert_eq!(status(&world, &id), VolumeStatus::Reserved);
+    assert_eq!(
+        (attachment.status, attachment.connected, attachment.server_id.as_deref()),
+        (AttachmentStatus::Reserved, false, Some(SERVER))
+    );
+    let reserved = attachment.id.clone();
+    assert_ne!(reserved, before);
+    assert_eq!(world.mapping(&id, SERVER).expect("Nova's record").attachment_id, reserved);
+
+    set_state(&mut world, SERVER, "active");
+    let [attachment] = world.attachments_of(&id) else {
+        panic!("one attachment: {:?}", world.attachments_of(&id))
+    };
+    assert_eq!(status(&world, &id), VolumeStatus::InUse);
+    assert_eq!(
+        (attachment.id.as_str(), attachment.status, attachment.connected),
+        (reserved.as_str(), AttachmentStatus::Attached, true)
+    );
+}
+
+#[test]
+fn offloading_leaves_other_servers_of_multiattach_volumes() {
+    let mut world = world();
+    let new = NewVolume {
+        size: Some(1),
+        volume_type: Some("shared".to_owned()),
+        ..NewVolume::default()
+    };
+    let id = world.begin_create(new).expect("a volume is made").id;
+    world.end_create(&id, false);
+    for server in [SERVER, OTHER] {
+        attached(&mut world, server, &id);
+    }
+    for (server, after) in [(SERVER, VolumeStatus::InUse), (OTHER, VolumeStatus::Reserved)] {
+        set_state(&mut world, server, "shelved_offloaded");
+        assert_eq!(status(&world, &id), after);
+    }
+    set_state(&mut world, OTHER, "active");
+    assert_eq!(status(&world, &id), VolumeStatus::InUse);
+}
+
+#[test]
+fn offloading_waits_for_attachment_and_detachment() {
+    let mut world = world();
+    let (coming, going) = (
+        volume(&mut world, VolumeStatus::Available),
+        volume(&mut world, VolumeStatus::Available),
+    );
+    attached(&mut world, SERVER, &going);
+    let (coming_mapping, going_mapping) = (attach(&mut world, SERVER, &coming), detach(&mut world, SERVER, &going));
+    set_state(&mut world, SERVER, "shelved_offloaded");
+
+    world.connect(&coming_mapping.attachment_id).expect("the attachment is there");
+    world.end_attach(&coming_mapping, None);
+    assert_eq!(status(&world, &coming), VolumeStatus::Reserved);
+    assert_ne!(world.attachments_of(&coming)[0].id, coming_mapping.attachment_id);
+
+    assert_eq!(status(&world, &going), VolumeStatus::Detaching);
+    world.end_detach(&going_mapping);
+    world.remove_mapping(&going_mapping);
+    assert_eq!(status(&world, &going), VolumeStatus::Available);
+}
+
+#[test]
+fn shelved_servers_need_version_2_20() {
+    for state in ["shelved", "shelved_offloaded"] {
+        let mut world = world();
+        let (id, other) = (
+            volume(&mut world, VolumeStatus::Available),
+            volume(&mut world, VolumeStatus::Available),
+        );
+        attached(&mut world, SERVER, &id);
+        set_state(&mut world, SERVER, state);
+        for (version, is_taken) in [(Version(2, 19), false), (Version(2, 20), true)] {
+            let new = NewMapping { version, ..wish() };
+            let attached = world.begin_attach(SERVER, &other, new, "req-1");
+            assert_eq!(attached.is_ok(), is_taken, "{state}, {version}: {attached:?}");
+            let caller = Caller { version, ..caller() };
+            let detached = world.begin_detach(SERVER, &id, caller, "req-2");
+            assert_eq!(detached.is_ok(), is_taken, "{state}, {version}: {detached:?}");
+        }
+    }
+}
+
+#[test]
+fn nova_ignores_cinder_failures_of_offloaded_servers() {
+    let mut world = world();
+    let id = volume(&mut world, VolumeStatus::Available);
+    attached(&mut world, SERVER, &id);
+    set_state(&mut world, SERVER, "shelved_offloaded");
+    let caller = Caller {
+        cinder_fails: true,
+        ..caller()
+    };
+    assert!(matches!(
+        world.begin_detach(SERVER, &id, caller, "req-1"),
+        Ok(Begun::Done(_))
+    ));
+    assert!(world.mapping(&id, SERVER).is_none());
+    assert_eq!(status(&world, &id), VolumeStatus::Reserved);
 }

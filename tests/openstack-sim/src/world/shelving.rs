@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The states of a server, and the connections of its volumes when it is taken off its host and brought back to one.
+//!
+//! Nova offloads a shelved server in this order: it creates an attachment without a connector for each volume, and deletes the one
+//! with the connector. Its own record stays and names the new attachment, so Cinder shows the volume as `reserved`. Unshelving connects
+//! that attachment on the new host and completes it.
+
+use super::World;
+use crate::state::{AttachmentStatus, LoopDevice, Mapping};
+
+/// The state of a server that is on no host.
+pub(super) const OFFLOADED: &str = "shelved_offloaded";
+
+/// Devices that follow from a change of a server's state.
+#[derive(Debug, Default)]
+pub(crate) struct DeviceChanges {
+    pub(crate) unplug: Vec<LoopDevice>,
+    pub(crate) plug: Vec<Mapping>,
+}
+
+impl World {
+    /// Sets both states of a server. `None`: there is no such server.
+    pub(crate) fn set_server_state(
+        &mut self,
+        id: &str,
+        vm_state: &str,
+        task_state: Option<&str>,
+    ) -> Option<DeviceChanges> {
+        let server = self.servers.get_mut(id)?;
+        let was_offloaded = server.vm_state == OFFLOADED;
+        vm_state.clone_into(&mut server.vm_state);
+        server.task_state = task_state.map(str::to_owned);
+        let mut changes = DeviceChanges::default();
+        let mappings: Vec<Mapping> = self.mappings_on(id).cloned().collect();
+        match (was_offloaded, vm_state == OFFLOADED) {
+            (false, true) => {
+                changes.unplug = (mappings.iter())
+                    .filter_map(|mapping| self.terminate_connection(mapping))
+                    .collect();
+            }
+            (true, false) => {
+                changes.plug = mappings
+                    .into_iter()
+                    .filter(|mapping| self.restore_connection(mapping))
+                    .collect();
+            }
+            _ => {}
+        }
+        Some(changes)
+    }
+
+    /// Whether a server is on no host.
+    pub(super) fn is_offloaded(&self, id: &str) -> bool {
+        self.servers.get(id).is_some_and(|server| server.vm_state == OFFLOADED)
+    }
+
+    /// Replaces a connected attachment by a reserved one. Nova holds the lock of the server meanwhile, so an attachment or a detachment
+    /// that the host works on ends first. Returns the device of the attachment.
+    pub(super) fn terminate_connection(&mut self, mapping: &Mapping) -> Option<LoopDevice> {
+        let status = self.attachment(&mapping.attachment_id).ok()?.status;
+        if mapping.detaching || status != AttachmentStatus::Attached {
+            return None;
+        }
+        let reserved = self.reserve(&mapping.volume_id, Some(&mapping.server_id)).ok()?;
+        let _ = self.disconnect(&mapping.attachment_id);
+        let known = self.mapping_mut(&mapping.id)?;
+        known.attachment_id = reserved.id;
+        known.loop_device.take()
+    }
+
+    /// Connects and completes an attachment without a connector. False where there is nothing to connect, or Cinder refuses.
+    fn restore_connection(&mut self, mapping: &Mapping) -> bool {
+        let attachment = self.attachment(&mapping.attachment_id);
+        let waits = attachment.is_ok_and(|attachment| !attachment.connected);
+        waits
+            && self.connect(&mapping.attachment_id).is_ok()
+            && self.complete(&mapping.attachment_id, Some(&mapping.device)).is_ok()
+    }
+}
