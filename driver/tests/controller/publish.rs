@@ -425,3 +425,49 @@ async fn an_attachment_that_waits_for_its_turn_is_taken_back_by_its_unpublish() 
     assert!(reason.contains("taken back"), "{reason}");
     assert_eq!(accepted(&sim), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn unpublish_ends_on_shelved_servers() {
+    for state in ["shelved", "shelved_offloaded"] {
+        let sim = cloud(|_| {}).await;
+        let driver = Driver::start(&sim);
+        let volume = driver.volume("pvc-1").await;
+        driver.publish(&volume, NODE).await.expect("attached");
+        assert!(sim.set_server_state(NODE, state, None));
+        let message = refused(driver.publish(&volume, OTHER_NODE).await, Code::FailedPrecondition);
+        assert!(message.contains(NODE), "{message}");
+        driver.unpublish(&volume, NODE).await.expect("detached");
+        driver.publish(&volume, OTHER_NODE).await.expect("attached");
+        assert_eq!(sim.state().attachments.len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_nova_names_the_shelved_server() {
+    let sim = cloud(|config| config.compute_version = (2, 19)).await;
+    let driver = Driver::start(&sim);
+    let volume = driver.volume("pvc-1").await;
+    driver.publish(&volume, NODE).await.expect("attached");
+    assert!(sim.set_server_state(NODE, "shelved_offloaded", None));
+    let message = refused(driver.unpublish(&volume, NODE).await, Code::Aborted);
+    assert!(
+        message.contains("openstack server unshelve") && !message.contains("delete"),
+        "{message}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_server_releases_its_volumes() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim);
+    let (moved, deleted) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
+    for volume in [&moved, &deleted] {
+        driver.publish(volume, NODE).await.expect("attached");
+    }
+    sim.remove_server(NODE, true);
+    driver.publish(&moved, OTHER_NODE).await.expect("attached");
+    driver.delete(&deleted).await.expect("deleted");
+    let state = sim.state();
+    let servers: Vec<_> = state.attachments.iter().map(|one| one.server_id.as_deref()).collect();
+    assert_eq!(servers, [Some(OTHER_NODE)]);
+}

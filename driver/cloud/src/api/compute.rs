@@ -20,6 +20,9 @@ pub(crate) const MULTIATTACH: MicroVersion = MicroVersion(2, 60);
 /// Nova attaches to and detaches from shelved servers from here on.
 pub(crate) const SHELVED: MicroVersion = MicroVersion(2, 20);
 
+/// The status of a shelved server without a host.
+const OFFLOADED: &str = "SHELVED_OFFLOADED";
+
 /// A server.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Server {
@@ -47,9 +50,14 @@ struct AttachedVolume {
 }
 
 impl Server {
-    /// Whether its guest is put away, on its host or off it.
+    /// Whether it is shelved, on its host or off it.
     pub(crate) fn is_shelved(&self) -> bool {
-        self.status.starts_with("SHELVED")
+        matches!(self.status.as_str(), "SHELVED" | OFFLOADED)
+    }
+
+    /// Whether it is shelved, off its host, and no task of Nova changes that. Nova handles its volumes without a host.
+    pub(crate) fn is_offloaded(&self) -> bool {
+        self.status == OFFLOADED && self.task_state.is_none()
     }
 
     /// The volumes that Nova counts as attached, those on their way included.
@@ -111,7 +119,7 @@ impl<'a> Compute<'a> {
         Self { transport }
     }
 
-    /// `None`: Nova does not know the server.
+    /// `None`: Nova does not know the server, and names it.
     pub(crate) async fn server(&self, id: &ServerId) -> Result<Option<Server>, CloudError> {
         let path = ["servers", id.as_str()];
         let mut request = Request::new(
@@ -123,10 +131,19 @@ impl<'a> Compute<'a> {
         );
         request.may_be_missing = true;
         let answer = self.transport.send(request).await?;
-        if answer.missing() {
+        if !answer.missing() {
+            return Ok(Some(answer.json::<ServerBody>()?.server));
+        }
+        let failure = answer.into_failure();
+        // Nova names the server that it does not know. A 404 of an address that does not exist says nothing about the server.
+        if failure
+            .fault
+            .to_ascii_lowercase()
+            .contains(&id.as_str().to_ascii_lowercase())
+        {
             Ok(None)
         } else {
-            Ok(Some(answer.json::<ServerBody>()?.server))
+            Err(CloudError::Unreachable { failure, sent: true })
         }
     }
 

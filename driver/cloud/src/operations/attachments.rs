@@ -11,24 +11,23 @@
 
 mod attach;
 mod detach;
+mod owners;
 mod remedy;
 mod state_machine;
 mod step;
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::block_storage::{Attachment, BlockStorage, Volume};
-use crate::api::compute::Compute;
+use crate::api::block_storage::{BlockStorage, Volume};
 use crate::context::Context;
 use crate::error::{CloudError, Failure};
-use crate::ids::{AttachmentId, ServerId, VolumeId};
+use crate::ids::{ServerId, VolumeId};
 use crate::operations::access_mode::forget_mode;
 use crate::operations::attachments::attach::check_room;
-use crate::poll::timestamp;
-use crate::timing::TIMING;
+pub(crate) use owners::delete_stale_attachments;
 use state_machine::AttachmentStateMachine;
 use step::DesiredAttachment;
 
@@ -57,9 +56,6 @@ pub struct AttachOptions {
     /// [`CloudError::Conflict`]. Once the request is on its way this changes nothing.
     pub withdrawn: CancellationToken,
 }
-
-/// The status of a server that Nova is making.
-const BUILDING: &str = "BUILD";
 
 fn pair(volume: &VolumeId, server: &ServerId) -> String {
     format!("volume {volume}, server {server}")
@@ -111,66 +107,6 @@ pub(crate) async fn detach(cx: &Context, volume: &VolumeId, server: Option<&Serv
         forget_mode(cx, volume, server, gone.volume.as_ref()).await;
     }
     Ok(())
-}
-
-/// Those of the incomplete attachments that were listed just now which no server stands behind. Nova records an attachment before it
-/// asks Cinder for it, but for the volumes of a new server: their attachments come before the server can be seen, and the records
-/// when its scheduler has found a host.
-async fn orphaned_attachments(
-    cx: &Context,
-    volume: &VolumeId,
-    listed: &[Attachment],
-) -> Result<Vec<AttachmentId>, CloudError> {
-    let nova = Compute::new(&cx.transport);
-    let (mut orphans, mut unknown) = (Vec::new(), Vec::new());
-    for attachment in listed.iter().filter(|attachment| !attachment.is_complete()) {
-        let Some(server) = &attachment.instance else { continue };
-        if nova.attachment(server, volume).await?.is_some() {
-            continue;
-        }
-        match nova.server(server).await? {
-            Some(found) if found.status == BUILDING => {}
-            Some(_) => orphans.push(attachment.id.clone()),
-            None => unknown.push(attachment.id.clone()),
-        }
-    }
-    if !unknown.is_empty() && !changed_lately(cx, volume).await? {
-        orphans.append(&mut unknown);
-    }
-    Ok(orphans)
-}
-
-/// Whether an attachment of the volume may be as young as a server that cannot be seen yet. Cinder shows no time for an attachment
-/// that is not complete, but making one changes the volume's record.
-async fn changed_lately(cx: &Context, volume: &VolumeId) -> Result<bool, CloudError> {
-    let found = BlockStorage::new(&cx.transport).volume(volume).await?;
-    let changed = found.and_then(|found| timestamp(found.updated_at.as_deref().unwrap_or(&found.created_at)));
-    let now = cx.transport.time_of_cinder();
-    Ok(changed.is_some_and(|changed| now.duration_since(changed) < TIMING.unseen_server))
-}
-
-/// Removes the half-made attachments of a volume that is not attached to anything and that nobody stands behind, so that it can
-/// be deleted. True when there was one. Takes a few seconds then: they are looked at twice.
-pub(crate) async fn delete_orphaned_attachments(cx: &Context, volume: &VolumeId) -> Result<bool, CloudError> {
-    let cinder = BlockStorage::new(&cx.transport);
-    let look = async || -> Result<Vec<AttachmentId>, CloudError> {
-        let listed = cinder.attachments(volume).await?.unwrap_or_default();
-        orphaned_attachments(cx, volume, &listed).await
-    };
-    let stale_candidates = look().await?;
-    if stale_candidates.is_empty() {
-        return Ok(false);
-    }
-    sleep(TIMING.orphan_grace).await;
-    let mut cleared = false;
-    for attachment in look().await?.iter().filter(|id| stale_candidates.contains(id)) {
-        tracing::warn!(%volume, %attachment, "removing an attachment that was left over: Nova has no record of it");
-        cinder
-            .delete_attachment(attachment, &format!("volume {volume}"))
-            .await?;
-        cleared = true;
-    }
-    Ok(cleared)
 }
 
 /// All servers that have the volume, or are about to have it.

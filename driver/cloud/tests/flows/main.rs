@@ -6,6 +6,7 @@
 mod attachments;
 mod backups;
 mod connections;
+mod deleted_servers;
 mod expand;
 mod facts;
 mod groups;
@@ -17,6 +18,7 @@ mod queues;
 mod readonly;
 mod regions;
 mod session;
+mod shelved;
 mod snapshots;
 mod sources;
 mod states;

@@ -70,7 +70,11 @@ pub(crate) fn move_devices(cloud: &Arc<Cloud>, changes: DeviceChanges) {
                     }
                 }),
                 Err(error) => {
-                    tracing::warn!(volume = mapping.volume_id, error = text(&error), "an attachment has no device");
+                    tracing::warn!(
+                        volume = mapping.volume_id,
+                        error = text(&error),
+                        "an attachment has no device"
+                    );
                 }
             }
         }

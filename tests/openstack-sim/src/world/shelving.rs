@@ -19,7 +19,7 @@ pub(crate) struct DeviceChanges {
 }
 
 impl World {
-    /// Sets both states of a server. `None`: there is no such server.
+    /// Sets both states of a server. `None`: the server does not exist.
     pub(crate) fn set_server_state(
         &mut self,
         id: &str,
@@ -54,7 +54,7 @@ impl World {
         self.servers.get(id).is_some_and(|server| server.vm_state == OFFLOADED)
     }
 
-    /// Replaces a connected attachment by a reserved one. Nova holds the lock of the server meanwhile, so an attachment or a detachment
+    /// Replaces a connected attachment by a reserved one. Nova locks the server meanwhile, so an attachment or a detachment
     /// that the host works on ends first. Returns the device of the attachment.
     pub(super) fn terminate_connection(&mut self, mapping: &Mapping) -> Option<LoopDevice> {
         let status = self.attachment(&mapping.attachment_id).ok()?.status;

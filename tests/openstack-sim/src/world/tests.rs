@@ -264,7 +264,9 @@ fn attached(world: &mut World, server: &str, id: &str) -> Mapping {
 }
 
 fn set_state(world: &mut World, server: &str, vm_state: &str) {
-    world.set_server_state(server, vm_state, None).expect("the server is there");
+    world
+        .set_server_state(server, vm_state, None)
+        .expect("the server is there");
 }
 
 #[test]
@@ -287,7 +289,10 @@ fn offloading_reserves_volumes_until_unshelving() {
     );
     let reserved = attachment.id.clone();
     assert_ne!(reserved, before);
-    assert_eq!(world.mapping(&id, SERVER).expect("Nova's record").attachment_id, reserved);
+    assert_eq!(
+        world.mapping(&id, SERVER).expect("Nova's record").attachment_id,
+        reserved
+    );
 
     set_state(&mut world, SERVER, "active");
     let [attachment] = world.attachments_of(&id) else {
@@ -332,7 +337,9 @@ fn offloading_waits_for_attachment_and_detachment() {
     let (coming_mapping, going_mapping) = (attach(&mut world, SERVER, &coming), detach(&mut world, SERVER, &going));
     set_state(&mut world, SERVER, "shelved_offloaded");
 
-    world.connect(&coming_mapping.attachment_id).expect("the attachment is there");
+    world
+        .connect(&coming_mapping.attachment_id)
+        .expect("the attachment is there");
     world.end_attach(&coming_mapping, None);
     assert_eq!(status(&world, &coming), VolumeStatus::Reserved);
     assert_ne!(world.attachments_of(&coming)[0].id, coming_mapping.attachment_id);

@@ -158,7 +158,7 @@ async fn trouble(cluster: &Cluster) {
             cluster.power_on(node);
         }
         1 | 2 => {
-            let state = schedule.one_of(&["shelved_offloaded", "error"]);
+            let state = schedule.one_of(&["shelved", "shelved_offloaded", "error"]);
             schedule.note(&format!("server {server} is {state}"));
             cluster.sim.set_server_state(server, state, None);
             if state != "error" || schedule.chance(500) {

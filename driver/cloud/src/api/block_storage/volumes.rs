@@ -125,6 +125,19 @@ impl Volume {
         }
     }
 
+    /// Whether its status is that of an attachment, complete or not. Cinder sets such a status anew when an attachment is deleted.
+    pub(crate) fn is_in_attachment(&self) -> bool {
+        matches!(
+            self.status,
+            VolumeStatus::InUse | VolumeStatus::Reserved | VolumeStatus::Attaching | VolumeStatus::Detaching
+        )
+    }
+
+    /// Whether Ironic attached the volume to a machine. Such an attachment may name a machine that Nova does not know.
+    pub(crate) fn is_attached_by_ironic(&self) -> bool {
+        self.metadata.keys().any(|key| key.starts_with("ironic_node_"))
+    }
+
     /// The complete attachment to a server.
     pub fn attachment_to(&self, server: &ServerId) -> Option<&VolumeAttachment> {
         self.attachments

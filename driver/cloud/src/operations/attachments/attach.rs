@@ -9,11 +9,12 @@ use tokio::time::{Instant, timeout_at};
 
 use super::pair;
 use super::state_machine::{AttachmentStateMachine, RequestOutcome};
+use super::step::ShelvedVersion;
 use crate::api::block_storage::{BlockStorage, Volume, VolumeAttachment, VolumeStatus};
 use crate::api::compute::{Compute, MULTIATTACH, SHELVED};
 use crate::context::Context;
 use crate::context::server_queue::{Crowded, ServerPermit};
-use crate::error::{CloudError, Failure};
+use crate::error::{CloudError, Failure, Obstacle};
 use crate::http::observer::Observer;
 use crate::http::service::{MicroVersion, Service};
 use crate::ids::{ServerId, VolumeId};
@@ -142,21 +143,24 @@ impl AttachmentStateMachine<'_> {
     /// The lowest version of Nova's API in which the request can be made.
     async fn version(&mut self) -> Result<Option<MicroVersion>, CloudError> {
         if !self.is_multiattach() {
-            return self.shelved_version().await;
+            return self.version_for_shelved().await;
         }
         self.needs(MULTIATTACH, "the volume is multiattach").await?;
         self.asked_for_several = true;
-        self.asked_for_shelved = true;
+        self.shelved_version = ShelvedVersion::Used;
         Ok(Some(MULTIATTACH))
     }
 
-    /// The version of Nova's API that a shelved server takes.
-    pub(super) async fn shelved_version(&mut self) -> Result<Option<MicroVersion>, CloudError> {
-        if !self.is_shelved() {
+    /// The version of Nova's API for a shelved server.
+    pub(super) async fn version_for_shelved(&mut self) -> Result<Option<MicroVersion>, CloudError> {
+        if self.shelved_version == ShelvedVersion::Unneeded {
             return Ok(None);
         }
-        self.needs(SHELVED, "the server is shelved").await?;
-        self.asked_for_shelved = true;
+        if self.inner.transport.highest_version(Service::Compute).await? < Some(SHELVED) {
+            self.shelved_version = ShelvedVersion::Missing;
+            return Err(self.obstructed(Obstacle::Server).await);
+        }
+        self.shelved_version = ShelvedVersion::Used;
         Ok(Some(SHELVED))
     }
 

@@ -4,8 +4,9 @@
 use tokio::time::Instant;
 
 use super::state_machine::{AttachmentStateMachine, RequestOutcome};
+use super::step::ShelvedVersion;
 use crate::api::block_storage::VolumeStatus;
-use crate::api::compute::Compute;
+use crate::api::compute::{Compute, Server};
 use crate::error::{CloudError, Failure};
 use crate::operations::attachments::AttachOutcome;
 use crate::poll::Wait;
@@ -15,7 +16,7 @@ use crate::timing::TIMING;
 impl AttachmentStateMachine<'_> {
     /// Asks Nova to detach, and waits until both have let go.
     pub(super) async fn ask_to_detach(&mut self) -> Result<RequestOutcome, CloudError> {
-        let version = self.shelved_version().await?;
+        let version = self.version_for_shelved().await?;
         // Held until the end: Nova detaches one by one what is asked of it, and what waits for its turn there would keep attachments waiting, too.
         let _turn = self
             .wait_in_queue("detach", self.inner.server_queues.acquire_detach(self.server))
@@ -34,7 +35,15 @@ impl AttachmentStateMachine<'_> {
                 if !self.follow_detachment(started, request_id.as_deref()).await? {
                     return Ok(RequestOutcome::Refused {
                         unknown: true,
-                        error: CloudError::no_server(self.server),
+                        error: self.conflict("the detachment was cut short", request_id, started),
+                    });
+                }
+                if self.may_have_failed_in_cinder() {
+                    let fault =
+                        "Nova has detached the volume from a shelved server, and Cinder still has the attachment";
+                    return Ok(RequestOutcome::Refused {
+                        unknown: true,
+                        error: self.conflict(fault, request_id, started),
                     });
                 }
                 Ok(RequestOutcome::Done(AttachOutcome {
@@ -47,8 +56,26 @@ impl AttachmentStateMachine<'_> {
         }
     }
 
-    /// Follows a detachment until Nova has forgotten the volume: what Nova has forgotten, Cinder has given up before. `false`: Nova knows
-    /// the server no more, and its deletion may have cut the detachment short.
+    /// Whether Cinder may still have the attachment that Nova has forgotten: Nova ignores a failure of Cinder when it detaches a volume from
+    /// a server without a host.
+    fn may_have_failed_in_cinder(&self) -> bool {
+        let is_on_host = self.host().is_some_and(|server| !server.is_offloaded());
+        self.shelved_version == ShelvedVersion::Used && !is_on_host
+    }
+
+    fn conflict(&self, fault: &str, request_id: Option<String>, started: Instant) -> CloudError {
+        CloudError::Conflict(Failure {
+            operation: "volume_detach",
+            object: self.pair(),
+            status: None,
+            fault: fault.to_owned(),
+            request_id,
+            elapsed: started.elapsed(),
+        })
+    }
+
+    /// Follows a detachment until Nova has forgotten the volume: what Nova has forgotten, Cinder has given up before. `false`: Nova no
+    /// longer knows the server, or has taken it off its host, and that may have cut the detachment short.
     pub(super) async fn follow_detachment(
         &mut self,
         started: Instant,
@@ -115,7 +142,12 @@ impl AttachmentStateMachine<'_> {
             end = given_up => end,
         };
         match end {
-            Err(CloudError::Timeout { .. }) if !is_all => Err(self.stuck(request_id).await),
+            Err(CloudError::Timeout { .. }) if !is_all => {
+                let error = self.stuck(request_id).await;
+                // The host that worked on it has lost the server. Nova detaches without a host if requested again.
+                let is_offloaded = self.host().is_some_and(Server::is_offloaded);
+                if is_offloaded { Ok(false) } else { Err(error) }
+            }
             other => other,
         }
     }

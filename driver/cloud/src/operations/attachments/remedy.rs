@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What to say and to advise when an attachment or a detachment cannot go on.
 
-use super::step::{DesiredAttachment, Refusal, View, Views};
+use super::step::{DesiredAttachment, Refusal, ShelvedVersion, View, Views};
+use crate::api::compute::Server;
 use crate::error::Obstacle;
 
 /// The states on both sides, in words.
@@ -46,6 +47,9 @@ pub(super) fn states(view: &View<'_>) -> String {
         Some(Refusal::HostDown) => parts.push("its host's nova-compute does not answer".to_owned()),
         _ => {}
     }
+    if view.shelved_version == ShelvedVersion::Missing {
+        parts.push("Nova is older than microversion 2.20, which a shelved server needs".to_owned());
+    }
     parts.join(", ")
 }
 
@@ -55,7 +59,9 @@ pub(super) fn remedy(obstacle: Obstacle, desired: DesiredAttachment, view: &View
     match obstacle {
         Obstacle::Server => match (view.refusal, &view.snapshot.host) {
             (Some(Refusal::Locked), _) => format!("unlock it: openstack server unlock {server}"),
+            (_, Some(server)) if server.is_offloaded() => for_shelved(desired, view),
             (Some(Refusal::HostDown), _) => host_down(desired),
+            (_, Some(server)) if server.is_shelved() && server.task_state.is_none() => for_shelved(desired, view),
             (_, Some(server)) => for_state(&server.status, server.task_state.as_deref(), server.id.as_str()),
             _ => format!("look at the server: openstack server show {server}"),
         },
@@ -69,6 +75,9 @@ pub(super) fn remedy(obstacle: Obstacle, desired: DesiredAttachment, view: &View
             (DesiredAttachment::Attach { .. }, _) => {
                 "see the log of nova-compute on the server's host; it goes on when Nova does".to_owned()
             }
+            (DesiredAttachment::Detach, _) if view.snapshot.host.as_ref().is_some_and(Server::is_shelved) => {
+                for_shelved(desired, view)
+            }
             (DesiredAttachment::Detach, _) => format!(
                 "see the log of nova-compute on the server's host: the guest may hold the device, or the host may be down; {}",
                 host_down(desired)
@@ -79,6 +88,22 @@ pub(super) fn remedy(obstacle: Obstacle, desired: DesiredAttachment, view: &View
              attachment in Cinder once the server certainly does not use it"
                 .to_owned()
         }
+    }
+}
+
+/// A shelved server need not be deleted: Nova detaches its volumes, or gives them to it when it is unshelved.
+fn for_shelved(desired: DesiredAttachment, view: &View<'_>) -> String {
+    let server = view.server;
+    let is_offloaded = view.snapshot.host.as_ref().is_some_and(Server::is_offloaded);
+    if desired != DesiredAttachment::Detach || view.shelved_version == ShelvedVersion::Missing {
+        format!("unshelve it: openstack server unshelve {server}")
+    } else if is_offloaded {
+        "the call can be repeated: Nova detaches volumes from a server without a host".to_owned()
+    } else {
+        format!(
+            "see the log of nova-compute on the server's host, or take the server off it: openstack server shelve --offload {server}; \
+             Nova detaches its volumes without the host then"
+        )
     }
 }
 

@@ -7,15 +7,16 @@ use futures::try_join;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::step::{DesiredAttachment, Refusal, Step, View, Views, next_step};
+use super::owners::{delete_attachment, find_owners};
+use super::step::{DesiredAttachment, Refusal, ShelvedVersion, Step, View, Views, next_step};
 use super::{pair, remedy};
-use crate::api::block_storage::{BlockStorage, Volume};
+use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus};
 use crate::api::compute::{Compute, Server};
 use crate::context::Context;
 use crate::error::{CloudError, Failure, ObjectKind, Obstacle};
 use crate::http::retry::jitter;
 use crate::ids::{AttachmentId, ServerId, VolumeId};
-use crate::operations::attachments::{AttachOutcome, orphaned_attachments};
+use crate::operations::attachments::AttachOutcome;
 use crate::poll::schedule::Kind;
 use crate::poll::{Wait, timestamp};
 use crate::timing::TIMING;
@@ -48,7 +49,7 @@ pub(super) struct AttachmentStateMachine<'a> {
     /// The request that Nova accepted.
     accepted: Option<String>,
     pub(super) asked_for_several: bool,
-    pub(super) asked_for_shelved: bool,
+    pub(super) shelved_version: ShelvedVersion,
     /// Heeded until the first request is on its way.
     pub(super) withdrawn: Option<&'a CancellationToken>,
 }
@@ -85,7 +86,7 @@ impl<'a> AttachmentStateMachine<'a> {
             stale_candidates: Vec::new(),
             accepted: None,
             asked_for_several: false,
-            asked_for_shelved: false,
+            shelved_version: ShelvedVersion::default(),
             withdrawn: None,
         }
     }
@@ -108,7 +109,7 @@ impl<'a> AttachmentStateMachine<'a> {
             stuck: self.age() >= self.stuck_after(),
             stale_candidates: &self.stale_candidates,
             asked_for_several: self.asked_for_several,
-            asked_for_shelved: self.asked_for_shelved,
+            shelved_version: self.shelved_version,
         }
     }
 
@@ -180,7 +181,7 @@ impl<'a> AttachmentStateMachine<'a> {
                     return Err(CloudError::AttachedElsewhere {
                         volume: self.volume_id.clone(),
                         server: self.server.clone(),
-                        servers: self.volume().map(Volume::servers).unwrap_or_default(),
+                        servers: self.servers_elsewhere(),
                         request_id: self.request_id(),
                     });
                 }
@@ -206,8 +207,18 @@ impl<'a> AttachmentStateMachine<'a> {
         self.snapshot.as_ref()?.volume.as_ref()
     }
 
-    fn host(&self) -> Option<&Server> {
+    pub(super) fn host(&self) -> Option<&Server> {
         self.snapshot.as_ref()?.host.as_ref()
+    }
+
+    /// The servers that have the volume, and those for which Nova keeps it reserved.
+    fn servers_elsewhere(&self) -> Vec<ServerId> {
+        let Some(snapshot) = &self.snapshot else {
+            return Vec::new();
+        };
+        let mut servers = snapshot.volume.as_ref().map(Volume::servers).unwrap_or_default();
+        servers.extend(snapshot.offloaded.iter().cloned());
+        servers
     }
 
     fn attached(self, device: Option<String>, already: bool) -> AttachOutcome {
@@ -238,12 +249,29 @@ impl<'a> AttachmentStateMachine<'a> {
             let record = nova.attachment(self.server, self.volume_id);
             let (record, host) = try_join!(record, nova.server(self.server))?;
             snapshot.recorded = record.is_some();
+            if self.shelved_version == ShelvedVersion::Unneeded && host.as_ref().is_some_and(Server::is_shelved) {
+                self.shelved_version = ShelvedVersion::Needed;
+            }
             snapshot.host = host;
-            let listed = snapshot.attachments.as_deref().unwrap_or_default();
-            snapshot.orphans = orphaned_attachments(self.inner, self.volume_id, listed).await?;
+            let listed = snapshot.attachments.iter().flatten();
+            let needs_alone = self.needs_alone(&snapshot);
+            let blocking: Vec<_> = listed
+                .filter(|attachment| !attachment.is_complete() || needs_alone)
+                .collect();
+            let owners = find_owners(self.inner, self.volume_id, &blocking).await?;
+            (snapshot.stale, snapshot.offloaded) = (owners.stale, owners.offloaded);
         }
         self.snapshot = Some(snapshot);
         Ok(())
+    }
+
+    /// Whether a complete attachment to another server blocks the desired one.
+    fn needs_alone(&self, snapshot: &Views) -> bool {
+        let is_shared = |volume: &Volume| volume.multiattach && volume.status == VolumeStatus::InUse;
+        match self.desired {
+            DesiredAttachment::Attach { exclusive } => exclusive || !snapshot.volume.as_ref().is_some_and(is_shared),
+            DesiredAttachment::Detach => false,
+        }
     }
 
     /// A look failed. Where it was not even taken, the refusal that it should explain says more.
@@ -332,15 +360,10 @@ impl<'a> AttachmentStateMachine<'a> {
         }
     }
 
-    /// Removes attachments that nobody stands behind. Cinder asks Nova once more before it does so.
+    /// Deletes stale attachments.
     async fn clear(&mut self, attachments: &[AttachmentId]) -> Result<(), CloudError> {
-        let cinder = BlockStorage::new(&self.inner.transport);
         for attachment in attachments {
-            tracing::warn!(
-                volume = %self.volume_id, server = %self.server, %attachment,
-                "removing an attachment that was left over: Nova has no record of it"
-            );
-            cinder.delete_attachment(attachment, &self.pair()).await?;
+            delete_attachment(self.inner, attachment, &self.pair()).await?;
         }
         self.stale_candidates.clear();
         self.forget();
@@ -445,15 +468,18 @@ impl<'a> AttachmentStateMachine<'a> {
             tracing::debug!(%error, volume = %self.volume_id, server = %self.server, "the volume and the server could not be looked at");
         }
         self.watched = self.stuck_after();
-        self.obstructed(Obstacle::Stuck).await
+        // Nothing moves at a server without a host.
+        let is_offloaded = self.host().is_some_and(Server::is_offloaded);
+        let obstacle = if is_offloaded {
+            Obstacle::Server
+        } else {
+            Obstacle::Stuck
+        };
+        self.obstructed(obstacle).await
     }
 
     pub(super) fn is_multiattach(&self) -> bool {
         self.volume().is_some_and(|volume| volume.multiattach) || self.asked_for_several
-    }
-
-    pub(super) fn is_shelved(&self) -> bool {
-        self.host().is_some_and(Server::is_shelved) || self.asked_for_shelved
     }
 
     /// How long an accepted request is waited for, and whether that is all the time there is.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The next step towards the desired attachment, from a snapshot of the two views: a function of it and nothing else.
 //!
-//! Two facts carry it. Nova makes its record before Cinder's attachment and destroys it after Cinder's has gone: so an incomplete
+//! Three facts carry it. Nova makes its record before Cinder's attachment and destroys it after Cinder's has gone: so an incomplete
 //! attachment to a server at which Nova has no record of the volume belongs to no one, provided that it was seen before Nova was
-//! asked: an orphan. And Cinder lists complete attachments only: so a `reserved` volume tells by itself nothing about whose it is.
+//! asked. Cinder lists complete attachments only: so a `reserved` volume tells by itself nothing about whose it is. And Nova decides
+//! by the state of the server whether it takes a request, before it calls Cinder: so the server comes first, and the volume's status
+//! explains what the server does not.
 
 use std::time::Duration;
 
@@ -65,12 +67,28 @@ pub(super) struct Views {
     pub(super) volume: Option<Volume>,
     /// Cinder's attachments, half-made ones included; `None` where Cinder does not list them.
     pub(super) attachments: Option<Vec<Attachment>>,
-    /// Those of them that are orphans.
-    pub(super) orphans: Vec<AttachmentId>,
+    /// Those of them that no server has.
+    pub(super) stale: Vec<AttachmentId>,
+    /// The servers off their hosts for which Nova keeps the volume reserved.
+    pub(super) offloaded: Vec<ServerId>,
     /// Whether Nova has a record of the volume at the server.
     pub(super) recorded: bool,
     /// The server itself.
     pub(super) host: Option<Server>,
+}
+
+/// The use of microversion 2.20 or a later one, in which Nova handles volumes of shelved servers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum ShelvedVersion {
+    /// The server was not seen shelved.
+    #[default]
+    Unneeded,
+    /// The next request is in that version. Such a request suits any other server as well.
+    Needed,
+    /// The last request was in that version.
+    Used,
+    /// Nova is older.
+    Missing,
 }
 
 /// All that is known about a volume and a server.
@@ -90,8 +108,7 @@ pub(super) struct View<'a> {
     pub(super) stale_candidates: &'a [AttachmentId],
     /// Whether the last request said that the volume may go to several servers.
     pub(super) asked_for_several: bool,
-    /// Whether the last request said that the server may be shelved.
-    pub(super) asked_for_shelved: bool,
+    pub(super) shelved_version: ShelvedVersion,
 }
 
 /// What to do next.
@@ -147,21 +164,45 @@ fn attach(view: &View<'_>, refusal: Refusal, volume: &Volume, exclusive: bool) -
     }
     let recorded = view.snapshot.recorded;
     match (&volume.status, volume.attachment_to(view.server)) {
-        (VolumeStatus::Detaching, _) => settle(view, Obstacle::Stuck),
+        (VolumeStatus::Detaching, _) => remove_stale(view, |_| true).unwrap_or_else(|| settle(view, Obstacle::Stuck)),
         (VolumeStatus::Deleting, _) => settle(view, Obstacle::Busy),
         // Whatever else was done to the volume, an extension that failed included: a listed attachment is complete.
         (_, Some(attachment)) if recorded => Step::Done(attachment.device.clone()),
         (_, Some(_)) => Step::Obstructed(Obstacle::Disagreement),
         (status, None) if status.is_error() => Step::Broken,
-        (VolumeStatus::Reserved | VolumeStatus::Attaching, None) if recorded => settle(view, Obstacle::Stuck),
+        (VolumeStatus::Reserved | VolumeStatus::Attaching, None) if recorded => {
+            // The volume reaches a server without a host when that is unshelved.
+            let is_offloaded = view.snapshot.host.as_ref().is_some_and(Server::is_offloaded);
+            settle(
+                view,
+                if is_offloaded {
+                    Obstacle::Server
+                } else {
+                    Obstacle::Stuck
+                },
+            )
+        }
+        (status, None) if status.is_under_work() && is_refused_by_server(view, refusal) => {
+            Step::Obstructed(Obstacle::Server)
+        }
         (VolumeStatus::Reserved | VolumeStatus::Attaching, None) => {
-            // Without an orphan it is on its way to another server.
-            orphans(view, |_| true).unwrap_or_else(|| settle(view, Obstacle::Stuck))
+            remove_stale(view, |_| true).unwrap_or_else(|| await_reservation(view))
         }
         (status, None) if status.is_under_work() => settle(view, Obstacle::Busy),
-        (VolumeStatus::InUse, None) if exclusive || !volume.multiattach => Step::Elsewhere,
+        (VolumeStatus::InUse, None) if exclusive || !volume.multiattach => {
+            remove_stale(view, |_| true).unwrap_or(Step::Elsewhere)
+        }
         (VolumeStatus::Available | VolumeStatus::InUse, None) => free(view, refusal, volume),
         _ => Step::Refused,
+    }
+}
+
+/// The volume is on its way to another server, or reserved for one without a host until that is unshelved.
+fn await_reservation(view: &View<'_>) -> Step {
+    if view.snapshot.offloaded.is_empty() {
+        settle(view, Obstacle::Stuck)
+    } else {
+        Step::Elsewhere
     }
 }
 
@@ -174,7 +215,10 @@ fn free(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
         Ok(server) => server,
         Err(step) => return step,
     };
-    if server.is_shelved() && !view.asked_for_shelved {
+    if server.is_offloaded() && volume.multiattach {
+        // Nova attaches such a volume to a server with a host only.
+        Step::Obstructed(Obstacle::Server)
+    } else if server.is_shelved() && view.shelved_version != ShelvedVersion::Used {
         Step::Request
     } else if view.snapshot.recorded || refusal == Refusal::Busy {
         // Nova has not yet forgotten a detachment, or has not yet told Cinder of an attachment.
@@ -189,12 +233,16 @@ fn detach(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
     let here = volume.attachment_to(view.server).is_some();
     match volume.status {
         _ if view.snapshot.recorded => recorded(view, refusal, volume, here),
+        // The deletion of an attachment would end its status.
+        _ if here && volume.status.is_under_work() && !volume.is_in_attachment() => settle(view, Obstacle::Busy),
         _ if here => unknown_to_nova(view, volume),
         VolumeStatus::Reserved | VolumeStatus::Attaching => {
             // A server that cannot be seen yet is no node of the cluster: this one is gone.
-            orphans(view, |server| server == view.server).unwrap_or_else(|| cut_short(view, volume))
+            remove_stale(view, |server| server == view.server).unwrap_or_else(|| cut_short(view, volume))
         }
         VolumeStatus::Detaching => cut_short(view, volume),
+        // Other servers may have a multiattach volume.
+        VolumeStatus::InUse => remove_stale(view, |server| server == view.server).unwrap_or(Step::Done(None)),
         _ => Step::Done(None),
     }
 }
@@ -205,49 +253,93 @@ fn cut_short(view: &View<'_>, volume: &Volume) -> Step {
     match attachments_here(view).next() {
         None => Step::Done(None),
         // Nova may be about to end it.
-        Some(_) if view.snapshot.host.is_some() => settle(view, Obstacle::Stuck),
+        Some(_) if has_host(view) => settle(view, Obstacle::Stuck),
         Some(_) => unknown_to_nova(view, volume),
     }
 }
 
-/// Cinder has an attachment of which Nova has no record. With the server gone it is what the server's deletion left
-/// behind. With the server there it stays: the guest may still have the disk.
+/// Cinder has an attachment of which Nova has no record. It is stale if the server is deleted, or has no host: Nova ignores a failure of
+/// Cinder when it detaches a volume from such a server. Otherwise it stays: the guest may still have the disk.
 fn unknown_to_nova(view: &View<'_>, volume: &Volume) -> Step {
-    match view.snapshot.host {
-        None => {
-            let left = attachments_here(view).map(|attachment| attachment.id.clone());
-            // Without one this Cinder does not say what there is to remove.
-            remove(view, left.collect()).unwrap_or_else(|| settle(view, Obstacle::Disagreement))
-        }
-        Some(_) if volume.status == VolumeStatus::Detaching => settle(view, Obstacle::Stuck),
-        Some(_) => Step::Obstructed(Obstacle::Disagreement),
+    if !has_host(view) {
+        let here = attachments_here(view).map(|attachment| attachment.id.clone());
+        // Without one this Cinder does not say what there is to remove.
+        remove(view, here.collect()).unwrap_or_else(|| settle(view, Obstacle::Disagreement))
+    } else if volume.status == VolumeStatus::Detaching {
+        settle(view, Obstacle::Stuck)
+    } else {
+        Step::Obstructed(Obstacle::Disagreement)
     }
+}
+
+/// Whether a guest may run with the disk: the server exists, and Nova has not taken it off its host.
+fn has_host(view: &View<'_>) -> bool {
+    (view.snapshot.host.as_ref()).is_some_and(|server| !server.is_offloaded())
 }
 
 /// Nova has a record of the volume at the server and does not want to detach it.
 fn recorded(view: &View<'_>, refusal: Refusal, volume: &Volume, here: bool) -> Step {
+    if let Some(server) = view.snapshot.host.as_ref().filter(|server| server.is_shelved())
+        && let Some(step) = detach_from_shelved(view, refusal, volume, server)
+    {
+        return step;
+    }
     match &volume.status {
         VolumeStatus::Detaching => Step::WaitForDetach,
+        VolumeStatus::Reserved | VolumeStatus::Attaching if is_refused_by_server(view, refusal) => {
+            Step::Obstructed(Obstacle::Server)
+        }
         // Half made: Nova has it on its way to the server and does not turn back; let it arrive first.
         VolumeStatus::Reserved | VolumeStatus::Attaching => settle(view, Obstacle::Stuck),
         // Cinder has let go, Nova is about to forget.
         VolumeStatus::Available if !here => Step::WaitForDetach,
         status if status.is_error() => Step::Broken,
         status if status.is_under_work() => settle(view, Obstacle::Busy),
-        _ => {
-            let server = match server_allows(view, refusal) {
-                Ok(server) => server,
-                Err(step) => return step,
-            };
-            if server.is_shelved() && !view.asked_for_shelved {
-                return Step::Request;
-            }
-            match refusal {
-                Refusal::Uncertain | Refusal::Busy | Refusal::Outdated | Refusal::NotFound => Step::Pause,
-                _ => Step::Refused,
-            }
-        }
+        _ => match server_allows(view, refusal) {
+            Ok(_) => retry_detach(refusal),
+            Err(step) => step,
+        },
     }
+}
+
+/// The step for a shelved server, where its state alone decides. A request in the version for shelved servers goes first. Without a host
+/// nothing is under way that the volume's status could show, and Nova detaches in every status.
+fn detach_from_shelved(view: &View<'_>, refusal: Refusal, volume: &Volume, server: &Server) -> Option<Step> {
+    if refusal == Refusal::Locked {
+        Some(Step::Obstructed(Obstacle::Server))
+    } else if server.task_state.is_some() {
+        // Nova offloads or unshelves it, and then the volume arrives.
+        let is_moving = matches!(volume.status, VolumeStatus::Reserved | VolumeStatus::Attaching);
+        Some(if is_moving {
+            settle(view, Obstacle::Server)
+        } else {
+            Step::Pause
+        })
+    } else if view.shelved_version != ShelvedVersion::Used {
+        Some(Step::Request)
+    } else {
+        server.is_offloaded().then(|| match refusal {
+            // The answer is older than the state.
+            Refusal::HostDown => Step::Obstructed(Obstacle::Server),
+            refusal => retry_detach(refusal),
+        })
+    }
+}
+
+/// Whether another request to detach can help.
+fn retry_detach(refusal: Refusal) -> Step {
+    match refusal {
+        Refusal::Uncertain | Refusal::Busy | Refusal::Outdated | Refusal::NotFound => Step::Pause,
+        Refusal::Locked | Refusal::HostDown | Refusal::Bad => Step::Refused,
+    }
+}
+
+/// Whether the server refuses every request and does not change by itself.
+fn is_refused_by_server(view: &View<'_>, refusal: Refusal) -> bool {
+    let is_resting = |server: &Server| {
+        server.task_state.is_none() && matches!(server.status.as_str(), "SUSPENDED" | "RESCUE" | "ERROR")
+    };
+    matches!(refusal, Refusal::Locked | Refusal::HostDown) || view.snapshot.host.as_ref().is_some_and(is_resting)
 }
 
 /// The server, if it is in a state in which Nova attaches and detaches.
@@ -269,11 +361,11 @@ fn server_allows<'a>(view: &View<'a>, refusal: Refusal) -> Result<&'a Server, St
     }
 }
 
-/// What is to be done about orphans to servers that concern us; `None`: there are none.
-fn orphans(view: &View<'_>, concerns: impl Fn(&ServerId) -> bool) -> Option<Step> {
+/// The step that removes stale attachments to the servers concerned. `None`: there are none.
+fn remove_stale(view: &View<'_>, concerns: impl Fn(&ServerId) -> bool) -> Option<Step> {
     let found = (view.snapshot.attachments.iter().flatten())
-        .filter(|attachment| !attachment.is_complete() && attachment.instance.as_ref().is_some_and(&concerns))
-        .filter(|attachment| view.snapshot.orphans.contains(&attachment.id))
+        .filter(|attachment| attachment.instance.as_ref().is_some_and(&concerns))
+        .filter(|attachment| view.snapshot.stale.contains(&attachment.id))
         .map(|attachment| attachment.id.clone());
     remove(view, found.collect())
 }
@@ -284,9 +376,10 @@ fn attachments_here<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Attachment>
     all.filter(move |attachment| attachment.instance.as_ref() == Some(server))
 }
 
-/// Nothing is removed that was not found left over twice.
+/// Nothing is removed that was not found stale twice, that Nova has recorded at our server, or that Ironic may have.
 fn remove(view: &View<'_>, attachments: Vec<AttachmentId>) -> Option<Step> {
-    if attachments.is_empty() {
+    let is_of_ironic = (view.snapshot.volume.as_ref()).is_some_and(Volume::is_attached_by_ironic);
+    if attachments.is_empty() || view.snapshot.recorded || is_of_ironic {
         None
     } else if attachments.iter().all(|id| view.stale_candidates.contains(id)) {
         Some(Step::DeleteStale(attachments))

@@ -8,8 +8,8 @@ use crate::api::block_storage::{BlockStorage, Snapshot, Volume, VolumeStatus};
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
 use crate::http::retry::jitter;
-use crate::ids::VolumeId;
-use crate::operations::attachments::delete_orphaned_attachments;
+use crate::ids::{ServerId, VolumeId};
+use crate::operations::attachments::delete_stale_attachments;
 use crate::operations::backups::clear_temporary;
 use crate::operations::dependents::{or_unknown, volumes_built_on};
 use crate::operations::groups::own::leave_own_group;
@@ -43,14 +43,21 @@ pub(crate) async fn delete_volume(cx: &Context, id: &VolumeId) -> Result<(), Clo
             }
             continue;
         };
+        let is_failed = volume.status.is_error() && volume.status != VolumeStatus::ErrorDeleting;
+        if rounds < ROUNDS && (volume.is_in_attachment() || (is_failed && !volume.attachments.is_empty())) {
+            let clean_up = delete_stale_attachments(cx, &volume).await?;
+            if clean_up.removed {
+                continue;
+            }
+            if !clean_up.offloaded.is_empty() {
+                return Err(reserved_for(&volume, clean_up.offloaded, &refusal));
+            }
+        }
         match &volume.status {
             VolumeStatus::Deleting => return wait_gone(cx, id, started, deadline).await,
             VolumeStatus::InUse => return Err(in_use(&volume, &refusal)),
             // Cinder takes no second deletion of it.
             VolumeStatus::ErrorDeleting => return Err(not_deleted(cx, id, &volume.status, started).await),
-            // Half of an attachment that nobody completes.
-            VolumeStatus::Reserved | VolumeStatus::Attaching
-                if rounds < ROUNDS && volume.attachments.is_empty() && delete_orphaned_attachments(cx, id).await? => {}
             status if status.is_transition() && rounds < ROUNDS => {
                 settle(cx, &volume, deadline, format!("volume {id}"))
                     .await
@@ -187,10 +194,15 @@ pub(super) async fn not_deleted(cx: &Context, id: &VolumeId, status: &VolumeStat
 }
 
 fn in_use(volume: &Volume, refusal: &CloudError) -> CloudError {
+    reserved_for(volume, Vec::new(), refusal)
+}
+
+/// In use by the servers that Cinder shows, and by others for which Nova keeps the volume reserved.
+fn reserved_for(volume: &Volume, others: Vec<ServerId>, refusal: &CloudError) -> CloudError {
     CloudError::VolumeInUse {
         volume: volume.id.clone(),
         status: volume.status.to_string(),
-        servers: volume.servers(),
+        servers: volume.servers().into_iter().chain(others).collect(),
         request_id: refusal.request_id().map(str::to_owned),
     }
 }

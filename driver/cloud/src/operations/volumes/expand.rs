@@ -9,6 +9,7 @@ use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
 use crate::http::retry::jitter;
 use crate::ids::{GiB, VolumeId};
+use crate::operations::attachments::delete_stale_attachments;
 use crate::operations::volumes::{message, settle};
 use crate::poll::Wait;
 use crate::poll::schedule::Kind;
@@ -40,13 +41,23 @@ pub(crate) async fn expand_volume(cx: &Context, id: &VolumeId, size: GiB) -> Res
         if volume.size >= size {
             return Ok(volume);
         }
+        let is_extendable = volume.status == VolumeStatus::InUse && cinder.extends_in_use().await?;
+        if rounds < ROUNDS && volume.is_in_attachment() && !is_extendable {
+            let clean_up = delete_stale_attachments(cx, &volume).await?;
+            if clean_up.removed {
+                continue;
+            }
+            if volume.status == VolumeStatus::Reserved && !clean_up.offloaded.is_empty() {
+                return Err(busy(&volume));
+            }
+        }
         if volume.status.is_transition() && volume.status != VolumeStatus::Deleting && rounds < ROUNDS {
             settle(cx, &volume, deadline, format!("volume {id}")).await?;
             continue;
         }
         match volume.status {
             VolumeStatus::Available => {}
-            VolumeStatus::InUse if cinder.extends_in_use().await? => {}
+            VolumeStatus::InUse if is_extendable => {}
             VolumeStatus::InUse => {
                 return Err(CloudError::OnlineExpansion {
                     servers: volume.servers(),
@@ -54,14 +65,7 @@ pub(crate) async fn expand_volume(cx: &Context, id: &VolumeId, size: GiB) -> Res
                 });
             }
             _ if volume.status.is_error() => return Err(not_expanded(cx, &volume, size, started).await),
-            _ => {
-                return Err(CloudError::Busy {
-                    kind: ObjectKind::Volume,
-                    id: volume.id.to_string(),
-                    status: volume.status.to_string(),
-                    wanted: "available or in-use",
-                });
-            }
+            _ => return Err(busy(&volume)),
         }
         let refusal = match cinder.extend(&volume, size).await {
             Ok(answer) if answer.missing() => return Err(CloudError::no_volume(id)),
@@ -89,6 +93,15 @@ pub(crate) async fn expand_volume(cx: &Context, id: &VolumeId, size: GiB) -> Res
             }
         }
         sleep(jitter(TIMING.expand_retry, &cx.options.sources)).await;
+    }
+}
+
+fn busy(volume: &Volume) -> CloudError {
+    CloudError::Busy {
+        kind: ObjectKind::Volume,
+        id: volume.id.to_string(),
+        status: volume.status.to_string(),
+        wanted: "available or in-use",
     }
 }
 

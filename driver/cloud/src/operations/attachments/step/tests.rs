@@ -49,7 +49,8 @@ struct CloudFactsCache {
     volume: Option<Volume>,
     recorded: bool,
     attachments: Option<Vec<Attachment>>,
-    orphans: Vec<AttachmentId>,
+    stale: Vec<AttachmentId>,
+    offloaded: Vec<ServerId>,
     host: Option<Server>,
     stuck: bool,
     stale_candidates: Vec<AttachmentId>,
@@ -65,7 +66,8 @@ impl CloudFactsCache {
             volume: Some(volume(status, multiattach, servers)),
             recorded: false,
             attachments: Some(Vec::new()),
-            orphans: Vec::new(),
+            stale: Vec::new(),
+            offloaded: Vec::new(),
             host: Some(server("ACTIVE", None)),
             stuck: false,
             stale_candidates: Vec::new(),
@@ -79,7 +81,8 @@ impl CloudFactsCache {
         let snapshot = Views {
             volume: self.volume.clone(),
             attachments: self.attachments.clone(),
-            orphans: self.orphans.clone(),
+            stale: self.stale.clone(),
+            offloaded: self.offloaded.clone(),
             recorded: self.recorded,
             host: self.host.clone(),
         };
@@ -92,7 +95,11 @@ impl CloudFactsCache {
             stuck: self.stuck,
             stale_candidates: &self.stale_candidates,
             asked_for_several: self.several,
-            asked_for_shelved: self.shelved,
+            shelved_version: if self.shelved {
+                ShelvedVersion::Used
+            } else {
+                ShelvedVersion::Needed
+            },
         };
         next_step(desired, &view)
     }
@@ -215,7 +222,7 @@ fn what_the_servers_deletion_cut_short_is_not_taken_for_detached(#[values("attac
         attachments,
         host,
         // The server cannot be seen, as one that Nova is about to make: such a one is passed over.
-        orphans: Vec::new(),
+        stale: Vec::new(),
         ..CloudFactsCache::volume(status, false, &[])
     };
     let next = |known: &CloudFactsCache| known.next(DesiredAttachment::Detach);
@@ -279,9 +286,9 @@ fn a_half_made_attachment_is_removed_only_when_it_is_a_stray_that_was_seen_twice
             Step::WaitForTransition
         }
     };
-    let known = |attachments: Vec<Attachment>, orphans, stale_candidates| CloudFactsCache {
+    let known = |attachments: Vec<Attachment>, stale, stale_candidates| CloudFactsCache {
         attachments: Some(attachments),
-        orphans,
+        stale,
         stale_candidates,
         ..CloudFactsCache::volume(status, false, &[])
     };
@@ -304,14 +311,13 @@ fn a_half_made_attachment_is_removed_only_when_it_is_a_stray_that_was_seen_twice
         known(ours(), stray(OURS), ids(OURS)).next(desired),
         Step::DeleteStale(ids(OURS))
     );
-    // Nobody's, or complete: whatever else is said about it.
-    for (theirs, expected) in [
-        (attachment(THEIRS, "attaching", None), otherwise()),
-        (attachment(THEIRS, "attached", Some(HERE)), Step::WaitForTransition),
-    ] {
-        assert_eq!(known(vec![theirs], stray(THEIRS), ids(THEIRS)).next(desired), expected);
-    }
-    // An orphan of another server stands in the way of an attachment, and is none of a detachment's business.
+    // An attachment without a server.
+    let theirs = attachment(THEIRS, "attaching", None);
+    assert_eq!(
+        known(vec![theirs], stray(THEIRS), ids(THEIRS)).next(desired),
+        otherwise()
+    );
+    // A stale attachment of another server blocks an attachment, and does not concern a detachment.
     let theirs = || vec![attachment(THEIRS, "reserved", Some(THERE))];
     let expected = match desired {
         DesiredAttachment::Attach { .. } => Step::DeleteStale(ids(THEIRS)),
@@ -413,6 +419,187 @@ fn what_cinder_would_allow_is_asked_again_where_that_can_help(
     assert_eq!(known.next(desired), expected);
 }
 
+#[rstest]
+fn shelved_servers_get_a_versioned_detach_first(
+    #[values("SHELVED", "SHELVED_OFFLOADED")] state: &str,
+    #[values(
+        "in-use",
+        "reserved",
+        "attaching",
+        "detaching",
+        "available",
+        "extending",
+        "error_extending"
+    )]
+    status: &str,
+) {
+    let known = CloudFactsCache {
+        refusal: Some(Refusal::Busy),
+        recorded: true,
+        host: Some(server(state, None)),
+        ..CloudFactsCache::volume(status, false, &[])
+    };
+    assert_eq!(known.next(DesiredAttachment::Detach), Step::Request);
+    let locked = CloudFactsCache {
+        refusal: Some(Refusal::Locked),
+        ..known
+    };
+    assert_eq!(
+        locked.next(DesiredAttachment::Detach),
+        Step::Obstructed(Obstacle::Server)
+    );
+}
+
+#[rstest]
+#[case(Refusal::Uncertain, Step::Pause)]
+#[case(Refusal::Busy, Step::Pause)]
+#[case(Refusal::NotFound, Step::Pause)]
+#[case(Refusal::Bad, Step::Refused)]
+fn offloaded_detach_ignores_the_volume_status(
+    #[case] refusal: Refusal,
+    #[case] expected: Step,
+    #[values("in-use", "reserved", "detaching", "available")] status: &str,
+) {
+    let known = CloudFactsCache {
+        refusal: Some(refusal),
+        recorded: true,
+        shelved: true,
+        host: Some(server("SHELVED_OFFLOADED", None)),
+        ..CloudFactsCache::volume(status, false, &[])
+    };
+    assert_eq!(known.next(DesiredAttachment::Detach), expected);
+}
+
+#[rstest]
+#[case("ACTIVE", "shelving", "in-use", Step::Pause)]
+#[case("SHELVED", "shelving_offloading", "reserved", Step::WaitForTransition)]
+#[case("SHELVED_OFFLOADED", "unshelving", "reserved", Step::WaitForTransition)]
+#[case("SHELVED_OFFLOADED", "spawning", "attaching", Step::WaitForTransition)]
+#[case("SHELVED_OFFLOADED", "unshelving", "in-use", Step::Pause)]
+fn detach_waits_for_shelving_tasks(
+    #[case] state: &str,
+    #[case] task: &str,
+    #[case] status: &str,
+    #[case] expected: Step,
+) {
+    let known = |stuck| CloudFactsCache {
+        refusal: Some(Refusal::Busy),
+        recorded: true,
+        stuck,
+        host: Some(server(state, Some(task))),
+        ..CloudFactsCache::volume(status, false, &[])
+    };
+    assert_eq!(known(false).next(DesiredAttachment::Detach), expected);
+    let is_waiting = expected == Step::WaitForTransition;
+    let expected = if is_waiting {
+        Step::Obstructed(Obstacle::Server)
+    } else {
+        expected
+    };
+    assert_eq!(known(true).next(DesiredAttachment::Detach), expected);
+}
+
+#[rstest]
+fn resting_server_obstructs_before_the_volume(
+    #[values("SUSPENDED", "RESCUE", "ERROR")] state: &str,
+    #[values(ATTACH, DesiredAttachment::Detach)] desired: DesiredAttachment,
+    #[values("reserved", "attaching")] status: &str,
+) {
+    let known = CloudFactsCache {
+        recorded: desired == DesiredAttachment::Detach,
+        host: Some(server(state, None)),
+        ..CloudFactsCache::volume(status, false, &[])
+    };
+    assert_eq!(known.next(desired), Step::Obstructed(Obstacle::Server));
+}
+
+#[test]
+fn attach_to_offloaded_server_names_the_server() {
+    let known = |stuck| CloudFactsCache {
+        recorded: true,
+        stuck,
+        host: Some(server("SHELVED_OFFLOADED", None)),
+        ..CloudFactsCache::volume("reserved", false, &[])
+    };
+    assert_eq!(known(false).next(ATTACH), Step::WaitForTransition);
+    assert_eq!(known(true).next(ATTACH), Step::Obstructed(Obstacle::Server));
+    let shared = CloudFactsCache {
+        shelved: true,
+        host: Some(server("SHELVED_OFFLOADED", None)),
+        ..CloudFactsCache::volume("in-use", true, &[THERE])
+    };
+    assert_eq!(shared.next(ATTACH), Step::Obstructed(Obstacle::Server));
+}
+
+#[test]
+fn volume_of_offloaded_server_is_elsewhere() {
+    let known = CloudFactsCache {
+        attachments: Some(vec![attachment(THEIRS, "reserved", Some(THERE))]),
+        offloaded: vec![ServerId::new(THERE)],
+        ..CloudFactsCache::volume("reserved", false, &[])
+    };
+    assert_eq!(known.next(ATTACH), Step::Elsewhere);
+    assert_eq!(known.next(DesiredAttachment::Detach), Step::Done(None));
+}
+
+#[rstest]
+#[case("in-use", false)]
+#[case("in-use", true)]
+#[case("detaching", false)]
+fn complete_attachment_of_deleted_server_is_removed(#[case] status: &str, #[case] multiattach: bool) {
+    let known = |stale, stale_candidates| CloudFactsCache {
+        attachments: Some(vec![attachment(THEIRS, "attached", Some(THERE))]),
+        stale,
+        stale_candidates,
+        ..CloudFactsCache::volume(status, multiattach, &[THERE])
+    };
+    let first = known(ids(THEIRS), Vec::new());
+    assert_eq!(first.next(ALONE), Step::RecheckStale(ids(THEIRS)));
+    let second = known(ids(THEIRS), ids(THEIRS));
+    assert_eq!(second.next(ALONE), Step::DeleteStale(ids(THEIRS)));
+    let live = known(Vec::new(), ids(THEIRS));
+    assert!(!matches!(
+        live.next(ALONE),
+        Step::RecheckStale(_) | Step::DeleteStale(_)
+    ));
+}
+
+#[rstest]
+fn attachments_of_ironic_stay(#[values(ALONE, DesiredAttachment::Detach)] desired: DesiredAttachment) {
+    let there = if desired == ALONE { THERE } else { HERE };
+    let mut known = CloudFactsCache {
+        attachments: Some(vec![attachment(OURS, "attached", Some(there))]),
+        stale: ids(OURS),
+        stale_candidates: ids(OURS),
+        host: (desired == ALONE).then(|| server("ACTIVE", None)),
+        ..CloudFactsCache::volume("in-use", false, &[there])
+    };
+    assert_eq!(known.next(desired), Step::DeleteStale(ids(OURS)));
+    let metadata = (format!("ironic_node_{there}"), "{}".to_owned());
+    known.volume.as_mut().expect("a volume").metadata.extend([metadata]);
+    assert!(!matches!(
+        known.next(desired),
+        Step::DeleteStale(_) | Step::RecheckStale(_) | Step::Done(_)
+    ));
+}
+
+#[test]
+fn work_on_a_volume_ends_before_clean_up() {
+    for status in ["extending", "retyping", "backing-up"] {
+        let known = CloudFactsCache {
+            host: None,
+            attachments: Some(vec![attachment(OURS, "attached", Some(HERE))]),
+            stale_candidates: ids(OURS),
+            ..CloudFactsCache::volume(status, false, &[HERE])
+        };
+        assert_eq!(
+            known.next(DesiredAttachment::Detach),
+            Step::WaitForTransition,
+            "{status}"
+        );
+    }
+}
+
 /// Every combination of what can be known, against what may never be decided.
 #[test]
 fn no_combination_reports_what_is_uncertain_or_touches_what_is_not_ours() {
@@ -471,7 +658,7 @@ fn no_combination_reports_what_is_uncertain_or_touches_what_is_not_ours() {
     for ((status, attached), (refusal, multiattach)) in
         iproduct(iproduct(statuses, servers), iproduct(refusals, [false, true]))
     {
-        for ((attachments, host), (recorded, (stuck, orphans))) in iproduct(
+        for ((attachments, host), (recorded, (stuck, stale))) in iproduct(
             iproduct(lists(), hosts()),
             iproduct(
                 [false, true],
@@ -484,7 +671,7 @@ fn no_combination_reports_what_is_uncertain_or_touches_what_is_not_ours() {
                 attachments,
                 host,
                 stuck,
-                orphans,
+                stale,
                 stale_candidates: ids(OURS),
                 ..CloudFactsCache::volume(status, multiattach, attached)
             };
@@ -526,11 +713,11 @@ fn check(known: &CloudFactsCache, desired: DesiredAttachment, attached: &[&str])
             let Some(all) = &known.attachments else {
                 panic!("{}", context())
             };
-            // A complete one only of a server that is gone, and never for an attachment's sake.
-            let complete = all.iter().any(|one| one.id == which[0] && one.is_complete());
-            let gone = known.host.is_none() && desired == DesiredAttachment::Detach;
-            let stray = known.orphans == ids(OURS);
-            assert!(if complete { gone } else { gone || stray }, "{}", context());
+            assert!(all.iter().any(|one| one.id == which[0]), "{}", context());
+            // Only what no server has, or what a detachment from a server without a host left.
+            let is_off_host = (known.host.as_ref()).is_none_or(|host| host.status == "SHELVED_OFFLOADED");
+            let is_left = is_off_host && desired == DesiredAttachment::Detach;
+            assert!(is_left || known.stale == ids(OURS), "{}", context());
         }
         Step::WaitForTransition => assert!(!known.stuck, "{}", context()),
         Step::Elsewhere => assert!(!here && desired != DesiredAttachment::Detach, "{}", context()),
