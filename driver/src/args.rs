@@ -63,7 +63,7 @@ pub struct Args {
     pub cloud_name: Vec<String>,
 
     /// Id of the project that a cloud of --cloud-config works in; repeatable, with the cloud's name before it where it has one. While its
-    /// credentials lead to another project, where its volumes do not exist, calls about existing volumes and snapshots are refused
+    /// credentials lead to another project, where its volumes do not exist, all calls that need the cloud are refused
     #[arg(long, value_name = "[CLOUD=]ID", value_parser = parse_project)]
     pub project_id: Vec<(String, String)>,
 

@@ -4,11 +4,14 @@
 //! Handles are bare ids and say nothing about their cloud. What is new is made in the cloud that the call's secrets name or bring
 //! credentials for, else in the one whose nodes are to use it. For what exists all clouds are asked. "Nobody has it" is an answer
 //! only when every cloud gave it: one that cannot be reached may be the one.
+//!
+//! No request of a call goes out before [`UncheckedCloud::check`] has found the cloud in the project of its volumes. Elsewhere nothing
+//! of them exists: they would count as deleted and detached, and new ones would be lost there.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use cinder_cloud::{Cloud, CloudError, CloudOptions, Source, VolumeId};
+use cinder_cloud::{Cloud, CloudConfig, CloudError, CloudOptions, Source, VolumeId};
 use csi_proto::csi::v1::{Topology, TopologyRequirement};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -17,8 +20,10 @@ use tokio::time::Instant;
 use tonic::Status;
 
 mod sessions;
+mod unchecked;
 
 use sessions::Sessions;
+pub use unchecked::UncheckedCloud;
 
 use crate::parameters::SECRET_CLOUD;
 use crate::status::{self, Act};
@@ -39,9 +44,7 @@ pub struct Clouds {
 
 #[derive(Debug)]
 struct CloudsInner {
-    named: RwLock<Arc<BTreeMap<String, Cloud>>>,
-    /// By cloud, the project that it is to work in.
-    projects: BTreeMap<String, String>,
+    named: RwLock<Arc<BTreeMap<String, UncheckedCloud>>>,
     sessions: Sessions,
     /// Where ids were found. An id never moves to another cloud.
     places: Mutex<HashMap<String, String>>,
@@ -53,7 +56,7 @@ struct CloudsInner {
 #[derive(Debug, Clone)]
 pub struct CloudChoice {
     /// The cloud.
-    pub cloud: Cloud,
+    pub cloud: UncheckedCloud,
     /// What of the request's requirement is about this cloud's nodes.
     pub requirement: Option<TopologyRequirement>,
 }
@@ -61,20 +64,13 @@ pub struct CloudChoice {
 impl Clouds {
     /// These clouds, by their names in `cloud.conf`. `options` are for the sessions with credentials from secrets.
     pub fn new(named: BTreeMap<String, Cloud>, options: CloudOptions) -> Self {
-        Self::with_projects(named, options, BTreeMap::new())
-    }
-
-    /// The same, with the projects that clouds are to work in: while credentials lead to another one, calls about existing things are
-    /// refused with `UNAVAILABLE`. There nothing of them exists, and they would be taken for deleted.
-    pub fn with_projects(
-        named: BTreeMap<String, Cloud>,
-        options: CloudOptions,
-        projects: BTreeMap<String, String>,
-    ) -> Self {
+        let named = named.into_iter().map(|(name, cloud)| {
+            let unchecked = UncheckedCloud::new(name.as_str(), cloud);
+            (name, unchecked)
+        });
         Self {
             inner: Arc::new(CloudsInner {
-                named: RwLock::new(Arc::new(named)),
-                projects,
+                named: RwLock::new(Arc::new(named.collect())),
                 sessions: Sessions::new(options),
                 places: Mutex::default(),
                 found: Mutex::default(),
@@ -90,18 +86,20 @@ impl Clouds {
     /// Takes on one more cloud, for all clones. A name that is known keeps its cloud.
     pub fn add(&self, name: &str, cloud: Cloud) {
         let mut named = self.inner.named.write();
-        Arc::make_mut(&mut named).entry(name.to_owned()).or_insert(cloud);
+        Arc::make_mut(&mut named)
+            .entry(name.to_owned())
+            .or_insert_with(|| UncheckedCloud::new(name, cloud));
     }
 
     /// The clouds as they are now.
-    fn named(&self) -> Arc<BTreeMap<String, Cloud>> {
+    fn named(&self) -> Arc<BTreeMap<String, UncheckedCloud>> {
         Arc::clone(&self.inner.named.read())
     }
 
     /// The cloud that new things are made in: the one that the secrets bring credentials for or name, else the default, which is the
     /// cloud without a name or the only one. `INVALID_ARGUMENT` for a name that nobody knows and for malformed credentials; asks
     /// nobody.
-    pub fn chosen(&self, secrets: &BTreeMap<String, String>) -> Result<Cloud, Status> {
+    pub fn chosen(&self, secrets: &BTreeMap<String, String>) -> Result<UncheckedCloud, Status> {
         match self.of_secrets(secrets)? {
             Some(cloud) => Ok(cloud),
             None => self.default_cloud().ok_or_else(|| {
@@ -126,7 +124,7 @@ impl Clouds {
         source: Option<&Source>,
         name: &str,
     ) -> Result<CloudChoice, Status> {
-        let whole = |cloud: Cloud| CloudChoice {
+        let whole = |cloud: UncheckedCloud| CloudChoice {
             cloud,
             requirement: requirement.cloned(),
         };
@@ -139,11 +137,11 @@ impl Clouds {
         }
         let holder = match source {
             None => None,
-            Some(Source::PointInTime(id)) => self.of_snapshot(id, secrets).await?,
-            Some(Source::Volume(id)) => self.of_volume(id, secrets).await?,
+            Some(Source::PointInTime(id)) => self.holder(CloudObject::Snapshot(id), secrets).await?,
+            Some(Source::Volume(id)) => self.holder(CloudObject::Volume(id), secrets).await?,
         };
         if let Some(cloud) = holder {
-            let ours = requirement.map(|asked| marks(&cloud).only(asked));
+            let ours = requirement.map(|asked| marks(&cloud.config()).only(asked));
             return Ok(CloudChoice {
                 cloud,
                 requirement: ours,
@@ -152,16 +150,16 @@ impl Clouds {
         let Some(asked) = requirement else {
             return self.chosen(secrets).map(whole);
         };
-        let mut wanted: Vec<(&Cloud, Marks)> = Vec::new();
+        let mut wanted: Vec<(&UncheckedCloud, Marks)> = Vec::new();
         for topology in asked.preferred.iter().chain(&asked.requisite) {
             for cloud in named.values() {
-                let marks = marks(cloud);
+                let marks = marks(&cloud.config());
                 if marks.meet(topology) && wanted.iter().all(|(_, known)| *known != marks) {
                     wanted.push((cloud, marks));
                 }
             }
         }
-        let place = |(cloud, marks): &(&Cloud, Marks)| CloudChoice {
+        let place = |(cloud, marks): &(&UncheckedCloud, Marks)| CloudChoice {
             cloud: (*cloud).clone(),
             requirement: Some(marks.only(asked)),
         };
@@ -170,13 +168,12 @@ impl Clouds {
             [only] => Ok(place(only)),
             [first, others @ ..] => {
                 let looks = others.iter().map(|other| async move {
-                    let found = tokio::time::timeout(TIMING.other_clouds_timeout, other.0.volumes_named(name)).await;
-                    match found {
-                        Ok(Ok(volumes)) => (!volumes.is_empty()).then_some(other),
-                        // The provisioner repeats an uncertain request with the same preference, so this is a precaution only, and
-                        // no reason to refuse volumes while another cloud is away.
-                        Ok(Err(_)) | Err(_) => None,
-                    }
+                    let volumes = async { other.0.check().await.ok()?.volumes_named(name).await.ok() };
+                    let found = tokio::time::timeout(TIMING.other_clouds_timeout, volumes).await;
+                    // The provisioner repeats an uncertain request with the same preference, so this is a precaution only, and no
+                    // reason to refuse volumes while another cloud is unavailable.
+                    let is_there = found.ok().flatten().is_some_and(|volumes| !volumes.is_empty());
+                    is_there.then_some(other)
                 });
                 let found = futures::future::join_all(looks).await.into_iter().flatten().next();
                 Ok(place(found.unwrap_or(first)))
@@ -186,10 +183,10 @@ impl Clouds {
 
     /// The cloud that volumes for nodes of a topology are made in where no secrets say otherwise: as [`Clouds::place`], and asks
     /// nobody.
-    pub fn of_topology(&self, topology: Option<&Topology>) -> Result<Cloud, Status> {
+    pub fn of_topology(&self, topology: Option<&Topology>) -> Result<UncheckedCloud, Status> {
         let named = self.named();
         let several = named.values().filter(|_| named.len() > 1);
-        let mut meant = several.filter(|cloud| topology.is_some_and(|topology| marks(cloud).meet(topology)));
+        let mut meant = several.filter(|cloud| topology.is_some_and(|topology| marks(&cloud.config()).meet(topology)));
         let meant = meant.next();
         meant.map_or_else(|| self.chosen(&BTreeMap::new()), |cloud| Ok(cloud.clone()))
     }
@@ -201,8 +198,7 @@ impl Clouds {
         volume: &VolumeId,
         secrets: &BTreeMap<String, String>,
     ) -> Result<Option<Cloud>, Status> {
-        let ask = |cloud: Cloud| async move { cloud.volume(volume).await.map(|found| found.is_some()) };
-        self.holder("volume", volume.as_str(), secrets, ask).await
+        check_holder(self.holder(CloudObject::Volume(volume), secrets).await?).await
     }
 
     /// The cloud that has a snapshot or a backup, as [`Clouds::of_volume`].
@@ -211,12 +207,19 @@ impl Clouds {
         snapshot: &str,
         secrets: &BTreeMap<String, String>,
     ) -> Result<Option<Cloud>, Status> {
-        let ask = |cloud: Cloud| async move { cloud.point_in_time(snapshot).await.map(|found| found.is_some()) };
-        self.holder("snapshot", snapshot, secrets, ask).await
+        check_holder(self.holder(CloudObject::Snapshot(snapshot), secrets).await?).await
     }
 
-    /// Every cloud with its name, in the order of their names; without those of credentials in secrets.
-    pub fn all(&self) -> Vec<(String, Cloud)> {
+    /// Every cloud with its name, in the order of their names; without those of credentials in secrets. Fails where one fails its
+    /// check: what is missing in a list counts as detached or deleted.
+    pub async fn all(&self) -> Result<Vec<(String, Cloud)>, Status> {
+        let clouds = self.configured();
+        let checks = (clouds.iter()).map(async |(name, cloud)| Ok((name.clone(), cloud.check().await?)));
+        futures::future::try_join_all(checks).await
+    }
+
+    /// The same without a check.
+    pub fn configured(&self) -> Vec<(String, UncheckedCloud)> {
         self.named()
             .iter()
             .map(|(name, cloud)| (name.clone(), cloud.clone()))
@@ -228,13 +231,13 @@ impl Clouds {
         self.inner.sessions.clear();
     }
 
-    fn default_cloud(&self) -> Option<Cloud> {
+    fn default_cloud(&self) -> Option<UncheckedCloud> {
         let named = self.named();
         let only = || named.values().next().filter(|_| named.len() == 1);
         named.get(UNNAMED).or_else(only).cloned()
     }
 
-    fn of_secrets(&self, secrets: &BTreeMap<String, String>) -> Result<Option<Cloud>, Status> {
+    fn of_secrets(&self, secrets: &BTreeMap<String, String>) -> Result<Option<UncheckedCloud>, Status> {
         let known = self.named();
         let named = match secrets.get(SECRET_CLOUD).map_or(UNNAMED, String::as_str) {
             UNNAMED => None,
@@ -249,36 +252,35 @@ impl Clouds {
         let base = named.clone().or_else(|| self.default_cloud());
         let base = base.or_else(|| known.values().next().cloned());
         let session = base
-            .map(|base| self.inner.sessions.session(secrets, &base))
+            .map(|base| self.inner.sessions.session(secrets, &base.config()))
             .transpose()?;
-        Ok(session.flatten().or(named))
+        let session = session.flatten().map(|session| UncheckedCloud::new(UNNAMED, session));
+        Ok(session.or(named))
     }
 
-    /// Asks the cloud that the secrets name first, then all others at once.
-    async fn holder<A, F>(
+    /// Queries the cloud that the secrets name first, then all others at once.
+    async fn holder(
         &self,
-        what: &str,
-        id: &str,
+        object: CloudObject<'_>,
         secrets: &BTreeMap<String, String>,
-        ask: A,
-    ) -> Result<Option<Cloud>, Status>
-    where
-        A: Fn(Cloud) -> F,
-        F: Future<Output = Result<bool, CloudError>>,
-    {
+    ) -> Result<Option<UncheckedCloud>, Status> {
         let first = self.of_secrets(secrets)?;
         let named = self.named();
         let only = || named.values().next().filter(|_| first.is_none() && named.len() == 1);
-        let known = self.places().get(id).and_then(|name| named.get(name)).or_else(only);
+        let known = self
+            .places()
+            .get(object.id())
+            .and_then(|name| named.get(name))
+            .or_else(only);
         if let Some(known) = known {
-            self.check_project(known).await?;
             return Ok(Some(known.clone()));
         }
         if let Some(first) = &first {
-            self.check_project(first).await?;
-            let key = (self.inner.sessions.hash(secrets), id.to_owned());
+            let cloud = first.check().await?;
+            let key = (self.inner.sessions.hash(secrets), object.id().to_owned());
             let found = self.is_found(&key)
-                || ask(first.clone())
+                || object
+                    .is_in(&cloud)
                     .await
                     .map_err(|error| status::cloud(Act::Look, &error))?;
             if found {
@@ -289,22 +291,19 @@ impl Clouds {
         let mut asked: FuturesUnordered<_> = named
             .iter()
             .filter(|(_, cloud)| first.as_ref().is_none_or(|first| !first.is(cloud)))
-            .map(|(name, cloud)| {
-                let answer = ask(cloud.clone());
-                let look = async move {
-                    self.check_project(cloud).await?;
-                    answer
-                        .await
-                        .map_err(|error| status::cloud_silent(what, id, name, &error))
+            .map(|(name, cloud)| async move {
+                let look = async {
+                    let found = object.is_in(&cloud.check().await?).await;
+                    found.map_err(|error| status::cloud_silent(object.kind(), object.id(), name, &error))
                 };
-                async move { (name, look.await) }
+                (name, look.await)
             })
             .collect();
         let mut silent = None;
         while let Some((name, answer)) = asked.next().await {
             match answer {
                 Ok(true) => {
-                    self.remember(id, name);
+                    self.remember(object.id(), name);
                     return Ok(named.get(name).cloned());
                 }
                 Ok(false) => {}
@@ -312,23 +311,6 @@ impl Clouds {
             }
         }
         silent.map_or(Ok(None), Err)
-    }
-
-    /// Refuses a cloud of the configuration while its credentials lead to another project than its own. Sessions with credentials
-    /// from secrets are where their Secret wants them.
-    pub async fn check_project(&self, cloud: &Cloud) -> Result<(), Status> {
-        let named = self.named();
-        let name = named.iter().find(|(_, one)| one.is(cloud)).map(|(name, _)| name);
-        let Some((name, own)) = name.and_then(|name| self.inner.projects.get_key_value(name)) else {
-            return Ok(());
-        };
-        let project = cloud.project_id().await;
-        let project = project.map_err(|error| status::before_making(status::cloud(Act::Look, &error)))?;
-        if project == *own {
-            Ok(())
-        } else {
-            Err(status::other_project(name, own, &project))
-        }
     }
 
     fn is_found(&self, key: &(String, String)) -> bool {
@@ -361,8 +343,45 @@ impl Clouds {
     }
 }
 
-fn marks(cloud: &Cloud) -> Marks {
-    let config = cloud.config();
+/// An existing thing whose cloud is to be found.
+#[derive(Debug, Clone, Copy)]
+enum CloudObject<'a> {
+    Volume(&'a VolumeId),
+    /// A snapshot or a backup.
+    Snapshot(&'a str),
+}
+
+impl CloudObject<'_> {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Volume(_) => "volume",
+            Self::Snapshot(_) => "snapshot",
+        }
+    }
+
+    fn id(&self) -> &str {
+        match self {
+            Self::Volume(id) => id.as_str(),
+            Self::Snapshot(id) => id,
+        }
+    }
+
+    async fn is_in(&self, cloud: &Cloud) -> Result<bool, CloudError> {
+        match self {
+            Self::Volume(id) => cloud.volume(id).await.map(|found| found.is_some()),
+            Self::Snapshot(id) => cloud.point_in_time(id).await.map(|found| found.is_some()),
+        }
+    }
+}
+
+async fn check_holder(cloud: Option<UncheckedCloud>) -> Result<Option<Cloud>, Status> {
+    match cloud {
+        Some(cloud) => cloud.check().await.map(Some),
+        None => Ok(None),
+    }
+}
+
+fn marks(config: &CloudConfig) -> Marks {
     Marks::new(&config.topology, config.region.as_deref())
 }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cinder_cloud::{Cloud, ListedVolume};
+use cinder_cloud::{Cloud, CloudConfig, ListedVolume};
 use csi_proto::csi::v1::controller_server::Controller;
 use csi_proto::csi::v1::controller_service_capability::{Rpc, Type, rpc};
 use csi_proto::csi::v1::{
@@ -114,8 +114,8 @@ impl ControllerService {
     }
 
     /// How a cloud's zones are named.
-    fn zone_names(&self, cloud: &Cloud) -> ZoneNames {
-        ZoneNames::new(&cloud.config().topology, self.settings.zone_labels)
+    fn zone_names(&self, config: &CloudConfig) -> ZoneNames {
+        ZoneNames::new(&config.topology, self.settings.zone_labels)
     }
 
     /// Exactly what works. Fixed for the life of the process: sidecars ask once.

@@ -14,7 +14,7 @@ use csi_proto::csi::v1::{
 };
 use tonic::{Request, Response, Status};
 
-use crate::clouds::Clouds;
+use crate::clouds::{Clouds, UncheckedCloud};
 use crate::controller::ControllerService;
 use crate::layers::traced_rpc;
 use crate::operations::{Deadline, Target, with_deadline};
@@ -117,7 +117,7 @@ impl GroupControllerService {
                         progress.set("deleting the group snapshot and its members and waiting until they are gone");
                         // An id says nothing about its cloud, and none that lacks it has anything to delete.
                         for cloud in candidates(controller.clouds(), &secrets)? {
-                            controller.clouds().check_project(&cloud).await?;
+                            let cloud = cloud.check().await?;
                             refuse_foreign(&controller, &cloud, &id).await?;
                             let deleted = cloud.delete_group_snapshot(&id, &members).await;
                             deleted.map_err(|error| status::cloud(Act::Delete, &error))?;
@@ -141,7 +141,7 @@ impl GroupControllerService {
         }
         let look = async {
             for cloud in candidates(self.controller.clouds(), &request.secrets)? {
-                self.controller.clouds().check_project(&cloud).await?;
+                let cloud = cloud.check().await?;
                 let found = cloud.group_snapshot(&id).await;
                 let found = found.map_err(|error| status::cloud(Act::Look, &error))?;
                 if let Some(found) = found {
@@ -199,9 +199,9 @@ async fn refuse_foreign(controller: &ControllerService, cloud: &Cloud, id: &Grou
 }
 
 /// The clouds that may have a group snapshot: the one that the secrets name, else all.
-fn candidates(clouds: &Clouds, secrets: &BTreeMap<String, String>) -> Result<Vec<Cloud>, Status> {
+fn candidates(clouds: &Clouds, secrets: &BTreeMap<String, String>) -> Result<Vec<UncheckedCloud>, Status> {
     if secrets.is_empty() {
-        Ok(clouds.all().into_iter().map(|(_, cloud)| cloud).collect())
+        Ok(clouds.configured().into_iter().map(|(_, cloud)| cloud).collect())
     } else {
         clouds.chosen(secrets).map(|cloud| vec![cloud])
     }

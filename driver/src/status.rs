@@ -59,6 +59,7 @@ fn code(act: Act, error: &CloudError) -> Code {
     match error {
         // The driver's own credentials and configuration, not the request: it can be repeated once they are fixed.
         CloudError::Auth(_)
+        | CloudError::OtherProject { .. }
         | CloudError::NoEndpoint { .. }
         | CloudError::RegionAmbiguous { .. }
         | CloudError::Setup(_)

@@ -102,12 +102,12 @@ impl Cloud {
                  this is meant, restart the driver"
             ))
         };
-        if let Some(project) = before
-            .keystone()
-            .project_id()
-            .await
-            .filter(|id| *id != token.project_id)
-        {
+        // The connection in use may be the one that leads to the wrong project.
+        let project = match self.inner.transport.project() {
+            Some(own) => Some(own.to_owned()),
+            None => before.keystone().project_id().await,
+        };
+        if let Some(project) = project.filter(|id| *id != token.project_id) {
             return Err(other("project", &project, &token.project_id));
         }
         // Without a configured region the driver stays where it is, whatever the catalogue lists now.
@@ -144,13 +144,10 @@ impl Cloud {
             .map_err(|error| transport.for_caller(error))
     }
 
-    /// The project worked in. Logs in where no token is at hand.
-    pub async fn project_id(&self) -> Result<String, CloudError> {
-        let transport = &self.inner.transport;
-        let token = transport.keystone().token().await;
-        token
-            .map(|token| token.project_id.clone())
-            .map_err(|error| transport.for_caller(error))
+    /// Checks that the credentials in use lead to [`CloudOptions::project`], and logs in where there is no token. Passes without such a
+    /// project.
+    pub async fn check_project(&self) -> Result<(), CloudError> {
+        self.inner.transport.check_project().await
     }
 
     /// How far the operation on a volume has come that is under way in this process, by the volume's id or, for a creation, by

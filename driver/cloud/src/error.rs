@@ -30,6 +30,17 @@ pub enum CloudError {
     /// The same for credentials that came with the request.
     #[error("[auth] {0}; the credentials in the request's secrets are refused: fix the Secret that the class names")]
     Unauthenticated(Failure),
+    /// The credentials lead to another project than the one in which the cloud works. Nothing was sent.
+    #[error(
+        "the credentials lead to project {found}, and the volumes are in project {own}: what is missing in the one may exist in the \
+         other; use credentials of project {own}"
+    )]
+    OtherProject {
+        /// The project in which the cloud works.
+        own: String,
+        /// The project of the credentials.
+        found: String,
+    },
     /// The credentials are good, the action is not allowed (policy).
     #[error("[policy] {0}; the role of the driver's user does not allow this action")]
     Forbidden(Failure),

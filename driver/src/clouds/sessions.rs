@@ -40,9 +40,12 @@ impl Sessions {
     }
 
     /// The session of the secrets, with the options of `base`; `None` where the secrets hold no credentials. Asks nobody.
-    pub(super) fn session(&self, secrets: &BTreeMap<String, String>, base: &Cloud) -> Result<Option<Cloud>, Status> {
-        let config =
-            CloudConfig::from_secrets(secrets, &base.config()).map_err(|error| status::invalid_secrets(&error))?;
+    pub(super) fn session(
+        &self,
+        secrets: &BTreeMap<String, String>,
+        base: &CloudConfig,
+    ) -> Result<Option<Cloud>, Status> {
+        let config = CloudConfig::from_secrets(secrets, base).map_err(|error| status::invalid_secrets(&error))?;
         let Some(config) = config else { return Ok(None) };
         let hash = self.hash(secrets);
         let mut sessions = self.open.lock();

@@ -17,9 +17,28 @@ async fn sim() -> Sim {
 }
 
 fn cloud(sim: &Sim, more: &str) -> Cloud {
+    cloud_of(sim, more, None)
+}
+
+/// A cloud whose volumes are in this project.
+fn cloud_of(sim: &Sim, more: &str, project: Option<&str>) -> Cloud {
     let conf = format!("{}{more}", sim.access().cloud_conf());
     let config = CloudConfig::from_cloud_conf(&conf).expect("a configuration");
-    Cloud::new(config, CloudOptions::default()).expect("a client")
+    let options = CloudOptions {
+        project: project.map(str::to_owned),
+        ..CloudOptions::default()
+    };
+    Cloud::new(config, options).expect("a client")
+}
+
+/// The clouds by their names, each after its check.
+async fn all(clouds: &Clouds) -> Vec<(String, Cloud)> {
+    clouds.all().await.expect("no project is set")
+}
+
+async fn chosen(clouds: &Clouds, secrets: &BTreeMap<String, String>) -> Cloud {
+    let chosen = clouds.chosen(secrets).expect("good").check().await;
+    chosen.expect("no project is set")
 }
 
 fn site(name: &str) -> String {
@@ -99,8 +118,8 @@ async fn a_single_cloud_is_chosen_without_a_question() {
 #[tokio::test]
 async fn a_cloud_is_chosen_by_the_name_in_the_secrets() {
     let (east, west, clouds) = two().await;
-    let chosen = clouds.chosen(&secrets(&[("cloud", "west")])).expect("known");
-    volume(&chosen, "v").await;
+    let west_cloud = chosen(&clouds, &secrets(&[("cloud", "west")])).await;
+    volume(&west_cloud, "v").await;
     assert_eq!((east.state().volumes.len(), west.state().volumes.len()), (0, 1));
     for (pairs, text) in [(&[("cloud", "geheim")][..], "not known"), (&[], "several clouds")] {
         let refusal = clouds.chosen(&secrets(pairs)).expect_err("no such cloud");
@@ -115,7 +134,7 @@ async fn a_cloud_is_chosen_by_the_name_in_the_secrets() {
 #[tokio::test]
 async fn a_volume_is_found_in_whichever_cloud_has_it_and_its_place_is_remembered() {
     let (east, west, clouds) = two().await;
-    let id = volume(&clouds.all()[1].1, "v").await;
+    let id = volume(&all(&clouds).await[1].1, "v").await;
     let none = BTreeMap::new();
     // The Secret names another cloud meanwhile: the volume is where it is.
     for secrets in [none.clone(), secrets(&[("cloud", "east")])] {
@@ -124,7 +143,7 @@ async fn a_volume_is_found_in_whichever_cloud_has_it_and_its_place_is_remembered
             .await
             .expect("both answered")
             .expect("found");
-        assert!(found.is(&clouds.all()[1].1));
+        assert!(found.is(&all(&clouds).await[1].1));
     }
     east.clear_log();
     west.clear_log();
@@ -133,10 +152,9 @@ async fn a_volume_is_found_in_whichever_cloud_has_it_and_its_place_is_remembered
 }
 
 /// A cloud whose volumes are in another project than its credentials lead to.
-fn elsewhere(name: &str, cloud: Cloud) -> Clouds {
-    let projects = BTreeMap::from([(name.to_owned(), "project-of-the-volumes".to_owned())]);
-    let named = BTreeMap::from([(name.to_owned(), cloud)]);
-    Clouds::with_projects(named, CloudOptions::default(), projects)
+fn elsewhere(name: &str, sim: &Sim) -> Clouds {
+    let cloud = cloud_of(sim, "", Some("project-of-the-volumes"));
+    Clouds::new(BTreeMap::from([(name.to_owned(), cloud)]), CloudOptions::default())
 }
 
 #[tokio::test]
@@ -144,15 +162,11 @@ async fn nothing_is_looked_for_in_a_project_that_is_not_the_clouds_own() {
     let sim = sim().await;
     let own = sim.access().project_id.clone();
     let (id, none) = (VolumeId::new(NOTHING), BTreeMap::new());
-    let right = Clouds::with_projects(
-        BTreeMap::from([(UNNAMED.to_owned(), cloud(&sim, ""))]),
-        CloudOptions::default(),
-        BTreeMap::from([(UNNAMED.to_owned(), own.clone())]),
-    );
+    let right = Clouds::one(cloud_of(&sim, "", Some(&own)));
     assert!(right.of_volume(&id, &none).await.expect("its own").is_some());
 
     for name in [UNNAMED, "west"] {
-        let clouds = elsewhere(name, cloud(&sim, ""));
+        let clouds = elsewhere(name, &sim);
         let by_name = if name.is_empty() {
             none.clone()
         } else {
@@ -175,7 +189,7 @@ async fn nothing_is_looked_for_in_a_project_that_is_not_the_clouds_own() {
 #[tokio::test]
 async fn a_session_with_credentials_of_a_secret_may_be_in_any_project_and_finds_what_it_has() {
     let (sim, other) = (sim().await, sim().await);
-    let clouds = elsewhere(UNNAMED, cloud(&sim, ""));
+    let clouds = elsewhere(UNNAMED, &sim);
     let id = volume(&cloud(&other, ""), "v").await;
     let access = other.access();
     let credentials = credentials(&other, &access.application_credential_secret);
@@ -195,12 +209,11 @@ async fn a_session_with_credentials_of_a_secret_may_be_in_any_project_and_finds_
 async fn a_cloud_in_another_project_does_not_keep_the_volumes_of_the_others_away() {
     let (east, west) = (sim().await, sim().await);
     let named = BTreeMap::from([
-        ("east".to_owned(), cloud(&east, "")),
+        ("east".to_owned(), cloud_of(&east, "", Some("project-of-the-volumes"))),
         ("west".to_owned(), cloud(&west, "")),
     ]);
     let id = volume(&named["west"], "v").await;
-    let projects = BTreeMap::from([("east".to_owned(), "project-of-the-volumes".to_owned())]);
-    let clouds = Clouds::with_projects(named, CloudOptions::default(), projects);
+    let clouds = Clouds::new(named, CloudOptions::default());
     assert!(clouds.of_volume(&id, &BTreeMap::new()).await.expect("found").is_some());
     let refusal = clouds.of_volume(&VolumeId::new(NOTHING), &BTreeMap::new()).await;
     assert_eq!(refusal.expect_err("east cannot tell").code(), Code::Unavailable);
@@ -222,13 +235,10 @@ async fn a_volume_is_absent_only_when_every_cloud_says_so() {
             "{refusal}"
         );
     }
-    let there = volume(&clouds.all()[0].1, "v").await;
+    let east_cloud = all(&clouds).await.remove(0).1;
+    let there = volume(&east_cloud, "v").await;
     let found = clouds.of_volume(&there, &BTreeMap::new()).await.expect("east has it");
-    assert!(
-        found.is_some_and(|found| found.is(&clouds.all()[0].1)),
-        "{}",
-        east.auth_url()
-    );
+    assert!(found.is_some_and(|found| found.is(&east_cloud)), "{}", east.auth_url());
 }
 
 // kubernetes/cloud-provider-openstack#2963
@@ -236,7 +246,7 @@ async fn a_volume_is_absent_only_when_every_cloud_says_so() {
 async fn full_credentials_in_the_secrets_make_a_session_that_is_kept_issue_2963() {
     let (east, west, clouds) = two().await;
     let secrets = credentials(&west, &west.access().application_credential_secret);
-    let id = volume(&clouds.chosen(&secrets).expect("good"), "v").await;
+    let id = volume(&chosen(&clouds, &secrets).await, "v").await;
     assert!(
         clouds
             .chosen(&secrets)
@@ -262,11 +272,11 @@ async fn secrets_that_lack_a_part_are_named_once() {
 async fn what_was_found_with_the_credentials_of_secrets_is_not_looked_for_at_each_call() {
     let (east, west, clouds) = two().await;
     let secrets = credentials(&west, &west.access().application_credential_secret);
-    let id = volume(&clouds.chosen(&secrets).expect("good"), "v").await;
+    let id = volume(&chosen(&clouds, &secrets).await, "v").await;
     west.clear_log();
     for _ in 0..3 {
-        let found = clouds.of_volume(&id, &secrets).await.expect("asked");
-        assert!(found.is_some_and(|found| found.is(&clouds.chosen(&secrets).expect("good"))));
+        let found = clouds.of_volume(&id, &secrets).await.expect("asked").expect("found");
+        assert!(found.is(&chosen(&clouds, &secrets).await));
     }
     assert_eq!((west.count("get_volume"), east.log().len()), (1, 0));
 
@@ -319,7 +329,7 @@ async fn one_class_serves_several_clouds_by_topology_issue_2843_issue_2035(
         .place(&BTreeMap::new(), Some(&asked), None, "v")
         .await
         .expect("a place");
-    let all: BTreeMap<String, Cloud> = clouds.all().into_iter().collect();
+    let all: BTreeMap<String, UncheckedCloud> = clouds.configured().into_iter().collect();
     assert!(place.cloud.is(&all[expected]));
     let requirement = place.requirement.expect("what is about this cloud");
     let sites = requirement.requisite.iter().chain(&requirement.preferred);
@@ -333,8 +343,8 @@ async fn one_class_serves_several_clouds_by_topology_issue_2843_issue_2035(
 #[tokio::test]
 async fn a_repeated_request_stays_in_the_cloud_that_has_the_volume() {
     let (_east, west, clouds) = two().await;
-    let all = clouds.all();
-    volume(&all[1].1, "pvc-1").await;
+    volume(&all(&clouds).await[1].1, "pvc-1").await;
+    let all = clouds.configured();
     let asked = at_sites(&["east"], &["east", "west"]);
     let none = BTreeMap::new();
     let place = clouds.place(&none, Some(&asked), None, "pvc-1").await.expect("a place");
@@ -359,8 +369,8 @@ async fn a_topology_that_no_cloud_knows_is_refused() {
 #[tokio::test]
 async fn a_copy_is_made_in_the_cloud_of_its_source() {
     let (_east, _west, clouds) = two().await;
-    let all = clouds.all();
-    let source = Source::Volume(volume(&all[1].1, "source").await);
+    let source = Source::Volume(volume(&all(&clouds).await[1].1, "source").await);
+    let all = clouds.configured();
     let asked = at_sites(&["east"], &["east", "west"]);
     let place = clouds
         .place(&BTreeMap::new(), Some(&asked), Some(&source), "copy")

@@ -29,8 +29,9 @@ pub(super) async fn capacity(
         return Ok(answer(FreeCapacity::NONE));
     };
     // The request has no secrets: where there are several clouds, this is about the one that is used without any.
-    let cloud = service.clouds.of_topology(request.accessible_topology.as_ref())?;
+    let unchecked = service.clouds.of_topology(request.accessible_topology.as_ref())?;
     let look = async {
+        let cloud = unchecked.check().await?;
         let volume_type = match &parameters.volume_type {
             None => None,
             Some(wanted) => {

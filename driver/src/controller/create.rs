@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use cinder_cloud::{Cloud, CreatedVolume, ListedVolume, NewVolume, Source, Volume, VolumeId, VolumeStatus};
+use cinder_cloud::{
+    Cloud, CloudConfig, CreatedVolume, ListedVolume, NewVolume, Source, Volume, VolumeId, VolumeStatus,
+};
 use csi_host::{FsType, MkfsOptionError, MkfsOptions};
 use csi_proto::csi::v1::volume_capability::AccessType;
 use csi_proto::csi::v1::volume_content_source::{self, SnapshotSource, VolumeSource};
@@ -50,13 +52,14 @@ pub(super) async fn create(
         accessibility_requirements: requirement,
         ..request
     };
-    let wanted = read(service, &cloud, request)?;
+    let wanted = read(service, &cloud.config(), request)?;
     let target = Target::Name(wanted.new.name.clone());
     service
         .operations
         .run("CreateVolume", target, wanted.clone(), deadline, |progress| {
             let service = service.clone();
             async move {
+                let cloud = cloud.check().await?;
                 progress.set("looking for the volume by its name, else making it and waiting until it is available");
                 follow(&progress, &cloud, wanted.new.name.as_str());
                 let wanted = hinted(&service, &cloud, wanted).await?;
@@ -68,7 +71,11 @@ pub(super) async fn create(
         .await
 }
 
-fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest) -> Result<WantedVolume, Status> {
+fn read(
+    service: &ControllerService,
+    config: &CloudConfig,
+    request: CreateVolumeRequest,
+) -> Result<WantedVolume, Status> {
     fields::required_name("name", &request.name)?;
     let accesses = Access::of_all("volume_capabilities", &request.volume_capabilities)?;
     let mutable = MutableParameters::decode(&request.mutable_parameters)
@@ -98,7 +105,7 @@ fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest
         .collect();
     let size = size::size(request.capacity_range.as_ref())?;
     let zones = if service.settings.topology {
-        Zones::of(request.accessibility_requirements.as_ref(), &service.zone_names(cloud))
+        Zones::of(request.accessibility_requirements.as_ref(), &service.zone_names(config))
     } else {
         Zones::default()
     };
@@ -138,7 +145,7 @@ fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest
     }
     if let Some(zone) = parameters
         .availability
-        .filter(|zone| !reachable(cloud, &wanted.zones, zone))
+        .filter(|zone| !reachable(config, &wanted.zones, zone))
     {
         return Err(status::zone_impossible(unreachable_text(
             "parameter availability",
@@ -229,7 +236,7 @@ async fn answer(
     let CreatedVolume { volume, adopted } = created;
     let misplaced = volume.availability_zone.as_deref().and_then(|zone| {
         let what = format!("volume {}", volume.id);
-        if !reachable(cloud, &wanted.zones, zone) {
+        if !reachable(&cloud.config(), &wanted.zones, zone) {
             return Some(unreachable_text(&what, zone, &wanted.zones));
         }
         // A repeated request would not take it for the same one, so that this one must not hand it out.
@@ -256,8 +263,8 @@ async fn answer(
     Ok(CreateVolumeResponse { volume: Some(volume) })
 }
 
-fn reachable(cloud: &Cloud, zones: &Zones, zone: &str) -> bool {
-    cloud.config().block_storage.ignore_volume_az || zones.allow(zone)
+fn reachable(config: &CloudConfig, zones: &Zones, zone: &str) -> bool {
+    config.block_storage.ignore_volume_az || zones.allow(zone)
 }
 
 fn unreachable_text(what: &str, zone: &str, zones: &Zones) -> String {

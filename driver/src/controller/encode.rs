@@ -90,7 +90,7 @@ pub(super) fn topology(service: &ControllerService, cloud: &Cloud, volume: &List
 
 /// A zone of Cinder's as Kubernetes is told of it.
 pub(super) fn zone(service: &ControllerService, cloud: &Cloud, zone: Option<&str>) -> Vec<Topology> {
-    service.zone_names(cloud).of_zone(zone)
+    service.zone_names(&cloud.config()).of_zone(zone)
 }
 
 /// The nodes on which a volume is, each once.

@@ -58,14 +58,20 @@ pub(super) async fn list(
         &request.starting_token,
         PAGE,
     )?;
-    let fetch = || {
-        super::read::lists(service.clouds.all(), |cloud| async move {
-            let troubled = troubled(&cloud).await;
-            troubled.map_err(|error| status::cloud(Act::Look, &error))
-        })
-    };
     let show = |_: &Cloud, found: &VolumeHealth| found.clone();
-    let look = service.health_walks.page(page, &service.settings.sources, fetch, show);
+    let look = async {
+        let clouds = service.clouds.all().await?;
+        let fetch = || {
+            super::read::lists(clouds, |cloud| async move {
+                let troubled = troubled(&cloud).await;
+                troubled.map_err(|error| status::cloud(Act::Look, &error))
+            })
+        };
+        service
+            .health_walks
+            .page(page, &service.settings.sources, fetch, show)
+            .await
+    };
     let (entries, next_token) = with_deadline(deadline, "ControllerListVolumeHealth", look).await??;
     Ok(ControllerListVolumeHealthResponse { entries, next_token })
 }

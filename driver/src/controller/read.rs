@@ -86,14 +86,20 @@ pub(super) async fn list(
         &request.starting_token,
         PAGE,
     )?;
-    let fetch = || {
-        lists(service.clouds.all(), |cloud| async move {
-            let volumes = cloud.listed_volumes().await;
-            volumes.map_err(|error| status::cloud(Act::Look, &error))
-        })
-    };
     let show = |cloud: &Cloud, volume: &ListedVolume| entry(service, cloud, volume);
-    let look = service.volume_walks.page(page, &service.settings.sources, fetch, show);
+    let look = async {
+        let clouds = service.clouds.all().await?;
+        let fetch = || {
+            lists(clouds, |cloud| async move {
+                let volumes = cloud.listed_volumes().await;
+                volumes.map_err(|error| status::cloud(Act::Look, &error))
+            })
+        };
+        service
+            .volume_walks
+            .page(page, &service.settings.sources, fetch, show)
+            .await
+    };
     let (entries, next_token) = with_deadline(deadline, "ListVolumes", look).await??;
     Ok(ListVolumesResponse { entries, next_token })
 }
@@ -128,7 +134,7 @@ pub(super) fn page(
     let limit = if max == 0 { most } else { max.min(most) };
     let mut place = None;
     if !token.is_empty() {
-        let clouds = service.clouds.all();
+        let clouds = service.clouds.configured();
         place = PagePosition::read(list, token, clouds.iter().map(|(name, _)| name.as_str()));
         if place.is_none() {
             return Err(status::bad_token(token));

@@ -99,7 +99,7 @@ async fn snapshot(service: &ControllerService, cloud: &Cloud, wanted: WantedSnap
         let volume = cloud.volume(&wanted.volume).await.map_err(failed)?;
         let volume = volume.ok_or_else(|| status::not_found("volume", wanted.volume.as_str()))?;
         if let Some(zone) = volume.availability_zone {
-            let zones = Zones::of(wanted.accessibility.as_ref(), &service.zone_names(cloud));
+            let zones = Zones::of(wanted.accessibility.as_ref(), &service.zone_names(&cloud.config()));
             if !zones.allow(&zone) {
                 return Err(status::zone_impossible(format_args!(
                     "volume {} and its snapshots are in zone {zone}, which is not among those asked for ({}); a snapshot class with \

@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cinder_cloud::{Cloud, Login};
+use cinder_cloud::Login;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
+use crate::clouds::UncheckedCloud;
 use crate::timing::TIMING;
 
 /// What is known about the logins. Clones are the same one.
@@ -67,7 +68,7 @@ impl Logins {
     }
 
     /// Tries until it succeeds once, by this or by a reload, or `shutdown` comes.
-    pub(super) async fn run(self, name: String, cloud: Cloud, shutdown: CancellationToken) {
+    pub(super) async fn run(self, name: String, cloud: UncheckedCloud, shutdown: CancellationToken) {
         let mut pause = TIMING.login_retry_first;
         while self.is_pending(&name) {
             let tried = tokio::select! {

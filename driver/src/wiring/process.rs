@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A driver that is put together: its services with their layers, and what runs beside them. Where it listens is another's affair.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -108,7 +109,7 @@ impl Process {
         let connector = Connector::new(args, &metrics, environment);
         let clouds = plan.clouds.as_ref();
         let clouds = clouds
-            .map(|configuration| connector.clouds(configuration, &args.project_id))
+            .map(|configuration| connector.clouds(configuration))
             .transpose()?;
         let controller = clouds
             .clone()
@@ -139,7 +140,7 @@ impl Process {
             .service(routes.routes().prepare());
 
         let mut beside = JoinSet::new();
-        let all = clouds.as_ref().map(Clouds::all).unwrap_or_default();
+        let all = clouds.as_ref().map(Clouds::configured).unwrap_or_default();
         let logins = Logins::pending(all.iter().map(|(name, _)| name.clone()));
         for (name, cloud) in all {
             beside.spawn(logins.clone().run(name, cloud, shutdown.clone()));
@@ -175,6 +176,8 @@ pub(super) struct Connector {
     /// Those of clouds whose credentials come in secrets.
     pub(super) options: CloudOptions,
     pub(super) metrics: DriverMetrics,
+    /// By cloud, the project of its volumes.
+    pub(super) projects: BTreeMap<String, String>,
 }
 
 impl Connector {
@@ -197,16 +200,16 @@ impl Connector {
         Self {
             options,
             metrics: metrics.clone(),
+            projects: args.project_id.iter().cloned().collect(),
         }
     }
 
-    fn clouds(&self, configuration: &Configuration, projects: &[(String, String)]) -> Result<Clouds, CloudError> {
+    fn clouds(&self, configuration: &Configuration) -> Result<Clouds, CloudError> {
         let clouds = configuration.clouds.iter();
         let clouds: Result<_, CloudError> = clouds
             .map(|(name, config)| Ok((name.clone(), self.cloud(name, config)?)))
             .collect();
-        let projects = projects.iter().cloned().collect();
-        Ok(Clouds::with_projects(clouds?, self.options.clone(), projects))
+        Ok(Clouds::new(clouds?, self.options.clone()))
     }
 
     pub(super) fn cloud(&self, name: &str, config: &CloudConfig) -> Result<Cloud, CloudError> {
@@ -220,6 +223,7 @@ impl Connector {
         );
         let options = CloudOptions {
             observer: Arc::new(self.metrics.of_cloud(name)),
+            project: self.projects.get(name).cloned(),
             ..self.options.clone()
         };
         Cloud::new(config.clone(), options)

@@ -159,7 +159,7 @@ impl Reload {
                 }
             }
         }
-        let served: BTreeMap<_, _> = self.clouds.all().into_iter().collect();
+        let served: BTreeMap<_, _> = self.clouds.configured().into_iter().collect();
         // A section that came, was refused and went again concerns nobody any more.
         let concerns = |name: &String| served.contains_key(name) || configuration.clouds.contains_key(name);
         self.trials.retain(|name, _| concerns(name));

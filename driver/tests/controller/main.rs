@@ -22,6 +22,7 @@ mod look;
 mod modify;
 mod old_clouds;
 mod process;
+mod projects;
 mod publish;
 mod repeat;
 mod sharing;

@@ -22,6 +22,8 @@ pub struct CloudOptions {
     /// Whether the credentials came with a request rather than from this process's own configuration: then their refusal is
     /// [`CloudError::Unauthenticated`](crate::CloudError::Unauthenticated), the requester's own affair.
     pub credentials_of_request: bool,
+    /// The id of the project in which the cloud works; any project when `None`. Nothing is sent with a token of another one.
+    pub project: Option<String>,
     /// How long a volume may be on its way to or from a server before the operation ends with an error that says what to do
     /// about it. What OpenStack has begun goes on.
     pub stuck_after: Duration,
@@ -41,6 +43,7 @@ impl Default for CloudOptions {
             operation_timeout: TIMING.operation_timeout,
             stuck_after: TIMING.stuck_after,
             credentials_of_request: false,
+            project: None,
             observer: Arc::new(Unobserved),
             connector: Arc::new(Reqwest),
             sources: Sources::system(),

@@ -130,6 +130,7 @@ pub(crate) struct Transport {
     request_timeout: Duration,
     observer: Arc<dyn Observer>,
     of_request: bool,
+    project: Option<String>,
     sources: Sources,
     throttle: Throttle,
 }
@@ -141,6 +142,7 @@ impl Transport {
             request_timeout: options.request_timeout,
             observer: Arc::clone(&options.observer),
             of_request: options.credentials_of_request,
+            project: options.project.clone(),
             sources: options.sources.clone(),
             throttle: Throttle::new(options.sources.clone()),
         }
@@ -206,6 +208,32 @@ impl Transport {
         }
     }
 
+    /// The project in which the cloud works, if it is fixed.
+    pub(crate) fn project(&self) -> Option<&str> {
+        self.project.as_deref()
+    }
+
+    /// Checks that the credentials in use lead to [`CloudOptions::project`]. Logs in where there is no token.
+    pub(crate) async fn check_project(&self) -> Result<(), CloudError> {
+        if self.project.is_none() {
+            return Ok(());
+        }
+        let token = self.keystone().token().await;
+        let token = token.map_err(|error| self.for_caller(error))?;
+        self.check_token(&token)
+    }
+
+    /// A new token may come from other credentials, or from a project that was created again under the same name.
+    fn check_token(&self, token: &Token) -> Result<(), CloudError> {
+        match &self.project {
+            Some(own) if *own != token.project_id => Err(CloudError::OtherProject {
+                own: own.clone(),
+                found: token.project_id.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     async fn send_repeatedly(&self, request: &Request<'_>) -> Result<Answer, CloudError> {
         let started = Instant::now();
         let deadline = started + self.request_timeout;
@@ -214,6 +242,7 @@ impl Transport {
         loop {
             let connection = self.connection();
             let token = connection.keystone().token().await?;
+            self.check_token(&token)?;
             let slot = self.throttle.acquire(request.service.index(), deadline).await;
             let slot = slot.map_err(|held| held_back(held, request, started))?;
             if request.makes && !Awaited::is_work_of_task() {

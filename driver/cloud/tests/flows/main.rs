@@ -14,6 +14,7 @@ mod listing;
 mod lives;
 mod modify;
 mod one_by_one;
+mod projects;
 mod queues;
 mod readonly;
 mod regions;

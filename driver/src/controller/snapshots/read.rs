@@ -86,7 +86,6 @@ pub(in crate::controller) async fn list(
     if source.as_ref().is_some_and(|volume| !volume.is_uuid()) {
         return Ok(ListSnapshotsResponse::default());
     }
-    let clouds = clouds(service, &request.secrets)?;
     // What one set of credentials or one volume gives is short, and not for others.
     let own = Walks::default();
     let walks = if request.secrets.is_empty() && source.is_none() {
@@ -94,27 +93,33 @@ pub(in crate::controller) async fn list(
     } else {
         &own
     };
-    let fetch = || lists(clouds, |cloud| listed(service, cloud, source.clone()));
     let show = |cloud: &Cloud, listed: &ListedSnapshot| {
         entry(csi::Snapshot {
             accessible_topology: topology(service, cloud, listed.zone.as_deref()),
             ..listed.snapshot.clone()
         })
     };
-    let look = walks.page(page, &service.settings.sources, fetch, show);
+    let look = async {
+        let clouds = clouds(service, &request.secrets).await?;
+        let fetch = || lists(clouds, |cloud| listed(service, cloud, source.clone()));
+        walks.page(page, &service.settings.sources, fetch, show).await
+    };
     let (entries, next_token) = with_deadline(deadline, "ListSnapshots", look).await??;
     Ok(ListSnapshotsResponse { entries, next_token })
 }
 
 /// All clouds, or the one that the secrets name.
-fn clouds(service: &ControllerService, secrets: &BTreeMap<String, String>) -> Result<Vec<(String, Cloud)>, Status> {
-    let all = service.clouds.all();
+async fn clouds(
+    service: &ControllerService,
+    secrets: &BTreeMap<String, String>,
+) -> Result<Vec<(String, Cloud)>, Status> {
     if secrets.is_empty() {
-        return Ok(all);
+        return service.clouds.all().await;
     }
     // A place names a cloud of the list that it was read with.
-    let name = all.into_iter().next().map(|(name, _)| name);
-    Ok(vec![(name.unwrap_or_default(), service.clouds.chosen(secrets)?)])
+    let name = service.clouds.configured().into_iter().next().map(|(name, _)| name);
+    let chosen = service.clouds.chosen(secrets)?.check().await?;
+    Ok(vec![(name.unwrap_or_default(), chosen)])
 }
 
 /// The snapshot or backup of an id.

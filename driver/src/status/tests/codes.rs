@@ -44,8 +44,9 @@ macro_rules! variants {
 }
 
 variants!(CloudError, cloud_name, CLOUD_ERRORS:
-    Auth Unauthenticated Forbidden Quota NotFound Conflict BadRequest Unawaited Throttled Unreachable Server Decode NoEndpoint
-    RegionAmbiguous Setup VolumeInUse VolumeHasDependents AttachedElsewhere VolumeFailed AttachFailed Obstructed TooManyAttachments AlreadyExists NoSource
+    Auth Unauthenticated OtherProject Forbidden Quota NotFound Conflict BadRequest Unawaited Throttled Unreachable Server Decode
+    NoEndpoint RegionAmbiguous Setup VolumeInUse VolumeHasDependents AttachedElsewhere VolumeFailed AttachFailed Obstructed
+    TooManyAttachments AlreadyExists NoSource
     SourceTooLarge Busy Broken NotMultiattach ExpandFailed OnlineExpansion SnapshotExists SnapshotFailed StillNeeded MemberOfGroup
     NoBackups CannotRestore SnapshotRefused CannotModify RetypeFailed CannotGroup OtherMembers AttachedDifferently Timeout);
 variants!(NodeError, node_name, NODE_ERRORS:
@@ -95,6 +96,13 @@ fn cloud_errors() -> Vec<(&'static str, CloudError)> {
     vec![
         ("", CloudError::Auth(failure("login", Some(401)))),
         ("", CloudError::Unauthenticated(failure("login", Some(401)))),
+        (
+            "",
+            CloudError::OtherProject {
+                own: "PROJECT".into(),
+                found: "OTHER".into(),
+            },
+        ),
         ("", CloudError::Forbidden(failure("volume_get", Some(403)))),
         ("of a creation", CloudError::Quota(failure("volume_create", Some(413)))),
         (

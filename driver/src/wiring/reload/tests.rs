@@ -91,6 +91,7 @@ async fn stage() -> (Stage, Reload) {
     let connector = Connector {
         options: CloudOptions::default(),
         metrics: DriverMetrics::new(&registry, "d").expect("families"),
+        projects: BTreeMap::new(),
     };
     let reload = Reload::new(
         source,
@@ -300,7 +301,14 @@ fn one_of_several_clouds_is_enough_to_be_ready() {
 async fn a_cloud_whose_section_is_new_is_served_as_soon_as_it_lets_us_in() {
     let (mut stage, mut reload) = stage().await;
     let there = sim().await;
-    let names = |stage: &Stage| stage.clouds.all().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let names = |stage: &Stage| {
+        stage
+            .clouds
+            .configured()
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect::<Vec<_>>()
+    };
     let east = stage.sim.access().cloud_conf();
     let west = there.access().cloud_conf().replace("[Global]", "[Global \"west\"]");
     reload.source.names = vec![String::new(), "west".to_owned()];
@@ -325,7 +333,8 @@ async fn a_cloud_whose_section_is_new_is_served_as_soon_as_it_lets_us_in() {
     assert!(stage.counted("applied", 1) && stage.shows(&right) && stage.logins.note().is_none());
     assert_eq!(names(&stage), ["", "west"]);
     let secrets = BTreeMap::from([("cloud".to_owned(), "west".to_owned())]);
-    let chosen = stage.clouds.chosen(&secrets).expect("it is known");
+    let chosen = stage.clouds.chosen(&secrets).expect("it is known").check().await;
+    let chosen = chosen.expect("no project is set");
     chosen.volume(&VolumeId::new(NOTHING)).await.expect("asked");
     assert!(there.count("get_volume") > 0, "and it is the new one that was asked");
 }
