@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! External programs: the distribution's own blkid, mkfs and fsck, run without a shell.
 
+mod output;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use output::ToolOutput;
+pub(crate) use output::excerpt;
+
 /// Where distributions keep these programs; searched after `PATH`, which in a minimal image may lack them.
 pub(crate) const MORE_PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
-
-/// How much of what a program said goes into an error.
-const MOST_OUTPUT: usize = 2_000;
 
 /// The programs in use. A bare name is looked up in `PATH`.
 #[derive(Debug, Clone)]
@@ -92,6 +94,16 @@ pub enum ToolError {
         /// What it wrote to stderr, or to stdout if there was nothing, shortened.
         said: String,
     },
+    /// The output is too long to be parsed.
+    #[error("{tool} on {} wrote {bytes} bytes, more than the driver parses: check the device's content on the node", device.display())]
+    TooMuchOutput {
+        /// Its name.
+        tool: String,
+        /// What it worked on.
+        device: PathBuf,
+        /// The number of bytes that it wrote.
+        bytes: u64,
+    },
 }
 
 /// What happens to a program whose time is up, or whose caller is gone.
@@ -110,24 +122,35 @@ pub struct ToolExit {
     pub code: Option<i32>,
     /// `exit status: 1`, `signal: 9 (SIGKILL)`.
     pub how: String,
-    /// What it wrote to stdout.
-    pub stdout: String,
-    /// What it wrote to stderr.
-    pub stderr: String,
+    /// Its output. Text for messages comes from [`ToolExit::report`].
+    pub stdout: ToolOutput,
+    /// Its error output.
+    pub stderr: ToolOutput,
 }
 
 impl ToolExit {
+    /// What the program reports on stdout, for logs and errors.
+    pub(crate) fn report(&self) -> String {
+        self.stdout.message()
+    }
+
+    /// The whole of stdout, to be parsed. `device` is named in the error.
+    pub(crate) fn parsable(&self, tool: &Path, device: &Path) -> Result<String, ToolError> {
+        self.stdout.complete().ok_or_else(|| ToolError::TooMuchOutput {
+            tool: name(tool),
+            device: device.to_owned(),
+            bytes: self.stdout.length(),
+        })
+    }
+
     /// The failure that this end is.
     pub(crate) fn failed(self, tool: &Path, device: &Path) -> ToolError {
-        let said = if self.stderr.trim().is_empty() {
-            self.stdout
+        let output = if self.stderr.is_blank() {
+            &self.stdout
         } else {
-            self.stderr
+            &self.stderr
         };
-        let mut said = said.trim().replace('\n', "; ");
-        if let Some((at, _)) = said.char_indices().nth(MOST_OUTPUT) {
-            said.truncate(at);
-        }
+        let mut said = output.message();
         if said.is_empty() {
             said.push_str("it said nothing");
         }

@@ -83,7 +83,7 @@ async fn preen(host: &Host, device: &Device, fs_type: FsType, args: &[&str]) -> 
             tracing::warn!(
                 volume = device.volume_id,
                 device = %device.path.display(),
-                report = ended.stdout.trim(),
+                report = ended.report(),
                 "e2fsck repaired the file system"
             );
             Ok(())
@@ -92,7 +92,7 @@ async fn preen(host: &Host, device: &Device, fs_type: FsType, args: &[&str]) -> 
             device: device.path.clone(),
             volume_id: device.volume_id.clone(),
             fs_type,
-            report: ended.stdout.trim().replace('\n', "; "),
+            report: ended.report(),
         }),
         Verdict::Failed => Err(ended.failed(e2fsck, &device.path).into()),
     }
@@ -125,6 +125,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::tool::ToolOutput;
 
     #[rstest]
     #[case(Some(0), Verdict::Clean)]
@@ -142,8 +143,8 @@ mod tests {
         let ended = ToolExit {
             code,
             how: String::new(),
-            stdout: String::new(),
-            stderr: String::new(),
+            stdout: ToolOutput::default(),
+            stderr: ToolOutput::default(),
         };
         assert_eq!(Verdict::of(&ended), verdict);
     }

@@ -89,7 +89,7 @@ impl Host {
         if ended.code != Some(0) {
             return Err(ended.failed(tool, place).into());
         }
-        let (volume, device, said) = (&device.volume_id, device.path.display(), ended.stdout.trim());
+        let (volume, device, said) = (&device.volume_id, device.path.display(), ended.report());
         tracing::info!(volume, %device, %fs_type, said, "the file system is as large as its device");
         Ok(())
     }

@@ -99,7 +99,7 @@ pub(super) async fn probe(host: &Host, device: &Device, open: Open) -> Result<Co
         .await?;
     match ended.code {
         Some(0) => {
-            let content = understand(&ended.stdout);
+            let content = understand(&ended.parsable(blkid, &device.path)?);
             if content != Content::Filesystem(FsType::Xfs) {
                 return Ok(content);
             }
@@ -115,7 +115,7 @@ pub(super) async fn probe(host: &Host, device: &Device, open: Open) -> Result<Co
             })
         }
         // An unreadable device makes the same status; then our own reading fails below.
-        Some(NOTHING_FOUND) if ended.stderr.trim().is_empty() => look(host, device, disk, sniff).await,
+        Some(NOTHING_FOUND) if ended.stderr.is_blank() => look(host, device, disk, sniff).await,
         Some(AMBIVALENT) => Ok(Content::Other(
             "signatures that contradict each other (see `wipefs` on the device)".into(),
         )),

@@ -4,6 +4,7 @@
 use rustix::io::Errno;
 
 use crate::FsType;
+use crate::tool::excerpt;
 
 /// The kernel's own words, and where its error number means something that can be acted on, what to do.
 pub(super) fn explain(errno: Errno, fs_type: FsType, messages: &[String]) -> String {
@@ -22,6 +23,6 @@ pub(super) fn explain(errno: Errno, fs_type: FsType, messages: &[String]) -> Str
     if messages.is_empty() {
         advice.to_owned()
     } else {
-        format!("the kernel says: {} ({advice})", messages.join("; "))
+        format!("the kernel says: {} ({advice})", excerpt(&messages.join("\n")))
     }
 }

@@ -59,7 +59,7 @@ variants!(FilesystemError, filesystem_name, FILESYSTEM_ERRORS:
 variants!(MountError, mount_name, MOUNT_ERRORS:
     List Option Mount OtherDisk Bind Place NotEmpty Unmount Busy NoAnswer);
 variants!(UsageError, usage_name, USAGE_ERRORS: NotFound Stat NoAnswer);
-variants!(ToolError, tool_name, TOOL_ERRORS: Missing Start TimedOut Failed);
+variants!(ToolError, tool_name, TOOL_ERRORS: Missing Start TimedOut Failed TooMuchOutput);
 
 fn volume() -> VolumeId {
     VolumeId::new("VOLUME")
@@ -458,6 +458,11 @@ fn tool_errors() -> Vec<ToolError> {
             device: path(),
             ended: text("exit status: 1"),
             said: text("bad magic number"),
+        },
+        ToolError::TooMuchOutput {
+            tool: text("blkid"),
+            device: path(),
+            bytes: 100_000,
         },
     ]
 }

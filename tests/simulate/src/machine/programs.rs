@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_host::machine::{Disk as _, Open};
-use csi_host::tool::{TimeUp, ToolExit};
+use csi_host::tool::{TimeUp, ToolExit, ToolOutput};
 use csi_host::{FsType, ToolError};
 use rustix::io::Errno;
 use tokio::time::{sleep, timeout};
@@ -85,10 +85,11 @@ pub(super) async fn run(
         tool: tool.to_owned(),
         source,
     })?;
+    let said = ToolOutput::from(said.as_str());
     let (stdout, stderr) = if code == 0 {
-        (said, String::new())
+        (said, ToolOutput::default())
     } else {
-        (String::new(), said)
+        (ToolOutput::default(), said)
     };
     Ok(ToolExit {
         code: Some(code),

@@ -9,6 +9,7 @@
 
 mod growth;
 mod lives;
+mod program_output;
 mod refusals;
 mod trouble;
 mod unstage;

@@ -4,14 +4,18 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::fs::Access;
-use tokio::process::Command;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::tool::{MORE_PATH, TimeUp, ToolError, ToolExit, name};
+use crate::tool::{MORE_PATH, TimeUp, ToolError, ToolExit, ToolOutput, name};
+
+/// Bytes of a pipe that one call reads: the pipe's whole buffer.
+const READ_AT_ONCE: usize = 64 << 10;
 
 /// Runs `tool` with `args` on `device` (which comes last in its command line).
 ///
@@ -49,18 +53,18 @@ pub(super) async fn run(
             },
         })?;
     let left_running = time_up == TimeUp::LeaveRunning;
-    let output = if left_running {
+    let ended = if left_running {
         // In a task, which outlives this future: a pipe without a reader would end the program at its next word.
         let ended = async {
-            tokio::spawn(child.wait_with_output())
+            tokio::spawn(finish(child))
                 .await
                 .unwrap_or_else(|lost| Err(io::Error::other(lost)))
         };
         timeout(limit, ended).await
     } else {
-        timeout(limit, child.wait_with_output()).await
+        timeout(limit, finish(child)).await
     };
-    let output = output
+    let (status, stdout, stderr) = ended
         .map_err(|_| ToolError::TimedOut {
             tool: name(tool),
             device: device.to_owned(),
@@ -72,11 +76,31 @@ pub(super) async fn run(
             source,
         })?;
     Ok(ToolExit {
-        code: output.status.code(),
-        how: output.status.to_string(),
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        code: status.code(),
+        how: status.to_string(),
+        stdout,
+        stderr,
     })
+}
+
+/// Waits for the end of a program. Both pipes are drained at the same time, so that the program never blocks on one of them.
+async fn finish(mut child: Child) -> io::Result<(ExitStatus, ToolOutput, ToolOutput)> {
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    tokio::try_join!(child.wait(), drain(stdout), drain(stderr))
+}
+
+/// Reads a pipe to its end, in bounded memory.
+async fn drain(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<ToolOutput> {
+    let mut output = ToolOutput::default();
+    let Some(mut pipe) = pipe else { return Ok(output) };
+    let mut buffer = vec![0; READ_AT_ONCE];
+    loop {
+        let length = pipe.read(&mut buffer).await?;
+        if length == 0 {
+            return Ok(output);
+        }
+        output.push(buffer.get(..length).unwrap_or_default());
+    }
 }
 
 /// The first executable file of this name in a search path; nothing for a name that is a path already.
