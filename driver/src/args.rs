@@ -250,8 +250,8 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "3m", value_parser = parse_duration)]
     pub attach_timeout: Duration,
 
-    /// How long NodeUnstageVolume waits for a file system that another mount namespace, the device mapper or a program has in use: then
-    /// it succeeds with a warning, and the volume is detached. 0 refuses for as long as it is in use
+    /// How long NodeUnstageVolume waits for a device that an open file, another mount namespace, the device mapper or a program has in
+    /// use: then it succeeds with a warning, and the volume may be detached. 0 refuses for as long as it is in use
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_timeout)]
     pub device_in_use_timeout: Duration,
 

@@ -166,8 +166,8 @@ impl NodeService {
     }
 }
 
-/// Unmounts what is at a place of a volume, unless that is another volume.
-async fn unmount(host: &Host, path: &Path, volume_id: &str) -> Result<(), NodeError> {
+/// Unmounts what is at a place of a volume, unless that is another volume. Returns whether something was mounted there.
+async fn unmount(host: &Host, path: &Path, volume_id: &str) -> Result<bool, NodeError> {
     match host.other_volume_at(path, volume_id).await {
         Ok(None) => {}
         Ok(Some(serial)) => {
@@ -182,8 +182,7 @@ async fn unmount(host: &Host, path: &Path, volume_id: &str) -> Result<(), NodeEr
             tracing::warn!(volume = volume_id, path = %path.display(), %error, "unmounting without that look");
         }
     }
-    host.unmount(path).await?;
-    Ok(())
+    Ok(host.unmount(path).await?)
 }
 
 /// Takes the kernel's own flag off a device that an earlier read-only publish left on it. What the hypervisor wants

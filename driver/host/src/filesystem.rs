@@ -32,6 +32,13 @@
 //! another volume, is refused as well. So is a volume that was extended in between, which has its mark elsewhere.
 //!
 //! A mkfs that outlives the process still holds the device exclusively; the next call waits for its end and looks anew.
+//!
+//! # A file system in use
+//!
+//! A mount in another mount namespace, or an open file, can keep the kernel's superblock of the device in use after the driver has
+//! unmounted it. Such a file system is complete, because the kernel has read it. The driver reads its type without a claim. It
+//! neither checks nor changes it, and mounts it once more. A mkfs or fsck of an earlier call has no superblock in the kernel, so
+//! that it still counts as a user that the next call waits for.
 
 mod format;
 mod fs_type;
@@ -45,6 +52,7 @@ use std::path::PathBuf;
 
 use tokio::time::{Instant, sleep};
 
+use crate::device::Holders;
 use crate::machine::Open;
 use crate::offload::OffloadError;
 use crate::timing::TIMING;
@@ -63,6 +71,8 @@ pub struct Prepare {
     pub read_only: bool,
     /// What mkfs is told beside our own defaults.
     pub mkfs_options: MkfsOptions,
+    /// The size of the volume in bytes, where it is known: a smaller device is not formatted.
+    pub size: Option<u64>,
 }
 
 /// A volume that can be mounted.
@@ -72,6 +82,8 @@ pub struct Prepared {
     pub fs_type: FsType,
     /// Whether this call made it.
     pub formatted: bool,
+    /// Whether the kernel has it in use elsewhere: it was neither checked nor changed, and may be mounted once more.
+    pub in_use: bool,
 }
 
 /// Why a volume cannot be mounted.
@@ -198,25 +210,44 @@ pub enum FilesystemError {
 }
 
 impl Host {
-    /// Makes sure that `device`, which is not mounted, holds a file system that can be mounted.
+    /// Makes sure that `device`, which is not mounted at the place in question, holds a file system that can be mounted.
     ///
     /// Bounded by the limits of the programs that it runs. Dropping the future leaves a running mkfs or fsck going on; the
     /// next call waits for it and takes its result.
     pub async fn prepare_filesystem(&self, device: &Device, wanted: Prepare) -> Result<Prepared, FilesystemError> {
         let deadline = Instant::now() + TIMING.busy_device_wait;
+        let mut pause = TIMING.busy_device_retry;
         loop {
-            match self.try_prepare(device, &wanted).await {
-                Err(FilesystemError::Device(DeviceError::Busy { .. })) if Instant::now() < deadline => {
-                    sleep(TIMING.busy_device_retry).await;
-                }
+            // The kernel refuses the claim while a superblock is in use, so that an idle device costs no search.
+            let busy = match self.try_prepare(device, &wanted).await {
+                Err(FilesystemError::Device(DeviceError::Busy { path, .. })) => path,
                 result => return result,
+            };
+            let holders = self.holders(device).await?;
+            if holders.has_filesystem() {
+                return self.prepare_in_use(device, &wanted, &holders).await;
             }
+            if Instant::now() >= deadline {
+                let holder = holders.to_string();
+                return Err(DeviceError::Busy { path: busy, holder }.into());
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(TIMING.device_look_max);
         }
     }
 
     /// What the device holds, without changing it.
     pub async fn probe(&self, device: &Device) -> Result<Content, FilesystemError> {
         probe::probe(self, device, Open::Read).await
+    }
+
+    /// Whether the device holds a complete file system that ends before the device does. It can be used on a device that is
+    /// smaller than its volume. Nothing is written.
+    pub async fn has_filesystem_that_fits(&self, device: &Device) -> Result<bool, FilesystemError> {
+        let Content::Filesystem(fs_type) = self.probe(device).await? else {
+            return Ok(false);
+        };
+        Ok(self.filesystem_size(device, fs_type).await? <= device.size_bytes)
     }
 
     /// Takes off what a format that was cut short may have left, before the device is given away as raw storage: whatever
@@ -229,6 +260,35 @@ impl Host {
         mark::clear(self, device).await
     }
 
+    /// Reads the type of a file system that the kernel has in use. Nothing is written.
+    async fn prepare_in_use(
+        &self,
+        device: &Device,
+        wanted: &Prepare,
+        holders: &Holders,
+    ) -> Result<Prepared, FilesystemError> {
+        let content = probe::probe(self, device, Open::Read).await?;
+        let Content::Filesystem(found) = content else {
+            return Err(FilesystemError::Foreign {
+                device: device.path.clone(),
+                volume_id: device.volume_id.clone(),
+                found: content.to_string(),
+            });
+        };
+        check_type(device, wanted.fs_type, found)?;
+        tracing::warn!(
+            volume = device.volume_id,
+            device = %device.path.display(),
+            %holders,
+            "the file system is in use elsewhere on this node: it is mounted without a check"
+        );
+        Ok(Prepared {
+            fs_type: found,
+            formatted: false,
+            in_use: true,
+        })
+    }
+
     async fn try_prepare(&self, device: &Device, wanted: &Prepare) -> Result<Prepared, FilesystemError> {
         let read_only = wanted.read_only || device.read_only;
         // With a claim on the device, so that no mkfs is in the middle of what is looked at.
@@ -238,16 +298,7 @@ impl Host {
         let volume_id = || device.volume_id.clone();
         let unfinished = match &content {
             Content::Filesystem(found) => {
-                if let Some(wanted) = wanted.fs_type
-                    && !wanted.is_served_by(*found)
-                {
-                    return Err(FilesystemError::OtherType {
-                        device: path(),
-                        volume_id: volume_id(),
-                        found: *found,
-                        wanted,
-                    });
-                }
+                check_type(device, wanted.fs_type, *found)?;
                 if !read_only {
                     if marked {
                         mark::clear(self, device).await?;
@@ -257,6 +308,7 @@ impl Host {
                 return Ok(Prepared {
                     fs_type: *found,
                     formatted: false,
+                    in_use: false,
                 });
             }
             Content::Blank => None,
@@ -287,6 +339,15 @@ impl Host {
                 volume_id: volume_id(),
             });
         }
+        if let Some(expected) = wanted.size.filter(|size| device.size_bytes < *size) {
+            return Err(DeviceError::TooSmall {
+                volume_id: volume_id(),
+                device: device.name.clone(),
+                expected,
+                actual: device.size_bytes,
+            }
+            .into());
+        }
         let fs_type = wanted.fs_type.unwrap_or(self.default_fs_type);
         // Before the mark: nothing is begun with options that mkfs is not given.
         let arguments = format::arguments(fs_type, &wanted.mkfs_options)?;
@@ -307,6 +368,19 @@ impl Host {
         Ok(Prepared {
             fs_type,
             formatted: true,
+            in_use: false,
         })
+    }
+}
+
+fn check_type(device: &Device, wanted: Option<FsType>, found: FsType) -> Result<(), FilesystemError> {
+    match wanted {
+        Some(wanted) if !wanted.is_served_by(found) => Err(FilesystemError::OtherType {
+            device: device.path.clone(),
+            volume_id: device.volume_id.clone(),
+            found,
+            wanted,
+        }),
+        _ => Ok(()),
     }
 }

@@ -57,6 +57,8 @@ pub struct Stat {
     pub kind: Kind,
     /// Major and minor number of the device that it is (`st_rdev`); of no meaning where it is none.
     pub number: (u32, u32),
+    /// Major and minor number of the file system that it is on (`st_dev`).
+    pub filesystem: (u32, u32),
     /// Bytes of a file, or of what a symbolic link says; of no meaning for anything else.
     pub size: u64,
 }

@@ -64,6 +64,21 @@ pub enum MountError {
         /// What the kernel shows, as it names it.
         source_name: String,
     },
+    /// The kernel has the file system in use elsewhere on this node, writable and not read-only, or the reverse.
+    #[error(
+        "cannot mount {} at {} {access}: the file system is in use elsewhere on this node with other access ({reason}); end the \
+         process that uses it, or use another node", device.display(), target.display()
+    )]
+    AccessConflict {
+        /// The device.
+        device: PathBuf,
+        /// Where.
+        target: PathBuf,
+        /// `writable` or `read-only`, as requested.
+        access: &'static str,
+        /// The kernel's reason.
+        reason: String,
+    },
     /// The kernel refused to show a file system at another place.
     #[error("cannot bind {} to {}", from.display(), target.display())]
     Bind {
@@ -185,7 +200,7 @@ impl Host {
         let (machine, proc) = (self.inner.machine.clone(), self.inner.paths.proc.clone());
         let (disk, target, options) = (device.clone(), target.to_owned(), options.clone());
         if fs_type == FsType::Btrfs {
-            let call = move || mount_btrfs(&*machine, &proc, &disk, &target, &options);
+            let call = move || mount_beside(&*machine, &proc, &disk, &target, fs_type, &options, None);
             return self.inner.calls.run(what, TIMING.mount_timeout, call).await?;
         }
         let device = disk.path;
@@ -209,6 +224,70 @@ impl Host {
             mounted => mounted,
         };
         self.inner.calls.run(what, TIMING.mount_timeout, call).await?
+    }
+
+    /// Mounts a file system that the kernel has in use elsewhere on this node, as [`Host::mount`] does. Bounded by 20 min.
+    ///
+    /// All mounts share one superblock with its options. A read-only mount of a writable superblock is possible, a writable mount
+    /// of a read-only one is not. A file system that was shut down after an error is refused.
+    pub async fn mount_again(
+        &self,
+        device: &Device,
+        target: &Path,
+        fs_type: FsType,
+        options: &MountOptions,
+    ) -> Result<(), MountError> {
+        let is_conflict = |error: &MountError| match error {
+            MountError::Mount { source, .. } => Errno::from_io_error(source) == Some(Errno::BUSY),
+            _ => false,
+        };
+        let mut mounted = self.mount(device, target, fs_type, options).await;
+        if mounted.as_ref().is_err_and(is_conflict) && options.is_read_only() {
+            let what = format!("mounting {} at {} once more", device.path.display(), target.display());
+            let (machine, proc) = (self.inner.machine.clone(), self.inner.paths.proc.clone());
+            let (device, target, options) = (device.clone(), target.to_owned(), options.clone());
+            let call = move || {
+                let writable = MountOptions::default();
+                mount_beside(&*machine, &proc, &device, &target, fs_type, &writable, Some(&options))
+            };
+            mounted = self.inner.calls.run(what, TIMING.mount_timeout, call).await?;
+        }
+        match mounted {
+            Ok(()) => self.check_readable(target).await,
+            Err(MountError::Mount {
+                device,
+                target,
+                reason,
+                source,
+                ..
+            }) if Errno::from_io_error(&source) == Some(Errno::BUSY) => Err(MountError::AccessConflict {
+                device,
+                target,
+                access: if options.is_read_only() {
+                    "read-only"
+                } else {
+                    "writable"
+                },
+                reason,
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Unmounts a fresh mount whose root directory cannot be read.
+    async fn check_readable(&self, target: &Path) -> Result<(), MountError> {
+        let (machine, root) = (self.inner.machine.clone(), target.to_owned());
+        let what = format!("reading {}", target.display());
+        let read = move || machine.touch_directory(&root);
+        let Err(source) = self.inner.calls.run(what, TIMING.mount_table_timeout, read).await? else {
+            return Ok(());
+        };
+        self.unmount(target).await?;
+        Err(MountError::Place {
+            what: "read the file system, which is in use elsewhere on this node, at",
+            target: target.to_owned(),
+            source,
+        })
     }
 
     /// Shows `from` at `target` as well; both exist and nothing is mounted on `target`. Bounded by 10 s.
@@ -348,29 +427,38 @@ fn mount(
     })
 }
 
-/// The kernel knows a btrfs by its UUID, whichever disk is named, and a clone has its source's: where that is mounted, it is shown instead.
-/// So what is seen is looked at beside the target, where another volume's data never are, wherever this process ends.
-fn mount_btrfs(
+/// Mounts beside the target first, and shows the result at the target once it is right.
+///
+/// The kernel knows a btrfs by its UUID, whichever disk is named, and a clone has its source's: where that is mounted, it is shown
+/// instead. So the target never shows another volume's data, wherever this process ends. With a restriction, the mount has its
+/// flags before the target shows it.
+fn mount_beside(
     machine: &dyn Machine,
     proc: &Path,
     device: &Device,
     target: &Path,
+    fs_type: FsType,
     options: &MountOptions,
+    restriction: Option<&MountOptions>,
 ) -> Result<(), MountError> {
     let draft = draft_of(target);
     discard_draft(machine, proc, &draft)?;
     create_place(machine, &draft, Place::Directory, 0o700)?;
-    let mounted = mount(machine, &device.path, &draft, FsType::Btrfs, options).and_then(|()| {
+    let mounted = mount(machine, &device.path, &draft, fs_type, options).and_then(|()| {
         let mounts = MountTable::read(machine, proc)?;
         let found = mounts.at(&mountinfo::resolve(machine, &draft));
-        match found.filter(|mount| !mount.is_of(device)) {
-            Some(other) => Err(MountError::OtherDisk {
+        if let Some(other) = found.filter(|mount| !mount.is_of(device)) {
+            return Err(MountError::OtherDisk {
                 device: device.path.clone(),
                 target: target.to_owned(),
                 source_name: other.source.display().to_string(),
-            }),
-            None => bind(machine, &draft, target),
+            });
         }
+        if let Some(restriction) = restriction {
+            let inherited = found.map(|mount| mount.options.as_str());
+            restrict(machine, &draft, restriction, inherited)?;
+        }
+        bind(machine, &draft, target)
     });
     // What is left of the draft takes nothing away from the target: the next mount or unmount there clears it.
     if let Err(error) = discard_draft(machine, proc, &draft) {

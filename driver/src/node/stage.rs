@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use csi_host::mount::Place;
-use csi_host::{Device, FsType, Host, MkfsOptions, Mount, MountOptions, Prepare};
+use csi_host::{Device, FsType, Host, MkfsOptions, Mount, MountOptions, Prepare, Prepared};
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::{NodeStageVolumeRequest, NodeStageVolumeResponse};
 use tonic::Status;
@@ -142,29 +142,25 @@ impl Stage {
         }
         // From here on things are done to it by name, a format among them.
         let _pinned = host.pin(device).await?;
-        let fs_type = if let Some(elsewhere) = mounts.of_device(device).next() {
-            // Mounted at another place, such as the staging path of an earlier kubelet: it is complete and in use, so
-            // it is neither checked nor repaired.
-            self.usable_type(elsewhere, wanted)?
-        } else {
-            progress.set("checking, and where it is empty formatting, the device");
-            let prepare = Prepare {
-                fs_type: wanted,
-                read_only: options.is_read_only(),
-                mkfs_options: self.mkfs_options.clone(),
-            };
-            let fs_type = host.prepare_filesystem(device, prepare).await?.fs_type;
-            if fs_type.is_ext()
-                && !host.may_grow_mounted_ext()
-                && self.has_to_grow(host, device, fs_type, options).await?
-            {
-                progress.set("growing the file system to the size of the device");
-                host.grow_unmounted_ext(device, fs_type).await?;
-            }
-            fs_type
+        progress.set("checking, and where it is empty formatting, the device");
+        let prepare = Prepare {
+            fs_type: wanted,
+            read_only: options.is_read_only(),
+            mkfs_options: self.mkfs_options.clone(),
+            size: self.size,
         };
+        let Prepared { fs_type, in_use, .. } = host.prepare_filesystem(device, prepare).await?;
+        if fs_type.is_ext()
+            && !in_use
+            && !host.may_grow_mounted_ext()
+            && self.has_to_grow(host, device, fs_type, options).await?
+        {
+            progress.set("growing the file system to the size of the device");
+            host.grow_unmounted_ext(device, fs_type).await?;
+        }
         let mut options = options.clone();
         if options.is_read_only()
+            && !in_use
             && (device.read_only || self.attached_read_only || self.wanted.mode == Mode::MultiNodeReaderOnly)
             && let Some(option) = fs_type.without_recovery()
         {
@@ -174,7 +170,11 @@ impl Stage {
         }
         progress.set("mounting the file system");
         host.create_place(&path, Place::Directory, 0o750).await?;
-        host.mount(device, &path, fs_type, &options).await?;
+        if in_use {
+            host.mount_again(device, &path, fs_type, &options).await?;
+        } else {
+            host.mount(device, &path, fs_type, &options).await?;
+        }
         tracing::info!(volume = self.volume_id, device = %device.path.display(), %fs_type, "staged");
         self.grow_mounted(host, device, fs_type, &options, &path, progress)
             .await

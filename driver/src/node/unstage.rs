@@ -3,8 +3,10 @@
 //! the device any more, for the volume is detached then.
 //!
 //! * A mount that this process sees always refuses it: pods write there.
-//! * Whatever else has the device, such as the mount namespace of an agent or the device mapper, is waited for and then passed over.
-//!   All that was written through the staging path is durable by then.
+//! * The staging directory is removed once it is unmounted. Linux takes all mounts off a directory that is removed, in every mount
+//!   namespace, so that the copy of an agent with a namespace of its own ends at once. The kubelet expects a missing directory.
+//! * Another user of the device, such as an agent with an open file or the device mapper, is waited for and then passed over. All
+//!   that was written through the staging path is durable by then.
 //! * A raw device is flushed and neither waited for nor claimed: nothing of it was ever mounted here.
 
 use std::path::PathBuf;
@@ -69,7 +71,10 @@ impl Unstage {
         progress.set("writing back what is dirty in the file system");
         let was_mounted = self.write_back().await?;
         progress.set("unmounting the file system");
-        super::unmount(host, &self.path, &self.volume_id).await?;
+        let was_unmounted = super::unmount(host, &self.path, &self.volume_id).await?;
+        if was_unmounted {
+            self.remove_directory().await;
+        }
         let device = match host.find_device(&self.volume_id, None, Duration::ZERO).await {
             Ok(device) => device,
             Err(DeviceError::NotFound { .. }) => return Ok(None),
@@ -85,6 +90,7 @@ impl Unstage {
         };
         let layers = host.layers(&device).await.map_err(DeviceError::from)?;
         self.check_unpublished(&device, &layers).await?;
+        let refuses = self.device_in_use_timeout.is_zero();
         if !was_mounted {
             // A raw device, whose last user flushes it only where no other layer has it; or an earlier call has unmounted it.
             progress.set("making durable what was written to the device");
@@ -93,11 +99,12 @@ impl Unstage {
             match holders.first() {
                 None => return Ok(None),
                 Some(Holder::Layer(_)) => return Ok(Some(self.pass_over(&device, holders))),
-                Some(Holder::Mount { .. } | Holder::Filesystem { .. }) => {}
+                // The kubelet does not call again for a raw device whose directory is missing, so that this call must not fail then.
+                Some(_) if holders.has_filesystem() && !refuses => self.remove_directory().await,
+                Some(_) => {}
             }
         }
         progress.set("waiting until the device is no longer in use");
-        let refuses = self.device_in_use_timeout.is_zero();
         let limit = if refuses {
             TIMING.device_idle_wait
         } else {
@@ -115,6 +122,14 @@ impl Unstage {
                 Ok(Some(self.pass_over(&device, holders)))
             }
             idle => Ok(idle.map(|()| None)?),
+        }
+    }
+
+    /// Removes the unmounted staging directory, and with it the mounts that other namespaces have there. The kubelet removes it
+    /// otherwise, after this call.
+    async fn remove_directory(&self) {
+        if let Err(error) = self.host.remove_place(&self.path).await {
+            tracing::warn!(volume = self.volume_id, %error, "the staging directory remains until the kubelet removes it");
         }
     }
 
@@ -163,7 +178,8 @@ impl Unstage {
             volume = self.volume_id,
             device = %device.path.display(),
             %holders,
-            "the volume is unstaged although its device is in use: it is going to be detached, and who uses it must stop"
+            "the volume is unstaged although its device is in use: if the volume is detached from this node, its users get \
+             input/output errors"
         );
         holders
     }

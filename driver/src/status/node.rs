@@ -105,7 +105,8 @@ fn filesystem(error: &FilesystemError) -> Code {
 fn mount(error: &MountError) -> Code {
     match error {
         MountError::Option(_) => Code::InvalidArgument,
-        MountError::Busy { .. } | MountError::NoAnswer(_) => Code::Unavailable,
+        // The process that uses the file system may end.
+        MountError::Busy { .. } | MountError::AccessConflict { .. } | MountError::NoAnswer(_) => Code::Unavailable,
         MountError::NotEmpty { .. } | MountError::OtherDisk { .. } => Code::FailedPrecondition,
         MountError::List(_)
         | MountError::Mount { .. }

@@ -329,6 +329,8 @@ impl Mounting {
         }
         self.note("is unstaged");
         self.staged = Presence::Absent;
+        // The driver may have removed it before.
+        let _ = self.machine().remove_directory(&self.staging);
         if let Some(place) = self.machine().places(&volume).first() {
             self.wrong(&format!(
                 "NodeUnstageVolume answered OK, and it is mounted at {}",

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What else on this node has a device.
+//! Users of a device other than the driver: block devices on top of it, mounts in every namespace, and open files.
+//!
+//! NodeStageVolume, NodeUnstageVolume and NodeExpandVolume all take the answer from [`Host::holders`]. sysfs and the driver's own
+//! list of mounts decide whether the kernel has the file system of the device in use. procfs names processes, as far as the driver
+//! sees them.
 
-use std::collections::BTreeSet;
+mod processes;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -9,17 +14,15 @@ use super::Device;
 use crate::machine::Machine;
 use crate::mountinfo::MountTable;
 use crate::timing::TIMING;
+use crate::tool::excerpt;
 use crate::{FsType, Host, HostPaths, Mount, OffloadError};
 
-/// More devices than these on one disk are not looked at.
+/// Layers of one disk that are examined.
 const MOST_LAYERS: usize = 64;
-/// More mount namespaces than these are not looked at, and no more processes to find them.
-const MOST_NAMESPACES: usize = 1_024;
-const MOST_PROCESSES: usize = 65_536;
-/// So many holders are named.
+/// Holders that are named.
 const MOST_NAMED: usize = 4;
 
-/// A partition of a disk, or a block device that is made of a disk or of a partition: of the device mapper, of a RAID.
+/// A partition of a disk, or a block device on top of a disk or partition: of the device mapper, of a RAID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layer {
     /// The kernel's name.
@@ -28,7 +31,7 @@ pub struct Layer {
     pub title: Option<String>,
     /// The kernel's name of what it is on.
     pub below: String,
-    /// Whether it is a partition: one without a mount and without another layer on it keeps nothing from using the disk.
+    /// Whether it is a partition. A partition without a mount or another layer does not occupy the disk.
     pub is_partition: bool,
     number: Option<(u32, u32)>,
 }
@@ -43,12 +46,12 @@ impl Layer {
     }
 }
 
-/// One thing that has a device.
+/// One user of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
-    /// A block device that is made of it.
+    /// A block device on top of it.
     Layer(Layer),
-    /// A mount in a mount namespace that is not this process's.
+    /// A mount in another mount namespace than the driver's.
     Mount {
         /// A process of that namespace, by its number in procfs.
         process: u32,
@@ -57,20 +60,38 @@ pub enum Holder {
         /// Where it is mounted for that process.
         target: PathBuf,
     },
-    /// A file system that is in use, by a mount which procfs does not show.
+    /// A file, or a working directory, of a file system that is no longer mounted there.
+    OpenFile {
+        /// The process, by its number in procfs.
+        process: u32,
+        /// The process's own name.
+        command: String,
+        /// The path as procfs shows it, relative to the former mount.
+        path: PathBuf,
+    },
+    /// A file system that the kernel has in use for a process that procfs does not show.
     Filesystem {
-        /// The kernel's name of the device or layer that bears it.
+        /// The kernel's name of its device or layer.
         name: String,
+    },
+    /// A process that has the device itself open, such as a mkfs.
+    Opening {
+        /// The process, by its number in procfs.
+        process: u32,
+        /// The process's own name.
+        command: String,
     },
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Names of processes and paths come from tenants.
+        let path = |path: &Path| excerpt(&path.to_string_lossy());
         match self {
             Self::Layer(layer) => {
                 write!(f, "the block device {}", layer.name)?;
                 if let Some(title) = &layer.title {
-                    write!(f, " ({title})")?;
+                    write!(f, " ({})", excerpt(title))?;
                 }
                 write!(f, " is made of {}", layer.below)
             }
@@ -80,32 +101,57 @@ impl fmt::Display for Holder {
                 target,
             } => write!(
                 f,
-                "process {process} ({command}) has it mounted at {} in a mount namespace of its own",
-                target.display()
+                "process {process} ({}) has it mounted at {} in a mount namespace of its own",
+                excerpt(command),
+                path(target)
+            ),
+            Self::OpenFile {
+                process,
+                command,
+                path: file,
+            } => write!(
+                f,
+                "process {process} ({}) has {} of its file system open",
+                excerpt(command),
+                path(file)
             ),
             Self::Filesystem { name } => write!(
                 f,
-                "the file system of {name} is still mounted in a mount namespace that this process cannot see"
+                "the file system of {name} is in use by a process that the driver cannot see: by an open file, or by a mount in \
+                 another mount namespace"
             ),
+            Self::Opening { process, command } => {
+                write!(f, "process {process} ({}) has the device open", excerpt(command))
+            }
         }
     }
 }
 
-/// What has a device, as far as sysfs and procfs show it.
+/// The users of a device, as far as sysfs and procfs show them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Holders(Vec<Holder>);
+pub struct Holders {
+    named: Vec<Holder>,
+    has_filesystem: bool,
+}
 
 impl Holders {
-    /// One of them; of devices that are made of it and mounts, a device. Nothing where none is shown.
+    /// The first of them, a layer before a mount. `None` if none is visible.
     pub fn first(&self) -> Option<&Holder> {
-        self.0.first()
+        self.named.first()
     }
 
-    /// The kind of the first: `device`, `mount`, or `unknown` where nothing is shown.
+    /// Whether the kernel has the file system of this very device in use, and nothing is layered on the device. The file system is
+    /// complete then, and may be mounted once more. It must be neither checked nor formatted.
+    pub fn has_filesystem(&self) -> bool {
+        self.has_filesystem
+    }
+
+    /// The kind of the first: `device`, `mount`, `file`, or `unknown` if none is visible.
     pub fn kind(&self) -> &'static str {
         match self.first() {
             Some(Holder::Layer(_)) => "device",
             Some(Holder::Mount { .. } | Holder::Filesystem { .. }) => "mount",
+            Some(Holder::OpenFile { .. } | Holder::Opening { .. }) => "file",
             None => "unknown",
         }
     }
@@ -113,9 +159,8 @@ impl Holders {
 
 impl fmt::Display for Holders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some((first, others)) = self.0.split_first() else {
-            return f
-                .write_str("a program that has it open for itself alone, or one that neither sysfs nor procfs shows");
+        let Some((first, others)) = self.named.split_first() else {
+            return f.write_str("a program has it open exclusively, and neither sysfs nor procfs shows which one");
         };
         write!(f, "{first}")?;
         others.iter().try_for_each(|other| write!(f, "; {other}"))
@@ -123,8 +168,7 @@ impl fmt::Display for Holders {
 }
 
 impl Host {
-    /// The partitions of a device and the block devices that are made of it or of them. Bounded by 10 s. Dropping the future changes
-    /// nothing.
+    /// The partitions of a device and the block devices on top of it or of them. Bounded by 10 s. Dropping the future changes nothing.
     pub async fn layers(&self, device: &Device) -> Result<Vec<Layer>, OffloadError> {
         let (machine, sys) = (self.inner.machine.clone(), self.inner.paths.sys.clone());
         let what = format!("looking what is made of {}", device.name);
@@ -135,14 +179,29 @@ impl Host {
             .await
     }
 
-    /// What has a device beside this process, some of it by name. What cannot be looked at is left out. Bounded by 10 s. Dropping the
-    /// future changes nothing.
+    /// Finds the users of a device other than the driver, and names some of them. Bounded by 20 s. Dropping the future changes nothing.
+    ///
+    /// What cannot be read is omitted, so that an empty answer does not prove that the device is idle. Only the kernel's exclusive
+    /// opening proves that.
     pub async fn holders(&self, device: &Device) -> Result<Holders, OffloadError> {
         let (machine, paths) = (self.inner.machine.clone(), self.inner.paths.clone());
-        let what = format!("looking who has {}", device.name);
-        let device = device.clone();
-        let look = move || holders(&*machine, &paths, &device);
-        self.inner.calls.run(what, TIMING.device_look_timeout, look).await
+        let what = format!("finding the users of {}", device.name);
+        let examined = device.clone();
+        let find = move || holders(&*machine, &paths, &examined);
+        let holders = self.inner.calls.run(what, TIMING.device_look_timeout, find).await?;
+        if !matches!(holders.first(), None | Some(Holder::Filesystem { .. })) {
+            return Ok(holders);
+        }
+        // A file of a dead network file system can block the search. Names are not worth an error.
+        let (machine, paths) = (self.inner.machine.clone(), self.inner.paths.clone());
+        let (examined, known) = (device.clone(), holders.clone());
+        let search = move || with_open_files(&*machine, &paths, &examined, known);
+        let what = "a search for processes with open files";
+        let named = self.inner.calls.run(what, TIMING.device_look_timeout, search).await;
+        Ok(named.unwrap_or_else(|error| {
+            tracing::debug!(device = device.name, %error, "the processes that use a device are not named");
+            holders
+        }))
     }
 }
 
@@ -193,56 +252,52 @@ fn layers(machine: &dyn Machine, sys: &Path, disk: &str) -> Vec<Layer> {
 
 fn holders(machine: &dyn Machine, paths: &HostPaths, device: &Device) -> Holders {
     let layers = layers(machine, &paths.sys, &device.name);
-    let made_of_it = layers.iter().filter(|layer| !layer.is_partition);
-    let mut holders: Vec<Holder> = made_of_it.cloned().map(Holder::Layer).collect();
-    if holders.is_empty() {
-        holders = mounts(machine, &paths.proc, device, &layers);
+    let is_made_of_it = |layer: &&Layer| !layer.is_partition;
+    let mut named: Vec<Holder> = layers
+        .iter()
+        .filter(is_made_of_it)
+        .cloned()
+        .map(Holder::Layer)
+        .collect();
+    if !named.is_empty() {
+        named.truncate(MOST_NAMED);
+        return Holders {
+            named,
+            has_filesystem: false,
+        };
     }
-    if holders.is_empty() {
+    let own_mounts = MountTable::read(machine, &paths.proc).unwrap_or_default();
+    let mounts = processes::mounts(machine, &paths.proc, device, &layers);
+    let is_in_use = has_filesystem_in_use(machine, &paths.sys, &device.name);
+    let has_filesystem =
+        is_in_use || own_mounts.of_device(device).next().is_some() || mounts.iter().any(|found| found.is_of_device);
+    named.extend(mounts.into_iter().map(|found| found.holder));
+    if named.is_empty() {
         let names = layers.iter().map(|layer| &layer.name);
-        let mounted = std::iter::once(&device.name)
+        let used = std::iter::once(&device.name)
             .chain(names)
             .filter(|name| has_filesystem_in_use(machine, &paths.sys, name));
-        holders = mounted.cloned().map(|name| Holder::Filesystem { name }).collect();
+        named = used.cloned().map(|name| Holder::Filesystem { name }).collect();
     }
-    holders.truncate(MOST_NAMED);
-    Holders(holders)
+    named.truncate(MOST_NAMED);
+    Holders { named, has_filesystem }
 }
 
-/// The mounts of a device, and of what is made of it, in other mount namespaces. Each namespace is looked at once.
-fn mounts(machine: &dyn Machine, proc: &Path, device: &Device, layers: &[Layer]) -> Vec<Holder> {
-    let namespace = |process: &str| machine.read_link(&proc.join(process).join("ns/mnt")).ok();
-    let mut seen: BTreeSet<PathBuf> = namespace("self").into_iter().collect();
-    let mut found = Vec::new();
-    let processes = names(machine, proc)
-        .into_iter()
-        .filter_map(|name| name.parse::<u32>().ok());
-    for process in processes.take(MOST_PROCESSES) {
-        let directory = proc.join(process.to_string());
-        let is_new = namespace(&process.to_string()).is_some_and(|namespace| seen.insert(namespace));
-        if !is_new {
-            continue;
-        }
-        if seen.len() > MOST_NAMESPACES || found.len() >= MOST_NAMED {
-            break;
-        }
-        // The process may have ended since.
-        let text = machine.read(&directory.join("mountinfo")).unwrap_or_default();
-        let table = MountTable::parse(&text).unwrap_or_default();
-        let mut mounts = table.iter();
-        if let Some(mount) = mounts.find(|mount| mount.is_of(device) || layers.iter().any(|layer| layer.bears(mount))) {
-            let command = machine.read_to_string(&directory.join("comm")).unwrap_or_default();
-            found.push(Holder::Mount {
-                process,
-                command: command.trim().to_owned(),
-                target: mount.target.clone(),
-            });
-        }
+/// The same holders with the processes that have files open.
+fn with_open_files(machine: &dyn Machine, paths: &HostPaths, device: &Device, known: Holders) -> Holders {
+    let layers = layers(machine, &paths.sys, &device.name);
+    let found = processes::open_files(machine, &paths.proc, device, &layers);
+    let has_filesystem = known.has_filesystem || found.iter().any(|found| found.is_of_device);
+    let mut named: Vec<Holder> = found.into_iter().map(|found| found.holder).collect();
+    let is_explained = named.iter().any(|holder| matches!(holder, Holder::OpenFile { .. }));
+    if !is_explained {
+        named.splice(..0, known.named);
     }
-    found
+    named.truncate(MOST_NAMED);
+    Holders { named, has_filesystem }
 }
 
-/// Whether the kernel shows a file system in use on a device, in whatever mount namespace: each kind has a directory of these.
+/// Whether the kernel reports a file system of a device in use, in any mount namespace. Each type has a directory in sysfs.
 fn has_filesystem_in_use(machine: &dyn Machine, sys: &Path, name: &str) -> bool {
     let kinds = sys.join("fs");
     let btrfs = kinds.join("btrfs");
@@ -298,25 +353,40 @@ mod tests {
             self.file("sys/block/dm-0/dm/name", "group-volume\n");
         }
 
-        fn holders(&self) -> Holders {
-            let paths = HostPaths {
+        fn process_mounts(&self, process: &str, mounts: &str) {
+            self.file(&format!("proc/{process}/mountinfo"), mounts);
+        }
+
+        fn paths(&self) -> HostPaths {
+            HostPaths {
                 sys: self.0.path().join("sys"),
                 dev: self.0.path().join("dev"),
                 proc: self.0.path().join("proc"),
-            };
-            let device = Device {
-                path: "/dev/vdb".into(),
-                name: "vdb".into(),
-                size_bytes: 1 << 30,
-                number: (252, 16),
-                read_only: false,
-                volume_id: "volume-1".into(),
-            };
-            holders(&Linux::default(), &paths, &device)
+            }
+        }
+
+        fn holders(&self) -> Holders {
+            holders(&Linux::default(), &self.paths(), &device())
+        }
+
+        /// With the processes that have files open.
+        fn search(&self, device: &Device) -> Holders {
+            with_open_files(&Linux::default(), &self.paths(), device, Holders::default())
         }
 
         fn layers(&self) -> Vec<Layer> {
             layers(&Linux::default(), &self.0.path().join("sys"), "vdb")
+        }
+    }
+
+    fn device() -> Device {
+        Device {
+            path: "/dev/vdb".into(),
+            name: "vdb".into(),
+            size_bytes: 1 << 30,
+            number: (252, 16),
+            read_only: false,
+            volume_id: "volume-1".into(),
         }
     }
 
@@ -375,6 +445,82 @@ mod tests {
         let holders = files.holders();
         assert_eq!(holders.kind(), "mount");
         assert!(holders.to_string().contains("cannot see"), "{holders}");
+    }
+
+    /// A process in this mount namespace with one more link, such as `fd/3`.
+    fn link(files: &Files, process: &str, link: &str, target: &Path) {
+        files.process(process, 1, "");
+        let link = files.0.path().join("proc").join(process).join(link);
+        fs::create_dir_all(link.parent().expect("it has a parent")).expect("a directory");
+        symlink(target, link).expect("a link");
+    }
+
+    /// The device whose file system these files are in.
+    fn own_device(files: &Files) -> Device {
+        let number = Linux::default().stat(files.0.path()).expect("it exists").filesystem;
+        Device { number, ..device() }
+    }
+
+    #[rstest]
+    #[case::file("fd/3")]
+    #[case::directory("cwd")]
+    #[case::program("exe")]
+    fn open_file_is_named_without_mount(#[case] place: &str) {
+        let files = Files::new();
+        files.file("data\u{1b}[2J", "");
+        let file = files.0.path().join("data\u{1b}[2J");
+        link(&files, "7", "fd/1", Path::new("pipe:[1]"));
+        link(&files, "8", place, &file);
+        let device = own_device(&files);
+        let found = files.search(&device);
+        assert!(found.has_filesystem());
+        assert_eq!(found.kind(), "file");
+        let named = found.to_string();
+        assert!(named.starts_with("process 8 (agent) has /"), "{named}");
+        assert!(named.ends_with(r"data\u{1b}[2J of its file system open"), "{named}");
+    }
+
+    #[test]
+    fn file_on_remote_mount_is_not_examined() {
+        let files = Files::new();
+        let file = files.0.path().join("data");
+        files.file("data", "");
+        link(&files, "8", "fd/3", &file);
+        files.file("proc/8/fdinfo/3", "pos:\t0\nmnt_id:\t36\n");
+        files.process_mounts("8", "36 35 0:50 / /mnt rw - nfs4 server:/ rw\n");
+        let device = own_device(&files);
+        assert_eq!(files.search(&device).first(), None);
+    }
+
+    #[test]
+    fn layer_is_no_file_system_of_the_device() {
+        let files = Files::new();
+        files.group();
+        files.file("sys/fs/ext4/vdb/errors_count", "0");
+        assert!(!files.holders().has_filesystem());
+    }
+
+    #[rstest]
+    #[case::of_the_disk("sys/fs/xfs/vdb/stats", true)]
+    #[case::of_a_partition("sys/fs/xfs/vdb1/stats", false)]
+    #[case::of_another_disk("sys/fs/ext4/vdc/errors_count", false)]
+    fn superblock_of_this_device_is_in_use(#[case] file: &str, #[case] is_in_use: bool) {
+        let files = Files::new();
+        files.file(file, "0");
+        assert_eq!(files.holders().has_filesystem(), is_in_use);
+    }
+
+    #[rstest]
+    #[case::of_the_disk("36 35 252:16 / /host/staging rw - ext4 /dev/vdb rw\n", true)]
+    #[case::of_a_partition("36 35 252:17 / /host/staging rw - ext4 /dev/vdb1 rw\n", false)]
+    #[case::unreadable("not a line of it\n", false)]
+    fn mount_proves_a_file_system_in_use(#[case] mounts: &str, #[case] is_in_use: bool) {
+        let elsewhere = Files::new();
+        elsewhere.process("8", 2, mounts);
+        assert_eq!(elsewhere.holders().has_filesystem(), is_in_use);
+        let here = Files::new();
+        here.process_mounts("self", mounts);
+        assert_eq!(here.holders().has_filesystem(), is_in_use);
     }
 
     #[test]

@@ -192,10 +192,11 @@ fn stat(metadata: &Metadata) -> Stat {
     } else {
         Kind::Other
     };
-    let number = metadata.rdev();
+    let (number, filesystem) = (metadata.rdev(), metadata.dev());
     Stat {
         kind,
         number: (major(number), minor(number)),
+        filesystem: (major(filesystem), minor(filesystem)),
         size: metadata.len(),
     }
 }

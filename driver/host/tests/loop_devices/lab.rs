@@ -27,6 +27,7 @@ pub(crate) const ANY: Prepare = Prepare {
     fs_type: None,
     read_only: false,
     mkfs_options: MkfsOptions::NONE,
+    size: None,
 };
 
 /// The machine.

@@ -57,7 +57,7 @@ variants!(DeviceError, device_name, DEVICE_ERRORS:
 variants!(FilesystemError, filesystem_name, FILESYSTEM_ERRORS:
     Device Tool Foreign OtherType EmptyReadOnly Unfinished MkfsOption NotOnline NotMade Damaged Io NoAnswer);
 variants!(MountError, mount_name, MOUNT_ERRORS:
-    List Option Mount OtherDisk Bind Place NotEmpty Unmount Busy NoAnswer);
+    List Option Mount OtherDisk AccessConflict Bind Place NotEmpty Unmount Busy NoAnswer);
 variants!(UsageError, usage_name, USAGE_ERRORS: NotFound Stat NoAnswer);
 variants!(ToolError, tool_name, TOOL_ERRORS: Missing Start TimedOut Failed TooMuchOutput);
 
@@ -541,6 +541,12 @@ fn mount_errors() -> Vec<MountError> {
             device: path(),
             target: path(),
             source_name: text("/dev/vdc"),
+        },
+        MountError::AccessConflict {
+            device: path(),
+            target: path(),
+            access: "writable",
+            reason: text("would change RO state"),
         },
         MountError::Bind {
             from: path(),

@@ -94,11 +94,22 @@ async fn disturb(cluster: &Cluster, node: &Node) {
                 return;
             }
             let volume = &volumes[usize::try_from(schedule.below(volumes.len() as u64)).unwrap_or_default()];
-            schedule.note(&format!(
-                "{}: an agent takes a copy of the mounts of {volume}",
-                node.name()
-            ));
-            node.machine().mount_elsewhere(volume);
+            let has_file = schedule.chance(500);
+            let what = if has_file {
+                "opens a file"
+            } else {
+                "takes a copy of the mounts"
+            };
+            schedule.note(&format!("{}: an agent {what} of {volume}", node.name()));
+            if has_file {
+                node.machine().open_elsewhere(volume);
+            } else {
+                node.machine().mount_elsewhere(volume);
+            }
+            if schedule.chance(300) {
+                // It stays until the calm, or until the node reboots.
+                return;
+            }
             schedule
                 .event(pause(180), || format!("{}: the agent ends", node.name()))
                 .await;

@@ -125,14 +125,23 @@ impl Machine for SimMachine {
         let kind = state.kind_at(path).ok_or(Errno::NOENT)?;
         let number = state.node_at(path).unwrap_or_default();
         // Files hold nothing here.
-        Ok(Stat { kind, number, size: 0 })
+        Ok(Stat {
+            kind,
+            number,
+            filesystem: (0, 0),
+            size: 0,
+        })
     }
 
     fn lstat(&self, path: &Path) -> io::Result<Stat> {
         let is_link = self.alive()?.state().linked(path).is_some();
-        let (kind, number, size) = (Kind::Other, (0, 0), 20);
         if is_link {
-            Ok(Stat { kind, number, size })
+            Ok(Stat {
+                kind: Kind::Other,
+                number: (0, 0),
+                filesystem: (0, 0),
+                size: 20,
+            })
         } else {
             self.stat(path)
         }
@@ -210,11 +219,11 @@ impl Machine for SimMachine {
     }
 
     fn remove_directory(&self, path: &Path) -> io::Result<()> {
-        self.alive()?.state().remove(path, true)
+        self.alive()?.remove(path, true)
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.alive()?.state().remove(path, false)
+        self.alive()?.remove(path, false)
     }
 
     fn statvfs(&self, path: &Path) -> io::Result<Usage> {
@@ -245,6 +254,15 @@ impl Machine for SimMachine {
 
     fn may_grow_mounted_ext(&self) -> bool {
         true
+    }
+}
+
+impl Node {
+    fn remove(&self, path: &Path, is_directory: bool) -> io::Result<()> {
+        let mut state = self.state();
+        state.remove(path, is_directory)?;
+        self.detach_mounts(&mut state, path);
+        Ok(())
     }
 }
 

@@ -113,7 +113,8 @@ impl Node {
             read_only,
             source: device.to_owned(),
             dirty: BTreeSet::new(),
-            is_elsewhere: false,
+            copies: BTreeSet::new(),
+            is_open: false,
         };
         state.superblocks.insert(id, superblock);
         Ok(id)
@@ -188,10 +189,7 @@ impl Node {
 
     /// Gives up a superblock that is mounted nowhere: what is dirty is written back.
     pub(super) fn release(&self, state: &mut State, superblock: u64) {
-        let is_elsewhere = state
-            .superblocks
-            .get(&superblock)
-            .is_some_and(|found| found.is_elsewhere);
+        let is_elsewhere = state.superblocks.get(&superblock).is_some_and(Superblock::is_elsewhere);
         if is_elsewhere || state.mounts.iter().any(|mount| mount.root == Root::Volume(superblock)) {
             return;
         }
@@ -204,6 +202,18 @@ impl Node {
         state.forget_unplugged();
     }
 
+    /// Takes all mounts off a directory or file that was removed, in every mount namespace, as Linux does.
+    pub(super) fn detach_mounts(&self, state: &mut State, target: &Path) {
+        let superblocks: Vec<u64> = state.superblocks.keys().copied().collect();
+        for superblock in superblocks {
+            if let Some(found) = state.superblocks.get_mut(&superblock)
+                && found.copies.remove(target)
+            {
+                self.release(state, superblock);
+            }
+        }
+    }
+
     /// What a reboot leaves of the mounts.
     pub(super) fn unmount_everything(&self, state: &mut State) {
         state.mounts.clear();
@@ -212,7 +222,8 @@ impl Node {
         for superblock in superblocks {
             if let Some(lost) = state.superblocks.get_mut(&superblock) {
                 lost.dirty.clear();
-                lost.is_elsewhere = false;
+                lost.copies.clear();
+                lost.is_open = false;
             }
             self.release(state, superblock);
         }

@@ -12,7 +12,7 @@ use rustix::mount::MountFlags;
 use tokio::time::sleep;
 
 use super::medium::Medium;
-use super::state::{By, Opening, Root, State};
+use super::state::{By, Opening, Root, State, Superblock};
 use super::{SimMachine, fail};
 
 /// The owner of what is written to a device itself.
@@ -108,7 +108,7 @@ impl SimMachine {
         };
         let is_open = |opening: &Opening| opening.disk == disk && !matches!(opening.by, By::Process(_));
         let superblock = state.superblock_of(disk).and_then(|id| state.superblocks.get(&id));
-        superblock.is_some_and(|found| !found.is_elsewhere) || state.openings.values().any(is_open)
+        superblock.is_some_and(|found| !found.is_elsewhere()) || state.openings.values().any(is_open)
     }
 
     /// The volumes whose disks this node has.
@@ -118,18 +118,26 @@ impl SimMachine {
         plugged.map(|disk| disk.volume_id.clone()).collect()
     }
 
-    /// Another mount namespace takes a copy of the mounts of a volume, as that of an agent does which begins now: when it is unmounted
-    /// here its device stays in use, until [`SimMachine::unmount_elsewhere`] or a reboot. Nothing mounted is fine.
+    /// An agent with a mount namespace of its own takes a copy of the mounts of a volume. The device stays in use when it is unmounted
+    /// here, until the directories of the mounts are removed, [`SimMachine::unmount_elsewhere`] or a reboot. Nothing mounted is fine.
     pub fn mount_elsewhere(&self, volume_id: &str) {
-        self.set_elsewhere(volume_id, true);
+        self.change_superblocks(volume_id, |found, targets| found.copies.extend(targets));
     }
 
-    /// The other mount namespace is gone.
+    /// The same agent opens a file of the volume. That keeps the device in use without any mount.
+    pub fn open_elsewhere(&self, volume_id: &str) {
+        self.change_superblocks(volume_id, |found, _| found.is_open = true);
+    }
+
+    /// The agent is gone.
     pub fn unmount_elsewhere(&self, volume_id: &str) {
-        self.set_elsewhere(volume_id, false);
+        self.change_superblocks(volume_id, |found, _| {
+            found.copies.clear();
+            found.is_open = false;
+        });
     }
 
-    /// No other mount namespace is left.
+    /// No agent is left.
     pub fn unmount_all_elsewhere(&self) {
         let volumes: BTreeSet<String> = {
             let state = self.node.state();
@@ -140,21 +148,23 @@ impl SimMachine {
         }
     }
 
-    fn set_elsewhere(&self, volume_id: &str, is_elsewhere: bool) {
+    /// Changes the superblocks of a volume. The second argument has the targets of the mounts.
+    fn change_superblocks(&self, volume_id: &str, change: impl Fn(&mut Superblock, Vec<PathBuf>)) {
         let mut state = self.node.state();
-        let disks: Vec<u64> = state
-            .disks
+        let disks = state.disks.iter().filter(|(_, disk)| disk.volume_id == volume_id);
+        let disks: BTreeSet<u64> = disks.map(|(id, _)| *id).collect();
+        let superblocks = state
+            .superblocks
             .iter()
-            .filter(|(_, disk)| disk.volume_id == volume_id)
-            .map(|(id, _)| *id)
-            .collect();
-        for superblock in disks
-            .into_iter()
-            .filter_map(|disk| state.superblock_of(disk))
-            .collect::<Vec<_>>()
-        {
+            .filter(|(_, found)| disks.contains(&found.disk));
+        for superblock in superblocks.map(|(id, _)| *id).collect::<Vec<u64>>() {
+            let mounts = state
+                .mounts
+                .iter()
+                .filter(|mount| mount.root == Root::Volume(superblock));
+            let targets = mounts.map(|mount| mount.target.clone()).collect();
             if let Some(found) = state.superblocks.get_mut(&superblock) {
-                found.is_elsewhere = is_elsewhere;
+                change(found, targets);
             }
             self.node.release(&mut state, superblock);
         }

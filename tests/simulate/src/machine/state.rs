@@ -135,8 +135,17 @@ pub(super) struct Superblock {
     pub(super) source: PathBuf,
     /// What pods have written and the kernel has not.
     pub(super) dirty: BTreeSet<u64>,
-    /// Whether another mount namespace has it.
-    pub(super) is_elsewhere: bool,
+    /// Targets of mounts in a mount namespace of its own, which an agent has. They end with their directory.
+    pub(super) copies: BTreeSet<PathBuf>,
+    /// Whether an agent has a file open, by a mount that may be gone.
+    pub(super) is_open: bool,
+}
+
+impl Superblock {
+    /// Whether an agent uses it in a mount namespace of its own.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.is_open || !self.copies.is_empty()
+    }
 }
 
 /// What is seen at a mount.

@@ -96,7 +96,8 @@ async fn a_blank_volume_is_formatted_once_and_keeps_its_data(#[case] fs_type: Fs
         prepare(&host, fs_type).await.expect("it is blank"),
         Prepared {
             fs_type,
-            formatted: true
+            formatted: true,
+            in_use: false
         }
     );
     mount(&host, VOLUME, STAGING, fs_type).await.expect("it is mounted");

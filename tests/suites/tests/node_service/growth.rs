@@ -22,7 +22,7 @@ const SHORT: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(80);
 
 /// Makes the disk larger, as Cinder and the hypervisor would.
-fn extend(lab: &Lab, device: &Device, mib: u64) {
+pub(crate) fn extend(lab: &Lab, device: &Device, mib: u64) {
     let file = File::options().write(true).open(lab.at(&format!("{VOLUME}.img")));
     file.and_then(|file| file.set_len(mib * MIB)).expect("a sparse file");
     lab::output(

@@ -7,7 +7,9 @@
     reason = "a helper that cannot do its part fails the test"
 )]
 
+mod agent;
 mod growth;
+mod in_use;
 mod lives;
 mod program_output;
 mod refusals;

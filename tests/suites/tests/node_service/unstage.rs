@@ -2,70 +2,88 @@
 //! Volumes that are unstaged while something else has their device.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use tonic::Code;
 
+use crate::agent::Agent;
 use crate::lab::{self, OTHER, VOLUME, claim, run};
 use crate::{Kubelet, block, disk, ext4, mount};
 
 /// How long the node waits here for a device that stays in use.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// A wait that no test needs.
+const LONG: Duration = Duration::from_mins(1);
 
-/// An agent with a mount namespace of its own, which keeps what was mounted when it began.
-struct Agent(Child);
-
-impl Agent {
-    fn start() -> Self {
-        let mut agent = Command::new("unshare")
-            .args([
-                "--mount",
-                "--propagation",
-                "private",
-                "sh",
-                "-c",
-                "echo ready; exec sleep infinity",
-            ])
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("unshare (util-linux) is installed");
-        let mut line = String::new();
-        let stdout = agent.stdout.take().expect("it is piped");
-        BufReader::new(stdout).read_line(&mut line).expect("it says so");
-        assert_eq!(line, "ready\n");
-        Self(agent)
-    }
-
-    fn id(&self) -> u32 {
-        self.0.id()
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+#[test]
+fn private_mount_ends_with_staging_directory() {
+    run("unstage::private_mount_ends_with_staging_directory", |lab| async move {
+        let device = disk(&lab).await;
+        let (kubelet, metrics) = Kubelet::with_patience(&lab, LONG);
+        for _ in 0..2 {
+            kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+            let agent = Agent::with_mounts();
+            assert!(agent.sees(&lab.at("staging")));
+            let start = Instant::now();
+            kubelet.unstage(VOLUME).await.expect("nothing uses it");
+            assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
+            assert!(!agent.sees(&lab.at("staging")));
+            assert!(!lab.at("staging").exists(), "the kubelet accepts that");
+            drop(claim(&device));
+        }
+        kubelet.unstage(VOLUME).await.expect("a repetition");
+        let counted = metrics.encode().expect("text");
+        assert!(!counted.contains("cinder_csi_unstaged_in_use_total{"), "{counted}");
+    });
 }
 
 #[test]
-fn a_mount_of_another_namespace_is_passed_over_and_what_was_written_is_durable() {
+fn raw_volume_keeps_its_staging_directory() {
+    run("unstage::raw_volume_keeps_its_staging_directory", |lab| async move {
+        disk(&lab).await;
+        let kubelet = Kubelet::new(&lab);
+        lab.directory("staging");
+        kubelet.stage(VOLUME, block()).await.expect("it is staged");
+        kubelet.unstage(VOLUME).await.expect("nothing uses it");
+        // The kubelet makes no further call for a raw volume without it.
+        assert!(lab.at("staging").exists());
+    });
+}
+
+#[test]
+fn staging_directory_with_content_remains() {
+    run("unstage::staging_directory_with_content_remains", |lab| async move {
+        disk(&lab).await;
+        let kubelet = Kubelet::new(&lab);
+        lab.directory("staging");
+        fs::write(lab.at("staging/below"), "of the node").expect("a file");
+        kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+        kubelet.unstage(VOLUME).await.expect("nothing uses it");
+        assert!(lab.at("staging/below").exists());
+    });
+}
+
+#[test]
+fn open_file_is_passed_over_with_durable_data() {
     run(
-        "unstage::a_mount_of_another_namespace_is_passed_over_and_what_was_written_is_durable",
+        "unstage::open_file_is_passed_over_with_durable_data",
         |lab| async move {
             let device = disk(&lab).await;
             let (kubelet, metrics) = Kubelet::with_patience(&lab, PATIENCE);
             kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
-            let agent = Agent::start();
             fs::write(lab.at("staging/data"), "precious").expect("it can be written");
+            let agent = Agent::with_file(&lab.at("staging/data"));
             kubelet.unstage(VOLUME).await.expect("nothing is mounted here");
             let counted = metrics.encode().expect("text");
-            let line = r#"cinder_csi_unstaged_in_use_total{holder="mount"} 1"#;
+            let line = r#"cinder_csi_unstaged_in_use_total{holder="file"} 1"#;
             assert!(counted.contains(line), "{counted}");
+            let holders = lab.host().holders(&device).await.expect("procfs answers");
+            let named = format!("process {} (sleep) has /data of its file system open", agent.id());
+            assert_eq!(holders.to_string(), named);
+            assert!(holders.has_filesystem());
 
             // What another node would find.
             let copy = lab.at("copy.img");
@@ -79,9 +97,38 @@ fn a_mount_of_another_namespace_is_passed_over_and_what_was_written_is_durable()
             kubelet.unstage(OTHER).await.expect("it goes");
             drop(agent);
             kubelet.unstage(VOLUME).await.expect("it went before");
-            drop(device);
         },
     );
+}
+
+#[test]
+fn mount_at_private_place_is_passed_over() {
+    run("unstage::mount_at_private_place_is_passed_over", |lab| async move {
+        disk(&lab).await;
+        let (kubelet, metrics) = Kubelet::with_patience(&lab, PATIENCE);
+        kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+        let _agent = Agent::with_bind(&lab.at("staging"), &lab.directory("private"));
+        kubelet.unstage(VOLUME).await.expect("nothing is mounted here");
+        let counted = metrics.encode().expect("text");
+        let line = r#"cinder_csi_unstaged_in_use_total{holder="mount"} 1"#;
+        assert!(counted.contains(line), "{counted}");
+    });
+}
+
+#[test]
+fn repeated_call_ends_a_private_mount() {
+    run("unstage::repeated_call_ends_a_private_mount", |lab| async move {
+        disk(&lab).await;
+        let (kubelet, _) = Kubelet::with_patience(&lab, LONG);
+        kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+        let agent = Agent::with_mounts();
+        // As a driver leaves it that ended between the unmount and the removal.
+        lab.host().unmount(&lab.at("staging")).await.expect("it is idle here");
+        let start = Instant::now();
+        kubelet.unstage(VOLUME).await.expect("nothing uses it");
+        assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
+        assert!(!agent.sees(&lab.at("staging")));
+    });
 }
 
 #[test]
@@ -92,7 +139,7 @@ fn a_mount_of_another_namespace_is_named_for_as_long_as_the_flag_refuses_it() {
             disk(&lab).await;
             let (kubelet, metrics) = Kubelet::with_patience(&lab, Duration::ZERO);
             kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
-            let agent = Agent::start();
+            let agent = Agent::with_mounts();
             // As a call leaves it that is repeated.
             lab.host()
                 .unmount(&lab.at("staging"))

@@ -312,7 +312,7 @@ impl Objects {
                 is_overdue: lasts >= limits.attach,
                 cinder_status: None,
                 reason: MOUNT_FAILED.0.to_owned(),
-                hint: format!("the kubelet says: {said}"),
+                hint: mount_hint(&said, node),
             });
         }
         lines
@@ -379,6 +379,19 @@ fn mount_failure(events: Vec<Event>, volume: Option<&str>, now: Timestamp) -> Op
     let first = event.first_timestamp.as_ref().map(|time| time.0);
     let first = first.or(event.event_time.as_ref().map(|time| time.0));
     Some((first.or(last_seen(&event))?, event.message?))
+}
+
+/// The remedy for a mount that failed. The driver sees few processes of its node, so that the message may not name the one that uses
+/// the device.
+fn mount_hint(said: &str, node: &str) -> String {
+    let mut hint = format!("the kubelet says: {said}");
+    if said.contains("is in use") {
+        hint.push_str(&format!(
+            "; on node {node}, the commands in docs/runbooks.md, \"The device of a volume stays in use\", print the processes that have \
+             a mount or an open file on the device"
+        ));
+    }
+    hint
 }
 
 /// A pod that has a node and does not run yet.
@@ -469,6 +482,20 @@ mod tests {
         let since = "2026-06-01T10:00:00Z".parse().expect("a time");
         let told = mount_failure(events(all), Some("pv"), now());
         assert_eq!(told, expected.map(|words| (since, words.to_owned())));
+    }
+
+    #[rstest]
+    #[case::in_use("/dev/vdb is in use: a program has it open", true)]
+    #[case::other_access("the file system is in use elsewhere on this node", true)]
+    #[case::other_failure("holds ext4 and xfs is asked for", false)]
+    fn hint_leads_to_holder_of_device(#[case] said: &str, #[case] leads: bool) {
+        let hint = mount_hint(said, "n1");
+        assert!(hint.starts_with(&format!("the kubelet says: {said}")), "{hint}");
+        assert_eq!(
+            hint.contains("on node n1, the commands in docs/runbooks.md"),
+            leads,
+            "{hint}"
+        );
     }
 
     #[rstest]

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Volumes that are staged while another process keeps their file system in use.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use cinder_csi_driver::node::NodeService;
+use csi_host::{Device, Tools};
+use csi_proto::csi::v1::node_server::Node;
+use csi_proto::csi::v1::volume_capability::AccessType;
+use csi_proto::csi::v1::volume_capability::access_mode::Mode;
+use tonic::{Code, Request, Status};
+
+use crate::agent::Agent;
+use crate::lab::{self, Lab, MIB, OTHER, VOLUME, run};
+use crate::{Kubelet, counting_node_on, ext4, mount};
+
+/// How long the node waits here for a device that stays in use.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Less than NodeStageVolume waits for a device that another program has open exclusively.
+const SHORT: Duration = Duration::from_secs(20);
+
+/// A node whose programs neither format nor check.
+fn mounting_node(lab: &Lab) -> NodeService {
+    let refusal = lab.script("refusal", "echo \"$0 $*\" >> $(dirname \"$0\")/refused; exit 99");
+    let tools = Tools {
+        mkfs_ext4: refusal.clone(),
+        mkfs_xfs: refusal.clone(),
+        mkfs_btrfs: refusal.clone(),
+        e2fsck: refusal,
+        ..Tools::default()
+    };
+    counting_node_on(lab.host_with(tools), PATIENCE).0
+}
+
+async fn large_disk(lab: &Lab) -> Device {
+    lab.volume(VOLUME, 320 * MIB).await
+}
+
+/// A volume that was unstaged while `agent` uses its file system.
+async fn held(lab: &Lab, fs_type: &str, agent: impl FnOnce(&Lab) -> Agent) -> Agent {
+    let (kubelet, _) = Kubelet::with_patience(lab, PATIENCE);
+    let wanted = mount(fs_type, Mode::SingleNodeWriter);
+    kubelet.stage(VOLUME, wanted).await.expect("the volume is blank");
+    fs::write(lab.at("staging/data"), "precious").expect("it can be written");
+    let agent = agent(lab);
+    kubelet.unstage(VOLUME).await.expect("the holder is passed over");
+    agent
+}
+
+fn open_file(lab: &Lab) -> Agent {
+    Agent::with_file(&lab.at("staging/data"))
+}
+
+fn working_directory(lab: &Lab) -> Agent {
+    Agent::with_directory(&lab.at("staging"))
+}
+
+fn private_mount(lab: &Lab) -> Agent {
+    let private: PathBuf = lab.directory("private");
+    Agent::with_bind(&lab.at("staging"), &private)
+}
+
+fn is_mounted_again(name: &str, fs_type: &'static str, agent: fn(&Lab) -> Agent) {
+    run(name, |lab| async move {
+        large_disk(&lab).await;
+        let agent = held(&lab, fs_type, agent).await;
+        let kubelet = Kubelet {
+            lab: &lab,
+            node: mounting_node(&lab),
+        };
+        let wanted = mount(fs_type, Mode::SingleNodeWriter);
+        for round in 0..3 {
+            let start = Instant::now();
+            kubelet
+                .stage(VOLUME, wanted.clone())
+                .await
+                .expect("it is mounted once more");
+            kubelet.stage(VOLUME, wanted.clone()).await.expect("a repetition");
+            assert!(start.elapsed() < SHORT, "{:?}", start.elapsed());
+            kubelet
+                .publish("pod/mount", false, wanted.clone())
+                .await
+                .expect("it is published");
+            assert_eq!(
+                fs::read_to_string(lab.at("pod/mount/data")).expect("it is there"),
+                "precious"
+            );
+            fs::write(lab.at(&format!("pod/mount/{round}")), "new").expect("it can be written");
+            kubelet.unpublish("pod/mount").await.expect("it goes");
+            kubelet.unstage(VOLUME).await.expect("the holder is passed over");
+        }
+        assert!(!lab.at("refused").exists(), "nothing is formatted or checked");
+        drop(agent);
+        let kubelet = Kubelet::new(&lab);
+        kubelet.stage(VOLUME, wanted).await.expect("nothing uses it any more");
+        assert_eq!(fs::read_to_string(lab.at("staging/2")).expect("it is there"), "new");
+        kubelet.unstage(VOLUME).await.expect("it goes");
+    });
+}
+
+#[test]
+fn ext4_with_open_file_is_mounted_again() {
+    is_mounted_again("in_use::ext4_with_open_file_is_mounted_again", "ext4", open_file);
+}
+
+#[test]
+fn ext3_with_open_file_is_mounted_again() {
+    is_mounted_again("in_use::ext3_with_open_file_is_mounted_again", "ext3", open_file);
+}
+
+#[test]
+fn xfs_with_open_file_is_mounted_again() {
+    is_mounted_again("in_use::xfs_with_open_file_is_mounted_again", "xfs", open_file);
+}
+
+#[test]
+fn btrfs_with_open_file_is_mounted_again() {
+    is_mounted_again("in_use::btrfs_with_open_file_is_mounted_again", "btrfs", open_file);
+}
+
+#[test]
+fn working_directory_does_not_prevent_mount() {
+    is_mounted_again(
+        "in_use::working_directory_does_not_prevent_mount",
+        "ext4",
+        working_directory,
+    );
+}
+
+#[test]
+fn mount_at_private_place_does_not_prevent_mount() {
+    is_mounted_again(
+        "in_use::mount_at_private_place_does_not_prevent_mount",
+        "xfs",
+        private_mount,
+    );
+}
+
+#[test]
+fn read_only_stage_shares_writable_superblock() {
+    run("in_use::read_only_stage_shares_writable_superblock", |lab| async move {
+        large_disk(&lab).await;
+        let _agent = held(&lab, "ext4", open_file).await;
+        let (kubelet, _) = Kubelet::with_patience(&lab, PATIENCE);
+        let mut read_only = ext4();
+        if let Some(AccessType::Mount(mount)) = &mut read_only.access_type {
+            mount.mount_flags = vec!["ro".into(), "nosuid".into()];
+        }
+        for _ in 0..2 {
+            kubelet
+                .stage(VOLUME, read_only.clone())
+                .await
+                .expect("it is mounted once more");
+        }
+        assert_eq!(kubelet.mounts_at("staging").await, 1);
+        assert!(!lab.at("staging.preparing").exists());
+        assert!(fs::write(lab.at("staging/more"), "more").is_err());
+        assert_eq!(
+            fs::read_to_string(lab.at("staging/data")).expect("it is there"),
+            "precious"
+        );
+        let error = kubelet.stage(VOLUME, ext4()).await.expect_err("it is staged read-only");
+        assert_eq!(error.code(), Code::AlreadyExists, "{error}");
+        kubelet.unstage(VOLUME).await.expect("the holder is passed over");
+        kubelet.stage(VOLUME, ext4()).await.expect("the superblock is writable");
+        fs::write(lab.at("staging/more"), "more").expect("it can be written");
+    });
+}
+
+#[test]
+fn writable_stage_refuses_read_only_superblock() {
+    run(
+        "in_use::writable_stage_refuses_read_only_superblock",
+        |lab| async move {
+            large_disk(&lab).await;
+            drop(held(&lab, "xfs", open_file).await);
+            let (kubelet, _) = Kubelet::with_patience(&lab, PATIENCE);
+            let reader = mount("xfs", Mode::SingleNodeReaderOnly);
+            kubelet.stage(VOLUME, reader.clone()).await.expect("it is staged");
+            let agent = open_file(&lab);
+            kubelet.unstage(VOLUME).await.expect("the holder is passed over");
+            let writer = mount("xfs", Mode::SingleNodeWriter);
+            let start = Instant::now();
+            let error = kubelet
+                .stage(VOLUME, writer.clone())
+                .await
+                .expect_err("the kernel refuses");
+            assert!(start.elapsed() < SHORT, "{:?}", start.elapsed());
+            assert_eq!(error.code(), Code::Unavailable, "{error}");
+            assert!(
+                error
+                    .message()
+                    .contains("writable: the file system is in use elsewhere"),
+                "{error}"
+            );
+            kubelet.stage(VOLUME, reader).await.expect("readers share it");
+            kubelet.unstage(VOLUME).await.expect("the holder is passed over");
+            drop(agent);
+            kubelet.stage(VOLUME, writer).await.expect("nothing uses it any more");
+        },
+    );
+}
+
+#[test]
+fn other_type_is_refused_while_in_use() {
+    run("in_use::other_type_is_refused_while_in_use", |lab| async move {
+        large_disk(&lab).await;
+        let _agent = held(&lab, "ext4", open_file).await;
+        let kubelet = Kubelet {
+            lab: &lab,
+            node: mounting_node(&lab),
+        };
+        let error = kubelet.stage(VOLUME, mount("xfs", Mode::SingleNodeWriter)).await;
+        let error = error.expect_err("it holds ext4");
+        assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
+        assert!(!lab.at("refused").exists());
+    });
+}
+
+#[test]
+fn copy_grows_while_in_use() {
+    run("in_use::copy_grows_while_in_use", |lab| async move {
+        let device = large_disk(&lab).await;
+        let _agent = held(&lab, "xfs", open_file).await;
+        crate::growth::extend(&lab, &device, 640);
+        let kubelet = Kubelet {
+            lab: &lab,
+            node: mounting_node(&lab),
+        };
+        let mut request = kubelet.stage_request(VOLUME, mount("xfs", Mode::SingleNodeWriter));
+        request
+            .volume_context
+            .insert("cinder.csi.openstack.org/resizeRequired".into(), "true".into());
+        kubelet
+            .node
+            .node_stage_volume(Request::new(request))
+            .await
+            .expect("it is mounted once more");
+        let usage = kubelet
+            .stats(VOLUME, &kubelet.path("staging"))
+            .await
+            .expect("it is there");
+        assert!(usage.first().is_some_and(|bytes| bytes.total > 560 << 20), "{usage:?}");
+        kubelet.unstage(VOLUME).await.expect("the holder is passed over");
+    });
+}
+
+#[test]
+fn clone_is_staged_while_source_is_in_use() {
+    run("in_use::clone_is_staged_while_source_is_in_use", |lab| async move {
+        large_disk(&lab).await;
+        let _agent = held(&lab, "xfs", open_file).await;
+        let image = lab.at("clone.img");
+        fs::copy(lab.at(&format!("{VOLUME}.img")), &image).expect("a copy");
+        lab.attach(&image, OTHER).await;
+        let (kubelet, _) = Kubelet::with_patience(&lab, PATIENCE);
+        let wanted = mount("xfs", Mode::SingleNodeWriter);
+        kubelet
+            .stage(OTHER, wanted.clone())
+            .await
+            .expect("it has the UUID of its source");
+        fs::write(lab.at("staging/data"), "changed").expect("it can be written");
+        kubelet.unstage(OTHER).await.expect("nothing uses it");
+        kubelet
+            .stage(VOLUME, wanted)
+            .await
+            .expect("the source is mounted once more");
+        assert_eq!(
+            fs::read_to_string(lab.at("staging/data")).expect("it is there"),
+            "precious"
+        );
+    });
+}
+
+#[test]
+fn open_device_is_no_file_system() {
+    run("in_use::open_device_is_no_file_system", |lab| async move {
+        let device = large_disk(&lab).await;
+        let kubelet = Kubelet::new(&lab);
+        // As a mkfs of an earlier call: it has the device open exclusively, and nothing is mounted.
+        let program = Agent::with_input(lab::claim(&device));
+        let mut request = Request::new(kubelet.stage_request(VOLUME, ext4()));
+        request.set_timeout(Duration::from_secs(2));
+        let error: Status = kubelet.node.node_stage_volume(request).await.expect_err("it is busy");
+        assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
+        let holders = lab.host().holders(&device).await.expect("procfs answers");
+        assert!(!holders.has_filesystem(), "{holders}");
+        assert!(holders.to_string().contains("has the device open"), "{holders}");
+        assert!(lab::everything(&device).iter().all(|byte| *byte == 0));
+        drop(program);
+        kubelet.stage(VOLUME, ext4()).await.expect("it is formatted now");
+        kubelet.unstage(VOLUME).await.expect("it goes");
+    });
+}
+
+/// The commands of the runbook name the process, by its mounts and by its open files.
+fn is_named_by_runbook(name: &str, agent: fn(&Lab) -> Agent) {
+    run(name, |lab| async move {
+        let device = large_disk(&lab).await;
+        let agent = held(&lab, "ext4", agent).await;
+        let runbooks = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/runbooks.md");
+        let page = fs::read_to_string(runbooks).expect("the page");
+        let (_, section) = page
+            .split_once("### The device of a volume stays in use")
+            .expect("the section");
+        let (_, block) = section.split_once("```sh\n").expect("a block of commands");
+        let (commands, _) = block.split_once("```").expect("its end");
+        let node = format!("/dev/{}", device.name);
+        let commands = commands.lines().map(str::trim_start).collect::<Vec<_>>().join("\n");
+        assert!(commands.contains("DEVICE=/dev/vdb"), "{commands}");
+        let commands = commands.replace("DEVICE=/dev/vdb", &format!("DEVICE={node}"));
+        // The last command fails where it prints nothing.
+        let printed = lab::output(Command::new("sh").args(["-c", &format!("{commands}\ntrue")]));
+        let holder = format!("/proc/{}/", agent.id());
+        assert!(printed.contains(&holder), "{commands}\n{printed}");
+    });
+}
+
+#[test]
+fn runbook_finds_open_file() {
+    is_named_by_runbook("in_use::runbook_finds_open_file", open_file);
+}
+
+#[test]
+fn runbook_finds_working_directory() {
+    is_named_by_runbook("in_use::runbook_finds_working_directory", working_directory);
+}
+
+#[test]
+fn runbook_finds_private_mount() {
+    is_named_by_runbook("in_use::runbook_finds_private_mount", private_mount);
+}
