@@ -115,6 +115,12 @@ pub enum NodeError {
     /// This node does not see the size that the volume has grown to.
     #[error("the volume has not grown on this node yet: {0}")]
     NotGrown(#[source] DeviceError),
+    /// The same of a volume that no pod uses yet.
+    #[error(
+        "the volume has not grown on this node, and the pod starts with the existing size; the file system grows at the next start \
+         after the disk has grown: {0}"
+    )]
+    NotGrownAtStart(#[source] DeviceError),
     /// The file system cannot grow where it may not be written.
     #[error(
         "volume {volume_id} is mounted read-only on this node ({}) and its file system cannot grow: it grows when it is staged \

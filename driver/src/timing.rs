@@ -30,10 +30,18 @@ pub(crate) struct Timing {
     /// second; a busy guest may need much longer. It ends before the kubelet's two minutes, so that the kubelet sees the
     /// reason.
     pub(crate) device_wait: Duration,
+    /// How long NodeStageVolume waits for a disk that is smaller than its volume, before it uses the disk as it is. A kernel that
+    /// has not yet read the size of a fresh disk needs less.
+    pub(crate) whole_device_wait: Duration,
     /// The device was there when the volume was staged: this is for a udev that is redoing its links.
     pub(crate) staged_device_wait: Duration,
     /// How long this node may take to see a volume's new size. Nova tells the hypervisor within moments, if Cinder tells Nova.
     pub(crate) growth_wait: Duration,
+    /// The same while the kubelet starts a pod, which starts with the existing size afterwards.
+    pub(crate) growth_wait_at_start: Duration,
+    /// How long after NodePublishVolume a pod may still be starting. The kubelet changes the owner of all files of a volume in this
+    /// time, if the pod has an `fsGroup`.
+    pub(crate) pod_start_limit: Duration,
     /// How long a device that has to be idle may stay in use before one call says so. The kernel needs moments after an
     /// unmount.
     pub(crate) device_idle_wait: Duration,
@@ -84,8 +92,11 @@ pub(crate) const TIMING: Timing = Timing {
     other_clouds_timeout: Duration::from_secs(5),
     backup_base: Duration::from_secs(30),
     device_wait: Duration::from_secs(90),
+    whole_device_wait: Duration::from_secs(10),
     staged_device_wait: Duration::from_secs(5),
     growth_wait: Duration::from_mins(1),
+    growth_wait_at_start: Duration::from_secs(30),
+    pod_start_limit: Duration::from_hours(1),
     device_idle_wait: Duration::from_secs(20),
     metadata_timeout: Duration::from_secs(5),
     cloud_init_timeout: Duration::from_secs(5),

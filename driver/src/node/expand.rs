@@ -13,13 +13,14 @@ use tonic::Status;
 
 use super::NodeService;
 use super::fields::{self, Use};
+use super::health::Known;
 use crate::node_error::NodeError;
 use crate::operations::{Deadline, Progress, Target};
 use crate::status;
 use crate::timing::TIMING;
 
-/// The most that the header of its keys takes from an encrypted volume: 2 MiB with LUKS1, 16 MiB with LUKS2. The kubelet asks for the
-/// size that Cinder tells, and no call tells this node which volume is encrypted. Cinder's volumes grow by a GiB at least.
+/// The largest header of an encrypted volume: 2 MiB with LUKS1, 16 MiB with LUKS2. The kubelet requests the size that Cinder reports,
+/// and no call names the encrypted volumes. Volumes of Cinder grow by a GiB at least.
 const ENCRYPTION_HEADER: u64 = 32 << 20;
 
 /// What NodeExpandVolume is to do.
@@ -58,12 +59,12 @@ pub(super) async fn expand(
         required_bytes,
         as_block,
     };
-    let host = service.host.clone();
+    let (host, known) = (service.host.clone(), service.known.clone());
     let work = |progress: Progress| {
         let expand = expand.clone();
         async move {
             let size = expand
-                .run(&host, &progress)
+                .run(&host, &known, &progress)
                 .await
                 .map_err(|error| status::node(&error))?;
             Ok(NodeExpandVolumeResponse {
@@ -84,13 +85,14 @@ pub(super) async fn expand(
 }
 
 impl Expand {
-    async fn run(&self, host: &Host, progress: &Progress) -> Result<u64, NodeError> {
+    async fn run(&self, host: &Host, known: &Known, progress: &Progress) -> Result<u64, NodeError> {
         let mut device = host.find_device(&self.volume_id, None, Duration::ZERO).await?;
         let mounts = host.mounts().await?;
         let mounted = self.mounted(host, &device, &mounts).await?;
         if device.size_bytes < self.least_bytes() {
             progress.set("waiting until this node sees the volume's new size");
-            device = self.grown(host).await?;
+            let start = self.pod_start(host, known, &device, &mounts).await?;
+            device = self.grown(host, start).await?;
         }
         if let Some(mount) = mounted {
             let fs_type = FsType::from_name(&mount.fs_type).ok_or_else(|| NodeError::OtherType {
@@ -138,24 +140,80 @@ impl Expand {
         self.required_bytes.saturating_sub(ENCRYPTION_HEADER)
     }
 
-    async fn grown(&self, host: &Host) -> Result<Device, NodeError> {
-        let found = host
-            .find_device(&self.volume_id, Some(self.least_bytes()), TIMING.growth_wait)
-            .await;
+    /// Whether the kubelet calls while it starts a pod.
+    ///
+    /// While it mounts, every code but FAILED_PRECONDITION keeps the pod from starting. While a pod runs, FAILED_PRECONDITION ends
+    /// all further attempts on this node. Earlier kubelets expand before NodePublishVolume, and name the staging path. The kubelet of
+    /// Kubernetes 1.36 expands right after it, and names the target. It calls NodeGetVolumeStats for a target once its pod runs.
+    async fn pod_start(
+        &self,
+        host: &Host,
+        known: &Known,
+        device: &Device,
+        mounts: &MountTable,
+    ) -> Result<PodStart, NodeError> {
+        let path = host.resolve(&self.path).await?;
+        let (staging, is_staging_path) = match &self.staging {
+            Some(staging) => {
+                let staging = host.resolve(staging).await?;
+                let is_staging_path = staging == path;
+                (staging, is_staging_path)
+            }
+            None => (path.clone(), mounts.at(&path).is_some_and(|mount| mount.is_of(device))),
+        };
+        let mut targets = mounts.of_device(device).filter(|mount| mount.target != staging);
+        let is_published = targets.next().is_some() || !super::shown(host, device, mounts).await?.is_empty();
+        if is_staging_path && !is_published {
+            return Ok(PodStart::BeforePublish);
+        }
+        if self.staging.is_some() {
+            for target in known.starting(&self.volume_id) {
+                if host.resolve(&target).await? == path {
+                    return Ok(PodStart::AfterPublish);
+                }
+            }
+        }
+        Ok(PodStart::Over)
+    }
+
+    async fn grown(&self, host: &Host, start: PodStart) -> Result<Device, NodeError> {
+        let wait = match start {
+            PodStart::BeforePublish => Duration::ZERO,
+            PodStart::AfterPublish => TIMING.growth_wait_at_start,
+            PodStart::Over => TIMING.growth_wait,
+        };
+        let found = host.find_device(&self.volume_id, Some(self.least_bytes()), wait).await;
         found.map_err(|error| match error {
-            // Not yet: the kubelet asks again, and what Nova was told late is found then.
+            // The kubelet tries again, and Nova may have informed the hypervisor by then.
             DeviceError::TooSmall {
                 volume_id,
                 device,
                 actual,
                 ..
-            } => NodeError::NotGrown(DeviceError::TooSmall {
-                volume_id,
-                device,
-                expected: self.required_bytes,
-                actual,
-            }),
+            } => {
+                let small = DeviceError::TooSmall {
+                    volume_id,
+                    device,
+                    expected: self.required_bytes,
+                    actual,
+                };
+                match start {
+                    PodStart::BeforePublish | PodStart::AfterPublish => NodeError::NotGrownAtStart(small),
+                    PodStart::Over => NodeError::NotGrown(small),
+                }
+            }
             other => other.into(),
         })
     }
+}
+
+/// How far the start of the pod is that an expansion is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PodStart {
+    /// The volume is staged, and published nowhere.
+    BeforePublish,
+    /// The volume was published, and its pod may not run yet.
+    AfterPublish,
+    /// The pod runs, or it is not known whether it does.
+    Over,
 }

@@ -2,7 +2,7 @@
 //! NodeGetVolumeHealth and NodeGetStorageHealth: what is wrong with volumes on this node.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,11 +16,13 @@ use csi_proto::csi::v1::{
 };
 use futures::{StreamExt, stream};
 use parking_lot::{Mutex, MutexGuard};
+use tokio::time::Instant;
 use tonic::Status;
 
 use super::{NodeService, fields};
 use crate::node_error::NodeError;
 use crate::status;
+use crate::timing::TIMING;
 
 /// How many volumes are examined at once. Each takes milliseconds unless it hangs, and then it holds one thread.
 const AT_ONCE: usize = 16;
@@ -29,32 +31,59 @@ const NAMED: usize = 5;
 /// More volumes than a server can have.
 const MOST_KNOWN: usize = 4096;
 
-/// The volumes that this process has seen on its node, each with where it is staged. A cache: after a restart the kubelet's
-/// questions about usage and health fill it within a minute.
+/// The volumes that this process has seen on its node. A cache: after a restart the kubelet's questions about usage and health fill
+/// it within a minute.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
-    volumes: Arc<Mutex<BTreeMap<String, Vec<PathBuf>>>>,
+    volumes: Arc<Mutex<BTreeMap<String, KnownVolume>>>,
+}
+
+#[derive(Debug, Default)]
+struct KnownVolume {
+    /// The places where it is staged or published.
+    paths: Vec<PathBuf>,
+    /// Targets at which NodePublishVolume succeeded, and when. The kubelet has not shown since that a pod runs there.
+    starting: BTreeMap<PathBuf, Instant>,
 }
 
 impl Known {
     /// The volume is here, at these places among others.
     pub(super) fn saw(&self, volume_id: &str, paths: &[PathBuf]) {
-        let mut volumes = self.lock();
-        if volumes.len() >= MOST_KNOWN && !volumes.contains_key(volume_id) {
-            return;
-        }
-        let known = volumes.entry(volume_id.to_owned()).or_default();
-        for path in paths {
-            if !known.contains(path) && known.len() < MOST_KNOWN {
-                known.push(path.clone());
+        self.change(volume_id, |known| known.add(paths));
+    }
+
+    /// NodePublishVolume has succeeded.
+    pub(super) fn published(&self, volume_id: &str, staging: &Path, target: &Path) {
+        self.change(volume_id, |known| {
+            known.add(&[staging.to_owned(), target.to_owned()]);
+            if known.starting.len() < MOST_KNOWN {
+                known.starting.insert(target.to_owned(), Instant::now());
             }
-        }
+        });
+    }
+
+    /// The kubelet has asked for the usage at this place: it does so for volumes of running pods only.
+    pub(super) fn used(&self, volume_id: &str, path: &PathBuf) {
+        self.change(volume_id, |known| {
+            known.add(std::slice::from_ref(path));
+            known.starting.remove(path);
+        });
+    }
+
+    /// The targets whose pods may still be starting.
+    pub(super) fn starting(&self, volume_id: &str) -> Vec<PathBuf> {
+        let volumes = self.lock();
+        let targets = volumes.get(volume_id).into_iter().flat_map(|known| &known.starting);
+        let is_recent = |since: &Instant| since.elapsed() < TIMING.pod_start_limit;
+        let recent = targets.filter(|(_, since)| is_recent(since));
+        recent.map(|(target, _)| target.clone()).collect()
     }
 
     /// The volume is no longer at this place.
     pub(super) fn left(&self, volume_id: &str, path: &PathBuf) {
-        if let Some(paths) = self.lock().get_mut(volume_id) {
-            paths.retain(|known| known != path);
+        if let Some(known) = self.lock().get_mut(volume_id) {
+            known.paths.retain(|known| known != path);
+            known.starting.remove(path);
         }
     }
 
@@ -63,16 +92,33 @@ impl Known {
         self.lock().remove(volume_id);
     }
 
+    fn change(&self, volume_id: &str, change: impl FnOnce(&mut KnownVolume)) {
+        let mut volumes = self.lock();
+        if volumes.len() < MOST_KNOWN || volumes.contains_key(volume_id) {
+            change(volumes.entry(volume_id.to_owned()).or_default());
+        }
+    }
+
     fn paths(&self, volume_id: &str) -> Option<Vec<PathBuf>> {
-        self.lock().get(volume_id).cloned()
+        self.lock().get(volume_id).map(|known| known.paths.clone())
     }
 
     fn ids(&self) -> Vec<String> {
         self.lock().keys().cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Vec<PathBuf>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, KnownVolume>> {
         self.volumes.lock()
+    }
+}
+
+impl KnownVolume {
+    fn add(&mut self, paths: &[PathBuf]) {
+        for path in paths {
+            if !self.paths.contains(path) && self.paths.len() < MOST_KNOWN {
+                self.paths.push(path.clone());
+            }
+        }
     }
 }
 

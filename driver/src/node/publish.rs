@@ -68,7 +68,7 @@ pub(super) async fn publish(
             if let Err(error) = publish.run(&host, &progress).await {
                 return Err(super::failed(&host, &publish.target, &error).await);
             }
-            known.saw(&publish.volume_id, &[publish.staging.clone(), publish.target.clone()]);
+            known.published(&publish.volume_id, &publish.staging, &publish.target);
             Ok(NodePublishVolumeResponse {})
         }
     };

@@ -3,9 +3,10 @@
 //! A block volume has nothing to be mounted; its device is found and checked.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use csi_host::mount::Place;
-use csi_host::{Device, FsType, Host, MkfsOptions, Mount, MountOptions, Prepare, Prepared};
+use csi_host::{Device, DeviceError, FsType, Host, MkfsOptions, Mount, MountOptions, Prepare, Prepared};
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::{NodeStageVolumeRequest, NodeStageVolumeResponse};
 use tonic::Status;
@@ -101,7 +102,7 @@ impl Stage {
 
     async fn run(&self, host: &Host, progress: &Progress) -> Result<(), NodeError> {
         progress.set("waiting for the device");
-        let mut device = host.find_device(&self.volume_id, self.size, TIMING.device_wait).await?;
+        let mut device = self.find_device(host).await?;
         match &self.wanted.usage {
             Use::Block => {
                 // The kernel's flag stays: it may keep a pod from writing that has the device read-only, and the kubelet
@@ -123,6 +124,30 @@ impl Stage {
                 self.mount(host, &device, *fs_type, &options, progress).await
             }
         }
+    }
+
+    /// Finds the device, which normally has the size of the volume.
+    ///
+    /// A hypervisor that did not carry an expansion through shows a smaller disk, for as long as the volume is attached. It is used
+    /// at the size that it has, unless it would have to be formatted.
+    async fn find_device(&self, host: &Host) -> Result<Device, NodeError> {
+        // A copy of a smaller volume grows when it is staged, and at no other time.
+        let may_be_smaller = self.size.is_some() && !self.has_content_source;
+        if !may_be_smaller {
+            return Ok(host.find_device(&self.volume_id, self.size, TIMING.device_wait).await?);
+        }
+        let whole = host
+            .find_device(&self.volume_id, self.size, TIMING.whole_device_wait)
+            .await;
+        let Err(error) = whole else { return Ok(whole?) };
+        if let DeviceError::TooSmall { .. } = error {
+            let device = host.find_device(&self.volume_id, None, Duration::ZERO).await?;
+            if self.wanted.usage == Use::Block || host.has_filesystem_that_fits(&device).await? {
+                tracing::warn!(volume = self.volume_id, %error, "the volume is staged with the size that its disk has");
+                return Ok(device);
+            }
+        }
+        Ok(host.find_device(&self.volume_id, self.size, TIMING.device_wait).await?)
     }
 
     async fn mount(
@@ -260,7 +285,6 @@ impl Stage {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::time::Duration;
 
     use csi_host::{HostPaths, Tools};
 

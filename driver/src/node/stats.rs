@@ -22,7 +22,7 @@ pub(super) async fn stats(
     let usage = ask(service, volume_id.clone(), path.clone())
         .await
         .map_err(|error| status::node(&error))?;
-    service.known.saw(&volume_id, &[path]);
+    service.known.used(&volume_id, &path);
     Ok(NodeGetVolumeStatsResponse { usage })
 }
 

@@ -63,6 +63,8 @@ fn code(error: &NodeError) -> Code {
         | NodeError::NotStaged { .. }
         | NodeError::OtherType { .. }
         | NodeError::PublishedElsewhere { .. }
+        // For the kubelet this code, and no other, says that the pod starts with the existing size.
+        | NodeError::NotGrownAtStart(_)
         | NodeError::GrowReadOnly { .. }
         | NodeError::ReadOnlyDevice { .. }
         | NodeError::OtherVolume { .. }

@@ -51,7 +51,7 @@ variants!(CloudError, cloud_name, CLOUD_ERRORS:
     NoBackups CannotRestore SnapshotRefused CannotModify RetypeFailed CannotGroup OtherMembers AttachedDifferently Timeout);
 variants!(NodeError, node_name, NODE_ERRORS:
     Device Filesystem Mount Usage StagedOther StagedDifferently NotStaged OtherType PublishedDifferently PublishedElsewhere OtherVolume
-    StillPublished NotGrown GrowReadOnly ReadOnlyDevice Tool NotThere);
+    StillPublished NotGrown NotGrownAtStart GrowReadOnly ReadOnlyDevice Tool NotThere);
 variants!(DeviceError, device_name, DEVICE_ERRORS:
     NotFound Stale Ambiguous NoSize TooSmall WrongNode Moved Access Busy NoAnswer);
 variants!(FilesystemError, filesystem_name, FILESYSTEM_ERRORS:
@@ -631,6 +631,7 @@ fn node_errors() -> Vec<NodeError> {
         NodeError::Usage(UsageError::NoAnswer(no_answer())),
     ];
     errors.extend(device_errors().into_iter().map(NodeError::NotGrown).take(1));
+    errors.extend(device_errors().into_iter().map(NodeError::NotGrownAtStart).take(1));
     errors.extend(tool_errors().into_iter().map(NodeError::Tool));
     errors.extend(device_errors().into_iter().map(NodeError::Device));
     errors.extend(filesystem_errors().into_iter().map(NodeError::Filesystem));

@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cinder_csi_driver::parameters::PUBLISH_SIZE;
 use csi_host::Device;
@@ -152,6 +152,37 @@ fn a_volume_made_from_a_smaller_one_is_staged_with_a_file_system_of_its_size() {
             }
         },
     );
+}
+
+#[test]
+fn expansion_before_publish_fails_at_once() {
+    run("growth::expansion_before_publish_fails_at_once", |lab| async move {
+        let device = lab.volume(VOLUME, 320 * MIB).await;
+        let kubelet = Kubelet::new(&lab);
+        let wanted = mount("xfs", Mode::SingleNodeWriter);
+        kubelet.stage(VOLUME, wanted.clone()).await.expect("it is staged");
+        let start = Instant::now();
+        let error = kubelet
+            .expand("staging", 640 * MIB)
+            .await
+            .expect_err("the disk is small");
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
+        assert!(error.message().contains("starts with the existing size"), "{error}");
+        kubelet
+            .publish("pod/mount", false, wanted)
+            .await
+            .expect("the pod starts");
+        fs::write(lab.at("pod/mount/data"), "data").expect("it can be written");
+        extend(&lab, &device, 640);
+        let grown = kubelet
+            .expand("pod/mount", 640 * MIB)
+            .await
+            .expect("the disk has grown");
+        assert_eq!(grown, 640 << 20);
+        kubelet.unpublish("pod/mount").await.expect("it goes");
+        kubelet.unstage(VOLUME).await.expect("it goes");
+    });
 }
 
 #[test]
