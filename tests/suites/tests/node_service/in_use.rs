@@ -139,13 +139,14 @@ fn mount_at_private_place_does_not_prevent_mount() {
     );
 }
 
-#[test]
-fn read_only_stage_shares_writable_superblock() {
-    run("in_use::read_only_stage_shares_writable_superblock", |lab| async move {
+/// A read-only mount of a file system that an agent has open, and a writable one after it.
+fn is_shared_read_only(name: &str, fs_type: &'static str) {
+    run(name, |lab| async move {
         large_disk(&lab).await;
-        let _agent = held(&lab, "ext4", open_file).await;
+        let _agent = held(&lab, fs_type, open_file).await;
         let (kubelet, _) = Kubelet::with_patience(&lab, PATIENCE);
-        let mut read_only = ext4();
+        let writable = mount(fs_type, Mode::SingleNodeWriter);
+        let mut read_only = writable.clone();
         if let Some(AccessType::Mount(mount)) = &mut read_only.access_type {
             mount.mount_flags = vec!["ro".into(), "nosuid".into()];
         }
@@ -162,12 +163,33 @@ fn read_only_stage_shares_writable_superblock() {
             fs::read_to_string(lab.at("staging/data")).expect("it is there"),
             "precious"
         );
-        let error = kubelet.stage(VOLUME, ext4()).await.expect_err("it is staged read-only");
+        let error = kubelet
+            .stage(VOLUME, writable.clone())
+            .await
+            .expect_err("it is staged read-only");
         assert_eq!(error.code(), Code::AlreadyExists, "{error}");
         kubelet.unstage(VOLUME).await.expect("the holder is passed over");
-        kubelet.stage(VOLUME, ext4()).await.expect("the superblock is writable");
+        kubelet
+            .stage(VOLUME, writable.clone())
+            .await
+            .expect("the superblock is writable");
         fs::write(lab.at("staging/more"), "more").expect("it can be written");
     });
+}
+
+#[test]
+fn read_only_stage_shares_writable_ext4() {
+    is_shared_read_only("in_use::read_only_stage_shares_writable_ext4", "ext4");
+}
+
+#[test]
+fn read_only_stage_shares_writable_xfs() {
+    is_shared_read_only("in_use::read_only_stage_shares_writable_xfs", "xfs");
+}
+
+#[test]
+fn read_only_stage_shares_writable_btrfs() {
+    is_shared_read_only("in_use::read_only_stage_shares_writable_btrfs", "btrfs");
 }
 
 #[test]
