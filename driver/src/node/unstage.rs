@@ -97,7 +97,7 @@ impl Unstage {
             self.flush(&device).await?;
             let holders = host.holders(&device).await.map_err(DeviceError::from)?;
             match holders.first() {
-                None => return Ok(None),
+                None | Some(Holder::Opening { .. }) => return Ok(None),
                 Some(Holder::Layer(_)) => return Ok(Some(self.pass_over(&device, holders))),
                 // The kubelet does not call again for a raw device whose directory is missing, so that this call must not fail then.
                 Some(_) if holders.has_filesystem() && !refuses => self.remove_directory().await,

@@ -214,7 +214,7 @@ async fn small_disk_does_not_keep_pod_from_starting(#[case] mode: VolumeMode) {
     let after = timed(expand(&node, TARGET, mode)).await;
     assert_eq!(
         after,
-        (10, Code::FailedPrecondition),
+        (30, Code::FailedPrecondition),
         "the kubelet has just published it"
     );
     // The pod runs now.

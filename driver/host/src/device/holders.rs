@@ -146,13 +146,13 @@ impl Holders {
         self.has_filesystem
     }
 
-    /// The kind of the first: `device`, `mount`, `file`, or `unknown` if none is visible.
+    /// The kind of the first: `device`, `mount`, `file`, or `unknown` for a program that only has the device open, or if none is visible.
     pub fn kind(&self) -> &'static str {
         match self.first() {
             Some(Holder::Layer(_)) => "device",
             Some(Holder::Mount { .. } | Holder::Filesystem { .. }) => "mount",
-            Some(Holder::OpenFile { .. } | Holder::Opening { .. }) => "file",
-            None => "unknown",
+            Some(Holder::OpenFile { .. }) => "file",
+            Some(Holder::Opening { .. }) | None => "unknown",
         }
     }
 }
@@ -273,9 +273,8 @@ fn holders(machine: &dyn Machine, paths: &HostPaths, device: &Device) -> Holders
         is_in_use || own_mounts.of_device(device).next().is_some() || mounts.iter().any(|found| found.is_of_device);
     named.extend(mounts.into_iter().map(|found| found.holder));
     if named.is_empty() {
-        let names = layers.iter().map(|layer| &layer.name);
         let used = std::iter::once(&device.name)
-            .chain(names)
+            .chain(layers.iter().map(|layer| &layer.name))
             .filter(|name| has_filesystem_in_use(machine, &paths.sys, name));
         named = used.cloned().map(|name| Holder::Filesystem { name }).collect();
     }

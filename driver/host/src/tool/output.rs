@@ -97,10 +97,9 @@ fn shorten(line: &str, bytes: u64) -> String {
     if characters <= MESSAGE_CHARACTERS {
         return line.to_owned();
     }
-    let mut message: String = line.chars().take(HALF_MESSAGE).collect();
-    message.push_str(&format!(" [shortened; {bytes} bytes in all] "));
-    message.extend(line.chars().skip(characters - HALF_MESSAGE));
-    message
+    let first: String = line.chars().take(HALF_MESSAGE).collect();
+    let last: String = line.chars().skip(characters - HALF_MESSAGE).collect();
+    format!("{first} [shortened; {bytes} bytes in all] {last}")
 }
 
 #[cfg(test)]

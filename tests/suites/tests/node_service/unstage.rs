@@ -213,3 +213,21 @@ fn a_raw_device_is_flushed_and_not_waited_for_whoever_has_it() {
         },
     );
 }
+
+#[test]
+fn raw_device_that_a_program_has_open_is_not_awaited() {
+    run(
+        "unstage::raw_device_that_a_program_has_open_is_not_awaited",
+        |lab| async move {
+            let device = disk(&lab).await;
+            let (kubelet, metrics) = Kubelet::with_patience(&lab, LONG);
+            kubelet.stage(VOLUME, block()).await.expect("it is staged");
+            let _program = Agent::with_input(claim(&device));
+            let start = Instant::now();
+            kubelet.unstage(VOLUME).await.expect("nothing is mounted");
+            assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
+            let counted = metrics.encode().expect("text");
+            assert!(!counted.contains("cinder_csi_unstaged_in_use_total{"), "{counted}");
+        },
+    );
+}

@@ -148,8 +148,8 @@ impl RemoteMounts {
             let text = machine
                 .read_to_string(&directory.join("fdinfo").join(descriptor))
                 .ok()?;
-            let line = text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
-            line.trim().parse::<u64>().ok()
+            let number = text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
+            number.trim().parse::<u64>().ok()
         });
         match id {
             Some(id) => self.0.iter().any(|(remote, _)| *remote == id),

@@ -384,14 +384,13 @@ fn mount_failure(events: Vec<Event>, volume: Option<&str>, now: Timestamp) -> Op
 /// The remedy for a mount that failed. The driver sees few processes of its node, so that the message may not name the one that uses
 /// the device.
 fn mount_hint(said: &str, node: &str) -> String {
-    let mut hint = format!("the kubelet says: {said}");
-    if said.contains("is in use") {
-        hint.push_str(&format!(
-            "; on node {node}, the commands in docs/runbooks.md, \"The device of a volume stays in use\", print the processes that have \
-             a mount or an open file on the device"
-        ));
+    if !said.contains("is in use") {
+        return format!("the kubelet says: {said}");
     }
-    hint
+    format!(
+        "the kubelet says: {said}; on node {node}, the commands in docs/runbooks.md, \"The device of a volume stays in use\", print the \
+         processes that have a mount or an open file on the device"
+    )
 }
 
 /// A pod that has a node and does not run yet.
