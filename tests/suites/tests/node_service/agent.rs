@@ -20,7 +20,7 @@ impl Agent {
         Self::start("exec 3<\"$1\"", &[file])
     }
 
-    /// An agent whose working directory is this one, by its own copy of the mount.
+    /// An agent with this working directory, by its own copy of the mount.
     pub(crate) fn with_directory(directory: &Path) -> Self {
         Self::start("cd \"$1\"", &[directory])
     }

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Less than NodeStageVolume waits for a device that another program has open exclusively.
 const SHORT: Duration = Duration::from_secs(20);
 
-/// A node whose programs neither format nor check.
+/// A node with programs that refuse to format or check.
 fn mounting_node(lab: &Lab) -> NodeService {
     let refusal = lab.script("refusal", "echo \"$0 $*\" >> $(dirname \"$0\")/refused; exit 99");
     let tools = Tools {

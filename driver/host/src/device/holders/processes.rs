@@ -15,7 +15,7 @@ const MOST_PROCESSES: usize = 65_536;
 const MOST_FILES: usize = 262_144;
 const MOST_MOUNTS: usize = 256;
 
-/// File systems whose server may not answer. Their files are not examined.
+/// File systems with a server that may not answer. Their files are not examined.
 const REMOTE: [&str; 9] = ["nfs", "cifs", "smb", "ceph", "9p", "fuse", "gluster", "lustre", "afs"];
 
 /// One process that uses a device.
@@ -55,7 +55,7 @@ pub(super) fn mounts(machine: &dyn Machine, proc: &Path, device: &Device, layers
 
 /// The processes that have a file of the device's file system open, or the device itself. Each process is named once.
 ///
-/// The device number of an open file identifies its file system after the mount is gone. Files of a btrfs have a number of their own
+/// The device number of an open file identifies its file system even after an unmount. Files of a btrfs have a number of their own
 /// and are not recognized.
 pub(super) fn open_files(machine: &dyn Machine, proc: &Path, device: &Device, layers: &[Layer]) -> Vec<FoundHolder> {
     let own = machine.read_link(&proc.join("self")).ok();
@@ -132,7 +132,7 @@ fn examine(
     })
 }
 
-/// Mounts of a namespace whose server may not answer: number and target of each.
+/// Mounts of a namespace with a server that may not answer: number and target of each.
 struct RemoteMounts(Vec<(u64, PathBuf)>);
 
 impl RemoteMounts {
