@@ -10,6 +10,9 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt::layer as lines};
 
+/// The target under which the Kubernetes client writes bodies that it cannot decode, Secrets included.
+const BODIES: &str = "kube_client::client";
+
 mod requests;
 
 pub use requests::{REQUEST_FIELD, openstack_requests};
@@ -120,14 +123,18 @@ fn filter(level: &str) -> Result<Targets, TelemetryError> {
             reason,
         });
     }
-    Targets::from_str(&words.join(",")).map_err(|error| TelemetryError::ReadLevel {
+    let targets = Targets::from_str(&words.join(",")).map_err(|error| TelemetryError::ReadLevel {
         given: level.to_owned(),
         reason: error.to_string(),
-    })
+    })?;
+    // After the directives of the user, which it replaces.
+    Ok(targets.with_target(BODIES, LevelFilter::OFF))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use rstest::rstest;
 
     use super::*;
@@ -139,6 +146,51 @@ mod tests {
     #[case::directives("info, kube=warn,cinder_cloud=trace")]
     fn levels_and_directives_are_read(#[case] level: &str) {
         check_level(level).expect("is a level");
+    }
+
+    #[rstest]
+    fn bodies_are_never_logged(
+        #[values(
+            "error",
+            "warn",
+            "info",
+            "debug",
+            "trace",
+            "info,kube=trace",
+            "info,kube_client=trace",
+            "info,kube_client::client=trace",
+            "kube_client::client=trace,trace",
+            "info,kube_client::client::builder=trace"
+        )]
+        level: &str,
+    ) {
+        let buffer = Arc::<Mutex<Vec<u8>>>::default();
+        let writer = Arc::clone(&buffer);
+        let lines = lines()
+            .with_writer(move || Writer(Arc::clone(&writer)))
+            .with_filter(filter(level).expect("is a level"));
+        tracing::subscriber::with_default(Registry::default().with(lines), || {
+            tracing::error!("other line");
+            tracing::error!(target: "kube_client::client", "canary");
+            tracing::warn!(target: "kube_client::client", "canary");
+            tracing::trace!(target: "kube_client::client", "canary");
+        });
+        let text = String::from_utf8(buffer.lock().expect("no poison").clone()).expect("text");
+        assert!(!text.contains("canary"), "{text}");
+        assert!(text.contains("other line"), "{text}");
+    }
+
+    struct Writer(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Writer {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().expect("no poison").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
     }
 
     #[rstest]
