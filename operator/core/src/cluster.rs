@@ -3,6 +3,7 @@
 
 mod apis;
 mod blockers;
+mod guarded;
 mod index;
 mod installation;
 pub(crate) mod kinds;
@@ -17,8 +18,10 @@ mod volumes;
 
 pub use apis::{OptionalApi, OptionalApis};
 pub use blockers::Blockers;
+pub use guarded::{GuardedObject, UndecodableObject};
 pub use index::{
     Affected, Index, Indexed, NodeObject, Owned, Registered, RegistrationObject, Scope, VolumeCount, key_of,
+    unknown_object,
 };
 pub use installation::{Installation, NOTE, Note, OldController, OldObject};
 pub use kinds::{KINDS, Kind};

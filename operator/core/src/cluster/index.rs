@@ -15,8 +15,8 @@ use kube::{Resource, api::ObjectMeta};
 use serde::Deserialize;
 
 use super::{
-    AttachmentFact, Blockers, ClaimFact, Marked, NodeFacts, VolumeFact, nodes::taint_facts, pods::KeptPod,
-    storage_classes::ClassFact,
+    AttachmentFact, AttachmentObject, Blockers, ClaimFact, ClaimObject, Marked, NodeFacts, UndecodableObject,
+    VolumeFact, VolumeObject, nodes::taint_facts, pods::KeptPod, storage_classes::ClassFact,
 };
 
 /// A CSINode, as far as it matters.
@@ -234,6 +234,8 @@ pub struct Index {
     classes: HashMap<String, ClassFact>,
     pub(super) attachments: HashMap<String, AttachmentFact>,
     pods: HashMap<String, KeptPod>,
+    /// The objects that do not decode: the cause by plural name of the kind and name. What was known of them before is still valid.
+    undecodable: BTreeMap<(String, String), String>,
 }
 
 impl Index {
@@ -274,30 +276,75 @@ impl Index {
         let Some(kept) = object.keep() else {
             return self.remove::<K>(&name);
         };
+        let decodes_again = self.forget_undecodable::<K>(&name);
         let now = K::affected(&kept);
-        match K::table(self).insert(name, kept.clone()) {
+        let changed = match K::table(self).insert(name, kept.clone()) {
             Some(old) if old == kept => Affected::default(),
             Some(old) => now.and(K::affected(&old)),
             None => now,
+        };
+        changed.and(decodes_again)
+    }
+
+    /// Records an object that does not decode. Facts of an earlier version of it are retained.
+    pub fn put_undecodable<K: Indexed>(&mut self, object: &UndecodableObject) -> Affected {
+        let key = (K::plural(&()).into_owned(), key_of(&object.metadata));
+        match self.undecodable.insert(key, object.reason.clone()) {
+            Some(old) if old == object.reason => Affected::default(),
+            _ => Affected::All,
         }
+    }
+
+    fn forget_undecodable<K: Indexed>(&mut self, name: &str) -> Affected {
+        // Few objects have an entry, and each object passes here.
+        if self.undecodable.is_empty() {
+            return Affected::default();
+        }
+        let key = (K::plural(&()).into_owned(), name.to_owned());
+        match self.undecodable.remove(&key) {
+            Some(_) => Affected::All,
+            None => Affected::default(),
+        }
+    }
+
+    /// The objects that do not decode: plural name of the kind, name and cause, sorted.
+    pub fn undecodable(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        let all = self.undecodable.iter();
+        all.map(|((kind, name), reason)| (kind.as_str(), name.as_str(), reason.as_str()))
+    }
+
+    fn undecodable_of<K: Indexed>(&self) -> impl Iterator<Item = &String> {
+        let kind = K::plural(&());
+        let all = self.undecodable.keys();
+        all.filter_map(move |(of, name)| (*of == kind).then_some(name))
+    }
+
+    /// The objects of a kind of which nothing is known but that they exist.
+    fn unknown<'a, K: Indexed>(&'a self, known: &'a HashMap<String, K::Kept>) -> impl Iterator<Item = &'a String> {
+        self.undecodable_of::<K>().filter(|name| !known.contains_key(*name))
+    }
+
+    /// The objects of a kind that do not decode, as they are reported, of those that `counts` includes.
+    pub(super) fn uncertain<K: Indexed>(&self, counts: impl Fn(&str) -> bool) -> impl Iterator<Item = String> {
+        let names = self.undecodable_of::<K>().filter(move |name| counts(name));
+        names.map(|name| unknown_object(name))
     }
 
     /// Forgets an object; says whom that affected.
     pub fn remove<K: Indexed>(&mut self, name: &str) -> Affected {
-        K::table(self)
-            .remove(name)
-            .map(|old| K::affected(&old))
-            .unwrap_or_default()
+        let is_forgotten = self.forget_undecodable::<K>(name);
+        let removed = K::table(self).remove(name).map(|old| K::affected(&old));
+        removed.unwrap_or_default().and(is_forgotten)
     }
 
     /// Forgets all objects of a kind, or of one namespace where one was listed, but `names`: what a fresh list did not bring is gone.
     pub fn retain<K: Indexed>(&mut self, names: &BTreeSet<String>, namespace: Option<&str>) -> Affected {
-        let table = K::table(self);
         let is_listed = |name: &String| {
             namespace.is_none_or(|namespace| name.strip_prefix(namespace).is_some_and(|rest| rest.starts_with('/')))
         };
-        let gone = table.keys().filter(|name| is_listed(name) && !names.contains(*name));
-        let gone: Vec<String> = gone.cloned().collect();
+        let is_gone = |name: &&String| is_listed(name) && !names.contains(*name);
+        let mut gone: Vec<String> = self.undecodable_of::<K>().filter(is_gone).cloned().collect();
+        gone.extend(K::table(self).keys().filter(is_gone).cloned());
         gone.iter().fold(Affected::default(), |affected, name| {
             affected.and(self.remove::<K>(name))
         })
@@ -310,7 +357,7 @@ impl Index {
 
     /// How many nodes there are.
     pub fn node_count(&self) -> usize {
-        self.nodes.len()
+        self.nodes.len() + self.unknown::<NodeObject>(&self.nodes).count()
     }
 
     /// The nodes whose kubelet has the driver registered.
@@ -321,10 +368,11 @@ impl Index {
         self.registrations.iter().filter_map(has).collect()
     }
 
-    /// The nodes whose kubelet has the driver registered, Ready ones first and the others second, each sorted.
+    /// The nodes whose kubelet has or may have the driver registered, Ready ones first and the others second, each sorted.
     pub fn registered_by_readiness(&self, driver: &str) -> (Vec<String>, Vec<String>) {
-        let all = self.registered_on(driver).into_iter();
-        all.partition(|name| self.is_ready(name))
+        let mut all = self.registered_on(driver);
+        all.extend(self.unknown::<RegistrationObject>(&self.registrations).cloned());
+        all.into_iter().partition(|name| self.is_ready(name))
     }
 
     /// The registration of the driver on a node.
@@ -356,11 +404,25 @@ impl Index {
         let mut claims: Vec<String> = claims
             .map(|claim| format!("{}/{}", claim.claim.namespace, claim.claim.name))
             .collect();
+        let mut attachments = self.attachments_of(driver);
+        volumes.extend(
+            self.unknown::<VolumeObject>(&self.volumes)
+                .map(|name| unknown_object(name)),
+        );
+        attachments.extend(
+            self.unknown::<AttachmentObject>(&self.attachments)
+                .map(|name| unknown_object(name)),
+        );
+        claims.extend(
+            self.unknown::<ClaimObject>(&self.claims)
+                .map(|name| unknown_object(name)),
+        );
         volumes.sort();
+        attachments.sort();
         claims.sort();
         Blockers {
             volumes,
-            attachments: self.attachments_of(driver),
+            attachments,
             claims,
             ..Blockers::default()
         }
@@ -375,9 +437,14 @@ impl Index {
         nodes.into_iter().collect()
     }
 
-    /// Whether the kubelet of a node answers; not that of a node that does not exist.
+    /// Whether the kubelet of a node answers, or may answer because the Node does not decode; not that of a node that does not exist.
     pub fn is_ready(&self, node: &str) -> bool {
-        self.nodes.get(node).is_some_and(|node| node.ready)
+        self.nodes.get(node).is_some_and(|node| node.ready) || self.is_unknown_node(node)
+    }
+
+    /// Whether a node exists of which nothing else is known.
+    pub fn is_unknown_node(&self, node: &str) -> bool {
+        self.unknown::<NodeObject>(&self.nodes).any(|name| name == node)
     }
 
     /// The VolumeAttachments of the driver, sorted.
@@ -385,13 +452,18 @@ impl Index {
         names_of(&self.attachments, driver)
     }
 
-    /// How many PersistentVolumes and VolumeAttachments of the driver there are.
+    /// How many PersistentVolumes and VolumeAttachments of the driver there are. Those of unknown content may be of this driver.
     pub fn count_of(&self, driver: &str) -> VolumeCount {
         VolumeCount {
-            volumes: count(&self.volumes, driver),
-            attachments: count(&self.attachments, driver),
+            volumes: count(&self.volumes, driver) + self.unknown::<VolumeObject>(&self.volumes).count(),
+            attachments: count(&self.attachments, driver) + self.unknown::<AttachmentObject>(&self.attachments).count(),
         }
     }
+}
+
+/// The name of an object of unknown content, as it is reported.
+pub fn unknown_object(name: &str) -> String {
+    format!("{} (it cannot be decoded)", name.escape_debug())
 }
 
 /// The name of an object in the index.
@@ -435,6 +507,74 @@ mod tests {
 
     fn affected(names: &[&str]) -> Affected {
         Affected::Drivers(names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    fn mk_undecodable(name: &str) -> UndecodableObject {
+        UndecodableObject {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                ..ObjectMeta::default()
+            },
+            reason: "invalid type: string".to_owned(),
+        }
+    }
+
+    #[test]
+    fn undecodable_objects_count_as_existing_and_in_use() {
+        let mut index = Index::default();
+        assert_eq!(
+            index.put_undecodable::<VolumeObject>(&mk_undecodable("pv")),
+            Affected::All
+        );
+        assert!(index.put_undecodable::<VolumeObject>(&mk_undecodable("pv")).is_empty());
+        index.put_undecodable::<AttachmentObject>(&mk_undecodable("va"));
+        index.put_undecodable::<ClaimObject>(&mk_undecodable("shop/claim"));
+        index.put_undecodable::<NodeObject>(&mk_undecodable("n1"));
+        index.put_undecodable::<RegistrationObject>(&mk_undecodable("n1"));
+
+        for driver in ["a", "b"] {
+            let blockers = index.blockers(driver, true);
+            assert_eq!(blockers.volumes, ["pv (it cannot be decoded)"]);
+            assert_eq!(blockers.attachments, ["va (it cannot be decoded)"]);
+            assert_eq!(blockers.claims, ["shop/claim (it cannot be decoded)"]);
+            assert_eq!(index.attachments_under_way(driver), ["va (it cannot be decoded)"]);
+            let count = index.count_of(driver);
+            assert_eq!((count.volumes, count.attachments), (1, 1));
+            assert_eq!(index.registered_by_readiness(driver).0, ["n1"]);
+            assert!(index.registered_on(driver).is_empty(), "a registration is not known");
+        }
+        assert_eq!(index.volumes_with_attributes("gold"), ["pv (it cannot be decoded)"]);
+        assert!(index.is_ready("n1") && index.is_unknown_node("n1"));
+        assert_eq!((index.node_count(), index.nodes().len()), (1, 0));
+        assert_eq!(index.undecodable().count(), 5);
+    }
+
+    #[test]
+    fn undecodable_version_retains_earlier_facts() {
+        let mut index = Index::default();
+        index.put(&mk_volume("pv", "a"));
+        index.put_undecodable::<VolumeObject>(&mk_undecodable("pv"));
+        assert_eq!((index.count_of("a").volumes, index.count_of("b").volumes), (1, 0));
+        assert_eq!(index.blockers("a", false).volumes, ["pv"]);
+        assert!(
+            index.blockers("b", false).volumes.is_empty(),
+            "its driver cannot change"
+        );
+
+        assert_eq!(index.put(&mk_volume("pv", "a")), Affected::All);
+        assert_eq!(index.undecodable().count(), 0);
+    }
+
+    #[test]
+    fn undecodable_objects_disappear_with_the_object() {
+        let mut index = Index::default();
+        index.put_undecodable::<NodeObject>(&mk_undecodable("deleted"));
+        assert_eq!(index.remove::<NodeObject>("deleted"), Affected::All);
+        index.put_undecodable::<NodeObject>(&mk_undecodable("listed"));
+        index.put_undecodable::<NodeObject>(&mk_undecodable("missing"));
+        index.retain::<NodeObject>(&["listed".to_owned()].into(), None);
+        let left: Vec<_> = index.undecodable().map(|(kind, name, _)| (kind, name)).collect();
+        assert_eq!(left, [("nodes", "listed")]);
     }
 
     #[test]

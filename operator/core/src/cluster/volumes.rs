@@ -534,16 +534,18 @@ impl Index {
             .filter(move |(_, attachment)| attachment.attacher == driver)
     }
 
-    /// The VolumeAttachments of a driver that are being attached or detached, sorted.
+    /// The VolumeAttachments of a driver that are or may be being attached or detached, sorted.
     pub fn attachments_under_way(&self, driver: &str) -> Vec<String> {
         let all = self.attachment_facts(driver);
         let under_way = all.filter(|(_, attachment)| !attachment.attached || attachment.deleted.is_some());
         let mut names: Vec<String> = under_way.map(|(name, _)| name.clone()).collect();
+        let may_be_of = |name: &str| self.attachments.get(name).is_none_or(|fact| fact.attacher == driver);
+        names.extend(self.uncertain::<AttachmentObject>(may_be_of));
         names.sort();
         names
     }
 
-    /// The PersistentVolumes with the attributes of a class, each with its claim, sorted.
+    /// The PersistentVolumes that have or may have the attributes of a class, each with its claim, sorted.
     pub fn volumes_with_attributes(&self, class: &str) -> Vec<String> {
         let all = self.volumes.iter();
         let have = all.filter(|(_, volume)| volume.attributes_class.as_deref() == Some(class));
@@ -552,6 +554,7 @@ impl Index {
             None => name.clone(),
         });
         let mut names: Vec<String> = told.collect();
+        names.extend(self.uncertain::<VolumeObject>(|_| true));
         names.sort();
         names
     }
