@@ -22,7 +22,7 @@ use cinder_operator_core::{
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    Api, Client, ResourceExt,
+    Client, ResourceExt,
     api::{
         ApiResource, DeleteParams, DynamicObject, ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams,
         Preconditions, PropagationPolicy,
@@ -33,7 +33,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    kubernetes::{ApplyError, api_for},
+    kubernetes::{ApplyError, GuardedApi, api_for},
     metrics::Metrics,
 };
 
@@ -222,7 +222,7 @@ impl Writer {
 
     /// Deletes a pod of the driver, so that its controller makes another one. One that is gone already is fine.
     pub async fn delete_pod(&self, namespace: &str, name: &str, uid: &str) -> Result<(), ApplyError> {
-        let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(self.client.clone(), namespace);
+        let pods: GuardedApi<PartialObjectMeta<Pod>> = GuardedApi::namespaced(self.client.clone(), namespace);
         let params = DeleteParams {
             preconditions: Some(Preconditions {
                 uid: Some(uid.to_owned()),
@@ -242,8 +242,8 @@ impl Writer {
     /// Adds or removes the finalizer of this very object. It is read anew first: a status that was written a moment ago has
     /// made it another version. Returns whether the object is still there.
     pub async fn set_finalizer(&self, driver: &CinderCSIDriver, wanted: bool) -> Result<bool, ApplyError> {
-        let api: Api<CinderCSIDriver> = Api::all(self.client.clone());
-        let metadata = match api.get_metadata_opt(&driver.name_any()).await? {
+        let api: GuardedApi<PartialObjectMeta<CinderCSIDriver>> = GuardedApi::all(self.client.clone());
+        let metadata = match api.get_opt(&driver.name_any()).await? {
             Some(current) if current.metadata.uid == driver.metadata.uid => current.metadata,
             // It is gone, and with it what kept it.
             _ => return Ok(false),
@@ -265,9 +265,7 @@ impl Writer {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        let result = api
-            .patch_metadata(&driver.name_any(), &params, &Patch::Merge(&patch))
-            .await;
+        let result = api.patch(&driver.name_any(), &params, &Patch::Merge(&patch)).await;
         self.metrics.api_write(KIND, "patch", result.is_ok());
         Ok(result.map(|_| true)?)
     }
@@ -283,7 +281,7 @@ impl Writer {
         });
         // The answer may be what this version cannot read.
         let resource = ApiResource::erase::<CinderCSIDriver>(&());
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let api: GuardedApi<DynamicObject> = GuardedApi::all_with(self.client.clone(), &resource);
         let params = PatchParams::apply(FIELD_MANAGER).force();
         let result = api.patch_status(name, &params, &Patch::Apply(&patch)).await;
         self.metrics.api_write(KIND, "status", result.is_ok());

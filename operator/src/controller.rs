@@ -17,7 +17,7 @@ mod volumes;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use cinder_csi_crds::{AdoptionFinding, CinderCSIDriver, CinderCSIDriverStatus, FINALIZER, ManagementState};
-use kube::{Resource, ResourceExt, core::DeserializeGuard, runtime::controller::Action};
+use kube::{Resource, ResourceExt, runtime::controller::Action};
 use serde_json::Value;
 use tokio::time::Instant;
 use tracing::{debug, warn};
@@ -28,10 +28,10 @@ pub use context::{Context, Memories};
 use adoption::Adoption;
 use cinder_operator_core::{
     class_parameters::unknown_parameters,
-    cluster::{Blockers, Key, NodesView, OptionalApi, Owner, kind, view},
+    cluster::{Blockers, GuardedObject, Key, NodesView, OptionalApi, Owner, kind, view},
     decide::{
-        Decision, Facts, Intent, Lookups, MonitoringView, ObjectFacts, Outcome, Removal, Report, Situation,
-        VolumeFacts, Workload, decide, draft, intend,
+        Decision, Facts, Intent, Lookups, MonitoringView, ObjectFacts, Outcome, Removal, Report,
+        Situation, VolumeFacts, Workload, decide, draft, intend,
     },
     manifests::DriverCredentials,
     notice::Notice,
@@ -50,7 +50,7 @@ use crate::{
 };
 
 /// The object as it is watched: one that cannot be read must not stop the others.
-pub type Watched = DeserializeGuard<CinderCSIDriver>;
+pub type Watched = GuardedObject<CinderCSIDriver>;
 
 /// First pause after a failed reconcile; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(2);

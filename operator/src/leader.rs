@@ -21,13 +21,15 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::MicroTime,
 };
 use kube::{
-    Api, Client,
+    Client,
     api::{ObjectMeta, PostParams},
 };
 use thiserror::Error;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
+
+use crate::kubernetes::GuardedApi;
 
 /// Pause after a renewal that failed.
 const FAILED_PAUSE: Duration = Duration::from_secs(2);
@@ -130,7 +132,7 @@ fn decide(lease: Option<&Lease>, identity: &str, unchanged_for: Duration) -> Lea
 /// A candidate for one Lease.
 #[derive(Debug)]
 pub struct Elector {
-    api: Api<Lease>,
+    api: GuardedApi<Lease>,
     settings: LeaseSettings,
     sources: Sources,
     /// The `resourceVersion` seen last and since when it has not changed.
@@ -141,7 +143,7 @@ impl Elector {
     /// A candidate that has not looked yet.
     pub fn new(client: Client, settings: LeaseSettings, sources: Sources) -> Self {
         Self {
-            api: Api::namespaced(client, &settings.namespace),
+            api: GuardedApi::namespaced(client, &settings.namespace),
             settings,
             sources,
             seen: None,

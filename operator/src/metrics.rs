@@ -80,6 +80,8 @@ pub struct Metrics {
     openstack_requests: IntCounterVec,
     openstack_seconds: HistogramVec,
     openstack_tokens: IntCounterVec,
+    undecodable_objects: IntGaugeVec,
+    failing_watches: IntGaugeVec,
     clouds: CloudMetrics,
 }
 
@@ -99,7 +101,7 @@ impl Metrics {
         Ok(Self {
             leader: families.registered(IntGauge::with_opts(options(
                 "leader",
-                "1 while this process holds the Lease",
+                "1 while this process holds the Lease and has listed every kind that it watches",
             )))?,
             reconciles: families.counter("reconcile_total", "Reconciles by result", &["result"])?,
             reconcile_seconds: families.registered(Histogram::with_opts(seconds(
@@ -172,6 +174,20 @@ impl Metrics {
                 "Logins to Keystone by result",
                 &["result"],
             )?,
+            undecodable_objects: families.registered(IntGaugeVec::new(
+                options(
+                    "undecodable_objects",
+                    "Objects of a watched kind that do not decode, and that count as existing and in use",
+                ),
+                &["kind"],
+            ))?,
+            failing_watches: families.registered(IntGaugeVec::new(
+                options(
+                    "failing_watches",
+                    "Watches of the kind that have failed repeatedly; what they show is old",
+                ),
+                &["kind"],
+            ))?,
             clouds: CloudMetrics::new(&mut families)?,
             families,
         })
@@ -281,6 +297,16 @@ impl Metrics {
         self.nodes
             .with_label_values(&[driver, "registered"])
             .set(as_gauge(registered));
+    }
+
+    /// How many objects of a kind, by its plural name, do not decode.
+    pub fn undecodable_objects(&self, kind: &str, count: usize) {
+        self.undecodable_objects.with_label_values(&[kind]).set(as_gauge(count));
+    }
+
+    /// How many watches of a kind have failed repeatedly.
+    pub fn failing_watches(&self, kind: &str, count: usize) {
+        self.failing_watches.with_label_values(&[kind]).set(as_gauge(count));
     }
 
     /// Whether this process leads.

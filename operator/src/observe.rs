@@ -9,17 +9,18 @@ mod installation;
 mod revisions;
 pub(crate) mod snapshot_controller;
 mod wake;
+mod watch_loop;
 mod watches;
 
 use std::{collections::BTreeMap, fmt::Debug, ops::ControlFlow};
 
 use cinder_operator_core::cluster::{
-    AttachmentObject, Blockers, ClaimObject, ClassObject, Index, Indexed, KINDS, Key, OptionalApis, Owned, Owner,
-    VolumeObject, is_applied, is_copy, key_of,
+    AttachmentObject, Blockers, ClaimObject, ClassObject, GuardedObject, Index, Indexed, KINDS, Key, OptionalApis,
+    Owned, Owner, VolumeObject, is_applied, is_copy, key_of, unknown_object,
 };
 use k8s_openapi::api::core::v1::PodSpec;
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Client, Resource, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, TypeMeta},
 };
 use serde::de::DeserializeOwned;
@@ -34,10 +35,11 @@ pub(crate) use apis::hear_ours;
 pub use installation::{installation, leases_have_ended, pods_of, running_node_pods};
 pub use revisions::{current_revision, newest_template};
 pub(crate) use wake::{Changes, Wake, Woken, wake_ups};
+pub(crate) use watch_loop::{WatchHealth, WatchLoop};
+pub use watches::Cluster;
 pub(crate) use watches::hear;
-pub use watches::{Cluster, WatchError};
 
-use crate::kubernetes::{ApplyError, api_for};
+use crate::kubernetes::{ApplyError, GuardedApi, answer, api_for, remedy, undecodable_error};
 
 /// Objects per page where there may be very many.
 const PAGE: u32 = 500;
@@ -49,7 +51,7 @@ const MOST_PAGES: usize = 2_000;
 #[derive(Debug, Error)]
 pub enum ObserveError {
     /// A kind could not be listed.
-    #[error("cannot list {plural}: {source}; if this is about permissions, apply the operator's roles again")]
+    #[error("cannot list {plural}: {}{}", answer(source), remedy(source))]
     List {
         /// Plural name of the kind.
         plural: String,
@@ -57,7 +59,7 @@ pub enum ObserveError {
         source: Box<kube::Error>,
     },
     /// An object could not be read.
-    #[error("cannot read {key}: {source}; if this is about permissions, apply the operator's roles again")]
+    #[error("cannot read {key}: {}{}", answer(source), remedy(source))]
     Get {
         /// Which object.
         key: Key,
@@ -90,10 +92,10 @@ pub async fn live(
     let mut live = BTreeMap::new();
     for kind in KINDS.iter().filter(|kind| kind.is_served(apis)) {
         let resource = kind.api_resource();
-        let api: Api<DynamicObject> = if kind.namespaced {
-            Api::namespaced_with(client.clone(), namespace, &resource)
+        let api: GuardedApi<DynamicObject> = if kind.namespaced {
+            GuardedApi::namespaced_with(client.clone(), namespace, &resource)
         } else {
-            Api::all_with(client.clone(), &resource)
+            GuardedApi::all_with(client.clone(), &resource)
         };
         let failed = |source| ObserveError::List {
             plural: kind.plural.to_owned(),
@@ -134,16 +136,16 @@ pub async fn complete(client: &Client, live: &mut BTreeMap<Key, Value>, wanted: 
 
 /// An index of the StorageClasses that are marked as the default, and of nothing else.
 pub async fn class_marks(client: &Client) -> Result<Index, ObserveError> {
-    let api: Api<ClassObject> = Api::all(client.clone());
+    let api: GuardedApi<ClassObject> = GuardedApi::all(client.clone());
     let classes = api
-        .list(&ListParams::default())
+        .list_guarded(&ListParams::default())
         .await
         .map_err(|source| ObserveError::List {
             plural: "storageclasses".to_owned(),
             source: Box::new(source),
         })?;
     let mut index = Index::default();
-    for class in &classes {
+    for class in classes.items.iter().filter_map(|class| class.0.as_ref().ok()) {
         index.put(class);
     }
     Ok(index)
@@ -170,7 +172,7 @@ pub async fn blockers(client: &Client, driver: &str, ignore_retained: bool) -> R
         found.attachments = names_of(client, driver, |_: &AttachmentObject| true).await?;
     }
     if found.is_empty() {
-        let claims: Api<ClaimObject> = Api::all(client.clone());
+        let claims: GuardedApi<ClaimObject> = GuardedApi::all(client.clone());
         let waits = |claim: &ClaimObject| claim.waits_for_volume_of(driver);
         found.claims = paged(&claims, "persistentvolumeclaims", waits).await?;
     }
@@ -181,7 +183,7 @@ pub async fn blockers(client: &Client, driver: &str, ignore_retained: bool) -> R
 /// some time ago is not enough here.
 async fn contents_of(client: &Client, driver: &str, group: &str, kind: &str) -> Result<Vec<String>, ObserveError> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let api: GuardedApi<DynamicObject> = GuardedApi::all_with(client.clone(), &resource);
     let is_ours = |object: &DynamicObject| object.data["spec"]["driver"] == driver;
     match paged(&api, &resource.plural, is_ours).await {
         Err(ObserveError::List { source, .. }) if matches!(&*source, kube::Error::Api(status) if status.code == 404) => {
@@ -196,14 +198,15 @@ where
     K: Indexed + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     K::Kept: Owned,
 {
-    let api: Api<K> = Api::all_with(client.clone(), &());
+    let api: GuardedApi<K> = GuardedApi::all_with(client.clone(), &());
     let is_ours = |object: &K| object.keep().is_some_and(|kept| kept.driver() == driver) && counts(object);
     paged(&api, &K::plural(&()), is_ours).await
 }
 
-/// The names of the objects that are meant on the first page that has any, after their namespaces where they have any, sorted.
+/// The names of the objects that are meant on the first page that has any, after their namespaces where they have any, sorted. One that does
+/// not decode is among them, because it may be meant.
 pub(crate) async fn paged<K>(
-    api: &Api<K>,
+    api: &GuardedApi<K>,
     plural: &str,
     is_meant: impl Fn(&K) -> bool,
 ) -> Result<Vec<String>, ObserveError>
@@ -212,8 +215,10 @@ where
 {
     let mut names = Vec::new();
     pages(api, plural, |page| {
-        let meant = page.iter().filter(|object| is_meant(object));
-        names.extend(meant.map(|object| key_of(object.meta())));
+        names.extend(page.iter().filter_map(|object| match &object.0 {
+            Ok(object) => is_meant(object).then(|| key_of(object.meta())),
+            Err(undecodable) => Some(unknown_object(&undecodable.key())),
+        }));
         if names.is_empty() {
             ControlFlow::Continue(())
         } else {
@@ -227,9 +232,9 @@ where
 
 /// Gives all objects of a kind to `take`, page by page, until it has enough.
 async fn pages<K>(
-    api: &Api<K>,
+    api: &GuardedApi<K>,
     plural: &str,
-    mut take: impl FnMut(Vec<K>) -> ControlFlow<()>,
+    mut take: impl FnMut(Vec<GuardedObject<K>>) -> ControlFlow<()>,
 ) -> Result<(), ObserveError>
 where
     K: Clone + Debug + DeserializeOwned,
@@ -240,7 +245,7 @@ where
             plural: plural.to_owned(),
             source: Box::new(source),
         };
-        let page = api.list(&params).await.map_err(failed)?;
+        let page = api.list_guarded(&params).await.map_err(failed)?;
         let next = page.metadata.continue_.filter(|token| !token.is_empty());
         match (take(page.items), next) {
             (ControlFlow::Continue(()), Some(token)) => params = params.continue_token(&token),
@@ -250,6 +255,17 @@ where
     Err(ObserveError::Endless {
         plural: plural.to_owned(),
     })
+}
+
+/// The objects of a page, all of which must decode.
+fn decoded<K>(page: Vec<GuardedObject<K>>, plural: &str) -> Result<Vec<K>, ObserveError> {
+    let decoded = page.into_iter().map(|object| object.0);
+    decoded
+        .collect::<Result<_, _>>()
+        .map_err(|undecodable| ObserveError::List {
+            plural: plural.to_owned(),
+            source: Box::new(undecodable_error(&undecodable)),
+        })
 }
 
 /// The pod template of a Deployment or DaemonSet.

@@ -15,9 +15,12 @@ use cinder_operator_core::{
     reasons::Event,
     text::join_truncated,
 };
-use kube::{Api, Client};
+use kube::Client;
 
-use crate::observe::{Cluster, ObserveError, paged};
+use crate::{
+    kubernetes::GuardedApi,
+    observe::{Cluster, ObserveError, paged},
+};
 
 /// The objects that a plan recreates and that are in use, and what uses them. What the watches know to be in the way costs no request: it may
 /// be there for days. That nothing is, the API server says.
@@ -50,7 +53,7 @@ async fn attachments_under_way(
 ) -> Result<Option<String>, ObserveError> {
     let mut found = cluster.read(|index| index.attachments_under_way(driver));
     if found.is_empty() {
-        let attachments: Api<AttachmentObject> = Api::all(client.clone());
+        let attachments: GuardedApi<AttachmentObject> = GuardedApi::all(client.clone());
         let is_meant = |attachment: &AttachmentObject| attachment.is_under_way_of(driver);
         found = paged(&attachments, "volumeattachments", is_meant).await?;
     }
@@ -67,7 +70,7 @@ async fn references(client: &Client, cluster: &Cluster, class: &str) -> Result<O
                 join_truncated(&claims)
             )));
         }
-        let all: Api<VolumeObject> = Api::all(client.clone());
+        let all: GuardedApi<VolumeObject> = GuardedApi::all(client.clone());
         volumes = paged(&all, "persistentvolumes", |volume: &VolumeObject| {
             volume.refers_to(class)
         })
@@ -104,6 +107,6 @@ pub async fn pre_delete_events(client: &Client, plan: &Plan) -> Result<Vec<Notic
 }
 
 async fn claims(client: &Client, is_meant: impl Fn(&ClaimObject) -> bool) -> Result<Vec<String>, ObserveError> {
-    let claims: Api<ClaimObject> = Api::all(client.clone());
+    let claims: GuardedApi<ClaimObject> = GuardedApi::all(client.clone());
     paged(&claims, "persistentvolumeclaims", is_meant).await
 }

@@ -19,13 +19,15 @@ use cinder_operator_core::{
 };
 use futures::future::{BoxFuture, join_all};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{Client, ResourceExt, api::ListParams};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
     time::Instant,
 };
 use tracing::{debug, warn};
+
+use crate::kubernetes::GuardedApi;
 
 /// How long the pods have to take new credentials over. The kubelet brings a changed Secret into the pods' files when it syncs
 /// them: once a minute, and half as much later when it jitters, after up to a minute in which its cache may be old. The driver
@@ -58,7 +60,7 @@ pub struct ControllerPod {
 
 /// The pods of the driver's controller that are to stay.
 pub async fn pods(client: &Client, namespace: &str, driver: &str) -> Result<Vec<ControllerPod>, kube::Error> {
-    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let api: GuardedApi<Pod> = GuardedApi::namespaced(client.clone(), namespace);
     let labels = format!("{INSTANCE_LABEL}={driver},{COMPONENT_LABEL}={CONTROLLER_COMPONENT}");
     let pods = api.list(&ListParams::default().labels(&labels)).await?;
     let staying = pods.into_iter().filter(|pod| {

@@ -9,9 +9,13 @@ use std::collections::BTreeSet;
 
 use cinder_operator_core::cluster::NodeFacts;
 use k8s_openapi::api::core::v1::{Node, Taint};
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::{
+    Client,
+    api::{Patch, PatchParams},
+};
 use serde_json::{Value, json};
+
+use crate::kubernetes::{GuardedApi, answer};
 
 /// How many nodes are freed in one reconcile. The change of a node brings the next one.
 const AT_ONCE: usize = 50;
@@ -39,19 +43,19 @@ pub struct Freed {
 
 /// Takes the taint away from each of `nodes`. A node that changed meanwhile is left for the next reconcile.
 pub async fn remove(client: &Client, nodes: &[String], key: &str) -> Freed {
-    let api: Api<Node> = Api::all(client.clone());
+    let api: GuardedApi<Node> = GuardedApi::all(client.clone());
     let mut freed = Freed::default();
     for name in nodes {
         match free_one(&api, name, key).await {
             Ok(true) => freed.nodes.push(name.clone()),
             Ok(false) => {}
-            Err(error) => freed.failed.push((name.clone(), error.to_string())),
+            Err(error) => freed.failed.push((name.clone(), answer(&error))),
         }
     }
     freed
 }
 
-async fn free_one(api: &Api<Node>, name: &str, key: &str) -> Result<bool, kube::Error> {
+async fn free_one(api: &GuardedApi<Node>, name: &str, key: &str) -> Result<bool, kube::Error> {
     let Some(node) = api.get_opt(name).await? else {
         return Ok(false);
     };

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, future::ready, io, sync::Arc};
 
 use cinder_cloud::CloudOptions;
-use cinder_csi_crds::{CinderCSIDriver, GROUP};
+use cinder_csi_crds::{CinderCSIDriver, GROUP, PLURAL};
 use cinder_operator_core::{
     cluster::{Affected, KINDS},
     resolve::namespace_of,
@@ -18,8 +18,8 @@ use csi_sources::Sources;
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
-    Api, Client, Config, ResourceExt,
-    api::{ListParams, PartialObjectMeta},
+    Client, Config, ResourceExt,
+    api::{ListParams, ObjectMeta, PartialObjectMeta},
     runtime::{
         Controller, Predicate, PredicateConfig, WatchStreamExt, controller, predicates, reflector,
         reflector::{ObjectRef, Store, store::Writer},
@@ -38,10 +38,10 @@ use crate::{
     controller::{Context, Memories, Watched, error_policy, reconcile},
     credentials::{Checker, RealKeystone},
     events::Events,
-    kubernetes::connect,
+    kubernetes::{GuardedApi, answer, connect},
     leader::{Elector, LeaseSettings},
     metrics::Metrics,
-    observe::{Changes, Cluster, Wake, Woken, hear, hear_ours, wake_ups},
+    observe::{Changes, Cluster, Wake, WatchHealth, WatchLoop, Woken, hear, hear_ours, wake_ups},
     reload::{self, Http, Reloads},
     scrape::{Certificate, KubernetesAccess, ScrapeServer},
 };
@@ -51,6 +51,9 @@ const PROGRAM: &str = "cinder-csi-operator";
 
 /// How long one request of a login may take: short, because the next change of the Secret waits behind it.
 const LOGIN_REQUEST_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// How long the first list of the CinderCSIDrivers may take. Another replica has the same chance after that.
+const DRIVERS_LIMIT: std::time::Duration = std::time::Duration::from_mins(2);
 
 /// How many objects are reconciled at once.
 const CONCURRENCY: u16 = 4;
@@ -99,23 +102,33 @@ async fn run(args: RunArgs) -> Result<(), Error> {
     let admin = admin_server(&args, registry, phases, &shutdown).await?;
     check_crd(&client).await?;
 
+    let mut known = Known::watch(&client, &args, &metrics);
+    let is_known = tokio::select! {
+        () = known.cluster.wait_until_known(|missing| drop(phase.send_replace(Phase::Listing(missing)))) => true,
+        () = shutdown.cancelled() => false,
+    };
     let settings = LeaseSettings::new(
         &args.namespace,
         &args.lease_name,
         &format!("{identity}_{}", sources.uuid()),
     );
-    phase.send_replace(Phase::StandingBy);
-    let result = match Elector::new(client.clone(), settings, sources.clone())
-        .acquire(&shutdown)
-        .await
-    {
+    // Only a replica that knows the cluster can lead.
+    let leader = if is_known {
+        phase.send_replace(Phase::StandingBy);
+        Elector::new(client.clone(), settings, sources.clone())
+            .acquire(&shutdown)
+            .await
+    } else {
+        None
+    };
+    let result = match leader {
         None => Ok(()),
         Some(mut leader) => {
-            metrics.leading(true);
             // At a loss of the Lease this is dropped with all reconciles; after a signal it ends when they are done.
             let work = lead(
                 &args,
                 client,
+                known,
                 Arc::clone(&metrics),
                 &identity,
                 sources,
@@ -149,12 +162,34 @@ async fn run(args: RunArgs) -> Result<(), Error> {
 }
 
 /// How far the program is, for `/readyz`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Phase {
     Starting,
+    /// With what is missing.
+    Listing(String),
     StandingBy,
-    Listing,
     Leading,
+}
+
+/// The cluster as its watches show it, and the changes that they report.
+struct Known {
+    namespaces: Vec<String>,
+    cluster: Cluster,
+    wake: Wake,
+    woken: Woken,
+}
+
+impl Known {
+    fn watch(client: &Client, args: &RunArgs, metrics: &Arc<Metrics>) -> Self {
+        let namespaces = namespaces(args);
+        let (wake, woken) = wake_ups();
+        Self {
+            cluster: Cluster::watch(client, &namespaces, &wake, Arc::clone(metrics)),
+            namespaces,
+            wake,
+            woken,
+        }
+    }
 }
 
 async fn admin_server(
@@ -172,10 +207,9 @@ async fn admin_server(
         server = server.without_metrics();
     }
     let server = server.readiness(move || {
-        let phase = *phases.borrow();
-        ready(match phase {
+        ready(match &*phases.borrow() {
             Phase::Starting => Err("starting".to_owned()),
-            Phase::Listing => Err("reading the cluster".to_owned()),
+            Phase::Listing(missing) => Err(format!("reading the cluster: {missing}")),
             // One that stands by is ready: it can take over.
             Phase::StandingBy | Phase::Leading => Ok(()),
         })
@@ -217,11 +251,14 @@ async fn client() -> Result<Client, Error> {
 
 /// Fails with the remedy when the CRD is not there.
 async fn check_crd(client: &Client) -> Result<(), Error> {
-    let drivers: Api<CinderCSIDriver> = Api::all(client.clone());
-    let listed = drivers.list_metadata(&ListParams::default().limit(1)).await;
-    listed.map(drop).map_err(|source| Error::NoCrd {
-        group: GROUP,
-        source: Box::new(source),
+    let drivers: GuardedApi<PartialObjectMeta<CinderCSIDriver>> = GuardedApi::all(client.clone());
+    let listed = drivers.list_guarded(&ListParams::default().limit(1)).await;
+    listed.map(drop).map_err(|source| match &source {
+        kube::Error::Api(status) if status.code == 404 => Error::NoCrd {
+            group: GROUP,
+            source: Box::new(source),
+        },
+        _ => Error::ListDrivers(answer(&source)),
     })
 }
 
@@ -229,22 +266,19 @@ async fn check_crd(client: &Client) -> Result<(), Error> {
 async fn lead(
     args: &RunArgs,
     client: Client,
+    Known {
+        namespaces,
+        cluster,
+        wake,
+        woken,
+    }: Known,
     metrics: Arc<Metrics>,
     identity: &str,
     sources: Sources,
     phase: watch::Sender<Phase>,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    phase.send_replace(Phase::Listing);
-    let namespaces = namespaces(args);
-    let (wake, woken) = wake_ups();
-    let mut cluster = Cluster::watch(&client, &namespaces, &wake);
-    tokio::select! {
-        known = cluster.wait_until_known() => known?,
-        () = shutdown.cancelled() => return Ok(()),
-    }
-    phase.send_replace(Phase::Leading);
-
+    let health = cluster.health();
     let options = CloudOptions {
         user_agent: format!("{PROGRAM}/{VERSION}"),
         request_timeout: LOGIN_REQUEST_TIMEOUT,
@@ -254,7 +288,8 @@ async fn lead(
     };
     let clouds = Clouds::new(options.clone(), Arc::clone(&metrics), wake.clone());
     let (store, writer) = reflector::store::<Watched>();
-    let _hearing = hear_operands(&client, &namespaces, &store, &wake);
+    let _hearing = hear_operands(&client, &namespaces, &store, &wake, &health);
+    let leading = Arc::clone(&metrics);
     let context = Arc::new(Context {
         client: client.clone(),
         writer: apply::Writer::new(client.clone(), Arc::clone(&metrics)),
@@ -277,7 +312,7 @@ async fn lead(
         memories: Memories::default(),
     });
     let stopped = shutdown.clone();
-    let work = controller(&client, woken, &context, writer)
+    let work = controller(&client, woken, &context, writer, health)
         .graceful_shutdown_on(async move { stopped.cancelled().await })
         .run(reconcile, error_policy, Arc::clone(&context))
         .for_each(|result| {
@@ -291,8 +326,19 @@ async fn lead(
             ready(())
         });
     tokio::pin!(work);
+    let listed = async {
+        match tokio::time::timeout(DRIVERS_LIMIT, store.wait_until_ready()).await {
+            Ok(Ok(())) => {
+                leading.leading(true);
+                phase.send_replace(Phase::Leading);
+                std::future::pending().await
+            }
+            _ => Error::ListDrivers(context.cluster.failing_watches().join("; ")),
+        }
+    };
     tokio::select! {
         () = &mut work => {}
+        error = listed => return Err(error),
         () = shutdown.cancelled() => {
             if tokio::time::timeout(DRAIN, work).await.is_err() {
                 warn!("a reconcile did not end in time and was cut; the next start finishes it");
@@ -314,10 +360,17 @@ fn namespaces(args: &RunArgs) -> Vec<String> {
 }
 
 /// The controller with everything that wakes it: its own objects at once, all else at the pace of the wake-ups.
-fn controller(client: &Client, woken: Woken, context: &Arc<Context>, writer: Writer<Watched>) -> Controller<Watched> {
-    let drivers: Api<Watched> = Api::all(client.clone());
-    let changes = watcher(drivers, watcher::Config::default())
-        .default_backoff()
+fn controller(
+    client: &Client,
+    woken: Woken,
+    context: &Arc<Context>,
+    writer: Writer<Watched>,
+    health: WatchHealth,
+) -> Controller<Watched> {
+    let drivers: GuardedApi<CinderCSIDriver> = GuardedApi::all(client.clone());
+    let events = watcher(drivers.into_inner(), watcher::Config::default()).boxed();
+    let changes = WatchLoop::new(PLURAL, PLURAL.to_owned(), events, health)
+        .into_stream()
         .reflect(writer)
         .touched_objects()
         // Not our own writes of the status; the uid tells a new object of an old name apart.
@@ -339,7 +392,13 @@ fn controller(client: &Client, woken: Woken, context: &Arc<Context>, writer: Wri
 
 /// Watches what the operator makes and what its objects refer to; the first of the namespaces is the operator's. The watches end when
 /// this is dropped.
-fn hear_operands(client: &Client, namespaces: &[String], store: &Store<Watched>, wake: &Wake) -> JoinSet<()> {
+fn hear_operands(
+    client: &Client,
+    namespaces: &[String],
+    store: &Store<Watched>,
+    wake: &Wake,
+    health: &WatchHealth,
+) -> JoinSet<()> {
     let mut watches = JoinSet::new();
     let Some(operators) = namespaces.first() else {
         return watches;
@@ -348,24 +407,24 @@ fn hear_operands(client: &Client, namespaces: &[String], store: &Store<Watched>,
     for kind in KINDS.iter().filter(|kind| kind.optional.is_none()) {
         // What has no namespace is watched once.
         for namespace in namespaces.iter().take(if kind.namespaced { usize::MAX } else { 1 }) {
-            watches.spawn(hear_ours(client, kind, namespace, wake));
+            watches.spawn(hear_ours(client, kind, namespace, wake, health));
         }
     }
     for namespace in namespaces {
         let uses = |drivers: Store<Watched>| {
             let place = (namespace.clone(), operators.clone());
-            move |name: &str| Affected::Drivers(using(&drivers, &place, name))
+            move |metadata: &ObjectMeta| {
+                let name = metadata.name.as_deref().unwrap_or_default();
+                Affected::Drivers(using(&drivers, &place, name))
+            }
         };
         let (of_secrets, of_maps) = (uses(store.clone()), uses(store.clone()));
-        let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), namespace);
-        let maps: Api<PartialObjectMeta<ConfigMap>> = Api::namespaced(client.clone(), namespace);
+        let secrets: GuardedApi<PartialObjectMeta<Secret>> = GuardedApi::namespaced(client.clone(), namespace);
+        let maps: GuardedApi<PartialObjectMeta<ConfigMap>> = GuardedApi::namespaced(client.clone(), namespace);
         let all = watcher::Config::default;
-        watches.spawn(hear("Secret", secrets, all(), wake.clone(), move |secret| {
-            of_secrets(&secret.name_any())
-        }));
-        watches.spawn(hear("ConfigMap", maps, all(), wake.clone(), move |map| {
-            of_maps(&map.name_any())
-        }));
+        let wakes = || (wake.clone(), health.clone());
+        watches.spawn(hear("Secret", secrets, all(), wakes(), of_secrets));
+        watches.spawn(hear("ConfigMap", maps, all(), wakes(), of_maps));
     }
     watches
 }

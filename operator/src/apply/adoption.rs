@@ -10,17 +10,14 @@ use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, StatefulSet},
     core::v1::Pod,
 };
-use kube::{
-    Api,
-    api::{
-        ApiResource, DeleteParams, DynamicObject, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions,
-        PropagationPolicy,
-    },
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions,
+    PropagationPolicy,
 };
 use serde_json::json;
 
 use super::Writer;
-use crate::kubernetes::{ApplyError, api_for};
+use crate::kubernetes::{ApplyError, GuardedApi, api_for};
 
 impl Writer {
     /// Does one act of a migration in a namespace. What is gone already is fine.
@@ -35,12 +32,12 @@ impl Writer {
             // Its pods are looked for one by one.
             Act::Withdraw(key, uid) => self.abandon(key, uid).await,
             Act::Orphan(set) => {
-                let api: Api<DaemonSet> = Api::namespaced(self.client.clone(), namespace);
+                let api: GuardedApi<DaemonSet> = GuardedApi::namespaced(self.client.clone(), namespace);
                 let params = params(set, Some(PropagationPolicy::Orphan));
                 self.done("DaemonSet", "delete", api.delete(&set.name, &params).await.map(drop))
             }
             Act::Replace(pod) => {
-                let api: Api<PartialObjectMeta<Pod>> = Api::namespaced(self.client.clone(), namespace);
+                let api: GuardedApi<PartialObjectMeta<Pod>> = GuardedApi::namespaced(self.client.clone(), namespace);
                 let deleted = api.delete(&pod.name, &params(pod, None)).await.map(drop);
                 self.done("Pod", "delete", deleted)
             }
@@ -59,7 +56,7 @@ impl Writer {
             "StatefulSet" => ApiResource::erase::<StatefulSet>(&()),
             _ => ApiResource::erase::<Deployment>(&()),
         };
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let api: GuardedApi<DynamicObject> = GuardedApi::namespaced_with(self.client.clone(), namespace, &resource);
         let note = note.map(serde_json::to_string).transpose()?;
         let metadata = json!({"uid": controller.uid, "annotations": {NOTE: note}});
         let patch = json!({"metadata": metadata, "spec": {"replicas": replicas}});
@@ -80,7 +77,7 @@ impl Writer {
             .await?;
         let mut pod = desired.object["spec"]["template"].clone();
         pod["metadata"]["name"] = json!(format!("{}-trial", desired.key.name));
-        let pods: Api<Pod> = Api::namespaced(
+        let pods: GuardedApi<Pod> = GuardedApi::namespaced(
             self.client.clone(),
             desired.key.namespace.as_deref().unwrap_or_default(),
         );

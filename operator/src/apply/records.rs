@@ -10,13 +10,13 @@ use cinder_operator_core::{
     plan::Kept,
 };
 use kube::{
-    Api, ResourceExt,
-    api::{Patch, PatchParams},
+    ResourceExt,
+    api::{PartialObjectMeta, Patch, PatchParams},
 };
 use serde_json::json;
 
 use super::Writer;
-use crate::kubernetes::ApplyError;
+use crate::kubernetes::{ApplyError, GuardedApi};
 
 /// Annotation of the CinderCSIDriver with what is put on objects again that are being made anew. It is there only meanwhile.
 const MADE_ANEW: &str = "csi.openstack.org/made-anew";
@@ -82,10 +82,8 @@ impl Writer {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        let api: Api<CinderCSIDriver> = Api::all(self.client.clone());
-        let result = api
-            .patch_metadata(&records.driver, &params, &Patch::Merge(&patch))
-            .await;
+        let api: GuardedApi<PartialObjectMeta<CinderCSIDriver>> = GuardedApi::all(self.client.clone());
+        let result = api.patch(&records.driver, &params, &Patch::Merge(&patch)).await;
         self.metrics.api_write(KIND, "patch", result.is_ok());
         result?;
         records.written.clone_from(&records.kept);

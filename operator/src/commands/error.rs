@@ -6,8 +6,6 @@ use std::io;
 use csi_kit::endpoint::TcpAddress;
 use thiserror::Error;
 
-use crate::observe::WatchError;
-
 /// Why the program ends with an error.
 #[derive(Debug, Error)]
 pub enum Error {
@@ -64,9 +62,9 @@ pub enum Error {
         /// What the API server answered.
         source: Box<kube::Error>,
     },
-    /// The cluster cannot be watched.
-    #[error(transparent)]
-    Watch(#[from] WatchError),
+    /// The objects of the operator's own kind cannot be listed.
+    #[error("cannot list the CinderCSIDrivers: {0}")]
+    ListDrivers(String),
     /// `crd` or `render` failed.
     #[error(transparent)]
     Render(#[from] super::render::RenderCommandError),

@@ -20,7 +20,7 @@ use cinder_csi_crds::CinderCSIDriver;
 use clap::{Parser, Subcommand};
 use csi_sources::Sources;
 use kube::{
-    Api, Client, Config, ResourceExt,
+    Client, Config, ResourceExt,
     api::ListParams,
     config::{KubeConfigOptions, Kubeconfig},
 };
@@ -29,7 +29,7 @@ use serde::Serialize;
 use crate::{
     args::{DEFAULT_NAMESPACE, Output},
     commands::table::for_terminal,
-    kubernetes::{answer, connect},
+    kubernetes::{GuardedApi, answer, connect},
 };
 
 pub use adopt::AdoptionReport;
@@ -318,13 +318,12 @@ async fn client(args: &PluginArgs) -> Result<Client, PluginError> {
 }
 
 async fn drivers(client: &Client, name: Option<&str>) -> Result<Vec<CinderCSIDriver>, PluginError> {
-    let api: Api<CinderCSIDriver> = Api::all(client.clone());
+    let api: GuardedApi<CinderCSIDriver> = GuardedApi::all(client.clone());
     let Some(name) = name else {
         let mut drivers = api
             .list(&ListParams::default())
             .await
-            .map_err(PluginError::read("list the CinderCSIDrivers"))?
-            .items;
+            .map_err(PluginError::read("list the CinderCSIDrivers"))?;
         drivers.sort_by_key(ResourceExt::name_any);
         return Ok(drivers);
     };

@@ -26,6 +26,7 @@ use serde_json::Value;
 use super::{OBSTACLE_PAUSE, Reconciliation};
 use crate::{
     error::ReconcileError,
+    kubernetes::is_forbidden,
     observe::{self, ObserveError},
 };
 
@@ -326,10 +327,6 @@ impl Reconciliation<'_> {
 /// Whether it is the CSIDriver object of another installation; one that an operator released is none.
 fn is_other_driver(obstacle: &Obstacle) -> bool {
     matches!(obstacle, Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER && maker != RELEASED)
-}
-
-fn is_forbidden(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
 fn forbidden(plural: &str, namespace: &str) -> Problem {

@@ -19,7 +19,7 @@ use cinder_operator_core::{
 };
 use csi_sources::Sources;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, runtime::reflector::Store};
+use kube::{Client, api::PartialObjectMeta, runtime::reflector::Store};
 use tokio::time::Instant;
 
 use super::{Watched, volumes::LastLook};
@@ -30,6 +30,7 @@ use crate::{
     credentials::Checker,
     error::ReconcileError,
     events::Events,
+    kubernetes::GuardedApi,
     metrics::Metrics,
     observe::Cluster,
     reload::Reloads,
@@ -194,9 +195,9 @@ impl Context {
             .apiserver_version()
             .await
             .map_err(|error| ReconcileError::Version(Box::new(error)))?;
-        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let namespaces: GuardedApi<PartialObjectMeta<Namespace>> = GuardedApi::all(self.client.clone());
         // Where it may not be read, the resolver asks for spec.clusterID.
-        let cluster_uid = match namespaces.get_metadata(IDENTIFYING_NAMESPACE).await {
+        let cluster_uid = match namespaces.get(IDENTIFYING_NAMESPACE).await {
             Ok(namespace) => namespace.metadata.uid,
             Err(kube::Error::Api(status)) if status.code == 403 || status.code == 404 => None,
             Err(error) => return Err(ReconcileError::Version(Box::new(error))),

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use cinder_csi_crds::CinderCSIDriver;
 use cinder_operator_core::{decide::ObjectFacts, status};
-use kube::Api;
 use tracing::warn;
 
 use super::Reconciliation;
-use crate::{error::ReconcileError, kubernetes::ApplyError};
+use crate::{
+    error::ReconcileError,
+    kubernetes::{ApplyError, GuardedApi},
+};
 
 /// How long the telling may take: the time of the reconcile itself may be over.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -32,7 +34,7 @@ impl Reconciliation<'_> {
     }
 
     async fn add_failure(&self, error: &ReconcileError) -> Result<(), ReconcileError> {
-        let api: Api<CinderCSIDriver> = Api::all(self.context.client.clone());
+        let api: GuardedApi<CinderCSIDriver> = GuardedApi::all(self.context.client.clone());
         // Anew: this very reconcile may have told something before it failed.
         let current = api.get_opt(&self.owner.name).await;
         let current = current.map_err(|error| ReconcileError::Status(ApplyError::from(error)))?;

@@ -2,6 +2,7 @@
 
 mod adoption;
 mod api;
+mod canaries;
 mod classes;
 mod credentials;
 mod diff;
@@ -234,7 +235,7 @@ impl World {
 
     /// After no change that was told, or one of a volume.
     async fn look(&self) -> Result<Action, ReconcileError> {
-        reconcile(Arc::new(DeserializeGuard(Ok(self.driver()))), Arc::clone(&self.context)).await
+        reconcile(Arc::new(GuardedObject(Ok(self.driver()))), Arc::clone(&self.context)).await
     }
 
     fn condition(&self, type_: ConditionType) -> (String, String) {
@@ -495,7 +496,7 @@ async fn for_an_object_that_went_before_its_first_reconcile_nothing_is_made() {
     let world = World::managed();
     let driver = world.driver();
     world.api.remove(DRIVER);
-    let result = reconcile(Arc::new(DeserializeGuard(Ok(driver))), Arc::clone(&world.context)).await;
+    let result = reconcile(Arc::new(GuardedObject(Ok(driver))), Arc::clone(&world.context)).await;
     assert_eq!(result.expect("reconciled"), Action::await_change());
     assert_eq!(world.api.take_writes(), Vec::<String>::new());
 }

@@ -2,27 +2,26 @@
 //! Objects that this version of the operator cannot read, such as those of a newer CustomResourceDefinition.
 
 use cinder_csi_crds::{CinderCSIDriver, FINALIZER};
-use cinder_operator_core::{notice::Notice, reasons::Event, status};
+use cinder_operator_core::{cluster::UndecodableObject, notice::Notice, reasons::Event, status};
 use kube::{
-    Api, Resource, ResourceExt,
+    Resource, ResourceExt,
     api::{ApiResource, DynamicObject},
-    core::error_boundary::InvalidObject,
 };
 use serde_json::Value;
 use tracing::warn;
 
 use super::Context;
-use crate::{args::VERSION, error::ReconcileError};
+use crate::{args::VERSION, error::ReconcileError, kubernetes::GuardedApi};
 
 /// Reads the object again without its status, which the next one replaces. Where the rest cannot be read, the status says so.
 pub(super) async fn without_status(
-    invalid: &InvalidObject,
+    invalid: &UndecodableObject,
     context: &Context,
 ) -> Result<CinderCSIDriver, ReconcileError> {
     let name = invalid.metadata.name.as_deref().unwrap_or_default();
     let resource = ApiResource::erase::<CinderCSIDriver>(&());
-    let api: Api<DynamicObject> = Api::all_with(context.client.clone(), &resource);
-    let unreadable = ReconcileError::Unreadable(invalid.error.clone());
+    let api: GuardedApi<DynamicObject> = GuardedApi::all_with(context.client.clone(), &resource);
+    let unreadable = ReconcileError::Unreadable(invalid.to_string());
     // It is tried again.
     let Ok(Some(mut object)) = api.get_opt(name).await else {
         return Err(unreadable);

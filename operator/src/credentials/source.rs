@@ -16,10 +16,11 @@ use cinder_operator_core::{
     manifests::DriverCredentials,
     reasons::{Refusal, Refused},
 };
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, Client};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Client;
 
 use super::{LOGIN_LIMIT, TrialError};
+use crate::kubernetes::{GuardedApi, SecretData, SecretError, get_secret};
 
 /// How much of an answer is told: a fault repeats what was sent, however long that was.
 const LONGEST_FAULT: usize = 300;
@@ -108,12 +109,7 @@ impl Source {
     /// Reads Secret and CA bundle. Nothing is cached: a change is seen at the next reconcile.
     pub(crate) async fn read(&self, client: &Client) -> Result<Candidate, Refused> {
         let reference = &self.spec.credentials_secret_ref;
-        let secrets: Api<Secret> = Api::namespaced(client.clone(), &self.namespace);
-        let secret = secrets
-            .get_opt(&reference.name)
-            .await
-            .map_err(|error| self.unreadable(&self.secret(), &error))?;
-        let Some(secret) = secret else {
+        let Some(data) = self.get_secret(client, &self.secret(), &reference.name).await? else {
             return Err(Refused::new(
                 Refusal::SecretMissing,
                 format!(
@@ -125,9 +121,11 @@ impl Source {
                 ),
             ));
         };
-        let data = secret.data.unwrap_or_default();
-        let Some(bytes) = data.get(&reference.key) else {
-            let known: Vec<&str> = data.keys().map(String::as_str).collect();
+        let bytes = data
+            .get(&reference.key)
+            .map_err(|error| self.unreadable(&self.key(), &error))?;
+        let Some(bytes) = bytes else {
+            let known: Vec<&str> = data.keys().collect();
             return Err(Refused::new(
                 Refusal::SecretMissing,
                 format!(
@@ -142,7 +140,7 @@ impl Source {
                 ),
             ));
         };
-        let text = std::str::from_utf8(&bytes.0).map_err(|_| {
+        let text = std::str::from_utf8(&bytes).map_err(|_| {
             Refused::new(
                 Refusal::SecretMalformed,
                 format!(
@@ -156,34 +154,42 @@ impl Source {
                 Some(reference) => {
                     let whose = format!("cloud {}", self.cloud);
                     let place = (whose.as_str(), "spec.clouds[].caBundleRef");
-                    Some(self.read_ca(client, &secrets, reference, place).await?)
+                    Some(self.read_ca(client, reference, place).await?)
                 }
                 None => None,
             },
             proxy_ca: match &self.proxy_ca {
                 Some(reference) => {
                     let place = ("the proxy", "spec.proxy.caBundleRef");
-                    Some(self.read_ca(client, &secrets, reference, place).await?)
+                    Some(self.read_ca(client, reference, place).await?)
                 }
                 None => None,
             },
-            client: self.read_client_certificate(&secrets).await?,
+            client: self.read_client_certificate(client).await?,
         };
         self.understand(text, certificates)
     }
 
-    async fn read_client_certificate(&self, secrets: &Api<Secret>) -> Result<Option<ClientPem>, Refused> {
+    /// Reads a Secret that is needed for the cloud; `None` if it does not exist.
+    async fn get_secret(&self, client: &Client, place: &str, name: &str) -> Result<Option<SecretData>, Refused> {
+        let secret = get_secret(client, &self.namespace, name).await;
+        secret.map_err(|error| self.unreadable(place, &error))
+    }
+
+    async fn read_client_certificate(&self, client: &Client) -> Result<Option<ClientPem>, Refused> {
         let Some(reference) = &self.spec.client_cert_secret_ref else {
             return Ok(None);
         };
         let place = format!("Secret {}/{}", self.namespace, reference.name);
-        let secret = secrets
-            .get_opt(&reference.name)
-            .await
-            .map_err(|error| self.unreadable(&place, &error))?;
-        let data = secret.and_then(|secret| secret.data).unwrap_or_default();
-        let text = |key: &str| data.get(key).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
-        let (Some(certificate), Some(key)) = (text("tls.crt"), text("tls.key")) else {
+        let data = self
+            .get_secret(client, &place, &reference.name)
+            .await?
+            .unwrap_or_default();
+        let text = |key: &str| {
+            let bytes = data.get(key).map_err(|error| self.unreadable(&place, &error))?;
+            Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok()))
+        };
+        let (Some(certificate), Some(key)) = (text("tls.crt")?, text("tls.key")?) else {
             let message = format!(
                 "{place} with the client certificate of cloud {} does not exist or lacks tls.crt or tls.key; create it \
                  (`kubectl create secret tls`), or change spec.clouds[].clientCertSecretRef",
@@ -201,7 +207,6 @@ impl Source {
     async fn read_ca(
         &self,
         client: &Client,
-        secrets: &Api<Secret>,
         reference: &CaBundleRef,
         (whose, field): (&str, &str),
     ) -> Result<String, Refused> {
@@ -209,21 +214,17 @@ impl Source {
         let place = format!("{kind:?} {}/{name}", self.namespace);
         let found = match kind {
             CaBundleKind::Secret => {
-                let secret = secrets
-                    .get_opt(name)
-                    .await
-                    .map_err(|error| self.unreadable(&place, &error))?;
-                secret.map(|secret| {
-                    let bytes = secret.data.and_then(|mut data| data.remove(key));
-                    bytes.and_then(|bytes| String::from_utf8(bytes.0).ok())
-                })
+                let secret = self.get_secret(client, &place, name).await?;
+                let bytes = secret.map(|data| data.get(key)).transpose();
+                let bytes = bytes.map_err(|error| self.unreadable(&place, &error))?;
+                bytes.map(|bytes| bytes.and_then(|bytes| String::from_utf8(bytes).ok()))
             }
             CaBundleKind::ConfigMap => {
-                let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &self.namespace);
+                let maps: GuardedApi<ConfigMap> = GuardedApi::namespaced(client.clone(), &self.namespace);
                 let map = maps
                     .get_opt(name)
                     .await
-                    .map_err(|error| self.unreadable(&place, &error))?;
+                    .map_err(|error| self.unreadable(&place, &config_map_error(&error)))?;
                 map.map(|map| map.data.and_then(|mut data| data.remove(key)))
             }
         };
@@ -356,15 +357,15 @@ impl Source {
         }
     }
 
-    fn unreadable(&self, what: &str, error: &kube::Error) -> Refused {
-        let said = match error {
-            kube::Error::Api(status) => status.message.clone(),
-            _ => "the API server did not answer".to_owned(),
-        };
-        Refused::new(
-            Refusal::SecretUnreadable,
-            format!("{what}, needed for cloud {}, cannot be read: {said}", self.cloud),
-        )
+    fn unreadable(&self, what: &str, error: &SecretError) -> Refused {
+        let message = format!("{what}, needed for cloud {}, cannot be read: {error}", self.cloud);
+        match error {
+            SecretError::Refused(_) | SecretError::NoAnswer => Refused::new(Refusal::SecretUnreadable, message),
+            SecretError::Undecodable(_) => Refused::new(
+                Refusal::SecretMalformed,
+                format!("{message}. Delete it and create it again"),
+            ),
+        }
     }
 
     /// Why a trial failed, without what differs from one try to the next (request ids, times).
@@ -480,6 +481,15 @@ impl Source {
                 LOGIN_LIMIT.as_secs()
             ),
         )
+    }
+}
+
+/// The same causes for a ConfigMap.
+fn config_map_error(error: &kube::Error) -> SecretError {
+    match error {
+        kube::Error::Api(status) => SecretError::Refused(status.message.clone()),
+        kube::Error::SerdeError(_) => SecretError::Undecodable("the types of its fields are not those of a ConfigMap"),
+        _ => SecretError::NoAnswer,
     }
 }
 

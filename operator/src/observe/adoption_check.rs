@@ -9,14 +9,14 @@ use std::{
 use cinder_cloud::config::keys_of;
 use cinder_operator_core::{
     class_parameters::{ClassKind, ClassParameters},
-    cluster::{ClaimObject, Indexed as _, OptionalApis, Owned as _, VolumeObject, key_of},
+    cluster::{ClaimObject, GuardedObject, Indexed as _, OptionalApis, Owned as _, VolumeObject, key_of},
     migration::check::{CheckFacts, CheckGap, OldContainer, PROGRAM, is_proxy},
 };
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, StatefulSet},
-    core::v1::{Container, Pod, PodSpec, Secret},
+    core::v1::{Container, Pod, PodSpec},
 };
-use kube::{Api, Client, Resource, api::ObjectMeta};
+use kube::{Client, Resource, api::ObjectMeta};
 use serde::Deserialize;
 
 use super::{
@@ -25,13 +25,22 @@ use super::{
     installation::{all, is_other, program_of},
     pages,
 };
-use crate::kubernetes::answer;
+use crate::kubernetes::{GuardedApi, SecretError, answer, get_secret, is_forbidden};
 
 /// Who may do what a check needs.
 const RIGHTS: &str = "`kubectl apply -k config/rbac/adoption` lets the operator read this; `kubectl cinder-csi adopt --check` reads with the \
                       rights of its user";
 /// Where a `cloud.conf` is that no Secret holds.
 const ON_NODES: &str = "Compare the file with the table of docs/migrate-from-cinder-csi-plugin.md";
+
+/// The remedy of a request that failed.
+const REPEAT: &str = "Fix the cause, and repeat the check";
+/// The remedy of a file that cannot be read.
+const CORRECT: &str = "Correct the file";
+/// The most gaps of a report that are about single objects.
+const MOST_GAPS: usize = 50;
+/// The remedy of an object of unknown content.
+const BY_HAND: &str = "Look at the object: it may be one of those that a migration affects";
 
 /// A pod, as far as its in-line volumes go.
 #[derive(Debug, Clone, Deserialize, Resource)]
@@ -85,6 +94,23 @@ fn noted<T>(gaps: &mut Vec<CheckGap>, what: &str, found: Result<T, ObserveError>
     found.map_err(|error| gaps.push(gap(what, &error))).ok()
 }
 
+/// The objects of a page that decode. The others are noted, as far as a report of this length has a place for them.
+fn readable<K>(kind: &str, page: Vec<GuardedObject<K>>, gaps: &mut Vec<CheckGap>) -> Vec<K> {
+    let decoded = page.into_iter().filter_map(|object| match object.0 {
+        Ok(object) => Some(object),
+        Err(undecodable) if gaps.len() < MOST_GAPS => {
+            gaps.push(CheckGap {
+                what: format!("{kind} {}", undecodable.key()),
+                why: undecodable.to_string(),
+                remedy: BY_HAND,
+            });
+            None
+        }
+        Err(_) => None,
+    });
+    decoded.collect()
+}
+
 fn gap(what: &str, error: &ObserveError) -> CheckGap {
     CheckGap {
         what: what.to_owned(),
@@ -92,13 +118,17 @@ fn gap(what: &str, error: &ObserveError) -> CheckGap {
             ObserveError::List { source, .. } | ObserveError::Get { source, .. } => answer(source),
             other => other.to_string(),
         },
-        remedy: RIGHTS,
+        remedy: match error {
+            ObserveError::List { source, .. } | ObserveError::Get { source, .. } if is_forbidden(source) => RIGHTS,
+            _ => REPEAT,
+        },
     }
 }
 
 async fn shared_volumes(client: &Client, driver: &str, facts: &mut CheckFacts) -> Result<(), ObserveError> {
-    let volumes: Api<VolumeObject> = Api::all(client.clone());
+    let volumes: GuardedApi<VolumeObject> = GuardedApi::all(client.clone());
     pages(&volumes, "persistentvolumes", |page| {
+        let page = readable("PersistentVolume", page, &mut facts.gaps);
         let is_ours = |volume: &&VolumeObject| volume.keep().is_some_and(|kept| kept.driver() == driver);
         for volume in page.iter().filter(|one| one.is_shared_file_system()).filter(is_ours) {
             facts.shared_volumes.add(volume.claim_or_name());
@@ -112,9 +142,10 @@ async fn shared_claims(client: &Client, facts: &mut CheckFacts) -> Result<(), Ob
     let is_for_claims = |class: &&ClassParameters| class.kind == ClassKind::StorageClass;
     let classes = facts.classes.iter().filter(is_for_claims);
     let classes: BTreeSet<&str> = classes.map(|class| class.name.as_str()).collect();
-    let claims: Api<ClaimObject> = Api::all(client.clone());
-    let shared = &mut facts.shared_claims;
+    let claims: GuardedApi<ClaimObject> = GuardedApi::all(client.clone());
+    let (shared, gaps) = (&mut facts.shared_claims, &mut facts.gaps);
     pages(&claims, "persistentvolumeclaims", |page| {
+        let page = readable("PersistentVolumeClaim", page, gaps);
         for claim in page.iter().filter(|claim| claim.waits_for_shared_file_system(&classes)) {
             shared.add(key_of(claim.meta()));
         }
@@ -124,8 +155,9 @@ async fn shared_claims(client: &Client, facts: &mut CheckFacts) -> Result<(), Ob
 }
 
 async fn inline_pods(client: &Client, driver: &str, facts: &mut CheckFacts) -> Result<(), ObserveError> {
-    let pods: Api<InlinePod> = Api::all(client.clone());
+    let pods: GuardedApi<InlinePod> = GuardedApi::all(client.clone());
     pages(&pods, "pods", |page| {
+        let page = readable("Pod", page, &mut facts.gaps);
         for pod in &page {
             let mut sources = pod.spec.volumes.iter().filter_map(|volume| volume.csi.as_ref());
             if sources.any(|source| source.driver == driver) {
@@ -139,9 +171,9 @@ async fn inline_pods(client: &Client, driver: &str, facts: &mut CheckFacts) -> R
 
 /// What makes the pods of the other installation: kind, namespace and name of each, and the pods that it makes.
 async fn workloads(client: &Client, namespace: &str) -> Result<Vec<(String, PodSpec)>, ObserveError> {
-    let deployments: Vec<Deployment> = all(&Api::namespaced(client.clone(), namespace)).await?;
-    let stateful_sets: Vec<StatefulSet> = all(&Api::namespaced(client.clone(), namespace)).await?;
-    let daemon_sets: Vec<DaemonSet> = all(&Api::namespaced(client.clone(), namespace)).await?;
+    let deployments: Vec<Deployment> = all(&GuardedApi::namespaced(client.clone(), namespace)).await?;
+    let stateful_sets: Vec<StatefulSet> = all(&GuardedApi::namespaced(client.clone(), namespace)).await?;
+    let daemon_sets: Vec<DaemonSet> = all(&GuardedApi::namespaced(client.clone(), namespace)).await?;
     let deployments = deployments.into_iter().filter_map(|one| {
         let spec = one.spec?.template.spec?;
         Some(("Deployment", one.metadata, spec))
@@ -218,29 +250,35 @@ async fn configuration(client: &Client, namespace: &str, workloads: &[(String, P
             remedy: ON_NODES,
         });
     }
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     for name in names {
         let place = format!("Secret {namespace}/{name}");
-        let secret = match secrets.get_opt(name).await {
-            Ok(secret) => secret.unwrap_or_default(),
-            Err(source) => {
+        let data = match get_secret(client, namespace, name).await {
+            Ok(data) => data.unwrap_or_default(),
+            Err(error) => {
                 facts.gaps.push(CheckGap {
                     what: format!("cloud.conf in {place}"),
-                    why: answer(&source),
-                    remedy: RIGHTS,
+                    why: error.to_string(),
+                    remedy: match error {
+                        SecretError::Refused(_) => RIGHTS,
+                        SecretError::NoAnswer => REPEAT,
+                        SecretError::Undecodable(_) => CORRECT,
+                    },
                 });
                 continue;
             }
         };
-        for (key, value) in secret.data.iter().flatten().filter(|(key, _)| is_cloud_conf(key)) {
-            match keys_of(&String::from_utf8_lossy(&value.0)) {
+        for key in data.keys().filter(|key| is_cloud_conf(key)) {
+            let keys = data.get(key).map_err(|error| error.to_string()).and_then(|bytes| {
+                keys_of(&String::from_utf8_lossy(&bytes.unwrap_or_default())).map_err(|error| error.to_string())
+            });
+            match keys {
                 Ok(keys) => facts
                     .configuration
                     .extend(keys.into_iter().map(|key| (place.clone(), key))),
-                Err(error) => facts.gaps.push(CheckGap {
+                Err(why) => facts.gaps.push(CheckGap {
                     what: format!("{key} in {place}"),
-                    why: error.to_string(),
-                    remedy: "Correct the file",
+                    why,
+                    remedy: CORRECT,
                 }),
             }
         }

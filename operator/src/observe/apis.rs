@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, time::Duration};
 use cinder_csi_crds::INSTANCE_LABEL;
 use cinder_operator_core::cluster::{Affected, KINDS, Kind, OptionalApi, OptionalApis};
 use kube::{
-    Api, Client, ResourceExt,
+    Client,
     api::{DynamicObject, PartialObjectMeta},
     runtime::watcher,
 };
@@ -26,8 +26,10 @@ use super::{
     class_parameters::{self, Classes, class_kind},
     crd,
     wake::Wake,
+    watch_loop::WatchHealth,
     watches::hear,
 };
+use crate::kubernetes::GuardedApi;
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -103,6 +105,7 @@ pub(super) struct Discoveries {
     pub(super) definition: watch::Sender<Option<String>>,
     /// The classes of the optional APIs.
     pub(super) classes: Classes,
+    pub(super) health: WatchHealth,
 }
 
 /// Looks at the optional APIs and at the operator's own definition until the task is aborted, and watches the operator's objects of those that are served.
@@ -146,14 +149,19 @@ pub(super) async fn follow(
                 continue;
             }
             if let Some(class) = class_kind(kind) {
-                let following =
-                    class_parameters::follow(client.clone(), kind, class, found.classes.clone(), wake.clone());
+                let following = class_parameters::follow(
+                    client.clone(),
+                    kind,
+                    class,
+                    found.classes.clone(),
+                    (wake.clone(), found.health.clone()),
+                );
                 followed.push((kind, watches.spawn(following)));
                 continue;
             }
             // What has no namespace is watched once.
             for namespace in namespaces.iter().take(if kind.namespaced { usize::MAX } else { 1 }) {
-                let watch = watches.spawn(hear_ours(&client, kind, namespace, &wake));
+                let watch = watches.spawn(hear_ours(&client, kind, namespace, &wake, &found.health));
                 followed.push((kind, watch));
             }
         }
@@ -174,18 +182,23 @@ pub(crate) fn hear_ours(
     kind: &'static Kind,
     namespace: &str,
     wake: &Wake,
+    health: &WatchHealth,
 ) -> impl Future<Output = ()> + Send + use<> {
     let resource = kind.api_resource();
-    let api: Api<PartialObjectMeta<DynamicObject>> = if kind.namespaced {
-        Api::namespaced_with(client.clone(), namespace, &resource)
+    let api: GuardedApi<PartialObjectMeta<DynamicObject>> = if kind.namespaced {
+        GuardedApi::namespaced_with(client.clone(), namespace, &resource)
     } else {
-        Api::all_with(client.clone(), &resource)
+        GuardedApi::all_with(client.clone(), &resource)
     };
-    let wake = wake.clone();
+    let wakes = (wake.clone(), health.clone());
     async move {
         let ours = watcher::Config::default().labels(INSTANCE_LABEL);
-        hear(kind.kind, api, ours, wake, |object| {
-            let driver = object.labels().get(INSTANCE_LABEL).cloned();
+        hear(kind.kind, api, ours, wakes, |metadata| {
+            let driver = metadata
+                .labels
+                .as_ref()
+                .and_then(|labels| labels.get(INSTANCE_LABEL))
+                .cloned();
             Affected::Drivers(driver.into_iter().collect())
         })
         .await;
@@ -194,7 +207,7 @@ pub(crate) fn hear_ours(
 
 #[cfg(test)]
 mod tests {
-    use crate::observe::wake_ups;
+    use crate::{metrics::Metrics, observe::wake_ups};
     use http::{Request, Response};
     use kube::client::Body;
     use rstest::rstest;
@@ -289,6 +302,7 @@ mod tests {
                 apis,
                 definition,
                 classes: Classes::default(),
+                health: WatchHealth::new(wake.clone(), std::sync::Arc::new(Metrics::new().expect("metrics"))),
             },
             is_ready,
             wake,

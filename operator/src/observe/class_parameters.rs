@@ -12,16 +12,21 @@ use cinder_operator_core::{
     class_parameters::{ClassKind, ClassParameters},
     cluster::{Affected, KINDS, Kind, OptionalApis},
 };
-use futures::{Stream, StreamExt};
+use futures::StreamExt;
 use kube::{
-    Api, Client, ResourceExt,
+    Client, ResourceExt,
     api::DynamicObject,
-    runtime::{WatchStreamExt, watcher, watcher::Event},
+    runtime::{watcher, watcher::Event},
 };
 use serde_json::Value;
-use tracing::warn;
 
-use super::{ObserveError, pages, wake::Wake, watches::until_allowed};
+use super::{
+    ObserveError, pages,
+    wake::Wake,
+    watch_loop::{WatchHealth, WatchLoop},
+    watches::until_allowed,
+};
+use crate::kubernetes::GuardedApi;
 
 /// The classes of a driver, asked of the API server.
 pub(super) async fn class_parameters(
@@ -50,10 +55,11 @@ pub(super) async fn list_classes(
     driver: &str,
 ) -> Result<Vec<ClassParameters>, ObserveError> {
     let mut found = Vec::new();
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.api_resource());
+    let api: GuardedApi<DynamicObject> = GuardedApi::all_with(client.clone(), &kind.api_resource());
     pages(&api, kind.plural, |page| {
         let ours = page
             .iter()
+            .filter_map(|object| object.0.as_ref().ok())
             .filter(|object| driver_in(class, &object.data) == Some(driver));
         found.extend(ours.map(|object| parameters_of(class, object)));
         ControlFlow::Continue(())
@@ -115,32 +121,39 @@ impl Classes {
 }
 
 /// Keeps the classes of a kind known, and wakes the drivers that a change affected, until the task is aborted.
-pub(super) async fn follow(client: Client, kind: &Kind, class: ClassKind, classes: Classes, wake: Wake) {
-    let api: Api<DynamicObject> = Api::all_with(client, &kind.api_resource());
+pub(super) async fn follow(
+    client: Client,
+    kind: &'static Kind,
+    class: ClassKind,
+    classes: Classes,
+    (wake, health): (Wake, WatchHealth),
+) {
+    let api: GuardedApi<DynamicObject> = GuardedApi::all_with(client, &kind.api_resource());
     until_allowed(kind.kind, &api).await;
-    let events = watcher(api, watcher::Config::default()).default_backoff();
-    take_in(events.boxed(), class, classes, wake).await;
+    let events = watcher(api.into_inner(), watcher::Config::default()).boxed();
+    let events = WatchLoop::new(kind.kind, kind.kind.to_owned(), events, health);
+    take_in(events, class, classes, wake).await;
 }
 
-async fn take_in(
-    mut events: impl Stream<Item = watcher::Result<Event<DynamicObject>>> + Unpin,
-    kind: ClassKind,
-    classes: Classes,
-    wake: Wake,
-) {
+async fn take_in(mut events: WatchLoop<DynamicObject>, kind: ClassKind, classes: Classes, wake: Wake) {
     let mut listed = ClassTable::new();
     while let Some(event) = events.next().await {
         let affected = match event {
-            Ok(Event::Init) => {
+            Event::Init => {
                 listed.clear();
                 Affected::default()
             }
             // A list wakes the drivers once it is complete, because it cannot be read before.
-            Ok(Event::InitApply(object)) => {
-                listed.insert(object.name_any(), WatchedClass::of(kind, &object));
+            Event::InitApply(object) => {
+                listed.extend(
+                    object
+                        .0
+                        .ok()
+                        .map(|object| (object.name_any(), WatchedClass::of(kind, &object))),
+                );
                 Affected::default()
             }
-            Ok(Event::InitDone) => {
+            Event::InitDone => {
                 let all = |table: &ClassTable| {
                     let classes = table.values().map(WatchedClass::affected);
                     classes.fold(Affected::default(), Affected::and)
@@ -150,19 +163,20 @@ async fn take_in(
                 now.and(before.as_ref().map(all).unwrap_or_default())
             }
             // Also where the parameters are the same: the operator repairs what it made.
-            Ok(Event::Apply(object)) => {
+            Event::Apply(object) => {
+                // The parameters of a class that does not decode are those of before.
+                let Ok(object) = object.0 else { continue };
                 let class = WatchedClass::of(kind, &object);
                 let now = class.affected();
                 let before = classes.change(|tables| tables.entry(kind).or_default().insert(object.name_any(), class));
                 now.and(before.map(|class| class.affected()).unwrap_or_default())
             }
-            Ok(Event::Delete(object)) => {
-                classes.change(|tables| tables.entry(kind).or_default().remove(&object.name_any()));
-                WatchedClass::of(kind, &object).affected()
-            }
-            Err(error) => {
-                warn!(kind = kind.as_str(), %error, "watch failed; it is tried again");
-                continue;
+            Event::Delete(object) => {
+                let before = classes.change(|tables| tables.entry(kind).or_default().remove(&object.name_any()));
+                let before = before.map(|class| class.affected()).unwrap_or_default();
+                object
+                    .0
+                    .map_or(before, |object| WatchedClass::of(kind, &object).affected())
             }
         };
         wake.send(affected);
@@ -196,15 +210,16 @@ fn parameters_of(kind: ClassKind, class: &DynamicObject) -> ClassParameters {
 
 #[cfg(test)]
 mod tests {
+    use cinder_operator_core::cluster::GuardedObject;
     use futures::channel::mpsc;
     use serde_json::json;
 
     use super::*;
-    use crate::observe::wake_ups;
+    use crate::{metrics::Metrics, observe::wake_ups};
 
     const KIND: ClassKind = ClassKind::VolumeSnapshotClass;
 
-    fn mk_class(name: &str, driver: &str, instance: Option<&str>) -> DynamicObject {
+    fn mk_class(name: &str, driver: &str, instance: Option<&str>) -> GuardedObject<DynamicObject> {
         let labels: BTreeMap<&str, &str> = instance
             .map(|instance| (INSTANCE_LABEL, instance))
             .into_iter()
@@ -231,6 +246,8 @@ mod tests {
         let (sender, events) = mpsc::unbounded();
         let (wake, mut woken) = wake_ups();
         let classes = Classes::default();
+        let health = WatchHealth::new(wake.clone(), std::sync::Arc::new(Metrics::new().expect("metrics")));
+        let events = WatchLoop::new("VolumeSnapshotClass", "classes".to_owned(), events.boxed(), health);
         let following = tokio::spawn(take_in(events, KIND, classes.clone(), wake));
         let send = |event| sender.unbounded_send(Ok(event)).expect("it is followed");
 

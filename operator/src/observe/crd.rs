@@ -8,11 +8,14 @@ use std::time::Duration;
 
 use cinder_csi_crds::{GROUP, PLURAL, SCHEMA_HASH_ANNOTATION, schema_hash};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{Api, Client, api::ObjectMeta};
+use kube::{
+    Client,
+    api::{ObjectMeta, PartialObjectMeta},
+};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::args::VERSION;
+use crate::{args::VERSION, kubernetes::GuardedApi};
 
 /// How long one answer may take.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -34,9 +37,9 @@ pub(super) fn difference(definition: &ObjectMeta) -> Option<String> {
 
 /// Looks at the definition; whether something else is known than before. A look that fails changes nothing.
 pub(super) async fn look(client: &Client, known: &watch::Sender<Option<String>>) -> bool {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let api: GuardedApi<PartialObjectMeta<CustomResourceDefinition>> = GuardedApi::all(client.clone());
     let name = format!("{PLURAL}.{GROUP}");
-    let answer = tokio::time::timeout(LIMIT, api.get_metadata(&name)).await;
+    let answer = tokio::time::timeout(LIMIT, api.get(&name)).await;
     let answer = answer.map_err(|error| error.to_string());
     let found = match answer.and_then(|answer| answer.map_err(|error| error.to_string())) {
         Ok(definition) => difference(&definition.metadata),

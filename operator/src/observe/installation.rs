@@ -25,12 +25,13 @@ use k8s_openapi::{
     jiff::{SignedDuration, Timestamp},
 };
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Client, Resource, ResourceExt,
     api::{ListParams, ObjectMeta},
 };
 use serde::de::DeserializeOwned;
 
-use super::{ObserveError, pages};
+use super::{ObserveError, decoded, pages};
+use crate::kubernetes::GuardedApi;
 use cinder_csi_crds::INSTANCE_LABEL;
 
 /// The most leftovers that are told.
@@ -43,13 +44,20 @@ pub async fn installation(
     namespace: &str,
     now: Timestamp,
 ) -> Result<Installation, ObserveError> {
-    let deployments: Vec<Deployment> = all(&Api::namespaced(client.clone(), namespace)).await?;
-    let stateful_sets: Vec<StatefulSet> = all(&Api::namespaced(client.clone(), namespace)).await?;
-    let daemon_sets: Vec<DaemonSet> = all(&Api::namespaced(client.clone(), namespace)).await?;
+    let deployments: Vec<Deployment> = all(&GuardedApi::namespaced(client.clone(), namespace)).await?;
+    let stateful_sets: Vec<StatefulSet> = all(&GuardedApi::namespaced(client.clone(), namespace)).await?;
+    let daemon_sets: Vec<DaemonSet> = all(&GuardedApi::namespaced(client.clone(), namespace)).await?;
     // Of a namespace with all of a cluster's agents: what is none of the other installation goes with its page.
-    let mut pods = Vec::new();
-    let every: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let (mut pods, mut failed) = (Vec::new(), None);
+    let every: GuardedApi<Pod> = GuardedApi::namespaced(client.clone(), namespace);
     pages(&every, "pods", |page| {
+        let page = match decoded(page, "pods") {
+            Ok(page) => page,
+            Err(error) => {
+                failed = Some(error);
+                return ControlFlow::Break(());
+            }
+        };
         for pod in page.into_iter().filter(|pod| !has_ended(pod)) {
             let spec = pod.spec.filter(|spec| is_other(&pod.metadata, spec));
             pods.extend(spec.map(|spec| (pod.metadata, spec)));
@@ -57,8 +65,9 @@ pub async fn installation(
         ControlFlow::Continue(())
     })
     .await?;
-    let leases: Vec<Lease> = all(&Api::namespaced(client.clone(), namespace)).await?;
-    let bindings: Vec<ClusterRoleBinding> = all(&Api::all(client.clone())).await?;
+    failed.map_or(Ok(()), Err)?;
+    let leases: Vec<Lease> = all(&GuardedApi::namespaced(client.clone(), namespace)).await?;
+    let bindings: Vec<ClusterRoleBinding> = all(&GuardedApi::all(client.clone())).await?;
 
     let mut found = Installation::default();
     let mut specs = Vec::new();
@@ -114,7 +123,7 @@ pub async fn pods_of(
     namespace: &str,
     components: &[&str],
 ) -> Result<Vec<NodePod>, ObserveError> {
-    let api: Api<PodObject> = Api::namespaced(client.clone(), namespace);
+    let api: GuardedApi<PodObject> = GuardedApi::namespaced(client.clone(), namespace);
     let labels = format!(
         "{INSTANCE_LABEL}={},{COMPONENT_LABEL} in ({})",
         owner.name,
@@ -122,7 +131,7 @@ pub async fn pods_of(
     );
     let failed = |source| list_failed::<Pod>(source);
     let pods = api.list(&ListParams::default().labels(&labels)).await.map_err(failed)?;
-    Ok(pods.items.iter().filter_map(PodObject::unended).collect())
+    Ok(pods.iter().filter_map(PodObject::unended).collect())
 }
 
 /// Whether none of these pods can lead any more: no lease of theirs was renewed for twice the time that it lasts.
@@ -132,7 +141,7 @@ pub async fn leases_have_ended(
     namespace: &str,
     now: Timestamp,
 ) -> Result<bool, ObserveError> {
-    let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let api: GuardedApi<Lease> = GuardedApi::namespaced(client.clone(), namespace);
     for name in lease_names(owner) {
         let lease = api.get_opt(&name).await.map_err(|source| ObserveError::Get {
             key: Key::new("Lease", Some(namespace), &name),
@@ -157,7 +166,7 @@ pub async fn running_node_pods(
     owner: &Owner,
     namespace: &str,
 ) -> Result<BTreeSet<String>, ObserveError> {
-    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let api: GuardedApi<Pod> = GuardedApi::namespaced(client.clone(), namespace);
     let labels = format!("{INSTANCE_LABEL}={},{COMPONENT_LABEL}={NODE_COMPONENT}", owner.name);
     let failed = |source| list_failed::<Pod>(source);
     let pods = api.list(&ListParams::default().labels(&labels)).await.map_err(failed)?;
@@ -170,7 +179,7 @@ pub async fn running_node_pods(
         pod.metadata.deletion_timestamp.is_none()
             && drivers.any(|status| status.state.as_ref().is_some_and(|state| state.running.is_some()))
     };
-    let nodes = pods.items.iter().filter(runs);
+    let nodes = pods.iter().filter(runs);
     Ok(nodes.filter_map(|pod| pod.spec.as_ref()?.node_name.clone()).collect())
 }
 
@@ -294,7 +303,7 @@ fn leftovers(specs: &[PodSpec], bindings: &[ClusterRoleBinding], namespace: &str
     left
 }
 
-pub(super) async fn all<K>(api: &Api<K>) -> Result<Vec<K>, ObserveError>
+pub(super) async fn all<K>(api: &GuardedApi<K>) -> Result<Vec<K>, ObserveError>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
@@ -304,7 +313,7 @@ where
         ControlFlow::Continue(())
     })
     .await?;
-    Ok(items)
+    decoded(items, &K::plural(&()))
 }
 
 fn list_failed<K: Resource<DynamicType = ()>>(source: kube::Error) -> ObserveError {

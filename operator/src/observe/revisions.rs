@@ -9,13 +9,14 @@ use k8s_openapi::api::{
     core::v1::PodTemplateSpec,
 };
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Client, Resource, ResourceExt,
     api::{ListParams, ObjectMeta},
 };
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::ObserveError;
+use crate::kubernetes::GuardedApi;
 
 /// Annotation of ReplicaSets with the number of the Deployment's revision.
 const REPLICA_SET_REVISION: &str = "deployment.kubernetes.io/revision";
@@ -41,14 +42,14 @@ pub async fn current_revision(
     if seen < daemon_set["metadata"]["generation"].as_i64().unwrap_or_default() {
         return Ok(None);
     }
-    let api: Api<Revision> = Api::namespaced(client.clone(), namespace);
+    let api: GuardedApi<Revision> = GuardedApi::namespaced(client.clone(), namespace);
     let params = ListParams::default().labels(&format!("{INSTANCE_LABEL}={driver}"));
     let revisions = api.list(&params).await.map_err(|source| ObserveError::List {
         plural: "controllerrevisions".to_owned(),
         source: Box::new(source),
     })?;
     let uid = daemon_set["metadata"]["uid"].as_str().unwrap_or_default();
-    Ok(newest(revisions.items, uid))
+    Ok(newest(revisions, uid))
 }
 
 /// The newest pod template of the driver's Deployment or DaemonSet that a revision has kept; `None` where there is none, or the
@@ -66,15 +67,12 @@ pub async fn newest_template(
     };
     let params = ListParams::default().labels(&format!("{INSTANCE_LABEL}={driver},{COMPONENT_LABEL}={component}"));
     let (plural, looked) = if kind == kind::DEPLOYMENT {
-        let api: Api<ReplicaSet> = Api::namespaced(client.clone(), namespace);
-        (
-            "replicasets",
-            api.list(&params).await.map(|sets| newest_of_sets(sets.items)),
-        )
+        let api: GuardedApi<ReplicaSet> = GuardedApi::namespaced(client.clone(), namespace);
+        ("replicasets", api.list(&params).await.map(newest_of_sets))
     } else {
-        let api: Api<ControllerRevision> = Api::namespaced(client.clone(), namespace);
+        let api: GuardedApi<ControllerRevision> = GuardedApi::namespaced(client.clone(), namespace);
         let looked = api.list(&params).await;
-        ("controllerrevisions", looked.map(|all| newest_of_revisions(all.items)))
+        ("controllerrevisions", looked.map(newest_of_revisions))
     };
     match looked {
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),

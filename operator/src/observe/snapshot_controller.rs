@@ -9,9 +9,10 @@ use k8s_openapi::{
     api::{apps::v1::Deployment, coordination::v1::Lease},
     jiff::Timestamp,
 };
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{Client, ResourceExt, api::ListParams};
 
 use super::installation::is_held;
+use crate::kubernetes::{GuardedApi, answer, remedy};
 
 /// The usual name of the Deployment: that of the upstream manifests, and of distributions that follow them.
 const USUAL_DEPLOYMENT: &str = "snapshot-controller";
@@ -27,15 +28,15 @@ const LIVE_FOR: i32 = 4;
 
 /// Looks for a snapshot-controller.
 pub(crate) async fn look(client: &Client, now: Timestamp) -> ControllerSight {
-    let leases: Api<Lease> = Api::all(client.clone());
-    let deployments: Api<Deployment> = Api::all(client.clone());
+    let leases: GuardedApi<Lease> = GuardedApi::all(client.clone());
+    let deployments: GuardedApi<Deployment> = GuardedApi::all(client.clone());
     // By name, because nothing else may be listed in all namespaces.
     let named = |name: &str| ListParams::default().fields(&format!("metadata.name={name}"));
     let (of_leases, of_deployments) = (named(LEASE), named(USUAL_DEPLOYMENT));
     let lists = async { tokio::try_join!(leases.list(&of_leases), deployments.list(&of_deployments)) };
     match tokio::time::timeout(LIMIT, lists).await {
-        Ok(Ok((leases, deployments))) => judge(&leases.items, &deployments.items, now),
-        Ok(Err(error)) => ControllerSight::Unknown(error.to_string()),
+        Ok(Ok((leases, deployments))) => judge(&leases, &deployments, now),
+        Ok(Err(error)) => ControllerSight::Unknown(format!("{}{}", answer(&error), remedy(&error))),
         Err(_) => ControllerSight::Unknown(format!("the API server did not answer within {LIMIT:?}")),
     }
 }

@@ -12,19 +12,17 @@ use cinder_csi_crds::INSTANCE_LABEL;
 use cinder_operator_core::{
     class_parameters::{ClassKind, ClassParameters},
     cluster::{
-        Affected, AttachmentObject, ClaimObject, ClassObject, Index, Indexed, NodeObject, OptionalApis, PodObject,
-        RegistrationObject, VolumeObject, key_of,
+        Affected, AttachmentObject, ClaimObject, ClassObject, GuardedObject, Index, Indexed, NodeObject, OptionalApis,
+        PodObject, RegistrationObject, Scope, VolumeObject, key_of,
     },
 };
-use futures::{StreamExt, stream::BoxStream};
+use futures::StreamExt;
 use kube::{
-    Api, Client, Resource,
+    Client, Resource,
     api::{ListParams, ObjectMeta},
-    core::DeserializeGuard,
-    runtime::{WatchStreamExt, watcher, watcher::Event},
+    runtime::{watcher, watcher::Event},
 };
 use serde::de::DeserializeOwned;
-use thiserror::Error;
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::{info, warn};
 
@@ -33,6 +31,11 @@ use super::{
     apis::{self, Discoveries},
     class_parameters::{Classes, list_classes, served_classes},
     wake::Wake,
+    watch_loop::{WatchHealth, WatchLoop},
+};
+use crate::{
+    kubernetes::{GuardedApi, answer},
+    metrics::Metrics,
 };
 
 /// Pause before another look at whether a namespace may be watched.
@@ -41,24 +44,11 @@ const ROLE_PAUSE: Duration = Duration::from_secs(10);
 /// How long the first lists may stand still. How long they take in all depends on the cluster.
 const STANDSTILL_LIMIT: Duration = Duration::from_mins(2);
 
+/// The longest pause between two reports that the first lists make no progress.
+const LONGEST_STANDSTILL: Duration = Duration::from_mins(30);
+
 /// How often a list that goes on says so.
 const PROGRESS_PACE: Duration = Duration::from_secs(1);
-
-/// Why the operator cannot know the cluster.
-#[derive(Debug, Error)]
-pub enum WatchError {
-    /// A first list did not come.
-    #[error(
-        "could not list {kinds}: nothing more came for {limit:?}; check that the operator's ClusterRole allows get, list and watch \
-         on them and that the API server is healthy"
-    )]
-    FirstList {
-        /// The kinds that are missing.
-        kinds: String,
-        /// How long nothing came.
-        limit: Duration,
-    },
-}
 
 /// The index with its watches; they end when this is dropped.
 #[derive(Debug)]
@@ -71,14 +61,16 @@ pub struct Cluster {
     /// What is wrong with the CustomResourceDefinition.
     definition: watch::Sender<Option<String>>,
     classes: Classes,
+    health: WatchHealth,
     watches: JoinSet<()>,
 }
 
 impl Cluster {
     /// Starts the watches, which wake the drivers that a change affected; in `namespaces` drivers run, in the first of them the operator
     /// itself.
-    pub(crate) fn watch(client: &Client, namespaces: &[String], wake: &Wake) -> Self {
+    pub(crate) fn watch(client: &Client, namespaces: &[String], wake: &Wake, metrics: Arc<Metrics>) -> Self {
         let mut cluster = Self {
+            health: WatchHealth::new(wake.clone(), metrics),
             index: Arc::default(),
             ready: Vec::new(),
             progress: watch::channel(Instant::now()).0,
@@ -105,6 +97,7 @@ impl Cluster {
     #[cfg(test)]
     pub(crate) fn fixed(index: Index) -> Self {
         Self {
+            health: WatchHealth::new(super::wake_ups().0, Arc::new(Metrics::new().expect("metrics"))),
             index: Arc::new(RwLock::new(index)),
             ready: Vec::new(),
             progress: watch::channel(Instant::now()).0,
@@ -128,8 +121,9 @@ impl Cluster {
     {
         let (is_ready, ready) = watch::channel(false);
         self.ready.push((kind, ready));
-        let api: Api<DeserializeGuard<K>> = Api::all_with(client.clone(), &());
-        let events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+        let api: GuardedApi<K> = GuardedApi::all_with(client.clone(), &());
+        let events = watcher(api.into_inner(), watcher::Config::default()).boxed();
+        let events = WatchLoop::new(kind, kind.to_owned(), events, self.health.clone());
         self.watches.spawn(self.follow((kind, None), events, is_ready, wake));
     }
 
@@ -139,9 +133,11 @@ impl Cluster {
         if is_waited_for {
             self.ready.push(("pods", ready));
         }
-        let api: Api<DeserializeGuard<PodObject>> = Api::namespaced(client.clone(), namespace);
+        let api: GuardedApi<PodObject> = GuardedApi::namespaced(client.clone(), namespace);
         let ours = watcher::Config::default().labels(INSTANCE_LABEL);
-        let events = watcher(api.clone(), ours).default_backoff().boxed();
+        let events = watcher(api.clone().into_inner(), ours).boxed();
+        let name = format!("pods of namespace {namespace}");
+        let events = WatchLoop::new("pods", name, events, self.health.clone());
         let following = self.follow(("pods", Some(namespace.to_owned())), events, is_ready, wake);
         self.watches.spawn(async move {
             if !is_waited_for {
@@ -154,7 +150,7 @@ impl Cluster {
     fn follow<K>(
         &self,
         (kind, namespace): (&'static str, Option<String>),
-        events: WatchEvents<'static, K>,
+        events: WatchLoop<K>,
         is_ready: watch::Sender<bool>,
         wake: &Wake,
     ) -> impl Future<Output = ()> + Send + use<K>
@@ -170,6 +166,7 @@ impl Cluster {
             wake: wake.clone(),
             begun: Instant::now(),
             listed: BTreeSet::new(),
+            health: self.health.clone(),
         };
         follower.follow(events)
     }
@@ -186,35 +183,58 @@ impl Cluster {
                 apis: told,
                 definition: self.definition.clone(),
                 classes: self.classes.clone(),
+                health: self.health.clone(),
             },
             is_ready,
             wake,
         ));
     }
 
-    /// Waits until every first list has come, for as long as they go on.
-    pub async fn wait_until_known(&mut self) -> Result<(), WatchError> {
+    /// Waits until every first list is complete, and passes each change of what is missing to `report`.
+    pub async fn wait_until_known(&mut self, report: impl Fn(String)) {
         let mut progress = self.progress.subscribe();
-        let ready = &mut self.ready;
+        let mut failures = self.health.subscribe();
+        let health = self.health.clone();
+        let names: Vec<&'static str> = self.ready.iter().map(|(kind, _)| *kind).collect();
+        let readiness: Vec<_> = self.ready.iter().map(|(_, ready)| ready.clone()).collect();
+        let unlisted = || {
+            let kinds = names.iter().zip(&readiness).filter(|(_, ready)| !*ready.borrow());
+            kinds.map(|(kind, _)| *kind).collect::<Vec<_>>()
+        };
         let known = async {
-            for (_, ready) in &mut *ready {
+            for (_, ready) in &mut self.ready {
                 if ready.wait_for(|ready| *ready).await.is_err() {
                     // Its watch has ended, which only the end of the operator brings.
                     futures::future::pending::<()>().await;
                 }
             }
         };
-        let standstill =
-            async { while let Ok(Ok(())) = tokio::time::timeout(STANDSTILL_LIMIT, progress.changed()).await {} };
-        tokio::select! {
-            () = known => return Ok(()),
-            () = standstill => {}
+        tokio::pin!(known);
+        let mut limit = STANDSTILL_LIMIT;
+        let mut standstill = Instant::now() + limit;
+        loop {
+            report(health.describe(&unlisted()));
+            tokio::select! {
+                () = &mut known => return,
+                _ = failures.changed() => {}
+                _ = progress.changed() => standstill = Instant::now() + STANDSTILL_LIMIT,
+                () = tokio::time::sleep_until(standstill) => {
+                    warn!("the lists of the cluster make no progress: {}", health.describe(&unlisted()));
+                    limit = limit.saturating_mul(2).min(LONGEST_STANDSTILL);
+                    standstill = Instant::now() + limit;
+                }
+            }
         }
-        let missing = self.ready.iter().filter(|(_, ready)| !*ready.borrow());
-        Err(WatchError::FirstList {
-            kinds: missing.map(|(kind, _)| *kind).collect::<Vec<_>>().join(", "),
-            limit: STANDSTILL_LIMIT,
-        })
+    }
+
+    /// The watches that have failed repeatedly, each with the cause.
+    pub(crate) fn failing_watches(&self) -> Vec<String> {
+        self.health.failing()
+    }
+
+    /// For watches of other modules.
+    pub(crate) fn health(&self) -> WatchHealth {
+        self.health.clone()
     }
 
     /// The optional APIs that are served, as they were seen last.
@@ -264,41 +284,43 @@ impl Cluster {
     }
 }
 
-type WatchEvents<'a, K> = BoxStream<'a, Result<Event<DeserializeGuard<K>>, watcher::Error>>;
-
 /// Wakes the drivers that the changes of a kind concern, until the task is aborted.
 ///
 /// Each kind has a watch of its own: those of a [`kube::runtime::Controller`] pause all together when one of them fails, and the
 /// operator may lack its role for one.
 pub(crate) async fn hear<K>(
-    what: &str,
-    api: Api<K>,
+    kind: &'static str,
+    api: GuardedApi<K>,
     config: watcher::Config,
-    wake: Wake,
-    find: impl Fn(&K) -> Affected + Send,
+    (wake, health): (Wake, WatchHealth),
+    find: impl Fn(&ObjectMeta) -> Affected + Send,
 ) where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    until_allowed(what, &api).await;
-    let mut events = watcher(api, config).default_backoff().touched_objects().boxed();
-    while let Some(object) = events.next().await {
-        match object {
-            Ok(object) => wake.send(find(&object)),
-            Err(error) => warn!(kind = what, %error, "watch failed; it is tried again"),
+    until_allowed(kind, &api).await;
+    let events = watcher(api.into_inner(), config).boxed();
+    let mut events = WatchLoop::new(kind, kind.to_owned(), events, health);
+    while let Some(event) = events.next().await {
+        if let Event::InitApply(object) | Event::Apply(object) | Event::Delete(object) = &event {
+            wake.send(find(object.meta()));
         }
     }
 }
 
 /// Waits until a kind may be listed, where the operator may lack its role: a watch would try again every second, because its pause
 /// begins anew with every try.
-pub(super) async fn until_allowed<K>(what: &str, api: &Api<K>)
+pub(super) async fn until_allowed<K>(kind: &str, api: &GuardedApi<K>)
 where
     K: Clone + Debug + DeserializeOwned,
 {
     let mut is_first = true;
-    while let Err(error) = api.list_metadata(&ListParams::default().limit(1)).await {
+    while let Err(error) = api.list_guarded(&ListParams::default().limit(1)).await {
         if std::mem::take(&mut is_first) {
-            warn!(kind = what, %error, "a kind may not be watched yet; it is tried again");
+            warn!(
+                kind,
+                error = answer(&error),
+                "a kind cannot be watched yet; the operator retries"
+            );
         }
         tokio::time::sleep(ROLE_PAUSE).await;
     }
@@ -317,43 +339,39 @@ struct Follower {
     begun: Instant,
     /// The names that it brought.
     listed: BTreeSet<String>,
+    health: WatchHealth,
 }
 
 impl Follower {
     /// Goes on until the task is aborted. Never waits for whoever is woken: a watch that stands still knows nothing.
-    async fn follow<K>(mut self, mut events: WatchEvents<'static, K>)
+    async fn follow<K>(mut self, mut events: WatchLoop<K>)
     where
         K: Indexed + Send + 'static,
     {
         while let Some(event) = events.next().await {
-            match event {
-                Ok(event) => {
-                    let affected = self.take_in(event);
-                    self.wake.changed(K::SCOPE, affected);
-                }
-                Err(error) => warn!(
-                    kind = self.kind,
-                    namespace = self.namespace,
-                    listed = self.listed.len(),
-                    %error,
-                    "watch failed; it is tried again, and a list that was not complete begins again"
-                ),
-            }
+            let affected = self.take_in(event);
+            // Objects that begin or cease to decode concern every driver, and not its volumes alone.
+            let scope = if affected == Affected::All {
+                Scope::Whole
+            } else {
+                K::SCOPE
+            };
+            self.wake.changed(scope, affected);
         }
     }
 
     /// Takes one event in and says whom it affected.
-    fn take_in<K: Indexed>(&mut self, event: Event<DeserializeGuard<K>>) -> Affected {
+    fn take_in<K: Indexed>(&mut self, event: Event<GuardedObject<K>>) -> Affected {
         let index = Arc::clone(&self.index);
         let mut index = index.write().unwrap_or_else(PoisonError::into_inner);
-        match event {
+        let affected = match event {
             Event::Init => {
                 self.begun = Instant::now();
                 self.listed.clear();
                 Affected::default()
             }
             Event::InitApply(object) => {
-                self.listed.insert(key_of(&metadata_of(&object)));
+                self.listed.insert(key_of(object.meta()));
                 self.progress.send_if_modified(|last| {
                     let is_due = last.elapsed() >= PROGRESS_PACE;
                     if is_due {
@@ -378,41 +396,49 @@ impl Follower {
                 affected
             }
             Event::Apply(object) => put(&mut index, &object),
-            Event::Delete(object) => index.remove::<K>(&key_of(&metadata_of(&object))),
+            Event::Delete(object) => index.remove::<K>(&key_of(object.meta())),
+        };
+        if affected == Affected::All {
+            let kind = K::plural(&());
+            let count = index.undecodable().filter(|(of, ..)| *of == kind).count();
+            self.health.count_undecodable(&kind, count);
         }
+        affected
     }
 }
 
-/// The metadata of an object, also of one that cannot be read.
-fn metadata_of<K: Indexed>(object: &DeserializeGuard<K>) -> ObjectMeta {
-    match &object.0 {
-        Ok(object) => object.meta().clone(),
-        Err(invalid) => invalid.metadata.clone(),
-    }
-}
-
-fn put<K: Indexed>(index: &mut Index, object: &DeserializeGuard<K>) -> Affected {
+fn put<K: Indexed>(index: &mut Index, object: &GuardedObject<K>) -> Affected {
     match &object.0 {
         Ok(object) => index.put(object),
-        Err(invalid) => {
-            warn!(name = invalid.metadata.name, %invalid, "an object of the cluster cannot be read; it is left out");
-            Affected::default()
+        Err(undecodable) => {
+            let affected = index.put_undecodable::<K>(undecodable);
+            if !affected.is_empty() {
+                warn!(
+                    kind = &*K::kind(&()),
+                    "{undecodable}; the object counts as existing and in use"
+                );
+            }
+            affected
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::sync::Mutex;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
 
     use super::super::wake::{Woken, wake_ups};
     use super::*;
 
-    fn mk_volume(name: &str) -> DeserializeGuard<VolumeObject> {
+    fn mk_volume(name: &str) -> GuardedObject<VolumeObject> {
         serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"csi": {"driver": "a"}}})).expect("a volume")
     }
 
-    type Sent = futures::channel::mpsc::UnboundedSender<Result<Event<DeserializeGuard<VolumeObject>>, watcher::Error>>;
+    type Sent = futures::channel::mpsc::UnboundedSender<Result<Event<GuardedObject<VolumeObject>>, watcher::Error>>;
 
     /// A cluster that follows one watch, whose events come from here.
     fn follow() -> (Cluster, Sent, Woken) {
@@ -421,12 +447,14 @@ mod tests {
         let mut cluster = Cluster::fixed(Index::default());
         let (is_ready, ready) = watch::channel(false);
         cluster.ready.push(("persistentvolumes", ready));
-        let following = cluster.follow(("persistentvolumes", None), events.boxed(), is_ready, &wake);
+        let kind = "persistentvolumes";
+        let events = WatchLoop::new(kind, kind.to_owned(), events.boxed(), cluster.health());
+        let following = cluster.follow((kind, None), events, is_ready, &wake);
         cluster.watches.spawn(following);
         (cluster, sender, woken)
     }
 
-    fn send(sender: &Sent, event: Event<DeserializeGuard<VolumeObject>>) {
+    fn send(sender: &Sent, event: Event<GuardedObject<VolumeObject>>) {
         sender.unbounded_send(Ok(event)).expect("it is followed");
     }
 
@@ -443,7 +471,7 @@ mod tests {
             }
         };
         names(&["pv1", "pv2"]);
-        cluster.wait_until_known().await.expect("a list");
+        cluster.wait_until_known(drop).await;
         assert_eq!(woken.next().await.1.volumes, Affected::Drivers(["a".to_owned()].into()));
         assert_eq!(cluster.read(|index| index.count_of("a").volumes), 2);
 
@@ -468,21 +496,117 @@ mod tests {
             }
             send(&sender, Event::InitDone);
         };
-        let (known, ()) = tokio::join!(cluster.wait_until_known(), list);
-        known.expect("it is complete");
+        tokio::join!(cluster.wait_until_known(drop), list);
         assert_eq!(begun.elapsed(), STANDSTILL_LIMIT * 10);
         assert_eq!(cluster.read(|index| index.count_of("a").volumes), 40);
         drop(woken);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_that_stands_still_is_named() {
+    async fn missing_list_is_reported_with_its_cause() {
         let (mut cluster, sender, _woken) = follow();
-        let begun = Instant::now();
+        let reports = Mutex::new(Vec::new());
+        let report = |missing| reports.lock().expect("no poison").push(missing);
         send(&sender, Event::Init);
         send(&sender, Event::InitApply(mk_volume("pv1")));
-        let error = cluster.wait_until_known().await.expect_err("it is not complete");
-        assert!(error.to_string().contains("persistentvolumes"), "{error}");
-        assert!(begun.elapsed() < STANDSTILL_LIMIT * 2, "{:?}", begun.elapsed());
+        let known = tokio::time::timeout(STANDSTILL_LIMIT * 3, cluster.wait_until_known(report)).await;
+        assert!(known.is_err(), "the list is not complete");
+        let error = watcher::Error::NoResourceVersion;
+        sender.unbounded_send(Err(error)).expect("it is followed");
+        let known = tokio::time::timeout(STANDSTILL_LIMIT, cluster.wait_until_known(report)).await;
+        assert!(known.is_err(), "the list is not complete");
+
+        let reports = reports.into_inner().expect("no poison");
+        assert_eq!(reports[0], "persistentvolumes are not listed yet");
+        let last = reports.last().expect("a report");
+        assert!(
+            last.starts_with("cannot list persistentvolumes: ") && !last.contains("ClusterRole"),
+            "{last}"
+        );
+    }
+
+    /// An API server that has one plain and one odd object of each watched kind, and whose watches bring odd ones.
+    fn mk_odd_server() -> Client {
+        let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
+        tokio::spawn(async move {
+            while let Some((request, answer)) = handle.next_request().await {
+                let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
+                let kind = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+                let text = match kind.as_str() {
+                    _ if is_watch => format!("{}\n", json!({"type": "ADDED", "object": {"metadata": {"name": 5}}})),
+                    "nodes"
+                    | "csinodes"
+                    | "persistentvolumes"
+                    | "volumeattachments"
+                    | "persistentvolumeclaims"
+                    | "storageclasses"
+                    | "pods" => mk_odd_list().to_string(),
+                    _ => json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": []}).to_string(),
+                };
+                let response = Response::builder().status(200).body(Body::from(text.into_bytes()));
+                answer.send_response(response.expect("a response"));
+            }
+        });
+        Client::new(service, "cinder-csi")
+    }
+
+    fn mk_odd_list() -> Value {
+        let managers = json!([{"manager": "x", "time": "9999-12-31T23:59:59Z"}]);
+        json!({"metadata": {"resourceVersion": "9"}, "items": [
+            {"metadata": {"name": "plain", "resourceVersion": "1"}, "provisioner": "d",
+                "spec": {"attacher": "d", "csi": {"driver": "d"}}},
+            {"metadata": {"name": "late", "resourceVersion": "2", "managedFields": managers}, "provisioner": "d",
+                "spec": {"attacher": "d", "csi": {"driver": "d"}}},
+            {"metadata": {"name": "odd", "resourceVersion": "3"}, "spec": "text", "provisioner": 5},
+            {"metadata": 5}, null, "text",
+        ]})
+    }
+
+    #[tokio::test]
+    async fn first_lists_survive_odd_objects() {
+        let metrics = Arc::new(Metrics::new().expect("metrics"));
+        let (wake, _woken) = wake_ups();
+        let namespaces = ["cinder-csi".to_owned()];
+        let mut cluster = Cluster::watch(&mk_odd_server(), &namespaces, &wake, Arc::clone(&metrics));
+        let known = cluster.wait_until_known(drop);
+        tokio::time::timeout(Duration::from_secs(30), known)
+            .await
+            .expect("all lists");
+
+        let (nodes, volumes, blockers, undecodable) = cluster.read(|index| {
+            let undecodable = index.undecodable().map(|(kind, name, _)| format!("{kind} {name}"));
+            let nodes: BTreeSet<String> = index.nodes().iter().map(|node| node.name.clone()).collect();
+            (
+                nodes,
+                index.count_of("d"),
+                index.blockers("d", false),
+                undecodable.collect::<Vec<_>>(),
+            )
+        });
+        assert_eq!(nodes, ["plain", "late"].map(str::to_owned).into());
+        assert_eq!((volumes.volumes, volumes.attachments), (4, 4));
+        assert!(
+            blockers.claims.contains(&"odd (it cannot be decoded)".to_owned()),
+            "{blockers:?}"
+        );
+        for kind in [
+            "nodes",
+            "csinodes",
+            "persistentvolumes",
+            "volumeattachments",
+            "persistentvolumeclaims",
+        ] {
+            assert!(undecodable.contains(&format!("{kind} odd")), "{kind}: {undecodable:?}");
+        }
+        let families = metrics.registry().gather();
+        let family = families
+            .iter()
+            .find(|family| family.name().ends_with("undecodable_objects"));
+        let values = family
+            .expect("the metric")
+            .get_metric()
+            .iter()
+            .map(|one| one.get_gauge().get_value());
+        assert!(values.sum::<f64>() >= 12.0);
     }
 }

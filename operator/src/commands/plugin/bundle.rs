@@ -20,7 +20,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::PluginError;
-use crate::kubernetes::answer;
+use crate::kubernetes::{GuardedApi, answer};
 
 /// Lines of each container's log.
 const LOG_LINES: i64 = 2_000;
@@ -42,7 +42,7 @@ pub(super) async fn gather(client: &Client, namespace: &str, directory: &Path) -
         missing: Vec::new(),
         not_installed: Vec::new(),
     };
-    let drivers: Api<CinderCSIDriver> = Api::all(client.clone());
+    let drivers: GuardedApi<CinderCSIDriver> = GuardedApi::all(client.clone());
     let drivers = bundle.objects("cindercsidrivers", drivers, "").await?;
     let places = places(&drivers, namespace);
     for kind in KINDS {
@@ -55,16 +55,16 @@ pub(super) async fn gather(client: &Client, namespace: &str, directory: &Path) -
         }
     }
     // Events about objects without a namespace.
-    let events: Api<Event> = Api::namespaced(client.clone(), "default");
+    let events: GuardedApi<Event> = GuardedApi::namespaced(client.clone(), "default");
     bundle.objects("events-of-drivers", events, "").await?;
     for place in &places {
-        let events: Api<Event> = Api::namespaced(client.clone(), &place.name);
+        let events: GuardedApi<Event> = GuardedApi::namespaced(client.clone(), &place.name);
         bundle.objects(&format!("events{}", place.suffix), events, "").await?;
-        let pods: Api<Pod> = Api::namespaced(client.clone(), &place.name);
-        let all = bundle
-            .objects(&format!("pods{}", place.suffix), pods.clone(), "")
-            .await?;
-        bundle.logs(&pods, all).await?;
+        let pods: GuardedApi<Pod> = GuardedApi::namespaced(client.clone(), &place.name);
+        let all = bundle.objects(&format!("pods{}", place.suffix), pods, "").await?;
+        // A log is text.
+        let logs: Api<Pod> = Api::namespaced(client.clone(), &place.name);
+        bundle.logs(&logs, all).await?;
     }
     bundle.finish()
 }
@@ -103,11 +103,11 @@ struct Bundle<'a> {
 }
 
 impl Bundle<'_> {
-    async fn objects<K>(&mut self, name: &str, api: Api<K>, labels: &str) -> Result<Vec<K>, PluginError>
+    async fn objects<K>(&mut self, name: &str, api: GuardedApi<K>, labels: &str) -> Result<Vec<K>, PluginError>
     where
         K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
     {
-        match list(&api, labels).await {
+        match list(&api, labels, name, &mut self.missing).await {
             Ok(items) => {
                 self.write(name, &items)?;
                 Ok(items)
@@ -122,16 +122,16 @@ impl Bundle<'_> {
     /// The objects that the operator made of one kind.
     async fn operands(&mut self, kind: &'static Kind, place: Option<&Place>) -> Result<(), PluginError> {
         let resource = kind.api_resource();
-        let api: Api<DynamicObject> = match place {
-            Some(place) => Api::namespaced_with(self.client.clone(), &place.name, &resource),
-            None => Api::all_with(self.client.clone(), &resource),
+        let api: GuardedApi<DynamicObject> = match place {
+            Some(place) => GuardedApi::namespaced_with(self.client.clone(), &place.name, &resource),
+            None => GuardedApi::all_with(self.client.clone(), &resource),
         };
         let name = format!(
             "operands-{}{}",
             kind.plural,
             place.map_or("", |place| place.suffix.as_str())
         );
-        match list(&api, INSTANCE_LABEL).await {
+        match list(&api, INSTANCE_LABEL, &name, &mut self.missing).await {
             Ok(items) => self.write(&name, &items)?,
             Err(kube::Error::Api(status)) if status.code == 404 && kind.optional.is_some() => {
                 if !self.not_installed.contains(&kind.plural) {
@@ -212,12 +212,20 @@ impl Bundle<'_> {
     }
 }
 
-async fn list<K>(api: &Api<K>, labels: &str) -> Result<Vec<K>, kube::Error>
+async fn list<K>(
+    api: &GuardedApi<K>,
+    labels: &str,
+    name: &str,
+    missing: &mut Vec<String>,
+) -> Result<Vec<K>, kube::Error>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
 {
     let params = ListParams::default().limit(MOST_OBJECTS).labels(labels);
-    api.list(&params).await.map(|list| list.items)
+    let mut notes = Vec::new();
+    let items = api.list_readable(&params, &mut notes).await;
+    missing.extend(notes.into_iter().map(|note| format!("{name}: {note}")));
+    items
 }
 
 /// The pods whose logs tell most: those in trouble first, those on nodes last.

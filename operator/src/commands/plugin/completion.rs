@@ -5,9 +5,11 @@
 use clap::{Arg, Command, CommandFactory as _, Parser as _};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{
-    Api, ResourceExt,
+    ResourceExt,
     api::{ListParams, PartialObjectMeta},
 };
+
+use crate::kubernetes::GuardedApi;
 
 use super::{PROGRAM, PluginArgs, PluginCommand, PluginError, client, drivers};
 
@@ -130,9 +132,9 @@ async fn objects(before: &[String]) -> Result<Vec<String>, PluginError> {
         return Ok(drivers.iter().map(ResourceExt::name_any).collect());
     };
     let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
-    let claims: Api<PartialObjectMeta<PersistentVolumeClaim>> = Api::namespaced(client, &namespace);
+    let claims: GuardedApi<PartialObjectMeta<PersistentVolumeClaim>> = GuardedApi::namespaced(client, &namespace);
     let claims = claims
-        .list_metadata(&ListParams::default())
+        .list_guarded(&ListParams::default())
         .await
         .map_err(PluginError::read("list the PersistentVolumeClaims"))?;
     Ok(claims.items.iter().map(ResourceExt::name_any).collect())

@@ -18,11 +18,11 @@ use cinder_operator_core::{
 };
 use csi_sources::Sources;
 use k8s_openapi::jiff::Timestamp;
-use kube::{Api, Client};
+use kube::Client;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::kubernetes::answer;
+use crate::kubernetes::{GuardedApi, answer};
 
 use objects::Objects;
 
@@ -133,7 +133,7 @@ pub(super) async fn report(client: &Client, namespace: &str, name: &str) -> Resu
     let mut objects = Objects::read(client, namespace, name, &mut notes).await?;
     let driver = match &objects.driver {
         Some(name) => {
-            let drivers: Api<CinderCSIDriver> = Api::all(client.clone());
+            let drivers: GuardedApi<CinderCSIDriver> = GuardedApi::all(client.clone());
             let driver = optional(drivers.get_opt(name).await, "the CinderCSIDriver", &mut notes);
             if matches!(driver, Some(None)) {
                 notes.push(format!(

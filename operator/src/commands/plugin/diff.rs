@@ -9,12 +9,13 @@ use cinder_csi_crds::CinderCSIDriver;
 use cinder_operator_core::releases::{Component, InstalledImages};
 use clap::Parser as _;
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::{Api, Client};
+use kube::Client;
 
 use super::{PluginError, drivers};
 use crate::{
     args::{Args, Command},
     commands::render::read_driver,
+    kubernetes::{GuardedApi, answer},
 };
 
 pub(crate) use report::report;
@@ -34,11 +35,11 @@ pub(super) async fn reports(
         Some(file) => vec![read_driver(file).map_err(DiffError::File)?],
         None => drivers(client, name).await?,
     };
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+    let deployments: GuardedApi<Deployment> = GuardedApi::namespaced(client.clone(), namespace);
     let (images, note) = match deployments.get_opt(OPERATOR).await {
         Ok(Some(operator)) => (installed(&operator), None),
         Ok(None) => (InstalledImages::default(), Some("it does not exist".to_owned())),
-        Err(error) => (InstalledImages::default(), Some(error.to_string())),
+        Err(error) => (InstalledImages::default(), Some(answer(&error))),
     };
     let mut reports = Vec::new();
     for driver in drivers {

@@ -351,7 +351,7 @@ fn leases_keep_their_names() {
 }
 
 /// Each with its labels.
-const METRICS: [&str; 25] = [
+const METRICS: [&str; 27] = [
     "cinder_csi_operator_api_writes_total{kind,verb,result}",
     "cinder_csi_operator_backend_up{driver,cloud,service}",
     "cinder_csi_operator_condition{driver,type,status}",
@@ -359,6 +359,7 @@ const METRICS: [&str; 25] = [
     "cinder_csi_operator_credential_valid{driver,cloud}",
     "cinder_csi_operator_deletion_blockers{driver,kind}",
     "cinder_csi_operator_drift_repaired_total{driver,kind}",
+    "cinder_csi_operator_failing_watches{kind}",
     "cinder_csi_operator_leader{}",
     "cinder_csi_operator_nodes{driver,state}",
     "cinder_csi_operator_openstack_request_duration_seconds{service,operation}",
@@ -375,6 +376,7 @@ const METRICS: [&str; 25] = [
     "cinder_csi_operator_stuck_volume_oldest_timestamp_seconds{driver,operation}",
     "cinder_csi_operator_stuck_volumes{driver,operation,reason}",
     "cinder_csi_operator_topology_mismatched_zones{driver,side}",
+    "cinder_csi_operator_undecodable_objects{kind}",
     "cinder_csi_operator_unknown_parameters{driver,kind}",
     "cinder_csi_operator_volumes{driver,kind}",
 ];

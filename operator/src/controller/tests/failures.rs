@@ -280,7 +280,7 @@ async fn failures_in_a_row_are_counted_until_one_succeeds_and_the_object_is_gone
     for _ in 0..2 {
         let error = world.reconcile().await.expect_err("it fails");
         error_policy(
-            Arc::new(DeserializeGuard(Ok(world.driver()))),
+            Arc::new(GuardedObject(Ok(world.driver()))),
             &error,
             Arc::clone(&world.context),
         );

@@ -19,11 +19,11 @@ use k8s_openapi::{
     },
     jiff::Timestamp,
 };
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{Client, ResourceExt, api::ListParams};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{DiagnoseError, GONE, OperationLine, PodLine, optional, read};
-use crate::kubernetes::answer;
+use crate::kubernetes::{GuardedApi, answer};
 
 /// The kind of the object that stands for a volume.
 const VOLUME: &str = "PersistentVolume";
@@ -70,10 +70,11 @@ impl Objects {
         name: &str,
         notes: &mut Vec<String>,
     ) -> Result<Self, DiagnoseError> {
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
+        let claims: GuardedApi<PersistentVolumeClaim> = GuardedApi::namespaced(client.clone(), namespace);
         let claim = read(claims.get_opt(name).await, "the claim")?;
-        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-        let pods = optional(pods.list(&ListParams::default()).await, "the pods", notes);
+        let pods: GuardedApi<Pod> = GuardedApi::namespaced(client.clone(), namespace);
+        let pods = pods.list_readable(&ListParams::default(), notes).await;
+        let pods = optional(pods, "the pods", notes);
         let pods: Vec<Pod> = pods.into_iter().flatten().filter(|pod| uses(pod, name)).collect();
         let mut objects = Self {
             phase: GONE.to_owned(),
@@ -144,7 +145,7 @@ impl Objects {
         let class = spec.and_then(|spec| spec.storage_class_name.as_deref());
         let class = match class.filter(|class| !class.is_empty()) {
             Some(name) => {
-                let classes: Api<StorageClass> = Api::all(client.clone());
+                let classes: GuardedApi<StorageClass> = GuardedApi::all(client.clone());
                 Some((name, classes.get_opt(name).await))
             }
             None => None,
@@ -154,7 +155,7 @@ impl Objects {
         }
         if let Some(name) = spec.and_then(|spec| spec.volume_name.as_ref()) {
             self.volume = Some(name.clone());
-            let volumes: Api<PersistentVolume> = Api::all(client.clone());
+            let volumes: GuardedApi<PersistentVolume> = GuardedApi::all(client.clone());
             match optional(volumes.get_opt(name).await, "the PersistentVolume", notes) {
                 Some(Some(object)) => self.put_volume(&object)?,
                 Some(None) => {}
@@ -174,8 +175,8 @@ impl Objects {
         name: &str,
         notes: &mut Vec<String>,
     ) -> Result<(), DiagnoseError> {
-        let volumes: Api<PersistentVolume> = Api::all(client.clone());
-        let volumes = volumes.list(&ListParams::default()).await;
+        let volumes: GuardedApi<PersistentVolume> = GuardedApi::all(client.clone());
+        let volumes = volumes.list_readable(&ListParams::default(), notes).await;
         let volumes = read(
             volumes,
             "the PersistentVolumes; the claim does not exist, and one of them may be what is left of it",
@@ -206,8 +207,8 @@ impl Objects {
         if self.volume.is_none() {
             return Ok(());
         }
-        let attachments: Api<VolumeAttachment> = Api::all(client.clone());
-        let all = attachments.list(&ListParams::default()).await;
+        let attachments: GuardedApi<VolumeAttachment> = GuardedApi::all(client.clone());
+        let all = attachments.list_readable(&ListParams::default(), notes).await;
         let Some(all) = optional(all, "the VolumeAttachments", notes) else {
             self.hidden.push(ATTACHMENT);
             return Ok(());
@@ -223,8 +224,8 @@ impl Objects {
 
     /// The nodes of claim and attachments, with what is registered there.
     async fn machines(&mut self, client: &Client, notes: &mut Vec<String>) -> Result<(), DiagnoseError> {
-        let machines: Api<Node> = Api::all(client.clone());
-        let registrations: Api<CSINode> = Api::all(client.clone());
+        let machines: GuardedApi<Node> = GuardedApi::all(client.clone());
+        let registrations: GuardedApi<CSINode> = GuardedApi::all(client.clone());
         for name in std::mem::take(&mut self.nodes) {
             let node = optional(machines.get_opt(&name).await, &format!("Node {name}"), notes);
             let registration = optional(registrations.get_opt(&name).await, &format!("CSINode {name}"), notes);
@@ -293,14 +294,15 @@ impl Objects {
         now: Timestamp,
         notes: &mut Vec<String>,
     ) -> Vec<OperationLine> {
-        let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+        let events: GuardedApi<Event> = GuardedApi::namespaced(client.clone(), namespace);
         let mut lines = Vec::new();
         for (name, uid, node) in self.waiting.iter().take(MOST_PODS) {
             let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
-            let Some(events) = optional(events.list(&params).await, "the events of its pods", notes) else {
+            let events = events.list_readable(&params, notes).await;
+            let Some(events) = optional(events, "the events of its pods", notes) else {
                 break;
             };
-            let Some((since, said)) = mount_failure(events.items, self.volume.as_deref(), now) else {
+            let Some((since, said)) = mount_failure(events, self.volume.as_deref(), now) else {
                 continue;
             };
             let lasts = Duration::try_from(now.duration_since(since)).unwrap_or_default();
@@ -333,15 +335,15 @@ pub(super) async fn read_events(client: &Client, suspects: &mut [Suspect]) {
                 continue;
             }
         };
-        let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+        let events: GuardedApi<Event> = GuardedApi::namespaced(client.clone(), namespace);
         let params = ListParams::default().fields(&format!("involvedObject.name={name},reason={reason}"));
         // A user without the right to read them is helped by the rest.
-        let Ok(events) = events.list(&params).await else {
+        let Ok(events) = events.list_readable(&params, &mut Vec::new()).await else {
             continue;
         };
         suspect.case.has_events = true;
         // What the claim's conditions say is about the last try.
-        suspect.case.said = suspect.case.said.take().or_else(|| last(events.items));
+        suspect.case.said = suspect.case.said.take().or_else(|| last(events));
     }
 }
 

@@ -18,7 +18,10 @@ use cinder_operator_core::{
 };
 use csi_sources::Sources;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{
+    Client, ResourceExt,
+    api::{ListParams, PartialObjectMeta},
+};
 use serde::Serialize;
 use serde_json::Value;
 use thiserror::Error;
@@ -30,7 +33,9 @@ use crate::{
         render,
         table::{table, write_notes},
     },
-    controller, observe,
+    controller,
+    kubernetes::GuardedApi,
+    observe,
 };
 
 /// Why nothing could be compared.
@@ -94,7 +99,7 @@ pub(crate) async fn report(
     images: InstalledImages,
 ) -> Result<DiffReport, DiffError> {
     let name = driver.name_any();
-    let drivers: Api<CinderCSIDriver> = Api::all(client.clone());
+    let drivers: GuardedApi<CinderCSIDriver> = GuardedApi::all(client.clone());
     let there = drivers.get_opt(&name).await.map_err(failed("the CinderCSIDriver"))?;
     if let Some(there) = there {
         driver.metadata.uid = there.metadata.uid;
@@ -193,11 +198,11 @@ async fn environment(client: &Client, namespace: &str, images: InstalledImages) 
         .apiserver_version()
         .await
         .map_err(failed("the version of the API server"))?;
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    let system = namespaces.get_metadata("kube-system").await;
-    let nodes: Api<Node> = Api::all(client.clone());
+    let namespaces: GuardedApi<PartialObjectMeta<Namespace>> = GuardedApi::all(client.clone());
+    let system = namespaces.get("kube-system").await;
+    let nodes: GuardedApi<PartialObjectMeta<Node>> = GuardedApi::all(client.clone());
     let nodes = nodes
-        .list_metadata(&ListParams::default())
+        .list_guarded(&ListParams::default())
         .await
         .map_err(failed("the nodes"))?;
     let index = observe::class_marks(client).await?;

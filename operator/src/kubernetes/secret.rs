@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reads Secrets.
+//!
+//! The Kubernetes client writes a body that it cannot decode to the log, and serde_json repeats values in its errors. Therefore a Secret
+//! is decoded here: metadata is ignored, each value is decoded when it is used, and no error contains a part of the content.
+
+use std::{collections::BTreeMap, fmt};
+
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{
+    Client, Resource,
+    api::{GetParams, Request},
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+/// The values of a Secret by key, encoded.
+#[derive(Clone, Default)]
+pub(crate) struct SecretData(BTreeMap<String, Box<RawValue>>);
+
+/// The cause why a Secret or a value of it cannot be read.
+#[derive(Debug, Error)]
+pub(crate) enum SecretError {
+    /// The API server refused the request.
+    #[error("{0}")]
+    Refused(String),
+    /// The request failed.
+    #[error("the API server did not answer")]
+    NoAnswer,
+    /// The Secret is not of the expected form.
+    #[error("it cannot be decoded: {0}")]
+    Undecodable(&'static str),
+}
+
+impl fmt::Debug for SecretData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SecretData").field(&self.0.len()).finish()
+    }
+}
+
+impl SecretData {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// The value of a key.
+    pub(crate) fn get(&self, key: &str) -> Result<Option<Vec<u8>>, SecretError> {
+        let Some(text) = self.0.get(key) else {
+            return Ok(None);
+        };
+        // ByteString reads null as an empty value.
+        let text = Some(text.get()).filter(|text| text.starts_with('"'));
+        let decoded: Option<ByteString> = text.and_then(|text| serde_json::from_str(text).ok());
+        let bytes = decoded.ok_or(SecretError::Undecodable("a value of its data is not text in base64"))?;
+        Ok(Some(bytes.0))
+    }
+}
+
+/// Reads a Secret; `None` if it does not exist.
+pub(crate) async fn get_secret(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<SecretData>, SecretError> {
+    let request = Request::new(Secret::url_path(&(), Some(namespace))).get(name, &GetParams::default());
+    let request = request.map_err(|error| SecretError::Refused(error.to_string()))?;
+    match client.request_text(request).await {
+        Ok(text) => decode(&text).map(Some),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(kube::Error::Api(status)) => Err(SecretError::Refused(status.message.clone())),
+        Err(kube::Error::FromUtf8(_)) => Err(SecretError::Undecodable("it is not UTF-8")),
+        Err(_) => Err(SecretError::NoAnswer),
+    }
+}
+
+fn decode(text: &str) -> Result<SecretData, SecretError> {
+    #[derive(Deserialize)]
+    struct RawSecret {
+        data: Option<Box<RawValue>>,
+    }
+    // serde reads an array as a struct, too.
+    let object = Some(text).filter(|text| text.trim_start().starts_with('{'));
+    let secret: Option<RawSecret> = object.and_then(|text| serde_json::from_str(text).ok());
+    let secret = secret.ok_or(SecretError::Undecodable("it is not a JSON object"))?;
+    let Some(data) = secret.data else {
+        return Ok(SecretData::default());
+    };
+    let data = serde_json::from_str(data.get());
+    data.map(SecretData)
+        .map_err(|_| SecretError::Undecodable("its data is not a map"))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const CANARY: &str = "Y2FuYXJ5";
+
+    #[rstest]
+    #[case::odd_metadata(json!({"metadata": {"managedFields": [{"time": "9999-12-31T23:59:59Z"}]}, "data": {"key": CANARY}}))]
+    #[case::metadata_of_another_type(json!({"metadata": [1], "data": {"key": CANARY}}))]
+    #[case::another_value_of_another_type(json!({"metadata": {}, "data": {"key": CANARY, "other": 5, "third": null}}))]
+    fn unused_fields_do_not_matter(#[case] secret: Value) {
+        let data = decode(&secret.to_string()).expect("it decodes");
+        assert_eq!(data.get("key").expect("it decodes"), Some(b"canary".to_vec()));
+        assert_eq!(data.get("none").expect("it decodes"), None);
+    }
+
+    #[rstest]
+    #[case::number(json!({"data": {"key": 5, "other": CANARY}}), "base64")]
+    #[case::null(json!({"data": {"key": null, "other": CANARY}}), "base64")]
+    #[case::map(json!({"data": {"key": {CANARY: CANARY}}}), "base64")]
+    #[case::not_base64(json!({"data": {"key": "canary!"}}), "base64")]
+    #[case::data_is_text(json!({"data": CANARY}), "its data is not a map")]
+    #[case::data_is_a_list(json!({"data": [CANARY]}), "its data is not a map")]
+    #[case::text(json!(CANARY), "not a JSON object")]
+    #[case::list(json!([{"key": CANARY}]), "not a JSON object")]
+    fn errors_do_not_contain_values(#[case] secret: Value, #[case] expected: &str) {
+        let read = decode(&secret.to_string());
+        let shown = format!("{read:?}");
+        let error = read.and_then(|data| data.get("key")).expect_err("it does not decode");
+        assert!(error.to_string().contains(expected), "{error}");
+        let shown = format!("{shown} {error} {error:?}");
+        assert!(!shown.contains("canary") && !shown.contains(CANARY), "{shown}");
+    }
+
+    #[test]
+    fn cut_answer_does_not_decode() {
+        let whole = json!({"metadata": {}, "data": {"key": CANARY}}).to_string();
+        let error = decode(&whole[..whole.len() - 2]).expect_err("it does not decode");
+        assert!(!format!("{error} {error:?}").contains(CANARY));
+    }
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Watches that pause after failures, and the state of all watches.
+//!
+//! The pause grows with each failure and does not start over when a list begins, because a list that fails begins again and again. A
+//! watch that fails repeatedly is reported by kind and cause.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use cinder_operator_core::cluster::{Affected, GuardedObject};
+use futures::{Stream, StreamExt, stream::BoxStream};
+use kube::runtime::{
+    watcher,
+    watcher::{Error, Event},
+};
+use tokio::{sync::watch, time::Instant};
+use tracing::{info, warn};
+
+use super::wake::Wake;
+use crate::{
+    kubernetes::{answer, is_forbidden},
+    metrics::Metrics,
+};
+
+/// Pause after the first failure. It doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(800);
+/// Longest pause after a failure. Eleven kinds that fail write one line a minute each.
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+/// A watch without a failure for this time works.
+const CALM: Duration = Duration::from_mins(2);
+/// Failures after which a watch is reported, some 25 s after the first one. A single one is ordinary.
+const LASTING: u32 = 5;
+/// The longest cause that is reported.
+const LONGEST_CAUSE: usize = 300;
+
+/// A watch that has failed.
+#[derive(Debug, Clone)]
+struct FailingWatch {
+    kind: &'static str,
+    cause: String,
+    failures: u32,
+}
+
+/// The watches that fail, by name.
+#[derive(Debug, Clone)]
+pub(crate) struct WatchHealth {
+    failing: Arc<Mutex<BTreeMap<String, FailingWatch>>>,
+    changed: watch::Sender<()>,
+    wake: Wake,
+    metrics: Arc<Metrics>,
+}
+
+impl WatchHealth {
+    pub(super) fn new(wake: Wake, metrics: Arc<Metrics>) -> Self {
+        Self {
+            failing: Arc::default(),
+            changed: watch::channel(()).0,
+            wake,
+            metrics,
+        }
+    }
+
+    /// Changes of the watches that fail.
+    pub(super) fn subscribe(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// The watches that have failed repeatedly, each with the cause.
+    pub(super) fn failing(&self) -> Vec<String> {
+        let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let lasting = failing.iter().filter(|(_, watch)| watch.failures >= LASTING);
+        lasting
+            .map(|(name, watch)| format!("{name}: {}", watch.cause))
+            .collect()
+    }
+
+    /// Describes kinds without a first list, with the known causes.
+    pub(super) fn describe(&self, kinds: &[&'static str]) -> String {
+        let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let describe = |kind: &&'static str| {
+            let cause = failing.values().find(|watch| watch.kind == *kind);
+            cause.map_or_else(
+                || format!("{kind} are not listed yet"),
+                |watch| format!("cannot list {kind}: {}", watch.cause),
+            )
+        };
+        kinds.iter().map(describe).collect::<Vec<_>>().join("; ")
+    }
+
+    /// How many objects of a kind do not decode.
+    pub(super) fn count_undecodable(&self, kind: &str, count: usize) {
+        self.metrics.undecodable_objects(kind, count);
+    }
+
+    fn set(&self, name: &str, kind: &'static str, failure: Option<(String, u32)>) {
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_lasting = |watch: &FailingWatch| watch.failures >= LASTING;
+        let before = failing
+            .get(name)
+            .filter(|watch| is_lasting(watch))
+            .map(|watch| watch.cause.clone());
+        match failure {
+            Some((cause, failures)) => {
+                let watch = FailingWatch { kind, cause, failures };
+                failing.insert(name.to_owned(), watch);
+            }
+            None => {
+                failing.remove(name);
+            }
+        }
+        let now = failing
+            .get(name)
+            .filter(|watch| is_lasting(watch))
+            .map(|watch| watch.cause.clone());
+        let count = failing
+            .values()
+            .filter(|watch| watch.kind == kind && is_lasting(watch))
+            .count();
+        drop(failing);
+        self.metrics.failing_watches(kind, count);
+        self.changed.send_replace(());
+        if before != now {
+            self.wake.send(Affected::All);
+        }
+    }
+}
+
+/// A watch that never ends by a failure.
+pub(crate) struct WatchLoop<K> {
+    kind: &'static str,
+    name: String,
+    events: BoxStream<'static, watcher::Result<Event<GuardedObject<K>>>>,
+    health: WatchHealth,
+    /// Failures of which none was calm, and the last one.
+    failures: u32,
+    last: Option<Instant>,
+    /// Whether the last list is complete.
+    is_listed: bool,
+    /// Whether a complete list shows that the last failure is over.
+    ends_with_list: bool,
+    /// Whether the last failure is recorded.
+    is_recorded: bool,
+}
+
+impl<K: Send + 'static> WatchLoop<K> {
+    pub(crate) fn new(
+        kind: &'static str,
+        name: String,
+        events: BoxStream<'static, watcher::Result<Event<GuardedObject<K>>>>,
+        health: WatchHealth,
+    ) -> Self {
+        health.set(&name, kind, None);
+        Self {
+            kind,
+            name,
+            events,
+            health,
+            failures: 0,
+            last: None,
+            is_listed: false,
+            ends_with_list: true,
+            is_recorded: false,
+        }
+    }
+
+    /// The next event; `None` at the end of the events. Dropping the future loses nothing.
+    pub(crate) async fn next(&mut self) -> Option<Event<GuardedObject<K>>> {
+        loop {
+            if let Some(until) = self.last.map(|last| last + self.pause()) {
+                tokio::time::sleep_until(until).await;
+            }
+            let event = match self.last {
+                // Nothing reports that a watch has been resumed.
+                Some(last) if self.is_listed => tokio::time::timeout_at(last + CALM, self.events.next()).await,
+                _ => Ok(self.events.next().await),
+            };
+            match event {
+                Err(_calm) => self.recover(),
+                Ok(Some(Err(error))) => self.fail(&error),
+                Ok(Some(Ok(event))) => {
+                    match &event {
+                        Event::Init => self.is_listed = false,
+                        Event::InitApply(_) => {}
+                        Event::InitDone | Event::Apply(_) | Event::Delete(_) => {
+                            self.is_listed = true;
+                            if self.ends_with_list {
+                                self.report_end();
+                            }
+                        }
+                    }
+                    return Some(event);
+                }
+                Ok(None) => return None,
+            }
+        }
+    }
+
+    /// The events as a stream.
+    pub(crate) fn into_stream(self) -> impl Stream<Item = watcher::Result<Event<GuardedObject<K>>>> + Send {
+        futures::stream::unfold(self, |mut events| async move {
+            let event = events.next().await?;
+            Some((Ok(event), events))
+        })
+    }
+
+    /// The pause after the last failure.
+    fn pause(&self) -> Duration {
+        let doubled = 2_u32.saturating_pow(self.failures.saturating_sub(1));
+        FIRST_PAUSE.saturating_mul(doubled).min(LONGEST_PAUSE)
+    }
+
+    fn fail(&mut self, error: &Error) {
+        if self.last.is_some_and(|last| last.elapsed() >= CALM) {
+            self.failures = 0;
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.last = Some(Instant::now());
+        self.ends_with_list = !self.is_listed;
+        let cause = cause_of(self.kind, error);
+        warn!(
+            watch = self.name,
+            failures = self.failures,
+            "watch failed, and the operator retries in {:?}: {cause}",
+            self.pause()
+        );
+        self.is_recorded = true;
+        self.health.set(&self.name, self.kind, Some((cause, self.failures)));
+    }
+
+    /// No failure for long: the next one is the first one.
+    fn recover(&mut self) {
+        self.report_end();
+        self.failures = 0;
+        self.last = None;
+    }
+
+    fn report_end(&mut self) {
+        if !std::mem::take(&mut self.is_recorded) {
+            return;
+        }
+        self.health.set(&self.name, self.kind, None);
+        if self.failures >= LASTING {
+            info!(watch = self.name, "the watch works again");
+        }
+    }
+}
+
+/// The cause of a failure. Only the API server's own refusal is about rights.
+fn cause_of(kind: &str, error: &Error) -> String {
+    let cause = match error {
+        Error::InitialListFailed(error) | Error::WatchStartFailed(error) | Error::WatchFailed(error) => match error {
+            error if is_forbidden(error) => format!(
+                "{}; check that the operator's ClusterRole allows get, list and watch on {kind}",
+                answer(error)
+            ),
+            error => answer(error),
+        },
+        Error::WatchError(status) => status.message.clone(),
+        Error::NoResourceVersion => "the answer of the API server has no resourceVersion".to_owned(),
+    };
+    cause.escape_debug().take(LONGEST_CAUSE).collect()
+}
+
+#[cfg(test)]
+mod tests;
