@@ -72,6 +72,8 @@ condition_types! {
     SnapshotsReady: True,
     /// The driver knows every parameter of its classes, whoever made them.
     ClassesValid: True,
+    /// The watches of the operator work, and every object that they show decodes.
+    ClusterReadable: True,
 }
 
 impl fmt::Display for ConditionType {

@@ -30,7 +30,7 @@ use cinder_operator_core::{
     class_parameters::unknown_parameters,
     cluster::{Blockers, GuardedObject, Key, NodesView, OptionalApi, Owner, kind, view},
     decide::{
-        Decision, Facts, Intent, Lookups, MonitoringView, ObjectFacts, Outcome, Removal, Report,
+        ClusterView, Decision, Facts, Intent, Lookups, MonitoringView, ObjectFacts, Outcome, Removal, Report,
         Situation, VolumeFacts, Workload, decide, draft, intend,
     },
     manifests::DriverCredentials,
@@ -508,6 +508,14 @@ impl Reconciliation<'_> {
             monitoring: MonitoringView {
                 mode: self.driver.spec.monitoring.mode,
                 served: self.context.cluster.apis().has(OptionalApi::Monitoring),
+            },
+            cluster: ClusterView {
+                undecodable: self.context.cluster.read(|index| {
+                    let all = index.undecodable();
+                    all.map(|(kind, name, reason)| format!("{kind} {}: {reason}", name.escape_debug()))
+                        .collect()
+                }),
+                failing_watches: self.context.cluster.failing_watches(),
             },
             volumes: VolumeFacts {
                 count: self.context.cluster.read(|index| index.count_of(name)),

@@ -26,6 +26,7 @@ use crate::{
 mod adoption;
 mod classes;
 mod clouds;
+mod cluster;
 mod drift;
 mod issues;
 mod monitoring;
@@ -146,6 +147,7 @@ fn judge(
         ConditionType::SnapshotsReady => erased(classes::snapshots_ready(decision.classes.as_ref())),
         ConditionType::ClassesValid => erased(parameters::classes_valid(facts.unknown_parameters.as_deref())),
         ConditionType::MonitoringReady => erased(monitoring::ready(facts.monitoring)),
+        ConditionType::ClusterReadable => erased(cluster::readable(&facts.cluster)),
     }
 }
 
@@ -591,6 +593,8 @@ fn notice(type_: ConditionType, new: &Condition, is_in_place: bool) -> Option<No
         ConditionType::SnapshotsReady => Event::SnapshotsReadyFalse,
         ConditionType::ClassesValid if is_good => Event::ClassesValidTrue,
         ConditionType::ClassesValid => Event::ClassesValidFalse,
+        ConditionType::ClusterReadable if is_good => Event::ClusterReadableTrue,
+        ConditionType::ClusterReadable => Event::ClusterReadableFalse,
         // Those about clouds and volumes have their events above, and a removal is reported by Progressing.
         ConditionType::DeletionBlocked
         | ConditionType::CredentialsValid

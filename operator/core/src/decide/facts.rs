@@ -20,6 +20,15 @@ pub struct MonitoringView {
     pub served: bool,
 }
 
+/// What the operator cannot see of the cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterView {
+    /// Objects that do not decode, each with its kind and the cause.
+    pub undecodable: Vec<String>,
+    /// Watches that fail repeatedly, each with the cause.
+    pub failing_watches: Vec<String>,
+}
+
 /// The object itself, as it was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectFacts {
@@ -67,6 +76,8 @@ pub struct Facts {
     pub object: ObjectFacts,
     /// What is wanted for Prometheus, and what the cluster has a place for.
     pub monitoring: MonitoringView,
+    /// What the operator cannot see of the cluster.
+    pub cluster: ClusterView,
     /// How clouds and volumes are watched.
     pub health: HealthSettings,
     /// The clouds of the spec.

@@ -164,8 +164,8 @@ conditions! {
         True SecretMissing => "Create it, add the key, or name another one in spec.clouds.",
         /// What the Secret or the CA bundle holds cannot be understood.
         True SecretMalformed => "The message names the key, and the line where there is one.",
-        /// The API server does not let the operator read the Secret or ConfigMap.
-        True SecretUnreadable => "Apply the operator's roles again.",
+        /// The operator could not read the Secret or ConfigMap.
+        True SecretUnreadable => "The message has the cause. If a right is missing, apply the operator's roles again.",
         /// clouds.yaml has no such entry.
         True UnknownCloud => "Fix spec.clouds[].cloudName, or the file.",
         /// The certificates that the spec or the credentials name are not there.
@@ -403,7 +403,7 @@ conditions! {
         /// No pod of the snapshot-controller is available.
         False ControllerDown => "`kubectl describe` of its Deployment and of its pods shows why.",
         /// The operator cannot find out whether a snapshot-controller works.
-        False ControllerUnknown => "Apply the operator's roles again.",
+        False ControllerUnknown => "The message has the cause. If a right is missing, apply the operator's roles again.",
     }
     ClassesValid {
         /// The driver knows every parameter of its StorageClasses, VolumeSnapshotClasses, VolumeGroupSnapshotClasses and
@@ -414,5 +414,16 @@ conditions! {
         False UnknownParameter =>
             "Correct the key that the message names. Parameters of a StorageClass and of a VolumeAttributesClass cannot \
              be changed: delete the class and create it again; volumes stay.",
+    }
+    ClusterReadable {
+        /// The watches of the operator work, and every object that they show decodes.
+        True AsExpected,
+        /// Objects of the cluster do not decode. The operator counts them as existing and in use, and does not know
+        /// their content.
+        False ObjectsUndecodable =>
+            "Fix or delete the objects that the message names. `kubectl get -o yaml --show-managed-fields` shows the \
+             field.",
+        /// A watch of the operator fails repeatedly: what the operator knows of objects of this kind is old.
+        False WatchFailing => "The message has the cause. If a right is missing, apply the operator's roles again.",
     }
 }

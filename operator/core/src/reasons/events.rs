@@ -92,6 +92,10 @@ events! {
     Normal Observe ClassesValidTrue,
     /// Classes have parameters that the driver does not know; the note names them.
     Warning Observe ClassesValidFalse,
+    /// The watches of the operator work again, and every object that they show decodes.
+    Normal Observe ClusterReadableTrue,
+    /// Objects of the cluster do not decode, or a watch of the operator fails.
+    Warning Observe ClusterReadableFalse,
     /// Nothing needs a human any more.
     Normal Observe Recovered,
     /// Node pods were deleted, so that new ones take their place; the note names the nodes.

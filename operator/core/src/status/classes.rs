@@ -86,9 +86,7 @@ pub(super) fn snapshots_ready(view: Option<&ClassesView>) -> Verdict<SnapshotsRe
         ),
         ControllerSight::Unknown(why) => verdict(
             SnapshotsReady::ControllerUnknown,
-            format!(
-                "the operator cannot find out whether a snapshot-controller works: {why}; apply the operator's roles again"
-            ),
+            format!("the operator cannot find out whether a snapshot-controller works: {why}"),
         ),
         ControllerSight::Missing | ControllerSight::Unseen => verdict(
             SnapshotsReady::ControllerMissing,

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Condition ClusterReadable.
+
+use super::{Verdict, shortened, verdict};
+use crate::{decide::ClusterView, reasons::ClusterReadable, text::join_truncated};
+
+/// Whether the watches work, and show objects that decode.
+pub(super) fn readable(view: &ClusterView) -> Verdict<ClusterReadable> {
+    let watches = (!view.failing_watches.is_empty()).then(|| {
+        format!(
+            "what the operator knows of these kinds is old, because their watches fail: {}",
+            join_truncated(&view.failing_watches)
+        )
+    });
+    let objects = (!view.undecodable.is_empty()).then(|| {
+        format!(
+            "the operator cannot decode these objects, and counts them as existing and in use: {}. Fix or delete them; `kubectl get -o yaml \
+             --show-managed-fields` shows the field",
+            join_truncated(&view.undecodable)
+        )
+    });
+    let reason = match (&watches, &objects) {
+        (Some(_), _) => ClusterReadable::WatchFailing,
+        (None, Some(_)) => ClusterReadable::ObjectsUndecodable,
+        (None, None) => {
+            return verdict(
+                ClusterReadable::AsExpected,
+                "every object that the operator watches decodes, and its watches work",
+            );
+        }
+    };
+    let message: Vec<String> = [watches, objects].into_iter().flatten().collect();
+    verdict(reason, shortened(message.join(" | ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::reasons::Reason as _;
+
+    #[rstest]
+    #[case::nothing(&[], &[], "AsExpected", &["decodes"])]
+    #[case::objects(&[], &["Node n1: invalid value"], "ObjectsUndecodable", &["Node n1", "--show-managed-fields"])]
+    #[case::watches(&["nodes: forbidden"], &[], "WatchFailing", &["nodes: forbidden"])]
+    #[case::both(&["nodes: forbidden"], &["Node n1: invalid value"], "WatchFailing", &["nodes: forbidden", "Node n1"])]
+    fn names_objects_and_watches(
+        #[case] watches: &[&str],
+        #[case] objects: &[&str],
+        #[case] reason: &str,
+        #[case] parts: &[&str],
+    ) {
+        let own = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+        let view = ClusterView {
+            undecodable: own(objects),
+            failing_watches: own(watches),
+        };
+        let (is, message) = readable(&view);
+        assert_eq!(is.as_str(), reason);
+        for part in parts {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}
