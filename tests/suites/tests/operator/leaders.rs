@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::world::{DAEMON_SET, DEPLOYMENT, LEASE, NAMESPACE, Operator, PATIENCE, World};
 
 const GATE: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/cinder-csi-operator";
 const GATE_NAME: &str = "gate.suites.example.org";
 /// A write of the administrator's that the gate holds too: it tells when the gate is in force.
 const KNOCK: &str = "gate-knock";
@@ -56,6 +57,44 @@ pub(crate) async fn of_two_operators_one_works_and_hands_over_when_it_is_asked_t
     .await?;
     second.process.stop().await?;
     Ok(())
+}
+
+pub(crate) async fn a_replica_that_cannot_list_does_not_lead(world: &World) -> Result<()> {
+    let rules = world.api.get(ROLE).await?["rules"].clone();
+    let mut fewer = rules.clone();
+    let fewer_rules = fewer.as_array_mut().context("the role has no rules")?;
+    fewer_rules.retain(|rule| rule["resources"] != json!(["persistentvolumeclaims"]));
+    world.api.merge(ROLE, &json!({"rules": fewer})).await?;
+    let outcome = waits_for_its_lists(world).await;
+    world.api.merge(ROLE, &json!({"rules": rules})).await?;
+    let operator = outcome?;
+    leads(&operator).await?;
+    operator.process.stop().await?;
+    Ok(())
+}
+
+/// Starts an operator that lacks a right, and returns it once it has reported that.
+async fn waits_for_its_lists(world: &World) -> Result<Operator> {
+    let mut operator = world.spawn_operator("without-a-right", &[]).await?;
+    wait_for("the cause in /readyz", PATIENCE, async || {
+        operator.process.check()?;
+        let (is_ready, text) = operator.readiness().await?;
+        ensure!(
+            !is_ready && text.contains("cannot list persistentvolumeclaims") && text.contains("ClusterRole"),
+            "{text}"
+        );
+        Ok(())
+    })
+    .await?;
+    ensure!(!operator.leads().await?, "it leads");
+    let lease = world.api.find(LEASE).await?;
+    let holder = lease.map(|lease| lease["spec"]["holderIdentity"].clone());
+    let is_its = holder
+        .as_ref()
+        .and_then(|holder| holder.as_str())
+        .is_some_and(|holder| holder.starts_with(&operator.name));
+    ensure!(!is_its, "it holds the Lease");
+    Ok(operator)
 }
 
 pub(crate) async fn the_successor_of_a_killed_leader_finishes_what_it_had_begun(world: &World) -> Result<()> {

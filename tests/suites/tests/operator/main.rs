@@ -8,6 +8,7 @@
 mod drift;
 mod leaders;
 mod namespaces;
+mod odd_objects;
 mod rest;
 mod rollout;
 mod rules;
@@ -37,12 +38,14 @@ fn main() -> ExitCode {
         drift::what_people_put_on_a_class_outlives_it,
         drift::a_copy_of_the_default_class_stays,
         leaders::of_two_operators_one_works_and_hands_over_when_it_is_asked_to_end,
+        leaders::a_replica_that_cannot_list_does_not_lead,
         leaders::the_successor_of_a_killed_leader_finishes_what_it_had_begun,
         rollout::node_pods_are_replaced_one_after_the_other,
         rollout::a_rollout_whose_pods_do_not_come_up_stops_and_says_so,
         rollout::an_update_waits_for_approval_and_leads_back_only_when_allowed,
         rollout::an_update_begins_in_its_window_and_goes_on_after_it,
         rollout::a_definition_of_another_release_is_reported_with_the_remedy,
+        odd_objects::odd_objects_stop_neither_a_start_nor_repair,
         states::a_pause_leaves_drift_and_a_dry_run_tells_what_would_be_done,
         states::the_plugin_diff_reports_changes_by_its_exit_status,
         states::a_removal_waits_for_volumes_unless_they_are_retained_and_ignored,

@@ -161,8 +161,21 @@ impl World {
         self.api.create(OBJECTS, &object).await.map(drop)
     }
 
-    /// Starts an operator under the shipped role, with these further arguments of `run`.
+    /// Starts an operator under the shipped role, with these further arguments of `run`, and waits until it is ready.
     pub(crate) async fn start_operator(&self, name: &str, arguments: &[&str]) -> Result<Operator> {
+        let mut operator = self.spawn_operator(name, arguments).await?;
+        wait_for(&format!("operator {name}"), PATIENCE, async || {
+            operator.process.check()?;
+            let (is_ready, text) = operator.readiness().await?;
+            ensure!(is_ready, "{text}");
+            Ok(())
+        })
+        .await?;
+        Ok(operator)
+    }
+
+    /// Starts an operator without waiting.
+    pub(crate) async fn spawn_operator(&self, name: &str, arguments: &[&str]) -> Result<Operator> {
         let create = self.server.kubectl().args(["create", "token", "cinder-csi-operator"]);
         let token = create.args(["-n", NAMESPACE, "--duration=2h"]).output().await?;
         let kubeconfig = self.lab.path(&format!("{name}.kubeconfig"));
@@ -182,21 +195,12 @@ impl World {
             .no_proxy()
             .build()
             .context("no HTTP client")?;
-        let mut operator = Operator {
+        Ok(Operator {
             name: name.to_owned(),
             process,
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
             http,
-        };
-        wait_for(&format!("operator {name}"), PATIENCE, async || {
-            operator.process.check()?;
-            let url = format!("http://{}/readyz", operator.address);
-            let answer = operator.http.get(&url).send().await.context("it does not listen")?;
-            ensure!(answer.status().is_success(), "{}", answer.text().await?);
-            Ok(())
         })
-        .await?;
-        Ok(operator)
     }
 
     /// One round of what controllers and kubelets do, where everything works.
@@ -451,6 +455,13 @@ pub(crate) fn owned(object: &Value) -> Option<&Value> {
 }
 
 impl Operator {
+    /// Whether it is ready, with its answer.
+    pub(crate) async fn readiness(&self) -> Result<(bool, String)> {
+        let url = format!("http://{}/readyz", self.address);
+        let answer = self.http.get(&url).send().await.context("it does not listen")?;
+        Ok((answer.status().is_success(), answer.text().await?))
+    }
+
     /// The sum of all samples of a metric, with these labels.
     pub(crate) async fn metric(&self, name: &str) -> Result<f64> {
         let url = format!("http://{}/metrics", self.address);
