@@ -2,6 +2,7 @@
 //! What is known of the cluster: names and kinds of objects, and the facts that are observed of them.
 
 mod apis;
+mod attached_nodes;
 mod blockers;
 mod guarded;
 mod index;
@@ -17,6 +18,7 @@ mod version;
 mod volumes;
 
 pub use apis::{OptionalApi, OptionalApis};
+pub use attached_nodes::{AttachedNode, AttachedNodes, LostNodes, describe_nodes, may_lose_nodes};
 pub use blockers::Blockers;
 pub use guarded::{GuardedObject, UndecodableObject};
 pub use index::{

@@ -45,12 +45,25 @@ pub struct NodesView {
     pub look_again: Option<Duration>,
     /// Nodes that are not Ready and have no registration; nothing can be done on them now. Sorted.
     pub not_ready: Vec<String>,
+    /// Nodes with attached volumes that the DaemonSet excludes and where no pod of the driver runs, with the volumes.
+    /// They are not among the others.
+    pub unserved: BTreeMap<String, Vec<String>>,
 }
 
 impl NodesView {
     /// The Ready nodes where the driver is not registered, however long.
     pub fn missing(&self) -> impl Iterator<Item = &String> {
         self.unregistered.iter().chain(&self.joining)
+    }
+
+    /// The nodes where the driver should run or is needed and is not, however long.
+    pub fn without_driver(&self) -> impl Iterator<Item = &String> {
+        self.unserved.keys().chain(self.missing())
+    }
+
+    /// On how many nodes the driver should run or is needed.
+    pub fn needed(&self) -> usize {
+        self.desired + self.unserved.len()
     }
 }
 
@@ -112,7 +125,11 @@ pub fn eligible_nodes(nodes: &[&NodeFacts], template: &PodSpec) -> BTreeSet<Stri
 }
 
 /// Whether a DaemonSet with this template wants a pod on the node.
-fn is_eligible(node: &NodeFacts, template: &PodSpec) -> bool {
+pub(super) fn is_eligible(node: &NodeFacts, template: &PodSpec) -> bool {
+    let bound = template.node_name.as_deref().unwrap_or_default();
+    if !bound.is_empty() && bound != node.name {
+        return false;
+    }
     let selected = template
         .node_selector
         .iter()
