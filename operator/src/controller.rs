@@ -14,9 +14,15 @@ mod rollout;
 mod unreadable;
 mod volumes;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
-use cinder_csi_crds::{AdoptionFinding, CinderCSIDriver, CinderCSIDriverStatus, FINALIZER, ManagementState};
+use cinder_csi_crds::{
+    AdoptionFinding, AdoptionMode, CinderCSIDriver, CinderCSIDriverStatus, FINALIZER, ManagementState,
+};
 use kube::{Resource, ResourceExt, runtime::controller::Action};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -25,28 +31,31 @@ use tracing::{debug, warn};
 pub(crate) use classes::{exclude_unmanaged, observe_owned};
 pub use context::{Context, Memories};
 
+use crate::{
+    apply::{Records, apply_plan},
+    error::ReconcileError,
+    kubernetes::answer,
+    observe::{self, ObserveError},
+    recreate_checks, startup_taint,
+};
 use adoption::Adoption;
 use cinder_operator_core::{
-    class_parameters::unknown_parameters,
-    cluster::{Blockers, GuardedObject, Key, NodesView, OptionalApi, Owner, kind, view},
+    class_parameters::{UnknownParameter, unknown_parameters},
+    cluster::{
+        AttachedNodes, Blockers, GuardedObject, Index, Key, LostNodes, NodesView, OptionalApi, Owner, kind, view,
+    },
     decide::{
         ClusterView, Decision, Facts, Intent, Lookups, MonitoringView, ObjectFacts, Outcome, Removal, Report,
         Situation, VolumeFacts, Workload, decide, draft, intend,
     },
     manifests::DriverCredentials,
     notice::Notice,
+    plan::{FailedWrite, LastApplied, Obstacle},
     problem::Problem,
-    reasons::Event,
-    resolve::{Resolved, namespace_of},
+    reasons::{Degraded, Event},
+    resolve::{Resolved, name_prefix_of, namespace_of},
     status,
     text::join_truncated,
-};
-use clouds::Checked;
-
-use crate::{
-    apply::{Records, apply_plan},
-    error::ReconcileError,
-    observe, recreate_checks, startup_taint,
 };
 
 /// The object as it is watched: one that cannot be read must not stop the others.
@@ -151,12 +160,12 @@ async fn reconcile_one(driver: &CinderCSIDriver, context: &Context) -> Result<Ac
     if let Some(problem) = namespace::unserved(driver, context) {
         return pass.suspend(problem).await;
     }
+    // On the heap: every reconcile that waits would be as large as the largest of them.
     if !matches!(mode, ReconcileMode::Remove { .. })
-        && let Some(done) = pass.reconcile_volumes_only().await
+        && let Some(done) = Box::pin(pass.reconcile_volumes_only()).await
     {
         return done;
     }
-    // On the heap: every reconcile that waits would be as large as the largest of them.
     match Box::pin(pass.execute(mode)).await {
         Err(ReconcileError::Observe(error)) => match namespace::forbidden(driver, context, &error) {
             Some(problem) => pass.suspend(problem).await,
@@ -222,8 +231,9 @@ fn owner_of(driver: &CinderCSIDriver) -> Owner {
     }
 }
 
-/// When to look again. What stands in the way is not ours and so not watched: its end is seen by looking. Nor is time.
-fn next_look(report: &Report, otherwise: Duration) -> Duration {
+/// Computes the pause until the next reconcile. `unwatched` is the pause while an obstacle exists that no watch reports. The end of all
+/// other obstacles causes an event.
+fn next_look(report: &Report, otherwise: Duration, unwatched: Option<Duration>) -> Duration {
     let Report { decision, outcome, .. } = report;
     let otherwise = [
         decision.opens_in,
@@ -236,11 +246,37 @@ fn next_look(report: &Report, otherwise: Duration) -> Duration {
     // A moment later, so that it is over then.
     .saturating_add(RECHECK_MARGIN);
     let is_unwatched = matches!(&decision.removal, Some(Removal::Blocked(blockers)) if blockers.are_unwatched());
-    if is_unwatched || report.is_held_up() {
-        otherwise.min(OBSTACLE_PAUSE)
-    } else {
-        otherwise
+    if is_unwatched {
+        return otherwise.min(OBSTACLE_PAUSE);
     }
+    unwatched.map_or(otherwise, |pause| otherwise.min(pause))
+}
+
+/// The obstacles that no watch reports.
+fn unwatched(report: &Report, adoption: &Adoption) -> Vec<String> {
+    let Report {
+        facts,
+        decision,
+        outcome,
+    } = report;
+    let obstacles = decision.plan.obstacles.iter();
+    let is_watched = |obstacle: &&Obstacle| {
+        matches!(
+            obstacle,
+            Obstacle::NodesInUse {
+                lost: LostNodes::Nodes(_),
+                ..
+            }
+        )
+    };
+    let obstacles = obstacles.filter(|obstacle| !is_watched(obstacle));
+    let problems = [&facts.needed_clouds, &adoption.problems, &outcome.problems]
+        .into_iter()
+        .flatten();
+    obstacles
+        .map(status::describe_obstacle)
+        .chain(problems.map(|problem| problem.message.clone()))
+        .collect()
 }
 
 /// One reconcile of one object.
@@ -264,6 +300,15 @@ impl<'a> Reconciliation<'a> {
     }
 }
 
+/// The observations of a reconcile, next to the existing objects.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    intent: &'a Intent,
+    last_applied: &'a LastApplied,
+    unlisted: &'a BTreeSet<&'static str>,
+    adoption: &'a Adoption,
+}
+
 /// What came of acting, with what only this reconcile needs.
 struct Acted {
     outcome: Outcome,
@@ -272,64 +317,59 @@ struct Acted {
     failed: Option<ReconcileError>,
     /// When to ask the controller's pods again.
     soon: Option<Duration>,
+    /// The credentials that the driver has after it.
+    has: Option<DriverCredentials>,
 }
 
 impl Reconciliation<'_> {
     /// Makes what is wanted (or only looks, without `may_write`), and says how it is.
     async fn maintain(&self, removal: Option<Removal>, may_write: bool) -> Result<Action, ReconcileError> {
         let context = self.context;
-        let mut live = observe::live(&context.client, &self.owner, self.namespace(), context.cluster.apis()).await?;
-        let Checked {
-            clouds,
-            needed,
-            health,
-            wanted,
-            has,
-            look_again,
-        } = self.check_credentials(&live, may_write).await;
-        let classes = context
-            .cluster
-            .class_parameters(&context.client, &self.owner.name)
-            .await?;
-        let mut environment = context.environment(&self.owner.name, self.namespace()).await?;
+        let (namespace, apis) = (self.namespace(), context.cluster.apis());
+        let (mut live, unlisted) = observe::live_parts(&context.client, &self.owner, namespace, apis).await?;
+        let prefix = name_prefix_of(self.driver);
+        let record = LastApplied::key(namespace, &prefix);
+        observe::complete(&context.client, &mut live, std::slice::from_ref(&record)).await?;
+        let last_applied = LastApplied::take(&mut live, &self.owner, namespace, &prefix);
+        let checked = self.check_credentials(&live, may_write).await;
+        let mut environment = context.environment(&self.owner.name, namespace).await?;
         self.complete(&mut environment, &live).await;
-        let intent = intend(self.driver, &environment, wanted.as_ref())?;
-        if let Ok(intent) = &intent {
-            observe::complete(&context.client, &mut live, &intent.keys()).await?;
-            exclude_unmanaged(&intent.resolved, &intent.desired, &mut live);
-        }
-        let adoption = if intent.is_ok() || self.may_have_stopped() {
-            Box::pin(self.look_for_installation(&mut live, intent.as_ref().ok())).await?
+        let mut intent = intend(self.driver, &environment, checked.wanted.as_ref())?;
+        intent.problems.extend(unlisted.values().map(unlisted_kind));
+        let unlisted: BTreeSet<&'static str> = unlisted.into_keys().collect();
+        let recorded = last_applied.iter().map(|(key, _)| key.clone());
+        let mut keys: Vec<Key> = intent.keys().into_iter().chain(recorded).collect();
+        keys.retain(|key| !unlisted.contains(key.kind));
+        observe::complete(&context.client, &mut live, &keys).await?;
+        exclude_unmanaged(&intent.resolved, &intent.desired, &mut live);
+        // Another installation is not replaced by one that cannot be created as the spec describes it.
+        let complete = Some(&intent).filter(|intent| intent.problems.is_empty());
+        let adopts = self.driver.spec.adoption.mode == AdoptionMode::Adopt;
+        let adoption = if complete.is_some() || adopts || self.may_have_stopped() {
+            Box::pin(self.look_for_installation(&mut live, complete)).await?
         } else {
             Adoption::default()
         };
-        let (decision, findings) = match &intent {
-            Ok(intent) => Box::pin(self.decide(intent, &live, &adoption, removal, may_write)).await?,
-            Err(problems) => {
-                let decision = Decision {
-                    problems: [problems.as_slice(), &adoption.problems].concat(),
-                    migration: adoption.migration.clone(),
-                    removal,
-                    ..Decision::default()
-                };
-                (decision, Vec::new())
-            }
+        let seen = Seen {
+            intent: &intent,
+            last_applied: &last_applied,
+            unlisted: &unlisted,
+            adoption: &adoption,
         };
-        let facts = Facts {
-            health,
-            clouds,
-            needed_clouds: needed,
-            unknown_parameters: Some(unknown_parameters(&classes)),
-            findings,
-            ..self.facts()
-        };
-        let intent = intent.as_ref().ok();
+        let (decision, findings) = Box::pin(self.decide(seen, &live, removal, may_write)).await?;
         let Acted {
             outcome,
             notices,
             failed,
             soon,
-        } = Box::pin(self.act(intent, &decision, &adoption, has.as_ref(), live, may_write)).await?;
+            has,
+        } = Box::pin(self.act(seen, &decision, live, may_write)).await?;
+        let look_again = checked.look_again;
+        let facts = Facts {
+            unknown_parameters: self.unknown_parameters().await,
+            findings,
+            ..checked.facts(self, has.as_ref())
+        };
         let (volumes, of_volumes) = self.observe_volumes(&facts, &outcome);
         let report = Report {
             facts: Facts { volumes, ..facts },
@@ -339,7 +379,9 @@ impl Reconciliation<'_> {
         self.report_left_out_types(&report).await;
         let soon = soon.into_iter().chain(self.migration_pause(&adoption, may_write)).min();
         let of_classes = classes::next_look(&report, self).unwrap_or(look_again);
-        let look_again = next_look(&report, soon.unwrap_or(look_again).min(look_again).min(of_classes));
+        let unwatched = context.obstacle_pause(&self.owner.name, unwatched(&report, &adoption));
+        let otherwise = soon.unwrap_or(look_again).min(look_again).min(of_classes);
+        let look_again = next_look(&report, otherwise, unwatched);
         self.report_status(&report, notices).await?;
         if let Some(error) = failed {
             return Err(error);
@@ -362,24 +404,32 @@ impl Reconciliation<'_> {
     /// alone were replaced.
     async fn decide(
         &self,
-        intent: &Intent,
+        seen: Seen<'_>,
         live: &BTreeMap<Key, Value>,
-        adoption: &Adoption,
         removal: Option<Removal>,
         may_write: bool,
     ) -> Result<(Decision, Vec<AdoptionFinding>), ReconcileError> {
         let (context, name) = (self.context, &self.owner.name);
+        let adoption = seen.adoption;
         let situation = Situation {
             driver: self.driver,
             owner: &self.owner,
-            intent,
+            intent: seen.intent,
             live,
+            last_applied: seen.last_applied,
+            unlisted: seen.unlisted,
             unapplied: &context.unapplied(name),
             now: context.sources.now(),
             instant: Instant::now().into_std(),
         };
         let draft = draft(&situation);
-        let in_use = recreate_checks::in_use(&context.client, &context.cluster, name, &draft.plan).await?;
+        let in_use = recreate_checks::in_use(&context.client, &context.cluster, name, &draft.plan).await;
+        let attached = if draft.may_lose_nodes(&situation) {
+            let is_lost = |attached: &AttachedNodes| draft.lost_nodes(&situation, attached).is_some();
+            recreate_checks::attached_nodes(&context.client, &context.cluster, name, is_lost).await
+        } else {
+            AttachedNodes::default()
+        };
         let findings = Box::pin(self.check_adoption(&draft.plan)).await;
         let templates = if may_write {
             self.newest_templates(&draft).await?
@@ -388,6 +438,7 @@ impl Reconciliation<'_> {
         };
         let lookups = Lookups {
             in_use,
+            attached,
             templates,
             migration: adoption.migration.clone(),
             migration_problems: adoption.problems.clone(),
@@ -401,19 +452,18 @@ impl Reconciliation<'_> {
     /// Does what was decided, and reads how the driver is after it.
     async fn act(
         &self,
-        intent: Option<&Intent>,
+        seen: Seen<'_>,
         decision: &Decision,
-        adoption: &Adoption,
-        credentials: Option<&DriverCredentials>,
         mut live: BTreeMap<Key, Value>,
         may_write: bool,
     ) -> Result<Acted, ReconcileError> {
         let (context, name) = (self.context, &self.owner.name);
+        let (intent, adoption) = (seen.intent, seen.adoption);
         let (mut failures, mut problems, mut failed) = (Vec::new(), Vec::new(), None);
         let mut notices = decision.notices.clone();
-        let keys = intent.map(Intent::keys).unwrap_or_default();
-        if may_write && intent.is_some() {
-            notices.extend(recreate_checks::pre_delete_events(&context.client, &decision.plan).await?);
+        let keys = intent.keys();
+        if may_write {
+            notices.extend(recreate_checks::pre_delete_events(&context.client, &decision.plan).await);
             let records = Records::of(self.driver).only(&keys);
             let applied = apply_plan(&context.writer, &decision.plan, &live, records).await;
             context.remember_unapplied(name, applied.left);
@@ -426,27 +476,31 @@ impl Reconciliation<'_> {
                 };
             }
             failures = applied.failures;
+            failures.extend(self.record_applied(seen, decision, &live).await);
             notices.extend(applied.notices);
         }
+        // The driver has the credentials that its Secret contains after the writes.
+        let has = last_good(&live);
         if may_write && (failures.is_empty() || adoption.is_returning()) {
             match self.migrate(adoption, &mut notices).await {
                 Ok(refused) => problems.extend(refused),
                 Err(error) => failed = Some(error),
             }
         }
-        if let Some(intent) = intent {
-            if may_write {
-                notices.extend(self.remove_startup_taints(&intent.resolved).await);
-            }
-            // What is missing after that, the operator itself has taken away.
-            let kept = if adoption.is_returning() { &[] } else { keys.as_slice() };
-            self.remember_objects(kept, &live, &failures);
+        if may_write {
+            notices.extend(self.remove_startup_taints(&intent.resolved).await);
         }
+        // What is missing after that, the operator itself has taken away.
+        let kept = if adoption.is_returning() { &[] } else { keys.as_slice() };
+        self.remember_objects(kept, &live, &failures);
         let mut outcome = Outcome {
             failures,
             ..self.observe_workloads(&live)
         };
-        if let (Some(controller), Some(intent)) = (&mut outcome.controller, intent) {
+        // While another installation is replaced, its pods serve the nodes.
+        outcome.node_template = outcome.node_template.filter(|_| adoption.migration.is_none());
+        self.observe_unserved(&mut outcome);
+        if let Some(controller) = &mut outcome.controller {
             controller.wants(
                 intent
                     .resolved
@@ -457,7 +511,7 @@ impl Reconciliation<'_> {
             );
         }
         let may_replace = may_write && failed.is_none() && outcome.failures.is_empty();
-        outcome.node_rollout = self.judge_nodes(&live, intent, may_replace, adoption).await?;
+        outcome.node_rollout = self.judge_nodes(&live, Some(intent), may_replace, adoption).await?;
         if let Some(rollout) = &outcome.node_rollout {
             match self.replace(rollout).await {
                 Ok(replaced) => notices.extend(replaced),
@@ -466,13 +520,60 @@ impl Reconciliation<'_> {
         }
         problems.extend(failed.as_ref().map(ReconcileError::problem));
         outcome.problems = problems;
-        let soon = self.confirm_reload(&mut outcome, credentials, may_write).await;
+        let soon = self.confirm_reload(&mut outcome, has.as_ref(), may_write).await;
         Ok(Acted {
             outcome,
             notices,
             failed,
             soon,
+            has,
         })
+    }
+
+    /// Updates the record of the last applied content where that changed.
+    async fn record_applied(
+        &self,
+        seen: Seen<'_>,
+        decision: &Decision,
+        live: &BTreeMap<Key, Value>,
+    ) -> Option<FailedWrite> {
+        let (owner, prefix) = (&self.owner, &seen.intent.resolved.name_prefix);
+        let overridden = decision.pods.as_ref().map(|pods| pods.overridden.changed.as_slice());
+        let record = decision
+            .held
+            .record(seen.last_applied, owner, overridden.unwrap_or_default(), live);
+        if record == *seen.last_applied {
+            return None;
+        }
+        let written = match record.config_map(owner, self.namespace(), prefix) {
+            Ok(config_map) => self.context.writer.apply(&config_map, record.uid()).await.map(drop),
+            Err(error) => Err(error.into()),
+        };
+        let message = written.err()?.to_string();
+        let key = LastApplied::key(self.namespace(), prefix);
+        Some(FailedWrite { key, message })
+    }
+
+    /// The parameters of classes that the driver does not know; `None` where the classes cannot be listed.
+    async fn unknown_parameters(&self) -> Option<Vec<UnknownParameter>> {
+        let (context, name) = (self.context, &self.owner.name);
+        match context.cluster.class_parameters(&context.client, name).await {
+            Ok(classes) => Some(unknown_parameters(&classes)),
+            Err(error) => {
+                warn!(driver = name, %error, "cannot list classes to check their parameters");
+                None
+            }
+        }
+    }
+
+    /// Finds nodes with attached volumes that the DaemonSet excludes.
+    fn observe_unserved(&self, outcome: &mut Outcome) {
+        let template = outcome.node_template.as_deref();
+        let unserved = template.map(|template| {
+            let index = |index: &Index| index.unserved_nodes(&self.owner.name, template);
+            self.context.cluster.read(index)
+        });
+        outcome.nodes.unserved = unserved.unwrap_or_default();
     }
 
     /// Takes the startup taint away from nodes where the driver is registered by now.
@@ -533,19 +634,19 @@ impl Reconciliation<'_> {
                 .map(|(_, object)| object)
         };
         let daemon_set = of(kind::DAEMON_SET);
+        let template = daemon_set.and_then(observe::pod_template);
         let (deadline, now) = (self.context.registration_deadline, self.context.sources.now());
         let classes = live.keys().filter(|key| key.kind == kind::STORAGE_CLASS);
         Outcome {
             controller: of(kind::DEPLOYMENT).map(Workload::of_deployment),
             daemon_set: daemon_set.map(Workload::of_daemon_set),
-            nodes: daemon_set
-                .and_then(observe::pod_template)
-                .map_or_else(NodesView::default, |template| {
-                    let name = &self.owner.name;
-                    self.context
-                        .cluster
-                        .read(|index| view(&index.nodes(), &template, &index.registered_on(name), deadline, now))
-                }),
+            nodes: template.as_ref().map_or_else(NodesView::default, |template| {
+                let name = &self.owner.name;
+                self.context
+                    .cluster
+                    .read(|index| view(&index.nodes(), template, &index.registered_on(name), deadline, now))
+            }),
+            node_template: template.map(Box::new),
             storage_classes: classes.map(|key| key.name.clone()).collect(),
             ..Outcome::default()
         }
@@ -561,7 +662,7 @@ impl Reconciliation<'_> {
         self.report_to_claims(report).await;
         self.report_unknown_parameters(report).await;
         let nodes = &report.outcome.nodes;
-        context.metrics.nodes(name, nodes.desired, nodes.registered);
+        context.metrics.nodes(name, nodes.needed(), nodes.registered);
         let blockers = match &report.decision.removal {
             Some(Removal::Blocked(blockers)) => blockers,
             _ => &Blockers::default(),
@@ -607,6 +708,20 @@ impl Reconciliation<'_> {
             context.events.publish(&self.driver.object_ref(&()), notice).await;
         }
         Ok(())
+    }
+}
+
+/// The problem of a kind that cannot be listed.
+fn unlisted_kind(error: &ObserveError) -> Problem {
+    let message = match error {
+        ObserveError::List { plural, source } => format!("cannot list {plural}: {}", answer(source)),
+        other => other.to_string(),
+    };
+    Problem {
+        reason: Degraded::ReconcileFailed,
+        message: format!(
+            "{message}. Objects of this kind are neither written nor removed meanwhile; all others are maintained"
+        ),
     }
 }
 

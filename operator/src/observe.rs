@@ -15,13 +15,13 @@ mod watches;
 use std::{collections::BTreeMap, fmt::Debug, ops::ControlFlow};
 
 use cinder_operator_core::cluster::{
-    AttachmentObject, Blockers, ClaimObject, ClassObject, GuardedObject, Index, Indexed, KINDS, Key, OptionalApis,
+    AttachmentObject, Blockers, ClaimObject, ClassObject, GuardedObject, Index, Indexed, KINDS, Key, Kind, OptionalApis,
     Owned, Owner, VolumeObject, is_applied, is_copy, key_of, unknown_object,
 };
 use k8s_openapi::api::core::v1::PodSpec;
 use kube::{
     Client, Resource, ResourceExt,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, TypeMeta},
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Request, TypeMeta},
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -88,30 +88,59 @@ pub async fn live(
     namespace: &str,
     apis: OptionalApis,
 ) -> Result<BTreeMap<Key, Value>, ObserveError> {
-    let params = ListParams::default().labels(&format!("{INSTANCE_LABEL}={}", owner.name));
     let mut live = BTreeMap::new();
     for kind in KINDS.iter().filter(|kind| kind.is_served(apis)) {
-        let resource = kind.api_resource();
-        let api: GuardedApi<DynamicObject> = if kind.namespaced {
-            GuardedApi::namespaced_with(client.clone(), namespace, &resource)
-        } else {
-            GuardedApi::all_with(client.clone(), &resource)
-        };
-        let failed = |source| ObserveError::List {
-            plural: kind.plural.to_owned(),
-            source: Box::new(source),
-        };
-        for mut object in api.list(&params).await.map_err(failed)? {
-            // Items of a list come without them.
-            object.types = Some(TypeMeta {
-                api_version: resource.api_version.clone(),
-                kind: resource.kind.clone(),
-            });
-            let key = Key::new(kind.kind, object.metadata.namespace.as_deref(), &object.name_any());
-            let object = serde_json::to_value(&object)?;
-            if is_applied(&object) && !is_copy(&object) {
-                live.insert(key, object);
-            }
+        live.extend(live_of(client, owner, namespace, kind).await?);
+    }
+    Ok(live)
+}
+
+/// The same, without the objects of optional kinds that cannot be listed: they are unknown. Returns the errors by kind. The driver works without them, and they must not keep the rest from being maintained.
+pub async fn live_parts(
+    client: &Client,
+    owner: &Owner,
+    namespace: &str,
+    apis: OptionalApis,
+) -> Result<(BTreeMap<Key, Value>, BTreeMap<&'static str, ObserveError>), ObserveError> {
+    let (mut live, mut unlisted) = (BTreeMap::new(), BTreeMap::new());
+    for kind in KINDS.iter().filter(|kind| kind.is_served(apis)) {
+        match live_of(client, owner, namespace, kind).await {
+            Ok(objects) => live.extend(objects),
+            Err(error) if kind.optional.is_some() => drop(unlisted.insert(kind.kind, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((live, unlisted))
+}
+
+async fn live_of(
+    client: &Client,
+    owner: &Owner,
+    namespace: &str,
+    kind: &'static Kind,
+) -> Result<BTreeMap<Key, Value>, ObserveError> {
+    let params = ListParams::default().labels(&format!("{INSTANCE_LABEL}={}", owner.name));
+    let resource = kind.api_resource();
+    let api: GuardedApi<DynamicObject> = if kind.namespaced {
+        GuardedApi::namespaced_with(client.clone(), namespace, &resource)
+    } else {
+        GuardedApi::all_with(client.clone(), &resource)
+    };
+    let failed = |source| ObserveError::List {
+        plural: kind.plural.to_owned(),
+        source: Box::new(source),
+    };
+    let mut live = BTreeMap::new();
+    for mut object in api.list(&params).await.map_err(failed)? {
+        // Items of a list come without them.
+        object.types = Some(TypeMeta {
+            api_version: resource.api_version.clone(),
+            kind: resource.kind.clone(),
+        });
+        let key = Key::new(kind.kind, object.metadata.namespace.as_deref(), &object.name_any());
+        let object = serde_json::to_value(&object)?;
+        if is_applied(&object) && !is_copy(&object) {
+            live.insert(key, object);
         }
     }
     Ok(live)
@@ -191,6 +220,49 @@ async fn contents_of(client: &Client, driver: &str, group: &str, kind: &str) -> 
         }
         other => other,
     }
+}
+
+/// The volumes that are or will be attached by a driver, each with its node. An attachment that does not name its driver counts
+/// as the driver's, and one that does not name its node is on a node without a name.
+///
+/// The items are read as JSON: one that cannot be decoded must not hide the others.
+pub async fn attached_volumes(client: &Client, driver: &str) -> Result<Vec<(String, String)>, ObserveError> {
+    let failed = |source| ObserveError::List {
+        plural: "volumeattachments".to_owned(),
+        source: Box::new(source),
+    };
+    let request = Request::new("/apis/storage.k8s.io/v1/volumeattachments");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut attached = Vec::new();
+    let mut params = ListParams::default().limit(PAGE);
+    for _ in 0..MOST_PAGES {
+        let page = request
+            .list(&params)
+            .map_err(|error| failed(kube::Error::BuildRequest(error)))?;
+        let page: Value = client.request(page).await.map_err(failed)?;
+        let items = page["items"].as_array().into_iter().flatten();
+        let is_ours = |item: &&Value| {
+            item["spec"]["attacher"]
+                .as_str()
+                .is_none_or(|attacher| attacher == driver)
+        };
+        attached.extend(items.filter(is_ours).map(|item| {
+            let volume = &item["spec"]["source"]["persistentVolumeName"];
+            let volume = if volume.is_string() {
+                volume
+            } else {
+                &item["metadata"]["name"]
+            };
+            (text(&item["spec"]["nodeName"]), text(volume))
+        }));
+        match page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(token),
+            None => return Ok(attached),
+        }
+    }
+    Err(ObserveError::Endless {
+        plural: "volumeattachments".to_owned(),
+    })
 }
 
 async fn names_of<K>(client: &Client, driver: &str, counts: impl Fn(&K) -> bool) -> Result<Vec<String>, ObserveError>

@@ -9,27 +9,23 @@
 use std::collections::BTreeMap;
 
 use cinder_operator_core::{
-    cluster::{AttachmentObject, ClaimObject, Key, VolumeObject, kind},
+    cluster::{AttachedNodes, AttachmentObject, ClaimObject, Key, VolumeObject, kind},
     notice::Notice,
     plan::{Action, Plan},
     reasons::Event,
     text::join_truncated,
 };
 use kube::Client;
+use tracing::warn;
 
 use crate::{
-    kubernetes::GuardedApi,
-    observe::{Cluster, ObserveError, paged},
+    kubernetes::{GuardedApi, answer},
+    observe::{Cluster, ObserveError, attached_volumes, paged},
 };
 
 /// The objects that a plan recreates and that are in use, and what uses them. What the watches know to be in the way costs no request: it may
-/// be there for days. That nothing is, the API server says.
-pub async fn in_use(
-    client: &Client,
-    cluster: &Cluster,
-    driver: &str,
-    plan: &Plan,
-) -> Result<BTreeMap<Key, String>, ObserveError> {
+/// be there for days. That nothing is, the API server says. Where it cannot be read, the object counts as in use.
+pub async fn in_use(client: &Client, cluster: &Cluster, driver: &str, plan: &Plan) -> BTreeMap<Key, String> {
     let mut in_use = BTreeMap::new();
     for action in &plan.actions {
         let Action::Recreate { desired, .. } = action else {
@@ -37,13 +33,41 @@ pub async fn in_use(
         };
         let key = &desired.key;
         let what = match key.kind {
-            kind::CSI_DRIVER => attachments_under_way(client, cluster, driver).await?,
-            kind::ATTRIBUTES_CLASS => references(client, cluster, &key.name).await?,
-            _ => None,
+            kind::CSI_DRIVER => attachments_under_way(client, cluster, driver).await,
+            kind::ATTRIBUTES_CLASS => references(client, cluster, &key.name).await,
+            _ => Ok(None),
         };
+        let what = what.unwrap_or_else(|error| Some(unknown(&error)));
         in_use.extend(what.map(|what| (key.clone(), what)));
     }
-    Ok(in_use)
+    in_use
+}
+
+/// The message about objects that cannot be read.
+fn unknown(error: &ObserveError) -> String {
+    match error {
+        ObserveError::List { plural, source } => format!("{plural} cannot be listed ({})", answer(source)),
+        other => other.to_string(),
+    }
+}
+
+/// The nodes with attached volumes: from the watches where these know a node that the plan would exclude, else from the API
+/// server.
+pub async fn attached_nodes(
+    client: &Client,
+    cluster: &Cluster,
+    driver: &str,
+    is_lost: impl Fn(&AttachedNodes) -> bool,
+) -> AttachedNodes {
+    let known = cluster.read(|index| index.attached_nodes(driver, index.attached_volumes(driver)));
+    let known = AttachedNodes::Known(known);
+    if is_lost(&known) {
+        return known;
+    }
+    match attached_volumes(client, driver).await {
+        Ok(attached) => AttachedNodes::Known(cluster.read(|index| index.attached_nodes(driver, attached))),
+        Err(error) => AttachedNodes::Unknown(unknown(&error)),
+    }
 }
 
 async fn attachments_under_way(
@@ -79,8 +103,9 @@ async fn references(client: &Client, cluster: &Cluster, class: &str) -> Result<O
     Ok((!volumes.is_empty()).then(|| format!("PersistentVolumes refer to it: {}", join_truncated(&volumes))))
 }
 
-/// A word about claims that wait for a StorageClass which is about to be removed.
-pub async fn pre_delete_events(client: &Client, plan: &Plan) -> Result<Vec<Notice>, ObserveError> {
+/// A word about claims that wait for a StorageClass which is about to be removed. It serves an event only: claims that cannot be
+/// listed keep no write from being done.
+pub async fn pre_delete_events(client: &Client, plan: &Plan) -> Vec<Notice> {
     let mut notices = Vec::new();
     for action in &plan.actions {
         let Action::Prune {
@@ -94,7 +119,13 @@ pub async fn pre_delete_events(client: &Client, plan: &Plan) -> Result<Vec<Notic
         else {
             continue;
         };
-        let waiting = claims(client, |claim| claim.waits_for_class(name)).await?;
+        let waiting = match claims(client, |claim| claim.waits_for_class(name)).await {
+            Ok(waiting) => waiting,
+            Err(error) => {
+                warn!(class = name, %error, "cannot list the claims that wait for a StorageClass");
+                continue;
+            }
+        };
         if !waiting.is_empty() {
             let note = format!(
                 "StorageClass {name} goes, and these claims that wait for it get no volume before there is one of that name again: {}",
@@ -103,7 +134,7 @@ pub async fn pre_delete_events(client: &Client, plan: &Plan) -> Result<Vec<Notic
             notices.push(Notice::new(Event::ClaimsWithoutClass, note));
         }
     }
-    Ok(notices)
+    notices
 }
 
 async fn claims(client: &Client, is_meant: impl Fn(&ClaimObject) -> bool) -> Result<Vec<String>, ObserveError> {

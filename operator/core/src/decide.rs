@@ -11,6 +11,7 @@
 mod cloud;
 mod decision;
 mod facts;
+mod held;
 mod outcome;
 mod workload;
 mod zones;
@@ -31,21 +32,27 @@ pub use outcome::{Outcome, Report};
 pub use workload::Workload;
 pub use zones::ZoneMismatch;
 
+pub use held::{HeldDesired, Holds};
+
 use crate::{
-    cluster::{Key, Owner, kind},
-    manifests::{DriverCredentials, RenderError, Stage, operands, overridden},
+    cluster::{AttachedNodes, Key, Owner, kind},
+    manifests::{DriverCredentials, Operand, RenderError, Stage, render},
     migration::Migration,
     notice::Notice,
     plan::{
-        Action, Desired, Obstacle, Plan, Unapplied,
+        Action, Desired, LastApplied, Obstacle, Plan, Unapplied,
         changes::{changes, summary},
         plan,
     },
     problem::Problem,
     reasons::{Degraded, Event},
-    resolve::{Environment, Resolved, resolve},
+    resolve::{Environment, Resolved, resolve_parts},
     rollout::{Gate, Hold, Window, gate, is_workload, stand_in, withhold_updates},
 };
+
+/// Annotation on a CinderCSIDriver, with the object's uid as value: the DaemonSet may exclude nodes that have volumes of the
+/// driver attached.
+pub const NARROW_NODES: &str = "csi.openstack.org/narrow-nodes";
 
 /// What is wanted.
 #[derive(Debug)]
@@ -58,7 +65,13 @@ pub struct Intent {
     pub is_complete: bool,
     /// Whether there are credentials for the controller.
     pub has_credentials: bool,
+    /// What of the spec cannot be carried out.
+    pub problems: Vec<Problem>,
+    /// The objects that keep their last applied content.
+    pub holds: Holds,
     window: Option<Window>,
+    /// Whether the window of the spec cannot be understood: no update of the version begins.
+    has_invalid_window: bool,
     pods: PodsView,
 }
 
@@ -69,42 +82,50 @@ impl Intent {
     }
 }
 
-/// What the spec asks for here, or what stands against it.
+/// Renders the spec for this cluster, and collects the parts that cannot be carried out.
 pub fn intend(
     driver: &CinderCSIDriver,
     environment: &Environment,
     credentials: Option<&DriverCredentials>,
-) -> Result<Result<Intent, Vec<Problem>>, RenderError> {
-    let resolved = match resolve(driver, environment) {
-        Ok(resolved) => resolved,
-        Err(problems) => return Ok(Err(problems)),
-    };
-    let window = match driver.spec.update.window.as_ref().map(Window::new).transpose() {
-        Ok(window) => window,
-        Err(error) => {
-            return Ok(Err(vec![Problem {
-                reason: Degraded::InvalidSpec,
-                message: format!("spec.update.window cannot be understood: {error}"),
-            }]));
-        }
-    };
-    let overridden = overridden(&resolved, credentials)?;
-    Ok(Ok(Intent {
+) -> Result<Intent, RenderError> {
+    let (resolved, spec_holds) = resolve_parts(driver, environment);
+    let mut problems: Vec<Problem> = spec_holds.iter().map(|hold| hold.problem.clone()).collect();
+    let window = driver.spec.update.window.as_ref().map(Window::new).transpose();
+    problems.extend(window.as_ref().err().map(|error| Problem {
+        reason: Degraded::InvalidSpec,
+        message: format!("spec.update.window cannot be understood, and no update of the version begins: {error}"),
+    }));
+    let (operands, overridden) = render(&resolved, credentials)?;
+    problems.extend(failed_overrides(&overridden.failed));
+    let scopes = spec_holds.into_iter().map(|hold| hold.scope).collect();
+    Ok(Intent {
+        holds: Holds::new(scopes, &overridden, &resolved.overrides),
         pods: PodsView::of(&resolved, environment.kubernetes_version, overridden),
-        desired: desired(&resolved, credentials)?,
+        desired: desired(&resolved, &operands, credentials.is_some())?,
         is_complete: credentials.is_some() && resolved.topology.is_decided,
         has_credentials: credentials.is_some(),
+        problems,
         resolved,
-        window,
-    }))
+        has_invalid_window: window.is_err(),
+        window: window.unwrap_or_default(),
+    })
+}
+
+fn failed_overrides(failed: &[String]) -> Option<Problem> {
+    (!failed.is_empty()).then(|| Problem {
+        reason: Degraded::OverrideFailed,
+        message: format!(
+            "these patches of spec.overrides fail, and their objects keep their last applied content: {}. Fix them or remove them",
+            failed.join("; ")
+        ),
+    })
 }
 
 /// The objects that are wanted. Without credentials the controller is left out: it would only fail, and one that runs with
 /// older credentials must not be touched. Controller and nodes wait until it is known whether zones are used.
-fn desired(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Result<Vec<Desired>, RenderError> {
-    let operands = operands(resolved, credentials)?;
+fn desired(resolved: &Resolved, operands: &[Operand], has_credentials: bool) -> Result<Vec<Desired>, RenderError> {
     let waits = |kind: &str| match kind {
-        kind::DEPLOYMENT => credentials.is_none() || !resolved.topology.is_decided,
+        kind::DEPLOYMENT => !has_credentials || !resolved.topology.is_decided,
         kind::DAEMON_SET => !resolved.topology.is_decided,
         _ => false,
     };
@@ -125,6 +146,10 @@ pub struct Situation<'a> {
     pub intent: &'a Intent,
     /// What exists of that, and what exists of the owner's.
     pub live: &'a BTreeMap<Key, Value>,
+    /// The content that was applied last.
+    pub last_applied: &'a LastApplied,
+    /// The kinds that could not be listed.
+    pub unlisted: &'a BTreeSet<&'static str>,
     /// What applies could not change.
     pub unapplied: &'a Unapplied,
     /// The present time.
@@ -140,6 +165,8 @@ pub struct Draft {
     pub plan: Plan,
     /// The versions in place, and whether another one may come.
     pub gate: Gate,
+    /// The objects of the plan, with the held ones.
+    pub held: HeldDesired,
 }
 
 impl Draft {
@@ -147,7 +174,9 @@ impl Draft {
     pub fn missing_workloads(&self) -> impl Iterator<Item = &Key> {
         let is_held = self.gate.hold.is_some();
         self.plan.actions.iter().filter_map(move |action| match action {
-            Action::Create(desired) if is_held && is_workload(&desired.key) => Some(&desired.key),
+            Action::Create(desired) if is_held && is_workload(&desired.key) => {
+                Some(&desired.key).filter(|key| !self.held.recorded.contains(*key))
+            }
             _ => None,
         })
     }
@@ -160,14 +189,24 @@ pub fn draft(situation: &Situation<'_>) -> Draft {
         owner,
         intent,
         live,
+        last_applied,
+        unlisted,
         unapplied,
         now,
         instant,
     } = *situation;
     let installed = Gate::of(owner, live, &intent.resolved.version);
+    let mut held = intent.holds.hold(owner, &intent.desired, live, last_applied, unlisted);
+    let mut gate = gate(installed, &driver.spec.update, intent.window.as_ref(), now);
+    if intent.has_invalid_window && gate.is_start() && gate.hold.is_none() {
+        gate.hold = Some(Hold::Window(None));
+    }
+    held.hold_version(&gate, live, last_applied);
+    let scope = held.plan_scope(intent.is_complete, last_applied);
     Draft {
-        plan: plan(owner, &intent.desired, live, unapplied, intent.is_complete, instant),
-        gate: gate(installed, &driver.spec.update, intent.window.as_ref(), now),
+        plan: plan(owner, &held.desired, live, unapplied, &scope, instant),
+        gate,
+        held,
     }
 }
 
@@ -176,6 +215,8 @@ pub fn draft(situation: &Situation<'_>) -> Draft {
 pub struct Lookups {
     /// Objects that must not be recreated now, and what uses them.
     pub in_use: BTreeMap<Key, String>,
+    /// The nodes with attached volumes, where the plan could exclude one.
+    pub attached: AttachedNodes,
     /// The newest revision that is left of missing workloads.
     pub templates: BTreeMap<Key, Option<Value>>,
     /// How far a migration from another installation is.
@@ -191,7 +232,7 @@ pub struct Lookups {
 }
 
 /// Decides what is done now.
-pub fn decide(situation: &Situation<'_>, Draft { mut plan, gate }: Draft, lookups: Lookups) -> Decision {
+pub fn decide(situation: &Situation<'_>, Draft { mut plan, gate, held }: Draft, lookups: Lookups) -> Decision {
     let Situation {
         driver,
         intent,
@@ -201,6 +242,7 @@ pub fn decide(situation: &Situation<'_>, Draft { mut plan, gate }: Draft, lookup
     } = *situation;
     let is_dry_run = driver.spec.management_state == ManagementState::DryRun;
     leave_in_use(&mut plan, &lookups.in_use);
+    held::keep_attached_nodes(&mut plan, situation, &lookups.attached);
     // Before it is compared: what has to wait for its time is no drift. A dry run tells all that is to come.
     if let Some(migration) = lookups.migration.as_ref().filter(|_| !is_dry_run) {
         migration.withhold_stages(&mut plan);
@@ -214,12 +256,13 @@ pub fn decide(situation: &Situation<'_>, Draft { mut plan, gate }: Draft, lookup
     let mut notices = Vec::new();
     if lookups.may_write {
         notices = bring_back(&mut plan, &gate, &lookups.templates);
-        withhold_updates(&mut plan, &gate, live, is_controller_done(live));
+        withhold_updates(&mut plan, &gate, live, &held.recorded, is_controller_done(live));
     } else {
         plan.actions.clear();
     }
     Decision {
-        problems: lookups.migration_problems,
+        problems: [intent.problems.clone(), lookups.migration_problems].concat(),
+        held,
         pods: Some(intent.pods.clone()),
         classes: Some(ClassesView::new(&intent.resolved)),
         migration: lookups.migration,

@@ -6,7 +6,7 @@ use std::fmt;
 
 use k8s_openapi::Resource;
 use kube::api::DynamicObject;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Key, Kind, kinds};
 use crate::resolve::Resolved;
@@ -35,7 +35,7 @@ pub use secret::DriverCredentials;
 pub use secret::cloud_config_name;
 
 /// When an object is applied: a stage needs those before it. Removal goes the other way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Stage {
     /// Service accounts, roles, bindings, the driver's Secret.
     Base,
@@ -65,7 +65,8 @@ pub struct Operand {
 }
 
 /// What is special about keeping an object as it should be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Handling {
     /// It is made when it is missing, and never changed.
     pub create_only: bool,
@@ -152,22 +153,17 @@ impl RenderError {
 /// for the Secret. Whoever applies the objects holds the controller back until there are credentials, and gives the last
 /// good ones while those at hand do not log in.
 pub fn operands(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Result<Vec<Operand>, RenderError> {
-    let mut operands = untouched(resolved, credentials)?;
-    overrides::apply(&resolved.overrides, &resolved.restrictions, &mut operands);
-    Ok(operands)
+    Ok(render(resolved, credentials)?.0)
 }
 
-/// What the administrator's own changes of these objects come to: which they change, and which do not fit.
-pub fn overridden(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Result<Overridden, RenderError> {
-    if resolved.overrides.is_empty() {
-        return Ok(Overridden::default());
-    }
+/// The objects, and the result of `spec.overrides`. An object of [`Overridden::held`] lacks a patch and must not be applied.
+pub fn render(
+    resolved: &Resolved,
+    credentials: Option<&DriverCredentials>,
+) -> Result<(Vec<Operand>, Overridden), RenderError> {
     let mut operands = untouched(resolved, credentials)?;
-    Ok(overrides::apply(
-        &resolved.overrides,
-        &resolved.restrictions,
-        &mut operands,
-    ))
+    let overridden = overrides::apply(&resolved.overrides, &resolved.restrictions, &mut operands);
+    Ok((operands, overridden))
 }
 
 /// As the operator makes them on its own.

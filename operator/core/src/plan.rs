@@ -7,6 +7,7 @@
 //! somebody else's, another installation of this driver runs here, and everything stays as it is.
 
 pub mod changes;
+mod last_applied;
 mod owned;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,11 +17,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{DEFAULT_CLASS_ANNOTATION, Key, Owner, is_applied, kind, maker_of, own_fields, owns_annotation},
+    cluster::{
+        DEFAULT_CLASS_ANNOTATION, Key, LostNodes, Owner, is_applied, kind, maker_of, own_fields, owns_annotation,
+    },
     manifests::{Handling, Operand, Stage},
     text::short_hash,
 };
 
+pub use last_applied::{LAST_APPLIED_SUFFIX, LastApplied, RecordedObject, is_base};
 pub use owned::differences;
 
 /// Annotation with the hash of what was last applied. It tells that a field is no longer wanted, which the live object alone
@@ -62,6 +66,17 @@ impl Desired {
             stage,
             object,
             handling: Handling::default(),
+            hash,
+        }
+    }
+
+    /// An object with the annotation for `hash` in its content.
+    fn with_known_hash(key: Key, stage: Stage, handling: Handling, object: Value, hash: String) -> Self {
+        Self {
+            key,
+            stage,
+            object,
+            handling,
             hash,
         }
     }
@@ -235,6 +250,24 @@ pub enum Obstacle {
         /// What is in the way.
         what: String,
     },
+    /// The DaemonSet would lose nodes that have volumes of the driver attached.
+    NodesInUse {
+        /// The DaemonSet.
+        key: Key,
+        /// The nodes.
+        lost: LostNodes,
+    },
+}
+
+/// The limits of a plan.
+#[derive(Debug, Clone, Default)]
+pub struct PlanScope {
+    /// Whether objects that are not desired are pruned. The desired objects must be complete.
+    pub prune: bool,
+    /// Objects that are neither written nor pruned.
+    pub untouched: BTreeSet<Key>,
+    /// Objects that were applied before. They are recreated even where no object may be added.
+    pub installed: BTreeSet<Key>,
 }
 
 /// What is to be done and what is in the way.
@@ -272,17 +305,17 @@ pub struct FailedWrite {
     pub message: String,
 }
 
-/// Plans the writes. `prune` is false when the desired objects are known to be incomplete; `now` is the present of [`UnappliedFields::tried`].
+/// Plans the writes. `now` is the present of [`UnappliedFields::tried`].
 pub fn plan(
     owner: &Owner,
     desired: &[Desired],
     live: &BTreeMap<Key, Value>,
     unapplied: &Unapplied,
-    prune: bool,
+    scope: &PlanScope,
     now: Instant,
 ) -> Plan {
     let mut plan = Plan::default();
-    for wanted in desired {
+    for wanted in desired.iter().filter(|desired| !scope.untouched.contains(&desired.key)) {
         match live.get(&wanted.key) {
             None => plan.actions.push(Action::Create(wanted.clone())),
             Some(there) if !owner.owns(there) => {
@@ -297,14 +330,22 @@ pub fn plan(
     let is_foreign_driver =
         |obstacle: &Obstacle| matches!(obstacle, Obstacle::Foreign { key, .. } if key.kind == kind::CSI_DRIVER);
     if plan.obstacles.iter().any(is_foreign_driver) {
-        plan.actions.clear();
+        // The operator's own CSIDriver without its marks still shows that this installation is the one that runs.
+        let mut drivers = live.iter().filter(|(key, _)| key.kind == kind::CSI_DRIVER);
+        let is_unmarked = drivers.any(|(_, there)| is_applied(there));
+        plan.actions.retain(|action| match action {
+            Action::Create(desired) => is_unmarked && scope.installed.contains(&desired.key),
+            Action::Update { .. } | Action::Repair { .. } => true,
+            Action::Recreate { .. } | Action::Prune { .. } => false,
+        });
         return plan;
     }
-    if prune {
+    if scope.prune {
         let wanted: BTreeSet<&Key> = desired.iter().map(|desired| &desired.key).collect();
-        let orphans = live
-            .iter()
-            .filter(|(key, there)| !wanted.contains(key) && owner.owns(there) && !is_being_deleted(there));
+        let orphans = live.iter().filter(|(key, there)| {
+            let is_kept = wanted.contains(key) || scope.untouched.contains(key);
+            !is_kept && owner.owns(there) && !is_being_deleted(there)
+        });
         plan.actions.extend(orphans.map(|(key, there)| Action::Prune {
             key: key.clone(),
             uid: uid_of(there),

@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 
 use crate::clouds::CloudFacts;
-use crate::cluster::{KubernetesVersion, OptionalApi, OptionalApis};
+use crate::cluster::{KubernetesVersion, OptionalApi, OptionalApis, kind};
 use crate::problem::Problem;
 use crate::reasons::Degraded;
 use crate::releases::{Component, ImageSet, InstalledImages, sidecars};
@@ -23,6 +23,7 @@ mod classes;
 mod controller;
 mod csi_driver;
 pub mod health;
+mod hold;
 mod metadata;
 mod node;
 mod other_drivers;
@@ -33,6 +34,7 @@ mod topology;
 pub use classes::{Class, ClassFacts, Classes, MOST_TYPES, PassedOver};
 pub use controller::{Controller, Sidecar};
 pub use csi_driver::CsiDriver;
+pub use hold::{HoldScope, SpecHold};
 pub use node::{Node, Registration};
 pub use other_drivers::OtherDriver;
 pub use snapshots::{ControllerSight, Snapshots};
@@ -145,19 +147,29 @@ pub struct Resolved {
 
 /// Decides every default of `driver`'s spec, or says all that stands against it.
 pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, Vec<Problem>> {
+    let (resolved, holds) = resolve_parts(driver, env);
+    if holds.is_empty() {
+        Ok(resolved)
+    } else {
+        Err(holds.into_iter().map(|hold| hold.problem).collect())
+    }
+}
+
+/// Decides every default of `driver`'s spec. The objects in the scope of a returned problem must not be applied as the result
+/// describes them.
+pub fn resolve_parts(driver: &CinderCSIDriver, env: &Environment) -> (Resolved, Vec<SpecHold>) {
     let spec = &driver.spec;
     let driver_name = driver.metadata.name.clone().unwrap_or_default();
     let cluster_id = spec.cluster_id.clone().or_else(|| env.cluster_uid.clone());
 
-    let mut problems = problems(&driver_name, cluster_id.as_deref(), &spec.node.kubelet_dir, env);
-    problems.extend(other_drivers::problems(driver, &env.other_drivers));
-    problems.extend(topology::problem(&spec.topology));
-    problems.extend(regions::problems(spec, env.kubernetes_version));
-    problems.extend(metadata::problems(spec));
-    let storage_classes = decide_classes(driver, &driver_name, env).unwrap_or_else(|problem| {
-        problems.push(problem);
-        Classes::default()
-    });
+    let mut holds = problems(&driver_name, cluster_id.as_deref(), &spec.node.kubelet_dir, env);
+    holds.extend(other_drivers::problems(driver, &env.other_drivers));
+    let nodes = regions::problems(spec, env.kubernetes_version);
+    let nodes = topology::problem(&spec.topology).into_iter().chain(nodes);
+    holds.extend(nodes.map(|problem| SpecHold::new(problem, HoldScope::nodes())));
+    holds.extend(metadata::problems(spec));
+    let (storage_classes, problem) = decide_classes(driver, &driver_name, env);
+    holds.extend(problem.map(|problem| SpecHold::new(problem, HoldScope::Nothing)));
     let images = ImageSet::choose(
         &env.operator_version,
         env.kubernetes_version,
@@ -165,10 +177,7 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
         &env.images,
         &spec.images,
     );
-    problems.extend(forbidden(spec, &images, &env.restrictions));
-    let (Some(cluster_id), true) = (cluster_id, problems.is_empty()) else {
-        return Err(problems);
-    };
+    holds.extend(forbidden(spec, &images, &env.restrictions));
 
     let snapshots = snapshots::snapshots(
         &spec.snapshots,
@@ -176,12 +185,12 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
         env.apis,
         &env.snapshot_controller,
     );
-    Ok(Resolved {
+    let resolved = Resolved {
         name_prefix: name_prefix_of(driver),
         owner: driver.controller_owner_ref(&()),
         namespace: env.namespace.clone(),
         version: env.operator_version.clone(),
-        cluster_id,
+        cluster_id: cluster_id.unwrap_or_default(),
         log_level: spec.log_level,
         topology: decide_topology(driver, env),
         pull_policy: spec.images.pull_policy,
@@ -217,68 +226,103 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
             Vec::new()
         },
         driver_name,
-    })
+    };
+    (resolved, holds)
+}
+
+/// What the operator's flags do not allow.
+fn forbidden(spec: &CinderCSIDriverSpec, images: &ImageSet, restrictions: &Restrictions) -> Vec<SpecHold> {
+    let mut holds = Vec::new();
+    if restrictions.no_overrides && !spec.overrides.is_empty() {
+        let targets = spec.overrides.iter().map(|patch| &patch.target);
+        let targets = targets.map(|target| (target.kind.clone(), target.name.clone()));
+        holds.push(SpecHold::new(
+            Problem {
+                reason: Degraded::OverridesForbidden,
+                message: "spec.overrides is set, and this operator runs with --allow-overrides=false: take it out, or ask who runs the \
+                          operator. The objects that it names keep their last applied content"
+                    .to_owned(),
+            },
+            HoldScope::Objects(targets.collect()),
+        ));
+    }
+    let is_refused = |component: &Component| !restrictions.allows(&images.name(*component));
+    let refused: Vec<Component> = Component::ALL.into_iter().filter(is_refused).collect();
+    if !refused.is_empty() {
+        let names: BTreeSet<String> = refused.iter().map(|component| images.name(*component)).collect();
+        holds.push(SpecHold::new(
+            Problem {
+                reason: Degraded::ImageForbidden,
+                message: format!(
+                    "these images are from none of the registries of the operator's --allowed-registries ({}): {}; name others in \
+                     spec.images. The workloads that use them keep their last applied content",
+                    restrictions.registries.join(", "),
+                    names.into_iter().collect::<Vec<_>>().join(", ")
+                ),
+            },
+            HoldScope::Kinds(users_of(&refused)),
+        ));
+    }
+    holds
+}
+
+/// The kinds of the workloads that run one of these components.
+fn users_of(components: &[Component]) -> Vec<&'static str> {
+    let is_of_nodes = |component: &Component| {
+        matches!(
+            component,
+            Component::Driver | Component::Registrar | Component::LivenessProbe
+        )
+    };
+    let is_of_controller = |component: &Component| *component == Component::Driver || !is_of_nodes(component);
+    let controller = components.iter().any(is_of_controller).then_some(kind::DEPLOYMENT);
+    let nodes = components.iter().any(is_of_nodes).then_some(kind::DAEMON_SET);
+    controller.into_iter().chain(nodes).collect()
 }
 
 /// All that stands against a spec, beyond what the API server has checked when it took it.
-/// What the operator's flags do not allow.
-fn forbidden(spec: &CinderCSIDriverSpec, images: &ImageSet, restrictions: &Restrictions) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    if restrictions.no_overrides && !spec.overrides.is_empty() {
-        problems.push(Problem {
-            reason: Degraded::OverridesForbidden,
-            message: "spec.overrides is set, and this operator runs with --allow-overrides=false: take it out, or ask who runs the operator"
-                .to_owned(),
-        });
-    }
-    let names = Component::ALL.into_iter().map(|component| images.name(component));
-    let refused: BTreeSet<String> = names.filter(|name| !restrictions.allows(name)).collect();
-    if !refused.is_empty() {
-        problems.push(Problem {
-            reason: Degraded::ImageForbidden,
-            message: format!(
-                "these images are from none of the registries of the operator's --allowed-registries ({}): {}; name others in spec.images",
-                restrictions.registries.join(", "),
-                refused.into_iter().collect::<Vec<_>>().join(", ")
-            ),
-        });
-    }
-    problems
-}
-
-fn problems(driver_name: &str, cluster_id: Option<&str>, kubelet_dir: &str, env: &Environment) -> Vec<Problem> {
-    let mut problems = Vec::new();
+fn problems(driver_name: &str, cluster_id: Option<&str>, kubelet_dir: &str, env: &Environment) -> Vec<SpecHold> {
+    let mut holds = Vec::new();
     if let Some(version) = env.kubernetes_version.filter(|version| *version < OLDEST_KUBERNETES) {
-        problems.push(Problem {
-            reason: Degraded::UnsupportedKubernetes,
-            message: format!(
-                "this cluster runs Kubernetes {version}, and the operator needs {OLDEST_KUBERNETES} or later: upgrade \
-                 the cluster"
-            ),
-        });
+        holds.push(SpecHold::new(
+            Problem {
+                reason: Degraded::UnsupportedKubernetes,
+                message: format!(
+                    "this cluster runs Kubernetes {version}, and the operator needs {OLDEST_KUBERNETES} or later: upgrade \
+                     the cluster"
+                ),
+            },
+            HoldScope::All,
+        ));
     }
     if cluster_id.is_none() {
-        problems.push(Problem {
-            reason: Degraded::ClusterIDUnknown,
-            message: "the namespace kube-system, whose uid identifies the cluster, cannot be read, and spec.clusterID \
-                      is not set: let the operator's service account get that namespace, or create the object again with \
-                      spec.clusterID"
-                .into(),
-        });
+        holds.push(SpecHold::new(
+            Problem {
+                reason: Degraded::ClusterIDUnknown,
+                message: "the namespace kube-system, whose uid identifies the cluster, cannot be read, and spec.clusterID \
+                          is not set: let the operator's service account get that namespace, or create the object again with \
+                          spec.clusterID"
+                    .into(),
+            },
+            HoldScope::Kinds(vec![kind::DEPLOYMENT]),
+        ));
     }
     // The CRD says this too; an object made under an older version of it may still break the rule.
     let socket = format!("{kubelet_dir}/plugins_registry/{driver_name}@reg.sock");
     if socket.len() > LONGEST_SOCKET_PATH {
-        problems.push(Problem {
-            reason: Degraded::InvalidSpec,
-            message: format!(
-                "the driver's registration socket would be {socket}, {} characters of the {LONGEST_SOCKET_PATH} that \
-                 the path of a socket may have: use a shorter metadata.name",
-                socket.len()
-            ),
-        });
+        holds.push(SpecHold::new(
+            Problem {
+                reason: Degraded::InvalidSpec,
+                message: format!(
+                    "the driver's registration socket would be {socket}, {} characters of the {LONGEST_SOCKET_PATH} that \
+                     the path of a socket may have: use a shorter metadata.name",
+                    socket.len()
+                ),
+            },
+            HoldScope::nodes(),
+        ));
     }
-    problems
+    holds
 }
 
 /// The class of a driver whose spec says nothing about classes. StorageClasses of two drivers cannot share a name.
@@ -297,21 +341,36 @@ fn unknown_classes(spec: &CinderCSIDriverSpec, apis: OptionalApis) -> Vec<String
     is_unknown.then(field).into_iter().collect()
 }
 
-fn decide_classes(driver: &CinderCSIDriver, driver_name: &str, env: &Environment) -> Result<Classes, Problem> {
+/// Decides the classes. Where the filters of volume types are invalid, the existing classes of types stay and none is added.
+fn decide_classes(driver: &CinderCSIDriver, driver_name: &str, env: &Environment) -> (Classes, Option<Problem>) {
     let spec = &driver.spec;
     let facts = spec.clouds.first().and_then(|cloud| env.clouds.get(&cloud.name));
     let status = driver.status.as_ref();
     let usual = usual_class(driver);
-    classes::classes(&classes::ClassesInput {
+    let prefix = format!("{usual}-");
+    let input = classes::ClassesInput {
         driver_name,
-        prefix: &format!("{usual}-"),
+        prefix: &prefix,
         usual_class: &usual,
         spec: &spec.storage_classes,
         before: status.and_then(|status| status.storage_classes.as_ref()),
         facts: &env.classes,
         volume_types: facts.map(|facts| facts.volume_types.as_slice()),
         now: env.now,
-    })
+    };
+    classes::classes(&input).map_or_else(
+        |problem| {
+            let mut spec = spec.storage_classes.clone();
+            (spec.from_volume_types.include, spec.from_volume_types.exclude) = (None, None);
+            let input = classes::ClassesInput {
+                spec: &spec,
+                volume_types: None,
+                ..input
+            };
+            (classes::classes(&input).unwrap_or_default(), Some(problem))
+        },
+        |classes| (classes, None),
+    )
 }
 
 fn decide_topology(driver: &CinderCSIDriver, env: &Environment) -> Topology {

@@ -86,9 +86,9 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
             ready: controller.available,
         }),
         nodes: (!is_gone).then(|| NodesStatus {
-            desired: i32::try_from(outcome.nodes.desired).unwrap_or(i32::MAX),
+            desired: i32::try_from(outcome.nodes.needed()).unwrap_or(i32::MAX),
             registered: i32::try_from(outcome.nodes.registered).unwrap_or(i32::MAX),
-            unregistered: outcome.nodes.missing().take(NAMED).cloned().collect(),
+            unregistered: outcome.nodes.without_driver().take(NAMED).cloned().collect(),
             broken_before: outcome
                 .node_rollout
                 .as_ref()
@@ -104,11 +104,13 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
         deletion: removal::deletion(report),
         kubernetes_version: decision.pods.as_ref().and_then(|pods| pods.kubernetes.clone()),
         sidecar_version_set: decision.pods.as_ref().map(|pods| pods.version_set.clone()),
-        sidecars: decision
-            .pods
-            .as_ref()
-            .map(|pods| pods.sidecars.clone())
-            .unwrap_or_default(),
+        sidecars: if decision.held.holds_workload() {
+            // The spec describes other pods than the running ones.
+            previous.map(|previous| previous.sidecars.clone()).unwrap_or_default()
+        } else {
+            let pods = decision.pods.as_ref();
+            pods.map(|pods| pods.sidecars.clone()).unwrap_or_default()
+        },
         unsupported_fields: decision
             .pods
             .as_ref()
@@ -237,6 +239,21 @@ fn available(
         }
     }
     let nodes = &outcome.nodes;
+    if outcome.daemon_set.is_none() {
+        let message = issues.first().map_or_else(
+            || "there is no DaemonSet of the nodes yet: no volume can be mounted or unmounted".to_owned(),
+            |issue| {
+                format!(
+                    "there is no DaemonSet of the nodes, and no volume can be mounted or unmounted: {}",
+                    issue.message
+                )
+            },
+        );
+        return verdict(Available::DaemonSetMissing, message);
+    }
+    if !nodes.unserved.is_empty() {
+        return verdict(Available::NodesWithoutDriver, rollout::without_driver(nodes));
+    }
     if nodes.desired == 0 {
         return verdict(
             Available::NoNodes,

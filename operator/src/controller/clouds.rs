@@ -9,7 +9,7 @@ use cinder_csi_crds::{CinderCSIDriverStatus, Cloud as CloudSpec, Topology, Topol
 use cinder_operator_core::{
     clouds::certificates,
     cluster::{Key, kind},
-    decide::{CloudView, Outcome},
+    decide::{CloudView, Facts, Outcome},
     manifests::{DriverCredentials, Place},
     problem::Problem,
     resolve::{
@@ -41,10 +41,39 @@ pub(super) struct Checked {
     pub(super) health: HealthSettings,
     /// What the driver is to be given.
     pub(super) wanted: Option<DriverCredentials>,
-    /// What it has after this reconcile. The same, unless nothing may be written.
-    pub(super) has: Option<DriverCredentials>,
+    /// The accepted credentials of each cloud.
+    accepted: BTreeMap<String, DriverCredentials>,
+    /// The previous credentials of the driver.
+    before: BTreeMap<String, DriverCredentials>,
     /// When to look again.
     pub(super) look_again: Duration,
+}
+
+impl Checked {
+    /// The facts about the clouds; `has` are the credentials of the driver after the writes.
+    pub(super) fn facts(mut self, pass: &Reconciliation<'_>, has: Option<&DriverCredentials>) -> Facts {
+        let unnamed = unnamed(&pass.driver.spec.clouds, pass.driver.status.as_ref());
+        let parts = has.map(DriverCredentials::split).unwrap_or_default();
+        for view in &mut self.clouds {
+            let cloud = pass.driver.spec.clouds.iter().find(|cloud| cloud.name == view.name);
+            let is_unnamed = unnamed == Some(view.name.as_str());
+            let part = |all: &BTreeMap<String, DriverCredentials>| {
+                let part = part_of(all, cloud?, is_unnamed)?;
+                Some(part.hash().to_owned())
+            };
+            let accepted = self.accepted.get(&view.name).map(|accepted| accepted.hash().to_owned());
+            let given = part(&parts);
+            view.is_not_given = accepted.is_some() && part(&self.before).is_some() && given != accepted;
+            let credentials = has.filter(|_| given.is_some());
+            view.hash = credentials.map(|credentials| credentials.short_hash().to_owned());
+        }
+        Facts {
+            health: self.health,
+            clouds: self.clouds,
+            needed_clouds: self.needed,
+            ..pass.facts()
+        }
+    }
 }
 
 impl Reconciliation<'_> {
@@ -70,20 +99,15 @@ impl Reconciliation<'_> {
                 .checker
                 .check(name, &source, candidate, was.cloned(), stakes, interval)
                 .await;
-            (cloud, was, wanted, verdict)
+            (cloud, wanted, verdict)
         });
         // All at once: one that does not answer takes the whole time of a login, and the others must not wait for it.
-        for (cloud, was, wanted, verdict) in join_all(checks).await {
+        for (cloud, wanted, verdict) in join_all(checks).await {
             look_again = look_again.min(verdict.look_again);
             if let Some(credentials) = &verdict.in_use {
                 in_use.insert(cloud.name.clone(), credentials.clone());
             }
-            let is_not_given = !may_write
-                && was.is_some_and(|was| verdict.in_use.as_ref().is_some_and(|new| new.hash() != was.hash()));
-            clouds.push(CloudView {
-                is_not_given,
-                ..view(cloud, &verdict, wanted)
-            });
+            clouds.push(view(cloud, &verdict, wanted));
         }
         let (left, needed) = self.left(before, unnamed, &in_use, stakes).await;
         in_use.extend(left);
@@ -100,23 +124,13 @@ impl Reconciliation<'_> {
             let restarted = may_write.then(|| self.restarted_for(live, &credentials));
             credentials.restarted_for(restarted.unwrap_or_else(|| self.restart_before(live)))
         });
-        let has = if may_write { wanted.clone() } else { given };
-        for view in &mut clouds {
-            let is_there = if may_write {
-                in_use.contains_key(&view.name)
-            } else {
-                let cloud = self.driver.spec.clouds.iter().find(|cloud| cloud.name == view.name);
-                cloud.is_some_and(|cloud| part_of(before, cloud, unnamed == Some(cloud.name.as_str())).is_some())
-            };
-            let credentials = has.as_ref().filter(|_| is_there);
-            view.hash = credentials.map(|credentials| credentials.short_hash().to_owned());
-        }
         Checked {
             clouds,
             needed,
             health: settings,
             wanted,
-            has,
+            accepted: in_use,
+            before: before.clone(),
             look_again,
         }
     }
@@ -217,8 +231,8 @@ impl Reconciliation<'_> {
             context.metrics.rotated(name, method);
         }
         outcome.reload_failed = context.reloads.is_lost(name, wanted);
-        // Where nothing may be written nothing comes of the answer.
-        (loaded == Some(false) && may_write).then_some(reload::ASK_AGAIN)
+        // Where nothing may be written, or was done in vain, nothing comes of the answer.
+        (loaded == Some(false) && may_write && !outcome.reload_failed).then_some(reload::ASK_AGAIN)
     }
 }
 

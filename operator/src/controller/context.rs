@@ -22,7 +22,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Client, api::PartialObjectMeta, runtime::reflector::Store};
 use tokio::time::Instant;
 
-use super::{Watched, volumes::LastLook};
+use super::{OBSTACLE_PAUSE, Watched, volumes::LastLook};
 use crate::{
     apply::Writer,
     args::VERSION,
@@ -135,6 +135,8 @@ struct Memory {
     findings: Option<(Option<i64>, Vec<AdoptionFinding>, Instant)>,
     /// When nothing was found to take over, with the generation of the spec.
     done: Option<(Option<i64>, Instant)>,
+    /// The unwatched obstacles of the last reconcile, and how often in a row they were the same.
+    obstacles: (Vec<String>, u32),
     /// Since when nodes have had no pod. Nothing in the cluster tells that.
     lacking: BTreeMap<String, Instant>,
 }
@@ -366,6 +368,22 @@ impl Context {
             }
             let lasts = memory.lacking.iter();
             lasts.map(|(node, since)| (node.clone(), since.elapsed())).collect()
+        })
+    }
+
+    /// The pause until obstacles that no watch reports are checked again: it grows while they stay the same. `None` without
+    /// obstacles.
+    pub(super) fn obstacle_pause(&self, driver: &str, obstacles: Vec<String>) -> Option<Duration> {
+        self.with_memory(driver, |memory| {
+            let (known, looks) = &mut memory.obstacles;
+            *looks = if *known == obstacles {
+                looks.saturating_add(1)
+            } else {
+                0
+            };
+            *known = obstacles;
+            let pause = OBSTACLE_PAUSE.saturating_mul(2_u32.saturating_pow(*looks));
+            (!known.is_empty()).then(|| pause.min(self.idle_interval))
         })
     }
 

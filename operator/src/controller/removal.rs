@@ -13,7 +13,7 @@ use cinder_operator_core::{
     manifests::{cloud_config_name, operands},
     migration::adopt_orphans,
     notice::Notice,
-    plan::{Desired, is_being_deleted, uid_of},
+    plan::{Desired, LastApplied, is_being_deleted, uid_of},
     reasons::Event,
     removal::{FORCE_DELETE, Remains, Step, Stranded, hasten_unregistration, next_step, without_updates},
     resolve::{Registration, Resolved, resolve},
@@ -159,6 +159,7 @@ impl Reconciliation<'_> {
             Some(&resolved.namespace),
             &cloud_config_name(resolved),
         ));
+        names.push(LastApplied::key(&resolved.namespace, &resolved.name_prefix));
         observe::complete(&self.context.client, live, &names).await?;
         if self.driver.spec.adoption.mode == AdoptionMode::Adopt {
             adopt_orphans(&self.owner, live);

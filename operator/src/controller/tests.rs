@@ -9,8 +9,10 @@ mod diff;
 mod durable;
 mod failures;
 mod held;
+mod holds;
 mod looks;
 mod namespaces;
+mod narrowing;
 mod removal;
 mod reports;
 

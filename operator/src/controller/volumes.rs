@@ -8,9 +8,11 @@ use std::{
 
 use cinder_csi_crds::CinderCSIDriver;
 use cinder_operator_core::{
+    cluster::LostNodes,
     decide::{CloudView, Facts, Outcome, Report, VolumeFacts},
     diagnosis::{CloudAccess, LOOKED_INTO, Stuck, Suspect, Suspects, diagnose, suspects},
     notice::Notice,
+    plan::Obstacle,
     reasons::Event,
     status,
 };
@@ -31,6 +33,8 @@ pub(super) struct LastLook {
     report: Report,
     /// When everything is to be looked at again.
     until: Instant,
+    /// The attachments that a change waits for.
+    awaited: Vec<(String, String)>,
 }
 
 /// What of an object decides what is made of it.
@@ -61,15 +65,17 @@ impl Reconciliation<'_> {
         let (context, name) = (self.context, &self.owner.name);
         let last = context.take_last_look(name)?;
         let left = last.until.saturating_duration_since(Instant::now());
-        if last.of != ObjectState::of(self.driver) || left.is_zero() {
+        let is_awaited_change = last.awaited != self.awaited(&last.report);
+        if last.of != ObjectState::of(self.driver) || left.is_zero() || is_awaited_change {
             return None;
         }
         let (volumes, soon) = self.observe_volumes(&last.report.facts, &last.report.outcome);
         let Report {
             facts,
             decision,
-            outcome,
+            mut outcome,
         } = last.report;
+        self.observe_unserved(&mut outcome);
         let report = Report {
             facts: Facts { volumes, ..facts },
             decision,
@@ -83,10 +89,42 @@ impl Reconciliation<'_> {
 
     /// Remembers what was seen; says when to look again: at volumes after `soon`, at everything after `left`.
     pub(super) fn until_next_look(&self, report: Report, soon: Option<Duration>, left: Duration) -> Action {
-        let (of, until) = (ObjectState::of(self.driver), Instant::now() + left);
-        self.context
-            .remember_look(&self.owner.name, self.calls, LastLook { of, report, until });
+        let look = LastLook {
+            of: ObjectState::of(self.driver),
+            awaited: self.awaited(&report),
+            report,
+            until: Instant::now() + left,
+        };
+        self.context.remember_look(&self.owner.name, self.calls, look);
         Action::requeue(soon.map_or(left, |soon| soon.saturating_add(RECHECK_MARGIN).min(left)))
+    }
+
+    /// The attachments that a change waits for, each a node's name with a volume's. Where a change waits for the end of all
+    /// operations, a single entry represents them.
+    fn awaited(&self, report: &Report) -> Vec<(String, String)> {
+        let name = &self.owner.name;
+        let (mut nodes, mut waits_for_all) = (BTreeSet::new(), false);
+        for obstacle in &report.decision.plan.obstacles {
+            match obstacle {
+                Obstacle::NodesInUse {
+                    lost: LostNodes::Nodes(lost),
+                    ..
+                } => nodes.extend(lost.keys()),
+                Obstacle::Waiting { .. } => waits_for_all = true,
+                _ => {}
+            }
+        }
+        if nodes.is_empty() && !waits_for_all {
+            return Vec::new();
+        }
+        self.context.cluster.read(|index| {
+            let mut awaited = index.attached_volumes(name);
+            awaited.retain(|(node, _)| nodes.contains(node));
+            awaited.sort();
+            let is_under_way = waits_for_all && !index.attachments_under_way(name).is_empty();
+            awaited.extend(is_under_way.then(Default::default));
+            awaited
+        })
     }
 
     /// Finds and explains operations that take too long; says when to look again.

@@ -108,6 +108,13 @@ impl Cluster {
         }
     }
 
+    /// Such a cluster that serves these optional APIs.
+    #[cfg(test)]
+    pub(crate) fn with_apis(mut self, apis: OptionalApis) -> Self {
+        self.apis = watch::channel(apis).1;
+        self
+    }
+
     /// Changes the index of such a cluster.
     #[cfg(test)]
     pub(crate) fn change(&self, change: impl FnOnce(&mut Index)) {

@@ -22,6 +22,10 @@ pub mod kind {
     pub const GROUP_SNAPSHOT_CLASS: &str = "VolumeGroupSnapshotClass";
     /// What claims name.
     pub const STORAGE_CLASS: &str = "StorageClass";
+    /// Dashboards and the record of the last applied content.
+    pub const CONFIG_MAP: &str = "ConfigMap";
+    /// What claims name for snapshots.
+    pub const SNAPSHOT_CLASS: &str = "VolumeSnapshotClass";
     /// Credentials.
     pub const SECRET: &str = "Secret";
     /// Permissions in the namespace.

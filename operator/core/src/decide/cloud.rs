@@ -25,7 +25,7 @@ pub struct CloudView {
     pub refusal: Option<Refused>,
     /// Whether what the Secret holds now is not what the driver has.
     pub is_changed: bool,
-    /// Whether these log in and are not given to the driver, because nothing may be written.
+    /// Whether these log in and the driver still has others after the writes.
     pub is_not_given: bool,
     /// Hash of the credentials in use; `None` when none have ever been good.
     pub hash: Option<String>,

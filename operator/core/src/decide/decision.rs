@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cinder_csi_crds::{PendingChanges, status::SidecarStatus};
 
+use super::HeldDesired;
 use crate::{
     cluster::{Blockers, KubernetesVersion},
     manifests::Overridden,
@@ -129,7 +130,9 @@ impl Removal {
 pub struct Decision {
     /// What the spec asks for and cannot be had.
     pub problems: Vec<Problem>,
-    /// What the spec has come to, when nothing stands against it.
+    /// The objects of the plan, with the held ones.
+    pub held: HeldDesired,
+    /// What the spec has come to.
     pub pods: Option<PodsView>,
     /// What was decided about classes, snapshots and zones.
     pub classes: Option<ClassesView>,

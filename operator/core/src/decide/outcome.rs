@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What came of a decision.
 
+use k8s_openapi::api::core::v1::PodSpec;
+
 use super::{Decision, Facts, Workload};
 use crate::{cluster::NodesView, plan::FailedWrite, problem::Problem, rollout::NodeRollout};
 
@@ -17,6 +19,8 @@ pub struct Outcome {
     pub daemon_set: Option<Workload>,
     /// The nodes.
     pub nodes: NodesView,
+    /// The pod template of the DaemonSet, where excluded nodes are to be found.
+    pub node_template: Option<Box<PodSpec>>,
     /// The pods on the nodes, once they were judged.
     pub node_rollout: Option<NodeRollout>,
     /// The StorageClasses that exist.

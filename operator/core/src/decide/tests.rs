@@ -21,9 +21,7 @@ fn mk_owner() -> Owner {
 
 fn intent_of(driver: &CinderCSIDriver) -> Intent {
     let credentials = DriverCredentials::new("[Global]\n".to_owned().into(), None);
-    intend(driver, &mk_environment(), Some(&credentials))
-        .expect("manifests")
-        .expect("a spec without problems")
+    intend(driver, &mk_environment(), Some(&credentials)).expect("manifests")
 }
 
 /// What the API server has after everything of an intent was applied.
@@ -45,10 +43,20 @@ fn key_of(intent: &Intent, kind: &str) -> Key {
 }
 
 /// Decides with what is looked up for the draft.
-#[expect(clippy::disallowed_methods, reason = "no clock is looked at again")]
 fn decision_with(
     driver: &CinderCSIDriver,
     live: &BTreeMap<Key, Value>,
+    lookups: impl FnOnce(&Draft, &Intent) -> Lookups,
+) -> Decision {
+    decision_after(driver, live, &LastApplied::default(), lookups)
+}
+
+/// The same, with a record of the last applied content.
+#[expect(clippy::disallowed_methods, reason = "no clock is looked at again")]
+fn decision_after(
+    driver: &CinderCSIDriver,
+    live: &BTreeMap<Key, Value>,
+    last_applied: &LastApplied,
     lookups: impl FnOnce(&Draft, &Intent) -> Lookups,
 ) -> Decision {
     let (intent, owner) = (intent_of(driver), mk_owner());
@@ -57,6 +65,8 @@ fn decision_with(
         owner: &owner,
         intent: &intent,
         live,
+        last_applied,
+        unlisted: &BTreeSet::new(),
         unapplied: &Unapplied::new(),
         now: Timestamp::UNIX_EPOCH,
         instant: Instant::now(),
@@ -188,9 +198,7 @@ fn a_workload_that_is_missing_while_an_update_waits_comes_back(
 
 #[test]
 fn without_credentials_the_controller_is_not_wanted_yet() {
-    let intent = intend(&mk_driver(NAME), &mk_environment(), None)
-        .expect("manifests")
-        .expect("a spec without problems");
+    let intent = intend(&mk_driver(NAME), &mk_environment(), None).expect("manifests");
     assert!(!intent.is_complete && !intent.has_credentials);
     assert!(intent.keys().iter().all(|key| key.kind != kind::DEPLOYMENT));
     assert!(intent.keys().iter().any(|key| key.kind == kind::DAEMON_SET));
@@ -204,13 +212,61 @@ fn a_window_that_cannot_be_understood_is_a_problem_of_the_spec() {
         duration: "2h".to_owned(),
         time_zone: "UTC".to_owned(),
     });
-    let problems = intend(&driver, &mk_environment(), None)
-        .expect("manifests")
-        .expect_err("no window");
+    let problems = intend(&driver, &mk_environment(), None).expect("manifests").problems;
     assert_eq!(problems[0].reason, Degraded::InvalidSpec);
     assert!(
         problems[0].message.contains("spec.update.window"),
         "{}",
         problems[0].message
     );
+}
+
+/// A driver of version 0.0.9 with its record, and an operator of a later version that waits for approval.
+fn mk_waiting() -> (CinderCSIDriver, BTreeMap<Key, Value>, LastApplied) {
+    let mut driver = mk_driver(NAME);
+    driver.spec.update.policy = UpdatePolicy::Manual;
+    let mut intent = intent_of(&driver);
+    for desired in &mut intent.desired {
+        let mut object = desired.object.clone();
+        object["metadata"]["labels"][VERSION_LABEL] = json!("0.0.9");
+        *desired = desired.with(object);
+    }
+    let live = mk_live(&intent);
+    let applied = intent.desired.iter().map(|desired| (desired, false));
+    let last_applied = LastApplied::default().updated(&mk_owner(), applied, |_| true, &live);
+    (driver, live, last_applied)
+}
+
+#[rstest]
+#[case::controller(kind::DEPLOYMENT)]
+#[case::nodes(kind::DAEMON_SET)]
+fn waiting_workload_returns_as_recorded(#[case] kind: &str) {
+    let (driver, mut live, last_applied) = mk_waiting();
+    let key = key_of(&intent_of(&driver), kind);
+    let before = live.remove(&key).expect("the workload");
+    let decision = decision_after(&driver, &live, &last_applied, |draft, _| {
+        assert_eq!(draft.missing_workloads().count(), 0, "no revision is needed");
+        may_write()
+    });
+    let created = decision.plan.actions.iter().find(|action| *action.key() == key);
+    let Some(Action::Create(desired)) = created else {
+        panic!("{:?}", decision.plan.actions)
+    };
+    assert_eq!(desired.object["spec"], before["spec"]);
+    assert_eq!(desired.object["metadata"]["labels"][VERSION_LABEL], "0.0.9");
+    assert!(decision.notices.is_empty(), "{:?}", decision.notices);
+}
+
+#[test]
+fn waiting_workload_is_repaired_to_its_record() {
+    let (driver, mut live, last_applied) = mk_waiting();
+    let key = key_of(&intent_of(&driver), kind::DAEMON_SET);
+    live.get_mut(&key).expect("the DaemonSet")["spec"]["template"]["spec"]["hostNetwork"] = json!(false);
+    let decision = decision_after(&driver, &live, &last_applied, |_, _| may_write());
+    let repaired = decision.plan.actions.iter().find(|action| *action.key() == key);
+    let Some(Action::Repair { desired, fields, .. }) = repaired else {
+        panic!("{:?}", decision.plan.actions)
+    };
+    assert_eq!(fields[..], ["spec.template.spec.hostNetwork"]);
+    assert_eq!(desired.object["metadata"]["labels"][VERSION_LABEL], "0.0.9");
 }

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The administrator's own changes of the objects, as the last step before they are applied.
+//!
+//! Where a patch fails, the operator does not apply its object without the patch.
+
+use std::collections::BTreeSet;
 
 use cinder_cloud::config::refuse_yaml;
 use cinder_csi_crds::{INSTANCE_LABEL, OWNER_UID_ANNOTATION, Override, OverrideType};
 use serde_json::Value;
 
 use super::Operand;
-use crate::cluster::MANAGED_BY_LABEL;
+use crate::cluster::{Key, MANAGED_BY_LABEL};
 use crate::restrictions::Restrictions;
 
 /// What the administrator's changes have come to.
@@ -14,8 +18,12 @@ use crate::restrictions::Restrictions;
 pub struct Overridden {
     /// The objects that differ from the operator's own choice, as in `Deployment cinder-csi-controller`; each once.
     pub changed: Vec<String>,
-    /// Patches that were left out, each with the reason.
+    /// Patches that failed, each with the reason.
     pub failed: Vec<String>,
+    /// The objects of the failed patches.
+    pub held: BTreeSet<Key>,
+    /// Whether a patch names an object that does not exist. It may be meant for any object.
+    pub has_unknown_target: bool,
 }
 
 /// Kinds that are never changed: what they grant and hold is decided by the operator alone.
@@ -28,20 +36,28 @@ const PROTECTED: [&str; 6] = [
     "ClusterRoleBinding",
 ];
 
-/// Applies the patches in their order. One that does not fit is left out as a whole; the object stays as it was before it.
+/// Applies the patches in their order. A patch that fails changes nothing, and its object is held.
 pub(super) fn apply(overrides: &[Override], restrictions: &Restrictions, operands: &mut [Operand]) -> Overridden {
     let mut result = Overridden::default();
     for (index, patch) in overrides.iter().enumerate() {
         let target = format!("{} {}", patch.target.kind, patch.target.name);
         let outcome = if PROTECTED.contains(&patch.target.kind.as_str()) {
+            result.has_unknown_target = true;
             Err("objects of this kind cannot be overridden".to_owned())
         } else {
-            let found = operands
+            let operand = operands
                 .iter_mut()
                 .find(|operand| operand.kind.kind == patch.target.kind && operand.name() == patch.target.name);
-            found
-                .ok_or_else(|| "the operator makes no such object here".to_owned())
-                .and_then(|operand| change(operand, patch, restrictions))
+            if let Some(operand) = operand {
+                let changed = change(operand, patch, restrictions);
+                if changed.is_err() {
+                    result.held.insert(Key::from(&*operand));
+                }
+                changed
+            } else {
+                result.has_unknown_target = true;
+                Err("the operator makes no such object here".to_owned())
+            }
         };
         match outcome {
             Ok(()) if !result.changed.contains(&target) => result.changed.push(target),
@@ -104,10 +120,7 @@ fn change(operand: &mut Operand, patch: &Override, restrictions: &Restrictions) 
             missing.join(", ")
         ));
     }
-    let containers = ["containers", "initContainers"].map(|list| format!("/spec/template/spec/{list}"));
-    let lists = containers.iter().filter_map(|path| after.pointer(path)?.as_array());
-    let mut images = lists.flatten().filter_map(|container| container["image"].as_str());
-    if let Some(image) = images.find(|image| !restrictions.allows(image)) {
+    if let Some(image) = images_of(&after).into_iter().find(|image| !restrictions.allows(image)) {
         return Err(format!(
             "image {image} is from none of the registries of the operator's --allowed-registries"
         ));
@@ -123,6 +136,23 @@ fn change(operand: &mut Operand, patch: &Override, restrictions: &Restrictions) 
     }
     operand.object = serde_json::from_value(after).map_err(|error| format!("the result is no object: {error}"))?;
     Ok(())
+}
+
+/// The images of a pod template: of its containers and of its image volumes.
+fn images_of(object: &Value) -> Vec<&str> {
+    let list = |name: &str| {
+        let items = object.pointer("/spec/template/spec")?.get(name)?.as_array()?;
+        Some(items.iter())
+    };
+    let containers = ["containers", "initContainers", "ephemeralContainers"]
+        .into_iter()
+        .filter_map(list)
+        .flatten();
+    let volumes = list("volumes").into_iter().flatten();
+    containers
+        .filter_map(|container| container["image"].as_str())
+        .chain(volumes.filter_map(|volume| volume["image"]["reference"].as_str()))
+        .collect()
 }
 
 /// By these an object is found again, and these make it what it is.
@@ -261,6 +291,20 @@ mod tests {
         OverrideType::Json,
         r#"[{"op": "add", "path": "/spec/template/spec/containers/-", "value": {"name": "extra", "image": "evil.example.org/x"}}]"#,
         "evil.example.org/x is from none"
+    )]
+    #[case::image_of_an_init_container(
+        "DaemonSet",
+        "cinder-csi-node",
+        OverrideType::Merge,
+        "spec: {template: {spec: {initContainers: [{name: extra, image: evil.example.org/x}]}}}",
+        "evil.example.org/x is from none"
+    )]
+    #[case::image_volume(
+        "DaemonSet",
+        "cinder-csi-node",
+        OverrideType::Json,
+        r#"[{"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": "extra", "image": {"reference": "evil.example.org/files"}}}]"#,
+        "evil.example.org/files is from none"
     )]
     #[case::renamed(
         "DaemonSet",

@@ -25,7 +25,9 @@ pub fn changes(plan: &Plan, live: &BTreeMap<Key, Value>) -> Vec<PendingChange> {
     let blocked = plan.obstacles.iter().map(|obstacle| {
         let (key, fields) = match obstacle {
             Obstacle::Immutable { key, fields, .. } | Obstacle::Refused { key, fields, .. } => (key, fields.clone()),
-            Obstacle::Foreign { key, .. } | Obstacle::Waiting { key, .. } => (key, Vec::new()),
+            Obstacle::Foreign { key, .. } | Obstacle::Waiting { key, .. } | Obstacle::NodesInUse { key, .. } => {
+                (key, Vec::new())
+            }
         };
         PendingChange {
             resource: key.to_string(),

@@ -51,9 +51,16 @@ fn plan_for(desired: &[Desired], live: impl IntoIterator<Item = (Key, Value)>) -
         desired,
         &live.into_iter().collect(),
         &Unapplied::new(),
-        true,
+        &mk_pruning(),
         mk_now(),
     )
+}
+
+fn mk_pruning() -> PlanScope {
+    PlanScope {
+        prune: true,
+        ..PlanScope::default()
+    }
 }
 
 fn mk_class() -> Desired {
@@ -127,7 +134,8 @@ fn a_difference_that_an_apply_did_not_remove_is_not_written_again_before_some_ti
         tried,
     };
     let unapplied = Unapplied::from([(desired.key.clone(), known)]);
-    let planned = |desired: &[Desired], live, after| plan(&mk_owner(), desired, live, &unapplied, true, tried + after);
+    let planned =
+        |desired: &[Desired], live, after| plan(&mk_owner(), desired, live, &unapplied, &mk_pruning(), tried + after);
     let decided = planned(std::slice::from_ref(&desired), &live, Duration::ZERO);
     assert_eq!((decided.actions, decided.left), (Vec::new(), unapplied.clone()));
 
@@ -211,7 +219,7 @@ fn an_orphan_of_ours_is_pruned_and_a_foreign_object_is_not() {
         &[],
         &BTreeMap::from(live),
         &Unapplied::new(),
-        false,
+        &PlanScope::default(),
         mk_now(),
     );
     assert_eq!(incomplete, Plan::default(), "an incomplete intent prunes nothing");

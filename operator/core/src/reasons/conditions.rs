@@ -58,6 +58,12 @@ conditions! {
         /// No pod of the controller is available: volumes are neither made nor attached. Pods that run keep their
         /// volumes.
         False ControllerDown => "`kubectl describe` of the Deployment and of its pods shows why.",
+        /// The DaemonSet of the nodes does not exist: no volume can be mounted or unmounted.
+        False DaemonSetMissing => "Condition Degraded names what prevents it.",
+        /// Volumes are attached on nodes that the DaemonSet excludes and where no pod of the driver runs. Pods there
+        /// can neither unmount their volumes nor be deleted.
+        False NodesWithoutDriver =>
+            "Let spec.node include the nodes again, or restore their labels and taints, until the volumes are detached.",
         /// No node matches spec.node.
         False NoNodes => "Fix nodeSelector, affinity or tolerations in spec.node.",
         /// Nodes have no CSINode entry of the driver; pods there cannot use volumes.
@@ -117,12 +123,25 @@ conditions! {
         True UnsupportedKubernetes => "Upgrade the cluster.",
         /// Neither spec.clusterID nor the uid of kube-system is known.
         True ClusterIDUnknown => "Let the operator read that namespace, or set spec.clusterID.",
-        /// A value of the spec cannot be used, and no rule of the CustomResourceDefinition refuses it.
+        /// A value of the spec cannot be used, and no rule of the CustomResourceDefinition refuses it. The objects that
+        /// depend on it keep their last applied content; all others are maintained.
         True InvalidSpec => "Change what the message names.",
-        /// spec.overrides is set, and the operator's --allow-overrides is false. Nothing is changed.
+        /// spec.overrides is set, and the operator's --allow-overrides is false. The objects that it names keep
+        /// their last applied content.
         True OverridesForbidden => "Take the overrides out, or ask who runs the operator.",
-        /// An image is from none of the registries of the operator's --allowed-registries. Nothing is changed.
+        /// An image is from none of the registries of the operator's --allowed-registries. The workloads that use it keep
+        /// their last applied content.
         True ImageForbidden => "Name another image in spec.images, or ask who runs the operator.",
+        /// A patch of spec.overrides fails. Its object keeps its last applied content, or is not created.
+        True OverrideFailed => "Fix the patch or remove it; the message has the reason.",
+        /// The DaemonSet would exclude nodes that have volumes of the driver attached. It keeps its last applied content
+        /// until the volumes are detached.
+        True NodesInUse =>
+            "Drain the nodes that the message names, take the change back, or confirm it with the annotation \
+             csi.openstack.org/narrow-nodes.",
+        /// Volumes are attached on nodes that the DaemonSet excludes and where no pod of the driver runs.
+        True NodesWithoutDriver =>
+            "Let spec.node include the nodes again, or restore their labels and taints, until the volumes are detached.",
         /// An object of the needed name has another owner and is left alone.
         True OwnershipConflict => "The message names the object and its owner.",
         /// spec.operandNamespace is none of the namespaces that the operator serves. Nothing is changed there.
@@ -226,7 +245,7 @@ conditions! {
         False Degraded => "See condition Degraded.",
         /// A rollout is under way, waits or has stopped.
         False RolloutInProgress => "Wait for its end; status.rollout shows how far it is.",
-        /// A patch of spec.overrides does not fit what this version of the operator makes.
+        /// A patch of spec.overrides fails, and its object keeps its last applied content.
         Unknown OverridesActive => "Fix the patch or take it out; condition OverridesActive names it.",
     }
     ReconciliationPaused {
@@ -300,8 +319,10 @@ conditions! {
         False EndpointMissing => "Correct region_name, spec.clouds[].region or spec.clouds[].endpointType.",
         /// Login with the credentials works, the catalogue has several regions, and neither the credentials nor the spec name one.
         False RegionAmbiguous => "Set region_name in the Secret, or spec.clouds[].region, to the region of the volumes and servers.",
-        /// Login with the credentials works, and the driver has others, because nothing may be written.
-        False NotGiven => "Set spec.managementState to Managed when the driver is to have them.",
+        /// Login with the credentials works, and the driver has others: nothing may be written, or the write of its Secret
+        /// failed.
+        False NotGiven =>
+            "Set spec.managementState to Managed when the driver is to have them; where it is, see condition Degraded.",
         /// The Secret changed, and the cloud does not answer: whether the credentials are good is not known.
         False NotChecked => "See condition BackendReachable.",
     }
@@ -373,8 +394,8 @@ conditions! {
         False AsExpected,
         /// spec.overrides changes what the operator makes.
         True Overridden => "Look at the patches again with every new version of the operator.",
-        /// A patch of spec.overrides does not fit and was left out.
-        True OverrideFailed => "Fix the patch or take it out.",
+        /// A patch of spec.overrides fails, and its object keeps its last applied content.
+        True OverrideFailed => "Fix the patch or remove it.",
     }
     MonitoringReady {
         /// ServiceMonitors, alerts and the dashboard are there as spec.monitoring wants them.

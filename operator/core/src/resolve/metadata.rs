@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use cinder_csi_crds::CinderCSIDriverSpec;
 
 use super::topology::is_label;
+use super::{HoldScope, SpecHold};
+use crate::cluster::kind;
 use crate::problem::Problem;
 use crate::reasons::Degraded;
 
@@ -17,41 +19,59 @@ const DEFAULT_MARK: &str = "/is-default-class";
 type Map = BTreeMap<String, String>;
 
 /// What stands against them; the CRD has no room for rules about keys.
-pub(super) fn problems(spec: &CinderCSIDriverSpec) -> Vec<Problem> {
+pub(super) fn problems(spec: &CinderCSIDriverSpec) -> Vec<SpecHold> {
     let maps = maps(spec).into_iter();
-    maps.filter_map(|(field, map)| {
+    maps.filter_map(|(field, class, map)| {
         let (key, reason) = map.keys().find_map(|key| Some((key, refusal(key)?)))?;
-        Some(Problem {
+        let problem = Problem {
             reason: Degraded::InvalidSpec,
-            message: format!("spec.{field} has the key {key:?}: {reason}"),
-        })
+            message: format!(
+                "spec.{field} has the key {key:?}: {reason}. {} {} keeps its last applied content",
+                class.0, class.1
+            ),
+        };
+        Some(SpecHold::new(problem, HoldScope::Objects(vec![class])))
     })
     .collect()
 }
 
-/// Those of every class, by their place in the spec.
-fn maps(spec: &CinderCSIDriverSpec) -> Vec<(String, &Map)> {
+/// The labels and annotations of every class, by their place in the spec, with kind and name of the class.
+fn maps(spec: &CinderCSIDriverSpec) -> Vec<(String, (String, String), &Map)> {
     let mut maps = Vec::new();
-    let mut add = |list: &str, name: &str, labels, annotations| {
-        maps.push((format!("{list}[{name}].labels"), labels));
-        maps.push((format!("{list}[{name}].annotations"), annotations));
+    let mut add = |list: &str, kind: &str, name: &str, labels, annotations| {
+        let class = (kind.to_owned(), name.to_owned());
+        maps.push((format!("{list}[{name}].labels"), class.clone(), labels));
+        maps.push((format!("{list}[{name}].annotations"), class, annotations));
     };
     for class in spec.storage_classes.items.iter().flatten() {
-        add("storageClasses.items", &class.name, &class.labels, &class.annotations);
+        let (labels, annotations) = (&class.labels, &class.annotations);
+        add(
+            "storageClasses.items",
+            kind::STORAGE_CLASS,
+            &class.name,
+            labels,
+            annotations,
+        );
     }
     for class in spec.snapshots.classes.iter().flatten() {
-        add("snapshots.classes", &class.name, &class.labels, &class.annotations);
+        let (labels, annotations) = (&class.labels, &class.annotations);
+        add(
+            "snapshots.classes",
+            kind::SNAPSHOT_CLASS,
+            &class.name,
+            labels,
+            annotations,
+        );
     }
     for class in spec.snapshots.group_classes.iter().flatten() {
-        add("snapshots.groupClasses", &class.name, &class.labels, &class.annotations);
+        let (labels, annotations) = (&class.labels, &class.annotations);
+        let kind = kind::GROUP_SNAPSHOT_CLASS;
+        add("snapshots.groupClasses", kind, &class.name, labels, annotations);
     }
     for class in &spec.volume_attributes_classes.items {
-        add(
-            "volumeAttributesClasses.items",
-            &class.name,
-            &class.labels,
-            &class.annotations,
-        );
+        let (labels, annotations) = (&class.labels, &class.annotations);
+        let kind = kind::ATTRIBUTES_CLASS;
+        add("volumeAttributesClasses.items", kind, &class.name, labels, annotations);
     }
     maps
 }
@@ -110,7 +130,7 @@ mod tests {
         ] {
             let problems = problems(&mk_spec(field, map, key));
             assert_eq!(problems.len(), 1, "{problems:?}");
-            let message = &problems[0].message;
+            let message = &problems[0].problem.message;
             assert!(
                 message.contains(&path) && message.contains(key) && message.contains(reason),
                 "{message}"

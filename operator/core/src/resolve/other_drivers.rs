@@ -7,7 +7,7 @@ use std::ops::Range;
 use cinder_csi_crds::CinderCSIDriver;
 use kube::ResourceExt;
 
-use super::{controller, name_prefix_of, node};
+use super::{HoldScope, SpecHold, controller, name_prefix_of, node};
 use crate::problem::Problem;
 use crate::reasons::Degraded;
 
@@ -44,60 +44,86 @@ impl OtherDriver {
     }
 
     /// Host ports with the nodes where they are taken and the field that chooses them.
-    fn ports(&self) -> impl Iterator<Item = (&Range<u32>, &BTreeMap<String, String>, &'static str)> {
+    fn ports(&self) -> impl Iterator<Item = (&Range<u32>, &BTreeMap<String, String>, PortField)> {
         let controller = self.controller_ports.iter();
-        [(&self.node_ports, &self.node_selector, "spec.node.httpPort")]
+        [(&self.node_ports, &self.node_selector, PortField::Node)]
             .into_iter()
-            .chain(controller.map(|ports| (ports, &self.controller_selector, "spec.controller.httpPort")))
+            .chain(controller.map(|ports| (ports, &self.controller_selector, PortField::Controller)))
+    }
+}
+
+/// A field that chooses ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PortField {
+    Node,
+    Controller,
+}
+
+impl PortField {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Node => "spec.node.httpPort",
+            Self::Controller => "spec.controller.httpPort",
+        }
+    }
+
+    fn scope(self) -> HoldScope {
+        match self {
+            Self::Node => HoldScope::nodes(),
+            Self::Controller => HoldScope::controller(),
+        }
     }
 }
 
 /// What `driver` cannot have because an older neighbour has it.
-pub(super) fn problems(driver: &CinderCSIDriver, other_drivers: &[OtherDriver]) -> Vec<Problem> {
+pub(super) fn problems(driver: &CinderCSIDriver, other_drivers: &[OtherDriver]) -> Vec<SpecHold> {
     let own = OtherDriver::of(driver);
-    let mut problems = Vec::new();
-    if own.node_ports.end > 65_536 || own.controller_ports.as_ref().is_some_and(|ports| ports.end > 65_536) {
-        problems.push(Problem {
-            reason: Degraded::InvalidSpec,
-            message:
-                "spec.node.httpPort or spec.controller.httpPort leaves no room for the ports of the sidecars after it: \
-                      choose a lower one"
-                    .into(),
-        });
+    let mut holds = Vec::new();
+    for (ports, _, field) in own.ports().filter(|(ports, ..)| ports.end > 65_536) {
+        let message = format!(
+            "{} is {}, which leaves no room for the ports of the sidecars after it: choose a lower one",
+            field.path(),
+            ports.start
+        );
+        let reason = Degraded::InvalidSpec;
+        holds.push(SpecHold::new(Problem { reason, message }, field.scope()));
     }
     for other in other_drivers
         .iter()
         .filter(|other| other.name != own.name && other.age < own.age)
     {
         if other.name_prefix == own.name_prefix {
-            problems.push(Problem {
+            let problem = Problem {
                 reason: Degraded::InstanceNameTaken,
                 message: format!(
                     "the objects of CinderCSIDriver {} have names that begin with {} too: create this one again with another \
                      spec.instanceName",
                     other.name, own.name_prefix
                 ),
-            });
+            };
+            holds.push(SpecHold::new(problem, HoldScope::All));
         }
         for (ports, selector, field) in own.ports() {
             let clash = other.ports().find(|(taken, theirs, _)| {
                 ports.start < taken.end && taken.start < ports.end && may_meet(selector, theirs)
             });
             if let Some((taken, ..)) = clash {
-                problems.push(Problem {
+                let problem = Problem {
                     reason: Degraded::PortTaken,
                     message: format!(
-                        "{field} gives the ports {}, and CinderCSIDriver {} has {} on the same nodes: the pods of one of them could \
+                        "{} gives the ports {}, and CinderCSIDriver {} has {} on the same nodes: the pods of one of them could \
                          not start. Choose a port that is free, or a nodeSelector that leads to other nodes",
+                        field.path(),
                         words(ports),
                         other.name,
                         words(taken)
                     ),
-                });
+                };
+                holds.push(SpecHold::new(problem, field.scope()));
             }
         }
     }
-    problems
+    holds
 }
 
 /// Whether one node can have the labels of both.
@@ -154,7 +180,7 @@ mod tests {
 
         let reasons: Vec<_> = problems(&second, &other_drivers)
             .iter()
-            .map(|problem| problem.reason)
+            .map(|hold| hold.problem.reason)
             .collect();
 
         assert_eq!(reasons, expected);
@@ -172,7 +198,7 @@ mod tests {
         assert_eq!(problems(&first, &other_drivers), []);
         let problems = problems(&second, &other_drivers);
         assert!(
-            problems[0].message.contains("a.example.org") && problems[0].message.contains("9897"),
+            problems[0].problem.message.contains("a.example.org") && problems[0].problem.message.contains("9897"),
             "{problems:?}"
         );
     }
@@ -185,6 +211,6 @@ mod tests {
             json!({ "node": { "httpPort": 65535, "registration": "Sidecar" } }),
         );
 
-        assert_eq!(problems(&driver, &[])[0].reason, Degraded::InvalidSpec);
+        assert_eq!(problems(&driver, &[])[0].problem.reason, Degraded::InvalidSpec);
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! May the driver be brought to this version now, and what has to wait until it may?
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cinder_csi_crds::{RolloutState, Update, UpdatePolicy};
 use jiff::Timestamp;
@@ -83,6 +83,12 @@ impl Gate {
         }
     }
 
+    /// Whether an update of the version would begin: something is installed, and none of it has the target's version.
+    pub fn is_start(&self) -> bool {
+        let mut installed = self.controller.iter().chain(&self.node).peekable();
+        installed.peek().is_some() && !installed.any(|version| is_same(version, &self.target))
+    }
+
     /// The version that an update comes from, when there is one.
     pub fn from(&self) -> Option<&str> {
         let mut installed = self.node.iter().chain(&self.controller);
@@ -99,11 +105,10 @@ pub fn gate(mut gate: Gate, update: &Update, window: Option<&Window>, now: Times
 }
 
 fn hold(gate: &Gate, update: &Update, window: Option<&Window>, now: Timestamp) -> Option<Hold> {
-    let mut installed = gate.controller.iter().chain(&gate.node).peekable();
-    installed.peek()?;
-    if installed.clone().any(|version| is_same(version, &gate.target)) {
+    if !gate.is_start() {
         return None;
     }
+    let mut installed = gate.controller.iter().chain(&gate.node);
     if installed.any(|version| is_newer(version, &gate.target)) && !update.allow_downgrade {
         return Some(Hold::Downgrade);
     }
@@ -136,10 +141,16 @@ fn is_newer(one: &str, other: &str) -> bool {
 
 /// Takes out of a plan what must wait; says whether anything was.
 ///
-/// While an update is held, workloads that exist stay as they are: what those of another version should look like, this program
-/// cannot know. All else is made and repaired, because pods of either version need it. While the controller is on its way to
+/// While an update is held, workloads that exist are restored to their content of that version where it is among `recorded`, and
+/// otherwise stay as they are. All else is made and repaired, because pods of either version need it. While the controller is on its way to
 /// another version the nodes keep theirs. In both cases pods of two versions or specs are there, and no right is taken from them.
-pub fn withhold_updates(plan: &mut Plan, gate: &Gate, live: &BTreeMap<Key, Value>, is_controller_done: bool) -> bool {
+pub fn withhold_updates(
+    plan: &mut Plan,
+    gate: &Gate,
+    live: &BTreeMap<Key, Value>,
+    recorded: &BTreeSet<Key>,
+    is_controller_done: bool,
+) -> bool {
     let before = plan.actions.len();
     let is_controller_due = plan.actions.iter().any(|action| action.key().kind == kind::DEPLOYMENT);
     // One that cannot be brought to the target now, such as for want of credentials, is due without a write.
@@ -151,12 +162,16 @@ pub fn withhold_updates(plan: &mut Plan, gate: &Gate, live: &BTreeMap<Key, Value
     if gate.hold.is_some() {
         plan.actions.retain(|action| match action {
             Action::Create(_) => true,
-            Action::Update { desired, .. } | Action::Repair { desired, .. } => !is_workload(&desired.key),
+            Action::Update { desired, .. } | Action::Repair { desired, .. } => {
+                !is_workload(&desired.key) || recorded.contains(&desired.key)
+            }
             Action::Recreate { .. } | Action::Prune { .. } => false,
         });
     } else if is_on_its_way && gate.node.as_ref().is_some_and(|node| !is_same(node, &gate.target)) {
-        plan.actions
-            .retain(|action| action.key().kind != kind::DAEMON_SET || matches!(action, Action::Create(_)));
+        plan.actions.retain(|action| {
+            let key = action.key();
+            key.kind != kind::DAEMON_SET || matches!(action, Action::Create(_)) || recorded.contains(key)
+        });
     }
     if gate.hold.is_some() || is_on_its_way {
         keep_rights(plan, live);
@@ -347,7 +362,13 @@ mod tests {
             key: Key::new(kind::STORAGE_CLASS, None, "x"),
             uid: "u".to_owned(),
         });
-        assert!(withhold_updates(&mut plan, &mk_held(), &BTreeMap::new(), true));
+        assert!(withhold_updates(
+            &mut plan,
+            &mk_held(),
+            &BTreeMap::new(),
+            &BTreeSet::new(),
+            true
+        ));
         let all = [kind::SECRET, CLUSTER_ROLE, kind::DEPLOYMENT, kind::DAEMON_SET];
         assert_eq!(kinds(&plan), [&all[..2], &all].concat());
     }
@@ -381,14 +402,20 @@ mod tests {
         };
         for (gate, is_done) in [(mk_held(), true), (mk_gate("0.2.0", "0.2.0", "0.2.0"), false)] {
             let mut plan = planned.clone();
-            withhold_updates(&mut plan, &gate, &live, is_done);
+            withhold_updates(&mut plan, &gate, &live, &BTreeSet::new(), is_done);
             let Some(Action::Repair { desired, .. }) = plan.actions.first() else {
                 panic!("{plan:?}")
             };
             assert_eq!(desired.object["rules"], becomes);
         }
         let mut plan = planned.clone();
-        withhold_updates(&mut plan, &mk_gate("0.2.0", "0.2.0", "0.2.0"), &live, true);
+        withhold_updates(
+            &mut plan,
+            &mk_gate("0.2.0", "0.2.0", "0.2.0"),
+            &live,
+            &BTreeSet::new(),
+            true,
+        );
         assert_eq!(plan, planned, "where only one version is left it has its own rights");
     }
 
@@ -405,7 +432,7 @@ mod tests {
             ..Plan::default()
         };
         let gate = mk_gate("0.2.0", "0.2.0", "0.2.0");
-        withhold_updates(&mut plan, &gate, &BTreeMap::new(), is_controller_done);
+        withhold_updates(&mut plan, &gate, &BTreeMap::new(), &BTreeSet::new(), is_controller_done);
         assert_eq!(plan.actions.len(), left);
     }
 
@@ -437,12 +464,24 @@ mod tests {
     #[case::the_controller_is_done(Plan { actions: mk_plan().actions.split_off(3), ..Plan::default() }, true, true)]
     fn the_nodes_follow_when_the_controller_is_done(#[case] mut plan: Plan, #[case] done: bool, #[case] follow: bool) {
         let mut of_old = plan.clone();
-        withhold_updates(&mut of_old, &mk_gate("0.1.0", "0.1.0", "0.2.0"), &BTreeMap::new(), done);
+        withhold_updates(
+            &mut of_old,
+            &mk_gate("0.1.0", "0.1.0", "0.2.0"),
+            &BTreeMap::new(),
+            &BTreeSet::new(),
+            done,
+        );
         assert!(
             !kinds(&of_old).contains(&kind::DAEMON_SET),
             "the controller cannot be updated now"
         );
-        withhold_updates(&mut plan, &mk_gate("0.2.0", "0.1.0", "0.2.0"), &BTreeMap::new(), done);
+        withhold_updates(
+            &mut plan,
+            &mk_gate("0.2.0", "0.1.0", "0.2.0"),
+            &BTreeMap::new(),
+            &BTreeSet::new(),
+            done,
+        );
         assert_eq!(kinds(&plan).contains(&kind::DAEMON_SET), follow);
     }
 
@@ -453,6 +492,7 @@ mod tests {
             &mut plan,
             &mk_gate("0.2.0", "0.2.0", "0.2.0"),
             &BTreeMap::new(),
+            &BTreeSet::new(),
             false
         ));
         assert_eq!(kinds(&plan).len(), 4);

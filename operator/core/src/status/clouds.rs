@@ -8,7 +8,7 @@ mod zones;
 
 use std::time::Duration;
 
-use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType};
+use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType, ManagementState};
 use k8s_openapi::jiff::Timestamp;
 
 use super::{Judgement, NAMED, Verdict, verdict};
@@ -91,7 +91,10 @@ fn gravest<R: Reason>(words: &[CloudVerdict<R>]) -> Option<Verdict<R>> {
 
 pub(super) fn credentials_valid(facts: &Facts, now: Timestamp) -> Verdict<CredentialsValid> {
     let clouds = facts.clouds.iter();
-    let words: Vec<_> = clouds.map(|cloud| credentials_of(cloud, &facts.health, now)).collect();
+    let state = facts.object.state;
+    let words: Vec<_> = clouds
+        .map(|cloud| credentials_of(cloud, &facts.health, state, now))
+        .collect();
     gravest(&words).unwrap_or_else(|| {
         verdict(
             CredentialsValid::AsExpected,
@@ -100,7 +103,12 @@ pub(super) fn credentials_valid(facts: &Facts, now: Timestamp) -> Verdict<Creden
     })
 }
 
-fn credentials_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) -> CloudVerdict<CredentialsValid> {
+fn credentials_of(
+    cloud: &CloudView,
+    health: &HealthSettings,
+    state: ManagementState,
+    now: Timestamp,
+) -> CloudVerdict<CredentialsValid> {
     let word = |gravity, reason, message| CloudVerdict {
         gravity,
         reason,
@@ -140,9 +148,13 @@ fn credentials_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) ->
         return expired(ended);
     }
     if cloud.is_not_given {
+        let when = if state == ManagementState::Managed {
+            "its Secret is written: condition Degraded has the reason why that failed"
+        } else {
+            "spec.managementState is Managed again"
+        };
         let message = format!(
-            "login with the credentials of cloud {} that the spec names works; the driver has others, and gets these when \
-             spec.managementState is Managed again",
+            "login with the credentials of cloud {} that the spec names works; the driver has others, and gets these when {when}",
             cloud.name
         );
         return word(3, CredentialsValid::NotGiven, message);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::rollout;
 use crate::{
     cluster::{Key, RELEASED, kind},
-    decide::{CloudView, Report},
+    decide::{CloudView, NARROW_NODES, Report},
     plan::Obstacle,
     problem::Problem,
     reasons::Degraded,
@@ -61,12 +61,19 @@ pub(super) fn of(report: &Report, is_young: impl Fn(&CloudView) -> bool) -> Vec<
             ),
         })
     });
-    let not_loaded = outcome.reload_failed.then(|| Problem {
-        reason: Degraded::CredentialsNotLoaded,
-        message:
-            "the controller's pods do not say that they use the credentials that they were given, even after they were \
-                  replaced; their logs and /readyz say why, or the operator cannot reach their port for /metrics"
-                .to_owned(),
+    let not_loaded = outcome.reload_failed.then(|| {
+        let replaced = if decision.held.holds_workload() {
+            "and they are not replaced while the Deployment keeps its last applied content"
+        } else {
+            "even after they were replaced"
+        };
+        Problem {
+            reason: Degraded::CredentialsNotLoaded,
+            message: format!(
+                "the controller's pods do not say that they use the credentials that they were given, {replaced}; their logs and \
+                 /readyz say why, or the operator cannot reach their port for /metrics"
+            ),
+        }
     });
     let classes = decision.classes.iter().flat_map(super::classes::issues);
     let problems = report.problems().cloned();
@@ -136,6 +143,14 @@ fn obstacle(obstacle: &Obstacle) -> Problem {
                 "{key} differs from the spec in {}, which Kubernetes does not allow to change. It is recreated as soon as \
                  nothing needs it any more: {what}",
                 fields.join(", ")
+            ),
+        },
+        Obstacle::NodesInUse { key, lost } => Problem {
+            reason: Degraded::NodesInUse,
+            message: format!(
+                "{key} keeps its last applied content, because its new one excludes nodes that have volumes of the driver attached: \
+                 {lost}. The change proceeds when the volumes are detached. To apply it now, annotate the CinderCSIDriver with \
+                 {NARROW_NODES} and its own uid as the value: pods there can then neither unmount their volumes nor be deleted"
             ),
         },
         Obstacle::Immutable { key, fields } => Problem {

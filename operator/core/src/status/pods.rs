@@ -13,7 +13,8 @@ pub(super) fn overrides_active(view: Option<&PodsView>) -> Verdict<OverridesActi
         return verdict(
             OverridesActive::OverrideFailed,
             format!(
-                "these patches were left out: {}. Fix them or take them out of spec.overrides",
+                "these patches fail, and their objects keep their last applied content: {}. Fix them or remove them from \
+                 spec.overrides",
                 overridden.failed.join("; ")
             ),
         );
@@ -57,6 +58,7 @@ mod tests {
             overridden: Overridden {
                 changed: own(changed),
                 failed: own(failed),
+                ..Overridden::default()
             },
             ..PodsView::default()
         };

@@ -5,6 +5,7 @@ use cinder_csi_crds::{ComponentStatus, ManagementState, RolloutState, RolloutSta
 
 use super::{Verdict, verdict};
 use crate::{
+    cluster::{NodesView, describe_nodes},
     decide::{Report, Workload},
     problem::Problem,
     reasons::{Degraded, Progressing, Reason, ReconciliationPaused, Upgradeable},
@@ -113,6 +114,17 @@ pub(super) fn down(nodes: &NodeRollout) -> String {
     )
 }
 
+/// The message about nodes with volumes and without the node plugin.
+pub(super) fn without_driver(nodes: &NodesView) -> String {
+    format!(
+        "volumes are attached on {} where no pod of the driver runs, because the DaemonSet excludes them (nodeSelector, affinity, \
+         tolerations): {}. Pods there can neither unmount their volumes nor be deleted; let spec.node include the nodes again, or \
+         restore their labels and taints, until the volumes are detached",
+        in_words(nodes.unserved.len(), "node"),
+        describe_nodes(&nodes.unserved)
+    )
+}
+
 /// What Progressing says of a rollout, when there is one.
 pub(super) fn progress(report: &Report) -> Option<Verdict<Progressing>> {
     let Report { decision, outcome, .. } = report;
@@ -218,6 +230,12 @@ pub(super) fn issues(report: &Report) -> Vec<Problem> {
             ),
         });
     }
+    if !outcome.nodes.unserved.is_empty() {
+        issues.push(Problem {
+            reason: Degraded::NodesWithoutDriver,
+            message: without_driver(&outcome.nodes),
+        });
+    }
     issues.extend(outcome.node_rollout.as_ref().and_then(failed_nodes));
     issues
 }
@@ -265,10 +283,7 @@ pub(super) fn upgradeable(report: &Report, issues: &[Problem]) -> Verdict<Upgrad
     if let Some(failed) = overridden.and_then(|overridden| overridden.failed.first()) {
         return verdict(
             Upgradeable::OverridesActive,
-            format!(
-                "a patch of spec.overrides does not fit what this version makes, and may not fit what the \
-                 next one makes: {failed}"
-            ),
+            format!("a patch of spec.overrides fails, and holds its object at the last applied content: {failed}"),
         );
     }
     if let Some(issue) = issues.first() {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{mk_credentials, mk_in_cluster};
 use crate::cluster::OptionalApis;
-use crate::manifests::{Operand, operands, overridden};
+use crate::manifests::{Operand, operands, render};
 use crate::resolve::tests::mk_environment;
 use crate::{
     cluster::KubernetesVersion,
@@ -98,7 +98,7 @@ fn the_examples_of_the_page_change_these_fields() {
     let usual = mk_objects(&json!({}));
     let mut text = String::new();
     for (heading, example) in examples() {
-        let outcome = overridden(&mk_resolved(&example), Some(&mk_credentials())).unwrap();
+        let outcome = render(&mk_resolved(&example), Some(&mk_credentials())).unwrap().1;
         assert_eq!(outcome.failed, [] as [String; 0], "{heading}");
         writeln!(text, "# {heading}\n{}", difference(&usual, &mk_objects(&example))).unwrap();
     }

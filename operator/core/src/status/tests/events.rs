@@ -64,9 +64,9 @@ fn mk_stuck(operation: Operation, change: fn(&mut Case)) -> Stuck {
 #[case::controller_down(|report: &mut Report| report.outcome.controller = Some(mk_workload(2, 2, 0)), Event::Unavailable, Event::Available)]
 #[case::stalled(|report: &mut Report| report.outcome.controller.as_mut().expect("one").stalled = Some("quota".to_owned()),
     Event::Degraded, Event::Recovered)]
-#[case::overridden(|report: &mut Report| override_with(report, Overridden { changed: one("Deployment x"), failed: vec![] }),
+#[case::overridden(|report: &mut Report| override_with(report, Overridden { changed: one("Deployment x"), ..Overridden::default() }),
     Event::OverridesActive, Event::OverridesGone)]
-#[case::override_failed(|report: &mut Report| override_with(report, Overridden { changed: vec![], failed: one("no such object") }),
+#[case::override_failed(|report: &mut Report| override_with(report, Overridden { failed: one("no such object"), ..Overridden::default() }),
     Event::OverrideFailed, Event::OverridesGone)]
 #[case::service_down(|report: &mut Report| report.facts.clouds[0].state.troubles = vec![Trouble { service: "compute",
         kind: TroubleKind::Backend(BackendReachable::Timeout), message: "no answer".to_owned() }],

@@ -7,12 +7,12 @@ use std::{collections::BTreeMap, fmt};
 use cinder_csi_crds::{AdoptionMode, ChangeAction, CinderCSIDriver, ManagementState, PendingChange};
 use cinder_operator_core::{
     cluster::{Index, Key, KubernetesVersion, Owner, kind},
-    manifests::{DriverCredentials, RenderError, operands},
+    manifests::{DriverCredentials, Operand, RenderError, render as render_objects},
     migration::{adopt_orphans, claim_csi_driver},
-    plan::{Desired, Unapplied, changes::changes, plan},
+    plan::{Desired, LastApplied, PlanScope, Unapplied, changes::changes, plan},
     problem::Problem,
     releases::InstalledImages,
-    resolve::{ClassFacts, ControllerSight, Environment, namespace_of, resolve},
+    resolve::{ClassFacts, ControllerSight, Environment, name_prefix_of, namespace_of, resolve},
     rollout::Gate,
     status,
 };
@@ -118,7 +118,11 @@ pub(crate) async fn report(
     controller::observe_owned(client, &driver, &owner, &live, &mut environment).await;
     let mut notes: Vec<String> = wait(&driver).map(str::to_owned).into_iter().collect();
     if is_leaving(&driver) {
-        let plan = plan(&owner, &[], &live, &Unapplied::new(), true, Instant::now().into_std());
+        let scope = PlanScope {
+            prune: true,
+            ..PlanScope::default()
+        };
+        let plan = plan(&owner, &[], &live, &Unapplied::new(), &scope, Instant::now().into_std());
         return Ok(DiffReport {
             driver: name,
             from_version: None,
@@ -127,6 +131,7 @@ pub(crate) async fn report(
             notes,
         });
     }
+    LastApplied::take(&mut live, &owner, &namespace, &name_prefix_of(&driver));
     let resolved = resolve(&driver, &environment).map_err(DiffError::Resolve)?;
     let credentials = credentials(&live);
     if credentials.is_none() {
@@ -135,8 +140,17 @@ pub(crate) async fn report(
                 .to_owned(),
         );
     }
-    let wanted: Vec<Desired> = operands(&resolved, credentials.as_ref())?
+    let (rendered, overridden) = render_objects(&resolved, credentials.as_ref())?;
+    let is_held = |operand: &&Operand| overridden.held.contains(&Key::from(*operand));
+    notes.extend(
+        overridden
+            .failed
+            .iter()
+            .map(|failed| format!("{failed}: its object keeps its last applied content")),
+    );
+    let wanted: Vec<Desired> = rendered
         .iter()
+        .filter(|operand| !is_held(operand))
         .filter(|operand| credentials.is_some() || operand.kind.kind != kind::DEPLOYMENT)
         .map(Desired::from_operand)
         .collect::<Result<_, _>>()?;
@@ -145,12 +159,17 @@ pub(crate) async fn report(
     controller::exclude_unmanaged(&resolved, &wanted, &mut live);
     notes.extend(adopt(&driver, &owner, &mut live).map(str::to_owned));
     let gate = Gate::of(&owner, &live, VERSION);
+    let scope = PlanScope {
+        prune: credentials.is_some(),
+        untouched: overridden.held.clone(),
+        ..PlanScope::default()
+    };
     let plan = plan(
         &owner,
         &wanted,
         &live,
         &Unapplied::new(),
-        credentials.is_some(),
+        &scope,
         Instant::now().into_std(),
     );
     if driver.spec.storage_classes.from_volume_types.enabled {

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The objects that keep their last applied content: one mechanism for a part of the spec that cannot be carried out, for an
+//! override that fails, for a kind that cannot be listed, and for a DaemonSet that would exclude nodes with volumes.
+//!
+//! A held object is planned with its recorded content. So it is repaired and recreated, and never changed. An object
+//! without a valid record is neither written nor pruned.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cinder_csi_crds::Override;
+use k8s_openapi::api::core::v1::PodSpec;
+use kube::ResourceExt;
+use serde_json::Value;
+
+use super::{Draft, NARROW_NODES, Situation};
+use crate::{
+    cluster::{AttachedNodes, Key, LostNodes, Owner, VERSION_LABEL, kind, may_lose_nodes},
+    manifests::{Overridden, Stage},
+    plan::{Action, Desired, LastApplied, Obstacle, Plan, PlanScope, RecordedObject, is_base, plan},
+    resolve::HoldScope,
+    rollout::{Gate, is_workload},
+};
+
+/// The objects of a spec that keep their last applied content.
+#[derive(Debug, Clone, Default)]
+pub struct Holds {
+    scopes: Vec<HoldScope>,
+    /// The objects of failed overrides.
+    failed: BTreeSet<Key>,
+    /// Whether an override names an object that does not exist: it may be a misspelt name of any object.
+    has_unknown_target: bool,
+    /// The objects that overrides name, by kind and name.
+    targets: BTreeSet<(String, String)>,
+}
+
+/// The desired objects, with the held ones at their last applied content.
+#[derive(Debug, Clone, Default)]
+pub struct HeldDesired {
+    /// All objects that are planned, in the order of their stages.
+    pub desired: Vec<Desired>,
+    /// The objects with content from the record.
+    pub recorded: BTreeSet<Key>,
+    /// Objects that are neither written nor pruned.
+    pub untouched: BTreeSet<Key>,
+    /// Whether the driver was installed before.
+    is_installed: bool,
+}
+
+impl Holds {
+    pub(super) fn new(scopes: Vec<HoldScope>, overridden: &Overridden, overrides: &[Override]) -> Self {
+        let targets = overrides.iter().map(|patch| &patch.target);
+        Self {
+            scopes,
+            failed: overridden.held.clone(),
+            has_unknown_target: overridden.has_unknown_target,
+            targets: targets
+                .map(|target| (target.kind.clone(), target.name.clone()))
+                .collect(),
+        }
+    }
+
+    /// Whether an object is held.
+    fn covers(&self, key: &Key, recorded: Option<&RecordedObject>) -> bool {
+        let is_target = || self.targets.contains(&(key.kind.to_owned(), key.name.clone()));
+        let has_lost_override =
+            || self.has_unknown_target && recorded.is_some_and(|recorded| recorded.overridden) && !is_target();
+        self.failed.contains(key) || self.scopes.iter().any(|scope| scope.covers(key)) || has_lost_override()
+    }
+
+    /// Replaces the held objects by their last applied content.
+    pub(super) fn hold(
+        &self,
+        owner: &Owner,
+        desired: &[Desired],
+        live: &BTreeMap<Key, Value>,
+        last_applied: &LastApplied,
+        unlisted: &BTreeSet<&'static str>,
+    ) -> HeldDesired {
+        let is_own = |key: &Key| live.get(key).is_some_and(|there| owner.owns(there));
+        let runs = live.keys().any(|key| is_workload(key) && is_own(key));
+        let mut held = HeldDesired {
+            is_installed: runs || !last_applied.is_empty(),
+            ..HeldDesired::default()
+        };
+        let is_new = !held.is_installed && self.scopes.contains(&HoldScope::All);
+        let wanted: BTreeMap<&Key, &Desired> = desired.iter().map(|desired| (&desired.key, desired)).collect();
+        let others = last_applied
+            .iter()
+            .map(|(key, _)| key)
+            .chain(live.keys().filter(|key| is_own(key)));
+        let others: BTreeSet<&Key> = others.filter(|key| !wanted.contains_key(*key)).collect();
+        for key in desired.iter().map(|desired| &desired.key).chain(others) {
+            let known = wanted.get(key).copied();
+            // Rights and credentials do not depend on the spec, and pods of whatever content need them.
+            let is_base = known.map_or_else(|| is_base(key.kind), |desired| desired.stage == Stage::Base);
+            if unlisted.contains(key.kind) {
+                held.untouched.insert(key.clone());
+            } else if is_base {
+                held.desired.extend(known.filter(|_| !is_new).cloned());
+            } else if !self.covers(key, last_applied.get(key)) {
+                held.desired.extend(known.cloned());
+            } else if let Some(content) = last_applied.content_for(key, live.get(key)) {
+                held.recorded.insert(key.clone());
+                held.desired.push(content.clone());
+            } else {
+                held.untouched.insert(key.clone());
+            }
+        }
+        held.desired.sort_by_key(|desired| desired.stage);
+        held
+    }
+}
+
+impl HeldDesired {
+    /// Replaces workloads by their recorded content while an update of the version waits.
+    pub(super) fn hold_version(&mut self, gate: &Gate, live: &BTreeMap<Key, Value>, last_applied: &LastApplied) {
+        if gate.hold.is_none() {
+            return;
+        }
+        for desired in self.desired.iter_mut().filter(|desired| is_workload(&desired.key)) {
+            let there = live.get(&desired.key);
+            let version = |object: &Value| object["metadata"]["labels"][VERSION_LABEL].as_str().map(str::to_owned);
+            let installed = there.map_or_else(|| gate.from().map(str::to_owned), version);
+            let content = last_applied.content_for(&desired.key, there);
+            if let Some(content) = content.filter(|content| version(&content.object) == installed) {
+                self.recorded.insert(desired.key.clone());
+                *desired = content.clone();
+            }
+        }
+    }
+
+    /// Whether the pods of a workload differ from the spec.
+    pub fn holds_workload(&self) -> bool {
+        self.recorded.iter().chain(&self.untouched).any(is_workload)
+    }
+
+    /// The limits of the plan.
+    pub(super) fn plan_scope(&self, is_complete: bool, last_applied: &LastApplied) -> PlanScope {
+        let base = self.desired.iter().filter(|desired| desired.stage == Stage::Base);
+        let base = base.filter(|_| self.is_installed).map(|desired| &desired.key);
+        PlanScope {
+            prune: is_complete,
+            untouched: self.untouched.clone(),
+            installed: base.chain(last_applied.iter().map(|(key, _)| key)).cloned().collect(),
+        }
+    }
+
+    /// The record after the writes of a reconcile. `overridden` names the objects that `spec.overrides` changes.
+    pub fn record(
+        &self,
+        last_applied: &LastApplied,
+        owner: &Owner,
+        overridden: &[String],
+        live: &BTreeMap<Key, Value>,
+    ) -> LastApplied {
+        let fresh = self
+            .desired
+            .iter()
+            .filter(|desired| !self.recorded.contains(&desired.key));
+        let fresh = fresh.map(|desired| {
+            let name = format!("{} {}", desired.key.kind, desired.key.name);
+            (desired, overridden.contains(&name))
+        });
+        let is_desired =
+            |key: &Key| self.untouched.contains(key) || self.desired.iter().any(|desired| desired.key == *key);
+        last_applied.updated(owner, fresh, is_desired, live)
+    }
+}
+
+impl Draft {
+    /// Whether the plan writes a DaemonSet that could exclude a node of the present one.
+    pub fn may_lose_nodes(&self, situation: &Situation<'_>) -> bool {
+        let mut changes = self
+            .plan
+            .actions
+            .iter()
+            .filter_map(|action| NodesChange::of(action, situation));
+        changes.any(|change| may_lose_nodes(change.before.as_ref(), change.after.as_ref()))
+    }
+
+    /// The nodes that would lose the node plugin by the plan.
+    pub fn lost_nodes(&self, situation: &Situation<'_>, attached: &AttachedNodes) -> Option<LostNodes> {
+        let mut changes = self
+            .plan
+            .actions
+            .iter()
+            .filter_map(|action| NodesChange::of(action, situation));
+        changes.find_map(|change| change.lost_nodes(attached))
+    }
+}
+
+/// A change of the DaemonSet's pod template.
+struct NodesChange {
+    before: Option<PodSpec>,
+    after: Option<PodSpec>,
+}
+
+impl NodesChange {
+    /// The change by an action; `None` for other objects.
+    fn of(action: &Action, situation: &Situation<'_>) -> Option<Self> {
+        let key = action.key();
+        if key.kind != kind::DAEMON_SET {
+            return None;
+        }
+        let after = match action {
+            Action::Create(desired)
+            | Action::Update { desired, .. }
+            | Action::Repair { desired, .. }
+            | Action::Recreate { desired, .. } => template(&desired.object),
+            Action::Prune { .. } => None,
+        };
+        let recorded = || situation.last_applied.get(key).map(|recorded| &recorded.desired.object);
+        let before = situation.live.get(key).or_else(recorded);
+        Some(Self {
+            before: before.and_then(template),
+            after,
+        })
+    }
+
+    fn lost_nodes(&self, attached: &AttachedNodes) -> Option<LostNodes> {
+        attached.lost_nodes(self.before.as_ref(), self.after.as_ref())
+    }
+}
+
+fn template(daemon_set: &Value) -> Option<PodSpec> {
+    serde_json::from_value(daemon_set.pointer("/spec/template/spec")?.clone()).ok()
+}
+
+/// Keeps the DaemonSet at its last applied content where the plan would exclude nodes with attached volumes, unless the
+/// administrator has confirmed that on this very object.
+pub(super) fn keep_attached_nodes(plan: &mut Plan, situation: &Situation<'_>, attached: &AttachedNodes) {
+    let confirmation = situation.driver.annotations().get(NARROW_NODES);
+    if confirmation == Some(&situation.owner.uid) {
+        return;
+    }
+    let mut actions = Vec::new();
+    for action in std::mem::take(&mut plan.actions) {
+        let lost = NodesChange::of(&action, situation).and_then(|change| change.lost_nodes(attached));
+        let Some(lost) = lost else {
+            actions.push(action);
+            continue;
+        };
+        let key = action.key().clone();
+        actions.extend(last_applied_daemon_set(&key, situation, attached));
+        plan.obstacles.push(Obstacle::NodesInUse { key, lost });
+    }
+    plan.actions = actions;
+}
+
+/// The write that brings the DaemonSet back to its last applied content, unless that content excludes nodes as well.
+fn last_applied_daemon_set(key: &Key, situation: &Situation<'_>, attached: &AttachedNodes) -> Option<Action> {
+    let Situation {
+        owner,
+        live,
+        last_applied,
+        unapplied,
+        instant,
+        ..
+    } = *situation;
+    let content = last_applied.content_for(key, live.get(key))?;
+    let desired = std::slice::from_ref(content);
+    let actions = plan(owner, desired, live, unapplied, &PlanScope::default(), instant).actions;
+    let is_safe = |action: &Action| {
+        let change = NodesChange::of(action, situation);
+        change.is_some_and(|change| change.lost_nodes(attached).is_none())
+    };
+    actions.into_iter().find(is_safe)
+}

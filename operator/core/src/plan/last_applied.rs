@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The record of the content that the operator applied last: a ConfigMap in the driver's namespace.
+//!
+//! An object that is held, because its part of the spec cannot be carried out, is repaired and recreated from this record.
+//! Accounts, roles and bindings are not in it: their content does not depend on the spec, and a client that may write
+//! ConfigMaps must not gain rights. Secrets are not in it either.
+
+use std::collections::BTreeMap;
+
+use cinder_csi_crds::{INSTANCE_LABEL, OWNER_UID_ANNOTATION};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{APPLIED_HASH, Desired, is_being_deleted};
+use crate::{
+    cluster::{KINDS, Key, MANAGED_BY, MANAGED_BY_LABEL, Owner, kind},
+    manifests::{Handling, Stage},
+};
+
+/// The end of the name of the ConfigMap; it begins with the prefix of the driver's objects.
+pub const LAST_APPLIED_SUFFIX: &str = "-last-applied";
+
+/// The key of the ConfigMap's data.
+const DATA_KEY: &str = "objects.json";
+
+/// The longest record, in bytes. The API server takes a ConfigMap of 1 MiB.
+const LONGEST: usize = 900 * 1024;
+
+/// One object of the record.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecordedObject {
+    /// The content that was applied last.
+    pub desired: Desired,
+    /// Whether `spec.overrides` had a part in it.
+    pub overridden: bool,
+}
+
+/// As an object is stored.
+#[derive(Serialize, Deserialize)]
+struct StoredObject {
+    stage: Stage,
+    #[serde(default)]
+    handling: Handling,
+    #[serde(default)]
+    overridden: bool,
+    object: Value,
+}
+
+/// The content that was applied last, by object.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LastApplied {
+    objects: BTreeMap<Key, RecordedObject>,
+    /// The uid of the ConfigMap, where it exists.
+    uid: Option<String>,
+}
+
+impl LastApplied {
+    /// The name of the record of a driver.
+    pub fn key(namespace: &str, name_prefix: &str) -> Key {
+        Key::new(
+            kind::CONFIG_MAP,
+            Some(namespace),
+            &format!("{name_prefix}{LAST_APPLIED_SUFFIX}"),
+        )
+    }
+
+    /// Takes the record out of the existing objects: it is neither planned nor pruned. A part that cannot be decoded is
+    /// unknown, and so is a record of another owner.
+    pub fn take(live: &mut BTreeMap<Key, Value>, owner: &Owner, namespace: &str, name_prefix: &str) -> Self {
+        let config_map = live.remove(&Self::key(namespace, name_prefix));
+        let config_map = config_map.filter(|found| owner.owns(found));
+        let text = config_map.as_ref().and_then(|found| found["data"][DATA_KEY].as_str());
+        let all: Vec<Value> = text
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
+        let objects = all.into_iter().filter_map(|one| recorded(one, namespace));
+        Self {
+            objects: objects.map(|one| (one.desired.key.clone(), one)).collect(),
+            uid: config_map.as_ref().map(super::uid_of).filter(|uid| !uid.is_empty()),
+        }
+    }
+
+    /// The uid of the ConfigMap, where it exists.
+    pub fn uid(&self) -> Option<&str> {
+        self.uid.as_deref()
+    }
+
+    /// Whether nothing is recorded.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// The record of an object.
+    pub fn get(&self, key: &Key) -> Option<&RecordedObject> {
+        self.objects.get(key)
+    }
+
+    /// All recorded objects.
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &RecordedObject)> {
+        self.objects.iter()
+    }
+
+    /// The content to which an object is held: the recorded content, unless the live object has newer content
+    /// that was not recorded.
+    pub fn content_for(&self, key: &Key, live: Option<&Value>) -> Option<&Desired> {
+        let recorded = &self.objects.get(key)?.desired;
+        live.is_none_or(|live| applied_hash(live) == Some(recorded.hash()))
+            .then_some(recorded)
+    }
+
+    /// The record after a reconcile: `live` is the state after its writes. Objects that are still at their earlier content
+    /// retain their entry, and so do missing objects that are desired.
+    #[must_use]
+    pub fn updated<'a>(
+        &self,
+        owner: &Owner,
+        desired: impl IntoIterator<Item = (&'a Desired, bool)>,
+        is_desired: impl Fn(&Key) -> bool,
+        live: &BTreeMap<Key, Value>,
+    ) -> Self {
+        let mut objects = self.objects.clone();
+        objects.retain(|key, _| live.contains_key(key) || is_desired(key));
+        for (desired, overridden) in desired {
+            let is_recordable = desired.stage != Stage::Base && !desired.handling.create_only;
+            let there = live.get(&desired.key);
+            let is_applied = there.is_some_and(|there| {
+                owner.owns(there) && !is_being_deleted(there) && applied_hash(there) == Some(desired.hash())
+            });
+            if is_recordable && is_applied {
+                let desired = desired.clone();
+                objects.insert(desired.key.clone(), RecordedObject { desired, overridden });
+            }
+        }
+        Self {
+            objects,
+            uid: self.uid.clone(),
+        }
+    }
+
+    /// The ConfigMap with the record.
+    pub fn config_map(&self, owner: &Owner, namespace: &str, name_prefix: &str) -> Result<Desired, serde_json::Error> {
+        let key = Self::key(namespace, name_prefix);
+        let is_workload = |key: &Key| [kind::DAEMON_SET, kind::DEPLOYMENT, kind::CSI_DRIVER].contains(&key.kind);
+        // Where the room is short, the workloads and the CSIDriver come first.
+        let (first, others): (Vec<_>, Vec<_>) = self.objects.iter().partition(|(key, _)| is_workload(key));
+        let mut parts = Vec::new();
+        let mut room = LONGEST;
+        for (_, one) in first.into_iter().chain(others) {
+            let part = serde_json::to_string(&StoredObject {
+                stage: one.desired.stage,
+                handling: one.desired.handling,
+                overridden: one.overridden,
+                object: one.desired.object.clone(),
+            })?;
+            if let Some(left) = room.checked_sub(part.len() + 2) {
+                room = left;
+                parts.push(part);
+            }
+        }
+        let object = json!({
+            "apiVersion": "v1",
+            "kind": kind::CONFIG_MAP,
+            "metadata": {
+                "name": key.name,
+                "namespace": namespace,
+                "labels": {
+                    (INSTANCE_LABEL): owner.name,
+                    (MANAGED_BY_LABEL): MANAGED_BY,
+                    "app.kubernetes.io/part-of": "cinder-csi",
+                },
+                "annotations": {(OWNER_UID_ANNOTATION): owner.uid},
+            },
+            "data": {(DATA_KEY): format!("[{}]", parts.join(",\n"))},
+        });
+        Ok(Desired::new(key, Stage::Monitoring, object))
+    }
+}
+
+/// Decodes one object; none of another namespace or of a kind that is never recorded.
+fn recorded(stored: Value, namespace: &str) -> Option<RecordedObject> {
+    let stored: StoredObject = serde_json::from_value(stored).ok()?;
+    let object = stored.object;
+    let kind = KINDS.iter().find(|kind| object["kind"] == kind.kind)?;
+    let metadata = &object["metadata"];
+    let own_namespace = metadata["namespace"].as_str();
+    let is_in_place = own_namespace == kind.namespaced.then_some(namespace);
+    if stored.stage == Stage::Base || !is_in_place || is_base(kind.kind) {
+        return None;
+    }
+    let key = Key::new(kind.kind, own_namespace, metadata["name"].as_str()?);
+    let hash = applied_hash(&object)?.to_owned();
+    Some(RecordedObject {
+        desired: Desired::with_known_hash(key, stored.stage, stored.handling, object, hash),
+        overridden: stored.overridden,
+    })
+}
+
+/// Whether objects of a kind grant rights or contain credentials.
+pub fn is_base(kind: &str) -> bool {
+    matches!(
+        kind,
+        kind::SECRET | "ServiceAccount" | "Role" | "ClusterRole" | kind::ROLE_BINDING | kind::CLUSTER_ROLE_BINDING
+    )
+}
+
+fn applied_hash(object: &Value) -> Option<&str> {
+    object["metadata"]["annotations"][APPLIED_HASH].as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn mk_owner() -> Owner {
+        Owner {
+            name: "d".to_owned(),
+            uid: "u".to_owned(),
+        }
+    }
+
+    fn mk_desired(stage: Stage, kind: &'static str, content: &str) -> Desired {
+        let metadata = json!({"name": "x", "namespace": "ns", "labels": {(INSTANCE_LABEL): "d"}});
+        let object = json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": content});
+        Desired::new(Key::new(kind, Some("ns"), "x"), stage, object)
+    }
+
+    fn mk_live(desired: &Desired) -> BTreeMap<Key, Value> {
+        BTreeMap::from([(desired.key.clone(), desired.object.clone())])
+    }
+
+    fn record(desired: &Desired, live: &BTreeMap<Key, Value>) -> LastApplied {
+        LastApplied::default().updated(&mk_owner(), [(desired, true)], |_| true, live)
+    }
+
+    #[test]
+    fn record_survives_its_config_map() {
+        let desired = mk_desired(Stage::Node, kind::DAEMON_SET, "a");
+        let record = record(&desired, &mk_live(&desired));
+        let config_map = record.config_map(&mk_owner(), "ns", "p").expect("JSON");
+        let mut live = mk_live(&config_map);
+        assert_eq!(LastApplied::take(&mut live, &mk_owner(), "ns", "p"), record);
+        assert!(live.is_empty(), "the record is no object of a plan");
+        assert!(record.get(&desired.key).is_some_and(|one| one.overridden));
+    }
+
+    #[test]
+    fn records_only_applied_content() {
+        let (old, new) = (
+            mk_desired(Stage::Node, kind::DAEMON_SET, "old"),
+            mk_desired(Stage::Node, kind::DAEMON_SET, "new"),
+        );
+        let first = record(&old, &mk_live(&old));
+        let held = first.updated(&mk_owner(), [(&new, false)], |_| true, &mk_live(&old));
+        assert_eq!(held, first);
+        let updated = first.updated(&mk_owner(), [(&new, false)], |_| true, &mk_live(&new));
+        assert_eq!(updated.content_for(&new.key, None), Some(&new));
+        assert_eq!(updated.content_for(&new.key, Some(&old.object)), None, "it is stale");
+        let forgotten = first.updated(&mk_owner(), [], |_| false, &BTreeMap::new());
+        assert!(forgotten.is_empty());
+    }
+
+    #[rstest]
+    #[case::role(Stage::Base, "Role")]
+    #[case::secret(Stage::Base, kind::SECRET)]
+    #[case::role_of_another_stage(Stage::Node, "Role")]
+    fn record_never_gives_rights(#[case] stage: Stage, #[case] kind: &'static str) {
+        let desired = mk_desired(stage, kind, "a");
+        let written = LastApplied {
+            uid: None,
+            objects: BTreeMap::from([(
+                desired.key.clone(),
+                RecordedObject {
+                    desired: desired.clone(),
+                    overridden: false,
+                },
+            )]),
+        };
+        let mut live = mk_live(&written.config_map(&mk_owner(), "ns", "p").expect("JSON"));
+        assert!(LastApplied::take(&mut live, &mk_owner(), "ns", "p").is_empty());
+    }
+
+    #[rstest]
+    #[case::no_json("{")]
+    #[case::no_list("{}")]
+    #[case::no_objects("[1, {\"stage\": \"Node\"}, {\"stage\": \"Node\", \"object\": {\"kind\": \"DaemonSet\"}}]")]
+    fn undecodable_record_is_unknown(#[case] text: &str) {
+        let key = LastApplied::key("ns", "p");
+        let mut live = BTreeMap::from([(
+            key,
+            json!({"metadata": {"labels": {(INSTANCE_LABEL): "d"}}, "data": {(DATA_KEY): text}}),
+        )]);
+        assert!(LastApplied::take(&mut live, &mk_owner(), "ns", "p").is_empty());
+    }
+
+    #[test]
+    fn record_is_bounded_and_keeps_workloads() {
+        let large = "x".repeat(LONGEST - 2_000);
+        let mut objects = BTreeMap::new();
+        for desired in [
+            mk_desired(Stage::Controller, "NetworkPolicy", &large),
+            mk_desired(Stage::Node, kind::DAEMON_SET, &large),
+        ] {
+            let key = desired.key.clone();
+            objects.insert(
+                key,
+                RecordedObject {
+                    desired,
+                    overridden: false,
+                },
+            );
+        }
+        let config_map = LastApplied { objects, uid: None }
+            .config_map(&mk_owner(), "ns", "p")
+            .expect("JSON");
+        assert!(config_map.object.to_string().len() < 1 << 20);
+        let read = LastApplied::take(&mut mk_live(&config_map), &mk_owner(), "ns", "p");
+        let kinds: Vec<&str> = read.iter().map(|(key, _)| key.kind).collect();
+        assert_eq!(kinds, [kind::DAEMON_SET]);
+    }
+}
