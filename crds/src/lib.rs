@@ -39,8 +39,8 @@ pub use spec::{
 };
 pub use status::{
     AdoptionFinding, AdoptionFindingReason, AdoptionStatus, AdoptionStep, Blocker, ChangeAction, CinderCSIDriverStatus,
-    CloudServiceStatus, CloudStatus, ComponentStatus, ControllerStatus, DeletionStatus, DriverState, FailedNode,
-    NodesStatus, PendingChange, PendingChanges, PendingTopology, QuotaStatus, RolloutState, RolloutStatus,
+    CloudPlace, CloudServiceStatus, CloudStatus, ComponentStatus, ControllerStatus, DeletionStatus, DriverState,
+    FailedNode, NodesStatus, PendingChange, PendingChanges, PendingTopology, QuotaStatus, RolloutState, RolloutStatus,
     StorageClassesStatus, StuckVolume, TopologyStatus, VolumesStatus,
 };
 pub use yaml::to_yaml;

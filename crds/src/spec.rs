@@ -117,6 +117,8 @@ const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
         .message("adoption.mode Migrate needs node.registration Integrated: two registrars on a node would take the driver from each other"),
     validation = Rule::new("!(has(self.spec.adoption) && has(self.spec.adoption.mode) && self.spec.adoption.mode == 'Migrate') || self.metadata.name == 'cinder.csi.openstack.org'")
         .message("adoption.mode Migrate is for the object with the name of the Go driver, cinder.csi.openstack.org: volumes refer to their driver by its name"),
+    validation = Rule::new("has(self.spec.operandNamespace) ? (has(oldSelf.spec.operandNamespace) ? self.spec.operandNamespace == oldSelf.spec.operandNamespace : has(oldSelf.status) && has(oldSelf.status.operandNamespace) && self.spec.operandNamespace == oldSelf.status.operandNamespace) : !has(oldSelf.spec.operandNamespace)")
+        .message("operandNamespace is chosen when the object is created and cannot be changed or removed later: everything would be made a second time. It can be added later if it is the namespace where the driver runs, which status.operandNamespace names"),
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(
@@ -125,9 +127,6 @@ const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
 #[x_kube(validation = Rule::new(
     "has(self.instanceName) == has(oldSelf.instanceName) && (!has(self.instanceName) || self.instanceName == oldSelf.instanceName)"
 ).message("instanceName is chosen when the object is created and cannot be changed, added or removed later: everything would be made a second time"))]
-#[x_kube(validation = Rule::new(
-    "has(self.operandNamespace) == has(oldSelf.operandNamespace) && (!has(self.operandNamespace) || self.operandNamespace == oldSelf.operandNamespace)"
-).message("operandNamespace is chosen when the object is created and cannot be changed, added or removed later: everything would be made a second time"))]
 pub struct CinderCSIDriverSpec {
     /// Whether the operator runs the driver (Managed), holds all changes for a while (Paused), lists in
     /// status.pendingChanges what it would change (DryRun), leaves everything to others (Unmanaged), or removes the
@@ -155,7 +154,8 @@ pub struct CinderCSIDriverSpec {
 
     /// The namespace where the driver runs and where the Secrets and ConfigMaps are that this spec names. Defaults to the
     /// operator's own. It must exist, and the operator must have its role there and serve it (--operand-namespaces); condition
-    /// Degraded says what is missing.
+    /// Degraded says what is missing. It can be added later only with the value of status.operandNamespace: an operator that was
+    /// installed in another namespace then maintains the driver where it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub operand_namespace: Option<String>,

@@ -15,7 +15,7 @@ mod volumes;
 
 pub use adoption::{AdoptionFinding, AdoptionFindingReason, AdoptionStatus, AdoptionStep};
 pub use classes::{PendingTopology, StorageClassesStatus, TopologyStatus};
-pub use cloud::{CloudServiceStatus, CloudStatus, QuotaStatus};
+pub use cloud::{CloudPlace, CloudServiceStatus, CloudStatus, QuotaStatus};
 pub use pods::SidecarStatus;
 pub use rollout::{
     ChangeAction, ComponentStatus, FailedNode, PendingChange, PendingChanges, RolloutState, RolloutStatus,
@@ -89,6 +89,16 @@ pub struct CinderCSIDriverStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub clouds: Vec<CloudStatus>,
+
+    /// The namespace where the driver runs. An operator that would run it in another namespace changes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operand_namespace: Option<String>,
+
+    /// The project and region where the volumes of each cloud are. Credentials of another project or region are refused while
+    /// anything in the cluster needs the driver. The annotation csi.openstack.org/places of the CSIDriver object has the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["cloud".into()]))]
+    pub places: Vec<CloudPlace>,
 
     /// What exists of this driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]

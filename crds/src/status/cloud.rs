@@ -59,6 +59,20 @@ pub struct CloudStatus {
     pub quota: Vec<QuotaStatus>,
 }
 
+/// The project and region of the volumes of a cloud.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct CloudPlace {
+    /// The cloud's name in the spec.
+    pub cloud: String,
+    /// The id of the project.
+    #[serde(rename = "projectID")]
+    pub project_id: String,
+    /// The region of Cinder; missing where the catalogue names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+}
+
 /// A service of a cloud.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]

@@ -61,6 +61,23 @@ fn what_is_chosen_for_ever_stays_and_the_rest_may_change() {
 }
 
 #[test]
+fn operand_namespace_is_added_as_recorded() {
+    for (recorded, added, refusal) in [
+        (Some("one"), "one", ""),
+        (Some("one"), "two", "operandNamespace"),
+        (None, "one", "operandNamespace"),
+    ] {
+        let old = recorded.map_or_else(cases::smallest, |recorded| {
+            cases::with("/status", serde_json::json!({ "operandNamespace": recorded }))
+        });
+        let mut new = old.clone();
+        new["spec"]["operandNamespace"] = added.into();
+        expect(added, validate(&new, Some(&old)), refusal);
+        expect(added, validate(&old, Some(&new)), "operandNamespace");
+    }
+}
+
+#[test]
 fn only_the_object_with_the_go_drivers_name_takes_its_place_and_registers_itself() {
     for (name, registration, refusal) in [
         ("cinder.csi.openstack.org", "Integrated", ""),
