@@ -18,7 +18,7 @@ use cinder_operator_core::cluster::{
     AttachmentObject, Blockers, ClaimObject, ClassObject, GuardedObject, Index, Indexed, KINDS, Key, Kind, OptionalApis,
     Owned, Owner, VolumeObject, is_applied, is_copy, key_of, unknown_object,
 };
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::{api::core::v1::PodSpec, apimachinery::pkg::apis::meta::v1::APIGroup};
 use kube::{
     Client, Resource, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Request, TypeMeta},
@@ -72,6 +72,25 @@ pub enum ObserveError {
     /// An object could not be turned into JSON.
     #[error("cannot decode an object: {0}")]
     Decode(#[from] serde_json::Error),
+    /// The versions of an API group could not be determined.
+    #[error("cannot determine which versions of {group} the API server has: {source}")]
+    Group {
+        /// The group.
+        group: String,
+        /// The answer of the API server.
+        source: Box<kube::Error>,
+    },
+    /// An API group is served without a kind that may have objects of the driver.
+    #[error(
+        "the API server has the group {group} and not its kind {kind}, so it is unknown whether objects of it exist: apply its \
+         CustomResourceDefinition again, or delete the other ones of the group"
+    )]
+    Missing {
+        /// The group.
+        group: String,
+        /// The kind.
+        kind: String,
+    },
     /// A list did not come to an end.
     #[error("the list of {plural} does not end: more than {MOST_PAGES} pages of {PAGE}")]
     Endless {
@@ -185,14 +204,7 @@ pub async fn class_marks(client: &Client) -> Result<Index, ObserveError> {
 ///
 /// Snapshots come first: no watch knows them, so that they are asked for again and again while nothing else is in the way.
 pub async fn blockers(client: &Client, driver: &str, ignore_retained: bool) -> Result<Blockers, ObserveError> {
-    let mut found = Blockers {
-        snapshots: contents_of(client, driver, "snapshot.storage.k8s.io", "VolumeSnapshotContent").await?,
-        ..Blockers::default()
-    };
-    if found.is_empty() {
-        let kind = "VolumeGroupSnapshotContent";
-        found.group_snapshots = contents_of(client, driver, "groupsnapshot.storage.k8s.io", kind).await?;
-    }
+    let mut found = snapshots(client, driver).await?;
     if found.is_empty() {
         let counts = |volume: &VolumeObject| !(ignore_retained && volume.is_retained());
         found.volumes = names_of(client, driver, counts).await?;
@@ -208,18 +220,58 @@ pub async fn blockers(client: &Client, driver: &str, ignore_retained: bool) -> R
     Ok(found)
 }
 
-/// The driver's contents of snapshots. That there are none for want of the API, the API server itself says: what discovery told
-/// some time ago is not enough here.
-async fn contents_of(client: &Client, driver: &str, group: &str, kind: &str) -> Result<Vec<String>, ObserveError> {
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
-    let api: GuardedApi<DynamicObject> = GuardedApi::all_with(client.clone(), &resource);
-    let is_ours = |object: &DynamicObject| object.data["spec"]["driver"] == driver;
-    match paged(&api, &resource.plural, is_ours).await {
-        Err(ObserveError::List { source, .. }) if matches!(&*source, kube::Error::Api(status) if status.code == 404) => {
-            Ok(Vec::new())
-        }
-        other => other,
+/// Lists snapshots and group snapshots of the driver: no watch has them. The list ends at the first page with one of them.
+pub async fn snapshots(client: &Client, driver: &str) -> Result<Blockers, ObserveError> {
+    let mut found = Blockers {
+        snapshots: contents_of(client, driver, "snapshot.storage.k8s.io", "VolumeSnapshotContent").await?,
+        ..Blockers::default()
+    };
+    if found.is_empty() {
+        let kind = "VolumeGroupSnapshotContent";
+        found.group_snapshots = contents_of(client, driver, "groupsnapshot.storage.k8s.io", kind).await?;
     }
+    Ok(found)
+}
+
+/// Lists contents of snapshots of the driver in every served version. Earlier results of discovery are not enough here. A group without
+/// the kind proves nothing: its CustomResourceDefinition was deleted, and the snapshots remain in Cinder.
+async fn contents_of(client: &Client, driver: &str, group: &str, kind: &str) -> Result<Vec<String>, ObserveError> {
+    let is_ours = |object: &DynamicObject| object.data["spec"]["driver"] == driver;
+    let list = async |version: &str| {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api: GuardedApi<DynamicObject> = GuardedApi::all_with(client.clone(), &resource);
+        match paged(&api, &resource.plural, is_ours).await {
+            Err(ObserveError::List { source, .. }) if matches!(&*source, kube::Error::Api(status) if status.code == 404) => {
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    };
+    if let Some(found) = list("v1").await? {
+        return Ok(found);
+    }
+    let failed = |source| ObserveError::Group {
+        group: group.to_owned(),
+        source: Box::new(source),
+    };
+    let request = http::Request::get(format!("/apis/{group}")).body(Vec::new());
+    let request = request.map_err(|error| failed(kube::Error::HttpError(error)))?;
+    let versions = match client.request::<APIGroup>(request).await {
+        Ok(served) => served.versions,
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    for version in versions.iter().map(|version| version.version.as_str()) {
+        if version != "v1"
+            && let Some(found) = list(version).await?
+        {
+            return Ok(found);
+        }
+    }
+    Err(ObserveError::Missing {
+        group: group.to_owned(),
+        kind: kind.to_owned(),
+    })
 }
 
 /// The volumes that are or will be attached by a driver, each with its node. An attachment that does not name its driver counts
