@@ -184,36 +184,45 @@ pub fn is_workload(key: &Key) -> bool {
     [kind::DEPLOYMENT, kind::DAEMON_SET].contains(&key.kind)
 }
 
-/// Leaves pods that may still lead the rights that they have: roles are only widened, and nothing goes that gives rights.
+/// Retains the rights of pods that may still lead: roles and bindings are only widened, and no object with rights is deleted.
 fn keep_rights(plan: &mut Plan, live: &BTreeMap<Key, Value>) {
     plan.actions.retain_mut(|action| match action {
         Action::Prune { key, .. } => !RIGHTS.contains(&key.kind),
-        Action::Update { desired, .. } | Action::Repair { desired, .. }
-            if [ROLE, CLUSTER_ROLE].contains(&desired.key.kind) =>
-        {
+        Action::Update { desired, .. } | Action::Repair { desired, .. } if RIGHTS.contains(&desired.key.kind) => {
             let Some(there) = live.get(&desired.key) else {
                 return true;
             };
-            *desired = widened(desired, there);
+            *desired = match desired.key.kind {
+                ROLE | CLUSTER_ROLE => widened(desired, there, "rules", covers),
+                kind::ROLE_BINDING | kind::CLUSTER_ROLE_BINDING => widened(desired, there, "subjects", is_subject),
+                _ => return true,
+            };
             !differences(&desired.object, there, 1).is_empty()
         }
         _ => true,
     });
 }
 
-/// A role with the rules that it has, and those that it needs and lacks. Rules that say it all already stay as they are: the
-/// API server lets no client write a right into a role that the client does not have, not even one that is there.
-fn widened(desired: &Desired, there: &Value) -> Desired {
-    let rules = |object: &Value| object["rules"].as_array().cloned().unwrap_or_default();
-    let mut all = rules(there);
-    let lacking: Vec<Value> = rules(&desired.object)
+/// Adds missing rules to a role, or missing subjects to a binding. Rules that cover the desired ones remain: the API server lets no client
+/// write a right into a role that the client does not have itself.
+fn widened(desired: &Desired, there: &Value, field: &str, covers: fn(&Value, &Value) -> bool) -> Desired {
+    let entries = |object: &Value| object[field].as_array().cloned().unwrap_or_default();
+    let mut all = entries(there);
+    let lacking: Vec<Value> = entries(&desired.object)
         .into_iter()
-        .filter(|rule| !all.iter().any(|known| covers(known, rule)))
+        .filter(|entry| !all.iter().any(|known| covers(known, entry)))
         .collect();
     all.extend(lacking);
     let mut object = desired.object.clone();
-    object["rules"] = Value::from(all);
+    object[field] = Value::from(all);
     desired.with(object)
+}
+
+/// Whether two subjects are the same account.
+fn is_subject(known: &Value, other: &Value) -> bool {
+    ["kind", "namespace", "name"]
+        .into_iter()
+        .all(|field| known[field] == other[field])
 }
 
 /// Whether a rule gives all that another one gives.
@@ -417,6 +426,33 @@ mod tests {
             true,
         );
         assert_eq!(plan, planned, "where only one version is left it has its own rights");
+    }
+
+    #[test]
+    fn rollout_only_adds_subjects_to_bindings() {
+        let subject = |name: &str| json!({"kind": "ServiceAccount", "namespace": "cinder-csi", "name": name});
+        let key = Key::new(kind::CLUSTER_ROLE_BINDING, None, "x");
+        let binding = |subjects: Value| json!({"metadata": {"name": "x"}, "subjects": subjects});
+        let desired = Desired::new(key.clone(), Stage::Base, binding(json!([subject("new")])));
+        let mut there = desired.object.clone();
+        there["subjects"] = json!([subject("old")]);
+        let live = BTreeMap::from([(key, there)]);
+        let subjects_after = |is_done: bool| {
+            let mut plan = Plan {
+                actions: vec![Action::Update {
+                    desired: desired.clone(),
+                    uid: "u".to_owned(),
+                }],
+                ..Plan::default()
+            };
+            withhold_updates(&mut plan, &mk_gate("0.2.0", "0.2.0", "0.2.0"), &live, is_done);
+            let Some(Action::Update { desired, .. }) = plan.actions.pop() else {
+                panic!("no update")
+            };
+            desired.object["subjects"].clone()
+        };
+        assert_eq!(subjects_after(false), json!([subject("old"), subject("new")]));
+        assert_eq!(subjects_after(true), json!([subject("new")]));
     }
 
     #[rstest]
