@@ -13,7 +13,9 @@ pub use records::Records;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use cinder_csi_crds::{CinderCSIDriver, FINALIZER, GROUP, INSTANCE_LABEL, KIND, OWNER_UID_ANNOTATION, VERSION};
+use cinder_csi_crds::{
+    CinderCSIDriver, FINALIZER, GROUP, INSTANCE_LABEL, KIND, OWNER_UID_ANNOTATION, VERSION,
+};
 use cinder_operator_core::{
     cluster::{FIELD_MANAGER, Key, MANAGED_BY_LABEL, kind},
     notice::Notice,
@@ -268,6 +270,23 @@ impl Writer {
         let result = api.patch(&driver.name_any(), &params, &Patch::Merge(&patch)).await;
         self.metrics.api_write(KIND, "patch", result.is_ok());
         Ok(result.map(|_| true)?)
+    }
+
+    /// Removes an annotation of this very object.
+    pub async fn remove_annotation(&self, driver: &CinderCSIDriver, annotation: &str) -> Result<(), ApplyError> {
+        let api: Api<CinderCSIDriver> = Api::all(self.client.clone());
+        let patch = json!({"metadata": {"uid": driver.metadata.uid, "annotations": {annotation: null}}});
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let patch = Patch::Merge(&patch);
+        let result = match api.patch_metadata(&driver.name_any(), &params, &patch).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            other => other.map(drop),
+        };
+        self.metrics.api_write(KIND, "patch", result.is_ok());
+        Ok(result?)
     }
 
     /// Writes the whole status.

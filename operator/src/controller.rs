@@ -9,9 +9,11 @@ mod clouds;
 mod context;
 mod failure;
 mod namespace;
+mod records;
 mod removal;
 mod rollout;
 mod unreadable;
+mod usage;
 mod volumes;
 
 use std::{
@@ -209,6 +211,13 @@ impl Reconciliation<'_> {
 
     /// Changes nothing, looks at nothing, and says why.
     async fn suspend(&self, problem: Problem) -> Result<Action, ReconcileError> {
+        let previous = self.driver.status.as_ref();
+        let next = self.suspended_status(problem);
+        self.publish(previous, &next, Vec::new()).await?;
+        Ok(Action::requeue(OBSTACLE_PAUSE))
+    }
+
+    fn suspended_status(&self, problem: Problem) -> CinderCSIDriverStatus {
         let report = Report {
             facts: self.facts(),
             decision: Decision {
@@ -217,10 +226,7 @@ impl Reconciliation<'_> {
             },
             ..Report::default()
         };
-        let previous = self.driver.status.as_ref();
-        let next = status::not_reconciled(previous, &report, self.context.sources.now());
-        self.publish(previous, &next, Vec::new()).await?;
-        Ok(Action::requeue(OBSTACLE_PAUSE))
+        status::not_reconciled(self.driver.status.as_ref(), &report, self.context.sources.now())
     }
 }
 
@@ -319,6 +325,8 @@ struct Acted {
     soon: Option<Duration>,
     /// The credentials that the driver has after it.
     has: Option<DriverCredentials>,
+    /// The objects after it.
+    live: BTreeMap<Key, Value>,
 }
 
 impl Reconciliation<'_> {
@@ -331,8 +339,10 @@ impl Reconciliation<'_> {
         let record = LastApplied::key(namespace, &prefix);
         observe::complete(&context.client, &mut live, std::slice::from_ref(&record)).await?;
         let last_applied = LastApplied::take(&mut live, &self.owner, namespace, &prefix);
+        self.find_credentials(&mut live).await?;
         let checked = self.check_credentials(&live, may_write).await;
         let mut environment = context.environment(&self.owner.name, namespace).await?;
+        environment.records = checked.record.annotations();
         self.complete(&mut environment, &live).await;
         let mut intent = intend(self.driver, &environment, checked.wanted.as_ref())?;
         intent.problems.extend(unlisted.values().map(unlisted_kind));
@@ -358,21 +368,30 @@ impl Reconciliation<'_> {
         };
         let (decision, findings) = Box::pin(self.decide(seen, &live, removal, may_write)).await?;
         let Acted {
-            outcome,
+            mut outcome,
             notices,
             failed,
             soon,
             has,
+            live,
         } = Box::pin(self.act(seen, &decision, live, may_write)).await?;
-        let look_again = checked.look_again;
+        let (look_again, is_move) = (checked.look_again, checked.is_move);
+        let is_given = self.has_given(&live, checked.wanted.as_ref());
+        outcome.record = Some(self.driver_record(&live, is_given.then_some(&checked.record), may_write));
         let facts = Facts {
             unknown_parameters: self.unknown_parameters().await,
             findings,
             ..checked.facts(self, has.as_ref())
         };
         let (volumes, of_volumes) = self.observe_volumes(&facts, &outcome);
+        let is_moved = is_move && may_write && is_given && outcome.failures.is_empty();
+        let guard = self.project_guard(is_moved);
         let report = Report {
-            facts: Facts { volumes, ..facts },
+            facts: Facts {
+                volumes,
+                guard,
+                ..facts
+            },
             decision,
             outcome,
         };
@@ -383,6 +402,9 @@ impl Reconciliation<'_> {
         let otherwise = soon.unwrap_or(look_again).min(look_again).min(of_classes);
         let look_again = next_look(&report, otherwise, unwatched);
         self.report_status(&report, notices).await?;
+        if may_write && (report.facts.guard == ProjectGuard::Moved || self.was_moved()) {
+            self.end_move().await?;
+        }
         if let Some(error) = failed {
             return Err(error);
         }
@@ -480,7 +502,7 @@ impl Reconciliation<'_> {
             notices.extend(applied.notices);
         }
         // The driver has the credentials that its Secret contains after the writes.
-        let has = last_good(&live);
+        let has = last_good(&self.owner, &live);
         if may_write && (failures.is_empty() || adoption.is_returning()) {
             match self.migrate(adoption, &mut notices).await {
                 Ok(refused) => problems.extend(refused),
@@ -527,6 +549,7 @@ impl Reconciliation<'_> {
             failed,
             soon,
             has,
+            live,
         })
     }
 
@@ -726,9 +749,9 @@ fn unlisted_kind(error: &ObserveError) -> Problem {
 }
 
 /// The credentials that the driver has now: those in its own Secret.
-fn last_good(live: &BTreeMap<Key, Value>) -> Option<DriverCredentials> {
+fn last_good(owner: &Owner, live: &BTreeMap<Key, Value>) -> Option<DriverCredentials> {
     live.iter()
-        .filter(|(key, _)| key.kind == kind::SECRET)
+        .filter(|(key, secret)| key.kind == kind::SECRET && owner.owns(secret))
         .find_map(|(_, secret)| DriverCredentials::from_secret(&serde_json::from_value(secret.clone()).ok()?))
 }
 

@@ -21,6 +21,7 @@ use cinder_operator_core::{
     manifests::{DriverCredentials, Place},
     problem::Problem,
     reasons::{Reason, Refusal, Refused},
+    text::join_truncated,
 };
 use csi_sources::Sources;
 use futures::future::{BoxFuture, join_all};
@@ -33,13 +34,17 @@ mod stakes;
 
 pub use source::{Candidate, Source};
 pub(crate) use source::{parted, proxies};
-pub use stakes::{MOVE_PROJECT, Stakes};
+use stakes::Admission;
+pub use stakes::{InstalledCloud, MOVE_PROJECT, Stakes, Usage, UsageQuery};
 
 /// How long one login may take in all.
 const LOGIN_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long it holds what was found in a cloud that is no longer in the spec: its list may be long.
+/// Lifetime of a list of volumes and of a lookup without a result: both may take long.
 const LEFT_HOLDS: Duration = Duration::from_mins(1);
+
+/// Number of volumes that are got one by one before all are listed. One that exists is enough.
+const LOOKED_UP: usize = 5;
 
 /// Pause after the first failed login; it doubles up to the check interval.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
@@ -149,6 +154,8 @@ pub struct Verdict {
     pub(crate) refusal: Option<Refused>,
     /// What the driver is to be given: the new credentials if they are good, else the last good ones.
     pub in_use: Option<DriverCredentials>,
+    /// Project and region of accepted credentials, where they are certain.
+    pub place: Option<Place>,
     /// Whether what the Secret holds now is not what the driver has.
     pub is_changed: bool,
     /// When to look again.
@@ -189,6 +196,7 @@ pub struct Checker {
     salt: SecretString,
     trials: Mutex<HashMap<(String, String), Trial>>,
     left: Mutex<HashMap<(String, String), Left>>,
+    lookups: Mutex<HashMap<(String, String), Lookup>>,
 }
 
 /// What was found last in a cloud that is no longer in the spec.
@@ -196,7 +204,15 @@ pub struct Checker {
 struct Left {
     hash: String,
     at: Instant,
-    refusal: Option<Problem>,
+    found: Result<Vec<VolumeId>, String>,
+}
+
+/// A lookup of volumes that failed or found none.
+#[derive(Debug, Clone)]
+struct Lookup {
+    hash: String,
+    at: Instant,
+    failure: Option<String>,
 }
 
 impl Checker {
@@ -207,6 +223,7 @@ impl Checker {
             salt: sources.uuid().simple().to_string().into(),
             trials: Mutex::default(),
             left: Mutex::default(),
+            lookups: Mutex::default(),
         }
     }
 
@@ -218,17 +235,19 @@ impl Checker {
             .retain(|(name, _), _| name != driver);
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         left.retain(|(name, _), _| name != driver);
+        let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
+        lookups.retain(|(name, _), _| name != driver);
     }
 
-    /// Why a cloud that is no longer in the spec must stay with the driver: volumes of it exist there, or that cannot be told. `has` are the
-    /// credentials for it that the driver has. What was found holds for [`LEFT_HOLDS`].
+    /// Returns the reason to retain a cloud that is no longer in the spec. `has` are its credentials in the driver's Secret. The list of
+    /// volumes is used again for [`LEFT_HOLDS`].
     pub async fn must_stay(
         &self,
         driver: &str,
         cloud: &str,
         has: &DriverCredentials,
-        volumes: &Arc<BTreeSet<String>>,
-        stakes: &Stakes,
+        usage: &Usage,
+        stakes: &Stakes<'_>,
     ) -> Option<Problem> {
         let key = (driver.to_owned(), cloud.to_owned());
         let known = self
@@ -237,59 +256,156 @@ impl Checker {
             .unwrap_or_else(PoisonError::into_inner)
             .get(&key)
             .cloned();
-        if let Some(known) = known.filter(|known| known.hash == has.hash() && known.at.elapsed() < LEFT_HOLDS) {
-            return known.refusal;
-        }
-        let found = match has.config() {
-            Some(config) => {
-                let look = self.keystone.existing(config, Arc::clone(volumes));
-                let found = tokio::time::timeout(LOGIN_LIMIT, look).await;
-                found.map_or_else(
-                    |_| Err("it did not answer in time".to_owned()),
-                    |found| found.map_err(|error| error.to_string()),
-                )
+        let known = known.filter(|known| known.hash == has.hash() && known.at.elapsed() < LEFT_HOLDS);
+        let found = if let Some(known) = known {
+            known.found
+        } else {
+            let found = match has.config() {
+                Some(config) => self.list_existing(config, &usage.volumes).await,
+                None => Err("the credentials that the driver has for it cannot be read".to_owned()),
+            };
+            if let Err(error) = &found {
+                warn!(
+                    driver,
+                    cloud, error, "a cloud that is no longer in the spec cannot be asked for volumes"
+                );
             }
-            None => Err("the credentials that the driver has for it cannot be read".to_owned()),
+            let left = Left {
+                hash: has.hash().to_owned(),
+                at: Instant::now(),
+                found: found.clone(),
+            };
+            let mut known = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+            known.insert(key, left);
+            found
         };
-        if let Err(error) = &found {
-            warn!(
-                driver,
-                cloud, error, "a cloud that is no longer in the spec cannot be asked for volumes"
-            );
-        }
-        let refusal = stakes.cloud_left(cloud, found.as_deref().map_err(String::as_str));
-        let left = Left {
-            hash: has.hash().to_owned(),
-            at: Instant::now(),
-            refusal: refusal.clone(),
-        };
-        self.left
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key, left);
-        refusal
+        stakes.cloud_left(cloud, usage, found.as_deref().map_err(String::as_str))
     }
 
-    /// Judges `candidate`; `last_good` is what the driver has now, and `stakes` what is lost with another project. Good credentials are
+    /// Lists the volumes of a cloud, and returns those of the driver.
+    async fn list_existing(
+        &self,
+        config: CloudConfig,
+        volumes: &Arc<BTreeSet<String>>,
+    ) -> Result<Vec<VolumeId>, String> {
+        let list = self.keystone.existing(config, Arc::clone(volumes));
+        let found = tokio::time::timeout(LOGIN_LIMIT, list).await;
+        found.map_or_else(
+            |_| Err("it did not answer in time".to_owned()),
+            |found| found.map_err(|error| error.to_string()),
+        )
+    }
+
+    /// Whether one of these volumes exists in the cloud of a configuration: a few are got one by one, and only then all are listed.
+    async fn knows_volumes(&self, config: &CloudConfig, volumes: &Arc<BTreeSet<String>>) -> Result<bool, String> {
+        let questions = Questions {
+            services: false,
+            volumes: volumes.iter().take(LOOKED_UP).map(VolumeId::new).collect(),
+        };
+        let tried = self.keystone.try_out(config.clone(), questions);
+        match tokio::time::timeout(LOGIN_LIMIT, tried).await {
+            Err(_) => Err("it did not answer in time".to_owned()),
+            Ok(Err(TrialError::Login(error) | TrialError::Service(_, error))) => Err(error.to_string()),
+            Ok(Ok(tried)) if tried.knows_volumes == Some(true) => Ok(true),
+            Ok(Ok(_)) if volumes.len() <= LOOKED_UP => Ok(false),
+            Ok(Ok(_)) => Ok(!self.list_existing(config.clone(), volumes).await?.is_empty()),
+        }
+    }
+
+    /// The same. A failure, or that none exists, is used again for [`LEFT_HOLDS`].
+    async fn find_volumes(&self, attempt: &Attempt<'_>, volumes: &Arc<BTreeSet<String>>) -> Result<bool, String> {
+        let key = (attempt.driver.to_owned(), attempt.source.cloud.clone());
+        let known = self
+            .lookups
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&key)
+            .filter(|known| known.hash == attempt.credentials.hash() && known.at.elapsed() < LEFT_HOLDS)
+            .cloned();
+        if let Some(known) = known {
+            return known.failure.map_or(Ok(false), Err);
+        }
+        let found = self.knows_volumes(&attempt.config, volumes).await;
+        let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
+        if found == Ok(true) {
+            lookups.remove(&key);
+        } else {
+            let lookup = Lookup {
+                hash: attempt.credentials.hash().to_owned(),
+                at: Instant::now(),
+                failure: found.clone().err(),
+            };
+            lookups.insert(key, lookup);
+        }
+        found
+    }
+
+    /// Judges the project and region of credentials that log in. Returns them as they are to be recorded; `None` for credentials that
+    /// the driver has already, while their project and region remain unknown.
+    async fn admit(&self, attempt: &Attempt<'_>, tried: &Tried) -> Result<Option<Place>, Refused> {
+        let Attempt { stakes, installed, .. } = attempt;
+        if !attempt.is_changed {
+            if let Some(known) = installed.place.known() {
+                // What the driver has leads where it led, whatever the catalogue calls that now.
+                return Ok(Some(known.clone()));
+            }
+            if !attempt.is_fresh {
+                return Ok(None);
+            }
+        }
+        let refusal = match stakes.admit(&installed.place, &tried.place).await {
+            Admission::Admitted => return Ok(Some(tried.place.clone())),
+            Admission::Refused(reason) => reason,
+            Admission::IfFound(usage, cause) => match self.find_volumes(attempt, &usage.volumes).await {
+                Ok(true) => return Ok(Some(tried.place.clone())),
+                Ok(false) => {
+                    let volumes: Vec<String> = usage.volumes.iter().cloned().collect();
+                    format!(
+                        "they lead to {}, where none of these volumes of the driver exists: {} ({cause})",
+                        tried.place,
+                        join_truncated(&volumes)
+                    )
+                }
+                Err(error) => format!(
+                    "they lead to {}, and the operator cannot determine whether the volumes of the driver exist there: {error} ({cause})",
+                    tried.place
+                ),
+            },
+        };
+        if attempt.is_changed {
+            Err(stakes.refused(attempt.source, &refusal))
+        } else {
+            warn!(
+                driver = attempt.driver,
+                cloud = attempt.source.cloud,
+                "the project of the driver's own credentials cannot be recorded: {refusal}"
+            );
+            Ok(None)
+        }
+    }
+
+    /// Judges `candidate`; `installed` is what the driver has now, and `stakes` what is lost with another project. Good credentials are
     /// tried again every `interval`.
     pub(crate) async fn check(
         &self,
         driver: &str,
         source: &Source,
         candidate: Result<Candidate, Refused>,
-        last_good: Option<DriverCredentials>,
-        stakes: &Stakes,
+        installed: InstalledCloud,
+        stakes: &Stakes<'_>,
         interval: Duration,
     ) -> Verdict {
+        let last_good = installed.credentials.clone();
         let salt = last_good
             .as_ref()
             .and_then(DriverCredentials::salt)
             .unwrap_or(&self.salt);
-        let candidate = match candidate {
-            Ok(candidate) => Candidate {
-                credentials: candidate.credentials.salted(salt.clone()),
-                ..candidate
-            },
+        let Candidate {
+            credentials,
+            config,
+            auth_url,
+        } = match candidate {
+            Ok(candidate) => candidate,
             // No watch tells when the API server answers again.
             Err(refusal) if refusal.reason == Refusal::SecretUnreadable => {
                 return refused(refusal, last_good, true, FIRST_PAUSE.min(interval));
@@ -297,9 +413,10 @@ impl Checker {
             // What is missing or wrong is found again by the watch on Secrets and ConfigMaps.
             Err(refusal) => return refused(refusal, last_good, true, interval),
         };
+        let credentials = credentials.salted(salt.clone());
         let key = (driver.to_owned(), source.cloud.clone());
-        let hash = candidate.credentials.hash().to_owned();
-        let proxies = candidate.config.proxies.clone();
+        let hash = credentials.hash().to_owned();
+        let proxies = config.proxies.clone();
         let before = self
             .trials
             .lock()
@@ -309,49 +426,47 @@ impl Checker {
             .cloned();
         let is_changed = last_good
             .as_ref()
-            .is_none_or(|good| !good.is_from(&candidate.credentials));
+            .is_none_or(|good| !good.is_from(&credentials));
+        let mut attempt = Attempt {
+            driver,
+            source,
+            credentials,
+            config,
+            is_changed,
+            is_fresh: false,
+            installed: &installed,
+            stakes,
+        };
         let holds = before
             .as_ref()
             .and_then(|trial| trial.holds_for(interval, Instant::now()));
-        let before_it = last_good.as_ref().and_then(DriverCredentials::place).cloned();
-        let names_region = candidate.config.region.is_some();
-        let accept = |credentials: DriverCredentials, tried: &Tried| {
-            if !is_changed {
-                // What the driver has leads where it led, whatever the catalogue calls that now.
-                return Ok(credentials.at(before_it.clone().unwrap_or_else(|| tried.place.clone())));
-            }
-            let refusal = stakes.refusal(source, tried, before_it.as_ref());
-            refusal.map_or_else(|| Ok(credentials.at(tried.place.clone())), Err)
-        };
         if let (Some(left), Some(trial)) = (holds, &before) {
-            return match trial
-                .result
-                .clone()
-                .and_then(|tried| accept(candidate.credentials, &tried))
-            {
-                Ok(credentials) => Verdict::accepted(credentials, left),
+            let admitted = match &trial.result {
+                Ok(tried) => self.admit(&attempt, tried).await,
+                Err(refusal) => Err(refusal.clone()),
+            };
+            return match admitted {
+                Ok(place) => attempt.accepted(place, left),
                 Err(refusal) => refused(refusal, last_good, is_changed, left),
             };
         }
+        attempt.is_fresh = true;
         let questions = Questions {
             // What the driver uses is looked at all the time.
             services: is_changed,
-            volumes: if is_changed {
-                stakes.to_look_for(last_good.as_ref())
-            } else {
-                Vec::new()
-            },
-            default_region: before_it
-                .as_ref()
+            volumes: Vec::new(),
+            default_region: installed
+                .place
+                .known()
                 .and_then(|place| place.region.clone())
-                .filter(|_| !names_region),
+                .filter(|_| attempt.config.region.is_none()),
         };
-        let warnings = candidate.config.warnings.clone();
-        let tried = tokio::time::timeout(LOGIN_LIMIT, self.keystone.try_out(candidate.config, questions)).await;
-        let result = match tried {
+        let warnings = attempt.config.warnings.clone();
+        let trial = self.keystone.try_out(attempt.config.clone(), questions);
+        let result = match tokio::time::timeout(LOGIN_LIMIT, trial).await {
             Ok(Ok(tried)) => Ok(tried),
             Ok(Err(error)) => {
-                let refusal = source.refused(&candidate.auth_url, &error);
+                let refusal = source.refused(&auth_url, &error);
                 warn!(
                     driver,
                     cloud = source.cloud,
@@ -361,7 +476,7 @@ impl Checker {
                 );
                 Err(refusal)
             }
-            Err(_) => Err(source.no_answer(&candidate.auth_url)),
+            Err(_) => Err(source.no_answer(&auth_url)),
         };
         // Of one kind of failure the first sentence is kept: the next may differ in words only.
         let result = match (result, before.as_ref().map(|trial| &trial.result)) {
@@ -385,9 +500,13 @@ impl Checker {
             .unwrap_or_else(PoisonError::into_inner)
             .insert(key, trial);
         let is_news = before.is_none_or(|trial| trial.result.is_err());
-        let short_hash = candidate.credentials.short_hash().to_owned();
-        match result.and_then(|tried| accept(candidate.credentials, &tried)) {
-            Ok(credentials) => {
+        let short_hash = attempt.credentials.short_hash().to_owned();
+        let admitted = match &result {
+            Ok(tried) => self.admit(&attempt, tried).await,
+            Err(refusal) => Err(refusal.clone()),
+        };
+        match admitted {
+            Ok(place) => {
                 if is_news {
                     info!(driver, cloud = source.cloud, hash = short_hash, "the login works");
                     for warning in warnings {
@@ -403,9 +522,41 @@ impl Checker {
                 } else {
                     debug!(driver, cloud = source.cloud, hash = short_hash, "the login works still");
                 }
-                Verdict::accepted(credentials, look_again)
+                attempt.accepted(place, look_again)
             }
             Err(refusal) => refused(refusal, last_good, is_changed, look_again.min(interval)),
+        }
+    }
+}
+
+/// Credentials that are being judged.
+struct Attempt<'a> {
+    driver: &'a str,
+    source: &'a Source,
+    credentials: DriverCredentials,
+    config: CloudConfig,
+    /// Whether the driver has other credentials now.
+    is_changed: bool,
+    /// Whether they were tried now.
+    is_fresh: bool,
+    installed: &'a InstalledCloud,
+    stakes: &'a Stakes<'a>,
+}
+
+impl Attempt<'_> {
+    fn accepted(self, place: Option<Place>, look_again: Duration) -> Verdict {
+        let installed = self.installed.credentials.as_ref();
+        let shown = place.clone().or_else(|| installed?.place().cloned());
+        Verdict {
+            authenticated: true,
+            refusal: None,
+            in_use: Some(match shown {
+                Some(shown) => self.credentials.at(shown),
+                None => self.credentials,
+            }),
+            place,
+            is_changed: false,
+            look_again,
         }
     }
 }
@@ -415,6 +566,7 @@ fn refused(refusal: Refused, last_good: Option<DriverCredentials>, is_changed: b
         authenticated: false,
         refusal: Some(refusal),
         in_use: last_good,
+        place: None,
         is_changed,
         look_again,
     }
@@ -427,18 +579,6 @@ pub fn auth_method(config: &CloudConfig) -> &'static str {
         Auth::Password { .. } => "Password",
         Auth::Trust { .. } => "Trust",
         Auth::Token { .. } => "Token",
-    }
-}
-
-impl Verdict {
-    fn accepted(credentials: DriverCredentials, look_again: Duration) -> Self {
-        Self {
-            authenticated: true,
-            refusal: None,
-            in_use: Some(credentials),
-            is_changed: false,
-            look_again,
-        }
     }
 }
 

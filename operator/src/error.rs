@@ -73,6 +73,9 @@ pub enum ReconcileError {
     /// The finalizer could not be set or taken off.
     #[error("cannot change the finalizer: {0}")]
     Finalizer(#[source] ApplyError),
+    /// The annotation that confirmed a move could not be removed.
+    #[error("cannot remove the annotation that confirmed a move: {0}")]
+    Confirmation(#[source] ApplyError),
     /// The status could not be written.
     #[error("cannot write the status: {0}")]
     Status(#[source] ApplyError),
@@ -100,6 +103,7 @@ impl ReconcileError {
             | Self::Operands(_)
             | Self::Encode(_)
             | Self::Finalizer(_)
+            | Self::Confirmation(_)
             | Self::TimedOut(_) => false,
         }
     }

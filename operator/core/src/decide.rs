@@ -27,7 +27,7 @@ use serde_json::Value;
 
 pub use cloud::CloudView;
 pub use decision::{ClassesView, Decision, Drift, PodsView, Removal};
-pub use facts::{ClusterView, Facts, MonitoringView, ObjectFacts, VolumeFacts};
+pub use facts::{ClusterView, Facts, MonitoringView, ObjectFacts, ProjectGuard, VolumeFacts};
 pub use outcome::{Outcome, Report};
 pub use workload::Workload;
 pub use zones::ZoneMismatch;

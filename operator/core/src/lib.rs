@@ -5,7 +5,7 @@
 //! 9   status                                        facts × decision × outcome → conditions, events
 //! 8   decide                                        spec × facts → what is done now
 //! 7   rollout  removal  migration  class_parameters what may be done now
-//! 6   plan                                          wanted × there → writes and obstacles
+//! 6   plan  record                                  wanted × there → writes and obstacles
 //! 5   manifests  diagnosis                          the objects of a driver; why volumes wait
 //! 4   resolve                                       spec × facts → every default decided
 //! 3   releases                                      images and sidecars, by the version of Kubernetes
@@ -34,6 +34,7 @@ pub mod notice;
 pub mod plan;
 pub mod problem;
 pub mod reasons;
+pub mod record;
 pub mod releases;
 pub mod removal;
 pub mod resolve;

@@ -32,7 +32,8 @@ pub use place::Place;
 pub use pod::DRIVER_CONTAINER;
 pub use pod::DRIVER_PORT as DRIVER_PORT_NAME;
 pub use secret::DriverCredentials;
-pub use secret::cloud_config_name;
+pub use secret::{cloud_config_name, cloud_config_name_of};
+pub use storage::OPERAND_NAMESPACE_ANNOTATION;
 
 /// When an object is applied: a stage needs those before it. Removal goes the other way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

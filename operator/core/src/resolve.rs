@@ -79,6 +79,8 @@ pub struct Environment {
     pub silent_clouds: BTreeSet<String>,
     /// How many PersistentVolumes of the driver are bound to a zone.
     pub zoned_volumes: usize,
+    /// Annotations of the CSIDriver object that record where the volumes are.
+    pub records: BTreeMap<String, String>,
     /// The present time.
     pub now: Timestamp,
 }
@@ -108,6 +110,8 @@ pub struct Resolved {
     pub proxy: Option<Proxy>,
     /// The CSIDriver object.
     pub csi_driver: CsiDriver,
+    /// Annotations of that object that record where the volumes are.
+    pub records: BTreeMap<String, String>,
     /// Who may talk to the controller's pods.
     pub network_policy: NetworkPolicy,
     /// The administrator's own changes of the objects.
@@ -206,6 +210,7 @@ pub fn resolve_parts(driver: &CinderCSIDriver, env: &Environment) -> (Resolved, 
         version_set: sidecars::version_set(env.kubernetes_version),
         proxy: spec.proxy.clone(),
         csi_driver: csi_driver::csi_driver(&spec.csi_driver, env.kubernetes_version),
+        records: env.records.clone(),
         network_policy: spec.network_policy,
         overrides: spec.overrides.clone(),
         restrictions: env.restrictions.clone(),

@@ -20,6 +20,7 @@ use crate::{
     reasons::{
         Available, ConditionReason, Degraded, DeletionBlocked, Event, OverridesActive, Progressing, Reason, Upgradeable,
     },
+    record::DriverRecord,
     text::join_truncated,
 };
 
@@ -68,6 +69,7 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
         })
         .collect();
     let is_gone = decision.removal.as_ref().is_some_and(Removal::is_over);
+    let record = recorded(previous, report);
     CinderCSIDriverStatus {
         state: Some(removal::state(
             facts.object.state,
@@ -96,6 +98,8 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
                 .unwrap_or_default(),
         }),
         clouds: clouds::statuses(previous, report, now),
+        operand_namespace: record.namespace,
+        places: record.places,
         volumes: volumes::status(previous, facts),
         topology: classes::topology(previous, decision.classes.as_ref()).filter(|_| !is_gone),
         storage_classes: classes::storage_classes(previous, decision.classes.as_ref(), &outcome.storage_classes)
@@ -121,6 +125,17 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
         rollout: rollout::rollout(report),
         pending_changes: decision.pending.clone(),
     }
+}
+
+/// The records in the status. They end with the driver; one that was released runs on, and its records remain.
+fn recorded(previous: Option<&CinderCSIDriverStatus>, report: &Report) -> DriverRecord {
+    if report.decision.removal == Some(Removal::Finished) {
+        return DriverRecord::default();
+    }
+    report.outcome.record.clone().unwrap_or_else(|| DriverRecord {
+        namespace: previous.and_then(|previous| previous.operand_namespace.clone()),
+        places: previous.map(|previous| previous.places.clone()).unwrap_or_default(),
+    })
 }
 
 fn judge(

@@ -78,6 +78,7 @@ pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), RenderComma
         snapshot_controller: ControllerSight::Unseen,
         silent_clouds: std::collections::BTreeSet::new(),
         zoned_volumes: 0,
+        records: std::collections::BTreeMap::new(),
         now: Sources::system().now(),
         clouds: std::collections::BTreeMap::new(),
         images: args.images.installed(),

@@ -2,9 +2,11 @@
 //! The clouds in a reconcile: credentials are tried, clouds are looked at, and the driver's word is awaited that it uses what it
 //! was given.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use cinder_cloud::VolumeId;
 use cinder_csi_crds::{CinderCSIDriverStatus, Cloud as CloudSpec, Topology, TopologyMode};
 use cinder_operator_core::{
     clouds::certificates,
@@ -12,6 +14,7 @@ use cinder_operator_core::{
     decide::{CloudView, Facts, Outcome},
     manifests::{DriverCredentials, Place},
     problem::Problem,
+    record::{PlaceRecord, RecordedPlace},
     resolve::{
         health::{self, HealthSettings},
         topology_interval,
@@ -22,14 +25,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::{Reconciliation, last_good};
+use super::{Reconciliation, last_good, usage::ClusterUsage};
 use crate::{
-    credentials::{Candidate, MOVE_PROJECT, Source, Stakes, Verdict, proxies},
+    credentials::{Candidate, InstalledCloud, MOVE_PROJECT, Source, Stakes, Verdict, proxies},
     reload,
 };
-
-/// How many volumes are looked up where it is not recorded where credentials lead to: one that is found is enough.
-const LOOKED_UP: usize = 5;
 
 /// What was found out about clouds and credentials.
 pub(super) struct Checked {
@@ -45,18 +45,23 @@ pub(super) struct Checked {
     accepted: BTreeMap<String, DriverCredentials>,
     /// The previous credentials of the driver.
     before: BTreeMap<String, DriverCredentials>,
+    /// The cloud whose name the driver's Secret lacks.
+    unnamed: Option<String>,
     /// When to look again.
     pub(super) look_again: Duration,
+    /// The record of project and region, once the driver has these credentials.
+    pub(super) record: PlaceRecord,
+    /// Whether they change the project or region of a cloud, or drop a cloud, as an administrator confirmed.
+    pub(super) is_move: bool,
 }
 
 impl Checked {
     /// The facts about the clouds; `has` are the credentials of the driver after the writes.
     pub(super) fn facts(mut self, pass: &Reconciliation<'_>, has: Option<&DriverCredentials>) -> Facts {
-        let unnamed = unnamed(&pass.driver.spec.clouds, pass.driver.status.as_ref());
         let parts = has.map(DriverCredentials::split).unwrap_or_default();
         for view in &mut self.clouds {
             let cloud = pass.driver.spec.clouds.iter().find(|cloud| cloud.name == view.name);
-            let is_unnamed = unnamed == Some(view.name.as_str());
+            let is_unnamed = self.unnamed.as_ref() == Some(&view.name);
             let part = |all: &BTreeMap<String, DriverCredentials>| {
                 let part = part_of(all, cloud?, is_unnamed)?;
                 Some(part.hash().to_owned())
@@ -84,33 +89,63 @@ impl Reconciliation<'_> {
         let mut settings = health::settings(&self.driver.spec.health);
         settings.quota_interval = settings.quota_interval.min(zones_interval(&self.driver.spec.topology));
         let interval = settings.credential_check_interval.unwrap_or(context.idle_interval);
-        let given = last_good(live);
+        let given = last_good(&self.owner, live);
         let before = &given.as_ref().map(DriverCredentials::split).unwrap_or_default();
-        let stakes = &self.stakes(before);
+        let mut record = self.place_record(live);
+        let unnamed = unnamed(&self.driver.spec.clouds, &record, self.driver.status.as_ref());
+        rename_only(&mut record, &self.driver.spec.clouds, unnamed);
+        let has_run = self.has_run(live);
+        let query = &ClusterUsage::new(context, name);
+        let stakes = &self.stakes(query);
         let mut look_again = interval;
         let mut in_use = BTreeMap::new();
-        let unnamed = unnamed(&self.driver.spec.clouds, self.driver.status.as_ref());
+        let recorded = &record;
         let checks = self.driver.spec.clouds.iter().map(|cloud| async move {
             let source = Source::new(self.namespace(), cloud).with_options_of(&self.driver.spec);
             let candidate = source.read(&context.client).await;
             let was = part_of(before, cloud, unnamed == Some(cloud.name.as_str()));
             let wanted = candidate.as_ref().ok().map(Candidate::auth_method);
+            let installed = InstalledCloud {
+                credentials: was.cloned(),
+                place: recorded.place_of(&cloud.name, was.map(DriverCredentials::place), has_run),
+            };
+            let place = installed.place.clone();
             let verdict = context
                 .checker
-                .check(name, &source, candidate, was.cloned(), stakes, interval)
+                .check(name, &source, candidate, installed, stakes, interval)
                 .await;
-            (cloud, wanted, verdict)
+            (cloud, wanted, place, verdict)
         });
+        let (mut places, mut is_move) = (Vec::new(), false);
+        let mut expected = record.clouds();
         // All at once: one that does not answer takes the whole time of a login, and the others must not wait for it.
-        for (cloud, wanted, verdict) in join_all(checks).await {
+        for (cloud, wanted, place, verdict) in join_all(checks).await {
             look_again = look_again.min(verdict.look_again);
             if let Some(credentials) = &verdict.in_use {
                 in_use.insert(cloud.name.clone(), credentials.clone());
             }
+            if place != RecordedPlace::NewCloud {
+                expected.insert(cloud.name.clone());
+            }
+            // A single lost record is written again, also while new credentials are refused.
+            if let Some(known) = place.known() {
+                record.insert(&cloud.name, known);
+            }
+            is_move |= stakes.may_move && verdict.place.is_some() && place.is_moved_to(verdict.place.as_ref());
+            places.extend(verdict.place.clone().map(|place| (cloud.name.clone(), place)));
             clouds.push(view(cloud, &verdict, wanted));
         }
-        let (left, needed) = self.left(before, unnamed, &in_use, stakes).await;
+        let (left, mut needed) = self.left(before, unnamed, &in_use, stakes).await;
         in_use.extend(left);
+        let complete = self.complete_clouds(expected, &record, &in_use, stakes, &mut needed);
+        let (is_complete, dropped) = complete.await;
+        for cloud in &dropped {
+            is_move |= stakes.may_move;
+            record.remove(cloud);
+        }
+        for (cloud, place) in places.iter().filter(|_| is_complete) {
+            record.insert(cloud, place);
+        }
         context.metrics.credentials(name, &clouds);
         let pause = context
             .clouds
@@ -120,7 +155,8 @@ impl Reconciliation<'_> {
         for view in &mut clouds {
             view.state = told.get(&view.name).cloned().unwrap_or_default();
         }
-        let wanted = DriverCredentials::merged(&in_use).map(|credentials| {
+        let served = if is_complete { &in_use } else { &BTreeMap::new() };
+        let wanted = DriverCredentials::merged(served).map(|credentials| {
             let restarted = may_write.then(|| self.restarted_for(live, &credentials));
             credentials.restarted_for(restarted.unwrap_or_else(|| self.restart_before(live)))
         });
@@ -131,25 +167,76 @@ impl Reconciliation<'_> {
             wanted,
             accepted: in_use,
             before: before.clone(),
+            unnamed: unnamed.map(str::to_owned),
             look_again,
+            record,
+            is_move,
         }
     }
 
-    /// What another project, or a cloud less, would cost.
-    fn stakes(&self, before: &BTreeMap<String, DriverCredentials>) -> Stakes {
-        let name = &self.owner.name;
+    /// The cost of another project, or of the removal of a cloud.
+    fn stakes<'a>(&self, query: &'a ClusterUsage<'_>) -> Stakes<'a> {
+        Stakes {
+            query,
+            uid: self.owner.uid.clone(),
+            may_move: self.may_move(),
+        }
+    }
+
+    /// Whether an administrator has confirmed, on this very object, that a cloud may become another project or region.
+    pub(super) fn may_move(&self) -> bool {
         let annotation = self.driver.annotations().get(MOVE_PROJECT);
-        let is_only = self.driver.spec.clouds.len() == 1 && before.len() <= 1;
-        self.context.cluster.read(|index| {
-            let count = index.count_of(name);
-            let volumes = index.volume_facts(name).take(if is_only { LOOKED_UP } else { 0 });
-            Stakes {
-                is_in_use: count.volumes > 0 || count.attachments > 0,
-                volumes: volumes.map(|(_, volume)| VolumeId::new(&volume.handle)).collect(),
-                uid: self.owner.uid.clone(),
-                may_move: annotation.is_some_and(|uid| *uid == self.owner.uid),
-            }
-        })
+        annotation.is_some_and(|uid| *uid == self.owner.uid)
+    }
+
+    /// The existing records of project and region.
+    pub(super) fn place_record(&self, live: &BTreeMap<Key, Value>) -> PlaceRecord {
+        let key = Key::new(kind::CSI_DRIVER, None, &self.owner.name);
+        PlaceRecord::read(self.driver.status.as_ref(), live.get(&key))
+    }
+
+    /// Whether the driver has had credentials before.
+    fn has_run(&self, live: &BTreeMap<Key, Value>) -> bool {
+        let status = self.driver.status.iter().flat_map(|status| &status.clouds);
+        let mut given = status.filter(|cloud| cloud.secret_hash.is_some());
+        let mut objects = live.iter().filter(|(_, object)| self.owner.owns(object));
+        given.next().is_some() || objects.any(|(key, _)| [kind::DEPLOYMENT, kind::SECRET].contains(&key.kind))
+    }
+
+    /// Whether every cloud that may have volumes of the driver has credentials. The driver must not get the others alone: it would report
+    /// the volumes of the missing cloud as deleted. Also returns the clouds that the driver may lose.
+    async fn complete_clouds(
+        &self,
+        expected: BTreeSet<String>,
+        record: &PlaceRecord,
+        in_use: &BTreeMap<String, DriverCredentials>,
+        stakes: &Stakes<'_>,
+        needed: &mut Vec<Problem>,
+    ) -> (bool, Vec<String>) {
+        let places: BTreeSet<&Place> = in_use.values().filter_map(DriverCredentials::place).collect();
+        // It may be the same cloud under a new name.
+        let is_elsewhere = |cloud: &String| {
+            let place = record.place_of(cloud, None, true);
+            place.known().is_some_and(|known| places.contains(known))
+        };
+        let lost = expected.into_iter().filter(|cloud| !in_use.contains_key(cloud));
+        let is_in_spec = |name: &String| self.driver.spec.clouds.iter().any(|cloud| cloud.name == *name);
+        let (refused, gone): (Vec<String>, Vec<String>) = lost.partition(is_in_spec);
+        let (mut dropped, gone): (Vec<String>, Vec<String>) = gone
+            .into_iter()
+            .partition(|cloud| stakes.may_move || is_elsewhere(cloud));
+        let is_unused = in_use.is_empty() && record.clouds().is_empty();
+        if is_unused || (refused.is_empty() && gone.is_empty()) {
+            return (true, dropped);
+        }
+        let usage = stakes.query.usage().await;
+        if usage.is_free() {
+            dropped.extend(gone);
+            return (true, dropped);
+        }
+        needed.extend(gone.iter().map(|cloud| stakes.cloud_lost(cloud, usage)));
+        let is_first = record.clouds().is_empty() && usage.has_only_claims();
+        (is_first, dropped)
     }
 
     /// The clouds that the driver has, the spec has no more, and that must stay; and why.
@@ -158,7 +245,7 @@ impl Reconciliation<'_> {
         before: &BTreeMap<String, DriverCredentials>,
         unnamed: Option<&str>,
         in_use: &BTreeMap<String, DriverCredentials>,
-        stakes: &Stakes,
+        stakes: &Stakes<'_>,
     ) -> (Vec<(String, DriverCredentials)>, Vec<Problem>) {
         let (context, driver) = (self.context, &self.owner.name);
         let clouds = &self.driver.spec.clouds;
@@ -173,16 +260,13 @@ impl Reconciliation<'_> {
             .iter()
             .filter(|(name, had)| !is_wanted(name) && !had.place().is_some_and(is_elsewhere));
         let (mut left, mut needed) = (Vec::new(), Vec::new());
-        let gone: Vec<_> = gone.filter(|_| stakes.is_in_use && !stakes.may_move).collect();
+        let gone: Vec<_> = gone.filter(|_| !stakes.may_move).collect();
         if gone.is_empty() {
             return (left, needed);
         }
-        let volumes = context.cluster.read(|index| {
-            let volumes = index.volume_facts(driver);
-            Arc::new(volumes.map(|(_, volume)| volume.handle.clone()).collect())
-        });
-        for (name, had) in gone {
-            if let Some(refusal) = context.checker.must_stay(driver, name, had, &volumes, stakes).await {
+        let usage = stakes.query.usage().await;
+        for (name, had) in gone.into_iter().filter(|_| !usage.is_free()) {
+            if let Some(refusal) = context.checker.must_stay(driver, name, had, usage, stakes).await {
                 needed.push(refusal);
                 left.push((name.clone(), had.clone()));
             }
@@ -254,17 +338,30 @@ fn part_of<'a>(
     before.get(&cloud.name).or_else(unnamed)
 }
 
-/// The cloud that the driver has without a name: the only one of which the status says that credentials were given to it. Where
-/// that one is not in the spec any more, the first has taken its place.
-fn unnamed<'a>(spec: &'a [CloudSpec], status: Option<&CinderCSIDriverStatus>) -> Option<&'a str> {
+/// The cloud whose name the driver's Secret lacks: the only recorded one, or the only one with credentials in the status. If the spec has
+/// it no more, the first one replaces it.
+fn unnamed<'a>(spec: &'a [CloudSpec], record: &PlaceRecord, status: Option<&CinderCSIDriverStatus>) -> Option<&'a str> {
+    let recorded = record.clouds();
     let given = status.into_iter().flat_map(|status| &status.clouds);
-    let given: Vec<&str> = given
-        .filter(|cloud| cloud.secret_hash.is_some())
-        .map(|cloud| cloud.name.as_str())
-        .collect();
-    let is_it = |cloud: &&CloudSpec| matches!(given.as_slice(), [name] if *name == cloud.name);
+    let given = given.filter(|cloud| cloud.secret_hash.is_some());
+    let mut names: Vec<&str> = recorded.iter().map(String::as_str).collect();
+    if names.is_empty() {
+        names.extend(given.map(|cloud| cloud.name.as_str()));
+    }
+    let is_it = |cloud: &&CloudSpec| matches!(names.as_slice(), [name] if *name == cloud.name);
     let cloud = spec.iter().find(is_it).or(spec.first())?;
     Some(&cloud.name)
+}
+
+/// Follows a new name of the only cloud.
+fn rename_only(record: &mut PlaceRecord, spec: &[CloudSpec], unnamed: Option<&str>) {
+    let clouds: Vec<String> = record.clouds().into_iter().collect();
+    let ([only], Some(name)) = (clouds.as_slice(), unnamed) else {
+        return;
+    };
+    if !spec.iter().any(|cloud| cloud.name == *only) {
+        record.rename(only, name);
+    }
 }
 
 fn view(cloud: &CloudSpec, verdict: &Verdict, wanted: Option<&'static str>) -> CloudView {
@@ -331,6 +428,6 @@ mod tests {
             clouds: clouds.collect(),
             ..CinderCSIDriverStatus::default()
         };
-        assert_eq!(unnamed(&spec, Some(&status)), Some(expected));
+        assert_eq!(unnamed(&spec, &PlaceRecord::default(), Some(&status)), Some(expected));
     }
 }

@@ -171,6 +171,7 @@ impl Context {
             snapshot_controller: ControllerSight::Unseen,
             silent_clouds: std::collections::BTreeSet::new(),
             zoned_volumes: 0,
+            records: BTreeMap::new(),
             now: self.sources.now(),
         })
     }

@@ -42,12 +42,9 @@ impl Reconciliation<'_> {
     /// Takes the driver away, as far as it can be now.
     pub(super) async fn remove(&self, finalize: bool) -> Result<Action, ReconcileError> {
         let (context, deletion) = (self.context, &self.driver.spec.deletion);
-        let unregistering = resolve(
-            self.driver,
-            &context.environment(&self.owner.name, self.namespace()).await?,
-        )
-        .ok()
-        .map(|mut resolved| {
+        let mut environment = context.environment(&self.owner.name, self.namespace()).await?;
+        environment.records = self.place_record(&BTreeMap::new()).for_both().annotations();
+        let unregistering = resolve(self.driver, &environment).ok().map(|mut resolved| {
             resolved.node.registration = Registration::Unregister;
             resolved
         });

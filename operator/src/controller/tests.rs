@@ -8,6 +8,7 @@ mod credentials;
 mod diff;
 mod durable;
 mod failures;
+mod guard;
 mod held;
 mod holds;
 mod looks;
@@ -52,7 +53,8 @@ const CLASS: &str = "/apis/storage.k8s.io/v1/storageclasses/cinder";
 const CSI_DRIVER: &str = "/apis/storage.k8s.io/v1/csidrivers/cinder.csi.openstack.org";
 
 /// Accepts every password but `wrong`, `forbidden`, `unreachable` and `broken`, and says nothing to `unheard`. `elsewhere` leads to another
-/// project, with `misled` there is no Cinder, and with `undecided` there are several regions.
+/// project without the driver's volumes, `western` to a third one with them, `faraway` to another region without them. With `misled` there is no
+/// Cinder, and with `undecided` there are several regions.
 #[derive(Debug, Default)]
 struct Door {
     logins: Arc<Mutex<usize>>,
@@ -61,13 +63,16 @@ struct Door {
 impl Keystone for Door {
     fn existing(
         &self,
-        _: CloudConfig,
+        config: CloudConfig,
         volumes: Arc<BTreeSet<String>>,
     ) -> BoxFuture<'_, Result<Vec<VolumeId>, CloudError>> {
-        Box::pin(std::future::ready(Ok(volumes.iter().map(VolumeId::new).collect())))
+        let conf = config.to_cloud_conf(None);
+        let is_elsewhere = conf.contains("elsewhere") || conf.contains("faraway");
+        let existing = volumes.iter().filter(|_| !is_elsewhere).map(VolumeId::new);
+        Box::pin(std::future::ready(Ok(existing.collect())))
     }
 
-    fn try_out(&self, config: CloudConfig, _: Questions) -> BoxFuture<'_, Result<Tried, TrialError>> {
+    fn try_out(&self, config: CloudConfig, questions: Questions) -> BoxFuture<'_, Result<Tried, TrialError>> {
         *self.logins.lock().expect("no poison") += 1;
         let conf = config.to_cloud_conf(None);
         let failure = |status| Failure {
@@ -109,13 +114,14 @@ impl Keystone for Door {
         } else if is("broken") {
             Err(CloudError::Server(failure(Some(500))))
         } else {
-            let project = if is("elsewhere") { "another" } else { "p" };
+            let projects = [("elsewhere", "another"), ("western", "w")];
+            let project = projects.iter().find(|(password, _)| is(password));
             Ok(Tried {
                 place: Place {
-                    project: project.to_owned(),
-                    region: Some("one".to_owned()),
+                    project: project.map_or("p", |(_, project)| project).to_owned(),
+                    region: Some(if is("faraway") { "two" } else { "one" }.to_owned()),
                 },
-                knows_volumes: None,
+                knows_volumes: (!questions.volumes.is_empty()).then(|| !is("elsewhere") && !is("faraway")),
             })
         };
         Box::pin(std::future::ready(answer.map_err(TrialError::Login)))
@@ -146,7 +152,7 @@ fn mk_index(volumes: &[&str], registered: bool) -> Index {
     for name in volumes {
         put::<cluster::VolumeObject>(
             &mut index,
-            json!({"metadata": {"name": name}, "spec": {"csi": {"driver": NAME}}}),
+            json!({"metadata": {"name": name}, "spec": {"csi": {"driver": NAME, "volumeHandle": format!("id-of-{name}")}}}),
         );
     }
     index
@@ -163,8 +169,18 @@ impl World {
         driver.metadata.uid = Some("driver-uid".to_owned());
         driver.metadata.generation = Some(1);
         api.put(DRIVER, serde_json::to_value(&driver).expect("JSON"));
+        let world = Self {
+            context: Arc::new(Self::mk_context(&api, cluster)),
+            api,
+        };
+        world.set_password("good");
+        world
+    }
+
+    /// A process of the operator that has just started.
+    fn mk_context(api: &Api, cluster: Cluster) -> Context {
         let metrics = Arc::new(Metrics::new().expect("metrics"));
-        let context = Context {
+        Context {
             client: api.client.clone(),
             writer: Writer::new(api.client.clone(), Arc::clone(&metrics)),
             sources: Sources::system(),
@@ -190,13 +206,12 @@ impl World {
             reconcile_timeout: Duration::from_secs(10),
             registration_deadline: Duration::from_mins(10),
             memories: Memories::default(),
-        };
-        let world = Self {
-            api,
-            context: Arc::new(context),
-        };
-        world.set_password("good");
-        world
+        }
+    }
+
+    /// Starts the operator again; the watches bring the same objects.
+    fn restart(&mut self, index: Index) {
+        self.context = Arc::new(Self::mk_context(&self.api, Cluster::fixed(index)));
     }
 
     fn managed() -> Self {
@@ -204,14 +219,18 @@ impl World {
     }
 
     fn set_password(&self, password: &str) {
+        self.set_password_in(SOURCE, password);
+    }
+
+    fn set_password_in(&self, path: &str, password: &str) {
         let text = format!(
             "[Global]\nauth-url = https://keystone.example.org/v3\nusername = csi\npassword = {password}\ntenant-name = \
              p\ndomain-name = Default\nregion = one\n"
         );
         let data = k8s_openapi::ByteString(text.into_bytes());
         self.api.put(
-            SOURCE,
-            json!({"metadata": {"name": "openstack-credentials"}, "data": {"cloud.conf": data}}),
+            path,
+            json!({"metadata": {"name": path.rsplit('/').next()}, "data": {"cloud.conf": data}}),
         );
     }
 

@@ -1,97 +1,212 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Credentials of another project or region are good and must not be used all the same: the volumes of the driver do not exist there,
-//! Cinder and Nova answer 404, and deletions and detachments end as if they were done while everything stays where it is.
+//! Credentials of another project or region are valid and must not be used: the volumes of the driver do not exist there. Cinder and
+//! Nova answer 404, and deletions and detachments end as if they were done while the volumes remain.
+
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use cinder_cloud::VolumeId;
 use cinder_operator_core::{
+    cluster::Blockers,
     manifests::{DriverCredentials, Place},
     problem::Problem,
     reasons::{Degraded, Refusal, Refused},
+    record::RecordedPlace,
     text::join_truncated,
 };
+use futures::future::BoxFuture;
 
-use super::{Source, Tried};
+use super::Source;
 
-/// Annotation by which an administrator says that a cloud may become another project or region, or go, although volumes of the driver
-/// exist. Its value is the uid of the object, so that it cannot come along with a copied manifest.
+/// Annotation by which an administrator confirms that a cloud may become another project or region, or be removed, although the driver
+/// is in use. Its value is the uid of the object, so that it cannot come along with a copied manifest.
 pub const MOVE_PROJECT: &str = "csi.openstack.org/move-project";
 
-/// What is lost when a cloud becomes another one.
+/// The objects that need the driver.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Stakes {
-    /// Whether volumes or attachments of the driver exist.
-    pub is_in_use: bool,
-    /// Some volumes that exist in the cloud. None where it is not known in which of several clouds they are.
-    pub volumes: Vec<VolumeId>,
-    /// The object's uid, which the annotation has to bear.
+pub struct Usage {
+    /// The known ones. One of them is enough.
+    pub blockers: Blockers,
+    /// The volumes, by their ids in Cinder.
+    pub volumes: Arc<BTreeSet<String>>,
+    /// The cause that some kinds could not be listed.
+    pub failure: Option<String>,
+}
+
+impl Usage {
+    /// Whether nothing needs the driver, and that is certain.
+    pub fn is_free(&self) -> bool {
+        self.blockers.is_empty() && self.failure.is_none()
+    }
+
+    /// Whether claims may be the only thing that needs the driver.
+    pub(crate) fn has_only_claims(&self) -> bool {
+        let Blockers {
+            volumes,
+            attachments,
+            snapshots,
+            group_snapshots,
+            ..
+        } = &self.blockers;
+        let others = [volumes, attachments, snapshots, group_snapshots];
+        self.failure.is_none() && others.into_iter().all(Vec::is_empty)
+    }
+
+    /// The objects whose cloud cannot be found by a lookup of volumes.
+    fn unattributed(&self) -> Vec<String> {
+        let kinds = self.blockers.by_kind();
+        let kinds = kinds.filter(|(kind, _)| !matches!(*kind, "PersistentVolume" | "VolumeAttachment"));
+        kinds
+            .flat_map(|(kind, names)| names.iter().map(move |name| format!("{kind} {name}")))
+            .collect()
+    }
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds = self.blockers.by_kind();
+        let kinds = kinds.map(|(kind, names)| format!("{kind} {}", join_truncated(names)));
+        let failure = self.failure.iter().map(|failure| format!("unknown, because {failure}"));
+        f.write_str(&kinds.chain(failure).collect::<Vec<_>>().join("; "))
+    }
+}
+
+/// Determines the objects that need the driver. It is called only when a decision depends on them.
+pub trait UsageQuery: Sync {
+    /// Queries the API server; several callers share one answer.
+    fn usage(&self) -> BoxFuture<'_, &Usage>;
+}
+
+/// The present state of one cloud of the driver.
+#[derive(Debug, Clone, Default)]
+pub struct InstalledCloud {
+    /// The credentials.
+    pub credentials: Option<DriverCredentials>,
+    /// The recorded project and region.
+    pub place: RecordedPlace,
+}
+
+/// The cost of another project or region.
+#[derive(Clone)]
+pub struct Stakes<'a> {
+    /// Finds the objects that need the driver.
+    pub query: &'a dyn UsageQuery,
+    /// The object's uid, which is the value of the annotation.
     pub uid: String,
-    /// Whether it bears it.
+    /// Whether the annotation is set.
     pub may_move: bool,
 }
 
-impl Stakes {
-    /// The volumes to be looked for with other credentials than the driver has: those, where it is not recorded where its own lead to.
-    pub(super) fn to_look_for(&self, last_good: Option<&DriverCredentials>) -> Vec<VolumeId> {
-        let is_recorded = last_good.and_then(DriverCredentials::place).is_some();
-        if !self.is_in_use || self.may_move || is_recorded {
-            return Vec::new();
+impl fmt::Debug for Stakes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stakes")
+            .field("uid", &self.uid)
+            .field("may_move", &self.may_move)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether credentials that lead to a place may be used.
+#[derive(Debug)]
+pub(super) enum Admission<'a> {
+    /// They may.
+    Admitted,
+    /// They may not, for this reason.
+    Refused(String),
+    /// Only where one of these volumes exists there; the cause that the place does not decide.
+    IfFound(&'a Usage, String),
+}
+
+impl Stakes<'_> {
+    /// Judges credentials that lead to `place` by the record and the use of the driver.
+    pub(super) async fn admit(&self, recorded: &RecordedPlace, place: &Place) -> Admission<'_> {
+        if self.may_move || recorded.known().is_some_and(|known| known.is_same(place)) {
+            return Admission::Admitted;
         }
-        self.volumes.clone()
+        let usage = self.query.usage().await;
+        if usage.is_free() {
+            return Admission::Admitted;
+        }
+        let cause = match recorded {
+            RecordedPlace::NewCloud => return Admission::Admitted,
+            RecordedPlace::Never if usage.has_only_claims() => return Admission::Admitted,
+            RecordedPlace::Known(known) if known.is_another(place) => {
+                return Admission::Refused(format!(
+                    "they lead to {place}, and the driver is in use in {known} (in use: {usage})"
+                ));
+            }
+            RecordedPlace::Known(known) => format!("the record has {known}, which names no region to compare"),
+            RecordedPlace::Unknown(cause) => cause.clone(),
+            RecordedPlace::Never => "the project and region of the volumes were never recorded".to_owned(),
+        };
+        if usage.volumes.is_empty() {
+            return Admission::Refused(format!(
+                "they lead to {place}, the project and region in use are unknown ({cause}), and there is no volume that could confirm \
+                 them (in use: {usage})"
+            ));
+        }
+        Admission::IfFound(usage, cause)
     }
 
-    /// Why credentials that work, and are not those of the driver, must not be used.
-    pub(super) fn refusal(&self, source: &Source, tried: &Tried, before: Option<&Place>) -> Option<Refused> {
-        if !self.is_in_use || self.may_move {
-            return None;
-        }
-        let differs = match before {
-            Some(before) if before.is_another(&tried.place) => {
-                format!("lead to {}, and those of the driver to {before}", tried.place)
-            }
-            None if tried.knows_volumes == Some(false) => {
-                let volumes: Vec<String> = self.volumes.iter().map(ToString::to_string).collect();
-                format!(
-                    "lead to {}, where none of these volumes of the driver exists: {}",
-                    tried.place,
-                    volumes.join(", ")
-                )
-            }
-            _ => return None,
-        };
-        Some(Refused::new(
+    /// The refusal of credentials that work, and whose project or region is another one or unknown.
+    pub(super) fn refused(&self, source: &Source, reason: &str) -> Refused {
+        Refused::new(
             Refusal::ProjectChanged,
             format!(
-                "login with the credentials in {}, cloud {}, works, and {differs}. The driver would take its volumes for deleted and detached there while \
-                 they stay. Put credentials of the same project and region into the Secret, or, where the move is meant, {}",
+                "login with the credentials in {}, cloud {}, works, but {reason}. In another project or region the driver would report \
+                 its volumes as deleted and detached while they remain. Put credentials of the same project and region into the Secret, \
+                 or, for an intended move, {}",
                 source.key(),
                 source.cloud,
                 self.remedy()
             ),
-        ))
+        )
     }
 
-    /// Why a cloud that is no longer in the spec must stay with the driver, by the volumes that were found there, or why none could be
-    /// looked for.
-    pub(super) fn cloud_left(&self, cloud: &str, found: Result<&[VolumeId], &str>) -> Option<Problem> {
-        let why = match found {
-            Ok([]) => return None,
-            Ok(found) => {
+    /// Returns the reason to retain a cloud that is no longer in the spec: volumes of the driver, or a failed list.
+    pub(super) fn cloud_left(&self, cloud: &str, usage: &Usage, found: Result<&[VolumeId], &str>) -> Option<Problem> {
+        let unattributed = usage.unattributed();
+        let why = match (found, usage.failure.as_deref()) {
+            (Ok([]), None) if unattributed.is_empty() => return None,
+            (Ok([]), None) => format!(
+                "the operator cannot determine whether these belong to it: {}",
+                join_truncated(&unattributed)
+            ),
+            (Ok([]), Some(failure)) | (Err(failure), _) => {
+                format!("the operator cannot find out whether volumes of the driver exist there: {failure}")
+            }
+            (Ok(found), _) => {
                 let volumes: Vec<String> = found.iter().map(ToString::to_string).collect();
                 format!("volumes of the driver exist there: {}", join_truncated(&volumes))
             }
-            Err(error) => format!("the operator cannot find out whether volumes of the driver exist there: {error}"),
         };
-        Some(Problem {
-            reason: Degraded::CloudInUse,
-            message: format!(
-                "cloud {cloud} is no longer in spec.clouds, and {why}. The driver goes on with the credentials that it has for it. Put the \
-                 cloud back, or delete these volumes first, or, where they are to be left behind, {}",
-                self.remedy()
-            ),
-        })
+        Some(self.needed(
+            cloud,
+            &format!("{why}. The driver keeps the credentials that it has for it"),
+        ))
     }
 
-    /// How an administrator lets a move pass.
+    /// A cloud that the driver is recorded to serve, and of which neither the spec nor the driver's Secret has credentials.
+    pub(crate) fn cloud_lost(&self, cloud: &str, usage: &Usage) -> Problem {
+        self.needed(
+            cloud,
+            &format!(
+                "the driver is recorded to serve it, and its credentials are lost (in use: {usage}). The controller is not changed meanwhile"
+            ),
+        )
+    }
+
+    fn needed(&self, cloud: &str, why: &str) -> Problem {
+        Problem {
+            reason: Degraded::CloudInUse,
+            message: format!(
+                "cloud {cloud} is no longer in spec.clouds, and {why}. Put the cloud back, or delete what needs it first, or, to leave it \
+                 behind, {}",
+                self.remedy()
+            ),
+        }
+    }
+
+    /// How an administrator confirms a move.
     pub(crate) fn remedy(&self) -> String {
         format!(
             "set the annotation {MOVE_PROJECT} of the CinderCSIDriver to its uid, {}",

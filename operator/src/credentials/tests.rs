@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, LazyLock},
+};
 
 use cinder_cloud::Failure;
 use cinder_csi_crds::CinderCSIDriverSpec;
 use cinder_csi_crds::Cloud as CloudSpec;
-use cinder_operator_core::reasons::Degraded;
+use cinder_operator_core::{cluster::Blockers, reasons::Degraded, record::RecordedPlace};
 use csi_sources::Sources;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use openstack_sim::{ServerSpec, Sim, SimConfig, TlsIdentity};
@@ -128,8 +131,8 @@ async fn check(checker: &Checker, password: &str, last_good: Option<&DriverCrede
             "d",
             &mk_source(),
             mk_candidate(password),
-            last_good.cloned(),
-            &Stakes::default(),
+            mk_installed(last_good.cloned(), RecordedPlace::Never),
+            &mk_stakes(&FREE),
             5 * MINUTE,
         )
         .await
@@ -215,7 +218,14 @@ async fn another_way_to_the_cloud_is_tried_at_once() {
     source.proxies.https = Some("http://proxy.example.org:3128".to_owned());
     let candidate = source.understand(&mk_yaml("same"), Certificates::default());
     let verdict = checker
-        .check("d", &source, candidate, None, &Stakes::default(), 5 * MINUTE)
+        .check(
+            "d",
+            &source,
+            candidate,
+            InstalledCloud::default(),
+            &mk_stakes(&FREE),
+            5 * MINUTE,
+        )
         .await;
     assert!(verdict.authenticated);
 }
@@ -238,8 +248,8 @@ async fn what_cannot_be_read_is_not_tried_and_harms_nothing() {
             "d",
             &mk_source(),
             Err(missing),
-            Some(good.clone()),
-            &Stakes::default(),
+            mk_installed(Some(good.clone()), RecordedPlace::Never),
+            &mk_stakes(&FREE),
             5 * MINUTE,
         )
         .await;
@@ -254,7 +264,14 @@ async fn what_cannot_be_read_is_not_tried_and_harms_nothing() {
 async fn what_could_not_be_read_is_read_again_soon(#[case] reason: Refusal, #[case] pause: Duration) {
     let candidate = Err(Refused::new(reason, "a sentence".to_owned()));
     let verdict = mk_checker(&Scripted::default())
-        .check("d", &mk_source(), candidate, None, &Stakes::default(), 5 * MINUTE)
+        .check(
+            "d",
+            &mk_source(),
+            candidate,
+            InstalledCloud::default(),
+            &mk_stakes(&FREE),
+            5 * MINUTE,
+        )
         .await;
     assert_eq!(verdict.look_again, pause);
 }
@@ -554,23 +571,67 @@ async fn the_hash_of_a_password_is_another_in_every_cluster_and_stays_when_the_o
 
 const VOLUME: &str = "0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10";
 
+/// Answers with the same usage each time.
+struct Fixed(LazyLock<Usage>);
+
+impl UsageQuery for Fixed {
+    fn usage(&self) -> BoxFuture<'_, &Usage> {
+        Box::pin(std::future::ready(&*self.0))
+    }
+}
+
+/// Nothing needs the driver.
+static FREE: Fixed = Fixed(LazyLock::new(Usage::default));
+
 /// A driver with a volume.
-fn in_use() -> Stakes {
+static USED: Fixed = Fixed(LazyLock::new(|| Usage {
+    blockers: Blockers {
+        volumes: vec!["pv1".to_owned()],
+        ..Blockers::default()
+    },
+    volumes: Arc::new(BTreeSet::from([VOLUME.to_owned()])),
+    failure: None,
+}));
+
+/// A driver with a snapshot.
+static SNAPSHOT: Fixed = Fixed(LazyLock::new(|| Usage {
+    blockers: Blockers {
+        snapshots: vec!["s1".to_owned()],
+        ..Blockers::default()
+    },
+    ..Usage::default()
+}));
+
+/// A driver of which it is unknown whether anything needs it.
+static UNKNOWN: Fixed = Fixed(LazyLock::new(|| Usage {
+    failure: Some("cannot list volumesnapshotcontents".to_owned()),
+    ..Usage::default()
+}));
+
+fn mk_stakes(query: &Fixed) -> Stakes<'_> {
     Stakes {
-        is_in_use: true,
-        volumes: vec![VolumeId::new(VOLUME)],
+        query,
         uid: "the-uid".to_owned(),
         may_move: false,
     }
 }
 
+fn mk_installed(credentials: Option<DriverCredentials>, place: RecordedPlace) -> InstalledCloud {
+    InstalledCloud { credentials, place }
+}
+
+fn mk_recorded(place: Option<Place>) -> RecordedPlace {
+    place.map_or_else(|| RecordedPlace::Unknown("it is lost".to_owned()), RecordedPlace::Known)
+}
+
 /// What comes of credentials that lead there, where the driver's own lead to `recorded`.
-async fn judged(recorded: Option<Place>, tried: Tried, stakes: &Stakes) -> (Verdict, Vec<Questions>) {
-    let keystone = Scripted::of([Ok(tried)]);
+async fn judged(recorded: Option<Place>, tried: Tried, stakes: &Stakes<'_>) -> (Verdict, Vec<Questions>) {
+    let keystone = Scripted::of([Ok(tried.clone()), Ok(tried)]);
     let own = mk_candidate("own").expect("credentials").credentials;
-    let own = recorded.map_or(own.clone(), |place| own.at(place));
+    let own = recorded.clone().map_or(own.clone(), |place| own.at(place));
+    let installed = mk_installed(Some(own), mk_recorded(recorded));
     let verdict = mk_checker(&keystone)
-        .check("d", &mk_source(), mk_candidate("other"), Some(own), stakes, 5 * MINUTE)
+        .check("d", &mk_source(), mk_candidate("other"), installed, stakes, 5 * MINUTE)
         .await;
     let asked = keystone.asked.lock().expect("no poison").clone();
     (verdict, asked)
@@ -590,14 +651,14 @@ async fn judged(recorded: Option<Place>, tried: Tried, stakes: &Stakes) -> (Verd
 )]
 #[case::never_recorded_and_a_volume_is_there(None, mk_tried("q", "one", Some(true)), None)]
 #[case::never_recorded_and_no_volume_is_there(None, mk_tried("q", "one", Some(false)), Some(Refusal::ProjectChanged))]
-#[case::never_recorded_and_nothing_to_look_for(None, mk_tried("q", "one", None), None)]
+#[case::never_recorded_and_lookup_without_answer(None, mk_tried("q", "one", None), Some(Refusal::ProjectChanged))]
 #[tokio::test(start_paused = true)]
 async fn credentials_of_another_project_or_region_are_not_used_while_volumes_exist(
     #[case] recorded: Option<Place>,
     #[case] tried: Tried,
     #[case] refused: Option<Refusal>,
 ) {
-    let (verdict, _) = judged(recorded.clone(), tried.clone(), &in_use()).await;
+    let (verdict, _) = judged(recorded.clone(), tried.clone(), &mk_stakes(&USED)).await;
     assert_eq!(verdict.refusal.as_ref().map(|refusal| refusal.reason), refused);
     let used = verdict.in_use.expect("something is always in use");
     let is_own = used
@@ -612,15 +673,11 @@ async fn credentials_of_another_project_or_region_are_not_used_while_volumes_exi
         );
     }
 
-    let empty = Stakes {
-        is_in_use: false,
-        ..in_use()
-    };
     let meant = Stakes {
         may_move: true,
-        ..in_use()
+        ..mk_stakes(&USED)
     };
-    for stakes in [empty, meant] {
+    for stakes in [mk_stakes(&FREE), meant] {
         let (verdict, _) = judged(recorded.clone(), tried.clone(), &stakes).await;
         let used = verdict.in_use.expect("accepted");
         assert_eq!((verdict.refusal, used.place()), (None, Some(&tried.place)));
@@ -630,7 +687,7 @@ async fn credentials_of_another_project_or_region_are_not_used_while_volumes_exi
 #[tokio::test(start_paused = true)]
 async fn volumes_are_looked_up_only_where_no_project_is_recorded() {
     let same = || mk_tried("p", "one", None);
-    let (_, asked) = judged(Some(mk_place("p", "one")), same(), &in_use()).await;
+    let (_, asked) = judged(Some(mk_place("p", "one")), same(), &mk_stakes(&USED)).await;
     assert_eq!(
         asked,
         [Questions {
@@ -638,15 +695,91 @@ async fn volumes_are_looked_up_only_where_no_project_is_recorded() {
             ..Questions::default()
         }]
     );
-    let (_, asked) = judged(None, same(), &in_use()).await;
+    let (_, asked) = judged(None, same(), &mk_stakes(&USED)).await;
     assert_eq!(
-        asked,
+        asked[1..],
         [Questions {
-            services: true,
+            services: false,
             volumes: vec![VolumeId::new(VOLUME)],
             ..Questions::default()
         }]
     );
+}
+
+#[rstest]
+#[case::another_project_beside_snapshot(Some("p"), &SNAPSHOT, false)]
+#[case::another_project_beside_unknown_usage(Some("p"), &UNKNOWN, false)]
+#[case::lost_record_beside_snapshot(None, &SNAPSHOT, false)]
+#[case::lost_record_beside_unknown_usage(None, &UNKNOWN, false)]
+#[case::lost_record_of_unused_driver(None, &FREE, true)]
+#[tokio::test(start_paused = true)]
+async fn unknown_usage_or_place_refuses(
+    #[case] recorded: Option<&str>,
+    #[case] usage: &Fixed,
+    #[case] is_accepted: bool,
+) {
+    let recorded = recorded.map(|project| mk_place(project, "one"));
+    let tried = mk_tried("q", "one", Some(true));
+    let (verdict, asked) = judged(recorded, tried, &mk_stakes(usage)).await;
+    assert_eq!(verdict.refusal.is_none(), is_accepted, "{:?}", verdict.refusal);
+    assert_eq!(asked.len(), 1, "there is no volume to look up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_region_is_confirmed_by_volumes() {
+    let recorded = Place {
+        project: "p".to_owned(),
+        region: None,
+    };
+    for (knows, is_accepted) in [(true, true), (false, false)] {
+        let tried = mk_tried("p", "one", Some(knows));
+        let (verdict, _) = judged(Some(recorded.clone()), tried, &mk_stakes(&USED)).await;
+        assert_eq!(verdict.refusal.is_none(), is_accepted);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn cached_trial_does_not_admit_after_lost_record() {
+    let other = mk_tried("q", "one", None);
+    let keystone = Scripted::of([Ok(other.clone()), Ok(mk_tried("q", "one", Some(false)))]);
+    let checker = mk_checker(&keystone);
+    let stakes = mk_stakes(&USED);
+    for place in [Some(mk_place("p", "one")), None, None] {
+        let installed = mk_installed(None, mk_recorded(place));
+        let verdict = checker
+            .check("d", &mk_source(), mk_candidate("other"), installed, &stakes, 5 * MINUTE)
+            .await;
+        assert_eq!(
+            verdict.refusal.map(|refusal| refusal.reason),
+            Some(Refusal::ProjectChanged)
+        );
+    }
+    assert_eq!(keystone.logins(), 2, "the lookup that found nothing is used again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_volumes_are_listed_after_failed_lookups() {
+    let usage = Fixed(LazyLock::new(|| Usage {
+        volumes: Arc::new((0..10).map(|number| format!("volume-{number}")).collect()),
+        ..USED.0.clone()
+    }));
+    for (existing, is_accepted) in [("volume-9", true), ("another", false)] {
+        let none = mk_tried("q", "one", Some(false));
+        let keystone = Scripted::of([Ok(none.clone()), Ok(none)]);
+        keystone.existing.lock().expect("no poison").0 = vec![existing];
+        let installed = mk_installed(None, mk_recorded(None));
+        let verdict = mk_checker(&keystone)
+            .check(
+                "d",
+                &mk_source(),
+                mk_candidate("other"),
+                installed,
+                &mk_stakes(&usage),
+                5 * MINUTE,
+            )
+            .await;
+        assert_eq!(verdict.refusal.is_none(), is_accepted);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -656,7 +789,14 @@ async fn what_the_driver_has_is_tried_by_its_login_alone_and_its_place_recorded(
     let checker = mk_checker(&keystone);
     let own = own.salted("salt".into()).at(mk_place("p", "one"));
     let verdict = checker
-        .check("d", &mk_source(), mk_candidate("own"), Some(own), &in_use(), 5 * MINUTE)
+        .check(
+            "d",
+            &mk_source(),
+            mk_candidate("own"),
+            mk_installed(Some(own), mk_recorded(Some(mk_place("p", "one")))),
+            &mk_stakes(&USED),
+            5 * MINUTE,
+        )
         .await;
     assert_eq!(
         verdict.refusal, None,
@@ -726,9 +866,9 @@ async fn a_cloud_with_volumes_stays_though_the_spec_has_it_no_more(
     keystone.existing.lock().expect("no poison").0 = existing.to_vec();
     let checker = mk_checker(&keystone);
     let has = mk_candidate("own").expect("credentials").credentials;
-    let volumes = Arc::new(BTreeSet::from([VOLUME.to_owned()]));
+    let stakes = mk_stakes(&USED);
     for _ in 0..3 {
-        let refusal = checker.must_stay("d", "west", &has, &volumes, &in_use()).await;
+        let refusal = checker.must_stay("d", "west", &has, &USED.0, &stakes).await;
         assert_eq!(refusal.as_ref().map(|refusal| refusal.reason), reason);
         if let Some(refusal) = refusal {
             let text = refusal.message;
@@ -740,7 +880,7 @@ async fn a_cloud_with_volumes_stays_though_the_spec_has_it_no_more(
     }
     assert_eq!(keystone.existing.lock().expect("no poison").1, 1, "the list is long");
     tokio::time::advance(LEFT_HOLDS).await;
-    checker.must_stay("d", "west", &has, &volumes, &in_use()).await;
+    checker.must_stay("d", "west", &has, &USED.0, &stakes).await;
     assert_eq!(keystone.existing.lock().expect("no poison").1, 2);
 }
 

@@ -29,6 +29,18 @@ pub struct ClusterView {
     pub failing_watches: Vec<String>,
 }
 
+/// Whether credentials of another project or region are refused.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ProjectGuard {
+    /// They are refused while an object needs the driver.
+    #[default]
+    On,
+    /// An administrator has confirmed a move by annotation.
+    Off,
+    /// The confirmed move was carried out.
+    Moved,
+}
+
 /// The object itself, as it was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectFacts {
@@ -84,6 +96,8 @@ pub struct Facts {
     pub clouds: Vec<CloudView>,
     /// Clouds that the spec has no more and that volumes still need.
     pub needed_clouds: Vec<Problem>,
+    /// Whether credentials of another project or region are refused.
+    pub guard: ProjectGuard,
     /// The parameters of classes that the driver does not know, where they were looked at.
     pub unknown_parameters: Option<Vec<UnknownParameter>>,
     /// What would change if another installation that is left alone were replaced.

@@ -4,7 +4,7 @@
 use k8s_openapi::api::core::v1::PodSpec;
 
 use super::{Decision, Facts, Workload};
-use crate::{cluster::NodesView, plan::FailedWrite, problem::Problem, rollout::NodeRollout};
+use crate::{cluster::NodesView, plan::FailedWrite, problem::Problem, record::DriverRecord, rollout::NodeRollout};
 
 /// What acting came to, and how the driver is after it.
 #[derive(Debug, Clone, Default)]
@@ -29,6 +29,8 @@ pub struct Outcome {
     pub loaded: Option<bool>,
     /// Whether they do not even after they were replaced.
     pub reload_failed: bool,
+    /// The records outside the driver's Secret; `None` where they stay as they are.
+    pub record: Option<DriverRecord>,
 }
 
 /// One reconcile, from which the status is made.

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// A project in a region. Volumes of one place do not exist in another.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Place {
     /// The project's id.
     pub project: String,
@@ -25,6 +25,11 @@ impl fmt::Display for Place {
 }
 
 impl Place {
+    /// Whether this is certainly the same project and region.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self == other
+    }
+
     /// Whether volumes of this place do not exist in the other one. A region that is not known is no other one.
     pub fn is_another(&self, other: &Self) -> bool {
         let regions = self.region.as_ref().zip(other.region.as_ref());
@@ -48,6 +53,8 @@ mod tests {
             project: project.to_owned(),
             region: region.map(str::to_owned),
         };
-        assert_eq!(place("p", Some("r")).is_another(&place(project, region)), another);
+        let (one, other) = (place("p", Some("r")), place(project, region));
+        assert_eq!(one.is_another(&other), another);
+        assert_eq!(one.is_same(&other), !another && region.is_some());
     }
 }

@@ -7,13 +7,14 @@ use std::path::Path;
 
 use cinder_cloud::config::{ClientCertificate, ClientPem, credentials_hash};
 use cinder_cloud::{CloudConfig, Configuration};
+use cinder_csi_crds::CinderCSIDriver;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::metadata::{self, ComponentLabel};
 use super::place::Place;
-use crate::resolve::Resolved;
+use crate::resolve::{Resolved, name_prefix_of};
 
 /// Where the Secret is mounted.
 pub(super) const DIRECTORY: &str = "/etc/config";
@@ -331,6 +332,11 @@ fn note(files: &BTreeMap<String, SecretString>) -> String {
 /// Name of the driver's Secret.
 pub fn cloud_config_name(resolved: &Resolved) -> String {
     format!("{}-cloud-config", resolved.name_prefix)
+}
+
+/// The same, of a driver whose spec is not resolved.
+pub fn cloud_config_name_of(driver: &CinderCSIDriver) -> String {
+    format!("{}-cloud-config", name_prefix_of(driver))
 }
 
 pub(super) fn secret(resolved: &Resolved, credentials: &DriverCredentials) -> Secret {

@@ -6,12 +6,20 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec};
 use super::metadata::{self, ComponentLabel};
 use crate::resolve::Resolved;
 
+/// Annotation of the CSIDriver object with the namespace where the driver runs. An operator that would run the driver in another
+/// namespace changes nothing.
+pub const OPERAND_NAMESPACE_ANNOTATION: &str = "csi.openstack.org/operand-namespace";
+
 /// How the cluster deals with the driver. Every field that the API server would fill in is given, so that a change of it
 /// is seen.
 pub(super) fn csi_driver(resolved: &Resolved) -> CSIDriver {
     let given = &resolved.csi_driver;
+    let mut metadata = metadata::remembered(resolved, resolved.driver_name.clone(), ComponentLabel::Storage);
+    let annotations = metadata.annotations.get_or_insert_default();
+    annotations.insert(OPERAND_NAMESPACE_ANNOTATION.to_owned(), resolved.namespace.clone());
+    annotations.extend(resolved.records.clone());
     CSIDriver {
-        metadata: metadata::remembered(resolved, resolved.driver_name.clone(), ComponentLabel::Storage),
+        metadata,
         spec: CSIDriverSpec {
             attach_required: Some(true),
             pod_info_on_mount: Some(false),

@@ -191,7 +191,8 @@ conditions! {
         True CABundleMissing => "Create the object, or change caBundleRef.",
         /// Keystone refuses the credentials.
         True CredentialsRejected => "Put good ones into the Secret.",
-        /// Login with the credentials leads to another project or region than that of the driver's volumes.
+        /// Login with the credentials leads to another project or region than that of the driver's volumes, or those are
+        /// unknown.
         True ProjectChanged =>
             "Put credentials of the same project and region into the Secret; see the runbook for a move that is \
              meant.",
@@ -311,7 +312,8 @@ conditions! {
         False SecretMalformed => "The message names the key, and the line where there is one; fix it.",
         /// The operator could not read a Secret or ConfigMap that spec.clouds names.
         False SecretUnreadable => "If it is about permissions, apply the operator's roles again.",
-        /// Login with the credentials leads to another project or region than that of the driver's volumes.
+        /// Login with the credentials leads to another project or region than that of the driver's volumes, or those are
+        /// unknown.
         False ProjectChanged =>
             "Put credentials of the same project and region into the Secret; see the runbook for a move that is \
              meant.",
@@ -386,6 +388,10 @@ conditions! {
         /// Any certificate is accepted of a cloud: whoever sits between can read the credentials.
         True TLSVerificationOff =>
             "Give the authority's certificate in spec.clouds[].caBundleRef in place of insecureSkipTLSVerify.",
+        /// The annotation csi.openstack.org/move-project is set: credentials of any project and region are accepted.
+        True ProjectGuardOff => "Remove the annotation, unless a move is intended. The operator removes it after a move.",
+        /// The driver was moved to another project or region; the operator removes the annotation that confirmed it.
+        True ProjectMoved,
         /// The certificates of the clouds are verified.
         False AsExpected,
     }

@@ -31,6 +31,7 @@ pub(crate) fn mk_environment() -> Environment {
         snapshot_controller: ControllerSight::default(),
         silent_clouds: std::collections::BTreeSet::new(),
         zoned_volumes: 0,
+        records: BTreeMap::new(),
         now: Timestamp::UNIX_EPOCH,
         clouds: BTreeMap::new(),
         images: InstalledImages::default(),

@@ -14,7 +14,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::{Judgement, NAMED, Verdict, verdict};
 use crate::{
     clouds::trouble::{self, TroubleKind},
-    decide::{CloudView, Facts},
+    decide::{CloudView, Facts, ProjectGuard},
     reasons::{
         Available, BackendReachable, ConditionReason, CredentialsValid, InsecureConfiguration, Reason, Refusal,
         reasons_of,
@@ -215,20 +215,34 @@ pub(super) fn insecure_configuration(facts: &Facts) -> Verdict<InsecureConfigura
         .filter(|cloud| cloud.is_insecure)
         .map(|cloud| cloud.name.clone())
         .collect();
-    if insecure.is_empty() {
-        return verdict(
-            InsecureConfiguration::AsExpected,
-            "the certificates of the clouds are verified",
-        );
-    }
-    verdict(
-        InsecureConfiguration::TLSVerificationOff,
+    let unverified = (!insecure.is_empty()).then(|| {
         format!(
             "any certificate is accepted of the clouds {}: whoever sits between can read the credentials; give the authority's \
              certificate in spec.clouds[].caBundleRef in place of insecureSkipTLSVerify",
             join_truncated(&insecure)
+        )
+    });
+    let guard = match facts.guard {
+        ProjectGuard::On => None,
+        ProjectGuard::Off => Some((
+            InsecureConfiguration::ProjectGuardOff,
+            "the annotation csi.openstack.org/move-project is set: credentials of any project and region are accepted although volumes \
+             may be lost; remove it unless a move is intended",
+        )),
+        ProjectGuard::Moved => Some((
+            InsecureConfiguration::ProjectMoved,
+            "the driver was moved to another project or region, and the operator removes the annotation csi.openstack.org/move-project",
+        )),
+    };
+    match (guard, unverified) {
+        (None, None) => verdict(
+            InsecureConfiguration::AsExpected,
+            "the certificates of the clouds are verified",
         ),
-    )
+        (None, Some(message)) => verdict(InsecureConfiguration::TLSVerificationOff, message),
+        (Some((reason, message)), None) => verdict(reason, message),
+        (Some((reason, message)), Some(more)) => verdict(reason, format!("{message}; {more}")),
+    }
 }
 
 /// What was told before the operator started anew, or the credentials changed, and is not known to be otherwise yet: that nobody

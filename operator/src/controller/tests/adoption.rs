@@ -401,11 +401,11 @@ fn beside_a_kept_one() -> World {
         ("raw", json!(["ReadWriteMany"]), "Block"),
         ("single", json!(["ReadWriteOnce"]), "Filesystem"),
     ] {
-        world.api.put(
-            &format!("/api/v1/persistentvolumes/{name}"),
-            json!({"metadata": {"name": name}, "spec": {"csi": {"driver": NAME, "volumeHandle": name}, "accessModes": modes,
-                "volumeMode": volume_mode, "claimRef": {"namespace": "n", "name": name}}}),
-        );
+        let volume = json!({"metadata": {"name": name}, "spec": {"csi": {"driver": NAME, "volumeHandle": name}, "accessModes": modes,
+            "volumeMode": volume_mode, "claimRef": {"namespace": "n", "name": name}}});
+        let watched: cluster::VolumeObject = serde_json::from_value(volume.clone()).expect("a volume");
+        world.context.cluster.change(|index| drop(index.put(&watched)));
+        world.api.put(&format!("/api/v1/persistentvolumes/{name}"), volume);
     }
     world
 }

@@ -8,7 +8,9 @@ use cinder_operator_core::{
         DEFAULT_CLASS_ANNOTATION, FIELD_MANAGER, MANAGED_BY, MANAGED_BY_LABEL, MISSING_SINCE_ANNOTATION, NOTE,
         VOLUME_TYPE_ANNOTATION,
     },
+    manifests::OPERAND_NAMESPACE_ANNOTATION,
     plan::APPLIED_HASH,
+    record::PLACES_ANNOTATION,
     releases::Component,
     removal::{FORCE_DELETE, UNREGISTERING_SINCE, UPDATES_STOPPED_SINCE},
     resolve::DISABLE_TOPOLOGY,
@@ -138,9 +140,10 @@ fn the_objects_of_an_instance_keep_their_names(
 }
 
 /// Labels, selectors and annotations of all objects and of their pods.
-const MARKS: [&str; 26] = [
+const MARKS: [&str; 27] = [
     "annotations csi.openstack.org/clouds: east,west",
     "annotations csi.openstack.org/credentials-hash: {hash}",
+    "annotations csi.openstack.org/operand-namespace: cinder-csi",
     "annotations csi.openstack.org/owner-uid: driver-uid",
     "annotations csi.openstack.org/regions: east=one,west=one",
     "annotations storageclass.kubernetes.io/is-default-class: true",
@@ -221,6 +224,8 @@ fn marks_that_are_read_are_those_that_were_written() {
             VOLUME_TYPE_ANNOTATION,
             MISSING_SINCE_ANNOTATION,
             MOVE_PROJECT,
+            PLACES_ANNOTATION,
+            OPERAND_NAMESPACE_ANNOTATION,
             DISABLE_TOPOLOGY,
             STANDS_FOR,
             NOTE,
@@ -238,6 +243,8 @@ fn marks_that_are_read_are_those_that_were_written() {
             "csi.openstack.org/volume-type",
             "csi.openstack.org/volume-type-missing-since",
             "csi.openstack.org/move-project",
+            "csi.openstack.org/places",
+            "csi.openstack.org/operand-namespace",
             "csi.openstack.org/disable-topology",
             "csi.openstack.org/stands-for-version",
             "csi.openstack.org/takeover",

@@ -11,6 +11,7 @@ use cinder_operator_core::{
     migration::{adopt_orphans, claim_csi_driver},
     plan::{Desired, LastApplied, PlanScope, Unapplied, changes::changes, plan},
     problem::Problem,
+    record::PlaceRecord,
     releases::InstalledImages,
     resolve::{ClassFacts, ControllerSight, Environment, name_prefix_of, namespace_of, resolve},
     rollout::Gate,
@@ -132,6 +133,8 @@ pub(crate) async fn report(
         });
     }
     LastApplied::take(&mut live, &owner, &namespace, &name_prefix_of(&driver));
+    let csi_driver = live.get(&Key::new(kind::CSI_DRIVER, None, &name));
+    environment.records = PlaceRecord::read(driver.status.as_ref(), csi_driver).annotations();
     let resolved = resolve(&driver, &environment).map_err(DiffError::Resolve)?;
     let credentials = credentials(&live);
     if credentials.is_none() {
@@ -243,6 +246,7 @@ async fn environment(client: &Client, namespace: &str, images: InstalledImages) 
         snapshot_controller: ControllerSight::Unseen,
         silent_clouds: std::collections::BTreeSet::new(),
         zoned_volumes: 0,
+        records: BTreeMap::new(),
         now: Sources::system().now(),
     })
 }

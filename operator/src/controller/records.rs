@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The records of a driver outside its Secret: where it runs, and where its volumes are.
+
+use std::collections::BTreeMap;
+
+use cinder_csi_crds::ConditionType;
+use cinder_operator_core::{
+    cluster::{Key, kind},
+    decide::ProjectGuard,
+    manifests::{DriverCredentials, cloud_config_name_of},
+    reasons::{InsecureConfiguration, Reason},
+    record::{DriverRecord, PlaceRecord},
+};
+use serde_json::Value;
+
+use super::{Reconciliation, last_good};
+use crate::{credentials::MOVE_PROJECT, error::ReconcileError, observe};
+
+impl Reconciliation<'_> {
+    /// Adds the objects that credentials are judged by and that have lost their label.
+    pub(super) async fn find_credentials(&self, live: &mut BTreeMap<Key, Value>) -> Result<(), ReconcileError> {
+        let secret = cloud_config_name_of(self.driver);
+        let keys = [
+            Key::new(kind::SECRET, Some(self.namespace()), &secret),
+            Key::new(kind::CSI_DRIVER, None, &self.owner.name),
+        ];
+        Ok(observe::complete(&self.context.client, live, &keys).await?)
+    }
+
+    /// Whether the driver has these credentials now.
+    pub(super) fn has_given(&self, live: &BTreeMap<Key, Value>, credentials: Option<&DriverCredentials>) -> bool {
+        let stored = last_good(&self.owner, live);
+        let stored = stored.as_ref().map(DriverCredentials::hash);
+        credentials.is_none_or(|credentials| stored == Some(credentials.hash()))
+    }
+
+    /// The record for the status: `places` once the driver has the credentials that lead there, else those of before.
+    pub(super) fn driver_record(
+        &self,
+        live: &BTreeMap<Key, Value>,
+        places: Option<&PlaceRecord>,
+        may_write: bool,
+    ) -> DriverRecord {
+        let status = self.driver.status.as_ref();
+        let is_operand = |(key, object): (&Key, &Value)| key.kind == kind::CSI_DRIVER && self.owner.owns(object);
+        let here = self.namespace();
+        let before = status.and_then(|status| status.operand_namespace.clone());
+        DriverRecord {
+            namespace: if may_write {
+                Some(here.to_owned())
+            } else {
+                before.or_else(|| live.iter().any(is_operand).then(|| here.to_owned()))
+            },
+            places: match places {
+                Some(places) => places.for_status(),
+                None => status.map(|status| status.places.clone()).unwrap_or_default(),
+            },
+        }
+    }
+
+    /// Whether the annotation that confirms a move is set. `is_moved` indicates that the move was carried out now.
+    pub(super) fn project_guard(&self, is_moved: bool) -> ProjectGuard {
+        match self.may_move() {
+            false => ProjectGuard::On,
+            true if is_moved || self.was_moved() => ProjectGuard::Moved,
+            true => ProjectGuard::Off,
+        }
+    }
+
+    /// Whether the annotation is still set after a move that the status reports: an earlier process did not remove it.
+    pub(super) fn was_moved(&self) -> bool {
+        let status = self.driver.status.as_ref();
+        let condition = status.and_then(|status| status.condition(ConditionType::InsecureConfiguration));
+        self.may_move() && condition.is_some_and(|condition| InsecureConfiguration::ProjectMoved.is(condition))
+    }
+
+    /// Removes the annotation that confirmed a move, once the move is recorded everywhere: the guard is on again.
+    pub(super) async fn end_move(&self) -> Result<(), ReconcileError> {
+        let removed = self.context.writer.remove_annotation(self.driver, MOVE_PROJECT).await;
+        removed.map_err(ReconcileError::Confirmation)
+    }
+}
