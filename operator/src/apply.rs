@@ -14,7 +14,7 @@ pub use records::Records;
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use cinder_csi_crds::{
-    CinderCSIDriver, FINALIZER, GROUP, INSTANCE_LABEL, KIND, OWNER_UID_ANNOTATION, VERSION,
+    CinderCSIDriver, CinderCSIDriverStatus, FINALIZER, GROUP, INSTANCE_LABEL, KIND, OWNER_UID_ANNOTATION, VERSION,
 };
 use cinder_operator_core::{
     cluster::{FIELD_MANAGER, Key, MANAGED_BY_LABEL, kind},
@@ -272,6 +272,24 @@ impl Writer {
         Ok(result.map(|_| true)?)
     }
 
+    /// Records in the status of this very object where the driver runs, unless that is recorded already. Returns the recorded namespace.
+    /// Of two clients that record at once, one is refused.
+    pub async fn claim_namespace(&self, driver: &CinderCSIDriver, namespace: &str) -> Result<String, ApplyError> {
+        let api: Api<CinderCSIDriver> = Api::all(self.client.clone());
+        let current = api.get(&driver.name_any()).await?;
+        let status = current.status.unwrap_or_default();
+        if let Some(recorded) = status.operand_namespace {
+            return Ok(recorded);
+        }
+        let version = current.metadata.resource_version.as_deref();
+        let status = CinderCSIDriverStatus {
+            operand_namespace: Some(namespace.to_owned()),
+            ..status
+        };
+        self.apply_status(&driver.metadata, version, &status).await?;
+        Ok(namespace.to_owned())
+    }
+
     /// Removes an annotation of this very object.
     pub async fn remove_annotation(&self, driver: &CinderCSIDriver, annotation: &str) -> Result<(), ApplyError> {
         let api: Api<CinderCSIDriver> = Api::all(self.client.clone());
@@ -291,13 +309,26 @@ impl Writer {
 
     /// Writes the whole status.
     pub async fn set_status(&self, metadata: &ObjectMeta, status: &impl Serialize) -> Result<(), ApplyError> {
+        self.apply_status(metadata, None, status).await
+    }
+
+    /// The same; where `version` is named, only to that version of the object.
+    async fn apply_status(
+        &self,
+        metadata: &ObjectMeta,
+        version: Option<&str>,
+        status: &impl Serialize,
+    ) -> Result<(), ApplyError> {
         let name = metadata.name.as_deref().unwrap_or_default();
-        let patch = json!({
+        let mut patch = json!({
             "apiVersion": format!("{GROUP}/{VERSION}"),
             "kind": KIND,
             "metadata": {"name": name, "uid": metadata.uid},
             "status": status,
         });
+        if let Some(version) = version {
+            patch["metadata"]["resourceVersion"] = json!(version);
+        }
         // The answer may be what this version cannot read.
         let resource = ApiResource::erase::<CinderCSIDriver>(&());
         let api: GuardedApi<DynamicObject> = GuardedApi::all_with(self.client.clone(), &resource);

@@ -59,6 +59,7 @@ use cinder_operator_core::{
     status,
     text::join_truncated,
 };
+use namespace::Residence;
 
 /// The object as it is watched: one that cannot be read must not stop the others.
 pub type Watched = GuardedObject<CinderCSIDriver>;
@@ -168,7 +169,8 @@ async fn reconcile_one(driver: &CinderCSIDriver, context: &Context) -> Result<Ac
     {
         return done;
     }
-    match Box::pin(pass.execute(mode)).await {
+    // On the heap: every reconcile that waits would be as large as the largest of them.
+    match Box::pin(pass.execute_at_home(mode)).await {
         Err(ReconcileError::Observe(error)) => match namespace::forbidden(driver, context, &error) {
             Some(problem) => pass.suspend(problem).await,
             None => Err(error.into()),
@@ -178,7 +180,16 @@ async fn reconcile_one(driver: &CinderCSIDriver, context: &Context) -> Result<Ac
 }
 
 impl Reconciliation<'_> {
-    async fn execute(&self, mode: ReconcileMode) -> Result<Action, ReconcileError> {
+    /// Executes a mode, unless the driver runs in another namespace.
+    async fn execute_at_home(&self, mode: ReconcileMode) -> Result<Action, ReconcileError> {
+        match self.residence().await? {
+            Residence::Elsewhere(elsewhere) => self.suspend_beside(elsewhere).await,
+            Residence::New => self.execute(mode, true).await,
+            Residence::Here => self.execute(mode, false).await,
+        }
+    }
+
+    async fn execute(&self, mode: ReconcileMode, is_new: bool) -> Result<Action, ReconcileError> {
         let (pass, driver, context) = (self, self.driver, self.context);
         match mode {
             ReconcileMode::Nothing => Ok(Action::await_change()),
@@ -195,6 +206,9 @@ impl Reconciliation<'_> {
                         context.forget(&self.owner.name);
                         return Ok(Action::await_change());
                     }
+                }
+                if is_new && let Some(elsewhere) = pass.claim().await? {
+                    return pass.suspend_beside(elsewhere).await;
                 }
                 pass.maintain(None, true).await
             }

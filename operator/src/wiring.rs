@@ -303,6 +303,7 @@ async fn lead(
         inquiries: Inquiries::default(),
         namespace: args.namespace.clone(),
         operand_namespaces: args.operand_namespaces.clone(),
+        lease_name: args.lease_name.clone(),
         images: args.images.installed(),
         restrictions: args.restrictions(),
         drivers: store.clone(),

@@ -72,6 +72,8 @@ pub struct Context {
     pub namespace: String,
     /// Further namespaces where drivers may run.
     pub operand_namespaces: Vec<String>,
+    /// Name of the Lease by which replicas of the operator agree on a leader.
+    pub lease_name: String,
     /// The images of this installation.
     pub images: InstalledImages,
     /// What the operator's flags keep from the spec.
@@ -137,6 +139,10 @@ struct Memory {
     done: Option<(Option<i64>, Instant)>,
     /// The unwatched obstacles of the last reconcile, and how often in a row they were the same.
     obstacles: (Vec<String>, u32),
+    /// Whether the status was written because the driver runs in another namespace.
+    is_suspended: bool,
+    /// The last renewal of the Lease of the operator there, and since when it is known.
+    other_lease: Option<(String, Instant)>,
     /// Since when nodes have had no pod. Nothing in the cluster tells that.
     lacking: BTreeMap<String, Instant>,
 }
@@ -239,6 +245,30 @@ impl Context {
             memory.failures = 0;
             self.metrics.reconcile_failures(driver, 0);
         }
+    }
+
+    /// The driver runs in another namespace; returns whether this process has not reported that yet.
+    pub(super) fn begin_suspension(&self, driver: &str) -> bool {
+        self.with_memory(driver, |memory| !std::mem::replace(&mut memory.is_suspended, true))
+    }
+
+    /// How long the Lease of the operator in another namespace has been without a renewal, on this process's own clock.
+    pub(super) fn since_renewal(&self, driver: &str, renewal: &str) -> Duration {
+        self.with_memory(driver, |memory| {
+            let known = memory.other_lease.take().filter(|(known, _)| known == renewal);
+            let (_, since) = memory
+                .other_lease
+                .insert(known.unwrap_or_else(|| (renewal.to_owned(), Instant::now())));
+            since.elapsed()
+        })
+    }
+
+    /// The driver runs where this operator would run it.
+    pub(super) fn end_suspension(&self, driver: &str) {
+        self.with_memory(driver, |memory| {
+            memory.is_suspended = false;
+            memory.other_lease = None;
+        });
     }
 
     /// A change came then that calls for a reconcile.

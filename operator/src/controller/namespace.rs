@@ -1,11 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Drivers that run in another namespace than the operator (spec.operandNamespace).
+//! The namespace where a driver runs: one that the operator serves (spec.operandNamespace), and the one that is recorded.
 
-use cinder_csi_crds::CinderCSIDriver;
-use cinder_operator_core::{cluster::KINDS, problem::Problem, reasons::Degraded, resolve::namespace_of};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use super::Context;
-use crate::observe::ObserveError;
+use cinder_csi_crds::{CinderCSIDriver, CinderCSIDriverStatus, ConditionType};
+use cinder_operator_core::{
+    cluster::{KINDS, Key, kind},
+    manifests::OPERAND_NAMESPACE_ANNOTATION,
+    notice::Notice,
+    problem::Problem,
+    reasons::{Degraded, Event, Reason},
+    resolve::namespace_of,
+};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Resource, runtime::controller::Action};
+use serde_json::Value;
+use tracing::warn;
+
+use super::{Context, OBSTACLE_PAUSE, Reconciliation};
+use crate::{
+    error::ReconcileError,
+    observe::{self, ObserveError},
+};
+
+/// Time limit of one request for a Lease.
+const LEASE_LIMIT: Duration = Duration::from_secs(5);
+
+/// The longest duration of a Lease that is waited for: five times that of the operator's own.
+const LONGEST_LEASE: Duration = Duration::from_mins(5);
+
+/// The longest name of a namespace.
+const LONGEST_NAME: usize = 63;
 
 /// How the operator is given a namespace.
 const REMEDY: &str = "with the chart, add it to the value operandNamespaces; with kustomize, write it into \
@@ -46,4 +74,180 @@ pub(super) fn forbidden(driver: &CinderCSIDriver, context: &Context, error: &Obs
         }),
         _ => None,
     }
+}
+
+/// Where a driver runs, seen from this operator.
+#[derive(Debug)]
+pub(super) enum Residence {
+    /// In the namespace where this operator would run it.
+    Here,
+    /// Nowhere yet.
+    New,
+    /// In another namespace, or that is unknown.
+    Elsewhere(Elsewhere),
+}
+
+/// A driver that runs in another namespace.
+#[derive(Debug)]
+pub(super) struct Elsewhere {
+    problem: Problem,
+    /// The namespace; `None` where it is not certain.
+    namespace: Option<String>,
+}
+
+impl Reconciliation<'_> {
+    /// Determines where the driver runs: by the status, the annotation of the CSIDriver object, or the existing objects.
+    pub(super) async fn residence(&self) -> Result<Residence, ReconcileError> {
+        let (context, here) = (self.context, self.namespace());
+        let key = Key::new(kind::CSI_DRIVER, None, &self.owner.name);
+        let mut objects = BTreeMap::new();
+        observe::complete(&context.client, &mut objects, std::slice::from_ref(&key)).await?;
+        let csi_driver = objects.get(&key);
+        let annotation = csi_driver.and_then(|object| {
+            let annotations = &object["metadata"]["annotations"];
+            annotations[OPERAND_NAMESPACE_ANNOTATION].as_str()
+        });
+        let status = self.driver.status.as_ref();
+        let recorded = status.and_then(|status| status.operand_namespace.as_deref());
+        let records: BTreeSet<&str> = [recorded, annotation]
+            .into_iter()
+            .flatten()
+            .filter(|name| is_namespace(name))
+            .collect();
+        match records.iter().copied().collect::<Vec<_>>().as_slice() {
+            [only] if *only == here => return Ok(self.at_home()),
+            [only] => return Ok(Residence::Elsewhere(self.elsewhere(&[only]))),
+            _ => {}
+        }
+        let live = observe::live(&context.client, &self.owner, here, context.cluster.apis()).await?;
+        let bound = subject_namespaces(&live);
+        let is_here = live.keys().any(|key| key.namespace.is_some());
+        if !records.is_empty() {
+            let is_ours = records.contains(here) && bound.iter().eq([here]);
+            return Ok(if is_ours {
+                self.at_home()
+            } else {
+                let names: Vec<&str> = records.into_iter().collect();
+                Residence::Elsewhere(self.elsewhere(&names))
+            });
+        }
+        let has_run = csi_driver.is_some_and(|object| self.owner.owns(object))
+            || status.is_some_and(|status| status.version.is_some());
+        Ok(match bound.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            [only] if *only == here => self.at_home(),
+            [] if is_here => self.at_home(),
+            [] if !has_run => Residence::New,
+            [] => Residence::Elsewhere(self.unknown_residence()),
+            others => Residence::Elsewhere(self.elsewhere(others)),
+        })
+    }
+
+    fn at_home(&self) -> Residence {
+        self.context.end_suspension(&self.owner.name);
+        Residence::Here
+    }
+
+    /// Records the namespace before any object is created. The record of an operator that did so first remains.
+    pub(super) async fn claim(&self) -> Result<Option<Elsewhere>, ReconcileError> {
+        let here = self.namespace();
+        let claimed = self.context.writer.claim_namespace(self.driver, here).await;
+        let claimed = claimed.map_err(ReconcileError::Status)?;
+        Ok((claimed != here).then(|| self.elsewhere(&[&claimed])))
+    }
+
+    fn elsewhere(&self, namespaces: &[&str]) -> Elsewhere {
+        let (here, namespace) = (self.namespace(), namespaces.join(" or "));
+        let problem = Problem {
+            reason: Degraded::OperandsElsewhere,
+            message: format!(
+                "the driver runs in namespace {namespace}, and this operator would run it in namespace {here}; nothing is changed. \
+                 Install the operator in namespace {namespace} again; or let this operator maintain the driver there: set \
+                 spec.operandNamespace to {namespace}, and {REMEDY}. The runbook describes how to move a driver to another namespace"
+            ),
+        };
+        Elsewhere {
+            problem,
+            namespace: (namespaces.len() == 1).then_some(namespace),
+        }
+    }
+
+    fn unknown_residence(&self) -> Elsewhere {
+        let (here, name) = (self.namespace(), &self.owner.name);
+        let problem = Problem {
+            reason: Degraded::OperandsElsewhere,
+            message: format!(
+                "objects of the driver exist, none of them is in namespace {here}, and the record of its namespace is missing; nothing is \
+                 changed. Set the annotation {OPERAND_NAMESPACE_ANNOTATION} of CSIDriver {name} to the namespace of the driver's \
+                 DaemonSet, or to {here} if there is none"
+            ),
+        };
+        Elsewhere {
+            problem,
+            namespace: None,
+        }
+    }
+
+    /// Suspends a driver that another operator may maintain. While that operator renews its Lease, this one reports by events, log and
+    /// metrics alone. Without a Lease to read, it writes the status once, unless another client overwrites it.
+    pub(super) async fn suspend_beside(&self, elsewhere: Elsewhere) -> Result<Action, ReconcileError> {
+        let (context, name) = (self.context, &self.owner.name);
+        let Elsewhere { problem, namespace } = elsewhere;
+        let is_served = match &namespace {
+            Some(namespace) => self.has_operator(namespace).await,
+            None => false,
+        };
+        if is_reported(self.driver.status.as_ref()) || (!is_served && context.begin_suspension(name)) {
+            return self.suspend(problem).await;
+        }
+        for condition in &self.suspended_status(problem.clone()).conditions {
+            context.metrics.condition(name, &condition.type_, &condition.status);
+        }
+        let notice = Notice::new(Event::Degraded, problem.message);
+        context.events.publish_daily(&self.driver.object_ref(&()), notice).await;
+        Ok(Action::requeue(OBSTACLE_PAUSE))
+    }
+
+    /// Whether an operator renews its Lease in a namespace. A Lease counts as renewed until it was seen unchanged for its whole duration.
+    async fn has_operator(&self, namespace: &str) -> bool {
+        let context = self.context;
+        let leases: Api<Lease> = Api::namespaced(context.client.clone(), namespace);
+        let lease = match tokio::time::timeout(LEASE_LIMIT, leases.get_opt(&context.lease_name)).await {
+            Ok(Ok(lease)) => lease,
+            Ok(Err(error)) => {
+                warn!(driver = self.owner.name, namespace, %error, "the Lease of an operator there cannot be read");
+                return false;
+            }
+            Err(_) => return false,
+        };
+        let Some(spec) = lease.and_then(|lease| lease.spec) else {
+            return false;
+        };
+        let seconds = spec.lease_duration_seconds.unwrap_or_default();
+        let duration = Duration::from_secs(u64::try_from(seconds).unwrap_or_default()).min(LONGEST_LEASE);
+        let renewal = spec.renew_time.map(|time| time.0.to_string()).unwrap_or_default();
+        let is_held = spec.holder_identity.is_some_and(|holder| !holder.is_empty());
+        is_held && context.since_renewal(&self.owner.name, &renewal) < duration
+    }
+}
+
+/// Whether the status reports that the driver runs elsewhere.
+fn is_reported(status: Option<&CinderCSIDriverStatus>) -> bool {
+    let degraded = status.and_then(|status| status.condition(ConditionType::Degraded));
+    degraded.is_some_and(|degraded| Degraded::OperandsElsewhere.is(degraded))
+}
+
+fn is_namespace(name: &str) -> bool {
+    let is_valid = |character: u8| character.is_ascii_lowercase() || character.is_ascii_digit() || character == b'-';
+    (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_valid)
+}
+
+/// The namespaces of the accounts that have the rights of the driver in the cluster.
+fn subject_namespaces(live: &BTreeMap<Key, Value>) -> BTreeSet<String> {
+    let bindings = live.iter().filter(|(key, _)| key.kind == kind::CLUSTER_ROLE_BINDING);
+    let subjects = bindings.flat_map(|(_, binding)| binding["subjects"].as_array().into_iter().flatten());
+    let namespaces = subjects.filter_map(|subject| subject["namespace"].as_str());
+    namespaces
+        .filter(|name| is_namespace(name))
+        .map(str::to_owned)
+        .collect()
 }

@@ -199,6 +199,7 @@ impl World {
             checker: Checker::new(Box::new(Door::default()), &Sources::system()),
             namespace: "cinder-csi".to_owned(),
             operand_namespaces: vec!["drivers".to_owned()],
+            lease_name: "cinder-csi-operator".to_owned(),
             images: InstalledImages::default(),
             restrictions: Restrictions::default(),
             drivers: kube::runtime::reflector::store().0,

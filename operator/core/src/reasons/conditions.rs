@@ -153,6 +153,11 @@ conditions! {
         True OperandNamespaceForbidden =>
             "Create the namespace and apply config/rbac/operand-namespace, or the chart with the value \
              operandNamespaces.",
+        /// The driver runs in another namespace than the one where this operator would run it, or that is unknown. Nothing is
+        /// changed.
+        True OperandsElsewhere =>
+            "Install the operator in the namespace that the message names, or set spec.operandNamespace to it; see the \
+             runbook.",
         /// A migration or its way back is under way, and the operator has no role in the namespace of the other
         /// installation.
         True AdoptionForbidden =>
