@@ -275,7 +275,7 @@ impl Writer {
     /// Records in the status of this very object where the driver runs, unless that is recorded already. Returns the recorded namespace.
     /// Of two clients that record at once, one is refused.
     pub async fn claim_namespace(&self, driver: &CinderCSIDriver, namespace: &str) -> Result<String, ApplyError> {
-        let api: Api<CinderCSIDriver> = Api::all(self.client.clone());
+        let api: GuardedApi<CinderCSIDriver> = GuardedApi::all(self.client.clone());
         let current = api.get(&driver.name_any()).await?;
         let status = current.status.unwrap_or_default();
         if let Some(recorded) = status.operand_namespace {
@@ -292,14 +292,14 @@ impl Writer {
 
     /// Removes an annotation of this very object.
     pub async fn remove_annotation(&self, driver: &CinderCSIDriver, annotation: &str) -> Result<(), ApplyError> {
-        let api: Api<CinderCSIDriver> = Api::all(self.client.clone());
+        let api: GuardedApi<PartialObjectMeta<CinderCSIDriver>> = GuardedApi::all(self.client.clone());
         let patch = json!({"metadata": {"uid": driver.metadata.uid, "annotations": {annotation: null}}});
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
         let patch = Patch::Merge(&patch);
-        let result = match api.patch_metadata(&driver.name_any(), &params, &patch).await {
+        let result = match api.patch(&driver.name_any(), &params, &patch).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             other => other.map(drop),
         };

@@ -47,8 +47,8 @@ use cinder_operator_core::{
         AttachedNodes, Blockers, GuardedObject, Index, Key, LostNodes, NodesView, OptionalApi, Owner, kind, view,
     },
     decide::{
-        ClusterView, Decision, Facts, Intent, Lookups, MonitoringView, ObjectFacts, Outcome, Removal, Report,
-        Situation, VolumeFacts, Workload, decide, draft, intend,
+        ClusterView, Decision, Facts, Intent, Lookups, MonitoringView, ObjectFacts, Outcome, ProjectGuard, Removal,
+        Report, Situation, VolumeFacts, Workload, decide, draft, intend,
     },
     manifests::DriverCredentials,
     notice::Notice,

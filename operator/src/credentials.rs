@@ -301,6 +301,7 @@ impl Checker {
         let questions = Questions {
             services: false,
             volumes: volumes.iter().take(LOOKED_UP).map(VolumeId::new).collect(),
+            default_region: None,
         };
         let tried = self.keystone.try_out(config.clone(), questions);
         match tokio::time::timeout(LOGIN_LIMIT, tried).await {
@@ -313,7 +314,12 @@ impl Checker {
     }
 
     /// The same. A failure, or that none exists, is used again for [`LEFT_HOLDS`].
-    async fn find_volumes(&self, attempt: &Attempt<'_>, volumes: &Arc<BTreeSet<String>>) -> Result<bool, String> {
+    async fn find_volumes(
+        &self,
+        attempt: &Attempt<'_>,
+        place: &Place,
+        volumes: &Arc<BTreeSet<String>>,
+    ) -> Result<bool, String> {
         let key = (attempt.driver.to_owned(), attempt.source.cloud.clone());
         let known = self
             .lookups
@@ -325,7 +331,10 @@ impl Checker {
         if let Some(known) = known {
             return known.failure.map_or(Ok(false), Err);
         }
-        let found = self.knows_volumes(&attempt.config, volumes).await;
+        // In the region of the login, also where the configuration names none.
+        let mut config = attempt.config.clone();
+        config.region = config.region.or_else(|| place.region.clone());
+        let found = self.knows_volumes(&config, volumes).await;
         let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
         if found == Ok(true) {
             lookups.remove(&key);
@@ -356,7 +365,7 @@ impl Checker {
         let refusal = match stakes.admit(&installed.place, &tried.place).await {
             Admission::Admitted => return Ok(Some(tried.place.clone())),
             Admission::Refused(reason) => reason,
-            Admission::IfFound(usage, cause) => match self.find_volumes(attempt, &usage.volumes).await {
+            Admission::IfFound(usage, cause) => match self.find_volumes(attempt, &tried.place, &usage.volumes).await {
                 Ok(true) => return Ok(Some(tried.place.clone())),
                 Ok(false) => {
                     let volumes: Vec<String> = usage.volumes.iter().cloned().collect();
@@ -424,9 +433,7 @@ impl Checker {
             .get(&key)
             .filter(|trial| trial.hash == hash && trial.proxies == proxies)
             .cloned();
-        let is_changed = last_good
-            .as_ref()
-            .is_none_or(|good| !good.is_from(&credentials));
+        let is_changed = last_good.as_ref().is_none_or(|good| !good.is_from(&credentials));
         let mut attempt = Attempt {
             driver,
             source,

@@ -15,8 +15,8 @@ mod watches;
 use std::{collections::BTreeMap, fmt::Debug, ops::ControlFlow};
 
 use cinder_operator_core::cluster::{
-    AttachmentObject, Blockers, ClaimObject, ClassObject, GuardedObject, Index, Indexed, KINDS, Key, Kind, OptionalApis,
-    Owned, Owner, VolumeObject, is_applied, is_copy, key_of, unknown_object,
+    AttachmentObject, Blockers, ClaimObject, ClassObject, GuardedObject, Index, Indexed, KINDS, Key, Kind,
+    OptionalApis, Owned, Owner, VolumeObject, is_applied, is_copy, key_of, unknown_object,
 };
 use k8s_openapi::{api::core::v1::PodSpec, apimachinery::pkg::apis::meta::v1::APIGroup};
 use kube::{

@@ -16,13 +16,14 @@ use cinder_operator_core::{
     resolve::namespace_of,
 };
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Resource, runtime::controller::Action};
+use kube::{Resource, runtime::controller::Action};
 use serde_json::Value;
 use tracing::warn;
 
 use super::{Context, OBSTACLE_PAUSE, Reconciliation};
 use crate::{
     error::ReconcileError,
+    kubernetes::GuardedApi,
     observe::{self, ObserveError},
 };
 
@@ -210,7 +211,7 @@ impl Reconciliation<'_> {
     /// Whether an operator renews its Lease in a namespace. A Lease counts as renewed until it was seen unchanged for its whole duration.
     async fn has_operator(&self, namespace: &str) -> bool {
         let context = self.context;
-        let leases: Api<Lease> = Api::namespaced(context.client.clone(), namespace);
+        let leases: GuardedApi<Lease> = GuardedApi::namespaced(context.client.clone(), namespace);
         let lease = match tokio::time::timeout(LEASE_LIMIT, leases.get_opt(&context.lease_name)).await {
             Ok(Ok(lease)) => lease,
             Ok(Err(error)) => {

@@ -323,8 +323,15 @@ fn mk_regionless(password: &str) -> Result<Candidate, Refused> {
 
 async fn check_regionless(checker: &Checker, password: &str, last_good: Option<&DriverCredentials>) -> Verdict {
     let candidate = mk_regionless(password);
+    let recorded = last_good.and_then(DriverCredentials::place).cloned();
+    let installed = mk_installed(
+        last_good.cloned(),
+        recorded.map_or(RecordedPlace::Never, RecordedPlace::Known),
+    );
+    // A first installation has nothing to lose.
+    let usage = if last_good.is_some() { &USED } else { &FREE };
     checker
-        .check("d", &mk_source(), candidate, last_good.cloned(), &in_use(), 5 * MINUTE)
+        .check("d", &mk_source(), candidate, installed, &mk_stakes(usage), 5 * MINUTE)
         .await
 }
 

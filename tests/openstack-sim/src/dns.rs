@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A name server for tests of name resolution. Its answers are encoded by hand, independently of the library under test.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -61,9 +62,8 @@ impl NameServer {
         address: SocketAddr,
         respond: impl Fn(&DnsQuestion) -> DnsAnswer + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
-        let tcp = TcpListener::bind(address)?;
+        let (tcp, udp) = bind(address)?;
         let address = tcp.local_addr()?;
-        let udp = UdpSocket::bind(address)?;
         let questions = Arc::new(Mutex::new(Vec::new()));
         let server = Arc::new(Responder {
             respond: Box::new(respond),
@@ -83,6 +83,24 @@ impl NameServer {
     /// The questions so far.
     pub fn questions(&self) -> Vec<DnsQuestion> {
         self.questions.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Binds both sockets to one port. A free port is below those that the kernel gives to clients, whose UDP sockets would collide.
+fn bind(mut address: SocketAddr) -> std::io::Result<(TcpListener, UdpSocket)> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let is_free_port = address.port() == 0;
+    let first = u16::try_from(std::process::id() % 10_000).unwrap_or_default();
+    loop {
+        let count = NEXT.fetch_add(1, Ordering::Relaxed);
+        if is_free_port {
+            address.set_port(20_000 + first.wrapping_add(count) % 12_000);
+        }
+        let sockets = TcpListener::bind(address).and_then(|tcp| Ok((tcp, UdpSocket::bind(address)?)));
+        match sockets {
+            Err(error) if is_free_port && error.kind() == ErrorKind::AddrInUse && count < 12_000 => {}
+            sockets => return sockets,
+        }
     }
 }
 

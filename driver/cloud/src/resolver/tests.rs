@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use openstack_sim::{DnsAnswer, DnsQuestion, NameServer as SimulatedServer};
 use rstest::rstest;
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 use super::*;
 

@@ -445,7 +445,13 @@ mod tests {
                 }],
                 ..Plan::default()
             };
-            withhold_updates(&mut plan, &mk_gate("0.2.0", "0.2.0", "0.2.0"), &live, is_done);
+            withhold_updates(
+                &mut plan,
+                &mk_gate("0.2.0", "0.2.0", "0.2.0"),
+                &live,
+                &BTreeSet::new(),
+                is_done,
+            );
             let Some(Action::Update { desired, .. }) = plan.actions.pop() else {
                 panic!("no update")
             };

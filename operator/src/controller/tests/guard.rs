@@ -143,6 +143,22 @@ async fn lost_record_is_restored_during_refusal(
     assert_eq!(world.driver().status.expect("a status").places[0].project_id, "p");
 }
 
+#[tokio::test]
+async fn unlabelled_secret_stays_in_use_during_refusal() {
+    let world = mk_installed(mk_spec(), volumes()).await;
+    let hash = world.driver().status.expect("a status").clouds[0].secret_hash.clone();
+    lose_label(&world);
+    world.set_password("elsewhere");
+    world.api.change(DEPLOYMENT, "/spec/replicas", json!(0));
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(reason(&world), "False/ProjectChanged");
+    let deployment = world.api.get(DEPLOYMENT).expect("the controller");
+    assert_ne!(deployment["spec"]["replicas"], 0, "the controller is repaired");
+    let secret = world.api.get(OWN_SECRET).expect("the Secret");
+    assert_eq!(secret["metadata"]["labels"]["csi.openstack.org/instance"], NAME);
+    assert_eq!(world.driver().status.expect("a status").clouds[0].secret_hash, hash);
+}
+
 #[rstest]
 #[tokio::test]
 async fn swapped_clouds_are_refused(#[values(true, false)] loses_secret: bool) {

@@ -149,7 +149,7 @@ fn mk_beside(world: &World) -> Arc<Context> {
 
 async fn reconcile_in(world: &World, context: &Arc<Context>) -> Action {
     context.call_for_whole_look(NAME);
-    let driver = DeserializeGuard(Ok(world.driver()));
+    let driver = GuardedObject(Ok(world.driver()));
     reconcile(Arc::new(driver), Arc::clone(context))
         .await
         .expect("reconciled")
@@ -365,7 +365,7 @@ async fn first_operator_to_record_its_namespace_wins() {
     driver["status"] = json!({"operandNamespace": "cinder-csi"});
     world.api.put(DRIVER, driver);
     let beside = mk_beside(&world);
-    let result = reconcile(Arc::new(DeserializeGuard(Ok(stale))), beside).await;
+    let result = reconcile(Arc::new(GuardedObject(Ok(stale))), beside).await;
     result.expect("reconciled");
     assert!(world.api.paths_of(NAME).is_empty());
     assert_eq!(world.condition(ConditionType::Degraded).0, "True/OperandsElsewhere");
