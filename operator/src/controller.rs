@@ -44,7 +44,7 @@ use adoption::Adoption;
 use cinder_operator_core::{
     class_parameters::{UnknownParameter, unknown_parameters},
     cluster::{
-        AttachedNodes, Blockers, GuardedObject, Index, Key, LostNodes, NodesView, OptionalApi, Owner, kind, view,
+        AttachedNodes, Blockers, GuardedObject, Index, KINDS, Key, LostNodes, NodesView, OptionalApi, Owner, kind, view,
     },
     decide::{
         ClusterView, Decision, Facts, Intent, Lookups, MonitoringView, ObjectFacts, Outcome, ProjectGuard, Removal,
@@ -360,7 +360,9 @@ impl Reconciliation<'_> {
         self.complete(&mut environment, &live).await;
         let mut intent = intend(self.driver, &environment, checked.wanted.as_ref())?;
         intent.problems.extend(unlisted.values().map(unlisted_kind));
-        let unlisted: BTreeSet<&'static str> = unlisted.into_keys().collect();
+        // A request for an object of a kind that is not served is an error, also where it is only recorded.
+        let unserved = KINDS.iter().filter(|kind| !kind.is_served(apis)).map(|kind| kind.kind);
+        let unlisted: BTreeSet<&'static str> = unlisted.into_keys().chain(unserved).collect();
         let recorded = last_applied.iter().map(|(key, _)| key.clone());
         let mut keys: Vec<Key> = intent.keys().into_iter().chain(recorded).collect();
         keys.retain(|key| !unlisted.contains(key.kind));
@@ -567,7 +569,7 @@ impl Reconciliation<'_> {
         })
     }
 
-    /// Updates the record of the last applied content where that changed.
+    /// Updates the record of the last applied content where it differs from the ConfigMap.
     async fn record_applied(
         &self,
         seen: Seen<'_>,
@@ -579,11 +581,16 @@ impl Reconciliation<'_> {
         let record = decision
             .held
             .record(seen.last_applied, owner, overridden.unwrap_or_default(), live);
-        if record == *seen.last_applied {
+        if record.is_empty() && record.uid().is_none() {
             return None;
         }
         let written = match record.config_map(owner, self.namespace(), prefix) {
-            Ok(config_map) => self.context.writer.apply(&config_map, record.uid()).await.map(drop),
+            Ok(config_map) if record.is_stored_as(&config_map) => return None,
+            Ok(config_map) => {
+                let uid = record.uid();
+                let applied = self.context.writer.apply(&config_map, uid.as_deref()).await;
+                applied.map(drop)
+            }
             Err(error) => Err(error.into()),
         };
         let message = written.err()?.to_string();

@@ -127,7 +127,6 @@ async fn run(args: RunArgs) -> Result<(), Error> {
             // At a loss of the Lease this is dropped with all reconciles; after a signal it ends when they are done.
             let work = lead(
                 &args,
-                client,
                 known,
                 Arc::clone(&metrics),
                 &identity,
@@ -173,6 +172,7 @@ enum Phase {
 
 /// The cluster as its watches show it, and the changes that they report.
 struct Known {
+    client: Client,
     namespaces: Vec<String>,
     cluster: Cluster,
     wake: Wake,
@@ -185,6 +185,7 @@ impl Known {
         let (wake, woken) = wake_ups();
         Self {
             cluster: Cluster::watch(client, &namespaces, &wake, Arc::clone(metrics)),
+            client: client.clone(),
             namespaces,
             wake,
             woken,
@@ -265,8 +266,8 @@ async fn check_crd(client: &Client) -> Result<(), Error> {
 /// Reconciles until `shutdown`.
 async fn lead(
     args: &RunArgs,
-    client: Client,
     Known {
+        client,
         namespaces,
         cluster,
         wake,

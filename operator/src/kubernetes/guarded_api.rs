@@ -64,10 +64,10 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
     /// Lists the objects that decode, and adds a note about each of the others.
     pub(crate) async fn list_readable(&self, params: &ListParams, notes: &mut Vec<String>) -> kube::Result<Vec<K>> {
         let list = self.list_guarded(params).await?;
-        let readable = list.items.into_iter().filter_map(|object| {
-            let noted = object.0.map_err(|undecodable| notes.push(undecodable.to_string()));
-            noted.ok()
-        });
+        let readable = list
+            .items
+            .into_iter()
+            .filter_map(|object| object.0.map_err(|undecodable| notes.push(undecodable.to_string())).ok());
         Ok(readable.collect())
     }
 

@@ -11,7 +11,7 @@ use cinder_csi_crds::{INSTANCE_LABEL, OWNER_UID_ANNOTATION};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{APPLIED_HASH, Desired, is_being_deleted};
+use super::{APPLIED_HASH, Desired, differences, is_being_deleted, uid_of};
 use crate::{
     cluster::{KINDS, Key, MANAGED_BY, MANAGED_BY_LABEL, Owner, kind},
     manifests::{Handling, Stage},
@@ -50,8 +50,8 @@ struct StoredObject {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LastApplied {
     objects: BTreeMap<Key, RecordedObject>,
-    /// The uid of the ConfigMap, where it exists.
-    uid: Option<String>,
+    /// The ConfigMap, where it exists.
+    config_map: Option<Value>,
 }
 
 impl LastApplied {
@@ -76,13 +76,20 @@ impl LastApplied {
         let objects = all.into_iter().filter_map(|one| recorded(one, namespace));
         Self {
             objects: objects.map(|one| (one.desired.key.clone(), one)).collect(),
-            uid: config_map.as_ref().map(super::uid_of).filter(|uid| !uid.is_empty()),
+            config_map,
         }
     }
 
     /// The uid of the ConfigMap, where it exists.
-    pub fn uid(&self) -> Option<&str> {
-        self.uid.as_deref()
+    pub fn uid(&self) -> Option<String> {
+        let uid = self.config_map.as_ref().map(uid_of);
+        uid.filter(|uid| !uid.is_empty())
+    }
+
+    /// Whether the ConfigMap exists and has all fields of `desired`.
+    pub fn is_stored_as(&self, desired: &Desired) -> bool {
+        let stored = self.config_map.as_ref();
+        stored.is_some_and(|stored| differences(&desired.object, stored, 1).is_empty())
     }
 
     /// Whether nothing is recorded.
@@ -133,7 +140,7 @@ impl LastApplied {
         }
         Self {
             objects,
-            uid: self.uid.clone(),
+            config_map: self.config_map.clone(),
         }
     }
 
@@ -268,7 +275,7 @@ mod tests {
     fn record_never_gives_rights(#[case] stage: Stage, #[case] kind: &'static str) {
         let desired = mk_desired(stage, kind, "a");
         let written = LastApplied {
-            uid: None,
+            config_map: None,
             objects: BTreeMap::from([(
                 desired.key.clone(),
                 RecordedObject {
@@ -311,9 +318,12 @@ mod tests {
                 },
             );
         }
-        let config_map = LastApplied { objects, uid: None }
-            .config_map(&mk_owner(), "ns", "p")
-            .expect("JSON");
+        let config_map = LastApplied {
+            objects,
+            config_map: None,
+        }
+        .config_map(&mk_owner(), "ns", "p")
+        .expect("JSON");
         assert!(config_map.object.to_string().len() < 1 << 20);
         let read = LastApplied::take(&mut mk_live(&config_map), &mk_owner(), "ns", "p");
         let kinds: Vec<&str> = read.iter().map(|(key, _)| key.kind).collect();

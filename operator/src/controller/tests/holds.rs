@@ -339,6 +339,37 @@ async fn unlisted_optional_kind_does_not_stop_writes() {
 }
 
 #[tokio::test]
+async fn removed_api_does_not_stop_writes() {
+    let apis = OptionalApis {
+        snapshots: true,
+        ..OptionalApis::default()
+    };
+    let mut world = World::on(mk_spec(), Cluster::fixed(mk_index(&[], true)).with_apis(apis));
+    world.api.put("/apis/snapshot.storage.k8s.io/v1", json!({}));
+    world.settle().await;
+    let record = world.api.get(&record_path()).expect("the record");
+    assert!(record.to_string().contains("VolumeSnapshotClass"), "{record}");
+    world.api.hide("/volumesnapshotclasses");
+    world.restart(mk_index(&[], true));
+    world.api.remove(BINDING);
+    world.reconcile().await.expect("reconciled");
+    assert!(world.api.get(BINDING).is_some());
+    assert_eq!(world.condition(ConditionType::Degraded).0, "False/AsExpected");
+}
+
+#[tokio::test]
+async fn edited_record_is_repaired() {
+    let world = World::managed();
+    world.settle().await;
+    let mut record = world.api.get(&record_path()).expect("the record");
+    record["metadata"]["labels"][INSTANCE_LABEL] = json!("another");
+    world.api.put(&record_path(), record);
+    world.reconcile().await.expect("reconciled");
+    let record = world.api.get(&record_path()).expect("the record");
+    assert_eq!(record["metadata"]["labels"][INSTANCE_LABEL], NAME);
+}
+
+#[tokio::test]
 async fn deleted_record_is_written_again() {
     let world = World::managed();
     world.settle().await;
