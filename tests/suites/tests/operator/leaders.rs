@@ -135,7 +135,9 @@ async fn killed_mid_step(world: &World, gate: &TcpListener) -> Result<Operator> 
                 {"apiGroups": [""], "apiVersions": ["*"], "resources": ["configmaps"], "operations": ["CREATE"]},
             ],
             "matchConditions": [{"name": "operator",
-                "expression": format!("request.userInfo.username == '{user}' || request.name == '{KNOCK}'")}],
+                "expression": format!(
+                    "(request.userInfo.username == '{user}' && request.resource.resource == 'daemonsets') || request.name == '{KNOCK}'"
+                )}],
         }],
     });
     world.api.create(GATE, &configuration).await?;
