@@ -144,7 +144,7 @@ impl Cloud {
             .map_err(|error| transport.for_caller(error))
     }
 
-    /// Checks that the credentials in use lead to [`CloudOptions::project`], and logs in where there is no token. Passes without such a
+    /// Checks that the credentials in use lead to [`CloudOptions::project`], and logs in if the token is missing. Passes without such a
     /// project.
     pub async fn check_project(&self) -> Result<(), CloudError> {
         self.inner.transport.check_project().await

@@ -135,7 +135,7 @@ impl<'a> Compute<'a> {
             return Ok(Some(answer.json::<ServerBody>()?.server));
         }
         let failure = answer.into_failure();
-        // Nova names the server that it does not know. A 404 of an address that does not exist says nothing about the server.
+        // Nova names an unknown server. A 404 of an unknown address proves nothing about the server.
         if failure
             .fault
             .to_ascii_lowercase()

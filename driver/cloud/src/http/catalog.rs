@@ -235,7 +235,7 @@ mod tests {
         Region::Configured(name.to_owned())
     }
 
-    /// Endpoints by type, interface and region, where "" is none.
+    /// Endpoints by type, interface and region; an empty region is missing.
     fn endpoints(all: &[(&str, &str, &str)]) -> Vec<CatalogEntry> {
         let endpoints = all.iter().enumerate().map(|(index, (kind, interface, region))| {
             let mut entry = catalog(kind, interface, region, &format!("http://{kind}-{index}.test/"));

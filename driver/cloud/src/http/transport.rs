@@ -213,7 +213,7 @@ impl Transport {
         self.project.as_deref()
     }
 
-    /// Checks that the credentials in use lead to [`CloudOptions::project`]. Logs in where there is no token.
+    /// Checks that the credentials in use lead to [`CloudOptions::project`]. Logs in if the token is missing.
     pub(crate) async fn check_project(&self) -> Result<(), CloudError> {
         if self.project.is_none() {
             return Ok(());

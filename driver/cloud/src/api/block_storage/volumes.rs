@@ -125,7 +125,7 @@ impl Volume {
         }
     }
 
-    /// Whether its status is that of an attachment, complete or not. Cinder sets such a status anew when an attachment is deleted.
+    /// Whether its status is that of an attachment, complete or not. Cinder replaces such a status when an attachment is deleted.
     pub(crate) fn is_in_attachment(&self) -> bool {
         matches!(
             self.status,

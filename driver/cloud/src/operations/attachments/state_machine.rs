@@ -211,7 +211,7 @@ impl<'a> AttachmentStateMachine<'a> {
         self.snapshot.as_ref()?.host.as_ref()
     }
 
-    /// The servers that have the volume, and those for which Nova keeps it reserved.
+    /// The servers that have the volume, and the servers for which Nova reserves it.
     fn servers_elsewhere(&self) -> Vec<ServerId> {
         let Some(snapshot) = &self.snapshot else {
             return Vec::new();

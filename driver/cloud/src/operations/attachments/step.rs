@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The next step towards the desired attachment, from a snapshot of the two views: a function of it and nothing else.
 //!
-//! Three facts carry it. Nova makes its record before Cinder's attachment and destroys it after Cinder's has gone: so an incomplete
-//! attachment to a server at which Nova has no record of the volume belongs to no one, provided that it was seen before Nova was
-//! asked. Cinder lists complete attachments only: so a `reserved` volume tells by itself nothing about whose it is. And Nova decides
-//! by the state of the server whether it takes a request, before it calls Cinder: so the server comes first, and the volume's status
-//! explains what the server does not.
+//! The decision depends on three facts. First, Nova creates its record before Cinder's attachment, and deletes it after that attachment
+//! was deleted. An incomplete attachment is therefore stale if it was read before Nova reported no record of the volume at the server.
+//! Second, Cinder lists complete attachments only, so a `reserved` volume does not name its server. Third, Nova accepts or refuses a
+//! request by the state of the server, before it calls Cinder. The server therefore comes first, and the volume's status second.
 
 use std::time::Duration;
 
@@ -67,7 +66,7 @@ pub(super) struct Views {
     pub(super) volume: Option<Volume>,
     /// Cinder's attachments, half-made ones included; `None` where Cinder does not list them.
     pub(super) attachments: Option<Vec<Attachment>>,
-    /// Those of them that no server has.
+    /// The attachments that no server has.
     pub(super) stale: Vec<AttachmentId>,
     /// The servers off their hosts for which Nova keeps the volume reserved.
     pub(super) offloaded: Vec<ServerId>,
@@ -263,7 +262,7 @@ fn cut_short(view: &View<'_>, volume: &Volume) -> Step {
 fn unknown_to_nova(view: &View<'_>, volume: &Volume) -> Step {
     if !has_host(view) {
         let here = attachments_here(view).map(|attachment| attachment.id.clone());
-        // Without one this Cinder does not say what there is to remove.
+        // Without one this Cinder does not list the attachments to remove.
         remove(view, here.collect()).unwrap_or_else(|| settle(view, Obstacle::Disagreement))
     } else if volume.status == VolumeStatus::Detaching {
         settle(view, Obstacle::Stuck)
@@ -302,7 +301,7 @@ fn recorded(view: &View<'_>, refusal: Refusal, volume: &Volume, here: bool) -> S
     }
 }
 
-/// The step for a shelved server, where its state alone decides. A request in the version for shelved servers goes first. Without a host
+/// The step for a shelved server, where its state alone decides. The first request uses the version for shelved servers. Without a host
 /// nothing is under way that the volume's status could show, and Nova detaches in every status.
 fn detach_from_shelved(view: &View<'_>, refusal: Refusal, volume: &Volume, server: &Server) -> Option<Step> {
     if refusal == Refusal::Locked {
