@@ -247,7 +247,9 @@ mod tests {
         let record = record(&desired, &mk_live(&desired));
         let config_map = record.config_map(&mk_owner(), "ns", "p").expect("JSON");
         let mut live = mk_live(&config_map);
-        assert_eq!(LastApplied::take(&mut live, &mk_owner(), "ns", "p"), record);
+        let taken = LastApplied::take(&mut live, &mk_owner(), "ns", "p");
+        assert_eq!(taken.objects, record.objects);
+        assert!(taken.is_stored_as(&config_map));
         assert!(live.is_empty(), "the record is no object of a plan");
         assert!(record.get(&desired.key).is_some_and(|one| one.overridden));
     }
