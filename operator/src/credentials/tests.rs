@@ -358,7 +358,7 @@ async fn accepted_region_is_written_into_driver_configuration() {
 async fn region_is_added_to_credentials_written_without_it() {
     let keystone = Scripted::of([Ok(mk_tried("p", "one", None))]);
     let checker = mk_checker(&keystone);
-    // As an earlier operator recorded it: beside the configuration only.
+    // The place is recorded next to the configuration only.
     let conf = mk_regionless("a").expect("readable").config.to_cloud_conf(None);
     let data = [
         ("cloud.conf", conf.as_str()),

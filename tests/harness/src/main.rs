@@ -30,7 +30,7 @@ enum Verb {
     Down,
     /// Packs the images of the product and prints where they are
     Images,
-    /// Builds the version before this one, from its commit, unless it was built before, and prints where its programs are
+    /// Builds the earlier commit that tests update from, unless it is cached, and prints the paths of its programs
     Previous,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The version before this one, built from the commit that it was.
+//! An earlier commit of this product, built for updates to the present one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,49 +10,29 @@ use anyhow::{Context, Result, ensure};
 use crate::run::cache_directory;
 use crate::{Command, Product, Progress, workspace_root};
 
-/// A version that was.
-struct Past {
-    commit: &'static str,
-    version: &'static str,
-}
-
-/// The version before this one: the first commit whose API is `v1beta1`. The workspace has a later version than this.
-const PREVIOUS: Past = Past {
-    commit: "357c86fe79a64d376d9effe74fc85cf2063637e1",
-    version: "0.2.0",
-};
-/// The last commit whose API was `v1alpha1`.
-const LAST_ALPHA: Past = Past {
-    commit: "70c2654a4802de3f11318d5df6e368a45cf7687c",
-    version: "0.2.0",
-};
+/// The commit from which the tests update. Move it forward when the API changes.
+const COMMIT: &str = "1aebd3cc3f7b6b8aae8b79b6d7a6d8faba36a174";
+/// The version that the commit is built as. The operator refuses an update to an older version or to the same one.
+const VERSION: &str = "0.0.1";
 const PROGRAMS: [&str; 2] = ["cinder-csi-driver", "cinder-csi-operator"];
 
 /// A cold build takes 4 minutes on two idle cores.
 const BUILD_TIMEOUT: Duration = Duration::from_mins(40);
 
 impl Product {
-    /// The version before this one. It is built once, without debugging information, and kept in the cache directory; the commit
-    /// comes from the history of the repository that this is run in.
+    /// The product of an earlier commit. It is built once, without debugging information, and kept in the cache directory. The
+    /// commit comes from the history of the present repository.
     pub async fn previous(progress: &Progress) -> Result<Self> {
-        Self::past(&PREVIOUS, progress).await
-    }
-
-    /// The last version with the API `v1alpha1`, in the same way.
-    pub async fn last_alpha(progress: &Progress) -> Result<Self> {
-        Self::past(&LAST_ALPHA, progress).await
-    }
-
-    async fn past(past: &Past, progress: &Progress) -> Result<Self> {
-        let (kept, source, _lock) = kept(past).await?;
+        let (kept, source, _lock) = kept().await?;
         let built = kept.join("programs");
         if !built.exists() {
-            let Past { commit, version } = past;
-            progress.say(format!("building version {version} of {commit} (minutes when cold)"));
+            progress.say(format!(
+                "building commit {COMMIT} as version {VERSION} (minutes when cold)"
+            ));
             build(&source, &kept.join("target"), &built).await?;
         }
         Ok(Self {
-            version: past.version.to_owned(),
+            version: VERSION.to_owned(),
             driver: built.join(PROGRAMS[0]),
             operator: built.join(PROGRAMS[1]),
             source,
@@ -60,14 +40,16 @@ impl Product {
     }
 }
 
-/// The sources of the version before this one, for what needs its manifests alone.
+/// The sources of the earlier commit, for tests that need only its manifests.
 pub async fn previous_source() -> Result<PathBuf> {
-    kept(&PREVIOUS).await.map(|(_, source, _)| source)
+    kept().await.map(|(_, source, _)| source)
 }
 
-/// Where what belongs to that version is kept, its sources there, and the lock of both.
-async fn kept(past: &Past) -> Result<(PathBuf, PathBuf, fs::File)> {
-    let kept = cache_directory().join("previous").join(&past.commit[..8]);
+/// The cache directory of the commit, its sources, and the lock of both.
+async fn kept() -> Result<(PathBuf, PathBuf, fs::File)> {
+    let kept = cache_directory()
+        .join("previous")
+        .join(format!("{}-{VERSION}", &COMMIT[..8]));
     fs::create_dir_all(&kept).with_context(|| format!("cannot make {}", kept.display()))?;
     // Others may want the same at this moment; the lock goes with the program that holds it.
     let lock = fs::File::create(kept.join("lock")).context("cannot make a lock")?;
@@ -78,24 +60,27 @@ async fn kept(past: &Past) -> Result<(PathBuf, PathBuf, fs::File)> {
     let lock = lock.context("cannot lock")?;
     let source = kept.join("source");
     if !source.exists() {
-        check_out(past.commit, &source).await?;
+        check_out(&source).await?;
     }
     Ok((kept, source, lock))
 }
 
-/// Writes the files of the commit, all or nothing.
-async fn check_out(commit: &str, source: &Path) -> Result<()> {
-    let script = "rm -rf \"$1.new\"; mkdir \"$1.new\"; git archive \"$2\" | tar -x -C \"$1.new\"; mv \"$1.new\" \"$1\"";
+/// Writes the files of the commit with [`VERSION`], all or nothing. `tests/tools/version` needs a repository, and fails in the
+/// end because the change log has no section of that version.
+async fn check_out(source: &Path) -> Result<()> {
+    let script = "rm -rf \"$1.new\"; mkdir \"$1.new\"; git archive \"$2\" | tar -x -C \"$1.new\"; cd \"$1.new\"; \
+                  git init --quiet; git add --all; tests/tools/version --set \"$3\" >/dev/null || true; rm -rf .git; \
+                  grep -q \"^version = \\\"$3\\\"\" Cargo.toml; mv \"$1.new\" \"$1\"";
     Command::new("bash")
         .args(["-euo", "pipefail", "-c", script, "check-out"])
         .arg(source)
-        .arg(commit)
+        .args([COMMIT, VERSION])
         .directory(workspace_root())
         .output()
         .await
         .map(drop)
         .with_context(|| {
-            format!("cannot read commit {commit}, an earlier version: the whole history of the repository is needed (git fetch --unshallow)")
+            format!("cannot write the files of commit {COMMIT}: the whole history of the repository is needed (git fetch --unshallow)")
         })
 }
 

@@ -2,7 +2,6 @@
 //! Classes and zones in whole reconciles.
 
 use cinder_csi_crds::ClassesState;
-use cinder_operator_core::cluster::FIELD_MANAGER;
 use csi_sources::Sources;
 
 use super::*;
@@ -105,55 +104,6 @@ async fn a_class_that_is_made_anew_keeps_what_people_put_there_wherever_that_is_
         kept.map(|entry| (&entry["operation"], &entry["fieldsV1"]["f:metadata"])),
         Some((&json!("Update"), &theirs))
     );
-    world.reconcile().await.expect("reconciled");
-    world.api.take_writes();
-    world.reconcile().await.expect("reconciled");
-    assert_eq!(world.api.take_writes(), [""; 0], "at rest nothing is written");
-}
-
-/// The field manager under which earlier versions created an object again that bore something of others.
-const OLD_MANAGER: &str = "cinder-csi-operator-keeper";
-
-#[rstest]
-#[case::of_what_others_had_put_there(false)]
-#[case::of_all_because_it_was_cut_short(true)]
-#[tokio::test(start_paused = true)]
-async fn an_object_with_entries_of_the_old_field_manager_is_like_any_other(#[case] is_cut_short: bool) {
-    let world = World::managed();
-    world.reconcile().await.expect("reconciled");
-    let mut class = world.api.get(CLASS).expect("the class");
-    let metadata = &mut class["metadata"];
-    metadata["labels"]["team"] = json!("storage");
-    metadata["managedFields"][0]["manager"] = json!(if is_cut_short { OLD_MANAGER } else { FIELD_MANAGER });
-    let theirs = json!({"f:metadata": {"f:labels": {"f:team": {}}}});
-    let entry = json!({"manager": OLD_MANAGER, "operation": "Apply", "fieldsV1": theirs});
-    metadata["managedFields"].as_array_mut().expect("entries").push(entry);
-    world.api.put(CLASS, class);
-    world.api.take_writes();
-    world.reconcile().await.expect("reconciled");
-    let writes = world.api.take_writes();
-    assert_eq!(writes.contains(&format!("PATCH {CLASS}")), is_cut_short, "{writes:?}");
-    assert!(cinder_operator_core::cluster::is_applied(
-        &world.api.get(CLASS).expect("the class")
-    ));
-    world.reconcile().await.expect("reconciled");
-    world.api.take_writes();
-    for _ in 0..3 {
-        world.reconcile().await.expect("reconciled");
-    }
-    assert_eq!(world.api.take_writes(), [""; 0], "at rest nothing is written");
-
-    // A change of what the operator wants of it, and of what cannot be changed.
-    for change in [
-        ("allowVolumeExpansion", json!(false)),
-        ("reclaimPolicy", json!("Retain")),
-    ] {
-        world.api.change(CLASS, &format!("/{}", change.0), change.1.clone());
-        world.reconcile().await.expect("reconciled");
-        let class = world.api.get(CLASS).expect("the class");
-        assert_ne!(class[change.0], change.1);
-        assert_eq!(class["metadata"]["labels"]["team"], "storage", "{class}");
-    }
     world.reconcile().await.expect("reconciled");
     world.api.take_writes();
     world.reconcile().await.expect("reconciled");

@@ -71,7 +71,7 @@ impl Installation {
         Ok(())
     }
 
-    /// Applies an object as the version before this one knows it; returns it.
+    /// Applies an object of an earlier commit's API, and returns it.
     async fn apply_old_object(&self) -> Result<Value> {
         let object = object("old.csi.example.org", &json!({"update": {"maxUnavailable": 3}}));
         wait_for("the old kind", PATIENCE, async || {
@@ -142,12 +142,12 @@ fn present_schema() -> Result<String> {
     Ok(hash.context("the definition has no hash")?.trim_matches('"').to_owned())
 }
 
-/// The chart as it would have been with the CustomResourceDefinition of the version before this one.
+/// The chart with the CustomResourceDefinition of an earlier commit.
 async fn old_chart(lab: &Lab) -> Result<std::path::PathBuf> {
     let copy = lab.path("old-chart");
     let script = "cp -rL \"$1\" \"$0\"; cp -f \"$2\"/crds/cindercsidrivers.csi.openstack.org.yaml \"$0\"/files/; \
                   sed -i 's/schema-hash: .*/schema-hash: old/' \"$0\"/files/cindercsidrivers.csi.openstack.org.yaml; \
-                  sed -i 's/^\\(version\\|appVersion\\):.*/\\1: 0.1.0/' \"$0\"/Chart.yaml";
+                  sed -i 's/^\\(version\\|appVersion\\):.*/\\1: 0.0.1/' \"$0\"/Chart.yaml";
     let copying = Command::new("bash").args(["-euc", script]).arg(&copy);
     copying
         .arg(chart::directory())

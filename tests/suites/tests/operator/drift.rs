@@ -291,10 +291,8 @@ pub(crate) async fn what_others_write_stays(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// A class whose fixed fields change is created again, with what people had put on it. An earlier version did that under a second field
-/// manager, which may have been cut short: all of the class is that manager's then.
+/// A class whose fixed fields change is created again, with the metadata of other clients.
 pub(crate) async fn what_people_put_on_a_class_outlives_it(world: &World) -> Result<()> {
-    const OLD_MANAGER: &str = "cinder-csi-operator-keeper";
     let operator = world.installed("anew", &[], json!({})).await?;
     let mark = MARK.replace("~1", "/");
     let mine = json!({"metadata": {"labels": {"example.org/team": "storage"}, "annotations": {(&mark): "false"}}});
@@ -323,23 +321,6 @@ pub(crate) async fn what_people_put_on_a_class_outlives_it(world: &World) -> Res
     })
     .await?;
 
-    world.patch_spec(&json!({"managementState": "Paused"})).await?;
-    world.told("ReconciliationPaused", "True", "Paused", &[]).await?;
-    let mut class = world.api.get(CLASS).await?;
-    for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields"] {
-        class["metadata"].as_object_mut().context("no metadata")?.remove(field);
-    }
-    world.api.delete(CLASS).await?;
-    let path = format!("{CLASS}?fieldManager={OLD_MANAGER}");
-    let apply = Some(("application/apply-patch+yaml", &class));
-    if let Err(refusal) = world.api.ask(reqwest::Method::PATCH, &path, apply).await? {
-        anyhow::bail!("{}", refusal.message);
-    }
-    world.patch_spec(&json!({"managementState": "Managed"})).await?;
-    wait_for("the end of what was begun", PATIENCE, async || {
-        is_as_it_should_be("Retain").await
-    })
-    .await?;
     operator.process.stop().await?;
     Ok(())
 }

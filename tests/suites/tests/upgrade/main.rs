@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From the version before this one, built from the commit that it was, to this one, and from the last one with the API
-//! `v1alpha1`: on two nodes each, with a pod on each that writes to its volume all the time.
+//! Updates from an earlier commit to the present one, on two nodes with a pod on each that writes to its volume all the time.
 //!
 //! What is looked at: no write is lost and no pod restarts; the controller is done before the first node pod is replaced, and
 //! node pods are replaced one after the other; the version in the status changes only at the end; how long a node is missing
@@ -32,30 +31,26 @@ const LONGEST_GAP: Duration = Duration::ZERO;
 /// What a cluster is to go through.
 struct World {
     previous: Product,
-    last_alpha: Product,
     present: Product,
     progress: Progress,
 }
 
 fn main() -> ExitCode {
-    let all = scenarios![
-        an_update_loses_no_write_and_keeps_its_order,
-        the_way_from_v1alpha1_restarts_no_workload,
-    ];
+    let all = scenarios![an_update_loses_no_write_and_keeps_its_order];
     scenarios::main(all, run)
 }
 
 async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
     let progress = Progress::loud();
     let previous = Product::previous(&progress).await?;
-    let last_alpha = Product::last_alpha(&progress).await?;
     let present = Product::build(Profile::from_environment()?, &progress).await?;
-    for past in [&previous, &last_alpha] {
-        ensure!(past.version != present.version, "both versions are {}", present.version);
-    }
+    ensure!(
+        previous.version != present.version,
+        "both versions are {}",
+        present.version
+    );
     let world = World {
         previous,
-        last_alpha,
         present,
         progress,
     };
@@ -87,7 +82,7 @@ async fn an_update_loses_no_write_and_keeps_its_order(world: &World) -> Result<(
 
 async fn update(world: &World, cluster: &Cluster) -> Result<()> {
     let World { previous, present, .. } = world;
-    install(cluster, previous, "v1beta1").await?;
+    install(cluster, previous).await?;
     let writers = Writers::start(cluster, "cinder").await?;
     let watch = Watch::start(cluster).await?;
 
@@ -114,86 +109,8 @@ async fn update(world: &World, cluster: &Cluster) -> Result<()> {
     writers.remove(cluster).await
 }
 
-/// As docs/api.md has it: Orphan, the new definition in place of the old one, Adopt.
-async fn the_way_from_v1alpha1_restarts_no_workload(world: &World) -> Result<()> {
-    in_cluster(world, async |cluster| come_from_alpha(world, cluster).await).await
-}
-
-async fn come_from_alpha(world: &World, cluster: &Cluster) -> Result<()> {
-    let World {
-        last_alpha, present, ..
-    } = world;
-    install(cluster, last_alpha, "v1alpha1").await?;
-    let writers = Writers::start(cluster, "cinder").await?;
-    let volumes = volumes(cluster).await?;
-
-    let orphan = json!({"spec": {"managementState": "Managed", "deletion": {"policy": "Orphan"}}}).to_string();
-    cluster
-        .kubectl(&["patch", "cindercsidriver", DRIVER, "--type=merge", "-p", &orphan])
-        .await?;
-    cluster
-        .kubectl_within(PATIENCE, &["delete", "cindercsidriver", DRIVER, "--timeout=5m"])
-        .await?;
-    cluster
-        .kubectl_within(
-            PATIENCE,
-            &[
-                "delete",
-                "deployment",
-                "cinder-csi-operator",
-                "-n",
-                NAMESPACE,
-                "--timeout=5m",
-            ],
-        )
-        .await?;
-    cluster
-        .kubectl_within(
-            PATIENCE,
-            &["delete", "crd", "cindercsidrivers.csi.openstack.org", "--timeout=5m"],
-        )
-        .await?;
-    writers.check(cluster).await?;
-
-    cluster.load_images(present).await?;
-    cluster.install_manifests_of(&present.source).await?;
-    let mut object = object("v1beta1");
-    object["spec"]["adoption"] = json!({"mode": "Adopt"});
-    wait_for("the new kind", PATIENCE, async || {
-        cluster.apply(&object.to_string()).await.map(drop)
-    })
-    .await?;
-    is_at(cluster, present).await?;
-    let refuse = json!({"spec": {"adoption": {"mode": "Refuse"}}}).to_string();
-    cluster
-        .kubectl(&["patch", "cindercsidriver", DRIVER, "--type=merge", "-p", &refuse])
-        .await?;
-    is_at(cluster, present).await?;
-
-    let written = writers.check(cluster).await?;
-    println!("    no write lost of {written}");
-    let now = self::volumes(cluster).await?;
-    ensure!(now == volumes, "there were {volumes:?}, there are {now:?}");
-    // What the old version attached, the new one detaches and removes.
-    writers.remove(cluster).await
-}
-
-/// The PersistentVolumes and VolumeAttachments, by uid.
-async fn volumes(cluster: &Cluster) -> Result<Vec<String>> {
-    let words = [
-        "get",
-        "pv,volumeattachment",
-        "-o",
-        "jsonpath={range .items[*]}{.metadata.uid}{\"\\n\"}{end}",
-    ];
-    let uids = cluster.kubectl(&words).await?;
-    let mut uids: Vec<String> = uids.split_whitespace().map(str::to_owned).collect();
-    uids.sort();
-    Ok(uids)
-}
-
 /// Installs a version and waits until its driver works.
-async fn install(cluster: &Cluster, product: &Product, api: &str) -> Result<()> {
+async fn install(cluster: &Cluster, product: &Product) -> Result<()> {
     cluster.load_images(product).await?;
     cluster.install_manifests_of(&product.source).await?;
     let access = cluster.simulator()?.access();
@@ -208,14 +125,10 @@ async fn install(cluster: &Cluster, product: &Product, api: &str) -> Result<()> 
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": NAMESPACE},
         "stringData": {"clouds.yaml": clouds.to_string()}});
     cluster.apply(&secret.to_string()).await?;
-    cluster.apply(&object(api).to_string()).await?;
+    let object = json!({"apiVersion": "csi.openstack.org/v1beta1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
+        "spec": {"clouds": [{"credentialsSecretRef": {"name": SECRET}}]}});
+    cluster.apply(&object.to_string()).await?;
     is_at(cluster, product).await
-}
-
-/// The object of the driver, in a version of the API.
-fn object(api: &str) -> Value {
-    json!({"apiVersion": format!("csi.openstack.org/{api}"), "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
-        "spec": {"clouds": [{"credentialsSecretRef": {"name": SECRET}}]}})
 }
 
 /// Waits until the driver is of a version, and healthy.

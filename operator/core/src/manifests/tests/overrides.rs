@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The examples of docs/overrides.md, each applied. The snapshot has what the fields of v1alpha1 gave in whose place the first of them
-//! stand, and what the settings of the driver without a field come to.
+//! Applies each example of docs/overrides.md. The snapshot has the fields that they change.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
