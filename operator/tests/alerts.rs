@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cinder_csi_crds::{AlertThresholds, DEFAULT_DRIVER_NAME};
-use cinder_operator_core::monitoring::{Alert, dashboard, driver_alerts, groups, operator_alerts};
+use cinder_csi_crds::{AlertThresholds, ConditionType, DEFAULT_DRIVER_NAME};
+use cinder_operator_core::monitoring::{Alert, DASHBOARD, driver_alerts, groups, operator_alerts};
 use serde_json::{Value, json};
 
 /// Cases as promtool reads them, without the name of the file of rules.
@@ -204,7 +204,7 @@ fn a_text_names_only_labels_that_its_alert_has() {
 
 /// The dashboard's panels, rows left out.
 fn panels() -> Vec<Value> {
-    let dashboard: Value = serde_json::from_str(&dashboard().expect("the template")).expect("JSON");
+    let dashboard: Value = serde_json::from_str(DASHBOARD).expect("JSON");
     let panels = dashboard["panels"].as_array().expect("panels").iter();
     panels.filter(|panel| panel["type"] != "row").cloned().collect()
 }
@@ -245,6 +245,23 @@ fn every_expression_of_the_dashboard_is_well_formed() {
     );
 
     promtool(&["check", "rules", "--lint-fatal"], &rules);
+}
+
+#[test]
+fn dashboard_shows_every_condition_by_its_healthy_status() {
+    for condition in ConditionType::ALL {
+        let is_shown = |query: &Value| {
+            let selector = query["expr"].as_str().and_then(|text| text.split_once("type=~\""));
+            let Some((types, rest)) = selector.and_then(|(_, rest)| rest.split_once('"')) else {
+                return false;
+            };
+            types.split('|').any(|name| name == condition.as_str())
+                && rest.contains(&format!("status=\"{}\"", condition.good_status()))
+        };
+        let panels = panels();
+        let mut queries = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+        assert!(queries.any(is_shown), "no panel shows {condition}");
+    }
 }
 
 #[test]

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is worth an alert, and how a driver looks on a dashboard. Both are data: `alerts.yaml` and `dashboard.yaml`.
+//! Alerts and the dashboard. The alerts are data: `alerts.yaml`.
 //!
-//! The PrometheusRule of a driver, that of the operator (`config/monitoring`) and the page `docs/reference/alerts.md` are made from the
-//! alerts, the ConfigMap of a driver and `config/monitoring/dashboard.json` from the dashboard.
+//! The PrometheusRule of a driver, that of the operator (`config/monitoring`) and the page `docs/reference/alerts.md` are generated from
+//! the alerts.
 
 mod alerts;
-mod dashboard;
 
 use cinder_csi_crds::AlertThresholds;
 
 pub use alerts::{Alert, Annotations, Labels, driver_alerts, groups, operator_alerts};
-pub use dashboard::dashboard;
+
+/// The dashboard of all drivers, in Grafana's JSON. It is edited in Grafana.
+pub const DASHBOARD: &str = include_str!("../../../config/monitoring/dashboard.json");
 
 /// Where the runbooks are read: a section for each alert.
 const RUNBOOKS: &str = "https://github.com/cinder-csi/cinder-csi/blob/main/docs/runbooks.md";

@@ -53,11 +53,7 @@ pub(super) fn operands(
         operands.push(untyped("PrometheusRule", &metadata, &spec)?);
     }
     if settings.dashboards.enabled {
-        let dashboard = dashboard(resolved).map_err(|source| RenderError {
-            kind: "ConfigMap",
-            source,
-        })?;
-        operands.push(Operand::new(Stage::Monitoring, &dashboard)?);
+        operands.push(Operand::new(Stage::Monitoring, &dashboard(resolved))?);
     }
     Ok(operands)
 }
@@ -150,20 +146,20 @@ fn service_monitor(
     (metadata, spec)
 }
 
-fn dashboard(resolved: &Resolved) -> Result<ConfigMap, serde_json::Error> {
+fn dashboard(resolved: &Resolved) -> ConfigMap {
     let mut metadata = named(resolved, "dashboard");
     add_labels(
         &mut metadata,
         &BTreeMap::from([(DASHBOARD_LABEL.0.to_owned(), DASHBOARD_LABEL.1.to_owned())]),
     );
-    Ok(ConfigMap {
+    ConfigMap {
         metadata,
         data: Some(BTreeMap::from([(
             "cinder-csi.json".to_owned(),
-            monitoring::dashboard()?,
+            monitoring::DASHBOARD.to_owned(),
         )])),
         ..ConfigMap::default()
-    })
+    }
 }
 
 fn add_labels(metadata: &mut ObjectMeta, labels: &BTreeMap<String, String>) {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use cinder_csi_crds::{AlertThresholds, ConditionType, DEFAULT_DRIVER_NAME, to_yaml};
 use cinder_operator_core::{
     diagnosis::{MOUNT_FAILED, Operation, RULES},
-    monitoring::{Alert, dashboard, driver_alerts, groups, operator_alerts},
+    monitoring::{Alert, driver_alerts, groups, operator_alerts},
     reasons::{Event, reasons_of},
 };
 use prometheus::core::Desc;
@@ -38,7 +38,6 @@ pub fn pages() -> Result<Vec<(&'static str, String)>, PageError> {
         ("docs/reference/status.md", super::fields::page(MADE, "status")?),
         ("docs/reference/flags.md", super::flags::page(MADE)),
         ("config/monitoring/prometheus_rule.yaml", rule()?),
-        ("config/monitoring/dashboard.json", dashboard()?),
     ])
 }
 
@@ -200,6 +199,8 @@ pub(super) fn cell(text: &str) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
+    use cinder_operator_core::monitoring::DASHBOARD;
+
     use super::*;
 
     #[test]
@@ -218,7 +219,7 @@ mod tests {
             "leader_election_master_status",
             "process_cpu_seconds_total",
         ];
-        let dashboard: serde_json::Value = serde_json::from_str(&dashboard().expect("the dashboard")).expect("JSON");
+        let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).expect("JSON");
         let mut expressions = Vec::new();
         collect_expressions(&dashboard, &mut expressions);
         expressions.extend(every_alert().expect("alerts").into_iter().map(|alert| alert.expression));
