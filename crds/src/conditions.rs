@@ -54,12 +54,6 @@ condition_types! {
     DeletionBlocked: False,
     /// Login with the credentials works, and they do not expire soon.
     CredentialsValid: True,
-    /// The services of the clouds answer.
-    BackendReachable: True,
-    /// The zones of nodes and volumes fit together.
-    TopologyConsistent: True,
-    /// No quota is near its limit.
-    QuotaSufficient: True,
     /// No operation on a volume takes longer than it may.
     VolumesHealthy: True,
     /// The clouds need not prove who they are.

@@ -40,7 +40,7 @@ pub use spec::{
 pub use status::{
     AdoptionFinding, AdoptionFindingReason, AdoptionStatus, AdoptionStep, Blocker, ChangeAction, CinderCSIDriverStatus,
     CloudPlace, CloudServiceStatus, CloudStatus, ComponentStatus, ControllerStatus, DeletionStatus, DriverState,
-    FailedNode, NodesStatus, PendingChange, PendingChanges, PendingTopology, QuotaStatus, RolloutState, RolloutStatus,
+    FailedNode, NodesStatus, PendingChange, PendingChanges, PendingTopology, RolloutState, RolloutStatus,
     StorageClassesStatus, StuckVolume, TopologyStatus, VolumesStatus,
 };
 pub use yaml::to_yaml;

@@ -15,7 +15,7 @@ mod volumes;
 
 pub use adoption::{AdoptionFinding, AdoptionFindingReason, AdoptionStatus, AdoptionStep};
 pub use classes::{PendingTopology, StorageClassesStatus, TopologyStatus};
-pub use cloud::{CloudPlace, CloudServiceStatus, CloudStatus, QuotaStatus};
+pub use cloud::{CloudPlace, CloudServiceStatus, CloudStatus};
 pub use pods::SidecarStatus;
 pub use rollout::{
     ChangeAction, ComponentStatus, FailedNode, PendingChange, PendingChanges, RolloutState, RolloutStatus,

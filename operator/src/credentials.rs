@@ -459,8 +459,7 @@ impl Checker {
         }
         attempt.is_fresh = true;
         let questions = Questions {
-            // What the driver uses is looked at all the time.
-            services: is_changed,
+            services: true,
             volumes: Vec::new(),
             default_region: installed
                 .place

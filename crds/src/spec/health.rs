@@ -60,7 +60,7 @@ pub struct QuotaHealth {
     #[schemars(length(max = 16), regex(pattern = DURATION))]
     pub interval: String,
 
-    /// From this percentage on condition QuotaSufficient is False with reason NearLimit.
+    /// From this percentage on a quota is near its limit.
     #[serde(default = "quota_warn")]
     #[schemars(range(min = 1, max = 100))]
     pub warn: i32,

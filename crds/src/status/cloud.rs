@@ -53,10 +53,6 @@ pub struct CloudStatus {
     /// The availability zones of Cinder, at most 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volume_zones: Vec<String>,
-
-    /// The quotas of the project that have a limit, at most 32. What is used changes all the time and is in the metrics.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub quota: Vec<QuotaStatus>,
 }
 
 /// The project and region of the volumes of a cloud.
@@ -84,19 +80,4 @@ pub struct CloudServiceStatus {
     /// The highest microversion that it offers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub microversion: Option<String>,
-}
-
-/// A quota of the project.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct QuotaStatus {
-    /// What is limited: volumes, gigabytes, snapshots, …
-    pub resource: String,
-    /// The volume type that it is about; all when it is not there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub volume_type: Option<String>,
-    /// How much there may be.
-    pub limit: i64,
-    /// Sufficient, NearLimit or Exhausted, by spec.health.quota.
-    pub state: String,
 }

@@ -155,9 +155,6 @@ fn judge(
         ConditionType::DriftDetected => erased(drift::drift(previous, report, now)),
         ConditionType::DeletionBlocked => erased(removal::blocked(report)),
         ConditionType::CredentialsValid => erased(clouds::credentials_valid(facts, now)),
-        ConditionType::BackendReachable => erased(clouds::backend_reachable(facts)),
-        ConditionType::TopologyConsistent => erased(clouds::topology_consistent(report)),
-        ConditionType::QuotaSufficient => erased(clouds::quota_sufficient(facts)),
         ConditionType::VolumesHealthy => erased(volumes::volumes_healthy(facts)),
         ConditionType::InsecureConfiguration => erased(clouds::insecure_configuration(facts)),
         ConditionType::OverridesActive => erased(pods::overrides_active(decision.pods.as_ref())),
@@ -630,9 +627,6 @@ fn notice(type_: ConditionType, new: &Condition, is_in_place: bool) -> Option<No
         // Those about clouds and volumes have their events above, and a removal is reported by Progressing.
         ConditionType::DeletionBlocked
         | ConditionType::CredentialsValid
-        | ConditionType::BackendReachable
-        | ConditionType::TopologyConsistent
-        | ConditionType::QuotaSufficient
         | ConditionType::VolumesHealthy
         | ConditionType::InsecureConfiguration => return None,
     };

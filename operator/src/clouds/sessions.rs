@@ -14,7 +14,6 @@ use cinder_cloud::{Cloud, CloudOptions, Observer, config::Proxies};
 use cinder_operator_core::{
     clouds::{CloudFacts, CloudState, Trouble, trouble::TroubleKind},
     manifests::DriverCredentials,
-    reasons::BackendReachable,
     resolve::health::HealthSettings,
 };
 use tokio::{task::AbortHandle, time::Instant};
@@ -176,7 +175,7 @@ impl Clouds {
                 is_known: true,
                 troubles: vec![Trouble {
                     service: "identity",
-                    kind: TroubleKind::Backend(BackendReachable::Timeout),
+                    kind: TroubleKind::Backend,
                     message: format!("it did not answer within {} s", LOOK_LIMIT.as_secs()),
                 }],
                 ..before.clone()

@@ -215,7 +215,7 @@ pub(crate) fn access(clouds: &[CloudView]) -> CloudAccess {
         let trouble = cloud.state.troubles.first().map(|trouble| trouble.message.clone());
         refusal.or(trouble).unwrap_or_default()
     };
-    let is_out = |cloud: &CloudView| cloud.is_backend_trouble() || !cloud.state.troubles.is_empty();
+    let is_out = |cloud: &CloudView| cloud.is_down() || !cloud.state.troubles.is_empty();
     match clouds.first() {
         Some(first) if clouds.iter().all(CloudView::is_locked_out) => CloudAccess::Refused(words(first)),
         Some(first) if clouds.iter().all(|cloud| is_out(cloud) || cloud.is_locked_out()) => {

@@ -790,7 +790,7 @@ async fn all_volumes_are_listed_after_failed_lookups() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_driver_has_is_tried_by_its_login_alone_and_its_place_recorded() {
+async fn what_the_driver_has_is_checked_like_new_credentials_and_its_place_recorded() {
     let keystone = Scripted::of([Ok(mk_tried("p", "renamed", None))]);
     let own = mk_candidate("own").expect("credentials").credentials;
     let checker = mk_checker(&keystone);
@@ -810,7 +810,13 @@ async fn what_the_driver_has_is_tried_by_its_login_alone_and_its_place_recorded(
         "a region that got another name does not lock the driver out"
     );
     assert_eq!(verdict.in_use.expect("its own").place(), Some(&mk_place("p", "one")));
-    assert_eq!(*keystone.asked.lock().expect("no poison"), [Questions::default()]);
+    assert_eq!(
+        *keystone.asked.lock().expect("no poison"),
+        [Questions {
+            services: true,
+            ..Questions::default()
+        }]
+    );
 }
 
 #[rstest]

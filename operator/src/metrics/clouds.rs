@@ -96,8 +96,8 @@ impl CloudMetrics {
         for cloud in &facts.clouds {
             self.cloud(driver, cloud, now);
         }
-        let ZoneMismatch { gone, unmatched } = report.zone_mismatch().unwrap_or_default();
-        for (side, count) in [("compute", gone.len()), ("volume", unmatched.len())] {
+        let ZoneMismatch { gone, unmatched } = report.zone_mismatch();
+        for (side, count) in [("compute", gone), ("volume", unmatched)] {
             self.mismatched_zones
                 .with_label_values(&[driver, side])
                 .set(as_gauge(count));
@@ -129,7 +129,7 @@ impl CloudMetrics {
         let broken = |name: &str| cloud.state.troubles.iter().any(|one| one.service == name);
         if cloud.state.is_known {
             for service in ["identity", "block-storage", "compute"] {
-                let is_up = !broken("identity") && !broken(service) && !cloud.is_backend_trouble();
+                let is_up = !broken("identity") && !broken(service) && !cloud.is_down();
                 self.backend_up
                     .with_label_values(&[driver, cloud.name.as_str(), service])
                     .set(i64::from(is_up));

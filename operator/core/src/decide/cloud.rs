@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::{
-    clouds::{CloudState, Trouble, certificates, trouble::TroubleKind},
-    reasons::{BackendReachable, Refusal, Refused},
+    clouds::{CloudState, certificates, trouble::TroubleKind},
+    reasons::{CredentialsValid, Refusal, Refused},
 };
 
 /// How many characters of a hash are shown.
@@ -48,25 +48,10 @@ pub struct CloudView {
 }
 
 impl CloudView {
-    /// Whether what is wrong is that the cloud does not answer as it should, and not what it was told.
-    pub fn is_backend_trouble(&self) -> bool {
-        let refusal = self.refusal.as_ref();
-        refusal.is_some_and(|refusal| refusal.reason.credentials_valid().is_none())
-    }
-
-    /// A service that the driver needs and cannot use, although the login works. That it wants fewer requests passes by itself, and
-    /// refused credentials are told as such.
-    pub fn broken_service(&self) -> Option<&Trouble> {
-        let passes = [
-            TroubleKind::Unauthorized,
-            TroubleKind::Backend(BackendReachable::Throttled),
-        ];
-        self.state.troubles.iter().find(|one| !passes.contains(&one.kind))
-    }
-
-    /// Whether the driver cannot work with the cloud now, and not because of what it was told.
+    /// Whether Keystone, Cinder or Nova does not answer as it should.
     pub fn is_down(&self) -> bool {
-        self.is_backend_trouble() || self.broken_service().is_some()
+        let refusal = self.refusal.as_ref();
+        refusal.is_some_and(|refusal| refusal.reason.credentials_valid() == CredentialsValid::NotChecked)
     }
 
     /// Whether the cloud refuses the very credentials that the driver has.

@@ -1,38 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether the zones of nodes and volumes fit together.
 
-use std::collections::BTreeSet;
-
 use super::{CloudView, Report};
 
-/// Zones of nodes that do not fit.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The number of zones of nodes that do not fit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ZoneMismatch {
-    /// Nova no longer has them.
-    pub gone: Vec<String>,
-    /// Cinder has no zone for them.
-    pub unmatched: Vec<String>,
+    /// Zones that Nova does not have.
+    pub gone: usize,
+    /// Zones for which Cinder has no zone.
+    pub unmatched: usize,
 }
 
 impl Report {
     /// Whether the zones of volumes matter.
-    pub fn heeds_zones(&self) -> bool {
+    fn heeds_zones(&self) -> bool {
         let clouds = &self.facts.clouds;
         let ignores = !clouds.is_empty() && clouds.iter().all(|cloud| cloud.ignores_zones);
         self.decision.has_topology && !ignores
     }
 
-    /// The zones of nodes that do not fit; `None` where zones do not matter, or those of a cloud are not known yet. Which cloud a node is
-    /// in is not known here: a zone is well that is well in one of them.
-    pub fn zone_mismatch(&self) -> Option<ZoneMismatch> {
+    /// The zones of nodes that do not fit; none where zones do not matter, or those of a cloud are not known yet. The cloud of a node is
+    /// not known here: a zone fits that fits in one of them.
+    pub fn zone_mismatch(&self) -> ZoneMismatch {
         let clouds = &self.facts.clouds;
         let is_known = |cloud: &CloudView| {
             !cloud.state.facts.volume_zones.is_empty() && !cloud.state.facts.compute_zones.is_empty()
         };
-        if !self.heeds_zones() || clouds.is_empty() || !clouds.iter().all(is_known) {
-            return None;
-        }
         let mut mismatch = ZoneMismatch::default();
+        if !self.heeds_zones() || clouds.is_empty() || !clouds.iter().all(is_known) {
+            return mismatch;
+        }
         for zone in &self.facts.volumes.node_zones {
             let fits = |cloud: &CloudView| {
                 let wanted = cloud.zone_map.get(zone).unwrap_or(zone);
@@ -42,18 +40,43 @@ impl Report {
                 .iter()
                 .any(|cloud| cloud.state.facts.compute_zones.contains(zone))
             {
-                mismatch.gone.push(zone.clone());
+                mismatch.gone += 1;
             } else if !clouds.iter().any(fits) {
-                mismatch.unmatched.push(zone.clone());
+                mismatch.unmatched += 1;
             }
         }
-        Some(mismatch)
+        mismatch
     }
+}
 
-    /// The zones that Cinder has in any of the clouds.
-    pub fn volume_zones(&self) -> Vec<String> {
-        let clouds = self.facts.clouds.iter();
-        let all: BTreeSet<&String> = clouds.flat_map(|cloud| &cloud.state.facts.volume_zones).collect();
-        all.into_iter().cloned().collect()
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::clouds::CloudFacts;
+
+    #[rstest]
+    #[case::fits(&["a"], |_: &mut CloudView| {}, (0, 0))]
+    #[case::cinder_lacks_it(&["a", "b"], |_: &mut CloudView| {}, (0, 1))]
+    #[case::mapped(&["b"], |cloud: &mut CloudView| { cloud.zone_map.insert("b".to_owned(), "a".to_owned()); }, (0, 0))]
+    #[case::nova_lost_it(&["c"], |_: &mut CloudView| {}, (1, 0))]
+    #[case::ignored(&["c"], |cloud: &mut CloudView| cloud.ignores_zones = true, (0, 0))]
+    #[case::not_known_yet(&["c"], |cloud: &mut CloudView| cloud.state.facts = CloudFacts::default(), (0, 0))]
+    fn zones_of_nodes_are_compared(
+        #[case] zones: &[&str],
+        #[case] change: fn(&mut CloudView),
+        #[case] (gone, unmatched): (usize, usize),
+    ) {
+        let mut cloud = CloudView::default();
+        cloud.state.facts.compute_zones = vec!["a".to_owned(), "b".to_owned()];
+        cloud.state.facts.volume_zones = vec!["a".to_owned()];
+        change(&mut cloud);
+        let mut report = Report::default();
+        report.facts.clouds = vec![cloud];
+        report.facts.volumes.node_zones = zones.iter().map(|zone| (*zone).to_owned()).collect();
+        assert_eq!(report.zone_mismatch(), ZoneMismatch::default());
+        report.decision.has_topology = true;
+        assert_eq!(report.zone_mismatch(), ZoneMismatch { gone, unmatched });
     }
 }

@@ -88,9 +88,9 @@ conditions! {
         /// The cloud has refused the driver's own credentials for 15 minutes: volumes are neither made, attached,
         /// detached nor deleted. Pods that run keep their volumes.
         False AuthFailed => "See condition CredentialsValid.",
-        /// The cloud has not answered for 15 minutes: volumes are neither made, attached, detached nor deleted. Pods
-        /// that run keep their volumes.
-        False BackendDown => "See condition BackendReachable.",
+        /// Keystone, Cinder or Nova has not answered as it should for 15 minutes: volumes are neither created, attached,
+        /// detached nor deleted. Running pods keep their volumes.
+        False BackendDown => "See condition CredentialsValid.",
     }
     Progressing {
         /// The objects of the driver are being made.
@@ -208,9 +208,7 @@ conditions! {
         /// A cloud is no longer in spec.clouds, and volumes of the driver exist there, or it cannot be asked.
         True CloudInUse =>
             "Put it back, or delete its volumes first; see the runbook where they are to be left behind.",
-        /// For two minutes a service of a cloud has been missing or has not answered as it should.
-        True BackendDown => "See condition BackendReachable.",
-        /// Keystone does not answer.
+        /// For two minutes Keystone, Cinder or Nova has not answered as it should.
         True CloudUnreachable => "Check the address, the network and the certificates.",
         /// The login failed in another way.
         True LoginFailed => "The message holds the answer.",
@@ -330,44 +328,9 @@ conditions! {
         /// failed.
         False NotGiven =>
             "Set spec.managementState to Managed when the driver is to have them; where it is, see condition Degraded.",
-        /// The Secret changed, and the cloud does not answer: whether the credentials are good is not known.
-        False NotChecked => "See condition BackendReachable.",
-    }
-    BackendReachable {
-        /// The services of the clouds answer.
-        True AsExpected,
-        /// A service of a cloud did not answer in time.
-        False Timeout => "Check routes and firewalls between the cluster and the cloud, and the cloud itself.",
-        /// The name of a service of a cloud is not known.
-        False Dns = "DNS" => "Check the auth URL, and DNS where the operator runs.",
-        /// The certificate of a service of a cloud is not accepted.
-        False TLSVerificationFailed => "Give the authority's certificate in spec.clouds[].caBundleRef.",
-        /// A certificate of the cloud, or of its authority, has expired.
-        False CAExpired => "Renew it; the driver reloads a new CA bundle without a restart.",
-        /// A service of a cloud refuses connections or answers with errors.
-        False ServiceUnavailable => "Ask the cloud's operator; the message names the service.",
-        /// A service of a cloud wants fewer requests.
-        False Throttled => "Raise spec.health.quota.interval, or ask for a higher limit.",
-        /// The catalogue of a cloud lacks a service for the region and the endpoint type.
-        False EndpointMissing => "Check spec.clouds[].region and endpointType.",
-    }
-    TopologyConsistent {
-        /// Every zone of the nodes has its zone in Cinder, or zones are not used.
-        True AsExpected,
-        /// Nodes are in zones of Nova for which Cinder has no zone: volumes for their pods cannot be made.
-        False ZoneMismatch =>
-            "Say which belong together in spec.clouds[].availabilityZoneMap, or set spec.topology.mode to Disabled.",
-        /// Nodes are in zones that Nova no longer has.
-        False ZoneRemoved => "Move the nodes, or bring the zone back.",
-    }
-    QuotaSufficient {
-        /// No quota of the projects is near its limit, as far as the clouds report.
-        True AsExpected,
-        /// A quota of a project is used to spec.health.quota.warn per cent.
-        False NearLimit => "Raise the quota, or delete what is not needed.",
-        /// A quota of a project is used to spec.health.quota.critical per cent: new volumes are refused, or soon will
-        /// be.
-        False Exhausted => "Raise the quota, or delete what is not needed.",
+        /// Keystone, Cinder or Nova does not answer as it should, so that the credentials cannot be checked. The driver
+        /// keeps those that were accepted last.
+        Unknown NotChecked => "Check the address, the network, the certificates and the service that the message names.",
     }
     VolumesHealthy {
         /// No operation on a volume takes longer than spec.health.stuck allows.

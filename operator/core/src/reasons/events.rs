@@ -150,6 +150,8 @@ events! {
     Warning Observe CredentialsExpiring,
     /// What the Secret holds now is not used; the note says why.
     Warning Observe CredentialsRejected,
+    /// Keystone, Cinder or Nova does not answer as it should, so that the credentials cannot be checked.
+    Warning Observe CredentialsNotChecked,
     /// Login with the credentials works again.
     Normal Observe CredentialsAccepted,
     /// Login with changed credentials works, and the driver was given them.
@@ -160,20 +162,6 @@ events! {
     Warning Observe VolumeTypesLeftOut,
     /// The class has a parameter that the driver does not know; the note names the one that was most likely meant; once a day.
     Warning Observe UnknownParameter,
-    /// A service of a cloud does not answer as it should.
-    Warning Observe BackendUnreachable,
-    /// The services of the clouds answer again.
-    Normal Observe BackendReachable,
-    /// Zones of nodes and volumes do not fit together.
-    Warning Observe TopologyMismatch,
-    /// Zones of nodes and volumes fit together again.
-    Normal Observe TopologyConsistent,
-    /// A quota is near its limit.
-    Warning Observe QuotaNearLimit,
-    /// A quota is used up, or nearly so.
-    Warning Observe QuotaExhausted,
-    /// No quota is near its limit any more.
-    Normal Observe QuotaSufficient,
     /// Any certificate is accepted of a cloud.
     Warning Observe InsecureConfiguration,
     /// The certificates of the clouds are verified again.

@@ -54,9 +54,9 @@ impl Refusal {
         }
     }
 
-    /// What condition CredentialsValid says of it; `None` where the cloud does not answer as it should: that is for BackendReachable to say.
-    pub fn credentials_valid(self) -> Option<CredentialsValid> {
-        Some(match self {
+    /// The reason of condition CredentialsValid.
+    pub fn credentials_valid(self) -> CredentialsValid {
+        match self {
             Self::SecretMissing | Self::CABundleMissing | Self::ClientCertificateMissing => {
                 CredentialsValid::SecretMissing
             }
@@ -67,7 +67,7 @@ impl Refusal {
             Self::ProjectChanged => CredentialsValid::ProjectChanged,
             Self::EndpointMissing => CredentialsValid::EndpointMissing,
             Self::RegionAmbiguous => CredentialsValid::RegionAmbiguous,
-            Self::CloudUnreachable | Self::LoginFailed => return None,
-        })
+            Self::CloudUnreachable | Self::LoginFailed => CredentialsValid::NotChecked,
+        }
     }
 }

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is said about the clouds: credentials, services, zones, quotas.
+//! What is said about the clouds and their credentials.
 
 mod events;
 mod list;
-mod quotas;
-mod zones;
 
 use std::time::Duration;
 
@@ -13,12 +11,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::{Judgement, NAMED, Verdict, verdict};
 use crate::{
-    clouds::trouble::{self, TroubleKind},
     decide::{CloudView, Facts, ProjectGuard},
-    reasons::{
-        Available, BackendReachable, ConditionReason, CredentialsValid, InsecureConfiguration, Reason, Refusal,
-        reasons_of,
-    },
+    reasons::{Available, ConditionReason, CredentialsValid, InsecureConfiguration, Reason, reasons_of},
     resolve::health::HealthSettings,
     text::join_truncated,
 };
@@ -26,8 +20,6 @@ use crate::{
 pub use events::expiring;
 pub(super) use events::{event, rotations};
 pub(super) use list::statuses;
-pub(super) use quotas::quota_sufficient;
-pub(super) use zones::topology_consistent;
 
 use list::before;
 
@@ -39,7 +31,7 @@ const CUT_OFF: Duration = Duration::from_mins(15);
 
 /// Whether the trouble of this cloud is so young that it may pass by itself.
 pub(super) fn is_young(previous: Option<&CinderCSIDriverStatus>, cloud: &CloudView, now: Timestamp) -> bool {
-    let lasts = lasts(previous, ConditionType::BackendReachable, now);
+    let lasts = lasts(previous, "Unknown", now);
     cloud.is_down() && cloud.hash.is_some() && lasts.is_none_or(|lasts| lasts < DEBOUNCE)
 }
 
@@ -49,28 +41,28 @@ pub(super) fn cut_off(
     facts: &Facts,
     now: Timestamp,
 ) -> Option<Verdict<Available>> {
-    let is_long = |type_| lasts(previous, type_, now).is_some_and(|lasts| lasts >= CUT_OFF);
+    let is_long = |status| lasts(previous, status, now).is_some_and(|lasts| lasts >= CUT_OFF);
     let count = |is: fn(&CloudView) -> bool| !facts.clouds.is_empty() && facts.clouds.iter().all(is);
-    if count(CloudView::is_locked_out) && is_long(ConditionType::CredentialsValid) {
+    if count(CloudView::is_locked_out) && is_long("False") {
         return Some(verdict(
             Available::AuthFailed,
             "the cloud refuses the credentials that the driver uses: no volume can be made, attached, detached or deleted; \
              condition CredentialsValid says more",
         ));
     }
-    (count(CloudView::is_down) && is_long(ConditionType::BackendReachable)).then(|| {
+    (count(CloudView::is_down) && is_long("Unknown")).then(|| {
         verdict(
             Available::BackendDown,
             "the cloud, or a service of it, is missing or does not answer as it should: volumes cannot be made, attached, detached or \
-             deleted; condition BackendReachable says more",
+             deleted; condition CredentialsValid says more",
         )
     })
 }
 
-/// How long a condition has been False.
-fn lasts(previous: Option<&CinderCSIDriverStatus>, type_: ConditionType, now: Timestamp) -> Option<Duration> {
-    let old = previous.and_then(|previous| previous.condition(type_))?;
-    (old.status == "False")
+/// How long condition CredentialsValid has had a status.
+fn lasts(previous: Option<&CinderCSIDriverStatus>, status: &str, now: Timestamp) -> Option<Duration> {
+    let old = previous.and_then(|previous| previous.condition(ConditionType::CredentialsValid))?;
+    (old.status == status)
         .then(|| Duration::try_from(now.duration_since(old.last_transition_time.0)).unwrap_or_default())
 }
 
@@ -124,25 +116,17 @@ fn credentials_of(
         word(4, CredentialsValid::Expired, message)
     };
     if let Some(refusal) = &cloud.refusal {
-        if let Some(reason) = refusal.reason.credentials_valid() {
-            if let Some(ended) = ended.filter(|_| cloud.is_locked_out()) {
-                return expired(ended);
-            }
-            let consequence = if cloud.is_changed && cloud.hash.is_some() {
-                ". The driver goes on with the credentials that were accepted last"
-            } else {
-                ""
-            };
-            return word(5, reason, format!("{}{consequence}", refusal.message));
+        if let Some(ended) = ended.filter(|_| cloud.is_locked_out()) {
+            return expired(ended);
         }
-        if cloud.is_changed {
-            let message = format!(
-                "the credentials of cloud {} cannot be tried, because the cloud does not answer; condition BackendReachable says \
-                 more",
-                cloud.name
-            );
-            return word(3, CredentialsValid::NotChecked, message);
-        }
+        let consequence = if cloud.is_changed && cloud.hash.is_some() {
+            ". The driver keeps the credentials that were accepted last"
+        } else {
+            ""
+        };
+        let gravity = if cloud.is_down() { 3 } else { 5 };
+        let message = format!("{}{consequence}", refusal.message);
+        return word(gravity, refusal.reason.credentials_valid(), message);
     }
     if let Some(ended) = ended {
         return expired(ended);
@@ -179,33 +163,6 @@ fn credentials_of(
             format!("login with the credentials of cloud {} works", cloud.name),
         ),
     }
-}
-
-pub(super) fn backend_reachable(facts: &Facts) -> Verdict<BackendReachable> {
-    let mut words = Vec::new();
-    for cloud in &facts.clouds {
-        if let Some(refusal) = cloud.refusal.as_ref().filter(|_| cloud.is_backend_trouble()) {
-            words.push(CloudVerdict {
-                gravity: 2,
-                reason: match refusal.reason {
-                    Refusal::CloudUnreachable => trouble::of_connection(&refusal.message),
-                    _ => BackendReachable::ServiceUnavailable,
-                },
-                message: refusal.message.clone(),
-            });
-            continue;
-        }
-        // That credentials are refused is said by CredentialsValid.
-        words.extend(cloud.state.troubles.iter().filter_map(|one| match one.kind {
-            TroubleKind::Unauthorized => None,
-            TroubleKind::Backend(reason) => Some(CloudVerdict {
-                gravity: 1,
-                reason,
-                message: format!("service {} of cloud {}: {}", one.service, cloud.name, one.message),
-            }),
-        }));
-    }
-    gravest(&words).unwrap_or_else(|| verdict(BackendReachable::AsExpected, "the services of the clouds answer"))
 }
 
 pub(super) fn insecure_configuration(facts: &Facts) -> Verdict<InsecureConfiguration> {
@@ -254,9 +211,6 @@ pub(super) fn carried_over(
 ) -> Option<Judgement> {
     let old = previous?.condition(new.type_)?;
     let is_open = match new.type_ {
-        ConditionType::BackendReachable | ConditionType::TopologyConsistent | ConditionType::QuotaSufficient => {
-            old.status == "False" && facts.clouds.iter().any(CloudView::is_unseen)
-        }
         ConditionType::CredentialsValid => {
             let is_same =
                 |cloud: &CloudView| before(previous, cloud).is_some_and(|old| old.secret_hash == cloud.shown_hash());

@@ -35,18 +35,6 @@ pub(super) fn of(report: &Report, is_young: impl Fn(&CloudView) -> bool) -> Vec<
                 message: format!("{}. {consequence}", refusal.message),
             })
         });
-    // What the driver has logs in, and a service is missing or broken behind it.
-    let old = facts
-        .clouds
-        .iter()
-        .filter(|cloud| !cloud.is_backend_trouble() && !is_young(cloud));
-    let services = old.filter_map(|cloud| {
-        let broken = cloud.broken_service()?;
-        Some(Problem {
-            reason: Degraded::BackendDown,
-            message: format!("service {} of cloud {}: {}", broken.service, cloud.name, broken.message),
-        })
-    });
     let failures = outcome.failures.iter().map(|failure| Problem {
         reason: Degraded::ApplyFailed,
         message: format!("{} could not be written or deleted: {}", failure.key, failure.message),
@@ -80,7 +68,6 @@ pub(super) fn of(report: &Report, is_young: impl Fn(&CloudView) -> bool) -> Vec<
     problems
         .chain(obstacles(&decision.plan.obstacles))
         .chain(refusals)
-        .chain(services)
         .chain(failures)
         .chain(stalled)
         .chain(classes)

@@ -288,13 +288,14 @@ fn complete(case: &mut Case, driver: &CinderCSIDriver) {
 
 /// Whether the driver can work in its clouds, by the conditions.
 fn access(status: &CinderCSIDriverStatus) -> CloudAccess {
-    let failed = |type_| status.condition(type_).filter(|condition| condition.status == "False");
-    let refused =
-        failed(ConditionType::CredentialsValid).filter(|condition| REFUSALS.iter().any(|reason| reason.is(condition)));
-    match (refused, failed(ConditionType::BackendReachable)) {
-        (Some(condition), _) => CloudAccess::Refused(condition.message.clone()),
-        (None, Some(condition)) => CloudAccess::Unreachable(condition.message.clone()),
-        (None, None) => CloudAccess::Open,
+    match status.condition(ConditionType::CredentialsValid) {
+        Some(condition) if REFUSALS.iter().any(|reason| reason.is(condition)) => {
+            CloudAccess::Refused(condition.message.clone())
+        }
+        Some(condition) if CredentialsValid::NotChecked.is(condition) => {
+            CloudAccess::Unreachable(condition.message.clone())
+        }
+        _ => CloudAccess::Open,
     }
 }
 

@@ -31,7 +31,6 @@ pub fn screen(driver: &CinderCSIDriver) -> String {
     section(&mut text, "Conditions", &conditions(status));
     section(&mut text, "Components", &components(status));
     section(&mut text, "Clouds", &clouds(status));
-    section(&mut text, "Quota that is short", &quota(status));
     section(&mut text, "Volumes", &volumes(status));
     section(&mut text, "What blocks the removal", &blockers(status));
     text
@@ -161,27 +160,6 @@ fn clouds(status: &CinderCSIDriverStatus) -> String {
     titled(
         &["NAME", "LOGIN OK", "METHOD", "EXPIRES", "SERVICES"],
         &status.clouds.iter().map(row).collect::<Vec<_>>(),
-    )
-}
-
-fn quota(status: &CinderCSIDriverStatus) -> String {
-    let of_cloud = |cloud: &CloudStatus| -> Vec<Vec<String>> {
-        let short = cloud.quota.iter().filter(|quota| quota.state != "Sufficient");
-        short
-            .map(|quota| {
-                vec![
-                    cloud.name.clone(),
-                    quota.resource.clone(),
-                    quota.volume_type.clone().unwrap_or_default(),
-                    quota.limit.to_string(),
-                    quota.state.clone(),
-                ]
-            })
-            .collect()
-    };
-    titled(
-        &["CLOUD", "RESOURCE", "VOLUME TYPE", "LIMIT", "STATE"],
-        &status.clouds.iter().flat_map(of_cloud).collect::<Vec<_>>(),
     )
 }
 

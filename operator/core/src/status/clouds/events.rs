@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{
     notice::Notice,
-    reasons::{CredentialsValid, Event, QuotaSufficient, Reason},
+    reasons::{CredentialsValid, Event, Reason},
 };
 
 /// The event for a condition about clouds or volumes that changed.
@@ -15,14 +15,8 @@ pub(in crate::status) fn event(type_: ConditionType, new: &Condition) -> Option<
     Some(match type_ {
         ConditionType::CredentialsValid if is_expiry(new) => Event::CredentialsExpiring,
         ConditionType::CredentialsValid if is_good => Event::CredentialsAccepted,
+        ConditionType::CredentialsValid if CredentialsValid::NotChecked.is(new) => Event::CredentialsNotChecked,
         ConditionType::CredentialsValid => Event::CredentialsRejected,
-        ConditionType::BackendReachable if is_good => Event::BackendReachable,
-        ConditionType::BackendReachable => Event::BackendUnreachable,
-        ConditionType::TopologyConsistent if is_good => Event::TopologyConsistent,
-        ConditionType::TopologyConsistent => Event::TopologyMismatch,
-        ConditionType::QuotaSufficient if is_good => Event::QuotaSufficient,
-        ConditionType::QuotaSufficient if QuotaSufficient::Exhausted.is(new) => Event::QuotaExhausted,
-        ConditionType::QuotaSufficient => Event::QuotaNearLimit,
         ConditionType::InsecureConfiguration if is_good => Event::SecureConfiguration,
         ConditionType::InsecureConfiguration => Event::InsecureConfiguration,
         ConditionType::VolumesHealthy if is_good => Event::VolumesHealthy,

@@ -3,18 +3,16 @@
 
 use std::collections::BTreeSet;
 
-use cinder_csi_crds::{CinderCSIDriverStatus, CloudServiceStatus, CloudStatus, QuotaStatus};
+use cinder_csi_crds::{CinderCSIDriverStatus, CloudServiceStatus, CloudStatus};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
-use super::quotas::scarcity;
 use crate::{
     clouds::{CloudFacts, CloudState},
     decide::{CloudView, Report},
-    reasons::{QuotaSufficient, Reason},
     status::whole_seconds,
 };
 
-/// How many zones, and how many quotas, of a cloud are listed.
+/// The number of zones of a cloud in the status.
 const LISTED: usize = 32;
 
 /// The clouds in the status. Nothing in it moves while the cloud does not change.
@@ -32,7 +30,6 @@ pub(in crate::status) fn statuses(
                 services: old.services.clone(),
                 compute_zones: old.compute_zones.clone(),
                 volume_zones: old.volume_zones.clone(),
-                quota: old.quota.clone(),
                 credential_expires_at: old
                     .credential_expires_at
                     .clone()
@@ -50,11 +47,10 @@ pub(super) fn before<'a>(previous: Option<&'a CinderCSIDriverStatus>, cloud: &Cl
 }
 
 fn status_of(cloud: &CloudView, report: &Report, now: Timestamp) -> CloudStatus {
-    let Report { facts, outcome, .. } = report;
+    let Report { outcome, .. } = report;
     let CloudFacts {
         compute_zones,
         volume_zones,
-        quota,
         ..
     } = &cloud.state.facts;
     let time = |at: Timestamp| Time(whole_seconds(at));
@@ -73,19 +69,6 @@ fn status_of(cloud: &CloudView, report: &Report, now: Timestamp) -> CloudStatus 
         services: services(&cloud.state),
         compute_zones: few(compute_zones),
         volume_zones: few(volume_zones),
-        quota: quota
-            .iter()
-            .take(LISTED)
-            .map(|quota| QuotaStatus {
-                resource: quota.resource.clone(),
-                volume_type: quota.volume_type.clone(),
-                limit: i64::try_from(quota.limit).unwrap_or(i64::MAX),
-                state: match scarcity(quota, &facts.health) {
-                    QuotaSufficient::AsExpected => "Sufficient".to_owned(),
-                    scarce => scarce.as_str().to_owned(),
-                },
-            })
-            .collect(),
     }
 }
 

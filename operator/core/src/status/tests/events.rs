@@ -6,36 +6,21 @@ use rstest::rstest;
 
 use super::*;
 use crate::{
-    clouds::{CloudFacts, CloudState, QuotaFact, Trouble, trouble::TroubleKind},
+    clouds::CloudState,
     decide::{Drift, PodsView},
     diagnosis::{Case, CloudAnswer, Operation, Stuck, Suspect, diagnose},
     manifests::Overridden,
-    reasons::{BackendReachable, VolumesHealthy},
+    reasons::VolumesHealthy,
 };
 
-/// A working driver whose cloud has told its zones.
-fn mk_zoned() -> Report {
+/// A working driver whose cloud was seen.
+fn mk_seen() -> Report {
     let mut report = mk_healthy();
-    report.decision.has_topology = true;
     report.facts.clouds[0].state = CloudState {
         is_known: true,
-        facts: CloudFacts {
-            compute_zones: vec!["a".to_owned(), "b".to_owned()],
-            volume_zones: vec!["a".to_owned()],
-            ..CloudFacts::default()
-        },
         ..CloudState::default()
     };
     report
-}
-
-fn use_quota(report: &mut Report, used: u64) {
-    report.facts.clouds[0].state.facts.quota = vec![QuotaFact {
-        resource: "gigabytes".to_owned(),
-        used,
-        limit: 100,
-        ..QuotaFact::default()
-    }];
 }
 
 fn override_with(report: &mut Report, overridden: Overridden) {
@@ -68,15 +53,11 @@ fn mk_stuck(operation: Operation, change: fn(&mut Case)) -> Stuck {
     Event::OverridesActive, Event::OverridesGone)]
 #[case::override_failed(|report: &mut Report| override_with(report, Overridden { failed: one("no such object"), ..Overridden::default() }),
     Event::OverrideFailed, Event::OverridesGone)]
-#[case::service_down(|report: &mut Report| report.facts.clouds[0].state.troubles = vec![Trouble { service: "compute",
-        kind: TroubleKind::Backend(BackendReachable::Timeout), message: "no answer".to_owned() }],
-    Event::BackendUnreachable, Event::BackendReachable)]
+#[case::cloud_unreachable(|report: &mut Report| report.facts.clouds[0].refusal = Some(Refused::new(Refusal::CloudUnreachable, "no answer".to_owned())),
+    Event::CredentialsNotChecked, Event::CredentialsAccepted)]
 #[case::credentials_end(|report: &mut Report| report.facts.clouds[0].state.credential = Some(("csi".to_owned(), Some(at(0)))),
     Event::CredentialsExpiring, Event::CredentialsAccepted)]
 #[case::credentials_refused(|report: &mut Report| report.facts.clouds = vec![refused(None)], Event::CredentialsRejected, Event::CredentialsAccepted)]
-#[case::zone_without_volumes(|report: &mut Report| { report.facts.volumes.node_zones.insert("b".to_owned()); }, Event::TopologyMismatch, Event::TopologyConsistent)]
-#[case::quota_near_its_limit(|report: &mut Report| use_quota(report, 85), Event::QuotaNearLimit, Event::QuotaSufficient)]
-#[case::quota_used_up(|report: &mut Report| use_quota(report, 100), Event::QuotaExhausted, Event::QuotaSufficient)]
 #[case::insecure(|report: &mut Report| report.facts.clouds[0].is_insecure = true, Event::InsecureConfiguration, Event::SecureConfiguration)]
 #[case::stuck(|report: &mut Report| report.facts.volumes.stuck = vec![mk_stuck(Operation::Attach, |_| {})], Event::VolumesStuck, Event::VolumesHealthy)]
 #[case::paused(|report: &mut Report| report.facts.object.state = ManagementState::Paused, Event::ReconciliationPausedTrue, Event::ReconciliationPausedFalse)]
@@ -90,9 +71,9 @@ fn a_condition_that_changes_sends_an_event_and_another_when_all_is_well_again(
 ) {
     let well = CinderCSIDriverStatus {
         version: Some("0.1.0".to_owned()),
-        ..status(None, &mk_zoned(), at(1))
+        ..status(None, &mk_seen(), at(1))
     };
-    let mut report = mk_zoned();
+    let mut report = mk_seen();
     change(&mut report);
     let ill = status(Some(&well), &report, at(2));
     let sent = |before, now| -> Vec<Event> { notices(Some(before), now).iter().map(|one| one.event).collect() };
