@@ -93,7 +93,7 @@ clean-room: ## README.md's commands on a Debian without anything else (root; KEE
 	@tests/clean-room/room $(ROOM)
 
 .PHONY: lint
-lint: fmt-check clippy deny crds-check reference-check lines-check edges-check words-check faults-check version-check forge-check publish-check workflows-check spdx-check chart-check site ## Formatting, lints, licences, generated files, edges between modules, words, workflows
+lint: fmt-check clippy deny generate-check lines-check edges-check words-check faults-check version-check forge-check publish-check workflows-check spdx-check site ## Formatting, lints, licences, generated files, edges between modules, words, workflows
 
 .PHONY: fmt-check
 fmt-check:
@@ -117,29 +117,16 @@ $(DENY):
 	@echo "cargo-deny $(DENY_VERSION): building once into $(CACHE)"
 	$(CARGO) install --locked --quiet cargo-deny --version $(DENY_VERSION) --root $(CACHE)/cargo-deny-$(DENY_VERSION)
 
-.PHONY: crds
-crds: ## Write the CRD from the types
-	$(CARGO) run --locked --quiet -p cinder-csi-crds --bin crdgen
-
-.PHONY: crds-check
-crds-check:
-	$(CARGO) run --locked --quiet -p cinder-csi-crds --bin crdgen -- --check
-
-.PHONY: reference
-reference: ## Write the pages and the alerts that are made from the code; the driver's page is checked by its test
-	$(CARGO) run --locked --quiet -p cinder-csi-operator --bin reference
+.PHONY: generate
+generate: ## Write the files that are made from code and values: the CRD, docs/reference, the operator's alerts, the chart's table and schema
+	$(CARGO) run --locked --quiet -p xtask
 	UPDATE_REFERENCE=1 $(CARGO) test --locked --quiet -p cinder-csi-driver --lib the_page_of_codes
-
-.PHONY: reference-check
-reference-check:
-	$(CARGO) run --locked --quiet -p cinder-csi-operator --bin reference -- --check
-
-.PHONY: chart
-chart: ## Write the table of values in the chart's README.md, and its schema
 	tests/tools/chart
 
-.PHONY: chart-check
-chart-check:
+# A test of the driver checks the page of gRPC codes.
+.PHONY: generate-check
+generate-check:
+	$(CARGO) run --locked --quiet -p xtask -- --check
 	tests/tools/chart --self-test
 	tests/tools/chart --check
 

@@ -43,7 +43,7 @@ fn the_file_for_clusters_is_what_the_types_say() {
 
     let file = std::fs::read_to_string(FILE).unwrap_or_default();
 
-    assert!(file == yaml, "{FILE} is out of date: run `make crds`");
+    assert!(file == yaml, "{FILE} is out of date: run `make generate`");
 }
 
 #[test]

@@ -3,6 +3,5 @@
 
 pub mod error;
 pub mod plugin;
-pub mod reference;
 pub mod render;
 mod table;

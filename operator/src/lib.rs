@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! 6   wiring                                               client, leader election, watches, admin server
-//! 5   commands                                             crd and render, the plugin of kubectl, pages of the documentation
+//! 5   commands                                             crd and render, the plugin of kubectl
 //! 4   controller                                           one reconcile: observe → decide → apply → report
 //! 3   apply  clouds  error  recreate_checks                what writes, and what talks to OpenStack beside the reconciles
 //! 2   observe  events  startup_taint                       what looks at the cluster, and what tells of it

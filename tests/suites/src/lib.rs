@@ -15,7 +15,6 @@ pub mod gateway;
 pub mod ginkgo;
 pub mod go_manifests;
 pub mod host_commands;
-pub mod issues;
 pub mod keystone;
 pub mod lab;
 pub mod life;

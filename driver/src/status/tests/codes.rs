@@ -657,7 +657,7 @@ fn whole_name(error: &NodeError) -> String {
 fn page() -> String {
     let mut page = String::from(
         "# gRPC codes\n\n\
-         Made from the driver's code by `make reference`. Every error of the driver, the code that it gets, and its message; words in capitals \
+         Made from the driver's code by `make generate`. Every error of the driver, the code that it gets, and its message; words in capitals \
          stand for ids, names and what a service said. The code depends on what was being done:\n\n\
          | act | CSI calls |\n|---|---|\n\
          | Create | CreateVolume |\n\
@@ -743,5 +743,5 @@ fn the_page_of_codes_is_the_table_of_today() {
         std::fs::write(PAGE, &page).expect("the page can be written");
     }
     let written = std::fs::read_to_string(PAGE).unwrap_or_default();
-    assert!(written == page, "{PAGE} is not of today: run make reference");
+    assert!(written == page, "{PAGE} is not of today: run make generate");
 }

@@ -1,34 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which tests show that a known fault of the Go driver is cured here: a page made from the names of the tests.
-//!
-//! A test that cures issue 1234 of kubernetes/cloud-provider-openstack ends in `_issue_1234`.
+//! The page of faults of the Go driver with the tests that show them fixed. The name of a test for issue 1234 of
+//! kubernetes/cloud-provider-openstack ends in `_issue_1234`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use anyhow::{Context as _, Result, ensure};
-use harness::workspace_root;
+use cinder_operator_core::templates::{self, Template};
+use serde::Deserialize;
 
-mod rows;
+use crate::ROOT;
 
-use rows::{ROWS, Row};
+static ROWS: Template<Vec<Row>> = LazyLock::new(|| templates::read(include_str!("../issues.yaml")));
 
-/// Where the page is.
-pub fn page() -> PathBuf {
-    workspace_root().join("docs/go-driver-issues.md")
+/// One fault, or several with one fix.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    issues: Vec<u32>,
+    fault: String,
+    here: String,
 }
 
 /// Folders of the repository that hold tests.
 const SOURCES: [&str; 4] = ["crds", "driver", "operator", "tests"];
 const MARK: &str = "_issue_";
-/// What stands where a row has no test.
-pub const UNTESTED: &str = "none yet";
 const HEAD: &str = "\
 # Faults of the Go driver, and the tests that show them cured
 
-Made from the names of the tests by `cargo run -p suites --bin issue-table`; do not edit. The numbers are issues and pull
+Made from the names of the tests by `make generate`; do not edit. The numbers are issues and pull
 requests of kubernetes/cloud-provider-openstack. A test fails on the behaviour that its row describes.
 
 | issues | what went wrong or was missing | what this driver does | tests |
@@ -69,7 +72,7 @@ fn rust_files(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 
 /// Number of an issue → tests as `file: name`, in order.
 fn tests() -> Result<BTreeMap<u32, Vec<String>>> {
-    let root = workspace_root();
+    let root = Path::new(ROOT);
     let mut files = Vec::new();
     for folder in SOURCES {
         rust_files(&root.join(folder), &mut files)?;
@@ -78,7 +81,7 @@ fn tests() -> Result<BTreeMap<u32, Vec<String>>> {
     let mut tests: BTreeMap<u32, Vec<String>> = BTreeMap::new();
     for file in files {
         let source = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        let place = file.strip_prefix(&root).unwrap_or(&file).display().to_string();
+        let place = file.strip_prefix(root).unwrap_or(&file).display().to_string();
         for (name, numbers) in tests_in(&source) {
             for number in numbers {
                 tests.entry(number).or_default().push(format!("`{place}`: {name}"));
@@ -88,7 +91,7 @@ fn tests() -> Result<BTreeMap<u32, Vec<String>>> {
     Ok(tests)
 }
 
-fn line(row: &Row, tests: &BTreeMap<u32, Vec<String>>) -> String {
+fn line(row: &Row, tests: &BTreeMap<u32, Vec<String>>) -> Result<String> {
     let mut names: Vec<&str> = row
         .issues
         .iter()
@@ -99,27 +102,21 @@ fn line(row: &Row, tests: &BTreeMap<u32, Vec<String>>) -> String {
     names.sort_unstable();
     names.dedup();
     let issues: Vec<String> = row.issues.iter().map(|number| format!("#{number}")).collect();
-    let names = if names.is_empty() {
-        UNTESTED.to_owned()
-    } else {
-        names.join("<br>")
-    };
-    format!("| {} | {} | {} | {names} |\n", issues.join(", "), row.fault, row.here)
+    ensure!(!names.is_empty(), "no test shows the fix of {}", issues.join(", "));
+    let (issues, names) = (issues.join(", "), names.join("<br>"));
+    Ok(format!("| {issues} | {} | {} | {names} |\n", row.fault, row.here))
 }
 
-/// The page as the sources have it now. A test whose number no row has is an error.
-pub fn table() -> Result<String> {
-    let tests = tests()?;
+/// The page. Each test with a number needs a row, and each row needs a test.
+pub(crate) fn page() -> Result<String> {
+    let (rows, tests) = (templates::get(&ROWS)?, tests()?);
     for (number, names) in &tests {
-        let known = ROWS.iter().any(|row| row.issues.contains(number));
-        ensure!(
-            known,
-            "no row of tests/suites/src/issues/rows.rs has the issue {number} of {names:?}"
-        );
+        let is_known = rows.iter().any(|row| row.issues.contains(number));
+        ensure!(is_known, "xtask/issues.yaml has no row with the issue {number} of {names:?}");
     }
     let mut text = HEAD.to_owned();
-    for row in ROWS {
-        let _ = write!(text, "{}", line(row, &tests));
+    for row in rows {
+        let _ = write!(text, "{}", line(row, &tests)?);
     }
     Ok(text)
 }
@@ -138,12 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_tests_says_so() {
+    fn row_needs_a_test() {
         let row = Row {
-            issues: &[1, 2],
-            fault: "f",
-            here: "h",
+            issues: vec![1, 2],
+            fault: "f".to_owned(),
+            here: "h".to_owned(),
         };
-        assert_eq!(line(&row, &BTreeMap::new()), "| #1, #2 | f | h | none yet |\n");
+        assert!(line(&row, &BTreeMap::new()).is_err());
+        let tests = BTreeMap::from([(2, vec!["`f`: t".to_owned()])]);
+        assert_eq!(line(&row, &tests).expect("a row"), "| #1, #2 | f | h | `f`: t |\n");
     }
 }

@@ -8,7 +8,7 @@ use cinder_operator_core::templates::{self, Template};
 use serde::Deserialize;
 
 /// Every setting of the driver, in the order of the page.
-static GROUPS: Template<Vec<Group>> = LazyLock::new(|| templates::read(include_str!("settings.yaml")));
+static GROUPS: Template<Vec<Group>> = LazyLock::new(|| templates::read(include_str!("../settings.yaml")));
 
 /// Settings that are said in one place.
 #[derive(Debug, Deserialize)]
@@ -46,7 +46,7 @@ impl Setting {
 }
 
 /// The page.
-pub(super) fn page(made: &str) -> Result<String, serde_json::Error> {
+pub(crate) fn page(made: &str) -> Result<String, serde_json::Error> {
     let mut page = format!(
         "{made}# Settings of the driver\n\nEvery flag, class parameter and key of `cloud.conf` that the driver reads, and where a \
          CinderCSIDriver says it. [clouds.md](../clouds.md) and [nodes.md](../nodes.md) have what they mean.\n"
@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    const OVERRIDES: &str = include_str!("../../../../docs/overrides.md");
+    const OVERRIDES: &str = include_str!("../../docs/overrides.md");
 
     fn groups() -> &'static [Group] {
         templates::get(&GROUPS).expect("the table")

@@ -5,14 +5,13 @@
 use std::fmt::Write as _;
 
 use cinder_csi_driver::args::Args as DriverArgs;
+use cinder_csi_operator::{args::Args as OperatorArgs, commands::plugin::PluginArgs};
 use clap::{Arg, Command, CommandFactory as _};
 
-use super::pages::cell;
-use crate::args::Args as OperatorArgs;
-use crate::commands::plugin::PluginArgs;
+use crate::pages::cell;
 
 /// The page.
-pub(super) fn page(made: &str) -> String {
+pub(crate) fn page(made: &str) -> String {
     let mut page = format!(
         "{made}# Flags\n\nOf the operator, the driver and the plugin of kubectl, as `--help` shows them. The operator gives the driver its flags: \
          [settings of the driver](settings.md) has the field of the CinderCSIDriver for each.\n"

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::pages::cell;
+use crate::pages::cell;
 
 /// Fields whose inside is Kubernetes' own.
 const OF_KUBERNETES: [&str; 4] = [
@@ -19,7 +19,7 @@ const OF_KUBERNETES: [&str; 4] = [
 const DEFAULT: &str = "Defaults to ";
 
 /// The page of `spec` or `status`.
-pub(super) fn page(made: &str, part: &str) -> Result<String, serde_json::Error> {
+pub(crate) fn page(made: &str, part: &str) -> Result<String, serde_json::Error> {
     let crd = serde_json::to_value(cinder_csi_crds::crd())?;
     let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"][part];
     let mut page = format!(

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Writes the files that are generated from the code, or checks them with `--check`.
+
+use std::{env, fs, path::Path, process::ExitCode};
+
+use anyhow::{Context as _, Result};
+
+mod fields;
+mod flags;
+mod issues;
+mod pages;
+mod settings;
+
+/// The root of the repository.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+fn main() -> ExitCode {
+    let check = env::args().skip(1).any(|argument| argument == "--check");
+    match generate(check) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes the files, or reports whether all of them are up to date.
+fn generate(check: bool) -> Result<bool> {
+    let mut are_current = true;
+    for (name, text) in pages::pages()? {
+        let path = Path::new(ROOT).join(name);
+        if !check {
+            fs::write(&path, text).with_context(|| format!("cannot write {name}"))?;
+        } else if fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))? != text {
+            eprintln!("{name} is out of date: run `make generate`");
+            are_current = false;
+        }
+    }
+    Ok(are_current)
+}
