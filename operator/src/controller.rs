@@ -30,7 +30,6 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-pub(crate) use classes::{exclude_unmanaged, observe_owned};
 pub use context::{Context, Memories};
 
 use crate::{
@@ -59,6 +58,7 @@ use cinder_operator_core::{
     status,
     text::join_truncated,
 };
+use classes::exclude_unmanaged;
 use namespace::Residence;
 
 /// The object as it is watched: one that cannot be read must not stop the others.

@@ -15,7 +15,7 @@ async fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().collect();
     let program = words.first().map(String::as_str);
     if plugin::is_called(program, plugin::COMPLETION) {
-        print!("{}", plugin::complete(&words[1..]).await);
+        print!("{}", plugin::complete(&words[1..]));
         return ExitCode::SUCCESS;
     }
     if plugin::is_called(program, plugin::PROGRAM) {

@@ -15,8 +15,8 @@ mod watches;
 use std::{collections::BTreeMap, fmt::Debug, ops::ControlFlow};
 
 use cinder_operator_core::cluster::{
-    AttachmentObject, Blockers, ClaimObject, ClassObject, GuardedObject, Index, Indexed, KINDS, Key, Kind,
-    OptionalApis, Owned, Owner, VolumeObject, is_applied, is_copy, key_of, unknown_object,
+    AttachmentObject, Blockers, ClaimObject, GuardedObject, Indexed, KINDS, Key, Kind, OptionalApis, Owned, Owner,
+    VolumeObject, is_applied, is_copy, key_of, unknown_object,
 };
 use k8s_openapi::{api::core::v1::PodSpec, apimachinery::pkg::apis::meta::v1::APIGroup};
 use kube::{
@@ -180,23 +180,6 @@ pub async fn complete(client: &Client, live: &mut BTreeMap<Key, Value>, wanted: 
         }
     }
     Ok(())
-}
-
-/// An index of the StorageClasses that are marked as the default, and of nothing else.
-pub async fn class_marks(client: &Client) -> Result<Index, ObserveError> {
-    let api: GuardedApi<ClassObject> = GuardedApi::all(client.clone());
-    let classes = api
-        .list_guarded(&ListParams::default())
-        .await
-        .map_err(|source| ObserveError::List {
-            plural: "storageclasses".to_owned(),
-            source: Box::new(source),
-        })?;
-    let mut index = Index::default();
-    for class in classes.items.iter().filter_map(|class| class.0.as_ref().ok()) {
-        index.put(class);
-    }
-    Ok(index)
 }
 
 /// Whether anything needs the driver, asked of the API server itself: for decisions that cannot be taken back. The look ends at the

@@ -112,7 +112,10 @@ pub(crate) fn page() -> Result<String> {
     let (rows, tests) = (templates::get(&ROWS)?, tests()?);
     for (number, names) in &tests {
         let is_known = rows.iter().any(|row| row.issues.contains(number));
-        ensure!(is_known, "xtask/issues.yaml has no row with the issue {number} of {names:?}");
+        ensure!(
+            is_known,
+            "xtask/issues.yaml has no row with the issue {number} of {names:?}"
+        );
     }
     let mut text = HEAD.to_owned();
     for row in rows {

@@ -7,7 +7,7 @@ use anyhow::Result;
 use cinder_csi_crds::{AlertThresholds, ConditionType, DEFAULT_DRIVER_NAME, crd, to_yaml};
 use cinder_csi_operator::metrics::Metrics;
 use cinder_operator_core::{
-    diagnosis::{MOUNT_FAILED, Operation, RULES},
+    diagnosis::{Operation, RULES},
     monitoring::{Alert, driver_alerts, groups, operator_alerts},
     reasons::{Event, reasons_of},
 };
@@ -64,13 +64,10 @@ fn conditions() -> String {
 fn diagnosis() -> String {
     let mut page = format!(
         "{MADE}# Why an operation on a volume does not end\n\nIn `status.volumes.stuck`, in the events of the claim, and in what \
-         `kubectl cinder-csi diagnose PVC` prints. The first cause that fits is shown, in this order; the hint beside it says what to \
-         do. The operator has no right to read events, and `diagnose` has those of its user: what only an event of claim or pod says \
-         (`RequestRefused` and `ErrorReported` of Provision and Delete, a quota that the cloud has reported) is `Unexplained` in the \
-         status.\n\n| reason | operations | what is the case |\n|---|---|---|\n"
+         `kubectl cinder-csi diagnose PVC` prints. The first cause that fits is shown, in this order; the hint next to it has the remedy. \
+         The operator has no right to read events: a cause that only an event of claim or pod has is `Unexplained`, and `diagnose` \
+         prints these events.\n\n| reason | operations | what is the case |\n|---|---|---|\n"
     );
-    let (reason, meaning) = MOUNT_FAILED;
-    let _ = writeln!(page, "| `{reason}` | Mount | {meaning} |");
     for rule in RULES {
         let operations: Vec<&str> = if rule.operations.len() == Operation::ALL.len() {
             vec!["any"]
@@ -177,10 +174,7 @@ fn rule() -> Result<String> {
         "metadata": {"name": "cinder-csi-operator", "namespace": "cinder-csi"},
         "spec": {"groups": groups("cinder-csi-operator", &operator_alerts()?)},
     });
-    Ok(format!(
-        "# Made from the code by `make generate`.\n{}",
-        to_yaml(&rule)?
-    ))
+    Ok(format!("# Made from the code by `make generate`.\n{}", to_yaml(&rule)?))
 }
 
 /// Text for a cell of a table.

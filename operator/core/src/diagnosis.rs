@@ -20,7 +20,7 @@ mod cases;
 mod rules;
 
 pub use cases::{LOOKED_INTO, Suspects, suspects};
-pub use rules::{MOUNT_FAILED, REASONS, RULES, Rule, explain};
+pub use rules::{RULES, Rule, explain};
 
 /// What is done to a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -132,8 +132,6 @@ pub struct Case {
     pub wanted: Option<u64>,
     /// What sidecar or kubelet said last.
     pub said: Option<String>,
-    /// Whether the events were read: the operator has no right to.
-    pub has_events: bool,
     /// Whether a pod of the controller serves.
     pub has_controller: bool,
     /// Whether the clouds let the driver in.

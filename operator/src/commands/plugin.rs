@@ -6,7 +6,6 @@ mod adopt;
 mod bundle;
 mod completion;
 mod diagnose;
-pub(crate) mod diff;
 mod status;
 
 use std::{
@@ -28,20 +27,19 @@ use serde::Serialize;
 
 use crate::{
     args::{DEFAULT_NAMESPACE, Output},
-    commands::table::for_terminal,
+    commands::{render::RenderCommandError, table::for_terminal},
     kubernetes::{GuardedApi, answer, connect},
 };
 
 pub use adopt::AdoptionReport;
 pub use completion::{COMPLETION, complete};
-pub use diff::{DiffError, DiffReport};
 pub use status::screen;
 
 /// The name under which kubectl finds the program: it writes the dash of the command as an underscore.
 pub const PROGRAM: &str = "kubectl-cinder_csi";
 
 /// What the exit status says, for the help.
-const EXIT_STATUS: &str = "Exit status: 0 done, whatever was found; 1 not done, standard error says why; 2 the command line is wrong. Of diff and \
+const EXIT_STATUS: &str = "Exit status: 0 done, whatever was found; 1 not done, standard error says why; 2 the command line is wrong. Of \
                            adopt: 0 nothing would change, 1 something would change, 2 not done.";
 
 /// Looks at the Cinder CSI drivers of a cluster and at their volumes.
@@ -78,7 +76,7 @@ pub enum PluginCommand {
         #[arg(short, long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
-    /// Say what is the matter with a PersistentVolumeClaim, since when, why, and what to do
+    /// Show what the operator has found about a PersistentVolumeClaim, and the events of the claim and its pods
     Diagnose {
         /// Name of the PersistentVolumeClaim
         #[arg(value_name = "PVC")]
@@ -87,20 +85,6 @@ pub enum PluginCommand {
         /// Its namespace; defaults to that of the context
         #[arg(short, long, value_name = "NAME")]
         namespace: Option<String>,
-
-        /// For people or for programs
-        #[arg(short, long, value_name = "FORMAT", default_value = "text")]
-        output: Output,
-    },
-    /// Print what the operator would change in the cluster: fields, never values
-    Diff {
-        /// A CinderCSIDriver of the cluster; all of them when neither it nor a file is given
-        #[arg(value_name = "NAME", conflicts_with = "filename")]
-        name: Option<String>,
-
-        /// File with one CinderCSIDriver, as YAML or JSON, to be compared in place of the cluster's; - is standard input
-        #[arg(short, long, value_name = "FILE")]
-        filename: Option<PathBuf>,
 
         /// For people or for programs
         #[arg(short, long, value_name = "FORMAT", default_value = "text")]
@@ -137,10 +121,10 @@ pub enum PluginCommand {
 }
 
 impl PluginCommand {
-    /// The exit status when it cannot be done. That of `diff` and `adopt` is not 1, which says that something differs.
+    /// The exit status of a failure. That of `adopt` is not 1, which reports findings.
     fn failure(&self) -> ExitCode {
         match self {
-            Self::Diff { .. } | Self::Adopt { .. } => ExitCode::from(2),
+            Self::Adopt { .. } => ExitCode::from(2),
             _ => ExitCode::FAILURE,
         }
     }
@@ -171,12 +155,20 @@ pub enum PluginError {
         /// Why.
         source: io::Error,
     },
-    /// A claim could not be diagnosed.
+    /// There is no such claim.
+    #[error(
+        "there is no PersistentVolumeClaim {name} in namespace {namespace}; `kubectl get pvc -A` lists the claims, and -n names another \
+         namespace"
+    )]
+    NoClaim {
+        /// The namespace.
+        namespace: String,
+        /// The name.
+        name: String,
+    },
+    /// The file with a CinderCSIDriver is missing or invalid.
     #[error(transparent)]
-    Diagnose(#[from] diagnose::DiagnoseError),
-    /// A driver could not be compared with the cluster.
-    #[error(transparent)]
-    Diff(#[from] DiffError),
+    File(#[from] RenderCommandError),
     /// Something could not be encoded.
     #[error("cannot encode: {0}")]
     Encode(#[from] serde_json::Error),
@@ -236,18 +228,11 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginE
             output,
         } => {
             let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
-            let report = Box::pin(diagnose::report(&client, &namespace, &claim)).await?;
+            let report = diagnose::report(&client, &namespace, &claim).await?;
             match output {
                 Output::Json => json(&report)?,
                 Output::Text => for_terminal(report.to_string()),
             }
-        }
-        PluginCommand::Diff { name, filename, output } => {
-            let reports = diff::reports(&client, name.as_deref(), filename.as_deref(), &operators).await?;
-            code = ExitCode::from(u8::from(reports.iter().any(DiffReport::differs)));
-            show(output, &reports, || {
-                reports.iter().map(DiffReport::to_string).collect::<Vec<_>>().join("\n")
-            })?
         }
         PluginCommand::Adopt {
             name,
@@ -379,14 +364,12 @@ mod tests {
     }
 
     #[test]
-    fn a_diff_that_failed_is_distinguished_from_a_difference() {
+    fn failure_of_adopt_differs_from_findings() {
         let failure = |words: &[&str]| {
             let args = PluginArgs::try_parse_from([&[PROGRAM], words].concat()).expect("a command line");
             format!("{:?}", args.command.failure())
         };
-        for words in [&["diff"][..], &["adopt", "--check"]] {
-            assert_eq!(failure(words), format!("{:?}", ExitCode::from(2)), "{words:?}");
-        }
+        assert_eq!(failure(&["adopt", "--check"]), format!("{:?}", ExitCode::from(2)));
         for words in [&["status"][..], &["diagnose", "claim"], &["support-bundle"]] {
             assert_eq!(failure(words), format!("{:?}", ExitCode::FAILURE), "{words:?}");
         }

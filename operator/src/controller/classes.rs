@@ -41,7 +41,7 @@ impl Reconciliation<'_> {
 }
 
 /// Adds which classes of volume types the driver has, and whether a snapshot-controller works in the cluster.
-pub(crate) async fn observe_owned(
+async fn observe_owned(
     client: &Client,
     driver: &CinderCSIDriver,
     owner: &Owner,
@@ -58,7 +58,7 @@ pub(crate) async fn observe_owned(
 }
 
 /// Takes out of `live` what the operator is to leave alone: StorageClasses that are left to others.
-pub(crate) fn exclude_unmanaged(resolved: &Resolved, desired: &[Desired], live: &mut BTreeMap<Key, Value>) {
+pub(super) fn exclude_unmanaged(resolved: &Resolved, desired: &[Desired], live: &mut BTreeMap<Key, Value>) {
     if resolved.storage_classes.is_left_to_others() {
         let is_wanted = |key: &Key| desired.iter().any(|desired| desired.key == *key);
         live.retain(|key, _| key.kind != kind::STORAGE_CLASS || is_wanted(key));

@@ -5,7 +5,6 @@ mod api;
 mod canaries;
 mod classes;
 mod credentials;
-mod diff;
 mod durable;
 mod failures;
 mod guard;

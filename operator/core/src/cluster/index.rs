@@ -380,13 +380,6 @@ impl Index {
         self.registrations.get(node)?.get(driver)
     }
 
-    /// The node that the driver calls so.
-    pub fn node_of(&self, driver: &str, node_id: &str) -> Option<&str> {
-        let mut all = self.registrations.iter();
-        let (node, _) = all.find(|(_, drivers)| drivers.get(driver).is_some_and(|one| one.node_id == node_id))?;
-        Some(node)
-    }
-
     /// A node.
     pub fn node(&self, name: &str) -> Option<&NodeFacts> {
         self.nodes.get(name)

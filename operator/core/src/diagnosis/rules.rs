@@ -49,12 +49,6 @@ const WITH_NODE: &[Operation] = &[Attach, Detach];
 /// What is said when no rule fits.
 pub(super) const UNEXPLAINED: &str = "Unexplained";
 
-/// Why a pod waits although its volume is attached, and what that means: told by the events of the pod alone, without a rule.
-pub const MOUNT_FAILED: (&str, &str) = (
-    "MountFailed",
-    "The kubelet cannot mount the volume for a pod; the hint has its last error. Only `diagnose` shows it.",
-);
-
 /// Every cause, in the order in which they are looked for: what holds up everything first, then what is certain, then what is
 /// likely.
 pub static RULES: &[Rule] = &[
@@ -241,10 +235,6 @@ pub static RULES: &[Rule] = &[
         causes::unexplained,
     ),
 ];
-
-/// The reasons, in the order of the rules.
-pub static REASONS: std::sync::LazyLock<Vec<&'static str>> =
-    std::sync::LazyLock::new(|| RULES.iter().map(|rule| rule.reason).collect());
 
 /// Why an operation does not end.
 pub fn explain(operation: Operation, case: &Case) -> Finding {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a plan would change, in words: for `status.pendingChanges` under DryRun and for `kubectl cinder-csi diff`. Pure. Field paths
-//! and never values, so that no secret is shown.
+//! Describes the changes of a plan for `status.pendingChanges` under DryRun, by field paths and never by values, which may be secret.
 
 use std::collections::BTreeMap;
 

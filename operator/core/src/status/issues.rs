@@ -171,7 +171,7 @@ fn foreign(keys: &[&Key], maker: &str) -> Problem {
             };
             let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
             format!(
-                "{} objects exist, were made by {maker} and are left alone: {}. {remedy}; `kubectl cinder-csi diff` shows each",
+                "{} objects exist, were made by {maker} and are left alone: {}. {remedy}; status.pendingChanges lists them while managementState is DryRun",
                 keys.len(),
                 join_truncated(&names)
             )

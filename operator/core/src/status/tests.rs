@@ -324,8 +324,8 @@ fn many_foreign_objects_are_counted_and_the_first_named() {
         "12 objects exist, were made by field manager kubectl and are left alone: ClusterRoleBinding x00, ClusterRoleBinding x01, \
          ClusterRoleBinding x02, ClusterRoleBinding x03, ClusterRoleBinding x04, ClusterRoleBinding x05, ClusterRoleBinding x06, \
          ClusterRoleBinding x07, ClusterRoleBinding x08, ClusterRoleBinding x09 and 2 more. Delete or rename them if nothing needs \
-         them any more; `kubectl cinder-csi diff` shows each | StorageClass x00 exists, was made by field manager kubectl and \
-         is left alone. Use another name in spec.storageClasses.items, or delete it (`kubectl delete storageclass x00`; volumes \
+         them any more; status.pendingChanges lists them while managementState is DryRun | StorageClass x00 exists, was made by \
+         field manager kubectl and is left alone. Use another name in spec.storageClasses.items, or delete it (`kubectl delete storageclass x00`; volumes \
          made from it stay)"
     );
 }

@@ -8,7 +8,7 @@ use cinder_operator_core::{migration::check, text::join_truncated};
 use kube::{Client, ResourceExt};
 use serde::Serialize;
 
-use super::{DiffError, PluginError, drivers};
+use super::{PluginError, drivers};
 use crate::{commands::render::read_driver, observe};
 
 /// What would change for one driver.
@@ -40,7 +40,7 @@ pub(super) async fn reports(
     namespace: Option<&str>,
 ) -> Result<Vec<AdoptionReport>, PluginError> {
     let drivers: Vec<CinderCSIDriver> = match file {
-        Some(file) => vec![read_driver(file).map_err(DiffError::File)?],
+        Some(file) => vec![read_driver(file)?],
         None => drivers(client, name).await?,
     };
     let apis = observe::discover(client).await;

@@ -1,339 +1,220 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `kubectl cinder-csi diagnose`: what is the matter with one claim, read with the rights of the user.
-//!
-//! The claim's own objects and events are explained by the rules of the operator. What Cinder and Nova say comes from the status of the
-//! CinderCSIDriver: the operator has asked them about every operation that is overdue.
+//! `kubectl cinder-csi diagnose`: what the operator has found about one claim, and the events of the claim and its pods.
 
-mod objects;
-mod text;
+use std::fmt;
 
-use std::time::Duration;
-
-use cinder_csi_crds::{CinderCSIDriver, CinderCSIDriverStatus, ConditionType, StuckVolume};
-use cinder_operator_core::{
-    clouds::CloudFacts,
-    diagnosis::{Case, CloudAccess, Operation, REASONS, Suspect, diagnose},
-    reasons::{CredentialsValid, Reason as _},
-    resolve::health::{self, StuckSettings},
+use cinder_csi_crds::{CinderCSIDriver, StuckVolume};
+use k8s_openapi::{
+    api::core::v1::{Event, PersistentVolumeClaim, Pod},
+    jiff::Timestamp,
 };
-use csi_sources::Sources;
-use k8s_openapi::jiff::Timestamp;
-use kube::Client;
+use kube::{Client, ResourceExt, api::ListParams};
 use serde::Serialize;
-use thiserror::Error;
 
-use crate::kubernetes::{GuardedApi, answer};
+use super::PluginError;
+use crate::{
+    commands::table::write_notes,
+    kubernetes::{GuardedApi, answer},
+};
 
-use objects::Objects;
+/// How many pods' events are read.
+const MOST_PODS: usize = 10;
 
-/// The phase of a claim that does not exist any more while its PersistentVolume does.
-const GONE: &str = "Deleted";
-/// What condition CredentialsValid says when the cloud refuses the driver.
-const REFUSALS: [CredentialsValid; 3] = [
-    CredentialsValid::Unauthorized,
-    CredentialsValid::Forbidden,
-    CredentialsValid::Expired,
-];
-
-/// Why a claim cannot be diagnosed.
-#[derive(Debug, Error)]
-pub enum DiagnoseError {
-    /// There is no such claim.
-    #[error(
-        "there is no PersistentVolumeClaim {name} in namespace {namespace}, and no PersistentVolume of one; `kubectl get pvc -A` \
-         lists the claims, and -n says in which namespace to look"
-    )]
-    NoClaim {
-        /// Where.
-        namespace: String,
-        /// Which.
-        name: String,
-    },
-    /// Something that is needed cannot be read.
-    #[error("cannot read {what}: {}", answer(.source))]
-    Read {
-        /// What.
-        what: &'static str,
-        /// What the API server answered.
-        source: Box<kube::Error>,
-    },
-    /// An object could not be turned into what is needed of it.
-    #[error("cannot decode an object: {0}")]
-    Decode(#[from] serde_json::Error),
-}
-
-/// What was found out about a claim.
+/// The report about a claim.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ClaimReport {
     /// `namespace/name`.
     claim: String,
-    /// Its phase; `Deleted` when only its PersistentVolume is still there.
-    phase: String,
-    /// The CSI driver.
+    /// The phase of the claim, unless the claim was deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    driver: Option<String>,
-    /// The PersistentVolume.
+    phase: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     persistent_volume: Option<String>,
-    /// The volume's id in Cinder.
-    #[serde(rename = "volumeID", skip_serializing_if = "Option::is_none")]
-    volume_id: Option<String>,
-    /// The pods that use it, with their phases and what keeps them from a node.
-    pods: Vec<PodLine>,
-    /// What is under way, the oldest first.
-    operations: Vec<OperationLine>,
-    /// What could not be looked at.
+    /// The overdue operations that the operator reports.
+    stuck: Vec<StuckVolume>,
+    /// The events, the oldest first.
+    events: Vec<EventLine>,
+    /// What could not be read.
     notes: Vec<String>,
 }
 
-/// A pod that uses the claim.
-#[derive(Debug, Clone, Serialize)]
+/// An event of the claim or of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct PodLine {
-    /// Its name.
-    name: String,
-    /// Its phase.
-    phase: String,
-    /// Its node.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    node: Option<String>,
-    /// Why it has none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    unscheduled: Option<String>,
-}
-
-/// An operation under way.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct OperationLine {
-    /// Provision, Attach, Mount, …
-    operation: String,
-    /// Kind and name of the object that waits.
+struct EventLine {
+    /// Kind and name.
     object: String,
-    /// The node.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    node: Option<String>,
-    /// Since when.
-    since: Timestamp,
-    /// Whether that is longer than it may take.
-    is_overdue: bool,
-    /// The volume's status in Cinder.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cinder_status: Option<String>,
-    /// Why, in one word.
+    last_seen: Option<Timestamp>,
+    #[serde(rename = "type")]
+    type_: String,
     reason: String,
-    /// What is the matter and what to do.
-    hint: String,
+    message: String,
 }
 
-/// Finds out what is the matter with a claim.
-pub(super) async fn report(client: &Client, namespace: &str, name: &str) -> Result<ClaimReport, DiagnoseError> {
+/// Reads the report with the rights of the user.
+pub(super) async fn report(client: &Client, namespace: &str, name: &str) -> Result<ClaimReport, PluginError> {
+    let key = format!("{namespace}/{name}");
     let mut notes = Vec::new();
-    let mut objects = Objects::read(client, namespace, name, &mut notes).await?;
-    let driver = match &objects.driver {
-        Some(name) => {
-            let drivers: GuardedApi<CinderCSIDriver> = GuardedApi::all(client.clone());
-            let driver = optional(drivers.get_opt(name).await, "the CinderCSIDriver", &mut notes);
-            if matches!(driver, Some(None)) {
-                notes.push(format!(
-                    "there is no CinderCSIDriver {name}: another installation serves its volumes"
-                ));
-            }
-            driver.flatten()
-        }
-        None => None,
-    };
-    if driver.is_some() {
-        notes.extend(objects.idle_parameters.take());
+    let claims: GuardedApi<PersistentVolumeClaim> = GuardedApi::namespaced(client.clone(), namespace);
+    let claim = claims.get_opt(name).await;
+    let claim = claim.map_err(PluginError::read(format!("read PersistentVolumeClaim {key}")))?;
+    let drivers: GuardedApi<CinderCSIDriver> = GuardedApi::all(client.clone());
+    let drivers = list(&drivers, &ListParams::default(), "the CinderCSIDrivers", &mut notes).await;
+    let volumes = drivers.into_iter().filter_map(|driver| driver.status?.volumes);
+    let mut stuck: Vec<StuckVolume> = volumes.flat_map(|volumes| volumes.stuck).collect();
+    stuck.retain(|stuck| stuck.claim.as_ref() == Some(&key));
+    if claim.is_none() && stuck.is_empty() {
+        return Err(PluginError::NoClaim {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        });
     }
-    let limits = driver.as_ref().map_or_else(StuckSettings::default, |driver| {
-        health::settings(&driver.spec.health).stuck
-    });
-    let now = Sources::system().now();
-    let mut under_way = objects.under_way(now);
-    objects::read_events(client, &mut under_way).await;
-    let mut operations: Vec<OperationLine> = under_way
-        .into_iter()
-        .map(|suspect| explain(suspect, driver.as_ref(), &objects, &limits, now))
-        .collect();
-    let claim = format!("{namespace}/{name}");
-    let by_operator = driver.iter().flat_map(stuck);
-    operations.extend(
-        by_operator
-            .filter(|stuck| stuck.claim.as_ref() == Some(&claim) && objects.hides(&stuck.kind))
-            .map(published),
-    );
-    operations.extend(objects.failed_mounts(client, namespace, &limits, now, &mut notes).await);
-    operations.sort_by_key(|operation| operation.since);
+    let pods: GuardedApi<Pod> = GuardedApi::namespaced(client.clone(), namespace);
+    let pods = list(&pods, &ListParams::default(), "the pods", &mut notes).await;
+    let pods = pods.iter().filter(|pod| uses(pod, name)).take(MOST_PODS);
+    let objects = claim.iter().filter_map(ResourceExt::uid);
+    let objects: Vec<String> = objects.chain(pods.filter_map(ResourceExt::uid)).collect();
+    let api: GuardedApi<Event> = GuardedApi::namespaced(client.clone(), namespace);
+    let mut events = Vec::new();
+    for uid in objects {
+        let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
+        let of_object = list(&api, &params, "the events", &mut notes).await;
+        events.extend(of_object.into_iter().map(EventLine::from));
+    }
+    events.sort_by_key(|event| event.last_seen);
+    notes.dedup();
+    let volume = claim
+        .as_ref()
+        .and_then(|claim| claim.spec.as_ref()?.volume_name.clone());
     Ok(ClaimReport {
-        claim,
-        phase: objects.phase,
-        operations,
-        driver: objects.driver,
-        persistent_volume: objects.volume,
-        volume_id: objects.volume_id,
-        pods: objects.pods,
+        claim: key,
+        phase: claim.map(|claim| claim.status.and_then(|status| status.phase).unwrap_or_default()),
+        persistent_volume: volume,
+        stuck,
+        events,
         notes,
     })
 }
 
-fn read<T>(answer: Result<T, kube::Error>, what: &'static str) -> Result<T, DiagnoseError> {
-    answer.map_err(|source| DiagnoseError::Read {
-        what,
-        source: Box::new(source),
+/// Lists objects. A note says what the user may not read.
+async fn list<K>(api: &GuardedApi<K>, params: &ListParams, what: &str, notes: &mut Vec<String>) -> Vec<K>
+where
+    K: Clone + fmt::Debug + serde::de::DeserializeOwned,
+{
+    let listed = api.list_readable(params, notes).await;
+    listed.unwrap_or_else(|error| {
+        notes.push(format!("{what} could not be read: {}", answer(&error)));
+        Vec::new()
     })
 }
 
-/// What may be missing; a note says so.
-fn optional<T>(read: Result<T, kube::Error>, what: &str, notes: &mut Vec<String>) -> Option<T> {
-    read.map_err(|error| notes.push(format!("{what} could not be read: {}", answer(&error))))
-        .ok()
+fn uses(pod: &Pod, claim: &str) -> bool {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes
+        .filter_map(|volume| volume.persistent_volume_claim.as_ref())
+        .any(|source| source.claim_name == claim)
 }
 
-/// The operations that the operator has found to be overdue.
-fn stuck(driver: &CinderCSIDriver) -> impl Iterator<Item = &StuckVolume> {
-    let volumes = driver.status.iter().filter_map(|status| status.volumes.as_ref());
-    volumes.flat_map(|volumes| &volumes.stuck)
-}
-
-/// Explains an operation by the claim's objects and events. The operator's cause counts where it is the more certain one: the operator has
-/// asked the clouds, and may not read events.
-fn explain(
-    mut suspect: Suspect,
-    driver: Option<&CinderCSIDriver>,
-    objects: &Objects,
-    limits: &StuckSettings,
-    now: Timestamp,
-) -> OperationLine {
-    let node = suspect.case.node.clone();
-    if objects.hides_node_of(&suspect.case) {
-        // A node that the user may not read would count as one that does not exist.
-        suspect.case.node = None;
-    }
-    if let Some(driver) = driver {
-        complete(&mut suspect.case, driver);
-    }
-    let found = diagnose(&suspect);
-    let limit = match found.operation {
-        Operation::Provision => limits.provision,
-        Operation::Attach => limits.attach,
-        Operation::Detach => limits.detach,
-        Operation::Delete => limits.delete,
-        Operation::Resize => limits.resize,
-    };
-    let lasts = Duration::try_from(now.duration_since(found.since)).unwrap_or_default();
-    let mut line = OperationLine {
-        operation: found.operation.as_str().to_owned(),
-        object: format!("{} {}", found.object.0, found.object.1),
-        node,
-        since: found.since,
-        is_overdue: lasts >= limit,
-        cinder_status: None,
-        reason: found.finding.reason.to_owned(),
-        hint: found.finding.hint,
-    };
-    let is_same = |stuck: &&StuckVolume| {
-        stuck.operation == line.operation && format!("{} {}", stuck.kind, stuck.name) == line.object
-    };
-    if let Some(stuck) = driver.into_iter().flat_map(stuck).find(is_same) {
-        line.cinder_status.clone_from(&stuck.cinder_status);
-        if rank(&stuck.reason) < rank(&line.reason) {
-            line.reason.clone_from(&stuck.reason);
-            line.hint.clone_from(&stuck.hint);
+impl From<Event> for EventLine {
+    fn from(event: Event) -> Self {
+        let series = event.series.and_then(|series| series.last_observed_time);
+        let last_seen = series.or(event.event_time).map(|time| time.0);
+        let object = event.involved_object;
+        Self {
+            object: format!(
+                "{} {}",
+                object.kind.unwrap_or_default(),
+                object.name.unwrap_or_default()
+            ),
+            last_seen: event.last_timestamp.map(|time| time.0).max(last_seen),
+            type_: event.type_.unwrap_or_default(),
+            reason: event.reason.unwrap_or_default(),
+            message: event.message.unwrap_or_default(),
         }
     }
-    line
 }
 
-/// An operation as the operator has published it.
-fn published(stuck: &StuckVolume) -> OperationLine {
-    OperationLine {
-        operation: stuck.operation.clone(),
-        object: format!("{} {}", stuck.kind, stuck.name),
-        node: stuck.node.clone(),
-        since: stuck.since.0,
-        is_overdue: true,
-        cinder_status: stuck.cinder_status.clone(),
-        reason: stuck.reason.clone(),
-        hint: stuck.hint.clone(),
-    }
+/// Text of others without control characters, which a terminal would obey.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
-/// How certain a cause is: the place of its rule.
-fn rank(reason: &str) -> usize {
-    let mut reasons = REASONS.iter();
-    reasons.position(|known| *known == reason).unwrap_or_default()
-}
-
-/// Adds what spec and status say about controller, clouds and zones.
-fn complete(case: &mut Case, driver: &CinderCSIDriver) {
-    let clouds = &driver.spec.clouds;
-    case.zone_map = clouds
-        .iter()
-        .flat_map(|cloud| cloud.availability_zone_map.clone())
-        .collect();
-    let Some(status) = &driver.status else { return };
-    case.has_controller = status.controller.as_ref().is_none_or(|controller| controller.ready > 0);
-    case.access = access(status);
-    case.facts = status
-        .clouds
-        .iter()
-        .map(|cloud| CloudFacts {
-            volume_zones: cloud.volume_zones.clone(),
-            ..CloudFacts::default()
-        })
-        .collect();
-}
-
-/// Whether the driver can work in its clouds, by the conditions.
-fn access(status: &CinderCSIDriverStatus) -> CloudAccess {
-    match status.condition(ConditionType::CredentialsValid) {
-        Some(condition) if REFUSALS.iter().any(|reason| reason.is(condition)) => {
-            CloudAccess::Refused(condition.message.clone())
+impl fmt::Display for ClaimReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Claim {}: {}",
+            self.claim,
+            self.phase.as_deref().unwrap_or("deleted")
+        )?;
+        match &self.persistent_volume {
+            Some(volume) => writeln!(f, ", PersistentVolume {volume}")?,
+            None => writeln!(f)?,
         }
-        Some(condition) if CredentialsValid::NotChecked.is(condition) => {
-            CloudAccess::Unreachable(condition.message.clone())
+        if self.stuck.is_empty() {
+            writeln!(f, "\nThe operator reports no overdue operation of this claim.")?;
         }
-        _ => CloudAccess::Open,
+        for stuck in &self.stuck {
+            let node = stuck
+                .node
+                .as_ref()
+                .map(|node| format!(", node {node}"))
+                .unwrap_or_default();
+            writeln!(f, "\n{} ({} {}{node})", stuck.operation, stuck.kind, stuck.name)?;
+            writeln!(f, "  since:      {:.0}", stuck.since.0)?;
+            if let Some(id) = &stuck.volume_id {
+                let status = stuck.cinder_status.as_ref().map(|status| format!(", {status}"));
+                writeln!(f, "  in Cinder:  volume {id}{}", status.unwrap_or_default())?;
+            }
+            writeln!(f, "  cause:      {}", stuck.reason)?;
+            writeln!(f, "  what to do: {}", printable(&stuck.hint))?;
+        }
+        if !self.events.is_empty() {
+            writeln!(f, "\nEvents")?;
+        }
+        for event in &self.events {
+            let at = event.last_seen.map(|at| format!("{at:.0} ")).unwrap_or_default();
+            let EventLine {
+                object,
+                type_,
+                reason,
+                message,
+                ..
+            } = event;
+            writeln!(f, "  {at}{type_} {reason}, {object}: {}", printable(message))?;
+        }
+        write_notes(f, &self.notes)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use http::{Request, Response};
     use kube::client::Body;
     use serde_json::{Value, json};
 
     use super::*;
 
-    const DRIVER: &str = "cinder.csi.openstack.org";
-
-    /// What `diagnose` says of claim n/c where the API server has these objects by their paths; all other lists are empty, and what is
-    /// `null` is forbidden.
-    async fn diagnosed(objects: &[(&str, Value)]) -> ClaimReport {
-        let objects: BTreeMap<String, Value> = objects
-            .iter()
-            .map(|(path, object)| ((*path).to_owned(), object.clone()))
-            .collect();
+    /// The report about claim n/c where the API server has these objects by their paths. Objects that are `null` are forbidden.
+    async fn mk_report(objects: &'static [(&'static str, fn() -> Value)]) -> Result<ClaimReport, PluginError> {
         let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
         let serving = tokio::spawn(async move {
             while let Some((request, send)) = handle.next_request().await {
-                let refusal = |code: u16| {
-                    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": "",
-                        "message": "no"})
-                };
                 let path = request.uri().path();
-                let is_one = path
-                    .rsplit('/')
-                    .next()
-                    .is_some_and(|name| ["c", "pv", "odd", "n1", DRIVER].contains(&name));
-                let (code, answer) = match objects.get(path) {
-                    Some(Value::Null) => (403, refusal(403)),
-                    Some(object) => (200, object.clone()),
-                    None if is_one => (404, refusal(404)),
+                let refusal = |code: u16, reason: &str| {
+                    let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
+                        "reason": reason, "message": "no"});
+                    (code, body)
+                };
+                let object = objects
+                    .iter()
+                    .find(|(known, _)| *known == path)
+                    .map(|(_, object)| object());
+                let (code, answer) = match object {
+                    Some(Value::Null) => refusal(403, "Forbidden"),
+                    Some(object) => (200, object),
+                    None if path.ends_with("/c") => refusal(404, "NotFound"),
                     None => (200, json!({"metadata": {}, "items": []})),
                 };
                 let response = Response::builder()
@@ -344,177 +225,73 @@ mod tests {
         });
         let report = report(&Client::new(service, "n"), "n", "c").await;
         serving.abort();
-        report.expect("a report")
+        report
     }
 
-    fn bound() -> Vec<(&'static str, Value)> {
-        let claim = json!({"metadata": {"namespace": "n", "name": "c", "uid": "u",
-            "annotations": {"volume.kubernetes.io/storage-provisioner": DRIVER}},
-            "spec": {"volumeName": "pv", "storageClassName": "odd"}, "status": {"phase": "Bound"}});
-        let volume = json!({"metadata": {"name": "pv"}, "spec": {"csi": {"driver": DRIVER, "volumeHandle": "id"},
-            "claimRef": {"namespace": "n", "name": "c", "uid": "u"}}, "status": {"phase": "Bound"}});
-        let pod = json!({"metadata": {"namespace": "n", "name": "web", "uid": "p"}, "spec": {"nodeName": "n1", "containers": [],
-            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]}, "status": {"phase": "Pending"}});
-        let class = json!({"metadata": {"name": "odd"}, "provisioner": DRIVER, "parameters": {"tpye": "fast"}});
-        vec![
-            ("/api/v1/namespaces/n/persistentvolumeclaims/c", claim),
-            ("/api/v1/persistentvolumes/pv", volume),
-            ("/api/v1/namespaces/n/pods", json!({"metadata": {}, "items": [pod]})),
-            ("/apis/storage.k8s.io/v1/storageclasses/odd", class),
-        ]
+    const CLAIM: &str = "/api/v1/namespaces/n/persistentvolumeclaims/c";
+    const PODS: &str = "/api/v1/namespaces/n/pods";
+    const EVENTS: &str = "/api/v1/namespaces/n/events";
+    const DRIVERS: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers";
+
+    fn mk_claim() -> Value {
+        json!({"metadata": {"namespace": "n", "name": "c", "uid": "u"}, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}})
     }
 
-    #[tokio::test]
-    async fn a_pod_that_waits_for_its_mount_is_told_with_what_the_kubelet_says() {
-        let now = Sources::system().now().to_string();
-        let event = json!({"metadata": {}, "involvedObject": {}, "reason": "FailedMount", "firstTimestamp": now,
-            "lastTimestamp": now, "message": "MountVolume.MountDevice failed for volume \"pv\" : holds ext4 and xfs is asked for"});
-        let mut objects = bound();
-        objects.push(("/api/v1/namespaces/n/events", json!({"metadata": {}, "items": [event]})));
-        let report = diagnosed(&objects).await;
-        let told: Vec<_> = report
-            .operations
-            .iter()
-            .map(|one| (one.operation.as_str(), one.object.as_str(), one.reason.as_str()))
-            .collect();
-        assert_eq!(told, [("Mount", "Pod web", "MountFailed")]);
-        assert!(report.operations[0].hint.contains("holds ext4 and xfs"), "{report}");
-        assert!(!report.to_string().contains("all is well"), "{report}");
-    }
-
-    #[tokio::test]
-    async fn who_may_not_read_the_events_is_told_so() {
-        let mut objects = bound();
-        objects.push(("/api/v1/namespaces/n/events", Value::Null));
-        let report = diagnosed(&objects).await;
-        assert!(
-            report
-                .notes
-                .iter()
-                .any(|note| note.contains("the events of its pods could not be read")),
-            "{report}"
-        );
-    }
-
-    #[tokio::test]
-    async fn parameters_of_the_class_that_the_driver_ignores_are_told() {
-        let mut objects = bound();
-        assert!(
-            !diagnosed(&objects).await.to_string().contains("tpye"),
-            "there is no such CinderCSIDriver"
-        );
-        let mut driver = CinderCSIDriver::new(DRIVER, cinder_csi_crds::CinderCSIDriverSpec::new(Vec::new()));
-        driver.metadata.uid = Some("d".to_owned());
-        objects.push((DRIVER_PATH, serde_json::to_value(&driver).expect("JSON")));
-        let report = diagnosed(&objects).await;
-        assert!(
-            report
-                .notes
-                .iter()
-                .any(|note| note.contains("StorageClass odd") && note.contains("tpye")),
-            "{report}"
-        );
-    }
-
-    const DRIVER_PATH: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers/cinder.csi.openstack.org";
-    const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
-
-    /// A CinderCSIDriver whose operator has found that the volume does not get to node n1.
-    fn mk_driver(reason: &str) -> Value {
-        let stuck = json!({"kind": "VolumeAttachment", "name": "va", "claim": "n/c", "volumeID": "id", "node": "n1",
-            "operation": "Attach", "since": "2026-06-01T10:00:00Z", "reason": reason, "cinderStatus": "in-use", "hint": "of the operator"});
-        json!({"apiVersion": "csi.openstack.org/v1beta1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER, "uid": "d"},
-            "spec": {"clouds": [{"name": "default", "credentialsSecretRef": {"name": "s"}}]},
-            "status": {"volumes": {"stuckCount": 1, "stuck": [stuck]}}})
-    }
-
-    fn waiting_for_attachment() -> Vec<(&'static str, Value)> {
-        let attachment = |name: &str, volume: &str| {
-            json!({"metadata": {"name": name, "creationTimestamp": "2026-06-01T10:00:00Z"},
-                "spec": {"attacher": DRIVER, "nodeName": "n1", "source": {"persistentVolumeName": volume}},
-                "status": {"attached": false, "attachError": {"message": "rpc error: of the driver"}}})
+    fn mk_drivers() -> Value {
+        let stuck = |claim: &str| {
+            json!({"kind": "VolumeAttachment", "name": "va", "claim": claim, "operation": "Attach", "node": "n1", "volumeID": "id",
+                "since": "2026-06-01T10:00:00Z", "reason": "ServerNotActive", "cinderStatus": "available", "hint": "start\u{1b} it"})
         };
-        let attachments = json!({"metadata": {}, "items": [attachment("va", "pv"), attachment("of-another", "pv-2")]});
-        let registered = json!({"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": DRIVER, "nodeID": "server-1", "topologyKeys": null}]}});
-        let mut objects = bound();
-        objects.extend([
-            (ATTACHMENTS, attachments),
-            ("/api/v1/nodes/n1", json!({"metadata": {"name": "n1"}})),
-            ("/apis/storage.k8s.io/v1/csinodes/n1", registered),
+        json!({"metadata": {}, "items": [{"metadata": {"name": "d"}, "spec": {"clouds": []}, "status":
+            {"volumes": {"stuckCount": 2, "stuck": [stuck("n/c"), stuck("n/other")]}}}]})
+    }
+
+    #[tokio::test]
+    async fn reports_findings_of_operator_and_events() {
+        let report = mk_report(&[
+            (CLAIM, mk_claim),
+            (DRIVERS, mk_drivers),
+            (EVENTS, || {
+                json!({"metadata": {}, "items": [{"metadata": {}, "type": "Warning", "reason": "FailedMount", "message": "no\nway",
+                    "involvedObject": {"kind": "Pod", "name": "web"}, "lastTimestamp": "2026-06-01T10:09:00Z"}]})
+            }),
         ]);
-        objects
-    }
-
-    #[tokio::test]
-    async fn what_cinder_and_nova_say_comes_from_the_status() {
-        let mut objects = waiting_for_attachment();
-        let report = diagnosed(&objects).await;
-        let found = |report: &ClaimReport| {
-            let lines = report.operations.iter();
-            let lines = lines.map(|one| (one.object.clone(), one.reason.clone(), one.cinder_status.clone()));
-            lines.collect::<Vec<_>>()
-        };
-        let attachment = || "VolumeAttachment va".to_owned();
+        let text = report.await.expect("a report").to_string();
         assert_eq!(
-            found(&report),
-            [(attachment(), "ErrorReported".to_owned(), None)],
-            "{report}"
-        );
-        objects.push((DRIVER_PATH, mk_driver("AttachedToGoneServer")));
-        let report = diagnosed(&objects).await;
-        let expected = [(
-            attachment(),
-            "AttachedToGoneServer".to_owned(),
-            Some("in-use".to_owned()),
-        )];
-        assert_eq!(found(&report), expected, "{report}");
-        assert_eq!(report.operations[0].hint, "of the operator");
-        // The operator may not read events, and says so.
-        objects.push((DRIVER_PATH, mk_driver("Unexplained")));
-        let report = diagnosed(&objects).await;
-        assert_eq!(report.operations[0].hint, "rpc error: of the driver", "{report}");
-    }
+            text,
+            "\
+Claim n/c: Bound, PersistentVolume pv
 
-    #[tokio::test]
-    async fn what_the_user_may_not_read_comes_from_the_status_too() {
-        let mut objects = waiting_for_attachment();
-        objects.extend([(ATTACHMENTS, Value::Null), (DRIVER_PATH, mk_driver("NodeGone"))]);
-        let report = diagnosed(&objects).await;
-        let line = &report.operations[0];
-        assert_eq!(
-            (line.object.as_str(), line.reason.as_str()),
-            ("VolumeAttachment va", "NodeGone")
-        );
-        assert!(line.is_overdue && report.operations.len() == 1, "{report}");
-        assert!(
-            report
-                .to_string()
-                .contains("the VolumeAttachments could not be read: no"),
-            "{report}"
+Attach (VolumeAttachment va, node n1)
+  since:      2026-06-01T10:00:00Z
+  in Cinder:  volume id, available
+  cause:      ServerNotActive
+  what to do: start  it
+
+Events
+  2026-06-01T10:09:00Z Warning FailedMount, Pod web: no way
+"
         );
     }
 
     #[tokio::test]
-    async fn a_finding_about_an_operation_that_has_ended_meanwhile_is_left_out() {
-        let mut objects = bound();
-        objects.push((DRIVER_PATH, mk_driver("NodeGone")));
-        let report = diagnosed(&objects).await;
-        assert!(report.operations.is_empty(), "{report}");
+    async fn deleted_claim_is_reported_while_an_operation_is_stuck() {
+        let report = mk_report(&[(DRIVERS, mk_drivers)]).await.expect("a report");
+        assert_eq!((report.phase.as_deref(), report.stuck.len()), (None, 1));
+        let error = mk_report(&[]).await.expect_err("no claim").to_string();
+        assert!(error.contains("no PersistentVolumeClaim c in namespace n"), "{error}");
     }
 
     #[tokio::test]
-    async fn a_node_that_the_user_may_not_read_counts_as_unknown_and_not_as_gone() {
-        let mut objects = waiting_for_attachment();
-        objects.push(("/api/v1/nodes/n1", Value::Null));
-        let report = diagnosed(&objects).await;
-        assert_eq!(report.operations[0].reason, "ErrorReported", "{report}");
-        assert_eq!(report.operations[0].node.as_deref(), Some("n1"));
-    }
-
-    #[test]
-    fn what_the_operator_found_goes_before_less_certain_causes_only() {
-        assert!(rank("ZoneConflict") < rank("RequestRefused"));
-        assert!(rank("ErrorReported") < rank("Unexplained"));
-        assert!(rank("OfALaterVersion") < rank("Unexplained"));
+    async fn notes_name_what_the_user_may_not_read() {
+        let report = mk_report(&[
+            (CLAIM, mk_claim),
+            (DRIVERS, || Value::Null),
+            (PODS, || Value::Null),
+            (EVENTS, || Value::Null),
+        ]);
+        let report = report.await.expect("a report");
+        assert_eq!(report.notes.len(), 3, "{report}");
+        assert!(report.to_string().contains("no overdue operation"), "{report}");
     }
 }

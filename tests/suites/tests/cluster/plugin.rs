@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use harness::{Answer, Command, wait_for};
-use serde_json::{Value, json};
+use harness::{Command, wait_for};
+use serde_json::Value;
 use suites::chart;
 
 use crate::world::{DRIVER, NAMESPACE, PATIENCE, World};
@@ -65,8 +65,8 @@ pub(crate) async fn kubectl_shows_a_driver_on_one_screen_and_to_programs(world: 
     ensure!(objects[0]["metadata"]["name"] == DRIVER, "{objects}");
     let offered = plugin.completed(world, &["sta"]).await?;
     ensure!(offered.starts_with("status\t"), "{offered}");
-    let offered = plugin.completed(world, &["status", ""]).await?;
-    ensure!(offered.starts_with(DRIVER), "{offered}");
+    let offered = plugin.completed(world, &["diagnose", "--na"]).await?;
+    ensure!(offered.starts_with("--namespace\t"), "{offered}");
     let refused = plugin.kubectl(world, &["status", "other.example.org"])?.output().await;
     let error = format!("{:#}", refused.err().context("a driver that does not exist was shown")?);
     ensure!(error.contains("other.example.org"), "{error}");
@@ -96,86 +96,6 @@ pub(crate) async fn the_pod_of_helm_test_shows_the_driver(world: &World) -> Resu
         .kubectl(&["delete", "pod", name, "-n", NAMESPACE])
         .await
         .map(drop)
-}
-
-/// The exit status, and what was printed, which holds no secret.
-async fn diff(world: &World, plugin: &Plugin, words: &[&str]) -> Result<(Option<i32>, Answer)> {
-    let words: Vec<&str> = ["diff"].iter().chain(words).copied().collect();
-    let answer = plugin.kubectl(world, &words)?.answer().await?;
-    let secret = &world.cluster.simulator()?.access().application_credential_secret;
-    for text in [&answer.stdout, &answer.stderr] {
-        ensure!(!text.contains(secret.as_str()), "a secret is printed");
-    }
-    Ok((answer.status.code(), answer))
-}
-
-pub(crate) async fn kubectl_tells_what_the_operator_would_change_and_changes_nothing(world: &World) -> Result<()> {
-    world.healthy().await?;
-    let plugin = Plugin::install(world)?;
-    let (code, answer) = diff(world, &plugin, &[]).await?;
-    ensure!(
-        code == Some(0) && answer.stdout.contains("nothing would change"),
-        "{code:?}: {answer:?}"
-    );
-
-    // With the object of a file, while the cluster has another one.
-    let before = world.versions(&["daemonsets,deployments", "-n", NAMESPACE]).await?;
-    let mut object = world.cluster.get(&["cindercsidriver", DRIVER]).await?;
-    object["spec"]["logLevel"] = json!("Debug");
-    let file = plugin.directory.path().join("driver.json");
-    std::fs::write(&file, object.to_string()).context("cannot write the object")?;
-    let file = file.display().to_string();
-    let (code, answer) = diff(world, &plugin, &["-f", &file]).await?;
-    println!("{}", answer.stdout);
-    ensure!(code == Some(1), "{code:?}: {answer:?}");
-    let (code, answer) = diff(world, &plugin, &["-f", &file, "-o", "json"]).await?;
-    let reports: Value = serde_json::from_str(&answer.stdout).context("is no JSON")?;
-    let changes = reports[0]["changes"].as_array().context("there are no changes")?;
-    let node = format!("DaemonSet {NAMESPACE}/cinder-csi-node");
-    let change = changes.iter().find(|change| change["resource"] == node.as_str());
-    let change = change.with_context(|| format!("{node} does not change: {reports}"))?;
-    ensure!(
-        code == Some(1)
-            && change["action"] == "Update"
-            && change["disruptive"] == true
-            && change["fields"]
-                .to_string()
-                .contains("spec.template.spec.containers[cinder-csi-driver].args"),
-        "{code:?}: {change}"
-    );
-    ensure!(
-        world.versions(&["daemonsets,deployments", "-n", NAMESPACE]).await? == before,
-        "something was changed"
-    );
-
-    // With the object of the cluster, while the operator may not do what it asks for.
-    world
-        .patch_spec(&json!({"managementState": "Paused", "logLevel": "Debug"}))
-        .await?;
-    let (code, answer) = diff(world, &plugin, &[DRIVER]).await?;
-    ensure!(
-        code == Some(1) && answer.stdout.contains(&node) && answer.stdout.contains("once it is Managed"),
-        "{code:?}: {answer:?}"
-    );
-    world
-        .patch_spec(&json!({"managementState": "Managed", "logLevel": "Normal"}))
-        .await?;
-    world.healthy().await?;
-    wait_for("the end of the differences", PATIENCE, async || {
-        let (code, answer) = diff(world, &plugin, &[DRIVER]).await?;
-        ensure!(code == Some(0), "{code:?}: {answer:?}");
-        Ok(())
-    })
-    .await?;
-
-    for (words, part) in [
-        (&["other.example.org"][..], "other.example.org"),
-        (&["-f", "/nowhere/driver.yaml"], "/nowhere/driver.yaml"),
-    ] {
-        let (code, answer) = diff(world, &plugin, words).await?;
-        ensure!(code == Some(2) && answer.stderr.contains(part), "{code:?}: {answer:?}");
-    }
-    Ok(())
 }
 
 pub(crate) async fn a_support_bundle_has_what_helps_and_no_secret(world: &World) -> Result<()> {

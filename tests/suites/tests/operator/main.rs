@@ -47,7 +47,6 @@ fn main() -> ExitCode {
         rollout::a_definition_of_another_release_is_reported_with_the_remedy,
         odd_objects::odd_objects_stop_neither_a_start_nor_repair,
         states::a_pause_leaves_drift_and_a_dry_run_tells_what_would_be_done,
-        states::the_plugin_diff_reports_changes_by_its_exit_status,
         states::a_removal_waits_for_volumes_unless_they_are_retained_and_ignored,
         states::orphans_go_on_running_without_their_marks,
         states::force_takes_its_acknowledgement_on_this_very_object,

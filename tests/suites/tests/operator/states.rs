@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paused, DryRun, `kubectl cinder-csi diff`, and removals.
-
-use std::fs;
+//! Paused, DryRun, and removals.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
 use serde_json::{Value, json};
-use suites::programs;
 
 use crate::world::{CLASS, DEPLOYMENT, OBJECT, PATIENCE, World};
 
@@ -55,59 +52,6 @@ pub(crate) async fn a_pause_leaves_drift_and_a_dry_run_tells_what_would_be_done(
     ensure!(status["pendingChanges"].is_null(), "{}", status["pendingChanges"]);
     operator.process.stop().await?;
     Ok(())
-}
-
-pub(crate) async fn the_plugin_diff_reports_changes_by_its_exit_status(world: &World) -> Result<()> {
-    let operator = world.installed("diff", &[], json!({})).await?;
-    let object = world.api.get(OBJECT).await?;
-    let mut file = json!({"apiVersion": object["apiVersion"], "kind": object["kind"],
-        "metadata": {"name": object["metadata"]["name"]}, "spec": object["spec"]});
-    let (code, text) = diff(world, &file).await?;
-    ensure!(
-        code == Some(0) && text.contains("nothing would change"),
-        "{code:?}: {text}"
-    );
-
-    file["spec"]["logLevel"] = json!("Debug");
-    let (code, text) = diff(world, &file).await?;
-    let is_disruptive_update = |line: &str| {
-        let words: Vec<_> = line.split_whitespace().take(4).collect();
-        words == ["update", "DaemonSet", "cinder-csi/cinder-csi-node", "yes"]
-    };
-    ensure!(
-        code == Some(1) && text.lines().any(is_disruptive_update),
-        "{code:?}: {text}"
-    );
-    ensure!(
-        text.contains("spec.template.spec.containers[cinder-csi-driver].args"),
-        "{text}"
-    );
-
-    file["spec"]["clouds"] = json!("none");
-    let (code, _) = diff(world, &file).await?;
-    ensure!(code == Some(2), "{code:?}");
-    operator.process.stop().await?;
-    Ok(())
-}
-
-async fn diff(world: &World, object: &Value) -> Result<(Option<i32>, String)> {
-    let file = world.lab.path("driver.json");
-    fs::write(&file, object.to_string()).context("cannot write the file")?;
-    // The program is the plugin where it is called by the plugin's name.
-    let plugin = world.lab.path("kubectl-cinder_csi");
-    if !plugin.exists() {
-        std::os::unix::fs::symlink(programs::operator()?, &plugin).context("cannot link the plugin")?;
-    }
-    let mut command = world.lab.command(&plugin)?;
-    command
-        .args(["diff", "-f"])
-        .arg(&file)
-        .env("KUBECONFIG", world.kubeconfig());
-    let output = command.output().await.context("cannot run diff")?;
-    Ok((
-        output.status.code(),
-        String::from_utf8_lossy(&output.stdout).into_owned(),
-    ))
 }
 
 async fn add_volume(world: &World, name: &str, policy: &str) -> Result<()> {

@@ -438,11 +438,6 @@ impl World {
         };
         format!("    {status}\n    logs: {}", self.lab.path("").display())
     }
-
-    /// The administrator's kubeconfig.
-    pub(crate) fn kubeconfig(&self) -> PathBuf {
-        self.server.kubeconfig()
-    }
 }
 
 /// What the operator owns of an object, as the API server tells it.

@@ -68,8 +68,9 @@ fn other_holder(case: &Case, is: impl Fn(&ServerId, &CloudAnswer<&Server>) -> bo
 pub(super) fn said(case: &Case) -> String {
     match case.said.as_deref() {
         Some(said) => format!("what was said last: {said}"),
-        None if case.has_events => "the logs of the controller's pods may say more".to_owned(),
-        None => "`kubectl cinder-csi diagnose` reads the events of claim and pod too, and says more".to_owned(),
+        None => {
+            "`kubectl cinder-csi diagnose` prints the events of the claim and its pods, which may say more".to_owned()
+        }
     }
 }
 

@@ -379,12 +379,6 @@ static TABLE: &[Row] = &[
         &["something odd"],
     ),
     row(Delete, |_| {}, "Unexplained", &["kubectl cinder-csi diagnose"]),
-    row(
-        Delete,
-        |case| case.has_events = true,
-        "Unexplained",
-        &["logs of the controller's pods"],
-    ),
 ];
 
 #[test]
