@@ -335,8 +335,6 @@ struct Acted {
     notices: Vec<Notice>,
     /// Why the reconcile is tried again.
     failed: Option<ReconcileError>,
-    /// When to ask the controller's pods again.
-    soon: Option<Duration>,
     /// The credentials that the driver has after it.
     has: Option<DriverCredentials>,
     /// The objects after it.
@@ -354,7 +352,7 @@ impl Reconciliation<'_> {
         observe::complete(&context.client, &mut live, std::slice::from_ref(&record)).await?;
         let last_applied = LastApplied::take(&mut live, &self.owner, namespace, &prefix);
         self.find_credentials(&mut live).await?;
-        let checked = self.check_credentials(&live, may_write).await;
+        let checked = self.check_credentials(&live).await;
         let mut environment = context.environment(&self.owner.name, namespace).await?;
         environment.records = checked.record.annotations();
         self.complete(&mut environment, &live).await;
@@ -385,12 +383,12 @@ impl Reconciliation<'_> {
         let (decision, findings) = Box::pin(self.decide(seen, &live, removal, may_write)).await?;
         let Acted {
             mut outcome,
-            notices,
+            mut notices,
             failed,
-            soon,
             has,
             live,
         } = Box::pin(self.act(seen, &decision, live, may_write)).await?;
+        notices.extend(checked.rotations(has.as_ref()));
         let (look_again, is_move) = (checked.look_again, checked.is_move);
         let is_given = self.has_given(&live, checked.wanted.as_ref());
         outcome.record = Some(self.driver_record(&live, is_given.then_some(&checked.record), may_write));
@@ -412,7 +410,7 @@ impl Reconciliation<'_> {
             outcome,
         };
         self.report_left_out_types(&report).await;
-        let soon = soon.into_iter().chain(self.migration_pause(&adoption, may_write)).min();
+        let soon = self.migration_pause(&adoption, may_write);
         let of_classes = classes::next_look(&report, self).unwrap_or(look_again);
         let unwatched = context.obstacle_pause(&self.owner.name, unwatched(&report, &adoption));
         let otherwise = soon.unwrap_or(look_again).min(look_again).min(of_classes);
@@ -558,12 +556,10 @@ impl Reconciliation<'_> {
         }
         problems.extend(failed.as_ref().map(ReconcileError::problem));
         outcome.problems = problems;
-        let soon = self.confirm_reload(&mut outcome, has.as_ref(), may_write).await;
         Ok(Acted {
             outcome,
             notices,
             failed,
-            soon,
             has,
             live,
         })

@@ -23,9 +23,7 @@ use cinder_operator_core::{
     reasons::{Reason, Refusal, Refused},
     text::join_truncated,
 };
-use csi_sources::Sources;
 use futures::future::{BoxFuture, join_all};
-use secrecy::SecretString;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -192,8 +190,6 @@ impl Trial {
 #[derive(Debug)]
 pub struct Checker {
     keystone: Box<dyn Keystone>,
-    /// For drivers whose Secret does not hold a salt yet.
-    salt: SecretString,
     trials: Mutex<HashMap<(String, String), Trial>>,
     left: Mutex<HashMap<(String, String), Left>>,
     lookups: Mutex<HashMap<(String, String), Lookup>>,
@@ -217,10 +213,9 @@ struct Lookup {
 
 impl Checker {
     /// Has tried nothing yet.
-    pub fn new(keystone: Box<dyn Keystone>, sources: &Sources) -> Self {
+    pub fn new(keystone: Box<dyn Keystone>) -> Self {
         Self {
             keystone,
-            salt: sources.uuid().simple().to_string().into(),
             trials: Mutex::default(),
             left: Mutex::default(),
             lookups: Mutex::default(),
@@ -405,10 +400,6 @@ impl Checker {
         interval: Duration,
     ) -> Verdict {
         let last_good = installed.credentials.clone();
-        let salt = last_good
-            .as_ref()
-            .and_then(DriverCredentials::salt)
-            .unwrap_or(&self.salt);
         let Candidate {
             credentials,
             config,
@@ -422,7 +413,6 @@ impl Checker {
             // What is missing or wrong is found again by the watch on Secrets and ConfigMaps.
             Err(refusal) => return refused(refusal, last_good, true, interval),
         };
-        let credentials = credentials.salted(salt.clone());
         let key = (driver.to_owned(), source.cloud.clone());
         let hash = credentials.hash().to_owned();
         let proxies = config.proxies.clone();
@@ -506,7 +496,6 @@ impl Checker {
             .unwrap_or_else(PoisonError::into_inner)
             .insert(key, trial);
         let is_news = before.is_none_or(|trial| trial.result.is_err());
-        let short_hash = attempt.credentials.short_hash().to_owned();
         let admitted = match &result {
             Ok(tried) => self.admit(&attempt, tried).await,
             Err(refusal) => Err(refusal.clone()),
@@ -514,7 +503,7 @@ impl Checker {
         match admitted {
             Ok(place) => {
                 if is_news {
-                    info!(driver, cloud = source.cloud, hash = short_hash, "the login works");
+                    info!(driver, cloud = source.cloud, "the login works");
                     for warning in warnings {
                         let secret = source.secret();
                         warn!(
@@ -526,7 +515,7 @@ impl Checker {
                         );
                     }
                 } else {
-                    debug!(driver, cloud = source.cloud, hash = short_hash, "the login works still");
+                    debug!(driver, cloud = source.cloud, "the login works still");
                 }
                 attempt.accepted(place, look_again)
             }

@@ -8,7 +8,7 @@
 //! 4   controller                                           one reconcile: observe → decide → apply → report
 //! 3   apply  clouds  error  recreate_checks                what writes, and what talks to OpenStack beside the reconciles
 //! 2   observe  events  startup_taint                       what looks at the cluster, and what tells of it
-//! 1   args  credentials  kubernetes  leader  metrics  reload  scrape
+//! 1   args  credentials  kubernetes  leader  metrics  scrape
 //! ```
 //!
 //! A room uses those below it, and of its own floor those that `tests/tools/edges.toml` lists: there is no circle.
@@ -34,7 +34,6 @@ pub mod leader;
 pub mod metrics;
 pub mod observe;
 pub mod recreate_checks;
-pub mod reload;
 pub mod scrape;
 pub mod startup_taint;
 pub mod wiring;

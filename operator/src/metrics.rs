@@ -203,11 +203,6 @@ impl Metrics {
         &self.families.descriptions
     }
 
-    /// Changed credentials came into use, by `reload` or `restart`.
-    pub fn rotated(&self, driver: &str, method: &str) {
-        self.clouds.rotated(driver, method);
-    }
-
     /// What was seen of clouds, volumes and classes.
     pub fn seen(&self, driver: &str, report: &Report, now: Timestamp) {
         self.clouds.seen(driver, report, now);

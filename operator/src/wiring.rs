@@ -42,7 +42,6 @@ use crate::{
     leader::{Elector, LeaseSettings},
     metrics::Metrics,
     observe::{Changes, Cluster, Wake, WatchHealth, WatchLoop, Woken, hear, hear_ours, wake_ups},
-    reload::{self, Http, Reloads},
     scrape::{Certificate, KubernetesAccess, ScrapeServer},
 };
 
@@ -298,9 +297,8 @@ async fn lead(
         cluster,
         events: Events::new(client.clone(), PROGRAM, identity, Arc::clone(&metrics), sources.clone()),
         metrics,
-        checker: Checker::new(Box::new(RealKeystone { options }), &sources),
+        checker: Checker::new(Box::new(RealKeystone { options })),
         clouds,
-        reloads: Reloads::new(Box::new(Http), reload::LIMIT),
         inquiries: Inquiries::default(),
         namespace: args.namespace.clone(),
         operand_namespaces: args.operand_namespaces.clone(),

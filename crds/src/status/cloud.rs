@@ -20,15 +20,6 @@ pub struct CloudStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth_method: Option<String>,
 
-    /// Beginning of a salted SHA-256 hash of the credentials that the driver was given; the salt is in the driver's Secret. It
-    /// shows whether a change has arrived, and nothing about their content.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_hash: Option<String>,
-
-    /// Whether every pod of the controller has said that it uses the credentials of this hash. Not there while no pod runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub loaded: Option<bool>,
-
     /// When the application credential, or the token that cannot be renewed, expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential_expires_at: Option<Time>,

@@ -20,7 +20,7 @@ use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
 
 pub use cloud_conf::{ConfKey, keys_of};
-pub use file::{Configuration, credentials_hash, loaded_hash};
+pub use file::{Configuration, credentials_hash};
 pub use keys::CLOUD_CONF_KEYS;
 pub use yaml::refuse_yaml;
 

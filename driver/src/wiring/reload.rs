@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cinder_cloud::config::{credentials_hash, loaded_hash};
+use cinder_cloud::config::credentials_hash;
 use cinder_cloud::{CloudConfig, CloudError, ConfigError, Configuration, Login};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +19,6 @@ mod metrics;
 
 use files::Changes;
 pub(super) use metrics::ReloadMetrics;
-use metrics::ReloadOutcome;
 
 use super::login::Logins;
 use super::process::Connector;
@@ -98,7 +97,8 @@ impl Reload {
             reload.in_use.insert(name.clone(), reload.hash(config));
             reload.warned.extend(config.warnings.iter().cloned());
         }
-        reload.show(configuration);
+        reload.metrics.report(true);
+        reload.metrics.applied(&reload.connector.options.sources);
         reload
     }
 
@@ -145,7 +145,6 @@ impl Reload {
                 let why = error.to_string();
                 if self.malformed.as_ref() != Some(&why) {
                     tracing::error!(%error, "the changed configuration cannot be used; the last good one stays in use");
-                    self.metrics.count(ReloadOutcome::Malformed);
                 }
                 self.malformed = Some(why);
                 self.report();
@@ -195,10 +194,7 @@ impl Reload {
         }
         if changed {
             self.clouds.forget_sessions();
-            self.metrics.count(ReloadOutcome::Applied);
-        }
-        if self.trials.is_empty() {
-            self.show(&configuration);
+            self.metrics.applied(&self.connector.options.sources);
         }
         self.report();
         Some(configuration.files.into_iter().collect())
@@ -221,11 +217,6 @@ impl Reload {
                 | CloudError::Decode(_)
         );
         tracing::error!(cloud = name, %error, "the changed configuration does not log in; the last good one stays in use");
-        self.metrics.count(if answered {
-            ReloadOutcome::Refused
-        } else {
-            ReloadOutcome::Unreachable
-        });
         let trial = Trial {
             hash,
             again: Instant::now() + if answered { TIMING.config_retry_refused } else { pause },
@@ -243,7 +234,6 @@ impl Reload {
                 cloud = name,
                 "the section of this cloud is gone; it stays in use until the driver is restarted"
             );
-            self.metrics.count(ReloadOutcome::Refused);
         }
         let trial = Trial {
             hash: String::new(),
@@ -261,6 +251,7 @@ impl Reload {
         });
         let why: Vec<String> = self.malformed.iter().cloned().chain(refused).collect();
         let why = (!why.is_empty()).then(|| format!("the changed configuration is not in use: {}", why.join("; ")));
+        self.metrics.report(why.is_none());
         self.logins.refused(why);
     }
 
@@ -277,26 +268,6 @@ impl Reload {
             .chain(contents.iter().map(Vec::as_slice))
             .collect();
         credentials_hash(&parts)
-    }
-
-    /// Shows the hash of what is in use as the operator shows the one of what it gave: over the salt beside the file, the file and the
-    /// certificates. Without a salt of the operator's the hash only tells one content from another in this process.
-    fn show(&self, configuration: &Configuration) {
-        let read = |path: PathBuf| std::fs::read(path).ok();
-        let salt = self
-            .source
-            .files
-            .first()
-            .map(|file| file.with_file_name("salt"))
-            .and_then(read);
-        let salt = salt.unwrap_or_else(|| self.salt.to_vec());
-        let text: Vec<u8> = self.source.files.iter().cloned().filter_map(read).flatten().collect();
-        let ca = configuration
-            .clouds
-            .values()
-            .find_map(|config| config.tls.ca_file.clone());
-        let ca = ca.and_then(read).unwrap_or_default();
-        self.metrics.show(&loaded_hash(&salt, &text, &ca));
     }
 }
 

@@ -582,7 +582,6 @@ pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverS
     };
     let mut notices: Vec<Notice> = ConditionType::ALL.iter().filter_map(changed).collect();
     notices.extend(classes::notices(previous, next));
-    notices.extend(clouds::rotations(previous, next));
     notices
 }
 

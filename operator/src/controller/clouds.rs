@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The clouds in a reconcile: credentials are tried, clouds are looked at, and the driver's word is awaited that it uses what it
-//! was given.
+//! The clouds in a reconcile: checks credentials and observes the clouds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
-use cinder_csi_crds::{CinderCSIDriverStatus, Cloud as CloudSpec, Topology, TopologyMode};
+use cinder_csi_crds::{Cloud as CloudSpec, Topology, TopologyMode};
 use cinder_operator_core::{
     clouds::certificates,
     cluster::{Key, kind},
-    decide::{CloudView, Facts, Outcome},
+    decide::{CloudView, Facts},
     manifests::{DriverCredentials, Place},
+    notice::Notice,
     problem::Problem,
+    reasons::Event,
     record::{PlaceRecord, RecordedPlace},
     resolve::{
         health::{self, HealthSettings},
@@ -26,10 +27,7 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use super::{Reconciliation, last_good, usage::ClusterUsage};
-use crate::{
-    credentials::{Candidate, InstalledCloud, MOVE_PROJECT, Source, Stakes, Verdict, proxies},
-    reload,
-};
+use crate::credentials::{Candidate, InstalledCloud, MOVE_PROJECT, Source, Stakes, Verdict, proxies};
 
 /// What was found out about clouds and credentials.
 pub(super) struct Checked {
@@ -56,6 +54,30 @@ pub(super) struct Checked {
 }
 
 impl Checked {
+    /// The events about credentials that the driver was given in place of others; `has` are its credentials after the writes.
+    pub(super) fn rotations(&self, has: Option<&DriverCredentials>) -> Vec<Notice> {
+        let given = has.map(DriverCredentials::split).unwrap_or_default();
+        let is_other = |name: &String, before: &DriverCredentials| {
+            given.get(name).is_some_and(|given| given.hash() != before.hash())
+        };
+        let changed = self.before.iter().filter(|(name, before)| is_other(name, before));
+        let name = |name: &String| {
+            self.unnamed
+                .clone()
+                .filter(|_| name.is_empty())
+                .unwrap_or_else(|| name.clone())
+        };
+        let note = |(cloud, _)| {
+            format!(
+                "login with the changed credentials of cloud {} works, and the driver was given them; its pods reload them while they run",
+                name(cloud)
+            )
+        };
+        changed
+            .map(|changed| Notice::new(Event::SecretRotated, note(changed)))
+            .collect()
+    }
+
     /// The facts about the clouds; `has` are the credentials of the driver after the writes.
     pub(super) fn facts(mut self, pass: &Reconciliation<'_>, has: Option<&DriverCredentials>) -> Facts {
         let parts = has.map(DriverCredentials::split).unwrap_or_default();
@@ -69,8 +91,7 @@ impl Checked {
             let accepted = self.accepted.get(&view.name).map(|accepted| accepted.hash().to_owned());
             let given = part(&parts);
             view.is_not_given = accepted.is_some() && part(&self.before).is_some() && given != accepted;
-            let credentials = has.filter(|_| given.is_some());
-            view.hash = credentials.map(|credentials| credentials.short_hash().to_owned());
+            view.is_given = given.is_some();
         }
         Facts {
             health: self.health,
@@ -83,7 +104,7 @@ impl Checked {
 
 impl Reconciliation<'_> {
     /// Checks the credentials of every cloud and keeps an eye on the clouds.
-    pub(super) async fn check_credentials(&self, live: &BTreeMap<Key, Value>, may_write: bool) -> Checked {
+    pub(super) async fn check_credentials(&self, live: &BTreeMap<Key, Value>) -> Checked {
         let mut clouds = Vec::new();
         let (context, name) = (self.context, &self.owner.name);
         let mut settings = health::settings(&self.driver.spec.health);
@@ -92,7 +113,7 @@ impl Reconciliation<'_> {
         let given = last_good(&self.owner, live);
         let before = &given.as_ref().map(DriverCredentials::split).unwrap_or_default();
         let mut record = self.place_record(live);
-        let unnamed = unnamed(&self.driver.spec.clouds, &record, self.driver.status.as_ref());
+        let unnamed = unnamed(&self.driver.spec.clouds, &record);
         rename_only(&mut record, &self.driver.spec.clouds, unnamed);
         let has_run = self.has_run(live);
         let query = &ClusterUsage::new(context, name);
@@ -156,15 +177,11 @@ impl Reconciliation<'_> {
             view.state = told.get(&view.name).cloned().unwrap_or_default();
         }
         let served = if is_complete { &in_use } else { &BTreeMap::new() };
-        let wanted = DriverCredentials::merged(served).map(|credentials| {
-            let restarted = may_write.then(|| self.restarted_for(live, &credentials));
-            credentials.restarted_for(restarted.unwrap_or_else(|| self.restart_before(live)))
-        });
         Checked {
             clouds,
             needed,
             health: settings,
-            wanted,
+            wanted: DriverCredentials::merged(served),
             accepted: in_use,
             before: before.clone(),
             unnamed: unnamed.map(str::to_owned),
@@ -197,10 +214,13 @@ impl Reconciliation<'_> {
 
     /// Whether the driver has had credentials before.
     fn has_run(&self, live: &BTreeMap<Key, Value>) -> bool {
-        let status = self.driver.status.iter().flat_map(|status| &status.clouds);
-        let mut given = status.filter(|cloud| cloud.secret_hash.is_some());
+        let was_in_place = self
+            .driver
+            .status
+            .as_ref()
+            .is_some_and(|status| status.version.is_some());
         let mut objects = live.iter().filter(|(_, object)| self.owner.owns(object));
-        given.next().is_some() || objects.any(|(key, _)| [kind::DEPLOYMENT, kind::SECRET].contains(&key.kind))
+        was_in_place || objects.any(|(key, _)| [kind::DEPLOYMENT, kind::SECRET].contains(&key.kind))
     }
 
     /// Whether every cloud that may have volumes of the driver has credentials. The driver must not get the others alone: it would report
@@ -273,51 +293,6 @@ impl Reconciliation<'_> {
         }
         (left, needed)
     }
-
-    /// For which credentials the controller's pods were replaced before.
-    fn restart_before(&self, live: &BTreeMap<Key, Value>) -> Option<String> {
-        let of_ours = |(key, object): &(&Key, &Value)| key.kind == kind::DEPLOYMENT && self.owner.owns(object);
-        let mut deployments = live.iter().filter(of_ours);
-        deployments.find_map(|(_, deployment)| DriverCredentials::restart_of(deployment))
-    }
-
-    /// For which credentials the controller's pods are replaced: those that they did not take over in time, else those for which
-    /// it was done before.
-    fn restarted_for(&self, live: &BTreeMap<Key, Value>, credentials: &DriverCredentials) -> Option<String> {
-        let hash = credentials.short_hash();
-        if self.context.reloads.is_overdue(&self.owner.name, hash) {
-            return Some(hash.to_owned());
-        }
-        self.restart_before(live)
-    }
-
-    /// Asks the controller's pods which credentials they use; says when to ask again, if that is not known to be well.
-    pub(super) async fn confirm_reload(
-        &self,
-        outcome: &mut Outcome,
-        credentials: Option<&DriverCredentials>,
-        may_write: bool,
-    ) -> Option<Duration> {
-        let (context, name) = (self.context, &self.owner.name);
-        let wanted = credentials?.short_hash();
-        let pods = match reload::pods(&context.client, self.namespace(), name).await {
-            Ok(pods) => pods,
-            Err(error) => {
-                tracing::warn!(driver = name, %error, "the controller's pods cannot be listed");
-                return Some(reload::ASK_AGAIN);
-            }
-        };
-        let loaded = context.reloads.ask(name, wanted, &pods).await;
-        outcome.loaded = loaded;
-        if loaded == Some(true)
-            && let Some(method) = context.reloads.rotated(name, wanted)
-        {
-            context.metrics.rotated(name, method);
-        }
-        outcome.reload_failed = context.reloads.is_lost(name, wanted);
-        // Where nothing may be written, or was done in vain, nothing comes of the answer.
-        (loaded == Some(false) && may_write && !outcome.reload_failed).then_some(reload::ASK_AGAIN)
-    }
 }
 
 /// How often zones have to be asked for.
@@ -338,17 +313,11 @@ fn part_of<'a>(
     before.get(&cloud.name).or_else(unnamed)
 }
 
-/// The cloud whose name the driver's Secret lacks: the only recorded one, or the only one with credentials in the status. If the spec has
-/// it no more, the first one replaces it.
-fn unnamed<'a>(spec: &'a [CloudSpec], record: &PlaceRecord, status: Option<&CinderCSIDriverStatus>) -> Option<&'a str> {
+/// The cloud whose name the driver's Secret lacks: the only recorded one. If the spec does not have it any more, the first one of the spec
+/// replaces it.
+fn unnamed<'a>(spec: &'a [CloudSpec], record: &PlaceRecord) -> Option<&'a str> {
     let recorded = record.clouds();
-    let given = status.into_iter().flat_map(|status| &status.clouds);
-    let given = given.filter(|cloud| cloud.secret_hash.is_some());
-    let mut names: Vec<&str> = recorded.iter().map(String::as_str).collect();
-    if names.is_empty() {
-        names.extend(given.map(|cloud| cloud.name.as_str()));
-    }
-    let is_it = |cloud: &&CloudSpec| matches!(names.as_slice(), [name] if *name == cloud.name);
+    let is_it = |cloud: &&CloudSpec| recorded.len() == 1 && recorded.contains(&cloud.name);
     let cloud = spec.iter().find(is_it).or(spec.first())?;
     Some(&cloud.name)
 }
@@ -396,20 +365,18 @@ fn view(cloud: &CloudSpec, verdict: &Verdict, wanted: Option<&'static str>) -> C
 
 #[cfg(test)]
 mod tests {
-    use cinder_csi_crds::CloudStatus;
     use rstest::rstest;
 
     use super::*;
 
     #[rstest]
-    #[case::alone(&["a"], &[("a", true)], "a")]
-    #[case::another_one_before_it(&["new", "a"], &[("a", true)], "a")]
-    #[case::another_one_that_is_refused(&["new", "a"], &[("new", false), ("a", true)], "a")]
-    #[case::called_otherwise(&["b"], &[("a", true)], "b")]
-    #[case::never_told(&["a", "b"], &[], "a")]
-    fn the_last_good_credentials_of_an_only_cloud_are_never_taken_for_those_of_another(
+    #[case::alone(&["a"], &["a"], "a")]
+    #[case::after_another_one(&["new", "a"], &["a"], "a")]
+    #[case::renamed(&["b"], &["a"], "b")]
+    #[case::never_recorded(&["a", "b"], &[], "a")]
+    fn unnamed_credentials_belong_to_the_recorded_cloud(
         #[case] spec: &[&str],
-        #[case] told: &[(&str, bool)],
+        #[case] recorded: &[&str],
         #[case] expected: &str,
     ) {
         let spec: Vec<CloudSpec> = spec
@@ -419,15 +386,14 @@ mod tests {
                 ..CloudSpec::from_secret("s")
             })
             .collect();
-        let clouds = told.iter().map(|(name, is_given)| CloudStatus {
-            name: (*name).to_owned(),
-            secret_hash: is_given.then(|| "hash".to_owned()),
-            ..CloudStatus::default()
-        });
-        let status = CinderCSIDriverStatus {
-            clouds: clouds.collect(),
-            ..CinderCSIDriverStatus::default()
+        let place = Place {
+            project: "p".to_owned(),
+            region: None,
         };
-        assert_eq!(unnamed(&spec, &PlaceRecord::default(), Some(&status)), Some(expected));
+        let mut record = PlaceRecord::default();
+        for name in recorded {
+            record.insert(name, &place);
+        }
+        assert_eq!(unnamed(&spec, &record), Some(expected));
     }
 }

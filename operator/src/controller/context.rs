@@ -33,7 +33,6 @@ use crate::{
     kubernetes::GuardedApi,
     metrics::Metrics,
     observe::Cluster,
-    reload::Reloads,
 };
 
 /// How long the version of the API server and the cluster's identity are taken for granted.
@@ -64,8 +63,6 @@ pub struct Context {
     pub checker: Checker,
     /// The clouds, as they were seen.
     pub clouds: Clouds,
-    /// Whether drivers use the credentials that they were given.
-    pub reloads: Reloads,
     /// What the clouds say of operations that take too long.
     pub inquiries: Inquiries,
     /// The operator's namespace.
@@ -423,7 +420,6 @@ impl Context {
         self.metrics.forget(driver);
         self.checker.forget(driver);
         self.clouds.forget(driver);
-        self.reloads.forget(driver);
         self.inquiries.forget(driver);
         self.memories
             .objects

@@ -39,7 +39,6 @@ use crate::{
     events::Events,
     metrics::Metrics,
     observe::Cluster,
-    reload::{self, Http, Reloads},
 };
 use api::{Api, DRIVER};
 
@@ -192,10 +191,9 @@ impl World {
                 Sources::system(),
             ),
             clouds: Clouds::blind(Arc::clone(&metrics)),
-            reloads: Reloads::new(Box::new(Http), reload::LIMIT),
             inquiries: Inquiries::default(),
             metrics,
-            checker: Checker::new(Box::new(Door::default()), &Sources::system()),
+            checker: Checker::new(Box::new(Door::default())),
             namespace: "cinder-csi".to_owned(),
             operand_namespaces: vec!["drivers".to_owned()],
             lease_name: "cinder-csi-operator".to_owned(),

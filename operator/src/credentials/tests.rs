@@ -9,7 +9,6 @@ use cinder_cloud::Failure;
 use cinder_csi_crds::CinderCSIDriverSpec;
 use cinder_csi_crds::Cloud as CloudSpec;
 use cinder_operator_core::{cluster::Blockers, reasons::Degraded, record::RecordedPlace};
-use csi_sources::Sources;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use openstack_sim::{ServerSpec, Sim, SimConfig, TlsIdentity};
 use rstest::rstest;
@@ -122,7 +121,7 @@ fn mk_candidate(password: &str) -> Result<Candidate, Refused> {
 }
 
 fn mk_checker(keystone: &Scripted) -> Checker {
-    Checker::new(Box::new(keystone.clone()), &Sources::system())
+    Checker::new(Box::new(keystone.clone()))
 }
 
 async fn check(checker: &Checker, password: &str, last_good: Option<&DriverCredentials>) -> Verdict {
@@ -362,7 +361,6 @@ async fn region_is_added_to_credentials_written_without_it() {
     let conf = mk_regionless("a").expect("readable").config.to_cloud_conf(None);
     let data = [
         ("cloud.conf", conf.as_str()),
-        ("salt", "salt"),
         ("places", r#"{"": {"project": "p", "region": "one"}}"#),
     ];
     let data = data.map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec())));
@@ -561,19 +559,6 @@ fn authorities_of_the_proxy_do_not_stand_for_a_file_that_the_credentials_name() 
     };
     let refusal = mk_source().understand(&text, certificates).expect_err("no such file");
     assert_eq!(refusal.reason, Refusal::CABundleMissing);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_hash_of_a_password_is_another_in_every_cluster_and_stays_when_the_operator_starts_anew() {
-    let keystone = Scripted::new([Ok(()), Ok(()), Ok(())]);
-    let first = check(&mk_checker(&keystone), "good", None)
-        .await
-        .in_use
-        .expect("accepted");
-    let restarted = check(&mk_checker(&keystone), "good", Some(&first)).await;
-    assert_eq!(restarted.in_use.expect("accepted").hash(), first.hash());
-    let elsewhere = check(&mk_checker(&keystone), "good", None).await;
-    assert_ne!(elsewhere.in_use.expect("accepted").hash(), first.hash());
 }
 
 const VOLUME: &str = "0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10";
@@ -794,7 +779,7 @@ async fn what_the_driver_has_is_checked_like_new_credentials_and_its_place_recor
     let keystone = Scripted::of([Ok(mk_tried("p", "renamed", None))]);
     let own = mk_candidate("own").expect("credentials").credentials;
     let checker = mk_checker(&keystone);
-    let own = own.salted("salt".into()).at(mk_place("p", "one"));
+    let own = own.at(mk_place("p", "one"));
     let verdict = checker
         .check(
             "d",

@@ -9,7 +9,7 @@ use cinder_operator_core::{
     diagnosis::{Operation, Stuck},
 };
 use k8s_openapi::jiff::Timestamp;
-use prometheus::{Error, IntCounterVec, IntGaugeVec, core::Collector as _};
+use prometheus::{Error, IntGaugeVec, core::Collector as _};
 
 use super::{Families, as_gauge};
 
@@ -21,7 +21,6 @@ pub(super) struct CloudMetrics {
     quota_used: IntGaugeVec,
     quota_limit: IntGaugeVec,
     mismatched_zones: IntGaugeVec,
-    rotations: IntCounterVec,
     volumes: IntGaugeVec,
     stuck: IntGaugeVec,
     stuck_oldest: IntGaugeVec,
@@ -73,18 +72,8 @@ impl CloudMetrics {
                 "Since when the oldest stuck operation waits; not there while none is stuck",
                 &["driver", "operation"],
             )?,
-            rotations: families.counter(
-                "secret_rotations_total",
-                "Changed credentials that came into use, by the way: reload or restart",
-                &["driver", "method"],
-            )?,
             gauges: families.gauges[before..].to_vec(),
         })
-    }
-
-    /// Changed credentials came into use.
-    pub(super) fn rotated(&self, driver: &str, method: &str) {
-        self.rotations.with_label_values(&[driver, method]).inc();
     }
 
     /// Sets everything of a driver; what is no longer there goes.

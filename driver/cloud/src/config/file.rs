@@ -86,8 +86,7 @@ impl Configuration {
     }
 }
 
-/// SHA-256 over parts, whose lengths keep them apart, in hexadecimal. Parts that hold secrets go together with a salt: hashes are
-/// shown to more people than secrets are. The operator and the driver compare what they have by it.
+/// SHA-256 over the parts and their lengths, in hexadecimal. It compares secrets without a copy of them and is never shown.
 pub fn credentials_hash(parts: &[&[u8]]) -> String {
     let mut hasher = Sha256::new();
     for part in parts {
@@ -95,32 +94,4 @@ pub fn credentials_hash(parts: &[&[u8]]) -> String {
         hasher.update(part);
     }
     format!("{:x}", hasher.finalize())
-}
-
-/// How many characters of a hash are shown.
-const SHOWN: usize = 12;
-
-/// The label `hash` of the driver's metric `cinder_csi_config_loaded_info` when it has these files in use: the beginning of
-/// [`credentials_hash`] over the bytes of the file `salt` beside the first `cloud.conf`, of all `cloud.conf` one after the other, and of the
-/// CA file of the first cloud that names one, by the order of the clouds' names. What is not there counts as empty, but without a
-/// salt the driver takes one of its own, and its hash cannot be told in advance.
-pub fn loaded_hash(salt: &[u8], cloud_conf: &[u8], ca: &[u8]) -> String {
-    let mut hash = credentials_hash(&[salt, cloud_conf, ca]);
-    hash.truncate(SHOWN);
-    hash
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Made with other tools, as docs/clouds.md tells: length (8 bytes, the highest first) and bytes of each part.
-    #[test]
-    fn the_hash_is_the_one_that_the_documentation_tells_how_to_make() {
-        assert_eq!(loaded_hash(b"pepper", b"[Global]\n", b""), "87322b2d4f3b");
-        assert_ne!(
-            loaded_hash(b"pepper", b"[Global]\n", b"x"),
-            loaded_hash(b"pepper", b"[Global]\nx", b"")
-        );
-    }
 }

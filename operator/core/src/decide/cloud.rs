@@ -10,9 +10,6 @@ use crate::{
     reasons::{CredentialsValid, Refusal, Refused},
 };
 
-/// How many characters of a hash are shown.
-const SHOWN: usize = 16;
-
 /// A cloud as it was found.
 #[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,8 +24,8 @@ pub struct CloudView {
     pub is_changed: bool,
     /// Whether these log in and the driver still has others after the writes.
     pub is_not_given: bool,
-    /// Hash of the credentials in use; `None` when none have ever been good.
-    pub hash: Option<String>,
+    /// Whether the driver has credentials of it.
+    pub is_given: bool,
     /// How the driver logs in.
     pub auth_method: Option<&'static str>,
     /// The ends of the certificates of its authorities.
@@ -61,17 +58,12 @@ impl CloudView {
         let is_rejected = refusal.is_some_and(|refusal| rejections.contains(&refusal.reason));
         let mut troubles = self.state.troubles.iter();
         let own = troubles.any(|one| one.kind == TroubleKind::Unauthorized);
-        self.hash.is_some() && ((is_rejected && !self.is_changed) || own)
+        self.is_given && ((is_rejected && !self.is_changed) || own)
     }
 
     /// Whether it has not told anything yet since the operator started, or since it got other credentials.
     pub fn is_unseen(&self) -> bool {
-        self.hash.is_some() && !self.state.is_known
-    }
-
-    /// As much of the hash as the status shows.
-    pub fn shown_hash(&self) -> Option<String> {
-        self.hash.as_ref().map(|hash| hash.chars().take(SHOWN).collect())
+        self.is_given && !self.state.is_known
     }
 
     /// When the first of the bundles of authorities on the way to it ends.

@@ -25,10 +25,6 @@ pub struct Outcome {
     pub node_rollout: Option<NodeRollout>,
     /// The StorageClasses that exist.
     pub storage_classes: Vec<String>,
-    /// Whether the controller's pods use the credentials that they were given, where they told.
-    pub loaded: Option<bool>,
-    /// Whether they do not even after they were replaced.
-    pub reload_failed: bool,
     /// The records outside the driver's Secret; `None` where they stay as they are.
     pub record: Option<DriverRecord>,
 }

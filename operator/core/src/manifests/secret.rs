@@ -2,7 +2,6 @@
 //! The driver's own Secret: what the controller's pods log in with.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 
 use cinder_cloud::config::{ClientCertificate, ClientPem, credentials_hash};
@@ -20,11 +19,8 @@ use crate::resolve::{Resolved, name_prefix_of};
 pub(super) const DIRECTORY: &str = "/etc/config";
 /// The driver's configuration, as its flag names it.
 pub(super) const CLOUD_CONF_FILE: &str = "/etc/config/cloud.conf";
-/// Annotation of the driver's Secret: it tells new credentials, which the operator wants, from a Secret that somebody changed.
+/// Annotation of the driver's Secret: it distinguishes new credentials of the operator from a change by another client.
 pub(super) const CREDENTIALS_HASH_ANNOTATION: &str = "csi.openstack.org/credentials-hash";
-/// Annotation of the controller's pods: the credentials for which they were replaced, because nothing told that they took them
-/// over while they ran.
-pub(super) const RESTARTED_FOR_ANNOTATION: &str = "csi.openstack.org/restarted-for-credentials";
 /// Annotation of the controller's pods: the clouds that they serve. The driver takes a cloud on, or lets it go, when it starts.
 pub(super) const CLOUDS_ANNOTATION: &str = "csi.openstack.org/clouds";
 /// Annotation of the controller's pods: the regions of their clouds. The driver takes another one only when it starts.
@@ -34,13 +30,8 @@ const CLOUD_CONF_KEY: &str = "cloud.conf";
 const CA_KEY: &str = "ca.crt";
 const CLIENT_CERT_KEY: &str = "client.crt";
 const CLIENT_KEY_KEY: &str = "client.key";
-/// What goes into the hash beside the credentials. Pods and status are readable by more people than Secrets are, and without
-/// it they could try passwords against the hash.
-const SALT_KEY: &str = "salt";
 /// Where each cloud's credentials lead to. Not in the hash: the driver reads none of it from the Secret.
 const PLACES_KEY: &str = "places";
-/// What is shown of a hash; the driver shows as much.
-const SHOWN: usize = 12;
 
 /// Credentials that have logged in, in the form in which the driver reads them: a cloud.conf and the files that it names.
 #[derive(Clone, Debug)]
@@ -48,10 +39,7 @@ pub struct DriverCredentials {
     cloud_conf: SecretString,
     /// By key of the Secret.
     files: BTreeMap<String, SecretString>,
-    salt: SecretString,
     hash: String,
-    /// For which credentials the controller's pods were replaced last.
-    restarted_for: Option<String>,
     /// Where they lead to, by cloud; "" for a single one. Not of a cloud whose place has not been seen yet.
     places: BTreeMap<String, Place>,
 }
@@ -64,24 +52,25 @@ impl DriverCredentials {
     }
 
     fn made_of(cloud_conf: SecretString, files: BTreeMap<String, SecretString>) -> Self {
-        let mut credentials = Self {
+        let parts = files
+            .iter()
+            .flat_map(|(key, file)| [key.as_bytes(), file.expose_secret().as_bytes()]);
+        let parts: Vec<&[u8]> = std::iter::once(cloud_conf.expose_secret().as_bytes())
+            .chain(parts)
+            .collect();
+        Self {
+            hash: credentials_hash(&parts),
             cloud_conf,
             files,
-            salt: SecretString::default(),
-            hash: String::new(),
-            restarted_for: None,
             places: BTreeMap::new(),
-        };
-        credentials.hash = credentials.digest();
-        credentials
+        }
     }
 
     /// From the configuration of one cloud. What it holds inline becomes files.
     pub fn of_cloud(config: &CloudConfig) -> Self {
         let mut files = BTreeMap::new();
         let text = with_files(config, &mut files, str::to_owned, CloudConfig::to_cloud_conf);
-        let note = note(&files);
-        Self::made_of(format!("{text}{note}").into(), files)
+        Self::made_of(text.into(), files)
     }
 
     /// The credentials of several clouds in one; a single one stays as it is, and `None` becomes of none.
@@ -98,17 +87,12 @@ impl DriverCredentials {
                 config.to_named_sections(name, ca)
             }));
         }
-        text.push_str(&note(&files));
-        let salt = clouds.values().find_map(Self::salt).cloned();
         let mut merged = Self::made_of(text.into(), files);
         let places = clouds
             .iter()
             .filter_map(|(name, part)| Some((name.clone(), part.place()?.clone())));
         merged.places = places.collect();
-        Some(match salt {
-            Some(salt) => merged.salted(salt),
-            None => merged,
-        })
+        Some(merged)
     }
 
     /// The credentials of each cloud, by its name; "" for a single one.
@@ -122,7 +106,7 @@ impl DriverCredentials {
             let mut part = Self::of_cloud(&self.inlined(config));
             let place = self.places.get(&name);
             part.places.extend(place.map(|place| (String::new(), place.clone())));
-            (name, part.salted(self.salt.clone()))
+            (name, part)
         });
         parts.collect()
     }
@@ -153,26 +137,6 @@ impl DriverCredentials {
         config
     }
 
-    /// The same credentials, hashed together with `salt`, which stays in the driver's Secret.
-    #[must_use]
-    pub fn salted(mut self, salt: SecretString) -> Self {
-        self.salt = salt;
-        self.hash = self.digest();
-        self
-    }
-
-    /// What the hash was made with; none if nothing was.
-    pub fn salt(&self) -> Option<&SecretString> {
-        Some(&self.salt).filter(|salt| !salt.expose_secret().is_empty())
-    }
-
-    /// The same credentials for pods that are replaced for them, or were replaced for others before.
-    #[must_use]
-    pub fn restarted_for(mut self, hash: Option<String>) -> Self {
-        self.restarted_for = hash;
-        self
-    }
-
     /// The same credentials, which lead to this place. The driver's configuration names its region from then on, so that a restart
     /// does not choose another one from a catalogue that has changed.
     #[must_use]
@@ -189,12 +153,9 @@ impl DriverCredentials {
             return self;
         };
         config.region = Some(region.to_owned());
-        let written = Self::of_cloud(&config).salted(self.salt.clone());
         Self {
-            cloud_conf: written.cloud_conf,
-            files: written.files,
-            hash: written.hash,
-            ..self
+            places: self.places,
+            ..Self::of_cloud(&config)
         }
     }
 
@@ -220,11 +181,6 @@ impl DriverCredentials {
     /// What the pods of the controller carry because of the credentials. A change of it replaces them.
     pub(super) fn pod_annotations(&self) -> Option<BTreeMap<String, String>> {
         let mut annotations = BTreeMap::new();
-        annotations.extend(
-            self.restarted_for
-                .clone()
-                .map(|hash| (RESTARTED_FOR_ANNOTATION.to_owned(), hash)),
-        );
         let clouds = self.split();
         if clouds.len() > 1 {
             let names: Vec<&str> = clouds.keys().map(String::as_str).collect();
@@ -245,48 +201,25 @@ impl DriverCredentials {
         (!annotations.is_empty()).then_some(annotations)
     }
 
-    /// The hash for which the pods of a live Deployment were replaced.
-    pub fn restart_of(deployment: &serde_json::Value) -> Option<String> {
-        let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];
-        annotations[RESTARTED_FOR_ANNOTATION].as_str().map(str::to_owned)
-    }
-
-    /// As the driver does, so that both can be compared: over the salt, the text, and the certificates of the first cloud that
-    /// has some. All other files are in the hash by the note in the text.
-    fn digest(&self) -> String {
-        let is_ca = |key: &str| key == CA_KEY || key.ends_with(&format!("-{CA_KEY}"));
-        let ca = self.files.iter().find(|(key, _)| is_ca(key));
-        credentials_hash(&[
-            self.salt.expose_secret().as_bytes(),
-            self.cloud_conf.expose_secret().as_bytes(),
-            ca.map(|(_, pem)| pem.expose_secret()).unwrap_or_default().as_bytes(),
-        ])
-    }
-
     /// What the driver's Secret holds now; none if it is not one that this operator wrote.
     pub fn from_secret(secret: &Secret) -> Option<Self> {
         let data = secret.data.as_ref()?;
         let text = |key: &str| data.get(key).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
         let others = data
             .keys()
-            .filter(|key| ![CLOUD_CONF_KEY, SALT_KEY, PLACES_KEY].contains(&key.as_str()));
+            .filter(|key| ![CLOUD_CONF_KEY, PLACES_KEY].contains(&key.as_str()));
         let files = others.filter_map(|key| Some((key.clone(), text(key)?.into())));
         let mut credentials = Self::made_of(text(CLOUD_CONF_KEY)?.into(), files.collect());
         let places = data
             .get(PLACES_KEY)
             .and_then(|bytes| serde_json::from_slice(&bytes.0).ok());
         credentials.places = places.unwrap_or_default();
-        Some(credentials.salted(text(SALT_KEY).unwrap_or_default().into()))
+        Some(credentials)
     }
 
-    /// SHA-256 of salt and content, in hexadecimal.
+    /// SHA-256 of the content, in hexadecimal. It is shown to readers of the Secret only.
     pub fn hash(&self) -> &str {
         &self.hash
-    }
-
-    /// The beginning of [`Self::hash`], for the status.
-    pub fn short_hash(&self) -> &str {
-        &self.hash[..SHOWN]
     }
 }
 
@@ -314,21 +247,6 @@ fn with_files(
     write(&config, ca.as_deref())
 }
 
-/// A comment with a hash of the files, where there are others than the one that goes into the hash of the whole: so their change
-/// is a change of the text.
-fn note(files: &BTreeMap<String, SecretString>) -> String {
-    let mut text = String::new();
-    if files.keys().any(|key| key != CA_KEY) {
-        let parts = files
-            .iter()
-            .flat_map(|(key, file)| [key.as_bytes(), file.expose_secret().as_bytes()]);
-        let hash = credentials_hash(&parts.collect::<Vec<_>>());
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "# files: {hash}");
-    }
-    text
-}
-
 /// Name of the driver's Secret.
 pub fn cloud_config_name(resolved: &Resolved) -> String {
     format!("{}-cloud-config", resolved.name_prefix)
@@ -346,12 +264,6 @@ pub(super) fn secret(resolved: &Resolved, credentials: &DriverCredentials) -> Se
     )]);
     for (key, file) in &credentials.files {
         data.insert(key.clone(), ByteString(file.expose_secret().as_bytes().to_vec()));
-    }
-    if let Some(salt) = credentials.salt() {
-        data.insert(
-            SALT_KEY.to_owned(),
-            ByteString(salt.expose_secret().as_bytes().to_vec()),
-        );
     }
     if !credentials.places.is_empty() {
         // A map of strings always becomes JSON.
@@ -376,10 +288,7 @@ pub(super) fn secret(resolved: &Resolved, credentials: &DriverCredentials) -> Se
 mod tests {
     use std::collections::BTreeMap;
 
-    use cinder_cloud::{
-        CloudConfig, Configuration,
-        config::{ClientPem, credentials_hash},
-    };
+    use cinder_cloud::{CloudConfig, Configuration, config::ClientPem};
     use secrecy::ExposeSecret;
 
     use super::super::place::Place;
@@ -396,7 +305,6 @@ mod tests {
 
         assert_ne!(one.hash(), other.hash());
         assert_eq!(one.hash(), DriverCredentials::new("ab".into(), Some("c".into())).hash());
-        assert!(one.hash().starts_with(one.short_hash()));
     }
 
     fn mk_cloud(user: &str, ca: Option<&str>) -> CloudConfig {
@@ -409,26 +317,6 @@ mod tests {
         config
     }
 
-    /// The hash that the driver shows: over the salt, the file, and the certificates of the first cloud that has some.
-    fn hash_of_the_driver(credentials: &DriverCredentials) -> String {
-        let text = credentials.cloud_conf.expose_secret();
-        let configuration = Configuration::from_cloud_conf(text, &[]).unwrap();
-        let ca = configuration
-            .clouds
-            .values()
-            .find_map(|cloud| cloud.tls.ca_file.clone());
-        let ca = ca.map(|path| {
-            credentials.files[path.file_name().unwrap().to_str().unwrap()]
-                .expose_secret()
-                .to_owned()
-        });
-        credentials_hash(&[
-            credentials.salt.expose_secret().as_bytes(),
-            text.as_bytes(),
-            ca.unwrap_or_default().as_bytes(),
-        ])
-    }
-
     fn place(project: &str) -> Place {
         Place {
             project: project.to_owned(),
@@ -439,7 +327,7 @@ mod tests {
     #[test]
     fn several_clouds_become_one_file_and_come_apart_again() {
         let part = |user: &str, ca: Option<&str>| {
-            let part = DriverCredentials::of_cloud(&mk_cloud(user, ca)).salted("grain".into());
+            let part = DriverCredentials::of_cloud(&mk_cloud(user, ca));
             part.at(place(&format!("project of {user}")))
         };
         let clouds = BTreeMap::from([
@@ -448,7 +336,6 @@ mod tests {
             ("east-2".to_owned(), part("e2", Some("pem of the east"))),
         ]);
         let merged = DriverCredentials::merged(&clouds).unwrap();
-        assert_eq!(merged.hash(), hash_of_the_driver(&merged));
         let secret = super::secret(&resolve(&mk_driver("d"), &mk_environment()).unwrap(), &merged);
         let read = DriverCredentials::from_secret(&secret).unwrap();
         assert_eq!(read.hash(), merged.hash());
@@ -464,17 +351,12 @@ mod tests {
 
     #[test]
     fn a_single_cloud_stays_without_a_name_and_its_pods_carry_its_region_alone() {
-        let part = DriverCredentials::of_cloud(&mk_cloud("w", Some("pem"))).salted("grain".into());
+        let part = DriverCredentials::of_cloud(&mk_cloud("w", Some("pem")));
         let merged = DriverCredentials::merged(&BTreeMap::from([("default".to_owned(), part.clone())])).unwrap();
-        assert_eq!(
-            (merged.hash(), merged.hash()),
-            (part.hash(), hash_of_the_driver(&merged).as_str())
-        );
+        assert_eq!(merged.hash(), part.hash());
         assert_eq!(merged.split().into_keys().collect::<Vec<_>>(), [""]);
         let region = BTreeMap::from([(super::REGIONS_ANNOTATION.to_owned(), "R".to_owned())]);
         assert_eq!(merged.pod_annotations(), Some(region));
-        let restarted = merged.restarted_for(Some("0123".to_owned())).pod_annotations().unwrap();
-        assert_eq!(restarted[super::RESTARTED_FOR_ANNOTATION], "0123");
     }
 
     #[test]
@@ -482,14 +364,13 @@ mod tests {
         let part = |user: &str, region: Option<&str>, accepted: &str| {
             let mut config = mk_cloud(user, Some("pem"));
             config.region = region.map(str::to_owned);
-            let read = DriverCredentials::of_cloud(&config).salted("grain".into());
+            let read = DriverCredentials::of_cloud(&config);
             let place = Place {
                 project: "p".to_owned(),
                 region: Some(accepted.to_owned()),
             };
             let written = read.clone().at(place);
             assert!(written.is_from(&read), "{user}");
-            assert_eq!(written.salt().map(ExposeSecret::expose_secret), Some("grain"));
             (user.to_owned(), written)
         };
         let clouds = BTreeMap::from([
@@ -538,7 +419,6 @@ mod tests {
         };
         let one = with("key-1");
         assert_ne!(one.hash(), with("key-2").hash());
-        assert_eq!(one.hash(), hash_of_the_driver(&one));
         let config = one.config().unwrap();
         assert_eq!(config.tls.client_pem.unwrap().key.expose_secret(), "key-1");
         assert!(!format!("{one:?}").contains("key-1"));
@@ -549,18 +429,5 @@ mod tests {
         let credentials = DriverCredentials::new("password = hunter2".into(), None);
 
         assert!(!format!("{credentials:?}").contains("hunter2"));
-    }
-
-    #[test]
-    fn the_hash_depends_on_a_salt_that_only_the_secret_holds() {
-        let resolved = resolve(&mk_driver("cinder.csi.openstack.org"), &mk_environment()).unwrap();
-        let bare = DriverCredentials::new("ab".into(), None);
-        let salted = bare.clone().salted("grain".into());
-        assert_ne!(salted.hash(), bare.hash());
-
-        let secret = super::secret(&resolved, &salted);
-        let read = DriverCredentials::from_secret(&secret).unwrap();
-        assert_eq!(read.hash(), salted.hash());
-        assert!(!serde_json::to_string(&secret.metadata).unwrap().contains("grain"));
     }
 }

@@ -231,10 +231,6 @@ conditions! {
         /// The client certificate that the spec or the credentials name is not there.
         True ClientCertificateMissing =>
             "Create the Secret of type kubernetes.io/tls, or name another one in spec.clouds[].clientCertSecretRef.",
-        /// The controller's pods do not say that they use the credentials that they were given, even after they were
-        /// replaced.
-        True CredentialsNotLoaded =>
-            "Their logs and /readyz say why; or the operator cannot reach their port for /metrics.",
         /// An object has to be recreated, because a field cannot be changed, and something still needs it.
         True PendingRecreate => "The message names what needs it. The operator recreates the object when that is gone.",
         /// spec.snapshots.mode is Enabled, and the cluster does not know VolumeSnapshots.

@@ -17,11 +17,9 @@ use crate::{
     text::join_truncated,
 };
 
+pub(super) use events::event;
 pub use events::expiring;
-pub(super) use events::{event, rotations};
 pub(super) use list::statuses;
-
-use list::before;
 
 /// How long a cloud may be in trouble before that is a reason to call the driver degraded: clouds have their hiccups.
 const DEBOUNCE: Duration = Duration::from_mins(2);
@@ -32,7 +30,7 @@ const CUT_OFF: Duration = Duration::from_mins(15);
 /// Whether the trouble of this cloud is so young that it may pass by itself.
 pub(super) fn is_young(previous: Option<&CinderCSIDriverStatus>, cloud: &CloudView, now: Timestamp) -> bool {
     let lasts = lasts(previous, "Unknown", now);
-    cloud.is_down() && cloud.hash.is_some() && lasts.is_none_or(|lasts| lasts < DEBOUNCE)
+    cloud.is_down() && cloud.is_given && lasts.is_none_or(|lasts| lasts < DEBOUNCE)
 }
 
 /// Why the driver cannot work although it runs: the clouds are out of its reach for long.
@@ -119,7 +117,7 @@ fn credentials_of(
         if let Some(ended) = ended.filter(|_| cloud.is_locked_out()) {
             return expired(ended);
         }
-        let consequence = if cloud.is_changed && cloud.hash.is_some() {
+        let consequence = if cloud.is_changed && cloud.is_given {
             ". The driver keeps the credentials that were accepted last"
         } else {
             ""
@@ -212,10 +210,8 @@ pub(super) fn carried_over(
     let old = previous?.condition(new.type_)?;
     let is_open = match new.type_ {
         ConditionType::CredentialsValid => {
-            let is_same =
-                |cloud: &CloudView| before(previous, cloud).is_some_and(|old| old.secret_hash == cloud.shown_hash());
             let mut unseen = facts.clouds.iter().filter(|cloud| cloud.is_unseen());
-            new.reason == CredentialsValid::AsExpected.as_str() && events::is_expiry(old) && unseen.any(is_same)
+            new.reason == CredentialsValid::AsExpected.as_str() && events::is_expiry(old) && unseen.next().is_some()
         }
         ConditionType::VolumesHealthy => old.status == "False" && facts.volumes.stuck_unexplained,
         _ => false,

@@ -26,9 +26,10 @@ pub(super) fn of(report: &Report, is_young: impl Fn(&CloudView) -> bool) -> Vec<
         .filter(|cloud| !is_young(cloud))
         .filter_map(|cloud| {
             let refusal = cloud.refusal.as_ref()?;
-            let consequence = match &cloud.hash {
-                Some(_) => "The driver goes on with the credentials that were accepted last",
-                None => "The driver is not started before credentials have been accepted",
+            let consequence = if cloud.is_given {
+                "The driver keeps the credentials that were accepted last"
+            } else {
+                "The driver is not started before credentials have been accepted"
             };
             Some(Problem {
                 reason: refusal.reason.degraded(),
@@ -49,20 +50,6 @@ pub(super) fn of(report: &Report, is_young: impl Fn(&CloudView) -> bool) -> Vec<
             ),
         })
     });
-    let not_loaded = outcome.reload_failed.then(|| {
-        let replaced = if decision.held.holds_workload() {
-            "and they are not replaced while the Deployment keeps its last applied content"
-        } else {
-            "even after they were replaced"
-        };
-        Problem {
-            reason: Degraded::CredentialsNotLoaded,
-            message: format!(
-                "the controller's pods do not say that they use the credentials that they were given, {replaced}; their logs and \
-                 /readyz say why, or the operator cannot reach their port for /metrics"
-            ),
-        }
-    });
     let classes = decision.classes.iter().flat_map(super::classes::issues);
     let problems = report.problems().cloned();
     problems
@@ -72,7 +59,6 @@ pub(super) fn of(report: &Report, is_young: impl Fn(&CloudView) -> bool) -> Vec<
         .chain(stalled)
         .chain(classes)
         .chain(rollout::issues(report))
-        .chain(not_loaded)
         .collect()
 }
 

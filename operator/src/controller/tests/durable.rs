@@ -271,7 +271,7 @@ async fn what_a_reconcile_leaves_on_objects_is_what_other_versions_know() {
         .flatten()
         .map(|(key, _)| key)
         .collect();
-    assert_eq!(keys, ["cloud.conf", "places", "salt"]);
+    assert_eq!(keys, ["cloud.conf", "places"]);
     let mut found = BTreeSet::new();
     for path in [OWN_SECRET, DEPLOYMENT] {
         let object = world.api.get(path).expect("the object");
@@ -290,9 +290,6 @@ async fn what_a_reconcile_leaves_on_objects_is_what_other_versions_know() {
             "annotations csi.openstack.org/regions: one",
         ]
     );
-    let annotations = json!({"csi.openstack.org/restarted-for-credentials": "0123"});
-    let deployment = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
-    assert_eq!(DriverCredentials::restart_of(&deployment).as_deref(), Some("0123"));
 
     // A class that bears a label of a user is deleted and created.
     let mut class = world.api.get(CLASS).expect("the class");
@@ -358,7 +355,7 @@ fn leases_keep_their_names() {
 }
 
 /// Each with its labels.
-const METRICS: [&str; 27] = [
+const METRICS: [&str; 26] = [
     "cinder_csi_operator_api_writes_total{kind,verb,result}",
     "cinder_csi_operator_backend_up{driver,cloud,service}",
     "cinder_csi_operator_condition{driver,type,status}",
@@ -379,7 +376,6 @@ const METRICS: [&str; 27] = [
     "cinder_csi_operator_reconcile_failures{driver}",
     "cinder_csi_operator_reconcile_total{result}",
     "cinder_csi_operator_rollout_state{driver,component,state}",
-    "cinder_csi_operator_secret_rotations_total{driver,method}",
     "cinder_csi_operator_stuck_volume_oldest_timestamp_seconds{driver,operation}",
     "cinder_csi_operator_stuck_volumes{driver,operation,reason}",
     "cinder_csi_operator_topology_mismatched_zones{driver,side}",

@@ -5,20 +5,12 @@ use cinder_cloud::{CloudOptions, config::Proxies};
 use cinder_csi_crds::{AdoptionMode, ClientCertRef, INSTANCE_LABEL};
 use cinder_operator_core::{
     clouds::{CloudFacts, CloudState, QuotaFact},
-    cluster::{
-        COMPONENT_LABEL, CONTROLLER_COMPONENT, ClaimObject, Indexed, NODE_COMPONENT, NodeObject, PodObject,
-        REVISION_LABEL,
-    },
+    cluster::{COMPONENT_LABEL, ClaimObject, Indexed, NODE_COMPONENT, NodeObject, PodObject, REVISION_LABEL},
     decide::{CloudView, Facts, VolumeFacts},
-    manifests::DRIVER_PORT_NAME,
     resolve::health::HealthSettings,
 };
 use openstack_sim::{Sim, SimConfig};
 use prometheus::proto::MetricFamily;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpListener,
-};
 
 use super::*;
 
@@ -241,48 +233,6 @@ async fn a_migration_without_a_role_in_the_other_namespace_says_so() {
     assert_eq!(world.condition(ConditionType::Degraded).0, "True/AdoptionForbidden");
 }
 
-/// Answers on a port of its own as a pod of the controller does that uses the credentials of this hash.
-async fn controller_pod(hash: Arc<Mutex<String>>) -> Value {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let port = listener.local_addr().expect("an address").port();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            // The request fits into one packet, and what it asks for is known.
-            let _ = stream.read(&mut [0; 4096]).await;
-            let hash = hash.lock().expect("no poison").clone();
-            let answer = format!("HTTP/1.0 200 OK\r\n\r\ncinder_csi_config_loaded_info{{hash=\"{hash}\"}} 1\n");
-            let _ = stream.write_all(answer.as_bytes()).await;
-        }
-    });
-    json!({
-        "metadata": {"name": "c1", "namespace": "cinder-csi", "uid": "c1",
-            "labels": {(INSTANCE_LABEL): NAME, (COMPONENT_LABEL): CONTROLLER_COMPONENT}},
-        "spec": {"containers": [{"name": "cinder-csi-driver", "ports": [{"name": DRIVER_PORT_NAME, "containerPort": port}]}]},
-        "status": {"phase": "Running", "podIP": "127.0.0.1"},
-    })
-}
-
-/// Changed credentials come into use.
-async fn reload() -> World {
-    let world = World::managed();
-    let in_use = Arc::new(Mutex::new(String::new()));
-    world.api.put(
-        "/api/v1/namespaces/cinder-csi/pods/c1",
-        controller_pod(Arc::clone(&in_use)).await,
-    );
-    for password in ["good", "better"] {
-        world.set_password(password);
-        // Given to the driver, and taken over a moment later.
-        world.step().await;
-        let secret = world.api.get(OWN_SECRET).expect("the driver's Secret");
-        let secret = serde_json::from_value(secret).expect("a Secret");
-        let given = DriverCredentials::from_secret(&secret).expect("credentials");
-        given.short_hash().clone_into(&mut in_use.lock().expect("no poison"));
-        world.step().await;
-    }
-    world
-}
-
 /// Looks at a cloud, which counts requests, logins and what is left of the budget.
 async fn look_at_cloud(metrics: &Arc<Metrics>) {
     // A second installation in this process changes nothing.
@@ -340,12 +290,12 @@ async fn every_metric_has_a_series_once_what_it_counts_has_happened() {
     blocked.delete();
     blocked.step().await;
 
-    let (rolling, reloaded) = (World::with_old_pod().await, reload().await);
+    let rolling = World::with_old_pod().await;
     let of_cloud = Arc::new(Metrics::new().expect("metrics"));
     of_cloud.seen(NAME, &mk_troubled_cloud(), k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
     look_at_cloud(&of_cloud).await;
 
-    let worlds = [drifted, failing, blocked, rolling, reloaded];
+    let worlds = [drifted, failing, blocked, rolling];
     let counters = worlds.iter().map(|world| &world.context.metrics).chain([&of_cloud]);
     let mut counted = BTreeSet::new();
     for metrics in counters {

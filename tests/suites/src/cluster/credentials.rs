@@ -38,6 +38,33 @@ pub async fn cloud(world: &World, within: Duration, accept: impl Fn(&Value) -> b
     .await
 }
 
+/// When each controller began to use its configuration: the first and the last of these times.
+async fn configured(world: &World) -> Result<(u64, u64)> {
+    let pages = world.controller_metrics().await?;
+    let times = pages
+        .lines()
+        .filter_map(|line| line.strip_prefix("cinder_csi_config_reload_timestamp_seconds "));
+    let times: Vec<u64> = times.filter_map(|time| time.parse().ok()).collect();
+    times
+        .iter()
+        .min()
+        .copied()
+        .zip(times.iter().max().copied())
+        .context("no controller reports the time")
+}
+
+/// Makes a change of the credentials and waits until every controller uses it.
+pub async fn rotate(world: &World, change: impl Future<Output = Result<()>>) -> Result<()> {
+    let (_, before) = configured(world).await?;
+    change.await?;
+    wait_for("the changed credentials in the controllers", ROTATION, async || {
+        let (first, _) = configured(world).await?;
+        ensure!(first > before, "a controller has used its configuration since {first}");
+        Ok(())
+    })
+    .await
+}
+
 /// Calls of the sidecars that the driver has answered with an error, as its own metrics count them.
 pub async fn failed_calls(world: &World) -> Result<u64> {
     let pages = world.controller_metrics().await?;

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use harness::{Prometheus, wait_for, workspace_root};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use serde_json::{Value, json};
-use suites::cluster::credentials::{ROTATION, cloud};
+use suites::cluster::credentials::rotate;
 
 pub(crate) use prometheus::install_kinds;
 
@@ -162,7 +162,6 @@ async fn make_classes(world: &World) -> Result<()> {
 
 /// Gives the driver an authority for its cloud, which it reloads with the credentials, and makes a volume late soon.
 async fn another_authority(world: &World, clouds: &Value) -> Result<()> {
-    let before = cloud(world, ROTATION, |cloud| cloud["loaded"] == true).await?;
     let mut authority = CertificateParams::new(Vec::new()).context("cannot describe an authority")?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().context("cannot make a key")?;
@@ -174,19 +173,24 @@ async fn another_authority(world: &World, clouds: &Value) -> Result<()> {
     let mut clouds = clouds.clone();
     clouds[0]["caBundleRef"] = json!({"name": AUTHORITY});
     let health = json!({"credentialCheckInterval": "10s", "stuck": {"delete": "5s"}});
-    world.patch_spec(&json!({"clouds": clouds, "health": health})).await?;
-    reloaded(world, |cloud| cloud["secretHash"] != before["secretHash"]).await
+    rotate(world, change_spec(world, &json!({"clouds": clouds, "health": health}))).await
 }
 
-/// Waits until the driver uses what the operator has written.
-async fn reloaded(world: &World, is_new: impl Fn(&Value) -> bool) -> Result<()> {
-    let new = cloud(world, PATIENCE, &is_new).await?;
-    // A kubelet looks at the Secrets of a pod that changes at once, and at those of others once a minute.
-    let note = format!(
-        "example.org/credentials={}",
-        new["secretHash"].as_str().unwrap_or_default()
-    );
-    let selector = format!("csi.openstack.org/instance={DRIVER},app.kubernetes.io/component=controller");
+/// Changes the spec, and has the kubelets sync the pods of the controller: they read the Secrets of a changed pod at once, and those of
+/// others once a minute.
+async fn change_spec(world: &World, spec: &Value) -> Result<()> {
+    let instance = format!("csi.openstack.org/instance={DRIVER}");
+    let secret = ["secrets", "-n", NAMESPACE, "-l", &instance];
+    let before = world.cluster.get(&secret).await?;
+    world.patch_spec(spec).await?;
+    wait_for("the driver's changed Secret", PATIENCE, async || {
+        let now = world.cluster.get(&secret).await?;
+        ensure!(now["items"][0]["data"] != before["items"][0]["data"], "it is the same");
+        Ok(())
+    })
+    .await?;
+    let note = format!("example.org/credentials={}", seconds_since_1970()?);
+    let selector = format!("{instance},app.kubernetes.io/component=controller");
     let words = [
         "annotate",
         "pods",
@@ -197,17 +201,13 @@ async fn reloaded(world: &World, is_new: impl Fn(&Value) -> bool) -> Result<()> 
         "--overwrite",
         &note,
     ];
-    world.cluster.kubectl(&words).await?;
-    let in_use = |cloud: &Value| is_new(cloud) && cloud["loaded"] == true;
-    cloud(world, ROTATION, in_use).await.map(drop)
+    world.cluster.kubectl(&words).await.map(drop)
 }
 
 /// Leaves the cluster as it was.
 async fn restore(world: &World, clouds: &Value) -> Result<()> {
     world.cluster.simulator()?.clear_faults().await?;
-    let with_authority = cloud(world, PATIENCE, |cloud| !cloud["secretHash"].is_null()).await?;
-    world.patch_spec(&json!({"clouds": clouds, "health": null})).await?;
-    reloaded(world, |cloud| cloud["secretHash"] != with_authority["secretHash"]).await?;
+    rotate(world, change_spec(world, &json!({"clouds": clouds, "health": null}))).await?;
     for words in [
         &["delete", "storageclass", ODD_TYPE, ODD_MOUNT][..],
         &["delete", "configmap", AUTHORITY, "-n", NAMESPACE],

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use suites::cluster::credentials::{ROTATION, cloud, controllers, failed_calls};
+use suites::cluster::credentials::{controllers, failed_calls, rotate};
 use suites::cluster::{Login, NAMESPACE, OpenStack, SECRET, SECURE_KEYSTONE, World};
 use suites::keystone::Keystone;
 
@@ -35,13 +35,7 @@ pub(crate) async fn a_credential_is_replaced_and_the_old_one_revoked(world: &Wor
 
 /// Writes a Secret and waits until the driver uses it.
 async fn take_over(world: &World, login: &Login) -> Result<()> {
-    let before = cloud(world, ROTATION, |cloud| cloud["loaded"] == true).await?;
-    world.secret("clouds.yaml", &login.clouds_yaml()).await?;
-    cloud(world, ROTATION, |cloud| {
-        cloud["secretHash"] != before["secretHash"] && cloud["loaded"] == true
-    })
-    .await
-    .map(drop)
+    rotate(world, world.secret("clouds.yaml", &login.clouds_yaml())).await
 }
 
 pub(crate) async fn keystone_behind_tls_is_trusted_by_its_own_authority(world: &World) -> Result<()> {
@@ -50,7 +44,6 @@ pub(crate) async fn keystone_behind_tls_is_trusted_by_its_own_authority(world: &
         auth_url: openstack.secure_auth_url(),
         ..world.login()?
     };
-    let known = cloud(world, ROTATION, |cloud| cloud["loaded"] == true).await?["secretHash"].clone();
     // Nobody on the pods' side knows the authority: what runs goes on with what it has.
     world.secret("clouds.yaml", &login.clouds_yaml()).await?;
     let refused = |found: &Value| found["reason"] == "NotChecked" && found["message"].to_string().contains("CA bundle");
@@ -66,22 +59,14 @@ pub(crate) async fn keystone_behind_tls_is_trusted_by_its_own_authority(world: &
     let secret = json!({"name": SECRET, "key": "clouds.yaml"});
     let entry =
         json!({"name": "default", "credentialsSecretRef": secret, "cloudName": "openstack", "caBundleRef": reference});
-    world.patch_spec(&json!({ "clouds": [entry] })).await?;
+    rotate(world, world.patch_spec(&json!({ "clouds": [entry] }))).await?;
     world.healthy().await?;
-    cloud(world, ROTATION, |cloud| {
-        cloud["secretHash"] != known && cloud["loaded"] == true
-    })
-    .await?;
     world.start_pod("trusting", None).await?;
     world.ready("trusting").await?;
     world.delete_pod_and_volume("trusting").await?;
     ensure!(logins(openstack) > 0, "the driver has not logged in with TLS");
 
-    world.ask_for_driver().await?;
-    cloud(world, ROTATION, |cloud| {
-        cloud["secretHash"] == known && cloud["loaded"] == true
-    })
-    .await?;
+    rotate(world, world.ask_for_driver()).await?;
     world
         .cluster
         .kubectl(&["delete", "configmap", AUTHORITY, "-n", NAMESPACE])

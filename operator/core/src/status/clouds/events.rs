@@ -38,37 +38,3 @@ pub fn expiring(status: &CinderCSIDriverStatus) -> Option<Notice> {
     let condition = status.condition(ConditionType::CredentialsValid)?;
     is_expiry(condition).then(|| Notice::new(Event::CredentialsExpiring, condition.message.clone()))
 }
-
-/// The events for a change of the driver's credentials.
-pub(in crate::status) fn rotations(
-    previous: Option<&CinderCSIDriverStatus>,
-    next: &CinderCSIDriverStatus,
-) -> Vec<Notice> {
-    let mut events = Vec::new();
-    for new in &next.clouds {
-        let old = previous.and_then(|previous| previous.clouds.iter().find(|old| old.name == new.name));
-        let (Some(old), Some(hash)) = (old, &new.secret_hash) else {
-            continue;
-        };
-        if old.secret_hash.is_some() && old.secret_hash != new.secret_hash {
-            events.push(Notice::new(
-                Event::SecretRotated,
-                format!(
-                    "login with the changed credentials of cloud {} works, and the driver was given them (hash {hash}); its pods reload \
-                     them while they run",
-                    new.name
-                ),
-            ));
-        }
-        if old.loaded == Some(false) && new.loaded == Some(true) {
-            events.push(Notice::new(
-                Event::CredentialsLoaded,
-                format!(
-                    "every pod of the controller uses the credentials of cloud {} (hash {hash})",
-                    new.name
-                ),
-            ));
-        }
-    }
-    events
-}

@@ -23,17 +23,14 @@ pub(in crate::status) fn statuses(
 ) -> Vec<CloudStatus> {
     let Report { facts, .. } = report;
     let status = |cloud: &CloudView| {
-        let now = status_of(cloud, report, now);
+        let now = status_of(cloud, now);
         match before(previous, cloud).filter(|_| cloud.is_unseen()) {
             None => now,
             Some(old) => CloudStatus {
                 services: old.services.clone(),
                 compute_zones: old.compute_zones.clone(),
                 volume_zones: old.volume_zones.clone(),
-                credential_expires_at: old
-                    .credential_expires_at
-                    .clone()
-                    .filter(|_| old.secret_hash == now.secret_hash),
+                credential_expires_at: old.credential_expires_at.clone(),
                 ..now
             },
         }
@@ -46,8 +43,7 @@ pub(super) fn before<'a>(previous: Option<&'a CinderCSIDriverStatus>, cloud: &Cl
     previous?.clouds.iter().find(|old| old.name == cloud.name)
 }
 
-fn status_of(cloud: &CloudView, report: &Report, now: Timestamp) -> CloudStatus {
-    let Report { outcome, .. } = report;
+fn status_of(cloud: &CloudView, now: Timestamp) -> CloudStatus {
     let CloudFacts {
         compute_zones,
         volume_zones,
@@ -61,8 +57,6 @@ fn status_of(cloud: &CloudView, report: &Report, now: Timestamp) -> CloudStatus 
         name: cloud.name.clone(),
         authenticated: cloud.authenticated,
         auth_method: cloud.auth_method.map(str::to_owned),
-        secret_hash: cloud.shown_hash(),
-        loaded: outcome.loaded.filter(|_| cloud.hash.is_some()),
         credential_expires_at: credential.or(token).map(time),
         ca_expires_at: cloud.ca_end(now).map(time),
         client_cert_expires_at: cloud.client_cert_ends.iter().min().copied().map(time),

@@ -9,7 +9,7 @@ use crate::decide::Report;
 use crate::status::tests::but;
 use crate::{
     clouds::{CloudFacts, CloudState, ServiceFact, Trouble, trouble::TroubleKind},
-    reasons::{Event, Refusal, Refused},
+    reasons::{Refusal, Refused},
 };
 
 const NOW: &str = "2026-06-01T00:00:00Z";
@@ -26,7 +26,7 @@ fn mk_cloud() -> CloudView {
     CloudView {
         name: "default".to_owned(),
         authenticated: true,
-        hash: Some("0123456789ab".to_owned()),
+        is_given: true,
         auth_method: Some("ApplicationCredential"),
         state: CloudState {
             is_known: true,
@@ -156,29 +156,6 @@ fn a_driver_that_is_locked_out_for_long_is_not_available() {
     );
 }
 
-#[test]
-fn a_change_of_credentials_is_told_when_it_is_given_and_when_it_is_in_use() {
-    let with = |hash: &str, loaded| {
-        let mut report = mk(|cloud| cloud.hash = Some(hash.to_owned()));
-        report.outcome.loaded = loaded;
-        after(&report, 0)
-    };
-    let told = |old: &CinderCSIDriverStatus, new: &CinderCSIDriverStatus| -> Vec<Event> {
-        rotations(Some(old), new)
-            .into_iter()
-            .map(|notice| notice.event)
-            .collect()
-    };
-    let (one, given, used) = (
-        with("one", Some(true)),
-        with("two", Some(false)),
-        with("two", Some(true)),
-    );
-    assert_eq!(told(&one, &given), [Event::SecretRotated]);
-    assert_eq!(told(&given, &used), [Event::CredentialsLoaded]);
-    assert!(told(&used, &used).is_empty() && rotations(None, &used).is_empty());
-}
-
 fn told(status: &CinderCSIDriverStatus, types: &[ConditionType]) -> Vec<(String, String, String)> {
     let conditions = types.iter().filter_map(|type_| status.condition(*type_));
     conditions
@@ -194,10 +171,6 @@ fn expiry_is_carried_over_until_the_new_operator_has_looked() {
         report.facts.clouds[0].state = CloudState::default()
     });
     assert_eq!(super::super::status(Some(&before), &anew, now()), before);
-    let other = but(anew, |report| report.facts.clouds[0].hash = Some("another".to_owned()));
-    let other = super::super::status(Some(&before), &other, now());
-    assert_eq!(told(&other, &[ConditionType::CredentialsValid])[0].1, "AsExpected");
-    assert!(other.clouds[0].credential_expires_at.is_none());
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn mk_stuck(operation: Operation, change: fn(&mut Case)) -> Stuck {
     Event::CredentialsNotChecked, Event::CredentialsAccepted)]
 #[case::credentials_end(|report: &mut Report| report.facts.clouds[0].state.credential = Some(("csi".to_owned(), Some(at(0)))),
     Event::CredentialsExpiring, Event::CredentialsAccepted)]
-#[case::credentials_refused(|report: &mut Report| report.facts.clouds = vec![refused(None)], Event::CredentialsRejected, Event::CredentialsAccepted)]
+#[case::credentials_refused(|report: &mut Report| report.facts.clouds = vec![refused(false)], Event::CredentialsRejected, Event::CredentialsAccepted)]
 #[case::insecure(|report: &mut Report| report.facts.clouds[0].is_insecure = true, Event::InsecureConfiguration, Event::SecureConfiguration)]
 #[case::stuck(|report: &mut Report| report.facts.volumes.stuck = vec![mk_stuck(Operation::Attach, |_| {})], Event::VolumesStuck, Event::VolumesHealthy)]
 #[case::paused(|report: &mut Report| report.facts.object.state = ManagementState::Paused, Event::ReconciliationPausedTrue, Event::ReconciliationPausedFalse)]
@@ -123,7 +123,6 @@ fn while_nothing_is_in_place_yet_the_first_objects_are_made() {
 #[rstest]
 #[case::stalled(|report: &mut Report| report.outcome.controller.as_mut().expect("one").stalled = Some("quota exceeded".to_owned()),
     Degraded::ControllerStalled, "quota exceeded")]
-#[case::not_loaded(|report: &mut Report| report.outcome.reload_failed = true, Degraded::CredentialsNotLoaded, "/readyz")]
 fn a_controller_that_runs_wrong_needs_a_human(
     #[case] change: fn(&mut Report),
     #[case] reason: Degraded,
