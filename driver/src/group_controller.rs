@@ -176,16 +176,14 @@ impl GroupControllerService {
         VolumeGroupSnapshot {
             group_snapshot_id: found.id.to_string(),
             creation_time: crate::controller::creation_time(&found.created_at),
-            ready_to_use: snapshots.len() == found.members
-                && !snapshots.is_empty()
-                && snapshots.iter().all(|member| member.ready_to_use),
+            ready_to_use: !snapshots.is_empty() && snapshots.iter().all(|member| member.ready_to_use),
             snapshots,
         }
     }
 }
 
-/// Refuses a group snapshot with a member of another cluster, where such things are protected. Members that Cinder cut together bear no
-/// mark of a cluster.
+/// Refuses a group snapshot with a member of another cluster, where such things are protected. Cinder writes no mark of a cluster
+/// on members.
 async fn refuse_foreign(controller: &ControllerService, cloud: &Cloud, id: &GroupSnapshotId) -> Result<(), Status> {
     if !controller.protects_other_clusters() {
         return Ok(());

@@ -16,16 +16,10 @@ pub const REQUESTED_MULTIATTACH: &str = "cinder.csi.openstack.org/requested-mult
 /// On a volume, with a server's id behind it: the attachment to that server, which is there to be read only. Without a slash, for it is
 /// removed again, and Cinder finds no key with one in a path.
 pub const READ_ONLY_AT: &str = "cinder.csi.openstack.org.read-only-at.";
-/// How that mark began in version 0.1. It is read, for its attachments may be there still, and not written any more.
-pub(crate) const READ_ONLY_AT_BEFORE: &str = "cinder.csi.openstack.org/read-only-at.";
 /// On a snapshot: it only freezes the data for the backup of this name, and goes when that is made.
 pub const TEMPORARY_FOR: &str = "cinder.csi.openstack.org/temporary-for-backup";
 /// On a backup that failed: how often its id was answered after that. Only then the failure is.
 pub const FAILURE_SEEN: &str = "cinder.csi.openstack.org/failure-seen";
-/// On a snapshot that was taken one by one with others: the id of the group snapshot that they make up.
-pub const GROUP_SNAPSHOT: &str = "cinder.csi.openstack.org/group-snapshot";
-/// On the same: how many members the group snapshot has.
-pub const GROUP_SNAPSHOT_MEMBERS: &str = "cinder.csi.openstack.org/group-snapshot-members";
 /// On a snapshot: the zone of its volume.
 pub const ZONE: &str = "cinder.csi.openstack.org/zone";
 

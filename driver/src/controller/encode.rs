@@ -45,7 +45,7 @@ pub(super) fn point_in_time(point: &PointInTime, accessible_topology: Vec<Topolo
         PointInTime::Snapshot(snapshot) => (
             Some(snapshot.size),
             snapshot.created_at.as_str(),
-            snapshot.group().map(str::to_owned),
+            snapshot.group_snapshot_id.clone(),
         ),
         PointInTime::Backup(backup) => (
             backup.size,

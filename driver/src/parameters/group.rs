@@ -6,9 +6,6 @@ use std::collections::BTreeMap;
 use super::KUBERNETES_PREFIX;
 
 const GROUP_TYPE: &str = "group-type";
-/// Classes made for an earlier version may still say what is the only way now.
-const MEMBERS: &str = "members";
-const TOGETHER: &str = "together";
 
 /// The parameters of a VolumeGroupSnapshotClass.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +18,7 @@ pub struct GroupParameters {
 
 impl GroupParameters {
     /// Every key that a class may have, but for Kubernetes' own.
-    pub(super) const KEYS: [&str; 2] = [GROUP_TYPE, MEMBERS];
+    pub(super) const KEYS: [&str; 1] = [GROUP_TYPE];
 
     /// Reads the map of a request. The error names the key, what is wrong with it and what is possible.
     pub fn decode(parameters: BTreeMap<String, String>) -> Result<Self, String> {
@@ -32,13 +29,6 @@ impl GroupParameters {
                 // An empty value is no value.
                 known if value.is_empty() && Self::KEYS.contains(&known) => {}
                 GROUP_TYPE => group_type = Some(value),
-                MEMBERS if value == TOGETHER => {}
-                MEMBERS => {
-                    return Err(format!(
-                        "{MEMBERS} is {value:?}, and all members are taken {TOGETHER}; leave {MEMBERS} out and name a consistent \
-                         {GROUP_TYPE}, or make a VolumeSnapshot of each volume"
-                    ));
-                }
                 _ => unknown.push(key),
             }
         }
@@ -53,8 +43,6 @@ impl GroupParameters {
 
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
-
     use super::*;
 
     fn decode(pairs: &[(&str, &str)]) -> Result<GroupParameters, String> {
@@ -72,21 +60,5 @@ mod tests {
         .expect("good");
         assert_eq!(parameters.group_type.as_deref(), Some("consistent"));
         assert_eq!(parameters.unknown(), ["group_type"]);
-    }
-
-    #[rstest]
-    #[case(&[])]
-    #[case(&[("members", "")])]
-    #[case(&[("members", "together")])]
-    fn members_are_taken_together(#[case] pairs: &[(&str, &str)]) {
-        assert_eq!(decode(pairs).expect("good").group_type, None);
-    }
-
-    #[rstest]
-    #[case("one-by-one")]
-    #[case("each")]
-    fn what_is_not_taken_together_is_refused_with_what_can_be_done(#[case] members: &str) {
-        let error = decode(&[("members", members)]).expect_err("bad");
-        assert!(error.contains("members") && error.contains("VolumeSnapshot"), "{error}");
     }
 }

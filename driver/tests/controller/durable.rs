@@ -251,23 +251,13 @@ async fn what_is_written_into_openstack_is_what_other_versions_know() {
     assert_eq!(written, WRITTEN);
 }
 
-/// Marks that are read, and written on ways that the test above does not go or by earlier versions only.
+/// Marks that are read, and that the test above does not write.
 #[test]
 fn marks_that_are_read_are_those_that_were_written() {
-    let metadata_keys = [
-        metadata_keys::FAILURE_SEEN,
-        metadata_keys::GROUP_SNAPSHOT,
-        metadata_keys::GROUP_SNAPSHOT_MEMBERS,
-        metadata_keys::CINDERS_SOURCE_BACKUP,
-    ];
+    let metadata_keys = [metadata_keys::FAILURE_SEEN, metadata_keys::CINDERS_SOURCE_BACKUP];
     assert_eq!(
         metadata_keys,
-        [
-            "cinder.csi.openstack.org/failure-seen",
-            "cinder.csi.openstack.org/group-snapshot",
-            "cinder.csi.openstack.org/group-snapshot-members",
-            "src_backup_id",
-        ]
+        ["cinder.csi.openstack.org/failure-seen", "src_backup_id",]
     );
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
 use csi_proto::csi::v1::{
-    CreateSnapshotRequest, CreateVolumeGroupSnapshotRequest, DeleteSnapshotRequest, DeleteVolumeGroupSnapshotRequest,
+    CreateVolumeGroupSnapshotRequest, DeleteSnapshotRequest, DeleteVolumeGroupSnapshotRequest,
     GetVolumeGroupSnapshotRequest, VolumeGroupSnapshot,
 };
 use openstack_sim::{GroupType, Sim};
@@ -29,32 +29,6 @@ fn request(volumes: &[&String]) -> CreateVolumeGroupSnapshotRequest {
         source_volume_ids: volumes.iter().map(|&id| id.clone()).collect(),
         parameters: BTreeMap::from([("group-type".to_owned(), "together".to_owned())]),
         ..CreateVolumeGroupSnapshotRequest::default()
-    }
-}
-
-/// The id of a group snapshot whose members an earlier version took one by one.
-const ONE_BY_ONE: &str = "7932a195-e048-8bbc-8983-2d908c1f26b9";
-
-/// Leaves what such a version left: snapshots that bear the group in their metadata.
-async fn one_by_one(driver: &Driver, sim: &Sim, volumes: &[&String]) {
-    for volume in volumes {
-        let request = CreateSnapshotRequest {
-            source_volume_id: (*volume).clone(),
-            name: format!("groupsnapshot-1-{volume}"),
-            ..CreateSnapshotRequest::default()
-        };
-        let made = driver
-            .controller()
-            .create_snapshot(patient(request))
-            .await
-            .expect("made");
-        let id = made.into_inner().snapshot.expect("a snapshot").snapshot_id;
-        let metadata_keys = [
-            ("group-snapshot", ONE_BY_ONE.to_owned()),
-            ("group-snapshot-members", volumes.len().to_string()),
-        ];
-        let metadata_keys = metadata_keys.map(|(key, value)| (format!("cinder.csi.openstack.org/{key}"), value));
-        assert!(sim.set_snapshot(&id, |snapshot| snapshot.metadata.extend(metadata_keys)));
     }
 }
 
@@ -167,64 +141,20 @@ async fn bad_requests_are_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn members_that_an_earlier_version_took_one_by_one_are_shown_and_deleted() {
-    let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim);
-    let (one, two) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
-    one_by_one(&driver, &sim, &[&one, &two]).await;
-    let taken = get(&driver, ONE_BY_ONE, &[]).await.expect("it is there");
-    assert!(taken.ready_to_use && taken.creation_time.is_some() && taken.snapshots.len() == 2);
-    for member in &taken.snapshots {
-        assert_eq!(member.group_snapshot_id, taken.group_snapshot_id);
-        let alone = DeleteSnapshotRequest {
-            snapshot_id: member.snapshot_id.clone(),
-            ..DeleteSnapshotRequest::default()
-        };
-        let refusal = driver.controller().delete_snapshot(patient(alone)).await;
-        let refusal = refused(refusal, Code::InvalidArgument);
-        assert!(refusal.contains(&taken.group_snapshot_id), "{refusal}");
-    }
-    assert_eq!(
-        get(&driver, ONE_BY_ONE, &members(&taken)).await.expect("it is there"),
-        taken
-    );
-    let refusal = delete(&driver, ONE_BY_ONE, &members(&taken)[..1]).await;
-    refused(refusal, Code::InvalidArgument);
-    for _ in 0..2 {
-        let deleted = delete(&driver, ONE_BY_ONE, &members(&taken)).await;
-        deleted.expect("deleted, twice");
-    }
-    refused(get(&driver, ONE_BY_ONE, &[]).await, Code::NotFound);
-    assert!(sim.state().snapshots.is_empty());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_class_that_asks_for_members_one_by_one_is_refused_before_anything_is_asked() {
-    let sim = grouping().await;
-    let driver = Driver::start(&sim);
-    let volume = driver.volume("pvc-1").await;
-    sim.clear_log();
-    let loose = CreateVolumeGroupSnapshotRequest {
-        parameters: BTreeMap::from([("members".to_owned(), "one-by-one".to_owned())]),
-        ..request(&[&volume])
-    };
-    let refusal = refused(take(&driver, loose).await, Code::InvalidArgument);
-    assert!(refusal.contains("VolumeSnapshot of each volume"), "{refusal}");
-    assert!(sim.log().is_empty());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_group_of_another_cluster_is_left_alone_where_such_things_are_protected() {
-    let sim = cloud(|_| {}).await;
+    let sim = grouping().await;
     let theirs = Driver::with(&sim, &sim.access().cloud_conf(), |args| args.cluster = "theirs".into());
     let volume = theirs.volume("pvc-1").await;
-    one_by_one(&theirs, &sim, &[&volume]).await;
+    let taken = take(&theirs, request(&[&volume])).await.expect("taken");
+    let (id, member) = (&taken.group_snapshot_id, &taken.snapshots[0].snapshot_id);
+    let mark = ("cinder.csi.openstack.org/cluster".to_owned(), "theirs".to_owned());
+    assert!(sim.set_snapshot(member, |snapshot| snapshot.metadata.extend([mark])));
     let ours = Driver::with(&sim, &sim.access().cloud_conf(), |args| {
         args.cluster = "ours".into();
         args.protect_other_clusters = true;
     });
-    let refusal = refused(delete(&ours, ONE_BY_ONE, &[]).await, Code::FailedPrecondition);
+    let refusal = refused(delete(&ours, id, &[]).await, Code::FailedPrecondition);
     assert!(refusal.contains("theirs"), "{refusal}");
     assert_eq!(sim.state().snapshots.len(), 1);
-    delete(&theirs, ONE_BY_ONE, &[]).await.expect("deleted");
+    delete(&theirs, id, &[]).await.expect("deleted");
 }

@@ -12,7 +12,7 @@ use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus};
 use crate::context::Context;
 use crate::error::CloudError;
 use crate::ids::{ServerId, VolumeId};
-use crate::metadata_keys::{READ_ONLY_AT, READ_ONLY_AT_BEFORE};
+use crate::metadata_keys::READ_ONLY_AT;
 use crate::operations::attachments::{AttachOptions, AttachOutcome, attach};
 
 /// The mark before the attachment has an id.
@@ -41,9 +41,7 @@ fn attachment_id<'a>(volume: &'a Volume, server: &ServerId) -> Option<&'a str> {
 }
 
 fn mode(volume: &Volume, server: &ServerId, attachment: &str) -> Mode {
-    let mark = volume.metadata.get(&key(server));
-    let mark = mark.or_else(|| volume.metadata.get(&format!("{READ_ONLY_AT_BEFORE}{server}")));
-    match mark.map(String::as_str) {
+    match volume.metadata.get(&key(server)).map(String::as_str) {
         Some(PENDING) => Mode::Undecided,
         Some(mark) if mark == attachment => Mode::ReadOnly,
         _ => Mode::Writing,

@@ -12,7 +12,6 @@
 
 pub(crate) mod delete;
 pub(crate) mod members;
-pub(crate) mod one_by_one;
 pub(crate) mod own;
 pub(crate) mod poll;
 
@@ -31,7 +30,6 @@ use crate::http::retry::jitter;
 use crate::ids::{GroupSnapshotId, VolumeId};
 use crate::operations::groups::delete::remove_group_snapshot;
 use crate::operations::groups::members::with_members;
-use crate::operations::groups::one_by_one::{one_by_one, refuse_taken_one_by_one};
 use crate::operations::groups::own::{
     age, dissolve_groups_named, dissolve_if_own, free_volumes, leave_own_group, own_group,
 };
@@ -63,10 +61,8 @@ pub struct GroupSnapshot {
     pub id: GroupSnapshotId,
     /// When it was made, UTC without a zone, as Cinder writes it.
     pub created_at: String,
-    /// The snapshots of the volumes that are there.
+    /// The snapshots of its volumes.
     pub snapshots: Vec<Snapshot>,
-    /// How many there have to be.
-    pub members: usize,
 }
 
 impl GroupSnapshot {
@@ -139,7 +135,6 @@ async fn attempt_group_snapshot(
     }
     for _ in 0..ROUNDS {
         let Some(found) = group_snapshot_named(cx, &new.name).await? else {
-            refuse_taken_one_by_one(cx, &new.name).await?;
             return make_group_snapshot(cx, new, deadline).await;
         };
         let Some(settled) = settled(cx, found, deadline).await? else {
@@ -196,9 +191,6 @@ async fn attempt_group_snapshot(
 
 /// See [`crate::Cloud::group_snapshot`].
 pub(crate) async fn group_snapshot(cx: &Context, id: &GroupSnapshotId) -> Result<Option<GroupSnapshot>, CloudError> {
-    if one_by_one::is_own_id(id) {
-        return one_by_one(cx, id).await;
-    }
     let cinder = BlockStorage::new(&cx.transport);
     if !id.is_uuid() || !cinder.knows_groups().await? {
         return Ok(None);

@@ -13,7 +13,6 @@ mod groups;
 mod listing;
 mod lives;
 mod modify;
-mod one_by_one;
 mod projects;
 mod queues;
 mod readonly;

@@ -126,24 +126,3 @@ async fn another_process_removes_the_mark_and_nothing_is_written_after_an_attach
     stage.cloud.detach(&volume.id, Some(&server)).await.expect("detached");
     assert_eq!(stage.sim.count("delete_volume_metadata"), 1);
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_read_only_attachment_of_an_earlier_version_is_known_until_it_ends() {
-    let stage = stage().await;
-    let volume = stage.create("pvc-1").await;
-    stage.attach_as(&volume, true).await.expect("attached");
-    let renamed = stage.sim.set_volume(volume.id.as_str(), |volume| {
-        let metadata_keys = std::mem::take(&mut volume.metadata).into_iter();
-        let former = |key: String| key.replace("openstack.org.read-only-at", "openstack.org/read-only-at");
-        volume.metadata = metadata_keys.map(|(key, mark)| (former(key), mark)).collect();
-    });
-    assert!(renamed);
-    stage.attach_as(&volume, true).await.expect("attached already");
-    let error = stage.attach_as(&volume, false).await.expect_err("it is read-only");
-    assert!(
-        matches!(error, CloudError::AttachedDifferently { read_only: true, .. }),
-        "{error}"
-    );
-    stage.cloud.detach(&volume.id, None).await.expect("detached");
-    stage.attach_as(&volume, false).await.expect("attached for writing");
-}

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Servers and volumes, as Nova and Cinder themselves show them.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
 use harness::wait_for_some;
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 use suites::openstack::{Api, Service};
-
-use crate::STATE_TIMEOUT;
 
 const COMPUTE: &str = "2.89";
 const VOLUME: &str = "3.60";
+const STATE_TIMEOUT: Duration = Duration::from_mins(1);
 
 pub(crate) async fn act(api: &Api, server: &str, body: &Value) -> Result<()> {
     let path = format!("/servers/{server}/action");
@@ -43,13 +44,4 @@ pub(crate) async fn show(api: &Api, volume: &str) -> Result<Value> {
 pub(crate) async fn attached(api: &Api, volume: &str) -> Result<usize> {
     let volume = show(api, volume).await?;
     Ok(volume["attachments"].as_array().map_or(0, Vec::len))
-}
-
-/// Asks Cinder for a snapshot that bears this metadata.
-pub(crate) async fn snapshot(api: &Api, name: &str, volume: &str, metadata: &Value) -> Result<()> {
-    let body = json!({"snapshot": {"name": name, "volume_id": volume, "metadata": metadata}});
-    let answer = api
-        .call(Method::POST, Service::Volume, "/snapshots", VOLUME, Some(&body))
-        .await?;
-    answer.accepted().map(drop)
 }

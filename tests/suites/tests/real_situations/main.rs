@@ -9,13 +9,9 @@
 mod calls;
 mod cloud;
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
-use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
-use csi_proto::csi::v1::{DeleteVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotRequest};
-use harness::{wait_for_some, workspace_root};
+use harness::workspace_root;
 use serde_json::{Value, json};
 use suites::cloud::LoggedIn;
 use suites::drivers::{Ours, Role};
@@ -26,10 +22,8 @@ use suites::openstack::keys;
 use suites::real_cloud::RealCloud;
 use tonic::{Code, Status};
 
-use calls::{Calls, several, single, within};
-use cloud::{act, attached, reach, show, snapshot};
-
-const STATE_TIMEOUT: Duration = Duration::from_mins(1);
+use calls::{Calls, several, single};
+use cloud::{act, attached, reach, show};
 
 #[test]
 fn every_way_to_log_in_makes_attaches_and_deletes_a_volume() {
@@ -243,65 +237,6 @@ fn the_mark_of_a_read_only_attachment_goes_with_it() {
         let after = show(cloud.api(), &volume).await?["metadata"].clone();
         ensure!(after == before, "{before} before, {after} after");
         calls.delete(&volume).await?;
-        driver.stop().await?;
-        cloud.stop().await
-    });
-}
-
-/// Members are found by their metadata, which the simulator can only be believed to do as Cinder does.
-#[test]
-fn members_that_an_earlier_version_took_one_by_one_are_found_and_deleted_together() {
-    in_lab(async |lab| {
-        let cloud = RealCloud::start(&lab).await?;
-        let driver = Ours::new(Role::Controller).start(&lab, &cloud).await?;
-        let calls = Calls::over(driver.channel());
-        let mut groups = GroupControllerClient::new(driver.channel());
-        let one = calls.create("pvc-one", "fast", Mode::SingleNodeWriter).await?;
-        // Of another backend, which no group could have together with the first.
-        let two = calls.create("pvc-two", "other", Mode::SingleNodeWriter).await?;
-        let ids = [
-            "7932a195-e048-8bbc-8983-2d908c1f26b9",
-            "d0000000-0000-8000-8000-000000000001",
-        ];
-        for (id, volumes) in [(ids[0], &[&one, &two][..]), (ids[1], &[&one])] {
-            let metadata = json!({
-                "cinder.csi.openstack.org/group-snapshot": id,
-                "cinder.csi.openstack.org/group-snapshot-members": volumes.len().to_string(),
-            });
-            for volume in volumes {
-                snapshot(cloud.api(), &format!("{id}-{volume}"), volume, &metadata).await?;
-            }
-        }
-        for (id, members, left) in [(ids[0], 2, 1), (ids[1], 1, 0)] {
-            let request = GetVolumeGroupSnapshotRequest {
-                group_snapshot_id: id.to_owned(),
-                ..GetVolumeGroupSnapshotRequest::default()
-            };
-            let found = wait_for_some("the group snapshot to be ready", STATE_TIMEOUT, async || {
-                let answer = groups.get_volume_group_snapshot(within(request.clone())).await?;
-                Ok(answer.into_inner().group_snapshot.filter(|group| group.ready_to_use))
-            })
-            .await?;
-            ensure!(found.snapshots.len() == members, "{found:?}");
-            for _ in 0..2 {
-                let request = DeleteVolumeGroupSnapshotRequest {
-                    group_snapshot_id: id.to_owned(),
-                    snapshot_ids: found
-                        .snapshots
-                        .iter()
-                        .map(|member| member.snapshot_id.clone())
-                        .collect(),
-                    ..DeleteVolumeGroupSnapshotRequest::default()
-                };
-                groups.delete_volume_group_snapshot(within(request)).await?;
-                let there = cloud.api().block_storage().await?;
-                let there: Vec<_> = there.iter().filter(|one| one.starts_with("snapshots/")).collect();
-                ensure!(there.len() == left, "{there:?}");
-            }
-        }
-        for volume in [&one, &two] {
-            calls.delete(volume).await?;
-        }
         driver.stop().await?;
         cloud.stop().await
     });

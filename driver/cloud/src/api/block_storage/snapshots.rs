@@ -14,15 +14,9 @@ use crate::error::CloudError;
 use crate::http::service::{MicroVersion, Service};
 use crate::http::transport::Answer;
 use crate::ids::{GiB, SnapshotId, VolumeId};
-use crate::metadata_keys;
-
-/// The filter by metadata.
-const METADATA: &str = "metadata";
 
 /// Since when a snapshot tells of the group snapshot that it belongs to.
 const GROUP_SNAPSHOTS: MicroVersion = MicroVersion(3, 14);
-/// Since when snapshots are found by their metadata.
-const BY_METADATA: MicroVersion = MicroVersion(3, 22);
 
 statuses! {
     /// The status of a snapshot.
@@ -74,14 +68,6 @@ pub struct Snapshot {
     pub group_snapshot_id: Option<String>,
 }
 
-impl Snapshot {
-    /// The group snapshot that it is a member of, whether Cinder cut that or the members were taken one by one.
-    pub fn group(&self) -> Option<&str> {
-        let mark = || self.metadata.get(metadata_keys::GROUP_SNAPSHOT).map(String::as_str);
-        self.group_snapshot_id.as_deref().or_else(mark)
-    }
-}
-
 /// What a new snapshot shall be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NewSnapshot {
@@ -127,23 +113,7 @@ impl BlockStorage<'_> {
 
     /// All snapshots that match `filter`.
     pub(crate) async fn snapshots(&self, filter: &[Filter]) -> Result<Vec<Snapshot>, CloudError> {
-        let version = if filter.iter().any(|(key, _)| *key == METADATA) {
-            Some(BY_METADATA)
-        } else {
-            self.with_groups().await?
-        };
-        self.list(version, filter, Some).await
-    }
-
-    /// All snapshots with this in their metadata. A Cinder that cannot look for it is asked for all.
-    pub(crate) async fn marked_snapshots(&self, key: &str, value: &str) -> Result<Vec<Snapshot>, CloudError> {
-        let highest = self.transport.highest_version(Service::BlockStorage).await?;
-        // As Python writes it; keys and values of ours need no escapes.
-        let filter = [(METADATA, format!("{{'{key}': '{value}'}}"))];
-        let filter: &[_] = if highest >= Some(BY_METADATA) { &filter } else { &[] };
-        let mut found = self.snapshots(filter).await?;
-        found.retain(|snapshot| snapshot.metadata.get(key).is_some_and(|marked| marked == value));
-        Ok(found)
+        self.list(self.with_groups().await?, filter, Some).await
     }
 
     /// Asks for a new snapshot; `None` when Cinder does not know the volume. Never repeated once it may have reached Cinder.

@@ -5,14 +5,12 @@ use std::collections::BTreeSet;
 
 use tokio::time::Instant;
 
-use super::one_by_one::is_own_id;
 use crate::api::block_storage::{BlockStorage, GroupSnapshotRecord};
 use crate::context::Context;
 use crate::error::{CloudError, Failure, ObjectKind};
 use crate::ids::{GroupSnapshotId, SnapshotId};
 use crate::last_failure::LastFailure;
-use crate::operations::groups::members::with_members;
-use crate::operations::groups::one_by_one::{delete_one_by_one, refuse_other_members};
+use crate::operations::groups::members::{refuse_other_members, with_members};
 use crate::operations::groups::own::{dissolve_group_of, dissolve_if_own, free_volumes};
 use crate::operations::groups::poll::{group_snapshot_settled, settled, shown};
 
@@ -22,9 +20,6 @@ pub(crate) async fn delete_group_snapshot(
     id: &GroupSnapshotId,
     members: &BTreeSet<SnapshotId>,
 ) -> Result<(), CloudError> {
-    if is_own_id(id) {
-        return delete_one_by_one(cx, id, members).await;
-    }
     let cinder = BlockStorage::new(&cx.transport);
     if !id.is_uuid() || !cinder.knows_groups().await? {
         return Ok(());

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The snapshots that make up a group snapshot.
 
+use std::collections::BTreeSet;
+
 use super::GroupSnapshot;
 use crate::api::block_storage::{BlockStorage, GroupSnapshotRecord};
 use crate::context::Context;
 use crate::error::CloudError;
-use crate::ids::GroupSnapshotId;
+use crate::ids::{GroupSnapshotId, SnapshotId};
 
 /// The group snapshot with its members. Cinder has no filter for them, but they bear its name.
 pub(super) async fn with_members(cx: &Context, record: &GroupSnapshotRecord) -> Result<GroupSnapshot, CloudError> {
@@ -20,7 +22,27 @@ pub(super) async fn with_members(cx: &Context, record: &GroupSnapshotRecord) -> 
     Ok(GroupSnapshot {
         id: GroupSnapshotId::new(record.id.clone()),
         created_at: record.created_at.clone(),
-        members: snapshots.len(),
         snapshots,
     })
+}
+
+/// [`CloudError::OtherMembers`] unless every member is named and every other named snapshot is missing: an interrupted deletion may
+/// have removed it.
+pub(super) async fn refuse_other_members(
+    cx: &Context,
+    id: &GroupSnapshotId,
+    members: &BTreeSet<SnapshotId>,
+    named: &BTreeSet<SnapshotId>,
+) -> Result<(), CloudError> {
+    let mut differ = !members.is_subset(named);
+    for missing in named.difference(members).filter(|missing| missing.is_uuid()) {
+        differ = differ || BlockStorage::new(&cx.transport).snapshot(missing).await?.is_some();
+    }
+    if differ {
+        return Err(CloudError::OtherMembers {
+            id: id.clone(),
+            members: members.iter().cloned().collect(),
+        });
+    }
+    Ok(())
 }

@@ -24,16 +24,18 @@ pub(crate) async fn delete_point_in_time(cx: &Context, id: &str) -> Result<(), C
     }
     // Looked at first: it alone tells whether it is one of several that go together only.
     let found = point_in_time(cx, id).await?;
-    let snapshot_found = match &found {
-        Some(PointInTime::Snapshot(found)) => Some(found),
+    match &found {
+        Some(PointInTime::Snapshot(Snapshot {
+            group_snapshot_id: Some(group),
+            ..
+        })) => {
+            return Err(CloudError::MemberOfGroup {
+                group: group.clone(),
+                snapshot,
+            });
+        }
         Some(PointInTime::Backup(_)) => return delete_backup(cx, &BackupId::new(id)).await,
-        None => None,
-    };
-    if let Some(group) = snapshot_found.and_then(Snapshot::group) {
-        return Err(CloudError::MemberOfGroup {
-            group: group.to_owned(),
-            snapshot,
-        });
+        _ => {}
     }
     delete_snapshot(cx, &snapshot).await?;
     if found.is_none() {
