@@ -4,6 +4,7 @@
 //! Each RPC checks its fields, asks the cloud once and encodes the answer. What changes a volume runs in [`Operations`], so
 //! that at most one change of a volume is under way and none is lost with its caller.
 
+use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,24 +12,15 @@ use cinder_cloud::{Cloud, CloudConfig, ListedVolume};
 use csi_proto::csi::v1::controller_server::Controller;
 use csi_proto::csi::v1::controller_service_capability::{Rpc, Type, rpc};
 use csi_proto::csi::v1::{
-    ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
-    ControllerGetCapabilitiesResponse, ControllerGetVolumeHealthRequest, ControllerGetVolumeHealthResponse,
-    ControllerGetVolumeRequest, ControllerGetVolumeResponse, ControllerListVolumeHealthRequest,
-    ControllerListVolumeHealthResponse, ControllerModifyVolumeRequest, ControllerModifyVolumeResponse,
-    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerServiceCapability,
-    ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse, CreateSnapshotRequest, CreateSnapshotResponse,
-    CreateVolumeRequest, CreateVolumeResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, DeleteVolumeRequest,
-    DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse, GetSnapshotRequest, GetSnapshotResponse,
-    ListSnapshotsRequest, ListSnapshotsResponse, ListVolumesRequest, ListVolumesResponse,
-    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, VolumeHealth,
+    ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, ControllerServiceCapability, VolumeHealth,
 };
 use csi_sources::Sources;
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
 use crate::clouds::Clouds;
 use crate::disabled_capabilities::{AlphaCapability, DisabledCapabilities};
-use crate::layers::traced_rpc;
-use crate::operations::{Operations, Progress};
+use crate::layers::rpcs;
+use crate::operations::{Deadline, Operations, Progress};
 use crate::pvc_annotations::PvcAnnotations;
 use crate::topology::{ZoneLabels, ZoneNames};
 use walk::Walks;
@@ -118,8 +110,16 @@ impl ControllerService {
         ZoneNames::new(&config.topology, self.settings.zone_labels)
     }
 
-    /// Exactly what works. Fixed for the life of the process: sidecars ask once.
-    fn capabilities(&self) -> Vec<rpc::Type> {
+    fn disabled(&self) -> &DisabledCapabilities {
+        &self.settings.disabled
+    }
+
+    /// The working capabilities. They are fixed for the life of the process, because sidecars request them once.
+    fn capabilities(
+        &self,
+        _request: ControllerGetCapabilitiesRequest,
+        _deadline: Deadline,
+    ) -> Ready<Result<ControllerGetCapabilitiesResponse, Status>> {
         let mut capabilities = vec![
             rpc::Type::CreateDeleteVolume,
             rpc::Type::PublishUnpublishVolume,
@@ -140,8 +140,12 @@ impl ControllerService {
         if self.settings.single_node_multi_writer {
             capabilities.push(rpc::Type::SingleNodeMultiWriter);
         }
-        capabilities.retain(|kind| self.settings.disabled.advertises(kind.as_str_name()));
-        capabilities
+        capabilities.retain(|kind| self.disabled().advertises(kind.as_str_name()));
+        let capability = |kind: rpc::Type| ControllerServiceCapability {
+            r#type: Some(Type::Rpc(Rpc { r#type: kind as i32 })),
+        };
+        let capabilities = capabilities.into_iter().map(capability).collect();
+        ready(Ok(ControllerGetCapabilitiesResponse { capabilities }))
     }
 }
 
@@ -159,218 +163,32 @@ fn follow(progress: &Progress, cloud: &Cloud, volume: impl Into<String>) {
     });
 }
 
-#[tonic::async_trait]
-impl Controller for ControllerService {
-    async fn create_volume(
-        &self,
-        request: Request<CreateVolumeRequest>,
-    ) -> Result<Response<CreateVolumeResponse>, Status> {
-        let handler = |request, deadline| create::create(self, request, deadline);
-        traced_rpc(&self.operations, "CreateVolume", request, |of| &of.name, handler).await
-    }
-
-    async fn delete_volume(
-        &self,
-        request: Request<DeleteVolumeRequest>,
-    ) -> Result<Response<DeleteVolumeResponse>, Status> {
-        let handler = |request, deadline| delete::delete(self, request, deadline);
-        traced_rpc(&self.operations, "DeleteVolume", request, |of| &of.volume_id, handler).await
-    }
-
-    async fn controller_publish_volume(
-        &self,
-        request: Request<ControllerPublishVolumeRequest>,
-    ) -> Result<Response<ControllerPublishVolumeResponse>, Status> {
-        let handler = |request, deadline| publish::publish(self, request, deadline);
-        traced_rpc(
-            &self.operations,
-            "ControllerPublishVolume",
-            request,
-            |of| &of.volume_id,
-            handler,
-        )
-        .await
-    }
-
-    async fn controller_unpublish_volume(
-        &self,
-        request: Request<ControllerUnpublishVolumeRequest>,
-    ) -> Result<Response<ControllerUnpublishVolumeResponse>, Status> {
-        let handler = |request, deadline| publish::unpublish(self, request, deadline);
-        traced_rpc(
-            &self.operations,
-            "ControllerUnpublishVolume",
-            request,
-            |of| &of.volume_id,
-            handler,
-        )
-        .await
-    }
-
-    async fn controller_expand_volume(
-        &self,
-        request: Request<ControllerExpandVolumeRequest>,
-    ) -> Result<Response<ControllerExpandVolumeResponse>, Status> {
-        let handler = |request, deadline| expand::expand(self, request, deadline);
-        traced_rpc(
-            &self.operations,
-            "ControllerExpandVolume",
-            request,
-            |of| &of.volume_id,
-            handler,
-        )
-        .await
-    }
-
-    async fn create_snapshot(
-        &self,
-        request: Request<CreateSnapshotRequest>,
-    ) -> Result<Response<CreateSnapshotResponse>, Status> {
-        let handler = |request, deadline| snapshots::create(self, request, deadline);
-        traced_rpc(
-            &self.operations,
-            "CreateSnapshot",
-            request,
-            |of| &of.source_volume_id,
-            handler,
-        )
-        .await
-    }
-
-    async fn delete_snapshot(
-        &self,
-        request: Request<DeleteSnapshotRequest>,
-    ) -> Result<Response<DeleteSnapshotResponse>, Status> {
-        let handler = |request, deadline| snapshots::delete(self, request, deadline);
-        traced_rpc(
-            &self.operations,
-            "DeleteSnapshot",
-            request,
-            |of| &of.snapshot_id,
-            handler,
-        )
-        .await
-    }
-
-    async fn list_snapshots(
-        &self,
-        request: Request<ListSnapshotsRequest>,
-    ) -> Result<Response<ListSnapshotsResponse>, Status> {
-        let handler = |request, deadline| snapshots::read::list(self, request, deadline);
-        traced_rpc(
-            &self.operations,
-            "ListSnapshots",
-            request,
-            |of| &of.snapshot_id,
-            handler,
-        )
-        .await
-    }
-
-    async fn get_snapshot(
-        &self,
-        request: Request<GetSnapshotRequest>,
-    ) -> Result<Response<GetSnapshotResponse>, Status> {
-        self.settings.disabled.check(AlphaCapability::GetSnapshot)?;
-        let handler = |request, deadline| snapshots::read::get(self, request, deadline);
-        traced_rpc(&self.operations, "GetSnapshot", request, |of| &of.snapshot_id, handler).await
-    }
-
-    async fn validate_volume_capabilities(
-        &self,
-        request: Request<ValidateVolumeCapabilitiesRequest>,
-    ) -> Result<Response<ValidateVolumeCapabilitiesResponse>, Status> {
-        let handler = |request, deadline| read::validate(self, request, deadline);
-        traced_rpc(
-            &self.operations,
-            "ValidateVolumeCapabilities",
-            request,
-            |of| &of.volume_id,
-            handler,
-        )
-        .await
-    }
-
-    async fn list_volumes(
-        &self,
-        request: Request<ListVolumesRequest>,
-    ) -> Result<Response<ListVolumesResponse>, Status> {
-        let handler = |request, deadline| read::list(self, request, deadline);
-        traced_rpc(&self.operations, "ListVolumes", request, |_| "", handler).await
-    }
-
-    async fn controller_get_volume(
-        &self,
-        request: Request<ControllerGetVolumeRequest>,
-    ) -> Result<Response<ControllerGetVolumeResponse>, Status> {
-        self.settings.disabled.check(AlphaCapability::GetVolume)?;
-        let handler = |request, deadline| read::get(self, request, deadline);
-        traced_rpc(
-            &self.operations,
-            "ControllerGetVolume",
-            request,
-            |of| &of.volume_id,
-            handler,
-        )
-        .await
-    }
-
-    async fn get_capacity(
-        &self,
-        request: Request<GetCapacityRequest>,
-    ) -> Result<Response<GetCapacityResponse>, Status> {
-        let handler = |request, deadline| capacity::capacity(self, request, deadline);
-        traced_rpc(&self.operations, "GetCapacity", request, |_| "", handler).await
-    }
-
-    async fn controller_modify_volume(
-        &self,
-        request: Request<ControllerModifyVolumeRequest>,
-    ) -> Result<Response<ControllerModifyVolumeResponse>, Status> {
-        let handler = |request, deadline| modify::modify(self, request, deadline);
-        traced_rpc(
-            &self.operations,
-            "ControllerModifyVolume",
-            request,
-            |of| &of.volume_id,
-            handler,
-        )
-        .await
-    }
-
-    async fn controller_get_volume_health(
-        &self,
-        request: Request<ControllerGetVolumeHealthRequest>,
-    ) -> Result<Response<ControllerGetVolumeHealthResponse>, Status> {
-        self.settings.disabled.check(AlphaCapability::GetVolumeHealth)?;
-        let handler = |request, deadline| health::get(self, request, deadline);
-        traced_rpc(
-            &self.operations,
-            "ControllerGetVolumeHealth",
-            request,
-            |of| &of.volume_id,
-            handler,
-        )
-        .await
-    }
-
-    async fn controller_list_volume_health(
-        &self,
-        request: Request<ControllerListVolumeHealthRequest>,
-    ) -> Result<Response<ControllerListVolumeHealthResponse>, Status> {
-        self.settings.disabled.check(AlphaCapability::ListVolumeHealth)?;
-        let handler = |request, deadline| health::list(self, request, deadline);
-        traced_rpc(&self.operations, "ControllerListVolumeHealth", request, |_| "", handler).await
-    }
-
-    async fn controller_get_capabilities(
-        &self,
-        _request: Request<ControllerGetCapabilitiesRequest>,
-    ) -> Result<Response<ControllerGetCapabilitiesResponse>, Status> {
-        let capability = |kind: rpc::Type| ControllerServiceCapability {
-            r#type: Some(Type::Rpc(Rpc { r#type: kind as i32 })),
-        };
-        let capabilities = self.capabilities().into_iter().map(capability).collect();
-        Ok(Response::new(ControllerGetCapabilitiesResponse { capabilities }))
-    }
+rpcs! {
+    impl Controller for ControllerService;
+    create_volume(CreateVolumeRequest .name) -> CreateVolumeResponse = create::create;
+    delete_volume(DeleteVolumeRequest .volume_id) -> DeleteVolumeResponse = delete::delete;
+    controller_publish_volume(ControllerPublishVolumeRequest .volume_id) -> ControllerPublishVolumeResponse
+        = publish::publish;
+    controller_unpublish_volume(ControllerUnpublishVolumeRequest .volume_id) -> ControllerUnpublishVolumeResponse
+        = publish::unpublish;
+    controller_expand_volume(ControllerExpandVolumeRequest .volume_id) -> ControllerExpandVolumeResponse
+        = expand::expand;
+    create_snapshot(CreateSnapshotRequest .source_volume_id) -> CreateSnapshotResponse = snapshots::create;
+    delete_snapshot(DeleteSnapshotRequest .snapshot_id) -> DeleteSnapshotResponse = snapshots::delete;
+    list_snapshots(ListSnapshotsRequest .snapshot_id) -> ListSnapshotsResponse = snapshots::read::list;
+    get_snapshot(GetSnapshotRequest .snapshot_id) -> GetSnapshotResponse = snapshots::read::get, if GetSnapshot;
+    validate_volume_capabilities(ValidateVolumeCapabilitiesRequest .volume_id) -> ValidateVolumeCapabilitiesResponse
+        = read::validate;
+    list_volumes(ListVolumesRequest) -> ListVolumesResponse = read::list;
+    controller_get_volume(ControllerGetVolumeRequest .volume_id) -> ControllerGetVolumeResponse
+        = read::get, if GetVolume;
+    get_capacity(GetCapacityRequest) -> GetCapacityResponse = capacity::capacity;
+    controller_modify_volume(ControllerModifyVolumeRequest .volume_id) -> ControllerModifyVolumeResponse
+        = modify::modify;
+    controller_get_volume_health(ControllerGetVolumeHealthRequest .volume_id) -> ControllerGetVolumeHealthResponse
+        = health::get, if GetVolumeHealth;
+    controller_list_volume_health(ControllerListVolumeHealthRequest) -> ControllerListVolumeHealthResponse
+        = health::list, if ListVolumeHealth;
+    controller_get_capabilities(ControllerGetCapabilitiesRequest) -> ControllerGetCapabilitiesResponse
+        = Self::capabilities;
 }

@@ -2,6 +2,7 @@
 //! The CSI GroupController service: snapshots of several volumes at one moment.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::{Ready, ready};
 
 use cinder_cloud::{Cloud, GroupSnapshot, GroupSnapshotId, NewGroupSnapshot, SnapshotId, VolumeId};
 use csi_proto::csi::v1::group_controller_server::GroupController;
@@ -12,12 +13,12 @@ use csi_proto::csi::v1::{
     GroupControllerGetCapabilitiesRequest, GroupControllerGetCapabilitiesResponse, GroupControllerServiceCapability,
     VolumeGroupSnapshot,
 };
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
 use crate::clouds::{Clouds, UncheckedCloud};
 use crate::controller::ControllerService;
-use crate::layers::traced_rpc;
-use crate::operations::{Deadline, Target, with_deadline};
+use crate::layers::rpcs;
+use crate::operations::{Deadline, Operations, Target, with_deadline};
 use crate::parameters::GroupParameters;
 use crate::status::Act;
 use crate::{fields, status};
@@ -42,6 +43,25 @@ impl GroupControllerService {
         Self { controller }
     }
 
+    fn operations(&self) -> &Operations {
+        self.controller.operations()
+    }
+
+    fn capabilities(
+        &self,
+        _request: GroupControllerGetCapabilitiesRequest,
+        _deadline: Deadline,
+    ) -> Ready<Result<GroupControllerGetCapabilitiesResponse, Status>> {
+        let capability = GroupControllerServiceCapability {
+            r#type: Some(Type::Rpc(Rpc {
+                r#type: rpc::Type::CreateDeleteGetVolumeGroupSnapshot as i32,
+            })),
+        };
+        ready(Ok(GroupControllerGetCapabilitiesResponse {
+            capabilities: vec![capability],
+        }))
+    }
+
     /// `OK` means that the snapshots are complete and the volumes are free again.
     async fn create(
         &self,
@@ -52,8 +72,7 @@ impl GroupControllerService {
         if request.source_volume_ids.is_empty() {
             return Err(status::invalid("source_volume_ids", "at least one is required"));
         }
-        let parameters =
-            GroupParameters::decode(request.parameters).map_err(|error| status::invalid("parameters", error))?;
+        let parameters = GroupParameters::decode(request.parameters);
         for key in parameters.unknown() {
             tracing::warn!(
                 parameter = key,
@@ -69,8 +88,7 @@ impl GroupControllerService {
             return Err(status::not_found("volume", volume.as_str()));
         }
         let target = Target::GroupSnapshot(wanted.name.clone());
-        let operations = self.controller.operations();
-        operations
+        self.operations()
             .run("CreateVolumeGroupSnapshot", target, wanted.clone(), deadline, |progress| {
                 let (service, secrets) = (self.clone(), request.secrets);
                 async move {
@@ -104,8 +122,7 @@ impl GroupControllerService {
         }
         let members: BTreeSet<SnapshotId> = request.snapshot_ids.into_iter().map(SnapshotId::new).collect();
         let target = Target::GroupSnapshot(id.to_string());
-        let operations = self.controller.operations();
-        operations
+        self.operations()
             .run(
                 "DeleteVolumeGroupSnapshot",
                 target,
@@ -228,64 +245,14 @@ async fn one_cloud(
         .ok_or_else(|| status::invalid("source_volume_ids", "at least one is required"))
 }
 
-#[tonic::async_trait]
-impl GroupController for GroupControllerService {
-    async fn group_controller_get_capabilities(
-        &self,
-        _request: Request<GroupControllerGetCapabilitiesRequest>,
-    ) -> Result<Response<GroupControllerGetCapabilitiesResponse>, Status> {
-        let capability = GroupControllerServiceCapability {
-            r#type: Some(Type::Rpc(Rpc {
-                r#type: rpc::Type::CreateDeleteGetVolumeGroupSnapshot as i32,
-            })),
-        };
-        Ok(Response::new(GroupControllerGetCapabilitiesResponse {
-            capabilities: vec![capability],
-        }))
-    }
-
-    async fn create_volume_group_snapshot(
-        &self,
-        request: Request<CreateVolumeGroupSnapshotRequest>,
-    ) -> Result<Response<CreateVolumeGroupSnapshotResponse>, Status> {
-        let handler = |request, deadline| self.create(request, deadline);
-        traced_rpc(
-            self.controller.operations(),
-            "CreateVolumeGroupSnapshot",
-            request,
-            |of| &of.name,
-            handler,
-        )
-        .await
-    }
-
-    async fn delete_volume_group_snapshot(
-        &self,
-        request: Request<DeleteVolumeGroupSnapshotRequest>,
-    ) -> Result<Response<DeleteVolumeGroupSnapshotResponse>, Status> {
-        let handler = |request, deadline| self.delete(request, deadline);
-        traced_rpc(
-            self.controller.operations(),
-            "DeleteVolumeGroupSnapshot",
-            request,
-            |of| &of.group_snapshot_id,
-            handler,
-        )
-        .await
-    }
-
-    async fn get_volume_group_snapshot(
-        &self,
-        request: Request<GetVolumeGroupSnapshotRequest>,
-    ) -> Result<Response<GetVolumeGroupSnapshotResponse>, Status> {
-        let handler = |request, deadline| self.get(request, deadline);
-        traced_rpc(
-            self.controller.operations(),
-            "GetVolumeGroupSnapshot",
-            request,
-            |of| &of.group_snapshot_id,
-            handler,
-        )
-        .await
-    }
+rpcs! {
+    impl GroupController for GroupControllerService;
+    group_controller_get_capabilities(GroupControllerGetCapabilitiesRequest) -> GroupControllerGetCapabilitiesResponse
+        = Self::capabilities;
+    create_volume_group_snapshot(CreateVolumeGroupSnapshotRequest .name) -> CreateVolumeGroupSnapshotResponse
+        = Self::create;
+    delete_volume_group_snapshot(DeleteVolumeGroupSnapshotRequest .group_snapshot_id) -> DeleteVolumeGroupSnapshotResponse
+        = Self::delete;
+    get_volume_group_snapshot(GetVolumeGroupSnapshotRequest .group_snapshot_id) -> GetVolumeGroupSnapshotResponse
+        = Self::get;
 }

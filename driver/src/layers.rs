@@ -143,7 +143,7 @@ fn changes_nothing(rpc: &str) -> bool {
 /// Runs the handler of one RPC: names its volume in the span, logs request and answer for debugging (`Debug` of a request
 /// shows no secret), and writes one line about its end: for debugging where an RPC that only reads has succeeded. `volume` is the volume's id, or its name before it has one. The handler has to
 /// answer by the deadline of [`Operations::deadline`].
-pub async fn traced_rpc<Q, R, F>(
+pub(crate) async fn traced_rpc<Q, R, F>(
     operations: &Operations,
     rpc: &'static str,
     request: Request<Q>,
@@ -192,6 +192,38 @@ where
     }
     answer.map(Response::new)
 }
+
+/// Implements the service of a `tonic` server. Each row is an RPC: its method, request, field that identifies the object, answer,
+/// handler, and the alpha capability that it needs.
+macro_rules! rpcs {
+    (
+        impl $server:ident for $service:ident;
+        $($method:ident($request:ident $(.$field:ident)?) -> $answer:ident = $handler:path $(, if $capability:ident)?;)*
+    ) => {
+        #[tonic::async_trait]
+        impl $server for $service {
+            $(
+                async fn $method(
+                    &self,
+                    request: tonic::Request<csi_proto::csi::v1::$request>,
+                ) -> Result<tonic::Response<csi_proto::csi::v1::$answer>, tonic::Status> {
+                    $(self.disabled().check(AlphaCapability::$capability)?;)?
+                    crate::layers::traced_rpc(
+                        self.operations(),
+                        stringify!($request).trim_end_matches("Request"),
+                        request,
+                        |_request| crate::layers::rpcs!(@object _request $(.$field)?),
+                        |request, deadline| $handler(self, request, deadline),
+                    )
+                    .await
+                }
+            )*
+        }
+    };
+    (@object $request:ident) => { "" };
+    (@object $request:ident .$field:ident) => { &$request.$field };
+}
+pub(crate) use rpcs;
 
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@
 //! compared with the volume's device each time; nothing is remembered. Changes run in [`Operations`].
 
 use std::collections::BTreeMap;
+use std::future::{Ready, ready};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,20 +15,16 @@ use csi_host::{Device, Host, Mount, MountError, MountTable};
 use csi_proto::csi::v1::node_server::Node;
 use csi_proto::csi::v1::node_service_capability::{Rpc, Type, rpc};
 use csi_proto::csi::v1::{
-    NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse,
-    NodeGetInfoRequest, NodeGetInfoResponse, NodeGetStorageHealthRequest, NodeGetStorageHealthResponse,
-    NodeGetVolumeHealthRequest, NodeGetVolumeHealthResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
-    NodePublishVolumeRequest, NodePublishVolumeResponse, NodeServiceCapability, NodeStageVolumeRequest,
-    NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest,
-    NodeUnstageVolumeResponse,
+    NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
+    NodeServiceCapability,
 };
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
 use crate::args::Args;
 use crate::disabled_capabilities::{AlphaCapability, DisabledCapabilities};
-use crate::layers::traced_rpc;
+use crate::layers::rpcs;
 use crate::metrics::DriverMetrics;
-use crate::operations::Operations;
+use crate::operations::{Deadline, Operations};
 use crate::status;
 use crate::topology::ZoneLabels;
 
@@ -160,6 +157,46 @@ impl NodeService {
         self.instance.describe(&self.host).await
     }
 
+    fn operations(&self) -> &Operations {
+        &self.operations
+    }
+
+    fn disabled(&self) -> &DisabledCapabilities {
+        self.instance.disabled()
+    }
+
+    fn capabilities(
+        &self,
+        _request: NodeGetCapabilitiesRequest,
+        _deadline: Deadline,
+    ) -> Ready<Result<NodeGetCapabilitiesResponse, Status>> {
+        let mut kinds = vec![
+            rpc::Type::StageUnstageVolume,
+            rpc::Type::GetVolumeStats,
+            rpc::Type::ExpandVolume,
+            rpc::Type::GetVolumeHealth,
+            rpc::Type::GetStorageHealth,
+        ];
+        if SINGLE_NODE_MULTI_WRITER {
+            kinds.push(rpc::Type::SingleNodeMultiWriter);
+        }
+        kinds.retain(|kind| self.disabled().advertises(kind.as_str_name()));
+        let capability = |kind: rpc::Type| NodeServiceCapability {
+            r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })),
+        };
+        ready(Ok(NodeGetCapabilitiesResponse {
+            capabilities: kinds.into_iter().map(capability).collect(),
+        }))
+    }
+
+    async fn answer_info(
+        &self,
+        _request: NodeGetInfoRequest,
+        _deadline: Deadline,
+    ) -> Result<NodeGetInfoResponse, Status> {
+        self.info().await.map_err(|error| status::instance(&error))
+    }
+
     /// A path of a request at which this node may mount or unmount.
     fn place(&self, field: &str, path: PathBuf) -> Result<PathBuf, Status> {
         fields::place(field, path, self.kubelet_dir.as_deref())
@@ -225,154 +262,20 @@ async fn shown<'a>(host: &Host, device: &Device, mounts: &'a MountTable) -> Resu
     Ok(shown)
 }
 
-#[tonic::async_trait]
-impl Node for NodeService {
-    async fn node_stage_volume(
-        &self,
-        request: Request<NodeStageVolumeRequest>,
-    ) -> Result<Response<NodeStageVolumeResponse>, Status> {
-        let handler = |request, deadline| stage::stage(self, request, deadline);
-        traced_rpc(
-            &self.operations,
-            "NodeStageVolume",
-            request,
-            |of| &of.volume_id,
-            handler,
-        )
-        .await
-    }
-
-    async fn node_unstage_volume(
-        &self,
-        request: Request<NodeUnstageVolumeRequest>,
-    ) -> Result<Response<NodeUnstageVolumeResponse>, Status> {
-        let handler = |request, deadline| unstage::unstage(self, request, deadline);
-        traced_rpc(
-            &self.operations,
-            "NodeUnstageVolume",
-            request,
-            |of| &of.volume_id,
-            handler,
-        )
-        .await
-    }
-
-    async fn node_publish_volume(
-        &self,
-        request: Request<NodePublishVolumeRequest>,
-    ) -> Result<Response<NodePublishVolumeResponse>, Status> {
-        let handler = |request, deadline| publish::publish(self, request, deadline);
-        traced_rpc(
-            &self.operations,
-            "NodePublishVolume",
-            request,
-            |of| &of.volume_id,
-            handler,
-        )
-        .await
-    }
-
-    async fn node_unpublish_volume(
-        &self,
-        request: Request<NodeUnpublishVolumeRequest>,
-    ) -> Result<Response<NodeUnpublishVolumeResponse>, Status> {
-        let handler = |request, deadline| publish::unpublish(self, request, deadline);
-        traced_rpc(
-            &self.operations,
-            "NodeUnpublishVolume",
-            request,
-            |of| &of.volume_id,
-            handler,
-        )
-        .await
-    }
-
-    async fn node_get_volume_stats(
-        &self,
-        request: Request<NodeGetVolumeStatsRequest>,
-    ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
-        let handler = |request, _| stats::stats(self, request);
-        traced_rpc(
-            &self.operations,
-            "NodeGetVolumeStats",
-            request,
-            |of| &of.volume_id,
-            handler,
-        )
-        .await
-    }
-
-    async fn node_expand_volume(
-        &self,
-        request: Request<NodeExpandVolumeRequest>,
-    ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
-        let handler = |request, deadline| expand::expand(self, request, deadline);
-        traced_rpc(
-            &self.operations,
-            "NodeExpandVolume",
-            request,
-            |of| &of.volume_id,
-            handler,
-        )
-        .await
-    }
-
-    async fn node_get_volume_health(
-        &self,
-        request: Request<NodeGetVolumeHealthRequest>,
-    ) -> Result<Response<NodeGetVolumeHealthResponse>, Status> {
-        self.instance.disabled().check(AlphaCapability::GetVolumeHealth)?;
-        let handler = |request, _| health::volume(self, request);
-        traced_rpc(
-            &self.operations,
-            "NodeGetVolumeHealth",
-            request,
-            |of| &of.volume_id,
-            handler,
-        )
-        .await
-    }
-
-    async fn node_get_storage_health(
-        &self,
-        request: Request<NodeGetStorageHealthRequest>,
-    ) -> Result<Response<NodeGetStorageHealthResponse>, Status> {
-        self.instance.disabled().check(AlphaCapability::GetStorageHealth)?;
-        let handler = |_, _| health::storage(self);
-        traced_rpc(&self.operations, "NodeGetStorageHealth", request, |_| "", handler).await
-    }
-
-    async fn node_get_capabilities(
-        &self,
-        _request: Request<NodeGetCapabilitiesRequest>,
-    ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
-        let mut kinds = vec![
-            rpc::Type::StageUnstageVolume,
-            rpc::Type::GetVolumeStats,
-            rpc::Type::ExpandVolume,
-            rpc::Type::GetVolumeHealth,
-            rpc::Type::GetStorageHealth,
-        ];
-        if SINGLE_NODE_MULTI_WRITER {
-            kinds.push(rpc::Type::SingleNodeMultiWriter);
-        }
-        kinds.retain(|kind| self.instance.disabled().advertises(kind.as_str_name()));
-        let capability = |kind: rpc::Type| NodeServiceCapability {
-            r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })),
-        };
-        Ok(Response::new(NodeGetCapabilitiesResponse {
-            capabilities: kinds.into_iter().map(capability).collect(),
-        }))
-    }
-
-    async fn node_get_info(
-        &self,
-        _request: Request<NodeGetInfoRequest>,
-    ) -> Result<Response<NodeGetInfoResponse>, Status> {
-        Ok(Response::new(
-            self.info().await.map_err(|error| status::instance(&error))?,
-        ))
-    }
+rpcs! {
+    impl Node for NodeService;
+    node_stage_volume(NodeStageVolumeRequest .volume_id) -> NodeStageVolumeResponse = stage::stage;
+    node_unstage_volume(NodeUnstageVolumeRequest .volume_id) -> NodeUnstageVolumeResponse = unstage::unstage;
+    node_publish_volume(NodePublishVolumeRequest .volume_id) -> NodePublishVolumeResponse = publish::publish;
+    node_unpublish_volume(NodeUnpublishVolumeRequest .volume_id) -> NodeUnpublishVolumeResponse = publish::unpublish;
+    node_get_volume_stats(NodeGetVolumeStatsRequest .volume_id) -> NodeGetVolumeStatsResponse = stats::stats;
+    node_expand_volume(NodeExpandVolumeRequest .volume_id) -> NodeExpandVolumeResponse = expand::expand;
+    node_get_volume_health(NodeGetVolumeHealthRequest .volume_id) -> NodeGetVolumeHealthResponse
+        = health::volume, if GetVolumeHealth;
+    node_get_storage_health(NodeGetStorageHealthRequest) -> NodeGetStorageHealthResponse
+        = health::storage, if GetStorageHealth;
+    node_get_capabilities(NodeGetCapabilitiesRequest) -> NodeGetCapabilitiesResponse = Self::capabilities;
+    node_get_info(NodeGetInfoRequest) -> NodeGetInfoResponse = Self::answer_info;
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use csi_host::{DeviceError, Host, MountTable};
 use csi_proto::csi::v1::node_get_storage_health_response::StorageBackendHealth;
 use csi_proto::csi::v1::volume_health::VolumeHealthEntry;
 use csi_proto::csi::v1::{
-    NodeGetStorageHealthResponse, NodeGetVolumeHealthRequest, NodeGetVolumeHealthResponse, StorageHealthErrorType,
-    VolumeHealth, VolumeHealthErrorType,
+    NodeGetStorageHealthRequest, NodeGetStorageHealthResponse, NodeGetVolumeHealthRequest, NodeGetVolumeHealthResponse,
+    StorageHealthErrorType, VolumeHealth, VolumeHealthErrorType,
 };
 use futures::{StreamExt, stream};
 use parking_lot::{Mutex, MutexGuard};
@@ -21,6 +21,7 @@ use tonic::Status;
 
 use super::{NodeService, fields};
 use crate::node_error::NodeError;
+use crate::operations::Deadline;
 use crate::status;
 use crate::timing::TIMING;
 
@@ -126,6 +127,7 @@ impl KnownVolume {
 pub(super) async fn volume(
     service: &NodeService,
     request: NodeGetVolumeHealthRequest,
+    _deadline: Deadline,
 ) -> Result<NodeGetVolumeHealthResponse, Status> {
     let volume_id = fields::volume_id(&request.volume_id)?;
     let mut paths = Vec::new();
@@ -150,7 +152,11 @@ pub(super) async fn volume(
 }
 
 /// Of all volumes that are known to be on this node.
-pub(super) async fn storage(service: &NodeService) -> Result<NodeGetStorageHealthResponse, Status> {
+pub(super) async fn storage(
+    service: &NodeService,
+    _request: NodeGetStorageHealthRequest,
+    _deadline: Deadline,
+) -> Result<NodeGetStorageHealthResponse, Status> {
     let examined = stream::iter(service.known.ids())
         .map(|volume_id| async move {
             let findings = examine(&service.host, &service.known, &volume_id, &[]).await;

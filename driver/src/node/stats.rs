@@ -9,6 +9,7 @@ use tonic::Status;
 
 use super::{NodeService, fields};
 use crate::node_error::NodeError;
+use crate::operations::Deadline;
 use crate::status;
 
 /// Asks the kernel. The path must be a place where the volume is mounted or bound: the figures of the file system under
@@ -16,6 +17,7 @@ use crate::status;
 pub(super) async fn stats(
     service: &NodeService,
     request: NodeGetVolumeStatsRequest,
+    _deadline: Deadline,
 ) -> Result<NodeGetVolumeStatsResponse, Status> {
     let volume_id = fields::volume_id(&request.volume_id)?;
     let path = fields::path("volume_path", &request.volume_path)?;

@@ -9,11 +9,14 @@ use csi_host::HostPaths;
 use csi_kit::metrics::{BuildInfo, Metrics};
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
-use csi_proto::csi::v1::{CapacityRange, VolumeCapability};
+use csi_proto::csi::v1::{
+    CapacityRange, NodeExpandVolumeRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
+    NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, VolumeCapability,
+};
 use rstest::rstest;
 use rustix::fs::{CWD, FileType, Mode as Bits, makedev, mknodat};
 use tempfile::TempDir;
-use tonic::Code;
+use tonic::{Code, Request};
 
 use super::*;
 use crate::operations::Limits;

@@ -66,9 +66,7 @@ impl ClassKind {
             Self::VolumeSnapshotClass => SnapshotParameters::decode(parameters)
                 .map(|read| read.unknown().to_vec())
                 .unwrap_or_default(),
-            Self::VolumeGroupSnapshotClass => GroupParameters::decode(parameters)
-                .map(|read| read.unknown().to_vec())
-                .unwrap_or_default(),
+            Self::VolumeGroupSnapshotClass => GroupParameters::decode(parameters).unknown().to_vec(),
             Self::VolumeAttributesClass => {
                 let unknown = parameters.into_keys().filter(|key| !MutableParameters::is_known(key));
                 unknown.collect()

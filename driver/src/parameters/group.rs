@@ -20,8 +20,8 @@ impl GroupParameters {
     /// Every key that a class may have, but for Kubernetes' own.
     pub(super) const KEYS: [&str; 1] = [GROUP_TYPE];
 
-    /// Reads the map of a request. The error names the key, what is wrong with it and what is possible.
-    pub fn decode(parameters: BTreeMap<String, String>) -> Result<Self, String> {
+    /// Reads the map of a request.
+    pub fn decode(parameters: BTreeMap<String, String>) -> Self {
         let (mut group_type, mut unknown) = (None, Vec::new());
         for (key, value) in parameters {
             match key.as_str() {
@@ -32,7 +32,7 @@ impl GroupParameters {
                 _ => unknown.push(key),
             }
         }
-        Ok(Self { group_type, unknown })
+        Self { group_type, unknown }
     }
 
     /// The keys that nobody knows. They are ignored and named in the log, as those of other classes.
@@ -45,7 +45,7 @@ impl GroupParameters {
 mod tests {
     use super::*;
 
-    fn decode(pairs: &[(&str, &str)]) -> Result<GroupParameters, String> {
+    fn decode(pairs: &[(&str, &str)]) -> GroupParameters {
         let pairs = pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned()));
         GroupParameters::decode(pairs.collect())
     }
@@ -56,8 +56,7 @@ mod tests {
             ("group-type", "consistent"),
             ("csi.storage.k8s.io/volumegroupsnapshot/name", "x"),
             ("group_type", "typo"),
-        ])
-        .expect("good");
+        ]);
         assert_eq!(parameters.group_type.as_deref(), Some("consistent"));
         assert_eq!(parameters.unknown(), ["group_type"]);
     }
