@@ -80,9 +80,13 @@ pub struct Args {
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     pub cluster: String,
 
-    /// Address of the HTTP server for /metrics, /healthz and /readyz, such as :8080; empty means none
+    /// Address of the HTTP server for /metrics, such as :8080; empty means none
     #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
     pub http_endpoint: String,
+
+    /// Address of the HTTP server for /healthz and /readyz, such as 127.0.0.1:9898; empty means none
+    #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
+    pub health_endpoint: String,
 
     /// Serve the CSI Controller service
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
@@ -255,8 +259,7 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_timeout)]
     pub device_in_use_timeout: Duration,
 
-    /// Serve /metrics over TLS only, at the port of --http-endpoint, with a certificate that is made at the start; the checks stay in
-    /// plain HTTP
+    /// Serve /metrics over TLS, with a certificate that is made at the start
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value = "false", hide_default_value = true, action = ArgAction::Set, value_parser = parse_bool)]
     pub secure_metrics: bool,
@@ -281,6 +284,7 @@ impl Default for Args {
             additional_topology: Vec::new(),
             cluster: String::new(),
             http_endpoint: String::new(),
+            health_endpoint: String::new(),
             provide_controller_service: true,
             provide_node_service: true,
             pvc_annotations: false,

@@ -37,9 +37,14 @@ pub enum RunError {
     /// `--endpoint` cannot be read.
     #[error("--endpoint: {0}")]
     Endpoint(EndpointError),
-    /// `--http-endpoint` cannot be read.
-    #[error("--http-endpoint: {0}")]
-    HttpEndpoint(EndpointError),
+    /// The address of an HTTP server cannot be read.
+    #[error("{flag}: {source}")]
+    HttpAddress {
+        /// The flag.
+        flag: &'static str,
+        /// What is wrong with its value.
+        source: EndpointError,
+    },
     /// Both roles are off.
     #[error(
         "nothing to serve: --provide-controller-service and --provide-node-service are both false; set one of them to true"
@@ -133,10 +138,7 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
     }
 
     let mut process = Process::assemble(&args, &plan, Environment::default(), &shutdown)?;
-    if let Some(address) = &plan.http_endpoint {
-        let server = http_endpoint::bind(&args, &plan, &process, address).await?;
-        process.beside.spawn(http_endpoint::serve(server, shutdown.clone()));
-    }
+    http_endpoint::start(&args, &plan, &mut process, &shutdown).await?;
     let Some(listener) = listen(&args, &plan.endpoint, &shutdown).await? else {
         return Ok(());
     };

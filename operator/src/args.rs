@@ -61,7 +61,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "ADDRESS", default_value = ":8080")]
     pub admin_address: TcpAddress,
 
-    /// Address of the HTTPS server for /metrics, which are for those who may get that path
+    /// Address of the HTTPS server for /metrics, for clients that Kubernetes allows to get that path
     #[arg(long, value_name = "ADDRESS", default_value = ":8443")]
     pub metrics_address: TcpAddress,
 
@@ -73,8 +73,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE", requires = "metrics_certificate")]
     pub metrics_key: Option<PathBuf>,
 
-    /// Serve /metrics beside /healthz, without TLS and to everybody
-    #[arg(long, conflicts_with_all = ["metrics_certificate", "metrics_address"])]
+    /// Serve /metrics without TLS and to every client
+    #[arg(long, conflicts_with = "metrics_certificate")]
     pub insecure_metrics: bool,
 
     /// Whether spec.overrides may be used: who may write it decides what runs on every node, as root

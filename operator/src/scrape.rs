@@ -8,7 +8,7 @@
 
 mod access;
 
-use std::{fmt::Debug, io, net::SocketAddr, sync::Arc};
+use std::{fmt::Debug, io, sync::Arc};
 
 use axum::{
     Router,
@@ -18,12 +18,12 @@ use axum::{
     routing::get,
 };
 use csi_kit::{
+    admin::{HttpServer, write_metrics},
     endpoint::TcpAddress,
     metrics::Metrics,
-    tls::{Plain, TlsListener, TlsOptions},
+    tls::TlsOptions,
 };
 use futures::future::BoxFuture;
-use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 pub use access::KubernetesAccess;
@@ -49,40 +49,18 @@ pub trait Access: Send + Sync + Debug {
     fn judge<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AccessDecision, String>>;
 }
 
-/// A server that listens and does not answer yet.
-#[derive(Debug)]
-pub struct ScrapeServer {
-    listener: TlsListener,
-    router: Router,
-}
-
-impl ScrapeServer {
-    /// Listens on `address`.
-    pub async fn bind(
-        address: &TcpAddress,
-        certificate: Certificate,
-        metrics: Metrics,
-        access: Arc<dyn Access>,
-    ) -> io::Result<Self> {
-        let config = TlsOptions::default().server_config(certificate);
-        let listener = TlsListener::new(address.bind().await?, config.map_err(io::Error::other)?, Plain::Refused)?;
-        let router = Router::new()
-            .route(PATH, get(scrape))
-            .with_state(Arc::new(Scraped { metrics, access }));
-        Ok(Self { listener, router })
-    }
-
-    /// Where it listens.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.listener.address()
-    }
-
-    /// Answers until `shutdown`.
-    pub async fn serve(self, shutdown: CancellationToken) -> io::Result<()> {
-        axum::serve(self.listener, self.router)
-            .with_graceful_shutdown(shutdown.cancelled_owned())
-            .await
-    }
+/// Listens on `address`, for callers that `access` allows.
+pub async fn bind(
+    address: &TcpAddress,
+    certificate: Certificate,
+    metrics: Metrics,
+    access: Arc<dyn Access>,
+) -> io::Result<HttpServer> {
+    let config = TlsOptions::default().server_config(certificate);
+    let router = Router::new()
+        .route(PATH, get(scrape))
+        .with_state(Arc::new(Scraped { metrics, access }));
+    HttpServer::bind(address, router, Some(config.map_err(io::Error::other)?)).await
 }
 
 #[derive(Debug)]
@@ -99,13 +77,7 @@ async fn scrape(State(source): State<Arc<Scraped>>, headers: HeaderMap) -> Respo
         );
     };
     match source.access.judge(token).await {
-        Ok(AccessDecision::Allowed) => match source.metrics.encode() {
-            Ok(text) => ([(header::CONTENT_TYPE, Metrics::CONTENT_TYPE)], text).into_response(),
-            Err(error) => {
-                warn!(%error, "cannot write the metrics");
-                refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
-            }
-        },
+        Ok(AccessDecision::Allowed) => write_metrics(&source.metrics),
         Ok(AccessDecision::Unknown) => refuse(StatusCode::UNAUTHORIZED, "the API server does not know this token"),
         Ok(AccessDecision::Forbidden) => refuse(
             StatusCode::FORBIDDEN,

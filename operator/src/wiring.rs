@@ -10,7 +10,7 @@ use cinder_operator_core::{
     resolve::namespace_of,
 };
 use csi_kit::{
-    admin::AdminServer,
+    admin::{HealthChecks, HttpServer, metrics_router},
     metrics::{BuildInfo, Metrics as Registry},
     signals, telemetry,
 };
@@ -42,7 +42,7 @@ use crate::{
     leader::{Elector, LeaseSettings},
     metrics::Metrics,
     observe::{Changes, Cluster, Wake, WatchHealth, WatchLoop, Woken, hear, hear_ours, wake_ups},
-    scrape::{Certificate, KubernetesAccess, ScrapeServer},
+    scrape::{self, Certificate, KubernetesAccess},
 };
 
 /// Name under which the operator reports events and competes for its Lease.
@@ -93,12 +93,8 @@ async fn run(args: RunArgs) -> Result<(), Error> {
     let client = client().await?;
 
     let (phase, phases) = watch::channel(Phase::Starting);
-    let metrics_server = if args.insecure_metrics {
-        None
-    } else {
-        Some(scrape_server(&args, registry.clone(), client.clone(), &shutdown).await?)
-    };
-    let admin = admin_server(&args, registry, phases, &shutdown).await?;
+    let metrics_server = metrics_server(&args, registry, client.clone(), &shutdown).await?;
+    let admin = admin_server(&args, phases, &shutdown).await?;
     check_crd(&client).await?;
 
     let mut known = Known::watch(&client, &args, &metrics);
@@ -150,7 +146,7 @@ async fn run(args: RunArgs) -> Result<(), Error> {
     };
     shutdown.cancel();
     // It ends within its own drain time.
-    for server in [Some(admin), metrics_server].into_iter().flatten() {
+    for server in [admin, metrics_server] {
         if let Err(error) = server.await {
             warn!(%error, "an HTTP server ended badly");
         }
@@ -194,19 +190,10 @@ impl Known {
 
 async fn admin_server(
     args: &RunArgs,
-    registry: Registry,
     phases: watch::Receiver<Phase>,
     shutdown: &CancellationToken,
 ) -> Result<tokio::task::JoinHandle<io::Result<()>>, Error> {
-    let failed = |source| Error::AdminServer {
-        address: args.admin_address.clone(),
-        source,
-    };
-    let mut server = AdminServer::new(registry);
-    if !args.insecure_metrics {
-        server = server.without_metrics();
-    }
-    let server = server.readiness(move || {
+    let checks = HealthChecks::default().readiness(move || {
         ready(match &*phases.borrow() {
             Phase::Starting => Err("starting".to_owned()),
             Phase::Listing(missing) => Err(format!("reading the cluster: {missing}")),
@@ -214,28 +201,36 @@ async fn admin_server(
             Phase::StandingBy | Phase::Leading => Ok(()),
         })
     });
-    let bound = server.bind(&args.admin_address).await.map_err(failed)?;
+    let bound = HttpServer::bind(&args.admin_address, checks.router(), None).await;
+    let bound = bound.map_err(|source| Error::AdminServer {
+        address: args.admin_address.clone(),
+        source,
+    })?;
     info!(address = %bound.local_addr(), "admin server listens");
     Ok(tokio::spawn(bound.serve(shutdown.clone())))
 }
 
-async fn scrape_server(
+async fn metrics_server(
     args: &RunArgs,
     registry: Registry,
     client: Client,
     shutdown: &CancellationToken,
 ) -> Result<tokio::task::JoinHandle<io::Result<()>>, Error> {
+    let failed = |source| Error::MetricsServer {
+        address: args.metrics_address.clone(),
+        source,
+    };
+    if args.insecure_metrics {
+        let bound = HttpServer::bind(&args.metrics_address, metrics_router(registry), None).await;
+        return Ok(tokio::spawn(bound.map_err(failed)?.serve(shutdown.clone())));
+    }
     let certificate = match (&args.metrics_certificate, &args.metrics_key) {
         (Some(certificate), Some(key)) => Certificate::from_files(certificate, key),
         _ => Certificate::self_signed(&format!("{PROGRAM}-metrics.{}.svc", args.namespace)),
     }?;
     let access = Arc::new(KubernetesAccess::new(client));
-    let bound = ScrapeServer::bind(&args.metrics_address, certificate, registry, access)
-        .await
-        .map_err(|source| Error::MetricsServer {
-            address: args.metrics_address.clone(),
-            source,
-        })?;
+    let bound = scrape::bind(&args.metrics_address, certificate, registry, access).await;
+    let bound = bound.map_err(failed)?;
     info!(address = %bound.local_addr(), "metrics are served over TLS");
     Ok(tokio::spawn(bound.serve(shutdown.clone())))
 }

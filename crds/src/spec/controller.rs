@@ -59,9 +59,9 @@ pub struct ControllerSpec {
     #[serde(default)]
     pub host_network: bool,
 
-    /// Port of the driver's HTTP server in the pods, for checks and metrics. The sidecars have the five ports after it.
+    /// Port of the driver's metrics in the pods. The kubelet's probes use the port after it, and the sidecars the five ports after that.
     #[serde(default = "default_http_port")]
-    #[schemars(range(min = 1024, max = 65530))]
+    #[schemars(range(min = 1024, max = 65529))]
     pub http_port: u16,
 
     /// Resources of the driver's container. Defaults to requests of 10m CPU and 32Mi memory, without

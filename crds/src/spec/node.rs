@@ -17,8 +17,8 @@ pub const DEFAULT_KUBELET_DIR: &str = "/var/lib/kubelet";
 /// The pods that mount volumes.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!(has(self.registration) && self.registration == 'Sidecar') || !has(self.httpPort) || self.httpPort <= 65533")
-    .message("with registration Sidecar the two ports after httpPort are used too: it can be 65533 at most"))]
+#[x_kube(validation = Rule::new("!(has(self.registration) && self.registration == 'Sidecar') || !has(self.httpPort) || self.httpPort <= 65532")
+    .message("with registration Sidecar the three ports after httpPort are used too: it can be 65532 at most"))]
 pub struct NodeSpec {
     /// The kubelet's root directory on the nodes: /var/lib/kubelet, or for example /var/lib/k0s/kubelet with k0s and
     /// /var/snap/microk8s/common/var/lib/kubelet with MicroK8s.
@@ -32,10 +32,10 @@ pub struct NodeSpec {
     #[serde(default)]
     pub registration: NodeRegistration,
 
-    /// Port of the driver's HTTP server on every node, for the kubelet's checks and for metrics. It is a port of the host:
-    /// a second CinderCSIDriver needs another one. With registration Sidecar the two ports after it are used too.
+    /// Port of the driver's metrics on every node. The kubelet's probes use the port after it, on 127.0.0.1. Both are ports of the
+    /// host: a second CinderCSIDriver needs other ones. With registration Sidecar two more ports after them are used.
     #[serde(default = "default_http_port")]
-    #[schemars(range(min = 1024, max = 65535))]
+    #[schemars(range(min = 1024, max = 65534))]
     pub http_port: u16,
 
     /// Labels of the nodes where the driver runs. Volumes cannot be mounted on others.

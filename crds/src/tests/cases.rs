@@ -465,10 +465,10 @@ fn pods() -> Vec<Case> {
         refused(
             "ports of the sidecars beyond the last one",
             node,
-            json!({ "registration": "Sidecar", "httpPort": 65534 }),
-            "65533",
+            json!({ "registration": "Sidecar", "httpPort": 65533 }),
+            "65532",
         ),
-        accepted("the last port", node, json!({ "httpPort": 65535 })),
+        accepted("the last port", node, json!({ "httpPort": 65534 })),
         accepted(
             "the kubelet's registrar and pods that nobody replaces",
             node,

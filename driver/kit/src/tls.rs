@@ -16,7 +16,8 @@ use rustls::server::NoServerSessionStorage;
 use rustls::{ServerConfig, SupportedCipherSuite, SupportedProtocolVersion};
 
 pub use certificate::{Certificate, CertificateError};
-pub use listener::{Connection, IDLE_LIMIT, Plain, TlsListener};
+pub use listener::IDLE_LIMIT;
+pub(crate) use listener::TlsListener;
 
 /// The oldest version of TLS that is spoken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -28,6 +28,7 @@ impl Args {
         }
         argv.differing("cluster", &self.cluster, &defaults.cluster);
         argv.differing("http-endpoint", &self.http_endpoint, &defaults.http_endpoint);
+        argv.differing("health-endpoint", &self.health_endpoint, &defaults.health_endpoint);
         argv.differing(
             "provide-controller-service",
             self.provide_controller_service,

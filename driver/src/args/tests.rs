@@ -21,6 +21,7 @@ fn everything_changed() -> Args {
         additional_topology: vec![("topology.kubernetes.io/region".into(), "north".into())],
         cluster: "cluster=a b".into(),
         http_endpoint: ":8080".into(),
+        health_endpoint: "127.0.0.1:8081".into(),
         provide_controller_service: false,
         provide_node_service: false,
         pvc_annotations: true,

@@ -17,6 +17,8 @@ use crate::registration::{Registration, RegistrationConfig};
 pub(super) struct Plan {
     pub(super) endpoint: Endpoint,
     pub(super) http_endpoint: Option<TcpAddress>,
+    /// Address of the server for probes.
+    pub(super) health_endpoint: Option<TcpAddress>,
     /// The controller's clouds; `None` without that role.
     pub(super) clouds: Option<Configuration>,
     /// What cloud.conf says to nodes.
@@ -39,10 +41,8 @@ impl Plan {
     /// Reads flags and files.
     pub(super) fn of(args: &Args) -> Result<Self, RunError> {
         let endpoint: Endpoint = args.endpoint.parse().map_err(RunError::Endpoint)?;
-        let http_endpoint = match args.http_endpoint.as_str() {
-            "" => None,
-            address => Some(address.parse().map_err(RunError::HttpEndpoint)?),
-        };
+        let http_endpoint = tcp_address("--http-endpoint", &args.http_endpoint)?;
+        let health_endpoint = tcp_address("--health-endpoint", &args.health_endpoint)?;
         if !args.provide_controller_service && !args.provide_node_service {
             return Err(RunError::NoRole);
         }
@@ -69,12 +69,19 @@ impl Plan {
         Ok(Self {
             endpoint,
             http_endpoint,
+            health_endpoint,
             clouds,
             node,
             registration,
             claims,
         })
     }
+}
+
+fn tcp_address(flag: &'static str, address: &str) -> Result<Option<TcpAddress>, RunError> {
+    let address = Some(address).filter(|address| !address.is_empty());
+    let parsed = address.map(str::parse).transpose();
+    parsed.map_err(|source| RunError::HttpAddress { flag, source })
 }
 
 fn claims(args: &Args) -> Result<PvcAnnotations, RunError> {

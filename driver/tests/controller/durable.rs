@@ -261,7 +261,7 @@ fn marks_that_are_read_are_those_that_were_written() {
     );
 }
 
-const FLAGS: [&str; 48] = [
+const FLAGS: [&str; 49] = [
     "additional-topology",
     "attach-timeout",
     "availability-zone",
@@ -274,6 +274,7 @@ const FLAGS: [&str; 48] = [
     "disable-capability",
     "driver-name",
     "endpoint",
+    "health-endpoint",
     "http-endpoint",
     "instance-id",
     "kube-api-burst",

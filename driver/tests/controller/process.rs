@@ -69,7 +69,7 @@ async fn wrong_flags_and_files_end_the_start_with_a_reason() {
     ));
     assert!(matches!(
         refuses_to_start(|args| args.http_endpoint = "8080".into()).await,
-        RunError::HttpEndpoint(_)
+        RunError::HttpAddress { .. }
     ));
     assert!(matches!(
         refuses_to_start(|args| args.provide_controller_service = false).await,
@@ -115,7 +115,7 @@ async fn a_driver_starts_while_keystone_is_away_says_so_and_serves_when_it_is_th
     let conf = access.cloud_conf().replace(&access.auth_url, &dead);
     let port = free_port();
     let driver = Driver::serve(&conf, |args| {
-        args.http_endpoint = format!("127.0.0.1:{port}");
+        args.health_endpoint = format!("127.0.0.1:{port}");
         args.request_timeout = REQUEST;
     })
     .await;
@@ -177,7 +177,7 @@ async fn a_private_authority_comes_with_the_configuration_and_is_read_anew_issue
     let conf = format!("{}ca-file = {}\n", sim.access().cloud_conf(), ca.display());
     let port = free_port();
     let driver = Driver::serve(&conf, |args| {
-        args.http_endpoint = format!("127.0.0.1:{port}");
+        args.health_endpoint = format!("127.0.0.1:{port}");
         args.request_timeout = REQUEST;
     })
     .await;
@@ -193,15 +193,17 @@ async fn a_private_authority_comes_with_the_configuration_and_is_read_anew_issue
 #[tokio::test]
 async fn http_shows_health_readiness_and_metrics() {
     let sim = listening_cloud(|_| {}).await;
-    let port = free_port();
+    let (health, metrics) = (free_port(), free_port());
     let driver = Driver::serve(&sim.access().cloud_conf(), |args| {
-        args.http_endpoint = format!("127.0.0.1:{port}");
+        args.health_endpoint = format!("127.0.0.1:{health}");
+        args.http_endpoint = format!("127.0.0.1:{metrics}");
     })
     .await;
     driver.volume("pvc-1").await;
-    assert_eq!(get(port, "/healthz").await.0, 200);
-    ready(port).await;
-    let (status, text) = get(port, "/metrics").await;
+    assert_eq!(get(health, "/healthz").await.0, 200);
+    ready(health).await;
+    assert_eq!(get(health, "/metrics").await.0, 404);
+    let (status, text) = get(metrics, "/metrics").await;
     assert_eq!(status, 200);
     for part in [
         r#"csi_operations_seconds_count{driver_name="cinder.csi.openstack.org",grpc_status_code="OK",method_name="/csi.v1.Controller/CreateVolume"} 1"#,

@@ -9,6 +9,7 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     task::JoinHandle,
 };
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 
@@ -44,7 +45,7 @@ async fn run(certificate: Certificate) -> Running {
     };
     let metrics = Metrics::new(build).unwrap();
     let address = "127.0.0.1:0".parse().unwrap();
-    let server = ScrapeServer::bind(&address, certificate, metrics, Arc::new(Doorkeeper::default()))
+    let server = bind(&address, certificate, metrics, Arc::new(Doorkeeper::default()))
         .await
         .unwrap();
     let shutdown = CancellationToken::new();

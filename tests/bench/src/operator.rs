@@ -239,8 +239,8 @@ impl World {
         let mut command = lab.command(program)?;
         command
             .args(["run", "--namespace", NAMESPACE, "--pod-name", "bench"])
-            .args(["--insecure-metrics", "--admin-address"])
-            .arg(ADDRESS.to_string())
+            .args(["--insecure-metrics", "--admin-address=127.0.0.1:0"])
+            .arg(format!("--metrics-address={ADDRESS}"))
             .env("KUBECONFIG", &kubeconfig)
             .env_remove("RUST_LOG");
         Process::spawn("the operator", command, &lab.path("operator.log"))

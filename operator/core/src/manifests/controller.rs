@@ -121,12 +121,14 @@ fn pod_spec(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Pod
 }
 
 fn driver(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Container {
+    let controller = &resolved.controller;
     let args = Args {
         endpoint: format!("unix://{SOCKET}"),
         cloud_config: vec![secret::CLOUD_CONF_FILE.into()],
         project_id: credentials.map(DriverCredentials::projects).unwrap_or_default(),
         cluster: resolved.cluster_id.clone(),
-        http_endpoint: format!(":{}", resolved.controller.http_port),
+        http_endpoint: format!(":{}", controller.http_port),
+        health_endpoint: pod::health_endpoint(controller.host_network, controller.health_port()),
         provide_node_service: false,
         ..pod::driver_args(resolved)
     };
@@ -136,13 +138,19 @@ fn driver(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Conta
         image_pull_policy: Some(resolved.pull_policy.as_str().into()),
         args: Some(args.to_argv()),
         env: pod::proxy(resolved),
-        ports: Some(vec![pod::port(
-            pod::DRIVER_PORT,
-            i32::from(resolved.controller.http_port),
-        )]),
-        liveness_probe: Some(pod::liveness(pod::DRIVER_PORT, "/healthz")),
-        readiness_probe: Some(pod::probe(pod::DRIVER_PORT, "/readyz")),
-        resources: Some(pod::resources(resolved.controller.resources.as_ref(), MEMORY)),
+        ports: Some(vec![
+            pod::port(pod::DRIVER_PORT, i32::from(controller.http_port)),
+            pod::port(pod::HEALTH_PORT, i32::from(controller.health_port())),
+        ]),
+        liveness_probe: Some(pod::health_probe(
+            controller.host_network,
+            pod::liveness(pod::HEALTH_PORT, "/healthz"),
+        )),
+        readiness_probe: Some(pod::health_probe(
+            controller.host_network,
+            pod::probe(pod::HEALTH_PORT, "/readyz"),
+        )),
+        resources: Some(pod::resources(controller.resources.as_ref(), MEMORY)),
         security_context: Some(pod::unprivileged()),
         termination_message_policy: Some("FallbackToLogsOnError".into()),
         volume_mounts: Some(vec![

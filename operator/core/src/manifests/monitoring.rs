@@ -90,10 +90,10 @@ fn metrics_of(component: ComponentLabel) -> BTreeMap<String, String> {
     BTreeMap::from([(METRICS_OF.to_owned(), component.as_str().to_owned())])
 }
 
-/// Every port of our containers serves metrics; the names are those of the containers' ports.
+/// Every port of our containers but that for probes serves metrics; the names are those of the containers' ports.
 fn ports(container: &Container) -> Vec<ServicePort> {
     let port = |port: &k8s_openapi::api::core::v1::ContainerPort| {
-        let name = port.name.clone()?;
+        let name = port.name.clone().filter(|name| name != pod::HEALTH_PORT)?;
         Some(ServicePort {
             target_port: Some(IntOrString::String(name.clone())),
             name: Some(name),

@@ -181,6 +181,7 @@ fn driver(resolved: &Resolved) -> Container {
     let args = Args {
         endpoint: format!("unix://{}/plugins/{}/csi.sock", node.kubelet_dir, resolved.driver_name),
         http_endpoint: format!(":{}", node.http_port),
+        health_endpoint: pod::health_endpoint(true, node.health_port()),
         provide_controller_service: false,
         register: node.registration == Registration::Register && node.registrar == NodeRegistration::Integrated,
         // Also beside the registrar: a registration that the driver once made itself would stand beside the registrar's, and the
@@ -197,13 +198,16 @@ fn driver(resolved: &Resolved) -> Container {
         image_pull_policy: Some(resolved.pull_policy.as_str().into()),
         args: Some(args.to_argv()),
         env: variables(resolved),
-        ports: Some(vec![pod::port(pod::DRIVER_PORT, i32::from(node.http_port))]),
+        ports: Some(vec![
+            pod::port(pod::DRIVER_PORT, i32::from(node.http_port)),
+            pod::port(pod::HEALTH_PORT, i32::from(node.health_port())),
+        ]),
         liveness_probe: Some(if is_registered_by_sidecar(resolved) {
             pod::liveness(registrar::LIVENESS_PORT, "/healthz")
         } else {
-            pod::liveness(pod::DRIVER_PORT, "/healthz")
+            pod::health_probe(true, pod::liveness(pod::HEALTH_PORT, "/healthz"))
         }),
-        readiness_probe: Some(pod::probe(pod::DRIVER_PORT, "/readyz")),
+        readiness_probe: Some(pod::health_probe(true, pod::probe(pod::HEALTH_PORT, "/readyz"))),
         resources: Some(pod::resources(node.resources.as_ref(), MEMORY)),
         security_context: Some(SecurityContext {
             // Mounting and formatting want CAP_SYS_ADMIN and every block device of the host, also those that appear while

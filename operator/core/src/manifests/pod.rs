@@ -17,8 +17,12 @@ use crate::resolve::Resolved;
 
 /// Name of the container with the driver in both kinds of pod.
 pub const DRIVER_CONTAINER: &str = "cinder-csi-driver";
-/// Name of a container's port for checks and metrics.
+/// Name of the driver's port for metrics.
 pub const DRIVER_PORT: &str = "http";
+/// Name of the driver's port for the kubelet's probes.
+pub(super) const HEALTH_PORT: &str = "health";
+
+const LOOPBACK: &str = "127.0.0.1";
 
 /// The arguments that both roles of the driver share.
 pub(super) fn driver_args(resolved: &Resolved) -> Args {
@@ -193,6 +197,20 @@ pub(super) fn probe(port: &str, path: &str) -> Probe {
         timeout_seconds: Some(5),
         ..Probe::default()
     }
+}
+
+/// Address of the driver's server for probes. On the network of the node only the node itself reaches it.
+pub(super) fn health_endpoint(host_network: bool, port: u16) -> String {
+    let host = if host_network { LOOPBACK } else { "" };
+    format!("{host}:{port}")
+}
+
+/// Directs a probe to the address that [`health_endpoint`] listens on.
+pub(super) fn health_probe(host_network: bool, mut probe: Probe) -> Probe {
+    if let Some(get) = probe.http_get.as_mut().filter(|_| host_network) {
+        get.host = Some(LOOPBACK.into());
+    }
+    probe
 }
 
 /// A probe whose failure ends the container: after a minute, so that a short trouble elsewhere ends nothing.

@@ -23,9 +23,9 @@ pub(super) fn containers(resolved: &Resolved) -> Vec<Container> {
     vec![liveness_probe(resolved), registrar(resolved)]
 }
 
-/// Port of livenessprobe: the one after the driver's.
+/// Port of livenessprobe, after the two of the driver.
 fn liveness_port(resolved: &Resolved) -> u16 {
-    resolved.node.http_port.saturating_add(1)
+    resolved.node.http_port.saturating_add(2)
 }
 
 fn liveness_probe(resolved: &Resolved) -> Container {
@@ -44,7 +44,7 @@ fn liveness_probe(resolved: &Resolved) -> Container {
 }
 
 fn registrar(resolved: &Resolved) -> Container {
-    let port = resolved.node.http_port.saturating_add(2);
+    let port = resolved.node.http_port.saturating_add(3);
     let own = [
         // Where the kubelet finds the driver, on the host.
         format!(

@@ -475,7 +475,7 @@ fn a_change_of_any_field_of_any_operand_is_found() {
             let field = live.pointer_mut(&pointer).expect("a field");
             *field = match field {
                 Value::Bool(value) => json!(!*value),
-                Value::Number(number) => json!(number.as_i64().unwrap_or_default() + 1),
+                Value::Number(number) => json!(number.as_i64().unwrap_or_default() + 100),
                 Value::String(text) => json!(format!("{text}x")),
                 other => panic!("{pointer}: {other}"),
             };

@@ -39,6 +39,11 @@ pub struct Controller {
 }
 
 impl Controller {
+    /// Port of the driver's server for probes.
+    pub fn health_port(&self) -> u16 {
+        self.http_port.saturating_add(1)
+    }
+
     /// One of the sidecars, if it runs.
     pub fn sidecar(&self, component: Component) -> Option<&Sidecar> {
         self.sidecars.iter().find(|sidecar| sidecar.component == component)
@@ -82,7 +87,7 @@ pub(super) fn controller(spec: &ControllerSpec, env: &Environment, images: &Imag
 }
 
 /// How many ports the controller's pods have.
-pub(super) const PORTS: u16 = 6;
+pub(super) const PORTS: u16 = 7;
 
 fn sidecars(spec: &ControllerSpec, env: &Environment, images: &ImageSet, snapshots: bool) -> Vec<Sidecar> {
     // Each has its place for good, so that a port means the same wherever and whenever it is looked at.
@@ -93,7 +98,8 @@ fn sidecars(spec: &ControllerSpec, env: &Environment, images: &ImageSet, snapsho
         Component::Snapshotter,
         Component::HealthMonitor,
     ];
-    (1..)
+    // After the driver's two.
+    (2..)
         .zip(all)
         .filter_map(|(place, component)| {
             let given = spec

@@ -18,7 +18,7 @@ pub struct Node {
     pub registrar: NodeRegistration,
     /// The kubelet's root directory.
     pub kubelet_dir: String,
-    /// Port of the driver's HTTP server on every node.
+    /// Port of the driver's metrics on every node. The port for probes is the next one.
     pub http_port: u16,
     /// On which nodes.
     pub node_selector: BTreeMap<String, String>,
@@ -44,6 +44,13 @@ pub struct Node {
     pub max_volumes: Option<u32>,
     /// Whether each node reports the region that it is labelled with.
     pub reports_region: bool,
+}
+
+impl Node {
+    /// Port of the driver's server for probes.
+    pub fn health_port(&self) -> u16 {
+        self.http_port.saturating_add(1)
+    }
 }
 
 /// What the pods on the nodes do about the kubelet's registry of plugins.
@@ -94,8 +101,8 @@ fn startup_taint(spec: &CinderCSIDriverSpec, driver_name: &str) -> Option<String
 /// The ports of the host that a node's pod has, from the first one on.
 pub(super) fn ports(registrar: NodeRegistration) -> u16 {
     match registrar {
-        NodeRegistration::Integrated => 1,
+        NodeRegistration::Integrated => 2,
         // livenessprobe and node-driver-registrar.
-        NodeRegistration::Sidecar => 3,
+        NodeRegistration::Sidecar => 4,
     }
 }

@@ -161,7 +161,7 @@ mod tests {
 
     #[rstest]
     #[case::the_same_port(json!({}), json!({}), &[Degraded::PortTaken])]
-    #[case::another_port(json!({}), json!({ "node": { "httpPort": 9898 } }), &[])]
+    #[case::another_port(json!({}), json!({ "node": { "httpPort": 9899 } }), &[])]
     #[case::a_port_of_the_registrar(json!({ "node": { "registration": "Sidecar" } }), json!({ "node": { "httpPort": 9899 } }),
         &[Degraded::PortTaken])]
     #[case::other_nodes(json!({ "node": { "nodeSelector": { "pool": "a" } } }),

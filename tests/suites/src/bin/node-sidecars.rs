@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
-use csi_kit::admin::AdminServer;
+use csi_kit::admin::{HealthChecks, HttpServer, metrics_router};
 use csi_kit::endpoint::TcpAddress;
 use csi_kit::metrics::{BuildInfo, Metrics};
 use csi_proto::csi::v1::identity_client::IdentityClient;
@@ -174,12 +174,12 @@ async fn serve_health(args: LivenessProbe) -> Result<()> {
             }
         }
     };
-    let server = AdminServer::new(metrics("livenessprobe")?)
+    let checks = HealthChecks::default()
         .liveness(check)
         // The call itself ends in time.
-        .check_timeout(args.probe_timeout + Duration::from_secs(1))
-        .bind(&address.parse::<TcpAddress>()?)
-        .await?;
+        .check_timeout(args.probe_timeout + Duration::from_secs(1));
+    let pages = checks.router().merge(metrics_router(metrics("livenessprobe")?));
+    let server = HttpServer::bind(&address.parse::<TcpAddress>()?, pages, None).await?;
     server.serve(shutdown).await.context("the HTTP server failed")
 }
 
@@ -231,10 +231,9 @@ async fn register(args: Registrar) -> Result<()> {
                 Err("the registration socket is gone".to_owned())
             })
         };
-        let server = AdminServer::new(metrics("node_driver_registrar")?)
-            .liveness(check)
-            .bind(&args.http_endpoint.parse::<TcpAddress>()?)
-            .await?;
+        let checks = HealthChecks::default().liveness(check);
+        let pages = checks.router().merge(metrics_router(metrics("node_driver_registrar")?));
+        let server = HttpServer::bind(&args.http_endpoint.parse::<TcpAddress>()?, pages, None).await?;
         tokio::spawn(server.serve(shutdown.clone()));
     }
     let server = Server::builder()

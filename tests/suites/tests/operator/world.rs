@@ -180,12 +180,13 @@ impl World {
         let token = create.args(["-n", NAMESPACE, "--duration=2h"]).output().await?;
         let kubeconfig = self.lab.path(&format!("{name}.kubeconfig"));
         self.server.write_kubeconfig(&kubeconfig, token.trim())?;
-        let port = self.ports.fetch_add(1, Ordering::Relaxed);
+        let port = self.ports.fetch_add(2, Ordering::Relaxed);
         let mut command = self.lab.command(programs::operator()?)?;
         command
             .args(["run", "--namespace", NAMESPACE, "--pod-name", name])
-            .args(["--log-format=text", "--insecure-metrics", "--admin-address"])
-            .arg(format!("127.0.0.1:{port}"))
+            .args(["--log-format=text", "--insecure-metrics"])
+            .arg(format!("--admin-address=127.0.0.1:{port}"))
+            .arg(format!("--metrics-address=127.0.0.1:{}", port + 1))
             .args(arguments)
             .env("KUBECONFIG", &kubeconfig)
             .env_remove("RUST_LOG");

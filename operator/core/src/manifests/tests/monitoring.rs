@@ -49,6 +49,8 @@ fn every_port_of_every_pod_is_read_and_its_series_name_the_driver() {
             .iter()
             .filter(|container| container["ports"].is_array())
             .flat_map(|container| names(&container["ports"], "name"))
+            // The port for probes serves no metrics.
+            .filter(|name| name != "health")
             .collect();
         let service = of(&operands, "Service", &format!("{component}-metrics"));
         let monitor = of(&operands, "ServiceMonitor", component);

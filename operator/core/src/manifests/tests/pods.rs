@@ -181,7 +181,7 @@ fn a_sidecar_gets_what_the_table_and_the_administrator_say() {
             "--leader-election-lease-duration=137s",
             "--leader-election-renew-deadline=107s",
             "--leader-election-retry-period=26s",
-            "--http-endpoint=:8083",
+            "--http-endpoint=:8084",
             "--v=4",
             "--handle-volume-inuse-error=false",
             "--feature-gates=RecoverVolumeExpansionFailure=false",
@@ -294,7 +294,7 @@ fn beside_the_kubelets_registrar_the_driver_does_not_register_itself() {
         [
             "--csi-address=/csi/csi.sock",
             "--probe-timeout=4s",
-            "--http-endpoint=:9001",
+            "--http-endpoint=:9002",
             "--v=2"
         ]
     );
@@ -306,7 +306,7 @@ fn beside_the_kubelets_registrar_the_driver_does_not_register_itself() {
             "--kubelet-registration-path=/var/lib/kubelet/plugins/cinder.csi.openstack.org/csi.sock",
             "--plugin-registration-path=/registration",
             "--timeout=10s",
-            "--http-endpoint=:9002",
+            "--http-endpoint=:9003",
             "--v=2",
         ]
     );
@@ -338,7 +338,7 @@ fn before_the_driver_is_taken_away_the_registrar_goes() {
 
     assert_eq!(names(&operands, "DaemonSet"), ["cinder-csi-driver"]);
     let driver = container(&operands, "DaemonSet", "cinder-csi-driver");
-    assert_eq!(driver["livenessProbe"]["httpGet"]["port"], "http");
+    assert_eq!(driver["livenessProbe"]["httpGet"]["port"], "health");
 }
 
 #[rstest]
@@ -419,8 +419,11 @@ fn on_the_network_of_nodes_there_is_no_policy_and_ports_can_be_chosen() {
     );
     assert_eq!(
         container(&operands, "Deployment", "csi-attacher")["ports"][0]["containerPort"],
-        9102
+        9103
     );
+    let driver = container(&operands, "Deployment", "cinder-csi-driver");
+    assert_eq!(driver["readinessProbe"]["httpGet"]["host"], "127.0.0.1");
+    assert!(args(driver).contains(&"--health-endpoint=127.0.0.1:9101".to_owned()));
     assert!(operands.iter().all(|operand| operand.kind.kind != "NetworkPolicy"));
     // The ports are free only when the old pod is gone.
     let update = &only(&operands, "Deployment")["spec"]["strategy"]["rollingUpdate"];
