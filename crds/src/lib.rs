@@ -38,10 +38,10 @@ pub use spec::{
     VolumeBindingMode,
 };
 pub use status::{
-    AdoptionFinding, AdoptionFindingReason, AdoptionStatus, AdoptionStep, Blocker, ChangeAction, CinderCSIDriverStatus,
-    CloudPlace, CloudServiceStatus, CloudStatus, ComponentStatus, ControllerStatus, DeletionStatus, DriverState,
-    FailedNode, NodesStatus, PendingChange, PendingChanges, PendingTopology, RolloutState, RolloutStatus,
-    StorageClassesStatus, StuckVolume, TopologyStatus, VolumesStatus,
+    AdoptionStatus, AdoptionStep, Blocker, ChangeAction, CinderCSIDriverStatus, CloudPlace, CloudServiceStatus,
+    CloudStatus, ComponentStatus, ControllerStatus, DeletionStatus, DriverState, FailedNode, NodesStatus,
+    PendingChange, PendingChanges, PendingTopology, RolloutState, RolloutStatus, StorageClassesStatus, StuckVolume,
+    TopologyStatus, VolumesStatus,
 };
 pub use yaml::to_yaml;
 

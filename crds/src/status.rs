@@ -13,7 +13,7 @@ mod pods;
 mod rollout;
 mod volumes;
 
-pub use adoption::{AdoptionFinding, AdoptionFindingReason, AdoptionStatus, AdoptionStep};
+pub use adoption::{AdoptionStatus, AdoptionStep};
 pub use classes::{PendingTopology, StorageClassesStatus, TopologyStatus};
 pub use cloud::{CloudPlace, CloudServiceStatus, CloudStatus};
 pub use pods::SidecarStatus;

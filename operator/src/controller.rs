@@ -22,9 +22,7 @@ use std::{
     time::Duration,
 };
 
-use cinder_csi_crds::{
-    AdoptionFinding, AdoptionMode, CinderCSIDriver, CinderCSIDriverStatus, FINALIZER, ManagementState,
-};
+use cinder_csi_crds::{AdoptionMode, CinderCSIDriver, CinderCSIDriverStatus, FINALIZER, ManagementState};
 use kube::{Resource, ResourceExt, runtime::controller::Action};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -380,7 +378,7 @@ impl Reconciliation<'_> {
             unlisted: &unlisted,
             adoption: &adoption,
         };
-        let (decision, findings) = Box::pin(self.decide(seen, &live, removal, may_write)).await?;
+        let decision = Box::pin(self.decide(seen, &live, removal, may_write)).await?;
         let Acted {
             mut outcome,
             mut notices,
@@ -394,7 +392,6 @@ impl Reconciliation<'_> {
         outcome.record = Some(self.driver_record(&live, is_given.then_some(&checked.record), may_write));
         let facts = Facts {
             unknown_parameters: self.unknown_parameters().await,
-            findings,
             ..checked.facts(self, has.as_ref())
         };
         let (volumes, of_volumes) = self.observe_volumes(&facts, &outcome);
@@ -436,15 +433,14 @@ impl Reconciliation<'_> {
         Ok(self.until_next_look(report, of_volumes, look_again))
     }
 
-    /// Decides what is done now, and looks up what a plan needs to know; also what would change if another installation that is left
-    /// alone were replaced.
+    /// Decides what is done now, and looks up what a plan needs to know.
     async fn decide(
         &self,
         seen: Seen<'_>,
         live: &BTreeMap<Key, Value>,
         removal: Option<Removal>,
         may_write: bool,
-    ) -> Result<(Decision, Vec<AdoptionFinding>), ReconcileError> {
+    ) -> Result<Decision, ReconcileError> {
         let (context, name) = (self.context, &self.owner.name);
         let adoption = seen.adoption;
         let situation = Situation {
@@ -466,7 +462,6 @@ impl Reconciliation<'_> {
         } else {
             AttachedNodes::default()
         };
-        let findings = Box::pin(self.check_adoption(&draft.plan)).await;
         let templates = if may_write {
             self.newest_templates(&draft).await?
         } else {
@@ -482,7 +477,7 @@ impl Reconciliation<'_> {
             known: self.known_objects(&draft),
             may_write,
         };
-        Ok((decide(&situation, draft, lookups), findings))
+        Ok(decide(&situation, draft, lookups))
     }
 
     /// Does what was decided, and reads how the driver is after it.

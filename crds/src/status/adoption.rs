@@ -4,8 +4,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The other installation. How far it is replaced, under spec.adoption.mode Migrate, until nothing is left of it, or while a migration is
-/// reverted; what would change for volumes and classes, under Refuse.
+/// How far the other installation is replaced, under spec.adoption.mode Migrate, until nothing is left of it, or while a migration is
+/// reverted.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct AdoptionStatus {
@@ -16,56 +16,12 @@ pub struct AdoptionStatus {
     /// may do that when there is to be no way back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leftovers: Vec<String>,
-    /// How many findings there are, those that do not fit into the list included.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub finding_count: Option<i32>,
-    /// What changes for volumes, classes and settings when this driver takes the place of the other installation, at most 50. Only there
-    /// while spec.adoption.mode is Refuse and another installation is found.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub findings: Vec<AdoptionFinding>,
-}
-
-/// Something that this driver does otherwise than the other installation.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct AdoptionFinding {
-    /// What it is about.
-    pub reason: AdoptionFindingReason,
-    /// The kind of volumes, the flag, the key or the parameter.
-    pub subject: String,
-    /// How many objects it is about.
-    pub count: i32,
-    /// Some of them by name; at most 10.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub names: Vec<String>,
-    /// What changes.
-    pub message: String,
-    /// What to do about it, where there is something to do.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub remedy: String,
-}
-
-/// What a finding is about.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AdoptionFindingReason {
-    /// Volumes with ReadWriteMany and a file system: this driver attaches them to one node at a time.
-    SharedFileSystem,
-    /// Pods with in-line volumes, which this driver does not serve.
-    InlineVolume,
-    /// A flag of the other installation that this driver is not given, or that means something else here.
-    Flag,
-    /// A key of the other installation's cloud.conf that has another place here, or no effect.
-    ConfigurationKey,
-    /// A parameter of a class that this driver does not know.
-    UnknownParameter,
-    /// Something could not be looked at.
-    NotChecked,
 }
 
 /// A step of a migration, in their order.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AdoptionStep {
-    /// The spec or the credentials do not work yet: nothing is touched before they do.
+    /// The spec or the credentials do not work yet, or findings of the check are open: nothing is touched before.
     Preparing,
     /// This driver's node pods start beside the others, and its controller is tried by a dry run: nothing is stopped before they pass.
     StartingNodes,

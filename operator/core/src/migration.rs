@@ -5,7 +5,7 @@
 //! other controller itself, in the write that stops it; an operator that is killed in the middle goes on where it was. The place of
 //! another installation is taken so:
 //!
-//! 1. Nothing is touched before the spec resolves and the credentials log in.
+//! 1. Nothing is touched before the spec resolves, the credentials log in, and the check has no finding or its findings are accepted.
 //! 2. Ours is shown to start: our DaemonSet comes beside theirs, and a pod of it runs. It finds the driver's socket served and waits
 //!    for it. A dry run shows that the API server takes our controller and a pod of it: admission, quota, pod security.
 //! 3. The other controller is scaled to zero. Its pods have to be gone, and the leases of its sidecars given back or expired, before
@@ -36,7 +36,10 @@ use crate::{
     rollout::scaled,
     text::join_truncated,
 };
+use check::AdoptionFinding;
 
+/// Annotation of the CinderCSIDriver with its own uid: the migration begins despite the findings of the check.
+pub const ACCEPT_FINDINGS: &str = "csi.openstack.org/accept-findings";
 /// How long our controller may take to serve after the other one was stopped.
 pub const START_LIMIT: Duration = Duration::from_mins(5);
 
@@ -57,6 +60,8 @@ pub struct Ours<'a> {
     pub generation: i64,
     /// Whether spec and credentials work, so that a controller of ours can follow.
     pub can_follow: bool,
+    /// The findings of the check that no administrator has accepted.
+    pub findings: &'a [AdoptionFinding],
     /// Our controller, where it is there and stays, with its uid.
     pub controller: Option<(Key, String)>,
     /// The pods of our controller that may run, also of one that is gone.
@@ -197,6 +202,12 @@ pub fn plan_migration(found: &Installation, ours: &Ours<'_>) -> Option<Migration
     })
 }
 
+/// Whether the migration is about to begin: the check comes first.
+pub fn wants_check(found: &Installation, ours: &Ours<'_>) -> bool {
+    let is_untouched = found.controllers.iter().all(|controller| controller.note.is_none());
+    ours.is_wanted && ours.can_follow && is_untouched && ours.controller.is_none() && ours.daemon_set.is_none()
+}
+
 /// Whether a dry run is to show now that our controller can start.
 pub fn wants_trial(found: &Installation, ours: &Ours<'_>) -> bool {
     let proves = proving(found, ours).is_some() && ours.daemon_set.is_some() && !ours.running.is_empty();
@@ -209,6 +220,9 @@ fn next(found: &Installation, ours: &Ours<'_>) -> Migration {
     if !ours.can_follow {
         let what = "the spec and the credentials to work (see condition Degraded)".to_owned();
         return Migration::at(AdoptionStep::Preparing, PREPARED, Vec::new(), what);
+    }
+    if !ours.findings.is_empty() {
+        return stopped_by_findings(ours.findings);
     }
     if let Some(proving) = proving(found, ours) {
         return proving;
@@ -242,6 +256,20 @@ fn next(found: &Installation, ours: &Ours<'_>) -> Migration {
         return Migration::at(AdoptionStep::Done, ALL, Vec::new(), String::new());
     }
     replacing(found, ours)
+}
+
+fn stopped_by_findings(findings: &[AdoptionFinding]) -> Migration {
+    let subjects: Vec<String> = findings.iter().map(|finding| finding.subject.clone()).collect();
+    let what = "the findings that condition Degraded names".to_owned();
+    Migration {
+        failure: Some(format!(
+            "the migration does not begin, because this driver differs from the other installation in: {}. `kubectl cinder-csi adopt \
+             --check` prints each finding with its remedy. Fix them and change the spec, or annotate the object with {ACCEPT_FINDINGS} and \
+             its own uid as the value, to migrate with these differences",
+            join_truncated(&subjects)
+        )),
+        ..Migration::at(AdoptionStep::Preparing, PREPARED, Vec::new(), what)
+    }
 }
 
 /// What was noted of a controller, with how many pods it wanted where that is not known, and since when it is stopped.

@@ -6,21 +6,24 @@ use std::{
     time::Duration,
 };
 
-use cinder_csi_crds::{AdoptionFinding, AdoptionMode, AdoptionStep};
+use cinder_csi_crds::{AdoptionMode, AdoptionStep};
 use cinder_operator_core::{
     cluster::{
-        CONTROLLER_COMPONENT, Installation, Key, NodeFacts, NodePod, OldObject, RELEASED, eligible_nodes, kind,
-        ready_nodes,
+        CONTROLLER_COMPONENT, Installation, Key, NodeFacts, NodePod, OldObject, eligible_nodes, kind, ready_nodes,
     },
     decide::{Intent, Workload, is_controller_done},
-    migration::{Act, Migration, Ours, adopt_orphans, check, claim_csi_driver, plan_migration, wants_trial},
+    migration::{
+        ACCEPT_FINDINGS, Act, Migration, Ours, adopt_orphans, check, check::AdoptionFinding, claim_csi_driver,
+        plan_migration, wants_check, wants_trial,
+    },
     notice::Notice,
-    plan::{Obstacle, Plan, is_being_deleted, uid_of},
+    plan::{is_being_deleted, uid_of},
     problem::Problem,
     reasons::{Degraded, Event},
     text::join_truncated,
 };
 use k8s_openapi::{api::core::v1::PodSpec, apimachinery::pkg::util::intstr::IntOrString};
+use kube::ResourceExt as _;
 use serde_json::Value;
 
 use super::{OBSTACLE_PAUSE, Reconciliation};
@@ -35,7 +38,7 @@ pub(super) const MIGRATION_PAUSE: Duration = Duration::from_secs(1);
 /// What has not changed for so long will not change within a moment: a pod takes 30 s to end.
 pub(super) const MIGRATION_STALLS_AFTER: Duration = Duration::from_mins(1);
 
-/// Between two looks at what a switch would change: each lists volumes, claims and pods.
+/// Until the check before a migration is repeated with the same spec: it lists volumes, claims and pods.
 pub(super) const CHECK_PAUSE: Duration = Duration::from_mins(10);
 
 /// Another installation, and where its migration is.
@@ -116,7 +119,7 @@ impl Reconciliation<'_> {
         let migration = self.judge_migration(&found, &asked, live, intent, is_theirs).await;
         let failure = migration.as_ref().and_then(|one| {
             Some(Problem {
-                reason: if one.step == AdoptionStep::StartingNodes {
+                reason: if one.step <= AdoptionStep::StartingNodes {
                     Degraded::MigrationHeldUp
                 } else {
                     Degraded::MigrationFailed
@@ -134,12 +137,13 @@ impl Reconciliation<'_> {
         })
     }
 
-    /// What would change if this driver took the place of another installation that it leaves alone.
-    pub(super) async fn check_adoption(&self, plan: &Plan) -> Vec<AdoptionFinding> {
-        let spec = &self.driver.spec;
-        if spec.adoption.mode != AdoptionMode::Refuse || !plan.obstacles.iter().any(is_other_driver) {
+    /// The findings of the check before a migration, unless an administrator has accepted them on this very object.
+    async fn check_adoption(&self) -> Vec<AdoptionFinding> {
+        let accepted = self.driver.annotations().get(ACCEPT_FINDINGS);
+        if accepted.is_some_and(|uid| *uid == self.owner.uid) {
             return Vec::new();
         }
+        let spec = &self.driver.spec;
         let (context, name, generation) = (self.context, &self.owner.name, self.driver.metadata.generation);
         if let Some(known) = context.findings(name, generation, CHECK_PAUSE) {
             return known;
@@ -249,6 +253,7 @@ impl Reconciliation<'_> {
             is_wanted: self.driver.spec.adoption.mode == AdoptionMode::Migrate,
             generation: self.driver.metadata.generation.unwrap_or_default(),
             can_follow: intent.is_some_and(|intent| intent.has_credentials),
+            findings: &[],
             controller: staying(kind::DEPLOYMENT),
             controller_pods: &names,
             is_controller_done: is_controller_done(live),
@@ -264,6 +269,11 @@ impl Reconciliation<'_> {
             serving: &serving,
             max_unavailable: intent.map_or(&IntOrString::Int(1), |intent| &intent.resolved.node.max_unavailable),
         };
+        let findings;
+        if wants_check(found, &ours) {
+            findings = Box::pin(self.check_adoption()).await;
+            ours.findings = &findings;
+        }
         if wants_trial(found, &ours)
             && let Some(controller) = desired.iter().find(|one| one.key.kind == kind::DEPLOYMENT)
         {
@@ -322,11 +332,6 @@ impl Reconciliation<'_> {
         }
         Ok(None)
     }
-}
-
-/// Whether it is the CSIDriver object of another installation; one that an operator released is none.
-fn is_other_driver(obstacle: &Obstacle) -> bool {
-    matches!(obstacle, Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER && maker != RELEASED)
 }
 
 fn forbidden(plural: &str, namespace: &str) -> Problem {

@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
-use cinder_csi_crds::{AdoptionFinding, CinderCSIDriverStatus};
+use cinder_csi_crds::CinderCSIDriverStatus;
 use cinder_operator_core::{
     cluster::{Index, Key, KubernetesVersion},
-    migration::Migration,
+    migration::{Migration, check::AdoptionFinding},
     plan::Unapplied,
     releases::InstalledImages,
     resolve::{ClassFacts, ControllerSight, Environment, OtherDriver},
@@ -330,7 +330,7 @@ impl Context {
         });
     }
 
-    /// What a switch to this driver would change, as it was found with this spec within a time.
+    /// The findings of the check before a migration, as they were with this spec within a time.
     pub(super) fn findings(
         &self,
         driver: &str,
@@ -343,7 +343,7 @@ impl Context {
         })
     }
 
-    /// Remembers what a switch to this driver would change.
+    /// Remembers the findings of the check before a migration.
     pub(super) fn remember_findings(&self, driver: &str, generation: Option<i64>, findings: &[AdoptionFinding]) {
         self.with_memory(driver, |memory| {
             memory.findings = Some((generation, findings.to_vec(), Instant::now()));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use cinder_csi_crds::{AdoptionFinding, CinderCSIDriver, DeletionPolicy, ManagementState, MonitoringMode};
+use cinder_csi_crds::{CinderCSIDriver, DeletionPolicy, ManagementState, MonitoringMode};
 
 use super::CloudView;
 use crate::{
@@ -100,8 +100,6 @@ pub struct Facts {
     pub guard: ProjectGuard,
     /// The parameters of classes that the driver does not know, where they were looked at.
     pub unknown_parameters: Option<Vec<UnknownParameter>>,
-    /// What would change if another installation that is left alone were replaced.
-    pub findings: Vec<AdoptionFinding>,
     /// The volumes.
     pub volumes: VolumeFacts,
 }

@@ -1,22 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What changes for volumes, classes and settings when this driver takes the place of another installation.
 //!
-//! A pure function: what was found goes in, a bounded list comes out. Values of a Secret are never among either.
+//! A pure function: what was found goes in, a list comes out. Values of a Secret are never among either.
 
 mod configuration;
 mod flags;
 
 use cinder_cloud::config::ConfKey;
-use cinder_csi_crds::{AdoptionFinding, AdoptionFindingReason, CinderCSIDriverSpec};
+use cinder_csi_crds::CinderCSIDriverSpec;
+use serde::Serialize;
 
 pub use flags::{PROGRAM, is_proxy};
 
 use crate::class_parameters::{ClassParameters, REMEDY, unknown_parameters};
 
-/// The most findings that are listed.
-const MOST_FINDINGS: usize = 50;
 /// How many names one finding has.
 const NAMED: usize = 10;
+
+/// Something that this driver does otherwise than the other installation.
+#[derive(Serialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct AdoptionFinding {
+    /// What it is about.
+    pub reason: AdoptionFindingReason,
+    /// The kind of volumes, the flag, the key or the parameter.
+    pub subject: String,
+    /// How many objects it is about.
+    pub count: usize,
+    /// Some of them by name; at most 10.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// What changes.
+    pub message: String,
+    /// The remedy, where there is one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub remedy: String,
+}
+
+/// What a finding is about.
+#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdoptionFindingReason {
+    /// Volumes with ReadWriteMany and a file system: this driver attaches them to one node at a time.
+    SharedFileSystem,
+    /// Pods with in-line volumes, which this driver does not serve.
+    InlineVolume,
+    /// A flag of the other installation that this driver is not given, or that means something else here.
+    Flag,
+    /// A key of the other installation's cloud.conf that has another place here, or no effect.
+    ConfigurationKey,
+    /// A parameter of a class that this driver does not know.
+    UnknownParameter,
+    /// An object or a list that could not be read.
+    NotChecked,
+}
 
 /// How many objects of a kind there are, and the first of their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -140,13 +176,6 @@ pub fn findings(spec: &CinderCSIDriverSpec, facts: &CheckFacts) -> Vec<AdoptionF
     all
 }
 
-/// The first of them, as many as a status holds, and how many there are.
-pub fn bounded(mut all: Vec<AdoptionFinding>) -> (Vec<AdoptionFinding>, i32) {
-    let count = i32::try_from(all.len()).unwrap_or(i32::MAX);
-    all.truncate(MOST_FINDINGS);
-    (all, count)
-}
-
 fn finding(
     reason: AdoptionFindingReason,
     subject: impl Into<String>,
@@ -157,7 +186,7 @@ fn finding(
     AdoptionFinding {
         reason,
         subject: subject.into(),
-        count: i32::try_from(sample.count).unwrap_or(i32::MAX),
+        count: sample.count,
         names: sample.names.clone(),
         message: message.into(),
         remedy: remedy.into(),

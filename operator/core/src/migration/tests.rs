@@ -132,6 +132,7 @@ fn decide(found: &Installation, ours: &str, running: &str, serving: &str, at_onc
             is_wanted: has('w'),
             generation: 7,
             can_follow: has('f'),
+            findings: &[],
             controller: own(kind::DEPLOYMENT, has('c') || has('C')),
             controller_pods: &pods,
             is_controller_done: has('C'),
@@ -148,6 +149,51 @@ fn decide(found: &Installation, ours: &str, running: &str, serving: &str, at_onc
             max_unavailable: &IntOrString::Int(at_once),
         },
     )
+}
+
+#[test]
+fn open_findings_stop_a_migration_that_has_not_begun() {
+    let finding = AdoptionFinding {
+        reason: check::AdoptionFindingReason::InlineVolume,
+        subject: "pods with in-line volumes".to_owned(),
+        count: 1,
+        names: Vec::new(),
+        message: String::new(),
+        remedy: String::new(),
+    };
+    let found = whole();
+    let migration = stopped_by_findings(&[finding]);
+    assert_eq!((migration.step, migration.acts.len()), (AdoptionStep::Preparing, 0));
+    assert!(migration.failure.expect("a reason").contains("in-line volumes"));
+    let is_checked = |found: &Installation, ours: &str| {
+        let (wanted, running) = (nodes("a"), nodes(""));
+        let own = |is_there: bool| is_there.then(|| (Key::new(kind::DAEMON_SET, None, "ours"), "o".to_owned()));
+        let ours = Ours {
+            is_wanted: ours.contains('w'),
+            generation: 7,
+            can_follow: ours.contains('f'),
+            findings: &[],
+            controller: None,
+            controller_pods: &[],
+            is_controller_done: false,
+            trouble: "",
+            trial: None,
+            has_driver: false,
+            daemon_set: own(ours.contains('d')),
+            node_trouble: "",
+            now: now(),
+            wanted: &wanted,
+            eligible: &wanted,
+            running: &running,
+            serving: &running,
+            max_unavailable: &IntOrString::Int(1),
+        };
+        wants_check(found, &ours)
+    };
+    assert!(is_checked(&found, "wf"));
+    for (found, ours) in [(&found, "f"), (&found, "w"), (&found, "wfd"), (&stopped(), "wf")] {
+        assert!(!is_checked(found, ours), "{ours}");
+    }
 }
 
 #[rstest]

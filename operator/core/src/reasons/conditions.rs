@@ -162,9 +162,9 @@ conditions! {
         /// installation.
         True AdoptionForbidden =>
             "`kubectl apply -k config/rbac/adoption`, or set spec.adoption.mode to Refuse when the migration is done.",
-        /// The other installation's controller is not stopped, because the API server refuses this driver's in a dry
-        /// run.
-        True MigrationHeldUp => "Fix what the message names: a quota, an admission policy, a right of the operator.",
+        /// Nothing of the other installation is touched, because findings of the check are open or the API server refuses
+        /// this driver's controller in a dry run.
+        True MigrationHeldUp => "Fix what the message names: a finding, a quota, an admission policy, a right of the operator.",
         /// This driver's controller did not serve in time after the other installation's was stopped, which gets its
         /// pods back.
         True MigrationFailed => "Fix what the message names and change the spec, to have it tried again.",

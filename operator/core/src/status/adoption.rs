@@ -4,21 +4,13 @@
 use cinder_csi_crds::{AdoptionStatus, AdoptionStep};
 
 use super::{Verdict, verdict};
-use crate::{decide::Report, migration::check::bounded, reasons::Progressing};
+use crate::{decide::Report, reasons::Progressing};
 
 pub(super) fn status(report: &Report) -> Option<AdoptionStatus> {
-    let migration = report.decision.migration.as_ref();
-    if migration.is_none() && report.facts.findings.is_empty() {
-        return None;
-    }
-    let (findings, count) = bounded(report.facts.findings.clone());
+    let migration = report.decision.migration.as_ref()?;
     Some(AdoptionStatus {
-        step: migration.map(|migration| migration.step),
-        leftovers: migration
-            .map(|migration| migration.leftovers.clone())
-            .unwrap_or_default(),
-        finding_count: (count > 0).then_some(count),
-        findings,
+        step: Some(migration.step),
+        leftovers: migration.leftovers.clone(),
     })
 }
 

@@ -97,8 +97,8 @@ fn obstacle(obstacle: &Obstacle) -> Problem {
             reason: Degraded::OwnershipConflict,
             message: format!(
                 "{key} exists and was not made for this CinderCSIDriver but by {maker}: another installation of this driver runs in the \
-                 cluster, and nothing is done beside it. Set spec.adoption.mode to Migrate, with the namespace that it is in, to put this driver in its place (pods keep their volumes), or delete this CinderCSIDriver. status.adoption.findings \
-                 lists what changes for volumes and classes then"
+                 cluster, and nothing is done beside it. Set spec.adoption.mode to Migrate, with the namespace that it is in, to put this driver in its place (pods keep their volumes), or delete this CinderCSIDriver. \
+                 `kubectl cinder-csi adopt --check` lists what changes for volumes and classes then"
             ),
         },
         Obstacle::Foreign { key, maker } => foreign(&[key], maker),

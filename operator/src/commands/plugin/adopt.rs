@@ -3,8 +3,11 @@
 
 use std::{fmt, path::Path};
 
-use cinder_csi_crds::{AdoptionFinding, CinderCSIDriver};
-use cinder_operator_core::{migration::check, text::join_truncated};
+use cinder_csi_crds::CinderCSIDriver;
+use cinder_operator_core::{
+    migration::check::{self, AdoptionFinding},
+    text::join_truncated,
+};
 use kube::{Client, ResourceExt};
 use serde::Serialize;
 
@@ -83,9 +86,7 @@ impl fmt::Display for AdoptionReport {
             } = finding;
             writeln!(f, "\n{reason:?}: {subject}")?;
             if finding.count > 0 {
-                let more = usize::try_from(finding.count)
-                    .unwrap_or_default()
-                    .saturating_sub(finding.names.len());
+                let more = finding.count.saturating_sub(finding.names.len());
                 let more = if more == 0 {
                     String::new()
                 } else {
@@ -104,7 +105,7 @@ impl fmt::Display for AdoptionReport {
 
 #[cfg(test)]
 mod tests {
-    use cinder_csi_crds::AdoptionFindingReason;
+    use cinder_operator_core::migration::check::AdoptionFindingReason;
 
     use super::*;
 

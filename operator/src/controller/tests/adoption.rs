@@ -2,7 +2,10 @@
 //! Objects that an earlier installation left, and drivers of somebody else whose place is taken.
 
 use cinder_csi_crds::{AdoptionMode, INSTANCE_LABEL};
-use cinder_operator_core::cluster::{COMPONENT_LABEL, NOTE};
+use cinder_operator_core::{
+    cluster::{COMPONENT_LABEL, NOTE},
+    migration::ACCEPT_FINDINGS,
+};
 
 use super::*;
 use crate::controller::adoption::{CHECK_PAUSE, MIGRATION_PAUSE, MIGRATION_STALLS_AFTER};
@@ -53,7 +56,21 @@ fn beside_another(state: ManagementState, password: &str) -> World {
         CSI_DRIVER,
         json!({"metadata": {"name": NAME, "uid": "theirs"}, "spec": {"attachRequired": true}}),
     );
+    accept_findings(&world, true);
     world
+}
+
+/// Sets or removes the annotation by which an administrator accepts the findings of the check.
+fn accept_findings(world: &World, accepted: bool) {
+    let driver = world.api.get(DRIVER).expect("the driver");
+    let mut metadata = driver["metadata"].clone();
+    let uid = metadata["uid"].clone();
+    metadata["annotations"] = if accepted {
+        json!({(ACCEPT_FINDINGS): uid})
+    } else {
+        json!({})
+    };
+    world.api.change(DRIVER, "/metadata", metadata);
 }
 
 #[rstest]
@@ -378,7 +395,7 @@ async fn what_was_taken_over_is_looked_for_once_in_a_while() {
 /// A driver that leaves alone a Go driver with a configuration of its own.
 fn beside_a_kept_one() -> World {
     let world = beside_another(ManagementState::Managed, "good");
-    world.api.change(DRIVER, "/spec/adoption", json!({"mode": "Refuse"}));
+    accept_findings(&world, false);
     let secret = json!({"name": "conf", "secret": {"secretName": "cloud-config"}});
     let arguments = [
         "/bin/cinder-csi-plugin",
@@ -410,31 +427,25 @@ fn beside_a_kept_one() -> World {
     world
 }
 
-/// The findings of the status, as `Reason subject`.
-fn findings(world: &World) -> Vec<String> {
-    let adoption = world.driver().status.expect("a status").adoption.expect("findings");
-    assert_eq!(adoption.step, None);
-    assert_eq!(adoption.finding_count, i32::try_from(adoption.findings.len()).ok());
-    let text = serde_json::to_string(&adoption).expect("JSON");
-    assert!(!text.contains("topsecret"), "{text}");
-    let told = adoption.findings.iter();
-    told.map(|finding| format!("{:?} {}", finding.reason, finding.subject))
-        .collect()
+/// The message of condition Degraded while findings stop the migration.
+fn held_up(world: &World) -> String {
+    let (verdict, message) = world.condition(ConditionType::Degraded);
+    assert_eq!(verdict, "True/MigrationHeldUp", "{message}");
+    assert!(!message.contains("topsecret"), "{message}");
+    message
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_switch_would_change_is_listed_while_the_other_installation_is_left_alone_and_looked_at_once_in_a_while()
-{
+async fn open_findings_stop_a_migration_until_they_are_fixed_or_accepted() {
     let world = beside_a_kept_one();
     world.reconcile().await.expect("reconciled");
-    assert_eq!(
-        findings(&world),
-        [
-            "SharedFileSystem PersistentVolumes with ReadWriteMany and a file system",
-            "Flag --cluster",
-            "ConfigurationKey [Global] ca-file",
-        ]
-    );
+    let message = held_up(&world);
+    for subject in ["PersistentVolumes with ReadWriteMany", "--cluster", "[Global] ca-file"] {
+        assert!(message.contains(subject), "no {subject} in {message}");
+    }
+    for path in [DEPLOYMENT, DAEMON_SET] {
+        assert!(world.api.get(path).is_none(), "{path} exists");
+    }
     let looks = async || {
         world.api.take_reads();
         world.reconcile().await.expect("reconciled");
@@ -449,22 +460,25 @@ async fn what_a_switch_would_change_is_listed_while_the_other_installation_is_le
     world.api.change(DRIVER, "/spec", spec);
     world.api.change(DRIVER, "/metadata/generation", json!(2));
     assert_eq!(looks().await, 1);
-    assert_eq!(findings(&world).len(), 2);
+    assert!(!held_up(&world).contains("--cluster"));
     world.api.take_writes();
     world.reconcile().await.expect("reconciled");
     assert_eq!(world.api.take_writes(), Vec::<String>::new());
+
+    accept_findings(&world, true);
+    world.reconcile().await.expect("reconciled");
+    assert!(world.api.get(DAEMON_SET).is_some(), "the migration did not begin");
+    assert_eq!(looks().await, 0);
 }
 
 #[rstest]
-#[case::the_secret("/secrets/cloud-config", "NotChecked cloud.conf in Secret kube-system/cloud-config")]
-#[case::the_workloads("/kube-system/deployments", "NotChecked the workloads of namespace kube-system")]
-#[case::pods("/api/v1/pods", "NotChecked pods with in-line volumes")]
+#[case::the_secret("/secrets/cloud-config", "cloud.conf in Secret kube-system/cloud-config")]
+#[case::pods("/api/v1/pods", "pods with in-line volumes")]
 #[tokio::test]
-async fn what_may_not_be_read_is_told_and_the_rest_is_looked_at(#[case] hidden: &str, #[case] expected: &str) {
+async fn unreadable_objects_stop_a_migration(#[case] hidden: &str, #[case] expected: &str) {
     let world = beside_a_kept_one();
     world.api.hide(hidden);
     world.reconcile().await.expect("reconciled");
-    let found = findings(&world);
-    assert!(found.contains(&expected.to_owned()), "{found:?}");
-    assert!(found[0].starts_with("SharedFileSystem"), "{found:?}");
+    let message = held_up(&world);
+    assert!(message.contains(expected), "{message}");
 }

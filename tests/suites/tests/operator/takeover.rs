@@ -37,6 +37,17 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
     );
     role(world, true).await?;
 
+    // Open findings stop it before anything is touched.
+    degraded(world, "MigrationHeldUp").await?;
+    ensure!(
+        world.api.find(DAEMON_SET).await?.is_none(),
+        "our DaemonSet exists despite open findings"
+    );
+    let object = world.api.get(OBJECT).await?;
+    let accepted =
+        json!({"metadata": {"annotations": {"csi.openstack.org/accept-findings": object["metadata"]["uid"]}}});
+    world.api.merge(OBJECT, &accepted).await?;
+
     // Ours is shown to start before anything of theirs is touched: a pod of ours runs, and a dry run of the controller passes.
     at(world, "StartingNodes").await?;
     wait_for("our DaemonSet", PATIENCE, async || world.api.get(DAEMON_SET).await).await?;

@@ -51,7 +51,7 @@ pub(crate) async fn make_what_changes(site: &Site) -> Result<()> {
 }
 
 /// Removes it.
-pub(crate) async fn remove_what_changes(site: &Site) -> Result<()> {
+async fn remove_what_changes(site: &Site) -> Result<()> {
     site.world.delete("pod", INLINE).await?;
     site.world.delete_claim(SHARED).await?;
     site.cluster()
@@ -86,18 +86,18 @@ pub(crate) async fn adopt(site: &Site, object: &Value) -> Result<Answer> {
     run(site, &["adopt", "--check", "-f", &file.path().display().to_string()]).await
 }
 
-/// The operator says the same, but for what it may not read.
-pub(crate) async fn is_in_status(site: &Site) -> Result<()> {
-    wait_for("the findings in the status", PATIENCE, async || {
-        let adoption = site.object().await?["status"]["adoption"].clone();
-        let text = adoption["findings"].to_string();
-        for part in ["users/shared-files", "NotChecked", "config/rbac/adoption"] {
-            ensure!(text.contains(part), "no {part} in {text}");
-        }
-        let count = adoption["findings"].as_array().map(Vec::len);
-        ensure!(adoption["findingCount"] == json!(count), "{adoption}");
-        ensure!(adoption["step"].is_null(), "{adoption}");
-        Ok(())
-    })
-    .await
+/// Waits until open findings stop the migration, removes the objects among them, and accepts the others.
+pub(crate) async fn resolve_findings(site: &Site) -> Result<()> {
+    let names_objects = |found: &Value| {
+        let message = found["message"].as_str().unwrap_or_default();
+        found["reason"] == "MigrationHeldUp" && message.contains("PersistentVolumes with ReadWriteMany")
+    };
+    site.world.condition("Degraded", "True", names_objects).await?;
+    ensure!(site.object().await?["status"]["adoption"]["step"] == "Preparing");
+    remove_what_changes(site).await?;
+    let object = site.object().await?;
+    let uid = object["metadata"]["uid"].as_str().context("no uid")?;
+    let accepted = format!("csi.openstack.org/accept-findings={uid}");
+    let words = ["annotate", "cindercsidriver", DRIVER, &accepted];
+    site.cluster().kubectl(&words).await.map(drop)
 }

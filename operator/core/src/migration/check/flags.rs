@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Flags of the other installation's containers that the operator does not give to its own, or gives another value.
 
-use cinder_csi_crds::{
-    AdoptionFinding, AdoptionFindingReason, CinderCSIDriverSpec, LogLevel, SidecarSettings, TopologyMode,
-};
+use cinder_csi_crds::{CinderCSIDriverSpec, LogLevel, SidecarSettings, TopologyMode};
 use cinder_csi_driver::args::Args;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::{OldContainer, Sample, finding};
+use super::{AdoptionFinding, AdoptionFindingReason, OldContainer, Sample, finding};
 
 /// The program of the Go driver, and the last part of its image's name.
 pub const PROGRAM: &str = "cinder-csi-plugin";

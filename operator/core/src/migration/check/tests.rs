@@ -265,19 +265,3 @@ fn volumes_pods_parameters_and_gaps_are_told_with_their_counts_and_the_gravest_c
     assert!(found[4].message.contains("Forbidden: pods"), "{:?}", found[4]);
     assert_eq!(findings(&mk_spec(), &CheckFacts::default()), []);
 }
-
-#[test]
-fn a_status_has_fifty_findings_at_most_and_counts_all() {
-    let keys = (0..60).map(|number| format!("unheard-of-{number}")).collect();
-    let facts = CheckFacts {
-        classes: vec![ClassParameters {
-            kind: ClassKind::StorageClass,
-            name: "fast".to_owned(),
-            uid: "u".to_owned(),
-            keys,
-        }],
-        ..CheckFacts::default()
-    };
-    let (listed, count) = bounded(findings(&mk_spec(), &facts));
-    assert_eq!((listed.len(), count), (50, 60));
-}
