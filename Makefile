@@ -12,6 +12,7 @@ DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 MDBOOK_VERSION := 0.5.4
 MDBOOK := $(CACHE)/mdbook-$(MDBOOK_VERSION)/bin/mdbook
 SITE := $(or $(CARGO_TARGET_DIR),target)/site
+RELEASE_CRANE := $(or $(CARGO_TARGET_DIR),target)/release-tools/crane
 
 .PHONY: help
 help: ## Show the targets
@@ -165,10 +166,12 @@ $(SELF_TESTED): %-check:
 release: ## Images for amd64 and arm64, chart, install.yaml and plugin of this commit, in target/release-VERSION (root; RELEASE='--arch amd64' picks)
 	tests/tools/apt release
 	config/release/release $(RELEASE)
+	@# What publishes it compiles nothing.
+	program=$$(tests/tools/build registry); install -D "$${program#crane }" $(RELEASE_CRANE)
 
 .PHONY: publish
 publish: ## Push images and chart of target/release-VERSION to a registry (REGISTRY=registry.example.org/path; `crane auth login` first)
-	config/release/publish $(or $(CARGO_TARGET_DIR),target)/release-$(VERSION) $(REGISTRY)
+	CRANE=$(RELEASE_CRANE) config/release/publish $(or $(CARGO_TARGET_DIR),target)/release-$(VERSION) $(REGISTRY)
 
 .PHONY: test-arm64
 test-arm64: ## Unit tests of the node's pure parts, built for arm64, in an emulator (root)
@@ -185,7 +188,7 @@ workflows-check:
 
 .PHONY: publish-check
 publish-check:
-	config/release/publish --self-test
+	program=$$(tests/tools/build registry); CRANE="$${program#crane }" config/release/publish --self-test
 
 .PHONY: release-tag
 release-tag: ## Check that TAG is the version, and that CHANGELOG.md has its section with a date
@@ -193,5 +196,7 @@ release-tag: ## Check that TAG is the version, and that CHANGELOG.md has its sec
 
 .PHONY: release-publish
 release-publish: ## Push what `make release` has made, and attach its files to the forge's release of TAG (FORGE_USER, FORGE_TOKEN)
-	config/release/publish --forge $(or $(CARGO_TARGET_DIR),target)/release-$(VERSION)
+	@# An artefact of a workflow has no modes.
+	chmod +x $(RELEASE_CRANE)
+	CRANE=$(RELEASE_CRANE) config/release/publish --forge $(or $(CARGO_TARGET_DIR),target)/release-$(VERSION)
 

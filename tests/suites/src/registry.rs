@@ -71,6 +71,7 @@ impl Registry {
             let publish = Command::new("nsenter")
                 .args(inside(node))
                 .arg(workspace_root().join("config/release/publish"))
+                .env("CRANE", &self.crane)
                 .arg("--insecure")
                 .arg(release)
                 .arg(format!("{ADDRESS}/cinder-csi"));
