@@ -7,7 +7,7 @@ use crate::error::CloudError;
 use crate::ids::VolumeId;
 use crate::operations::backups::create::create_backup;
 use crate::operations::snapshots::create::create_snapshot;
-use crate::operations::snapshots::delete::delete_point_in_time;
+use crate::operations::deletion::backup::delete_point_in_time;
 use crate::operations::snapshots::{PointInTime, is_temporary, point_in_time, words};
 
 impl Cloud {

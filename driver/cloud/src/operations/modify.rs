@@ -16,7 +16,8 @@ use crate::ids::VolumeId;
 use crate::migration::MigrationPolicy;
 use crate::operations::capacity::type_named;
 use crate::operations::groups::own::leave_own_group;
-use crate::operations::volumes::{message, passing, passing_unseen, settle};
+use crate::operations::snapshots::words;
+use crate::operations::volumes::{passing, passing_unseen, settle};
 use crate::poll::Wait;
 use crate::poll::schedule::Kind;
 
@@ -63,7 +64,7 @@ pub(crate) async fn modify_volume(cx: &Context, id: &VolumeId, changes: &Changes
                 if volume.volume_type.as_deref() == Some(&wanted.name) {
                     break;
                 }
-                let message = message(cx, id).await;
+                let message = words(cx, id.as_str()).await;
                 return Err(CloudError::RetypeFailed {
                     message: [message, migration_text(&volume)]
                         .into_iter()

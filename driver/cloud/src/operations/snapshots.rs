@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Snapshots made, found and deleted, each to its end; and what stands for a snapshot in CSI, a backup included.
+//! Snapshots made and found, each to its end; and what stands for a snapshot in CSI, a backup included.
 
 pub(crate) mod create;
-pub(crate) mod delete;
 
 use tokio::time::Instant;
 
@@ -86,7 +85,7 @@ pub(crate) async fn point_in_time(cx: &Context, id: &str) -> Result<Option<Point
     Ok(cinder.backup(&BackupId::new(id)).await?.map(PointInTime::Backup))
 }
 
-/// Cinder's words about a snapshot or a backup. Never fails: they only add to an error.
+/// Cinder's messages about a volume, a snapshot or a backup. Never fails: they only add to an error.
 pub(crate) async fn words(cx: &Context, id: &str) -> String {
     let words = BlockStorage::new(&cx.transport).messages(id).await;
     words.unwrap_or_else(|error| {
@@ -96,7 +95,7 @@ pub(crate) async fn words(cx: &Context, id: &str) -> String {
 }
 
 /// The snapshot when it has left the status in which it was seen; `None` when it is gone.
-async fn settled_snapshot(
+pub(crate) async fn settled_snapshot(
     cx: &Context,
     kind: Kind,
     snapshot: &Snapshot,

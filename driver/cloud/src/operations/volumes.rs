@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Creation and deletion, each to its end.
+//! Creation and expansion, each to its end.
 
 pub(crate) mod classify;
 pub(crate) mod create;
-pub(crate) mod delete;
 pub(crate) mod expand;
 pub(crate) mod source;
 
 use tokio::time::Instant;
 
-use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus};
+use crate::api::block_storage::{Volume, VolumeStatus};
 use crate::context::Context;
 use crate::error::{CloudError, Failure};
-use crate::ids::VolumeId;
 use crate::poll::Wait;
 use crate::poll::schedule::Kind;
 use crate::timing::TIMING;
@@ -54,17 +52,6 @@ fn in_state(state: &str, failure: &Failure) -> CloudError {
         fault: format!("the volume is {state}: {}", failure.fault),
         ..failure.clone()
     })
-}
-
-/// What Cinder tells users about a failed volume. Never fails: it only adds to an error.
-pub(crate) async fn message(cx: &Context, id: &VolumeId) -> String {
-    BlockStorage::new(&cx.transport)
-        .messages(id.as_str())
-        .await
-        .unwrap_or_else(|error| {
-            tracing::debug!(%error, volume = %id, "Cinder's messages about the volume could not be read");
-            String::new()
-        })
 }
 
 /// Waits until the volume has left the state of transition in which it was seen; bounded by `settle_timeout`, too.

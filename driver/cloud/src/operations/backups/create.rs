@@ -10,13 +10,11 @@ use crate::error::{CloudError, ObjectKind};
 use crate::http::retry::jitter;
 use crate::ids::BackupId;
 use crate::metadata_keys;
-use crate::operations::backups::delete::{backup_not_deleted, delete_backup};
-use crate::operations::backups::thaw;
+use crate::operations::deletion::backup::delete_backup;
+use crate::operations::deletion::snapshot::{delete_snapshot, thaw};
+use crate::operations::deletion::wait_gone;
 use crate::operations::snapshots::create::create_snapshot;
-use crate::operations::snapshots::delete::delete_snapshot;
 use crate::operations::snapshots::{ROUNDS, joined, words};
-use crate::poll::Wait;
-use crate::poll::schedule::Kind;
 use crate::timing::TIMING;
 
 /// How often the id of a backup that failed is answered before its failure is: each answer may be lost.
@@ -49,7 +47,9 @@ pub(crate) async fn create_backup(cx: &Context, new: &NewBackup) -> Result<Backu
             });
         }
         match &found.status {
-            BackupStatus::Deleting if rounds < ROUNDS => wait_backup_gone(cx, &found.id, deadline).await?,
+            BackupStatus::Deleting if rounds < ROUNDS => {
+                wait_gone::<Backup>(cx, &found.id, Instant::now(), deadline).await?;
+            },
             BackupStatus::Error if is_ours(&found, new) => return answer_failed(cx, found).await,
             _ => return judged(cx, found).await,
         }
@@ -207,28 +207,6 @@ async fn look_up_backup(cx: &Context, new: &NewBackup, error: CloudError) -> Res
         }
     }
     Err(error)
-}
-
-pub(super) async fn wait_backup_gone(cx: &Context, id: &BackupId, deadline: Instant) -> Result<(), CloudError> {
-    let wait = Wait {
-        kind: Kind::Delete,
-        id,
-        name: None,
-        status: Some(BackupStatus::Deleting),
-        started: Instant::now(),
-        deadline,
-        at_most_every: None,
-        what: format!("backup {id}"),
-    };
-    let left = cx.backups.until(wait, |now| match now {
-        None => Some(Ok(None)),
-        Some(now) if now.status == BackupStatus::Deleting => None,
-        Some(now) => Some(Ok(Some(now.clone()))),
-    });
-    match left.await? {
-        None => Ok(()),
-        Some(backup) => Err(backup_not_deleted(cx, &backup).await),
-    }
 }
 
 /// Whether this very request, or an earlier attempt at it, made the backup.

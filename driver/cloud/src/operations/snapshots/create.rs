@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
 use crate::http::retry::jitter;
 use crate::metadata_keys;
-use crate::operations::snapshots::delete::delete_snapshot;
+use crate::operations::deletion::snapshot::delete_snapshot;
 use crate::operations::snapshots::{settled_snapshot, words};
 use crate::operations::volumes::{passing, settle};
 use crate::poll::schedule::Kind;

@@ -15,8 +15,9 @@ use crate::http::retry::jitter;
 use crate::ids::VolumeId;
 use crate::metadata_keys;
 use crate::operations::capacity::type_named;
-use crate::operations::volumes::delete::{delete_volume, wait_gone};
-use crate::operations::volumes::message;
+use crate::operations::deletion::volume::delete_volume;
+use crate::operations::deletion::wait_gone;
+use crate::operations::snapshots::words;
 use crate::operations::volumes::source::order;
 use crate::poll::Wait;
 use crate::poll::schedule::Kind;
@@ -61,7 +62,9 @@ pub(crate) async fn create_volume(cx: &Context, new: &NewVolume) -> Result<Creat
                     wanted: "deleted by hand, if nothing uses it,",
                 });
             }
-            ExistingVolume::Going if rounds < ROUNDS => wait_gone(cx, &volume.id, started, deadline).await?,
+            ExistingVolume::Going if rounds < ROUNDS => {
+                wait_gone::<Volume>(cx, &volume.id, started, deadline).await?;
+            },
             ExistingVolume::Ours(reason) if rounds < ROUNDS => {
                 tracing::warn!(volume = %volume.id, name = %new.name, reason, "removing a volume of an earlier attempt");
                 delete_volume(cx, &volume.id).await?;
@@ -71,7 +74,7 @@ pub(crate) async fn create_volume(cx: &Context, new: &NewVolume) -> Result<Creat
             | ExistingVolume::Ours(_)
             | ExistingVolume::Other(Reason::Failed) => {
                 return Err(CloudError::VolumeFailed {
-                    message: message(cx, &volume.id).await,
+                    message: words(cx, volume.id.as_str()).await,
                     volume: volume.id,
                     status: volume.status.to_string(),
                     removed: false,
@@ -222,7 +225,7 @@ async fn wait_created(
             adopted,
         });
     }
-    let message = message(cx, &id).await;
+    let message = words(cx, id.as_str()).await;
     let elapsed = started.elapsed();
     let removal = if adopted && !is_ours(&created, new) {
         Some("another caller created it; not deleted".to_owned())

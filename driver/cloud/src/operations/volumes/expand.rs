@@ -10,7 +10,8 @@ use crate::error::{CloudError, ObjectKind};
 use crate::http::retry::jitter;
 use crate::ids::{GiB, VolumeId};
 use crate::operations::attachments::delete_stale_attachments;
-use crate::operations::volumes::{message, settle};
+use crate::operations::snapshots::words;
+use crate::operations::volumes::settle;
 use crate::poll::Wait;
 use crate::poll::schedule::Kind;
 use crate::timing::TIMING;
@@ -132,7 +133,7 @@ async fn wait_extended(
 }
 
 async fn not_expanded(cx: &Context, volume: &Volume, wanted: GiB, started: Instant) -> CloudError {
-    let mut message = message(cx, &volume.id).await;
+    let mut message = words(cx, volume.id.as_str()).await;
     if volume.status.is_error() {
         let separator = if message.is_empty() { "" } else { "; " };
         let remedy = "an administrator has to find out why and reset its status to what it was, available or in-use";

@@ -1,74 +1,105 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A backup by its id, until it is gone, and never before those that are built on it.
+//! Deletes backups, and what stands for a snapshot in CSI.
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
-use crate::api::block_storage::{Backup, BackupStatus, BlockStorage};
+use super::{Attempt, Deletable, Next, accepted, delete, remedy};
+use crate::api::block_storage::{Backup, BackupStatus, BlockStorage, Snapshot};
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
-use crate::http::retry::jitter;
-use crate::ids::BackupId;
-use crate::operations::backups::create::wait_backup_gone;
-use crate::operations::backups::thaw;
-use crate::operations::snapshots::{ROUNDS, joined, words};
-use crate::poll::Wait;
+use crate::ids::{BackupId, SnapshotId};
+use crate::operations::deletion::snapshot::{delete_snapshot, thaw};
+use crate::operations::snapshots::{PointInTime, joined, point_in_time, words};
 use crate::poll::schedule::Kind;
+use crate::poll::{Wait, Watch};
 use crate::timing::TIMING;
 
-/// Deletes a backup, and the snapshot that froze its data if that is still there. One that is not there is deleted.
+/// See [`crate::Cloud::delete_point_in_time`].
+pub(crate) async fn delete_point_in_time(cx: &Context, id: &str) -> Result<(), CloudError> {
+    let snapshot = SnapshotId::new(id);
+    if !snapshot.is_uuid() {
+        return Ok(());
+    }
+    // Read first: it alone shows whether it is a member of a group snapshot.
+    let found = point_in_time(cx, id).await?;
+    match &found {
+        Some(PointInTime::Snapshot(Snapshot {
+            group_snapshot_id: Some(group),
+            ..
+        })) => {
+            return Err(CloudError::MemberOfGroup {
+                group: group.clone(),
+                snapshot,
+            });
+        }
+        Some(PointInTime::Backup(_)) => return delete_backup(cx, &BackupId::new(id)).await,
+        _ => {}
+    }
+    delete_snapshot(cx, &snapshot).await?;
+    if found.is_none() {
+        // An API node whose database lags does not show what was just made: only the answer to its deletion says that it is not there.
+        delete_backup(cx, &BackupId::new(id)).await?;
+    }
+    Ok(())
+}
+
+/// Deletes a backup, and the snapshot that froze its data if that is still there. A missing one counts as deleted.
 pub(crate) async fn delete_backup(cx: &Context, id: &BackupId) -> Result<(), CloudError> {
-    let cinder = BlockStorage::new(&cx.transport);
-    let deadline = Instant::now() + cx.options.operation_timeout;
-    let (mut rounds, mut missed) = (0, false);
-    loop {
-        rounds += 1;
-        // Looked at first: it alone tells which snapshot it was made from.
+    delete::<Backup>(cx, id).await
+}
+
+impl Deletable for Backup {
+    const KIND: ObjectKind = ObjectKind::Backup;
+
+    fn watch(cx: &Context) -> &Watch<Self> {
+        &cx.backups
+    }
+
+    async fn request(cx: &Context, id: &BackupId, attempt: &mut Attempt) -> Result<Next, CloudError> {
+        let cinder = BlockStorage::new(&cx.transport);
+        // Read first: it alone names the snapshot that it was made from.
         let seen = cinder.backup(id).await?;
         if let Some(backup) = &seen {
             match &backup.status {
                 BackupStatus::Deleting => {
                     thaw(cx, backup).await?;
-                    return wait_backup_gone(cx, id, deadline).await;
+                    return Ok(Next::Wait);
                 }
                 BackupStatus::ErrorDeleting => return Err(backup_not_deleted(cx, backup).await),
-                BackupStatus::Creating | BackupStatus::Restoring if rounds < ROUNDS => {
-                    settle_backup(cx, backup, deadline).await?;
-                    continue;
+                BackupStatus::Creating | BackupStatus::Restoring if !attempt.is_last => {
+                    settle_backup(cx, backup, attempt.deadline).await?;
+                    return Ok(Next::Retry);
                 }
                 BackupStatus::Creating | BackupStatus::Restoring => return Err(busy(backup)),
                 _ if backup.has_dependent_backups => return Err(needed_backup(cx, backup, "").await),
                 _ => {}
             }
+            attempt.seen = Some(backup.status.to_string());
             // Before the backup, whose metadata alone names it: after a kill in between the next call still sees the backup.
             thaw(cx, backup).await?;
         }
-        let refusal = match cinder.delete_backup(id).await {
-            // As for volumes: this tells, or two looks.
-            Ok(answer) if answer.missing() => return Ok(()),
-            // Its snapshot is still to be found.
-            Ok(_) if seen.is_none() && rounds < ROUNDS => continue,
-            Ok(_) => return wait_backup_gone(cx, id, deadline).await,
-            Err(error @ (CloudError::BadRequest(_) | CloudError::Conflict(_))) => error,
-            Err(error) if error.is_uncertain() => error,
-            Err(error) => return Err(error),
-        };
-        if rounds >= ROUNDS {
+        let answer = cinder.delete_backup(id).await?;
+        // The snapshot of an unseen backup is still to be found.
+        let is_unseen = seen.is_none() && !answer.missing() && !attempt.is_last;
+        Ok(if is_unseen { Next::Retry } else { accepted(&answer) })
+    }
+
+    async fn resolve_refusal(self, cx: &Context, attempt: &Attempt, refusal: CloudError) -> Result<Next, CloudError> {
+        if refusal.is_uncertain() && !attempt.is_last {
+            return Ok(Next::Pause);
+        }
+        // An incremental one may have been created since the read.
+        if self.has_dependent_backups {
+            return Err(needed_backup(cx, &self, &refusal.to_string()).await);
+        }
+        if attempt.is_last || attempt.seen.as_deref() == Some(self.status.as_str()) {
             return Err(refusal);
         }
-        if refusal.is_uncertain() && seen.is_none() && std::mem::replace(&mut missed, true) {
-            return Ok(());
-        }
-        if !refusal.is_uncertain() {
-            // An incremental one may have come since the look.
-            match cinder.backup(id).await? {
-                Some(now) if now.has_dependent_backups => {
-                    return Err(needed_backup(cx, &now, &refusal.to_string()).await);
-                }
-                Some(now) if seen.as_ref().is_some_and(|seen| now.status == seen.status) => return Err(refusal),
-                _ => {}
-            }
-        }
-        sleep(jitter(TIMING.deletion_retry, &cx.options.sources)).await;
+        Ok(Next::Pause)
+    }
+
+    async fn remaining(self, cx: &Context, _started: Instant) -> Result<CloudError, CloudError> {
+        Ok(backup_not_deleted(cx, &self).await)
     }
 }
 
@@ -96,18 +127,13 @@ async fn settle_backup(cx: &Context, backup: &Backup, deadline: Instant) -> Resu
     })
 }
 
-pub(super) async fn backup_not_deleted(cx: &Context, backup: &Backup) -> CloudError {
+async fn backup_not_deleted(cx: &Context, backup: &Backup) -> CloudError {
     let words = joined(&backup.fail_reason, &words(cx, backup.id.as_str()).await);
-    let remedy = if backup.status == BackupStatus::ErrorDeleting {
-        "an administrator has to find out why and reset its status to available or error"
-    } else {
-        ""
-    };
     CloudError::SnapshotFailed {
         kind: ObjectKind::Backup,
         id: backup.id.to_string(),
         status: backup.status.to_string(),
-        message: joined(&words, remedy),
+        message: joined(&words, remedy(backup.status.as_str())),
         removed: false,
     }
 }

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Deletes volumes, snapshots and backups, and waits until they are gone.
+//!
+//! Cinder refuses a deletion without the whole reason. So the resource is read after a refusal, and the error names the blocker.
+
+pub(crate) mod backup;
+pub(crate) mod snapshot;
+pub(crate) mod volume;
+
+use tokio::time::{Instant, sleep};
+
+use crate::context::Context;
+use crate::error::{CloudError, ObjectKind};
+use crate::http::retry::jitter;
+use crate::http::transport::Answer;
+use crate::operations::snapshots::ROUNDS;
+use crate::poll::schedule::Kind;
+use crate::poll::{Pollable, Wait, Watch};
+use crate::timing::TIMING;
+
+/// A resource that can be deleted.
+pub(super) trait Deletable: Pollable {
+    const KIND: ObjectKind;
+
+    fn watch(cx: &Context) -> &Watch<Self>;
+
+    /// Requests the deletion. Returns how to continue after an accepted request.
+    fn request(
+        cx: &Context,
+        id: &Self::Id,
+        attempt: &mut Attempt,
+    ) -> impl Future<Output = Result<Next, CloudError>> + Send;
+
+    /// Decides how to continue with a resource that is still there after a refused deletion or a lost answer.
+    fn resolve_refusal(
+        self,
+        cx: &Context,
+        attempt: &Attempt,
+        refusal: CloudError,
+    ) -> impl Future<Output = Result<Next, CloudError>> + Send;
+
+    /// Records that a resource is gone.
+    fn gone(_: &Context, _: &Self::Id) {}
+
+    /// Returns the error about a resource that left the status `deleting` and still exists.
+    fn remaining(self, cx: &Context, started: Instant) -> impl Future<Output = Result<CloudError, CloudError>> + Send;
+}
+
+/// One of several requests for the same deletion.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    started: Instant,
+    deadline: Instant,
+    is_last: bool,
+    /// The status that was read before the request.
+    seen: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It does not exist.
+    Finish,
+    /// Cinder deletes it.
+    Wait,
+    /// The blocker is gone.
+    Retry,
+    /// The blocker may be gone soon.
+    Pause,
+}
+
+/// How to continue after an answer to a request.
+fn accepted(answer: &Answer) -> Next {
+    if answer.missing() { Next::Finish } else { Next::Wait }
+}
+
+/// Deletes a resource and waits until it is gone. A missing one counts as deleted.
+async fn delete<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), CloudError> {
+    let deadline = Instant::now() + cx.options.operation_timeout;
+    let (mut rounds, mut missed) = (0, false);
+    loop {
+        rounds += 1;
+        let mut attempt = Attempt {
+            started: Instant::now(),
+            deadline,
+            is_last: rounds >= ROUNDS,
+            seen: None,
+        };
+        let next = match R::request(cx, id, &mut attempt).await {
+            Err(refusal) if is_refused(&refusal) || refusal.is_uncertain() => {
+                let found = R::get(&cx.transport, id).await?;
+                continue_after(found, cx, &attempt, refusal, &mut missed).await?
+            }
+            next => next?,
+        };
+        match next {
+            Next::Finish => return Ok(()),
+            Next::Wait => return wait_gone::<R>(cx, id, attempt.started, deadline).await,
+            Next::Retry => {}
+            Next::Pause => sleep(jitter(TIMING.deletion_retry, &cx.options.sources)).await,
+        }
+    }
+}
+
+fn is_refused(error: &CloudError) -> bool {
+    matches!(error, CloudError::BadRequest(_) | CloudError::Conflict(_))
+}
+
+/// A read that finds nothing does not prove that a resource is gone: an API node whose database lags does not show a new one. The
+/// answer to the next deletion proves it, or the second such read after lost answers.
+async fn continue_after<R: Deletable>(
+    found: Option<R>,
+    cx: &Context,
+    attempt: &Attempt,
+    refusal: CloudError,
+    missed: &mut bool,
+) -> Result<Next, CloudError> {
+    match found {
+        Some(found) => found.resolve_refusal(cx, attempt, refusal).await,
+        None if std::mem::replace(missed, true) && refusal.is_uncertain() => Ok(Next::Finish),
+        None if attempt.is_last => Err(refusal),
+        None => Ok(Next::Pause),
+    }
+}
+
+/// Waits until a resource that Cinder deletes is gone.
+pub(super) async fn wait_gone<R: Deletable>(
+    cx: &Context,
+    id: &R::Id,
+    started: Instant,
+    deadline: Instant,
+) -> Result<(), CloudError> {
+    let wait = Wait {
+        kind: Kind::Delete,
+        id,
+        name: None,
+        status: Some(R::under_way(Kind::Delete)),
+        started,
+        deadline,
+        at_most_every: None,
+        what: format!("{} {id}", R::KIND),
+    };
+    let mut seen_available = false;
+    let remaining = R::watch(cx).until(wait, |now| match now {
+        None => Some(Ok(None)),
+        Some(now) => match now.status().to_string().as_str() {
+            "deleting" => None,
+            // An API node whose database lags shows it as it was before the deletion.
+            "available" if !std::mem::replace(&mut seen_available, true) => None,
+            _ => Some(Ok(Some(now.clone()))),
+        },
+    });
+    match remaining.await? {
+        None => {
+            R::gone(cx, id);
+            Ok(())
+        }
+        Some(remaining) => Err(remaining.remaining(cx, started).await?),
+    }
+}
+
+/// The remedy for a resource in this status.
+fn remedy(status: &str) -> &'static str {
+    if status == "error_deleting" {
+        "an administrator has to find out why and reset its status to available or error"
+    } else {
+        ""
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Deletes snapshots, the temporary ones of backups included.
+
+use tokio::time::Instant;
+
+use super::{Attempt, Deletable, Next, accepted, delete, remedy};
+use crate::api::block_storage::{Backup, BlockStorage, Snapshot, SnapshotStatus, Volume};
+use crate::context::Context;
+use crate::error::{CloudError, ObjectKind};
+use crate::ids::SnapshotId;
+use crate::operations::dependents::{or_unknown, volumes_built_on};
+use crate::operations::snapshots::{is_temporary, joined, settled_snapshot, words};
+use crate::poll::Watch;
+use crate::poll::schedule::Kind;
+use crate::timing::TIMING;
+
+/// Deletes a snapshot; a missing one counts as deleted.
+pub(crate) async fn delete_snapshot(cx: &Context, id: &SnapshotId) -> Result<(), CloudError> {
+    delete::<Snapshot>(cx, id).await
+}
+
+/// Removes the snapshot that froze the data for a backup. Nothing else is ever touched: the mark decides.
+pub(crate) async fn thaw(cx: &Context, backup: &Backup) -> Result<(), CloudError> {
+    let Some(id) = &backup.snapshot_id else {
+        return Ok(());
+    };
+    let snapshot = BlockStorage::new(&cx.transport).snapshot(id).await?;
+    match snapshot {
+        Some(snapshot) if is_temporary(&snapshot) && snapshot.volume_id == backup.volume_id => {
+            delete_snapshot(cx, id).await
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes those of a volume's snapshots that froze data for backups which are made, or were given up; true when there was one.
+pub(super) async fn clear_temporary(cx: &Context, snapshots: &[Snapshot]) -> Result<bool, CloudError> {
+    let mut cleared = false;
+    for snapshot in snapshots.iter().filter(|snapshot| is_temporary(snapshot)) {
+        // One that is still read is in another status.
+        if snapshot.status == SnapshotStatus::Available || snapshot.status.is_error() {
+            tracing::warn!(snapshot = %snapshot.id, volume = %snapshot.volume_id, "removing the temporary snapshot of a backup that has ended or was given up");
+            delete_snapshot(cx, &snapshot.id).await?;
+            cleared = true;
+        }
+    }
+    Ok(cleared)
+}
+
+impl Deletable for Snapshot {
+    const KIND: ObjectKind = ObjectKind::Snapshot;
+
+    fn watch(cx: &Context) -> &Watch<Self> {
+        &cx.snapshots
+    }
+
+    async fn request(cx: &Context, id: &SnapshotId, _attempt: &mut Attempt) -> Result<Next, CloudError> {
+        let answer = BlockStorage::new(&cx.transport).delete_snapshot(id).await?;
+        Ok(accepted(&answer))
+    }
+
+    async fn resolve_refusal(self, cx: &Context, attempt: &Attempt, refusal: CloudError) -> Result<Next, CloudError> {
+        match (&self.status, &self.group_snapshot_id) {
+            (SnapshotStatus::Deleting, _) => Ok(Next::Wait),
+            (_, Some(group)) if !refusal.is_uncertain() => Err(CloudError::MemberOfGroup {
+                group: group.clone(),
+                snapshot: self.id,
+            }),
+            // Cinder does not accept a second deletion.
+            (SnapshotStatus::ErrorDeleting, _) => Err(not_deleted(cx, &self).await),
+            (SnapshotStatus::Creating | SnapshotStatus::BackingUp, _) if !attempt.is_last => {
+                let until = attempt.deadline.min(attempt.started + TIMING.settle_timeout);
+                match settled_snapshot(cx, Kind::Settle, &self, attempt.started, until).await {
+                    Err(CloudError::Timeout { .. }) => Err(busy(&self)),
+                    settled => settled.map(|_| Next::Retry),
+                }
+            }
+            (SnapshotStatus::Creating | SnapshotStatus::BackingUp, _) => Err(busy(&self)),
+            _ if !attempt.is_last && refusal.is_uncertain() => Ok(Next::Pause),
+            _ => {
+                let dependents = volumes_of_snapshot(cx, &self.id).await?;
+                Err(if dependents.is_empty() {
+                    refusal
+                } else {
+                    needed(&self.id, dependents, refusal.to_string())
+                })
+            }
+        }
+    }
+
+    async fn remaining(self, cx: &Context, _started: Instant) -> Result<CloudError, CloudError> {
+        if self.status.is_error() {
+            return Ok(not_deleted(cx, &self).await);
+        }
+        // The backend refused: something is built on it.
+        let dependents = volumes_of_snapshot(cx, &self.id).await?;
+        Ok(needed(&self.id, dependents, words(cx, self.id.as_str()).await))
+    }
+}
+
+async fn not_deleted(cx: &Context, snapshot: &Snapshot) -> CloudError {
+    CloudError::SnapshotFailed {
+        kind: ObjectKind::Snapshot,
+        id: snapshot.id.to_string(),
+        status: snapshot.status.to_string(),
+        message: joined(&words(cx, snapshot.id.as_str()).await, remedy(snapshot.status.as_str())),
+        removed: false,
+    }
+}
+
+/// The volumes that were made from a snapshot.
+async fn volumes_of_snapshot(cx: &Context, id: &SnapshotId) -> Result<String, CloudError> {
+    let is_made = |volume: &Volume| volume.snapshot_id.as_deref() == Some(id.as_str());
+    volumes_built_on(cx, id.as_str(), is_made).await
+}
+
+fn busy(snapshot: &Snapshot) -> CloudError {
+    CloudError::Busy {
+        kind: ObjectKind::Snapshot,
+        id: snapshot.id.to_string(),
+        status: snapshot.status.to_string(),
+        wanted: "available or error",
+    }
+}
+
+fn needed(id: &SnapshotId, dependents: String, message: String) -> CloudError {
+    CloudError::StillNeeded {
+        kind: ObjectKind::Snapshot,
+        id: id.to_string(),
+        dependents: or_unknown(dependents),
+        message,
+    }
+}

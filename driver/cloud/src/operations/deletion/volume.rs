@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Deletes volumes.
+
+use tokio::time::Instant;
+
+use super::{Attempt, Deletable, Next, accepted, delete, remedy};
+use crate::api::block_storage::{BlockStorage, Snapshot, Volume, VolumeStatus};
+use crate::context::Context;
+use crate::error::{CloudError, ObjectKind};
+use crate::ids::{ServerId, VolumeId};
+use crate::operations::attachments::delete_stale_attachments;
+use crate::operations::deletion::snapshot::clear_temporary;
+use crate::operations::dependents::{or_unknown, volumes_built_on};
+use crate::operations::groups::own::leave_own_group;
+use crate::operations::snapshots::{joined, words};
+use crate::operations::volumes::{passing, passing_unseen, settle};
+use crate::poll::Watch;
+
+/// See [`crate::Cloud::delete_volume`].
+pub(crate) async fn delete_volume(cx: &Context, id: &VolumeId) -> Result<(), CloudError> {
+    if !id.is_uuid() || cx.deleted.get(id).is_some() {
+        return Ok(());
+    }
+    delete::<Volume>(cx, id).await
+}
+
+impl Deletable for Volume {
+    const KIND: ObjectKind = ObjectKind::Volume;
+
+    fn watch(cx: &Context) -> &Watch<Self> {
+        &cx.watch
+    }
+
+    async fn request(cx: &Context, id: &VolumeId, _attempt: &mut Attempt) -> Result<Next, CloudError> {
+        let answer = BlockStorage::new(&cx.transport).delete(id).await?;
+        Ok(accepted(&answer))
+    }
+
+    async fn resolve_refusal(self, cx: &Context, attempt: &Attempt, refusal: CloudError) -> Result<Next, CloudError> {
+        let is_failed = self.status.is_error() && self.status != VolumeStatus::ErrorDeleting;
+        if !attempt.is_last && (self.is_in_attachment() || (is_failed && !self.attachments.is_empty())) {
+            let clean_up = delete_stale_attachments(cx, &self).await?;
+            if clean_up.removed {
+                return Ok(Next::Retry);
+            }
+            if !clean_up.offloaded.is_empty() {
+                return Err(reserved_for(&self, clean_up.offloaded, &refusal));
+            }
+        }
+        match &self.status {
+            VolumeStatus::Deleting => Ok(Next::Wait),
+            VolumeStatus::InUse => Err(in_use(&self, &refusal)),
+            // Cinder does not accept a second deletion.
+            VolumeStatus::ErrorDeleting => Err(not_deleted(cx, &self, attempt.started).await),
+            status if status.is_transition() && !attempt.is_last => {
+                match settle(cx, &self, attempt.deadline, format!("volume {}", self.id)).await {
+                    Err(CloudError::Timeout { .. }) => Err(in_use(&self, &refusal)),
+                    settled => settled.map(|_| Next::Retry),
+                }
+            }
+            _ if !self.attachments.is_empty() => Err(in_use(&self, &refusal)),
+            _ if !attempt.is_last && refusal.is_uncertain() => Ok(Next::Pause),
+            _ if !attempt.is_last && removed_obstacle(cx, &self.id).await? => Ok(Next::Retry),
+            _ => Err(dependents(cx, &self, refusal).await?),
+        }
+    }
+
+    fn gone(cx: &Context, id: &VolumeId) {
+        cx.deleted.insert(id.clone(), ());
+    }
+
+    async fn remaining(self, cx: &Context, started: Instant) -> Result<CloudError, CloudError> {
+        if self.status != VolumeStatus::Available {
+            return Ok(not_deleted(cx, &self, started).await);
+        }
+        // The backend refused: something is built on the volume.
+        let is_copy = |volume: &Volume| volume.source_volid.as_ref() == Some(&self.id);
+        let dependents = volumes_built_on(cx, self.id.as_str(), is_copy).await?;
+        Ok(CloudError::StillNeeded {
+            kind: ObjectKind::Volume,
+            id: self.id.to_string(),
+            dependents: or_unknown(dependents),
+            message: words(cx, self.id.as_str()).await,
+        })
+    }
+}
+
+/// Removes what our own operations may have left at a volume that is to be deleted; true when there was something.
+async fn removed_obstacle(cx: &Context, id: &VolumeId) -> Result<bool, CloudError> {
+    let snapshots = snapshots_of(cx, id).await?;
+    Ok(clear_temporary(cx, &snapshots).await? || leave_own_group(cx, id).await?)
+}
+
+async fn snapshots_of(cx: &Context, id: &VolumeId) -> Result<Vec<Snapshot>, CloudError> {
+    let filter = [("volume_id", id.to_string())];
+    BlockStorage::new(&cx.transport).snapshots(&filter).await
+}
+
+/// The refusal, with the names of the snapshots where there are any: they are independent of their volume, so the volume stays.
+async fn dependents(cx: &Context, volume: &Volume, refusal: CloudError) -> Result<CloudError, CloudError> {
+    let id = &volume.id;
+    let snapshots = snapshots_of(cx, id).await?;
+    if snapshots.is_empty() {
+        let passing = passing(volume, &refusal).or_else(|| passing_unseen(volume, &refusal));
+        return Ok(passing.unwrap_or(refusal));
+    }
+    let (CloudError::BadRequest(failure) | CloudError::Conflict(failure)) = refusal else {
+        return Ok(refusal);
+    };
+    let names: Vec<String> = snapshots
+        .iter()
+        .map(|snapshot| format!("snapshot {} ({})", snapshot.name, snapshot.id))
+        .collect();
+    Ok(CloudError::VolumeHasDependents {
+        volume: id.clone(),
+        dependents: names.join(", "),
+        failure,
+    })
+}
+
+async fn not_deleted(cx: &Context, volume: &Volume, started: Instant) -> CloudError {
+    let message = words(cx, volume.id.as_str()).await;
+    CloudError::VolumeFailed {
+        volume: volume.id.clone(),
+        status: volume.status.to_string(),
+        message: joined(&message, remedy(volume.status.as_str())),
+        removed: false,
+        elapsed: started.elapsed(),
+    }
+}
+
+fn in_use(volume: &Volume, refusal: &CloudError) -> CloudError {
+    reserved_for(volume, Vec::new(), refusal)
+}
+
+/// In use by the servers that Cinder shows, and by others for which Nova keeps the volume reserved.
+fn reserved_for(volume: &Volume, others: Vec<ServerId>, refusal: &CloudError) -> CloudError {
+    CloudError::VolumeInUse {
+        volume: volume.id.clone(),
+        status: volume.status.to_string(),
+        servers: volume.servers().into_iter().chain(others).collect(),
+        request_id: refusal.request_id().map(str::to_owned),
+    }
+}
