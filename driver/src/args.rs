@@ -15,7 +15,6 @@ pub use csi_kit::telemetry::LogFormat;
 pub use csi_kit::tls::{CipherSuite, TlsVersion};
 
 use crate::disabled_capabilities::AlphaCapability;
-use crate::timing::TIMING;
 use crate::topology::ZoneLabels;
 
 mod render;
@@ -32,13 +31,6 @@ pub const DEFAULT_KUBELET_DIR: &str = "/var/lib/kubelet";
 /// The program of the Go driver's image. Its manifests and chart give it as the first argument, because that image starts what its
 /// arguments say; ours has an entry point, and removes the word.
 pub const GO_PROGRAM: &str = "/bin/cinder-csi-plugin";
-/// The longest time one HTTP request to OpenStack may take.
-pub const DEFAULT_REQUEST_TIMEOUT: Duration = TIMING.request_timeout;
-/// How long an unstaged device may stay in use before the volume is detached all the same.
-pub const DEFAULT_DEVICE_IN_USE_TIMEOUT: Duration = TIMING.device_in_use_timeout;
-/// The longest time one call waits for a volume to be attached.
-pub const DEFAULT_ATTACH_TIMEOUT: Duration = TIMING.attach_timeout;
-
 /// The flags of the driver. [`Args::default`] is what the program does when only `--endpoint` is given.
 #[derive(Debug, Clone, PartialEq, Parser)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
@@ -277,54 +269,9 @@ impl Default for Args {
     fn default() -> Self {
         Self {
             endpoint: String::new(),
-            cloud_config: Vec::new(),
-            cloud_name: Vec::new(),
-            project_id: Vec::new(),
-            with_topology: true,
-            additional_topology: Vec::new(),
-            cluster: String::new(),
-            http_endpoint: String::new(),
-            health_endpoint: String::new(),
-            provide_controller_service: true,
-            provide_node_service: true,
-            pvc_annotations: false,
-            master: String::new(),
+            // Not that of the environment.
             kubeconfig: String::new(),
-            kube_api_qps: None,
-            kube_api_burst: None,
-            min_resync_period: None,
-            user_agent: Vec::new(),
-            nodeid: String::new(),
-            node_service_no_os_client: false,
-            verbosity: None,
-            vmodule: None,
-            log_flush_frequency: None,
-            driver_name: DEFAULT_DRIVER_NAME.into(),
-            instance_id: None,
-            availability_zone: None,
-            metadata_url: DEFAULT_METADATA_URL.into(),
-            search_order: Vec::new(),
-            max_volumes_per_node: None,
-            reserved_volumes: 0,
-            default_fs_type: FsType::default(),
-            volume_metadata: Vec::new(),
-            zone_labels: ZoneLabels::Encoded,
-            disable_capability: Vec::new(),
-            protect_other_clusters: false,
-            register: false,
-            unregister: false,
-            kubelet_dir: DEFAULT_KUBELET_DIR.into(),
-            sys_dir: "/sys".into(),
-            dev_dir: "/dev".into(),
-            proc_dir: "/proc".into(),
-            log_level: "info".into(),
-            log_format: LogFormat::Json,
-            request_timeout: DEFAULT_REQUEST_TIMEOUT,
-            attach_timeout: DEFAULT_ATTACH_TIMEOUT,
-            device_in_use_timeout: DEFAULT_DEVICE_IN_USE_TIMEOUT,
-            secure_metrics: false,
-            tls_min_version: TlsVersion::default(),
-            tls_cipher_suites: Vec::new(),
+            ..Self::parse_from(["cinder-csi-driver", "--endpoint="])
         }
     }
 }

@@ -6,7 +6,6 @@
 
 use std::future::{Ready, ready};
 use std::sync::Arc;
-use std::time::Duration;
 
 use cinder_cloud::{Cloud, CloudConfig, ListedVolume};
 use csi_proto::csi::v1::controller_server::Controller;
@@ -17,12 +16,13 @@ use csi_proto::csi::v1::{
 use csi_sources::Sources;
 use tonic::Status;
 
+use crate::args::Args;
 use crate::clouds::Clouds;
 use crate::disabled_capabilities::{AlphaCapability, DisabledCapabilities};
 use crate::layers::rpcs;
 use crate::operations::{Deadline, Operations, Progress};
 use crate::pvc_annotations::PvcAnnotations;
-use crate::topology::{ZoneLabels, ZoneNames};
+use crate::topology::ZoneNames;
 use walk::Walks;
 
 mod capacity;
@@ -41,30 +41,16 @@ mod walk;
 
 pub(crate) use snapshots::creation_time;
 
-/// What the controller is told at its start and does not change.
+/// The settings of the controller. They do not change.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// The value of the volumes' cluster metadata.
-    pub cluster: String,
-    /// Whether Kubernetes is told about zones.
-    pub topology: bool,
-    /// The most volumes of CSI drivers that a server may have, 0 for no limit; what the cloud's configuration says when absent.
-    pub volumes_per_node: Option<u32>,
-    /// Metadata of every volume, by templates.
-    pub volume_metadata: Vec<(String, String)>,
-    /// Where claims are read for their annotations; they are not read when absent.
-    pub claims: Option<PvcAnnotations>,
-    /// How nodes name their zones.
-    pub zone_labels: ZoneLabels,
-    /// What is turned off.
+    /// The flags of the process.
+    pub args: Args,
+    /// The capabilities that are turned off.
     pub disabled: DisabledCapabilities,
-    /// Whether volumes and snapshots that bear the mark of another cluster are refused to be deleted.
-    pub protect_other_clusters: bool,
-    /// How long a call waits for a volume to be attached; as long as its caller when absent.
-    pub attach_timeout: Option<Duration>,
-    /// Whether the node service knows the access modes with a single writer.
-    pub single_node_multi_writer: bool,
-    /// Where the numbers of walks through lists come from.
+    /// The reader of claims' annotations; without it they are not read.
+    pub claims: Option<PvcAnnotations>,
+    /// The source of the numbers of walks through lists.
     pub sources: Sources,
 }
 
@@ -102,12 +88,12 @@ impl ControllerService {
 
     /// Whether what bears the mark of another cluster is left alone.
     pub(crate) fn protects_other_clusters(&self) -> bool {
-        self.settings.protect_other_clusters
+        self.settings.args.protect_other_clusters
     }
 
     /// How a cloud's zones are named.
     fn zone_names(&self, config: &CloudConfig) -> ZoneNames {
-        ZoneNames::new(&config.topology, self.settings.zone_labels)
+        ZoneNames::new(&config.topology, self.settings.args.zone_labels)
     }
 
     fn disabled(&self) -> &DisabledCapabilities {
@@ -136,10 +122,8 @@ impl ControllerService {
             rpc::Type::ModifyVolume,
             rpc::Type::GetVolumeHealth,
             rpc::Type::ListVolumeHealth,
+            rpc::Type::SingleNodeMultiWriter,
         ];
-        if self.settings.single_node_multi_writer {
-            capabilities.push(rpc::Type::SingleNodeMultiWriter);
-        }
         capabilities.retain(|kind| self.disabled().advertises(kind.as_str_name()));
         let capability = |kind: rpc::Type| ControllerServiceCapability {
             r#type: Some(Type::Rpc(Rpc { r#type: kind as i32 })),

@@ -5,7 +5,6 @@
 //! asks [`csi_host`] and encodes the answer. What is staged and published is read from the kernel's list of mounts and
 //! compared with the volume's device each time; nothing is remembered. Changes run in [`Operations`].
 
-use std::collections::BTreeMap;
 use std::future::{Ready, ready};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,7 +25,6 @@ use crate::layers::rpcs;
 use crate::metrics::DriverMetrics;
 use crate::operations::{Deadline, Operations};
 use crate::status;
-use crate::topology::ZoneLabels;
 
 mod expand;
 mod fields;
@@ -40,73 +38,45 @@ mod unstage;
 
 pub use crate::node_error::{InstanceError, NodeError};
 
-/// Whether access modes with one writer per volume or per node are told apart ([`publish`] has the rules). The controller
-/// claims the same.
-pub const SINGLE_NODE_MULTI_WRITER: bool = true;
-
 /// Where cloud-init keeps what it learned; the operator shows it to the node's container at the same place.
 pub const CLOUD_INIT_DIR: &str = "/run/cloud-init";
 
-/// What the node service is told at its start and does not change.
+/// The settings of the node service. They do not change.
 #[derive(Debug, Clone, Default)]
 pub struct NodeConfig {
-    /// Nova's id of this machine; asked from the metadata service when absent.
-    pub instance_id: Option<String>,
-    /// Availability zone of this machine; asked from the metadata service when absent.
-    pub availability_zone: Option<String>,
-    /// Base URL of the metadata service.
-    pub metadata_url: String,
-    /// Sources of the instance's identity as `search-order` of cloud.conf names them; empty for our own order.
-    pub search_order: Vec<String>,
-    /// How long one question to the metadata service may take, where cloud.conf says it.
+    /// The flags of the process; what they leave open comes from cloud.conf.
+    pub args: Args,
+    /// The longest time of one request to the metadata service, where cloud.conf names it.
     pub metadata_timeout: Option<Duration>,
-    /// Where cloud-init keeps what it learned about this instance.
+    /// The directory where cloud-init keeps what it learned about this instance.
     pub cloud_init_dir: PathBuf,
-    /// How a zone's name becomes a label.
-    pub zone_labels: ZoneLabels,
-    /// What is turned off.
+    /// The capabilities that are turned off.
     pub disabled: DisabledCapabilities,
-    /// Whether Kubernetes is told the zone.
-    pub topology: bool,
-    /// More segments to tell.
-    pub additional_topology: BTreeMap<String, String>,
-    /// Most volumes that this node may hold; counted from its disks and slots when absent. 0 leaves it to Kubernetes.
-    pub max_volumes: Option<u32>,
-    /// What is taken from the count, for volumes that CSI does not attach.
-    pub reserved_volumes: u32,
     /// The kubelet's directory. Where it is given, no volume is staged or published outside of it.
     pub kubelet_dir: Option<PathBuf>,
-    /// How long NodeUnstageVolume waits for a device that stays in use before it succeeds all the same; 0 if it never does.
-    pub device_in_use_timeout: Duration,
 }
 
 impl NodeConfig {
     /// From the flags; `max_volumes` is what cloud.conf says, where there is one.
     pub fn from_args(args: &Args, max_volumes: Option<u32>) -> Self {
         Self {
-            instance_id: args.instance_id.clone(),
-            availability_zone: args.availability_zone.clone(),
-            metadata_url: args.metadata_url.clone(),
             cloud_init_dir: CLOUD_INIT_DIR.into(),
-            zone_labels: args.zone_labels,
             disabled: DisabledCapabilities::of(args.disable_capability.iter().copied()),
-            topology: args.with_topology,
-            additional_topology: args.additional_topology.iter().cloned().collect(),
-            max_volumes: args.max_volumes_per_node.or(max_volumes),
-            reserved_volumes: args.reserved_volumes,
             // Without these flags it may be the default of a manifest that does not name it.
             kubelet_dir: (args.register || args.unregister).then(|| args.kubelet_dir.clone()),
-            search_order: args.search_order.clone(),
-            device_in_use_timeout: args.device_in_use_timeout,
-            ..Self::default()
+            args: Args {
+                max_volumes_per_node: args.max_volumes_per_node.or(max_volumes),
+                ..args.clone()
+            },
+            metadata_timeout: None,
         }
     }
 
     /// The same with what the section `[Metadata]` of cloud.conf says, where the flags do not say it.
     #[must_use]
     pub fn with_metadata_options(mut self, options: &MetadataOptions) -> Self {
-        if self.search_order.is_empty() {
-            self.search_order.clone_from(&options.search_order);
+        if self.args.search_order.is_empty() {
+            self.args.search_order.clone_from(&options.search_order);
         }
         self.metadata_timeout = options.request_timeout;
         self
@@ -124,7 +94,7 @@ pub struct NodeService {
     kubelet_dir: Option<PathBuf>,
     /// Nothing is counted where there are none.
     metrics: Option<DriverMetrics>,
-    /// See [`NodeConfig::device_in_use_timeout`].
+    /// See [`Args::device_in_use_timeout`].
     device_in_use_timeout: Duration,
 }
 
@@ -136,7 +106,7 @@ impl NodeService {
             operations,
             kubelet_dir: config.kubelet_dir.clone(),
             metrics: None,
-            device_in_use_timeout: config.device_in_use_timeout,
+            device_in_use_timeout: config.args.device_in_use_timeout,
             instance: info::Instance::new(config),
             known: health::Known::default(),
         }
@@ -176,10 +146,8 @@ impl NodeService {
             rpc::Type::ExpandVolume,
             rpc::Type::GetVolumeHealth,
             rpc::Type::GetStorageHealth,
+            rpc::Type::SingleNodeMultiWriter,
         ];
-        if SINGLE_NODE_MULTI_WRITER {
-            kinds.push(rpc::Type::SingleNodeMultiWriter);
-        }
         kinds.retain(|kind| self.disabled().advertises(kind.as_str_name()));
         let capability = |kind: rpc::Type| NodeServiceCapability {
             r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })),

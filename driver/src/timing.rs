@@ -6,12 +6,6 @@ use std::time::Duration;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Timing {
-    /// The longest time one HTTP request to OpenStack may take, where no flag says it.
-    pub(crate) request_timeout: Duration,
-    /// The longest time one call waits for a volume to be attached, where no flag says it.
-    pub(crate) attach_timeout: Duration,
-    /// How long an unstaged device may stay in use before the volume is detached all the same, where no flag says it.
-    pub(crate) device_in_use_timeout: Duration,
     /// How long an operation that is taken back may take to end: it only has to notice.
     pub(crate) withdrawal: Duration,
     /// The most of a call's time that is kept for the way of its answer: enough over a unix socket on a busy machine.
@@ -81,9 +75,6 @@ pub(crate) struct Timing {
 
 /// What holds in the product and in tests alike.
 pub(crate) const TIMING: Timing = Timing {
-    request_timeout: Duration::from_secs(30),
-    attach_timeout: Duration::from_mins(3),
-    device_in_use_timeout: Duration::from_secs(30),
     withdrawal: Duration::from_millis(100),
     answer_margin_max: Duration::from_millis(500),
     walk_ttl: Duration::from_mins(1),

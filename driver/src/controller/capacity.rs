@@ -84,7 +84,7 @@ async fn wanted_zone(
     parameters: &CreateParameters,
     topology: Option<&Topology>,
 ) -> Result<Zone, Status> {
-    let zones_matter = service.settings.topology && !cloud.config().block_storage.ignore_volume_az;
+    let zones_matter = service.settings.args.with_topology && !cloud.config().block_storage.ignore_volume_az;
     let segment = topology
         .filter(|_| zones_matter)
         .and_then(|topology| topology.segments.get(TOPOLOGY_ZONE));

@@ -43,7 +43,7 @@ pub(super) async fn create(
     let asked = request
         .accessibility_requirements
         .as_ref()
-        .filter(|_| service.settings.topology);
+        .filter(|_| service.settings.args.with_topology);
     let source = request.volume_content_source.clone().map(source).transpose()?;
     let clouds = &service.clouds;
     let place = clouds.place(&request.secrets, asked, source.as_ref(), &request.name);
@@ -90,7 +90,7 @@ fn read(
         );
     }
     let templates = parameters
-        .templates(&service.settings.volume_metadata, &service.settings.cluster)
+        .templates(&service.settings.args.volume_metadata, &service.settings.args.cluster)
         .map_err(|error| status::invalid("parameters", error))?;
     let claim = parameters.claim().filter(|_| service.settings.claims.is_some());
     let claim = claim.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
@@ -104,7 +104,7 @@ fn read(
         .into_iter()
         .collect();
     let size = size::size(request.capacity_range.as_ref())?;
-    let zones = if service.settings.topology {
+    let zones = if service.settings.args.with_topology {
         Zones::of(request.accessibility_requirements.as_ref(), &service.zone_names(config))
     } else {
         Zones::default()
@@ -126,7 +126,7 @@ fn read(
                 None => zones.required().to_vec(),
             },
             description: DESCRIPTION.into(),
-            metadata: parameters.metadata(&service.settings.cluster),
+            metadata: parameters.metadata(&service.settings.args.cluster),
             same_host: Vec::new(),
             different_host: Vec::new(),
             mutable_metadata: BTreeMap::new(),
@@ -253,7 +253,7 @@ async fn answer(
             .map_err(|error| status::clean_up(&error))?;
         return Err(status::zone_impossible(text));
     }
-    let topology = match (service.settings.topology, cloud.config().block_storage.ignore_volume_az) {
+    let topology = match (service.settings.args.with_topology, cloud.config().block_storage.ignore_volume_az) {
         (false, _) => Vec::new(),
         (true, true) => wanted.zones.as_asked(),
         (true, false) => wanted.zones.of_volume(volume.availability_zone.as_deref()),

@@ -34,7 +34,7 @@ pub(super) async fn delete(
                     let Some(cloud) = service.clouds.of_volume(&volume, &secrets).await? else {
                         return Ok(DeleteVolumeResponse {});
                     };
-                    if service.settings.protect_other_clusters {
+                    if service.settings.args.protect_other_clusters {
                         let found = cloud.volume(&volume).await;
                         let found = found.map_err(|error| status::cloud(Act::Delete, &error))?;
                         let Some(found) = found else {

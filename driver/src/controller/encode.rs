@@ -81,7 +81,7 @@ pub(super) fn bytes(size: GiB) -> i64 {
 
 /// Where a volume can be used: its own zone, or nothing said where zones are off or of no interest.
 pub(super) fn topology(service: &ControllerService, cloud: &Cloud, volume: &ListedVolume) -> Vec<Topology> {
-    if service.settings.topology && !cloud.config().block_storage.ignore_volume_az {
+    if service.settings.args.with_topology && !cloud.config().block_storage.ignore_volume_az {
         zone(service, cloud, volume.zone.as_deref())
     } else {
         Vec::new()

@@ -35,10 +35,7 @@ pub(super) async fn publish(
         .ok_or_else(|| status::invalid("volume_capability", "it is required and missing"))?;
     let access = Access::of_existing("volume_capability", capability)?;
     let read_only = request.readonly;
-    let deadline = match service.settings.attach_timeout {
-        Some(limit) => deadline.at_most(limit),
-        None => deadline,
-    };
+    let deadline = deadline.at_most(service.settings.args.attach_timeout);
     if !volume.is_uuid() {
         return Err(status::not_found("volume", volume.as_str()));
     }
@@ -123,7 +120,7 @@ async fn attach(
     (access, read_only): (Access, bool),
     withdrawn: CancellationToken,
 ) -> Result<ControllerPublishVolumeResponse, Status> {
-    let limit = service.settings.volumes_per_node;
+    let limit = service.settings.args.max_volumes_per_node;
     let limit = limit.or(cloud.config().block_storage.node_volume_attach_limit);
     let options = AttachOptions {
         // A single-node mode holds also for a volume whose type would allow more.

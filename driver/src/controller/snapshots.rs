@@ -93,7 +93,7 @@ pub(super) async fn create(
 
 async fn snapshot(service: &ControllerService, cloud: &Cloud, wanted: WantedSnapshot) -> Result<csi::Snapshot, Status> {
     let failed = |error| status::cloud(Act::Snapshot, &error);
-    let mut metadata = wanted.parameters.metadata(&service.settings.cluster);
+    let mut metadata = wanted.parameters.metadata(&service.settings.args.cluster);
     if zones_matter(service, cloud) {
         // Kept with the snapshot, which outlives what else would tell.
         let volume = cloud.volume(&wanted.volume).await.map_err(failed)?;
@@ -129,7 +129,7 @@ async fn backup(service: &ControllerService, cloud: &Cloud, wanted: WantedSnapsh
         incremental: wanted.parameters.incremental,
         availability_zone: wanted.parameters.availability.clone(),
         description: DESCRIPTION.into(),
-        metadata: wanted.parameters.metadata(&service.settings.cluster),
+        metadata: wanted.parameters.metadata(&service.settings.args.cluster),
     };
     let made = cloud.create_backup(new).await;
     let made = made.map_err(|error| status::cloud(Act::Snapshot, &error))?;
@@ -174,7 +174,7 @@ pub(super) async fn delete(
                     return Ok(DeleteSnapshotResponse {});
                 };
                 let failed = |error| status::cloud(Act::Delete, &error);
-                if service.settings.protect_other_clusters {
+                if service.settings.args.protect_other_clusters {
                     let Some(point) = cloud.point_in_time(&id).await.map_err(failed)? else {
                         return Ok(DeleteSnapshotResponse {});
                     };
@@ -195,7 +195,7 @@ pub(super) async fn delete(
 
 /// Whether snapshots tell from where they can be used.
 fn tells_zones(service: &ControllerService) -> bool {
-    service.settings.topology
+    service.settings.args.with_topology
         && service
             .settings
             .disabled
@@ -233,7 +233,7 @@ impl ControllerService {
         metadata: &BTreeMap<String, String>,
     ) -> Result<(), Status> {
         match metadata.get(METADATA_CLUSTER) {
-            Some(cluster) if self.settings.protect_other_clusters && *cluster != self.settings.cluster => {
+            Some(cluster) if self.settings.args.protect_other_clusters && *cluster != self.settings.args.cluster => {
                 Err(status::foreign(kind, id, cluster))
             }
             _ => Ok(()),

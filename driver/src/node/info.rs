@@ -34,8 +34,8 @@ impl Instance {
         Self {
             inner: Arc::new(InstanceInner {
                 sources: Sources {
-                    order: config.search_order.clone(),
-                    metadata_url: config.metadata_url.clone(),
+                    order: config.args.search_order.clone(),
+                    metadata_url: config.args.metadata_url.clone(),
                     timeout: config.metadata_timeout,
                     cloud_init_dir: config.cloud_init_dir.clone(),
                 },
@@ -50,12 +50,12 @@ impl Instance {
     }
 
     pub(super) async fn describe(&self, host: &Host) -> Result<NodeGetInfoResponse, InstanceError> {
-        let config = &self.inner.config;
-        let node_id = match &config.instance_id {
+        let args = &self.inner.config.args;
+        let node_id = match &args.instance_id {
             Some(id) => id.clone(),
             None => self.metadata(host).await?.instance_id.to_string(),
         };
-        let accessible_topology = if config.topology {
+        let accessible_topology = if args.with_topology {
             Some(Topology {
                 segments: self.segments(host).await?,
             })
@@ -73,18 +73,18 @@ impl Instance {
     /// accident, which 0 means, and no larger one because the machine was slow to answer, which the scheduler would believe
     /// until this process ends.
     async fn most_volumes(&self, host: &Host) -> Result<i64, InstanceError> {
-        if let Some(limit) = self.inner.config.max_volumes {
+        if let Some(limit) = self.inner.config.args.max_volumes_per_node {
             return Ok(limit.into());
         }
         let slots = host.volume_slots().await.map_err(InstanceError::Slots)?;
-        let reserved = self.inner.config.reserved_volumes;
+        let reserved = self.inner.config.args.reserved_volumes;
         tracing::debug!(bus = ?slots.bus, attached = slots.attached, free = slots.free, reserved, "room for volumes");
         Ok(slots.volumes().saturating_sub(reserved).max(1).into())
     }
 
     async fn segments(&self, host: &Host) -> Result<BTreeMap<String, String>, InstanceError> {
-        let config = &self.inner.config;
-        let zone = match &config.availability_zone {
+        let args = &self.inner.config.args;
+        let zone = match &args.availability_zone {
             Some(zone) => Some(zone.clone()),
             None => self.metadata(host).await?.availability_zone,
         };
@@ -93,25 +93,25 @@ impl Instance {
                 reason: "neither the config drive nor the metadata service nor cloud-init names one".into(),
             });
         };
-        let value = config.zone_labels.label(&zone);
+        let value = args.zone_labels.label(&zone);
         if value.is_empty() {
             return Err(InstanceError::Zone {
                 reason: format!("{zone:?} cannot be the value of a label"),
             });
         }
-        let mut segments = config.additional_topology.clone();
+        let mut segments: BTreeMap<_, _> = args.additional_topology.iter().cloned().collect();
         segments.insert(TOPOLOGY_ZONE.to_owned(), value);
         Ok(segments)
     }
 
     /// What the sources say. Callers that come while one asks wait for its answer.
     async fn metadata(&self, host: &Host) -> Result<InstanceMetadata, InstanceError> {
-        let config = &self.inner.config;
+        let args = &self.inner.config.args;
         let mut known = self.inner.metadata.lock().await;
         if let Some(metadata) = &*known {
             return Ok(metadata.clone());
         }
-        let zone_wanted = config.topology && config.availability_zone.is_none();
+        let zone_wanted = args.with_topology && args.availability_zone.is_none();
         let (said, problems) = self.inner.sources.ask(host, zone_wanted).await;
         let metadata = said.ok_or(InstanceError::Unknown { problems })?;
         if !zone_wanted || metadata.availability_zone.is_some() {
@@ -127,7 +127,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::topology::ZoneLabels;
+    use crate::args::Args;
 
     /// A machine that knows nothing.
     fn host() -> Host {
@@ -139,18 +139,25 @@ mod tests {
     }
 
     fn config() -> NodeConfig {
-        NodeConfig {
+        let args = Args {
             instance_id: Some("6c1f2b9e-0000-4000-8000-000000000001".into()),
             availability_zone: Some("zone one".into()),
             // Nobody listens on port 1: what asks fails.
             metadata_url: "http://127.0.0.1:1".into(),
-            zone_labels: ZoneLabels::default(),
-            disabled: DisabledCapabilities::default(),
-            topology: true,
-            additional_topology: BTreeMap::from([("example.com/rack".into(), "r1".into())]),
-            max_volumes: Some(26),
+            additional_topology: vec![("example.com/rack".into(), "r1".into())],
+            max_volumes_per_node: Some(26),
+            ..Args::default()
+        };
+        NodeConfig {
+            args,
             ..NodeConfig::default()
         }
+    }
+
+    fn config_with(change: impl FnOnce(&mut Args)) -> NodeConfig {
+        let mut config = config();
+        change(&mut config.args);
+        config
     }
 
     #[tokio::test]
@@ -168,12 +175,11 @@ mod tests {
 
     #[tokio::test]
     async fn without_topology_no_zone_is_needed() {
-        let config = NodeConfig {
-            topology: false,
-            availability_zone: None,
-            max_volumes: None,
-            ..config()
-        };
+        let config = config_with(|args| {
+            args.with_topology = false;
+            args.availability_zone = None;
+            args.max_volumes_per_node = None;
+        });
         let info = Instance::new(config.clone())
             .describe(&host())
             .await
@@ -193,11 +199,10 @@ mod tests {
         #[case] reserved_volumes: u32,
         #[case] limit: i64,
     ) {
-        let config = NodeConfig {
-            max_volumes,
-            reserved_volumes,
-            ..config()
-        };
+        let config = config_with(|args| {
+            args.max_volumes_per_node = max_volumes;
+            args.reserved_volumes = reserved_volumes;
+        });
         let info = Instance::new(config)
             .describe(&host())
             .await
@@ -217,20 +222,14 @@ mod tests {
             sys: dir.path().into(),
             ..HostPaths::default()
         });
-        let config = NodeConfig {
-            max_volumes: None,
-            ..config()
-        };
+        let config = config_with(|args| args.max_volumes_per_node = None);
         let error = Instance::new(config).describe(&host).await.expect_err("nobody answers");
         assert!(matches!(error, InstanceError::Slots(_)), "{error}");
     }
 
     #[tokio::test]
     async fn a_silent_metadata_service_is_an_error_that_names_the_flags() {
-        let config = NodeConfig {
-            instance_id: None,
-            ..config()
-        };
+        let config = config_with(|args| args.instance_id = None);
         let error = Instance::new(config)
             .describe(&host())
             .await

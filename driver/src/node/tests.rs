@@ -68,7 +68,10 @@ impl Machine {
     }
 
     fn node(&self) -> NodeService {
-        self.node_with(NodeConfig::default())
+        // A device in use is never given up.
+        let mut config = NodeConfig::default();
+        config.args.device_in_use_timeout = Duration::ZERO;
+        self.node_with(config)
     }
 
     fn node_with(&self, config: NodeConfig) -> NodeService {

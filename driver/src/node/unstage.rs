@@ -60,7 +60,7 @@ struct Unstage {
     host: Host,
     volume_id: String,
     path: PathBuf,
-    /// See [`super::NodeConfig::device_in_use_timeout`].
+    /// See [`crate::args::Args::device_in_use_timeout`].
     device_in_use_timeout: Duration,
 }
 

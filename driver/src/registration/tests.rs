@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 
 use super::*;
+use crate::args::Args;
 use crate::node::NodeConfig;
 use crate::operations::{Limits, Operations};
 
@@ -54,13 +55,16 @@ impl Kubelet {
 
     /// A driver in its own task; `zone` is a part of what NodeGetInfo answers.
     fn start(&self, zone: &str) -> Driver {
-        let config = NodeConfig {
+        let args = Args {
             instance_id: Some("server-1".into()),
             availability_zone: Some(zone.into()),
-            topology: true,
             // Told, so that nothing is asked of the machine: its answer comes from a thread that a paused clock does not
             // wait for, and every limit would be over before it.
-            max_volumes: Some(26),
+            max_volumes_per_node: Some(26),
+            ..Args::default()
+        };
+        let config = NodeConfig {
+            args,
             ..NodeConfig::default()
         };
         let node = NodeService::new(

@@ -32,7 +32,7 @@ use crate::group_controller::GroupControllerService;
 use crate::identity::IdentityService;
 use crate::layers::{self, RpcLayer};
 use crate::metrics::DriverMetrics;
-use crate::node::{self, NodeConfig, NodeService};
+use crate::node::{NodeConfig, NodeService};
 use crate::operations::{Limits, Operations};
 use crate::pvc_annotations::PvcAnnotations;
 
@@ -238,16 +238,9 @@ fn controller(
     sources: Sources,
 ) -> ControllerService {
     let settings = Settings {
-        cluster: args.cluster.clone(),
-        topology: args.with_topology,
-        volumes_per_node: args.max_volumes_per_node,
-        volume_metadata: args.volume_metadata.clone(),
-        claims,
-        zone_labels: args.zone_labels,
+        args: args.clone(),
         disabled: DisabledCapabilities::of(args.disable_capability.iter().copied()),
-        protect_other_clusters: args.protect_other_clusters,
-        attach_timeout: Some(args.attach_timeout),
-        single_node_multi_writer: node::SINGLE_NODE_MULTI_WRITER,
+        claims,
         sources,
     };
     ControllerService::new(clouds, operations, settings)

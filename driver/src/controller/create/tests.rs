@@ -20,11 +20,8 @@ async fn cloud_and_service() -> (Sim, Cloud, ControllerService) {
     let sim = Sim::start(SimConfig::default()).await.expect("a cloud");
     let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("a configuration");
     let cloud = Cloud::new(config, CloudOptions::default()).expect("a client");
-    let settings = Settings {
-        topology: true,
-        ..Settings::default()
-    };
-    let service = ControllerService::new(Clouds::one(cloud.clone()), Operations::new(Limits::default()), settings);
+    let clouds = Clouds::one(cloud.clone());
+    let service = ControllerService::new(clouds, Operations::new(Limits::default()), Settings::default());
     (sim, cloud, service)
 }
 

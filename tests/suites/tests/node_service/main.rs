@@ -18,7 +18,7 @@ mod unstage;
 
 use std::time::Duration;
 
-use cinder_csi_driver::args::DEFAULT_DEVICE_IN_USE_TIMEOUT;
+use cinder_csi_driver::args::Args;
 use cinder_csi_driver::metrics::DriverMetrics;
 use cinder_csi_driver::node::{NodeConfig, NodeService};
 use cinder_csi_driver::operations::{Limits, Operations};
@@ -174,15 +174,18 @@ impl<'lab> Kubelet<'lab> {
 
 /// A node service on `host`, whose flags say who it is.
 fn node_on(host: Host) -> NodeService {
-    counting_node_on(host, DEFAULT_DEVICE_IN_USE_TIMEOUT).0
+    counting_node_on(host, Args::default().device_in_use_timeout).0
 }
 
 fn counting_node_on(host: Host, device_in_use_timeout: Duration) -> (NodeService, Metrics) {
-    let config = NodeConfig {
+    let args = Args {
         instance_id: Some("server-1".into()),
         availability_zone: Some("nova".into()),
-        topology: true,
         device_in_use_timeout,
+        ..Args::default()
+    };
+    let config = NodeConfig {
+        args,
         ..NodeConfig::default()
     };
     let build = BuildInfo {
