@@ -55,7 +55,6 @@ struct CloudsInner {
 /// Where a new volume goes.
 #[derive(Debug, Clone)]
 pub struct CloudChoice {
-    /// The cloud.
     pub cloud: UncheckedCloud,
     /// What of the request's requirement is about this cloud's nodes.
     pub requirement: Option<TopologyRequirement>,

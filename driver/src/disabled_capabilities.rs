@@ -29,7 +29,6 @@ pub enum AlphaCapability {
 }
 
 impl AlphaCapability {
-    /// All of them.
     pub const ALL: [Self; 7] = [
         Self::GetVolume,
         Self::GetSnapshot,

@@ -27,21 +27,16 @@ pub enum NodeError {
         path.display()
     )]
     StagedOther {
-        /// The volume.
         volume_id: String,
-        /// The staging path.
         path: PathBuf,
         /// What is mounted, as the kernel names it.
         source_name: String,
-        /// The volume's device.
         device: String,
     },
     /// The volume is staged there, otherwise than asked for.
     #[error("volume {volume_id} is staged at {} as {found}, and {wanted} is asked for; unstage it first", path.display())]
     StagedDifferently {
-        /// The volume.
         volume_id: String,
-        /// The staging path.
         path: PathBuf,
         /// How it is staged.
         found: String,
@@ -50,18 +45,12 @@ pub enum NodeError {
     },
     /// The volume is not staged.
     #[error("volume {volume_id} is not staged at {}: NodeStageVolume has to come first", path.display())]
-    NotStaged {
-        /// The volume.
-        volume_id: String,
-        /// The staging path.
-        path: PathBuf,
-    },
+    NotStaged { volume_id: String, path: PathBuf },
     /// The volume holds another file system than the one asked for.
     #[error(
         "volume {volume_id} is mounted as {found}, and {wanted} is asked for; ask for {found} in the volume's fsType"
     )]
     OtherType {
-        /// The volume.
         volume_id: String,
         /// What is mounted.
         found: String,
@@ -71,9 +60,7 @@ pub enum NodeError {
     /// Something else is mounted on the target, or the volume with other options.
     #[error("{} has {found} mounted, and volume {volume_id} ({wanted}) is asked for; unpublish it first", path.display())]
     PublishedDifferently {
-        /// The volume.
         volume_id: String,
-        /// The target path.
         path: PathBuf,
         /// What is there.
         found: String,
@@ -82,21 +69,14 @@ pub enum NodeError {
     },
     /// The access mode allows one target, and the volume is at another.
     #[error("volume {volume_id} is published at {} on this node and its access mode allows no second place", path.display())]
-    PublishedElsewhere {
-        /// The volume.
-        volume_id: String,
-        /// The other target.
-        path: PathBuf,
-    },
+    PublishedElsewhere { volume_id: String, path: PathBuf },
     /// Another volume is where this one is to be unmounted.
     #[error(
         "the disk with serial {serial} is mounted at {}, and that is not volume {volume_id}: nothing was unmounted; name the volume \
          that is there", path.display()
     )]
     OtherVolume {
-        /// The volume.
         volume_id: String,
-        /// The path.
         path: PathBuf,
         /// What the kernel shows of the disk.
         serial: String,
@@ -107,7 +87,6 @@ pub enum NodeError {
          come first", path.display()
     )]
     StillPublished {
-        /// The volume.
         volume_id: String,
         /// One of the places.
         path: PathBuf,
@@ -127,7 +106,6 @@ pub enum NodeError {
          writable", path.display()
     )]
     GrowReadOnly {
-        /// The volume.
         volume_id: String,
         /// Where it is mounted.
         path: PathBuf,
@@ -137,23 +115,13 @@ pub enum NodeError {
         "{} (volume {volume_id}) can only be read on this node, and is asked for writable: it was attached read-only, or its \
          backend protects it", device.display()
     )]
-    ReadOnlyDevice {
-        /// The volume.
-        volume_id: String,
-        /// The device.
-        device: PathBuf,
-    },
+    ReadOnlyDevice { volume_id: String, device: PathBuf },
     /// The device could not be set read-only or back.
     #[error(transparent)]
     Tool(#[from] ToolError),
     /// The path is not a place where the volume is.
     #[error("volume {volume_id} is not at {} on this node", path.display())]
-    NotThere {
-        /// The volume.
-        volume_id: String,
-        /// The path.
-        path: PathBuf,
-    },
+    NotThere { volume_id: String, path: PathBuf },
 }
 
 /// Why it is not known who this node is.

@@ -200,7 +200,6 @@ impl Drop for RunningEntry {
 }
 
 impl Operations {
-    /// An empty table.
     pub fn new(limits: Limits) -> Self {
         let table = Table {
             limits,

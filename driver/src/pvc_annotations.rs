@@ -33,12 +33,7 @@ pub enum PvcAnnotationError {
     NoAddress,
     /// A file of the service account cannot be read.
     #[error("--pvc-annotations: {}: {source}; mount the service account's token into the pod", path.display())]
-    Account {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
-    },
+    Account { path: PathBuf, source: std::io::Error },
     /// The connection cannot be set up.
     #[error("--pvc-annotations: the connection to the Kubernetes API cannot be set up: {0}")]
     Setup(#[source] reqwest::Error),
@@ -47,7 +42,6 @@ pub enum PvcAnnotationError {
     NoAnswer {
         /// Namespace and name.
         claim: String,
-        /// Why.
         source: reqwest::Error,
     },
     /// The API server refuses.
@@ -58,7 +52,6 @@ pub enum PvcAnnotationError {
     Refused {
         /// Namespace and name.
         claim: String,
-        /// The answer.
         status: StatusCode,
     },
 }
@@ -173,9 +166,7 @@ pub enum HintError {
     /// A name or id that no volume has, or several have.
     #[error("annotation {annotation} of the claim names {volume:?}, {reason}")]
     Volume {
-        /// The annotation.
         annotation: &'static str,
-        /// What it says.
         volume: String,
         /// What is wrong with it.
         reason: &'static str,
@@ -183,7 +174,6 @@ pub enum HintError {
     /// Too many.
     #[error("annotation {0} of the claim names more than {MAX_PVC_HINTS} volumes")]
     TooMany(&'static str),
-    /// The look failed.
     #[error(transparent)]
     Cloud(#[from] CloudError),
 }

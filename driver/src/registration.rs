@@ -49,23 +49,16 @@ pub enum RegistrationError {
          --kubelet-dir={}; use unix://{}/plugins/{driver_name}/csi.sock", kubelet_dir.display(), kubelet_dir.display()
     )]
     Endpoint {
-        /// What was given.
         endpoint: String,
-        /// The kubelet's directory.
         kubelet_dir: PathBuf,
-        /// The driver.
         driver_name: String,
     },
     /// The driver's name cannot be a part of a path.
     #[error("driver name {driver_name:?} cannot be a file's name: use a domain name such as cinder.csi.openstack.org")]
-    DriverName {
-        /// What was given.
-        driver_name: String,
-    },
+    DriverName { driver_name: String },
     /// The path of the link does not fit into a socket's address.
     #[error("{} is too long for a socket by {over} bytes: use a shorter --kubelet-dir or --driver-name", path.display())]
     TooLong {
-        /// The path.
         path: PathBuf,
         /// By how much.
         over: usize,

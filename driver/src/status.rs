@@ -36,7 +36,6 @@ pub enum Act {
     Attach,
     /// Detaching a volume.
     Detach,
-    /// Looking only.
     Look,
 }
 

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Timing {
     /// How long an operation that is taken back may take to end: it only has to notice.

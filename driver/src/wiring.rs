@@ -40,7 +40,6 @@ pub enum RunError {
     /// The address of an HTTP server cannot be read.
     #[error("{flag}: {source}")]
     HttpAddress {
-        /// The flag.
         flag: &'static str,
         /// What is wrong with its value.
         source: EndpointError,
@@ -98,12 +97,7 @@ pub enum RunError {
     SecureMetrics(#[from] CertificateError),
     /// The directory of the CSI socket cannot be made.
     #[error("cannot make the directory {} for the CSI socket: {source}; is the kubelet's directory mounted?", path.display())]
-    SocketDirectory {
-        /// The directory.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
+    SocketDirectory { path: PathBuf, source: io::Error },
     /// The CSI socket cannot be made.
     #[error(transparent)]
     Socket(#[from] SocketError),

@@ -8,7 +8,6 @@
 pub mod csi {
     /// Version 1, as of release 1.13.
     #[allow(
-        missing_docs,
         unreachable_pub,
         rust_2018_idioms,
         clippy::all,
@@ -26,7 +25,6 @@ pub mod csi {
 pub mod pluginregistration {
     /// Version 1.
     #[allow(
-        missing_docs,
         unreachable_pub,
         rust_2018_idioms,
         clippy::all,

@@ -25,8 +25,8 @@ use crate::http::options::CloudOptions;
 use crate::ids::{ServerId, VolumeId};
 use crate::operations::access_mode::attach_in_mode;
 use crate::operations::attachments::{AttachOptions, AttachOutcome, detach};
-use crate::operations::volumes::create::create_volume;
 use crate::operations::deletion::volume::delete_volume;
+use crate::operations::volumes::create::create_volume;
 use crate::poll::Progress;
 
 pub use facts::CloudService;
@@ -36,9 +36,7 @@ pub use facts::CloudService;
 pub struct Login {
     /// The project worked in.
     pub project_id: String,
-    /// Its name.
     pub project_name: String,
-    /// The user.
     pub user_id: String,
     /// When the token ends; a new one is fetched before.
     pub expires_at: Timestamp,

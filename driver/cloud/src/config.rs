@@ -29,7 +29,6 @@ pub use yaml::refuse_yaml;
 pub struct CloudConfig {
     /// Keystone, with or without `/v3`.
     pub auth_url: String,
-    /// Who logs in.
     pub auth: Auth,
     /// The region in the catalogue; any when `None`.
     pub region: Option<String>,
@@ -60,30 +59,23 @@ pub struct Proxies {
     pub direct: String,
 }
 
-/// Who logs in.
 #[derive(Debug, Clone)]
 pub enum Auth {
     /// A user with a password.
     Password {
-        /// The user.
         user: User,
-        /// Its password.
         password: SecretString,
         /// The project to work in.
         project: Project,
     },
     /// A user with a password on whose behalf a trust was made: it works in the trustor's project, with the trustor's roles.
     Trust {
-        /// The trustee.
         user: User,
-        /// The trustee's password.
         password: SecretString,
-        /// The trust's id.
         trust: String,
     },
     /// A token that somebody else fetched. It ends with its own life: nothing here can renew it.
     Token {
-        /// The token.
         token: SecretString,
         /// The project to work in.
         project: Project,
@@ -92,7 +84,6 @@ pub enum Auth {
     ApplicationCredential {
         /// Which one.
         credential: ApplicationCredential,
-        /// Its secret.
         secret: SecretString,
     },
 }
@@ -104,42 +95,28 @@ pub enum ApplicationCredential {
     Id(String),
     /// By name, which is unique for one user only.
     Name {
-        /// The name.
         name: String,
         /// The user that it belongs to.
         user: User,
     },
 }
 
-/// A user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum User {
     /// By id, unique in Keystone.
     Id(String),
     /// By name, unique in one domain.
-    Name {
-        /// The name.
-        name: String,
-        /// The domain.
-        domain: Domain,
-    },
+    Name { name: String, domain: Domain },
 }
 
-/// A project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Project {
     /// By id, unique in Keystone.
     Id(String),
     /// By name, unique in one domain.
-    Name {
-        /// The name.
-        name: String,
-        /// The domain.
-        domain: Domain,
-    },
+    Name { name: String, domain: Domain },
 }
 
-/// A domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Domain {
     /// By id.
@@ -176,7 +153,6 @@ impl Interface {
 pub struct Tls {
     /// A file of PEM certificates to trust besides the system's.
     pub ca_file: Option<PathBuf>,
-    /// The same, inline.
     pub ca_pem: Option<String>,
     /// Accept any certificate. For laboratories.
     pub insecure: bool,
@@ -191,7 +167,6 @@ pub struct Tls {
 pub struct ClientCertificate {
     /// The certificate and its chain.
     pub cert_file: PathBuf,
-    /// The private key.
     pub key_file: PathBuf,
 }
 
@@ -200,7 +175,6 @@ pub struct ClientCertificate {
 pub struct ClientPem {
     /// The certificate and its chain.
     pub certificate: String,
-    /// The private key.
     pub key: SecretString,
 }
 
@@ -266,12 +240,7 @@ impl Default for MetadataOptions {
 pub enum ConfigError {
     /// A file cannot be read.
     #[error("{} cannot be read: {reason}; check that the file is mounted and readable", .path.display())]
-    ReadFile {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
+    ReadFile { path: PathBuf, reason: String },
     /// The text is not in the format.
     #[error("{place}: {reason}")]
     Parse {
@@ -297,7 +266,6 @@ pub enum ConfigError {
         file: String,
         /// The key or keys.
         key: String,
-        /// What to do.
         remedy: String,
     },
     /// A key or section asks for something that this version does not do.
@@ -307,13 +275,11 @@ pub enum ConfigError {
         place: Place,
         /// Key or section.
         what: String,
-        /// What to do.
         remedy: String,
     },
     /// `clouds.yaml` does not have the cloud.
     #[error("{file}: no cloud {cloud:?}; it has: {known}")]
     UnknownCloud {
-        /// The file.
         file: String,
         /// The cloud looked for.
         cloud: String,

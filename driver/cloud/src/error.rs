@@ -52,7 +52,6 @@ pub enum CloudError {
     NotFound {
         /// What was looked for.
         kind: ObjectKind,
-        /// Its id.
         id: String,
         /// The request that said so; `None` when OpenStack was not asked.
         request_id: Option<String>,
@@ -120,23 +119,18 @@ pub enum CloudError {
     /// A volume is attached and cannot be deleted.
     #[error("volume {volume} is {status} and cannot be deleted, attached to {}{}", servers_text(.servers), request_text(.request_id.as_deref()))]
     VolumeInUse {
-        /// The volume.
         volume: VolumeId,
-        /// Its status.
         status: String,
         /// The servers that hold it; may be empty when Cinder does not say.
         servers: Vec<ServerId>,
-        /// The refusing request.
         request_id: Option<String>,
     },
     /// A volume has snapshots or other dependents and cannot be deleted.
     #[error("volume {volume} has snapshots and stays: {}; delete them first: {failure}", if .dependents.is_empty() { "none that Cinder lists" } else { .dependents })]
     VolumeHasDependents {
-        /// The volume.
         volume: VolumeId,
         /// Its snapshots, each by name and id, as text; may be empty.
         dependents: String,
-        /// The refusal.
         failure: Failure,
     },
     /// A volume that only one server may have is attached to another one.
@@ -146,7 +140,6 @@ pub enum CloudError {
         request_text(.request_id.as_deref())
     )]
     AttachedElsewhere {
-        /// The volume.
         volume: VolumeId,
         /// The server that wanted it.
         server: ServerId,
@@ -158,7 +151,6 @@ pub enum CloudError {
     /// The volume went into an error state.
     #[error("volume {volume} ended in status {status} after {:.1} s{}{}", .elapsed.as_secs_f64(), message_text(.message), if *.removed { "; the volume was removed again" } else { "" })]
     VolumeFailed {
-        /// The volume.
         volume: VolumeId,
         /// `error`, `error_deleting`, …
         status: String,
@@ -176,9 +168,7 @@ pub enum CloudError {
         request_text(.request_id.as_deref())
     )]
     AttachFailed {
-        /// The volume.
         volume: VolumeId,
-        /// The server.
         server: ServerId,
         /// The volume's status now.
         status: String,
@@ -196,9 +186,7 @@ pub enum CloudError {
     Obstructed {
         /// `attachment` or `detachment`.
         act: &'static str,
-        /// The volume.
         volume: VolumeId,
-        /// The server.
         server: ServerId,
         /// What is in the way.
         obstacle: Obstacle,
@@ -215,16 +203,10 @@ pub enum CloudError {
     #[error(
         "server {server} cannot take one more volume: {failure}; lower the node's attach limit or move pods to other nodes"
     )]
-    TooManyAttachments {
-        /// The server.
-        server: ServerId,
-        /// The refusal.
-        failure: Failure,
-    },
+    TooManyAttachments { server: ServerId, failure: Failure },
     /// A volume of this name exists and differs from what is asked for.
     #[error("volume {volume} has the name {name} already and differs: {difference}")]
     AlreadyExists {
-        /// The wanted name.
         name: String,
         /// The volume that has it.
         volume: VolumeId,
@@ -236,7 +218,6 @@ pub enum CloudError {
     NoSource {
         /// What was looked for; a snapshot also stands for a backup.
         kind: ObjectKind,
-        /// Its id.
         id: String,
         /// The request that said so; `None` when OpenStack was not asked.
         request_id: Option<String>,
@@ -246,9 +227,7 @@ pub enum CloudError {
     SourceTooLarge {
         /// What the source is.
         kind: ObjectKind,
-        /// Its id.
         id: String,
-        /// Its size.
         size: GiB,
         /// The size asked for.
         wanted: GiB,
@@ -256,11 +235,8 @@ pub enum CloudError {
     /// An object is in a status in which the operation is not possible; it may pass.
     #[error("{kind} {id} is in status {status}, and has to be {wanted} first")]
     Busy {
-        /// What it is.
         kind: ObjectKind,
-        /// Its id.
         id: String,
-        /// Its status.
         status: String,
         /// The statuses that it could be used in.
         wanted: &'static str,
@@ -268,11 +244,8 @@ pub enum CloudError {
     /// An object is in an error status, which does not pass by itself.
     #[error("{kind} {id} is in status {status} and cannot be used{}", message_text(.message))]
     Broken {
-        /// What it is.
         kind: ObjectKind,
-        /// Its id.
         id: String,
-        /// Its status.
         status: String,
         /// What Cinder says about it; may be empty.
         message: String,
@@ -289,13 +262,10 @@ pub enum CloudError {
     /// The volume did not grow.
     #[error("volume {volume} has {size} in status {status} and did not grow to {wanted} within {:.1} s{}", .elapsed.as_secs_f64(), message_text(.message))]
     ExpandFailed {
-        /// The volume.
         volume: VolumeId,
-        /// Its size.
         size: GiB,
         /// The size asked for.
         wanted: GiB,
-        /// Its status.
         status: String,
         /// What Cinder's user messages say; may be empty.
         message: String,
@@ -309,7 +279,6 @@ pub enum CloudError {
         servers_text(.servers)
     )]
     OnlineExpansion {
-        /// The volume.
         volume: VolumeId,
         /// The servers that have it.
         servers: Vec<ServerId>,
@@ -317,11 +286,8 @@ pub enum CloudError {
     /// A snapshot or backup of this name exists and is one of another volume.
     #[error("{kind} {id} has the name {name} already and differs: {difference}")]
     SnapshotExists {
-        /// What it is.
         kind: ObjectKind,
-        /// Its id.
         id: String,
-        /// The wanted name.
         name: String,
         /// What differs, wanted and found.
         difference: String,
@@ -329,9 +295,7 @@ pub enum CloudError {
     /// A snapshot or backup went into an error status.
     #[error("{kind} {id} ended in status {status}{}{}", message_text(.message), if *.removed { "; it was removed again" } else { "" })]
     SnapshotFailed {
-        /// What it is.
         kind: ObjectKind,
-        /// Its id.
         id: String,
         /// `error`, `error_deleting`, …
         status: String,
@@ -343,9 +307,7 @@ pub enum CloudError {
     /// Something that others are built on cannot be deleted.
     #[error("{kind} {id} is still needed and stays: {dependents}; delete those first{}", message_text(.message))]
     StillNeeded {
-        /// What it is.
         kind: ObjectKind,
-        /// Its id.
         id: String,
         /// What is built on it, as text.
         dependents: String,
@@ -354,12 +316,7 @@ pub enum CloudError {
     },
     /// A snapshot that belongs to a group snapshot cannot be deleted alone.
     #[error("snapshot {snapshot} is a member of group snapshot {group}; delete that")]
-    MemberOfGroup {
-        /// The snapshot.
-        snapshot: SnapshotId,
-        /// The group snapshot.
-        group: String,
-    },
+    MemberOfGroup { snapshot: SnapshotId, group: String },
     /// The cloud makes no backups.
     #[error("this cloud has no backup service: {0}; use type: snapshot in the VolumeSnapshotClass")]
     NoBackups(Failure),
@@ -367,26 +324,17 @@ pub enum CloudError {
     #[error(
         "backup {backup} cannot be restored into a new volume: {failure}; that takes a Cinder with microversion 3.47"
     )]
-    CannotRestore {
-        /// The backup.
-        backup: String,
-        /// The refusal.
-        failure: Failure,
-    },
+    CannotRestore { backup: String, failure: Failure },
     /// No snapshot of the volume can be made as it is asked for.
     #[error("no snapshot of volume {volume} can be made in its status {status}: {failure}{}", if status == "in-use" { "; set force-create to true in the VolumeSnapshotClass, or leave it out" } else { "" })]
     SnapshotRefused {
-        /// The volume.
         volume: VolumeId,
-        /// Its status.
         status: String,
-        /// The refusal.
         failure: Failure,
     },
     /// A volume cannot become what is asked for; nothing was changed.
     #[error("volume {volume} cannot be changed so: {reason}")]
     CannotModify {
-        /// The volume.
         volume: VolumeId,
         /// Why, and what would help.
         reason: String,
@@ -394,7 +342,6 @@ pub enum CloudError {
     /// A volume did not get another type, and is as it was before.
     #[error("volume {volume} is still of type {found}: Cinder gave up its change to {wanted} with migration policy {} after {:.1} s{}{}", .migration.as_str(), .elapsed.as_secs_f64(), message_text(.message), if *.migration == MigrationPolicy::Never { "; if the new type is on another backend, set migration-policy: on-demand" } else { "" })]
     RetypeFailed {
-        /// The volume.
         volume: VolumeId,
         /// The name of the type asked for.
         wanted: String,
@@ -418,7 +365,6 @@ pub enum CloudError {
     /// A group snapshot has other members than those named; it stays.
     #[error("group snapshot {id} has other members than those named: {}", .members.iter().map(SnapshotId::as_str).collect::<Vec<_>>().join(", "))]
     OtherMembers {
-        /// The group snapshot.
         id: GroupSnapshotId,
         /// The members that it has.
         members: Vec<SnapshotId>,
@@ -426,9 +372,7 @@ pub enum CloudError {
     /// A volume is attached to the server, and not in the mode asked for.
     #[error("volume {volume} is attached to server {server} {} already; detach it first", if *.read_only { "read-only" } else { "for writing" })]
     AttachedDifferently {
-        /// The volume.
         volume: VolumeId,
-        /// The server.
         server: ServerId,
         /// Whether it is attached read-only.
         read_only: bool,

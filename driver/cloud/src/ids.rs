@@ -65,11 +65,9 @@ id! {
     ServerId
 }
 id! {
-    /// A Cinder attachment.
     AttachmentId
 }
 id! {
-    /// A Cinder snapshot.
     SnapshotId
 }
 id! {
@@ -77,11 +75,9 @@ id! {
     GroupSnapshotId
 }
 id! {
-    /// A Cinder backup.
     BackupId
 }
 id! {
-    /// A Keystone project.
     ProjectId
 }
 

@@ -55,7 +55,6 @@ pub enum MetadataError {
     Status {
         /// The document asked for.
         url: String,
-        /// The HTTP status.
         status: u16,
     },
     /// An answer without a server id.

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Timing {
     /// No first look comes sooner than this after a request.

@@ -45,12 +45,7 @@ pub enum ConfigDriveError {
     Absent,
     /// The drive is there and the document is not, or it cannot be read.
     #[error("the config drive {} cannot be used: {source}", device.display())]
-    Read {
-        /// The drive.
-        device: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read { device: PathBuf, source: io::Error },
     /// The drive gave no answer.
     #[error(transparent)]
     NoAnswer(#[from] OffloadError),

@@ -57,7 +57,6 @@ pub enum DeviceError {
         links.display(), waited.as_secs_f64()
     )]
     NotFound {
-        /// The volume.
         volume_id: String,
         /// How many disks sysfs shows.
         looked_at: usize,
@@ -72,13 +71,10 @@ pub enum DeviceError {
          touched. `udevadm trigger {device}` on the node recreates it", link.display()
     )]
     Stale {
-        /// The volume.
         volume_id: String,
-        /// The link.
         link: PathBuf,
         /// The kernel's name of the disk.
         device: String,
-        /// The disk's serial.
         serial: String,
     },
     /// Two disks claim to be the volume.
@@ -87,7 +83,6 @@ pub enum DeviceError {
          to this server, or set up multipath if they are paths to one disk", candidates.len(), candidates.join(", ")
     )]
     Ambiguous {
-        /// The volume.
         volume_id: String,
         /// What was found, each with its origin.
         candidates: Vec<String>,
@@ -98,7 +93,6 @@ pub enum DeviceError {
          see the kernel's log of this node"
     )]
     NoSize {
-        /// The volume.
         volume_id: String,
         /// The kernel's name of the disk.
         device: String,
@@ -110,7 +104,6 @@ pub enum DeviceError {
          detaching and attaching the volume does the same"
     )]
     TooSmall {
-        /// The volume.
         volume_id: String,
         /// The kernel's name of the disk.
         device: String,
@@ -125,7 +118,6 @@ pub enum DeviceError {
         path.display(), actual.0, actual.1, expected.0, expected.1
     )]
     WrongNode {
-        /// The node.
         path: PathBuf,
         /// The kernel's name of the disk.
         name: String,
@@ -140,11 +132,9 @@ pub enum DeviceError {
          nothing was touched", before.display(), now.display()
     )]
     Moved {
-        /// The volume.
         volume_id: String,
         /// Its node when it was found.
         before: PathBuf,
-        /// Its node now.
         now: PathBuf,
     },
     /// The device could not be opened or read.
@@ -152,15 +142,12 @@ pub enum DeviceError {
     Access {
         /// `open`, `read`, `write` …
         what: &'static str,
-        /// The path.
         path: PathBuf,
-        /// The system's reason.
         source: io::Error,
     },
     /// Something else holds the device.
     #[error("{} is in use: {holder}", path.display())]
     Busy {
-        /// The device.
         path: PathBuf,
         /// What is known about who uses it.
         holder: String,

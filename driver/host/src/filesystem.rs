@@ -78,7 +78,6 @@ pub struct Prepare {
 /// A volume that can be mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prepared {
-    /// What it holds.
     pub fs_type: FsType,
     /// Whether this call made it.
     pub formatted: bool,
@@ -92,7 +91,6 @@ pub enum FilesystemError {
     /// The device is not usable.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A program failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
     /// The device holds something that this driver does not mount and will not overwrite.
@@ -102,9 +100,7 @@ pub enum FilesystemError {
          `wipefs --all` and by overwriting it with zeros", device.display()
     )]
     Foreign {
-        /// The device.
         device: PathBuf,
-        /// The volume.
         volume_id: String,
         /// What it seems to be.
         found: String,
@@ -115,11 +111,8 @@ pub enum FilesystemError {
          it is not formatted again", device.display()
     )]
     OtherType {
-        /// The device.
         device: PathBuf,
-        /// The volume.
         volume_id: String,
-        /// What it holds.
         found: FsType,
         /// What was asked for.
         wanted: FsType,
@@ -129,12 +122,7 @@ pub enum FilesystemError {
         "{} (volume {volume_id}) holds no file system yet and cannot get one, because it is asked for read-only: mount it \
          writable once", device.display()
     )]
-    EmptyReadOnly {
-        /// The device.
-        device: PathBuf,
-        /// The volume.
-        volume_id: String,
-    },
+    EmptyReadOnly { device: PathBuf, volume_id: String },
     /// A file system whose creation did not end, without the mark of a format that this driver began.
     #[error(
         "{0} (volume {volume_id}) holds {found} whose creation did not end, without the mark that this driver's own format leaves: \
@@ -142,9 +130,7 @@ pub enum FilesystemError {
          nothing of value, run `mkfs.{found} -f {0}` on the node", device.display()
     )]
     Unfinished {
-        /// The device.
         device: PathBuf,
-        /// The volume.
         volume_id: String,
         /// What it would have been.
         found: FsType,
@@ -158,21 +144,15 @@ pub enum FilesystemError {
          this node: run its container privileged", device.display()
     )]
     NotOnline {
-        /// The device.
         device: PathBuf,
-        /// The volume.
         volume_id: String,
-        /// What it holds.
         fs_type: FsType,
     },
     /// mkfs said that it was done, and the probe finds something else.
     #[error("{tool} exited 0 on {} (volume {volume_id}), but the device holds {found}; see the kernel's log", device.display())]
     NotMade {
-        /// The program.
         tool: String,
-        /// The device.
         device: PathBuf,
-        /// The volume.
         volume_id: String,
         /// What the probe found.
         found: String,
@@ -183,11 +163,8 @@ pub enum FilesystemError {
          Take a snapshot, then run e2fsck on it", device.display()
     )]
     Damaged {
-        /// The device.
         device: PathBuf,
-        /// The volume.
         volume_id: String,
-        /// What it holds.
         fs_type: FsType,
         /// What e2fsck said.
         report: String,
@@ -197,11 +174,8 @@ pub enum FilesystemError {
     Io {
         /// `read`, `write the mark on` …
         what: &'static str,
-        /// The device.
         device: PathBuf,
-        /// The volume.
         volume_id: String,
-        /// The system's reason.
         source: io::Error,
     },
     /// The device gave no answer in time.

@@ -39,7 +39,6 @@ pub enum Trouble {
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What.
     pub trouble: Trouble,
     /// In words, with what to look at.
     pub message: String,

@@ -42,9 +42,7 @@ pub enum Open {
 /// What a path leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A directory.
     Directory,
-    /// A block device.
     BlockDevice,
     /// Anything else.
     Other,
@@ -53,7 +51,6 @@ pub enum Kind {
 /// What the kernel says of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// What it is.
     pub kind: Kind,
     /// Major and minor number of the device that it is (`st_rdev`); of no meaning where it is none.
     pub number: (u32, u32),
@@ -66,7 +63,6 @@ pub struct Stat {
 /// Why the kernel did not mount a file system.
 #[derive(Debug)]
 pub struct Refusal {
-    /// The error number.
     pub errno: Errno,
     /// What the kernel said beside it; empty where it said nothing.
     pub messages: Vec<String>,

@@ -38,15 +38,12 @@ pub enum MountError {
     /// The kernel refused the file system.
     #[error("cannot mount {} at {} as {fs_type}: {reason}", device.display(), target.display())]
     Mount {
-        /// The device.
         device: PathBuf,
-        /// Where.
         target: PathBuf,
         /// As what.
         fs_type: &'static str,
         /// The kernel's words, or what its error number means here and what to do.
         reason: String,
-        /// The error number.
         source: io::Error,
     },
     /// The kernel took another disk for the device.
@@ -57,9 +54,7 @@ pub enum MountError {
         device.display(), target.display()
     )]
     OtherDisk {
-        /// The device.
         device: PathBuf,
-        /// Where.
         target: PathBuf,
         /// What the kernel shows, as it names it.
         source_name: String,
@@ -70,13 +65,10 @@ pub enum MountError {
          process that uses it, or use another node", device.display(), target.display()
     )]
     AccessConflict {
-        /// The device.
         device: PathBuf,
-        /// Where.
         target: PathBuf,
         /// `writable` or `read-only`, as requested.
         access: &'static str,
-        /// The kernel's reason.
         reason: String,
     },
     /// The kernel refused to show a file system at another place.
@@ -84,9 +76,7 @@ pub enum MountError {
     Bind {
         /// What was to be shown.
         from: PathBuf,
-        /// Where.
         target: PathBuf,
-        /// The kernel's reason.
         source: io::Error,
     },
     /// The place could not be made, removed or written back.
@@ -94,9 +84,7 @@ pub enum MountError {
     Place {
         /// `create directory`, `remove` …
         what: &'static str,
-        /// The place.
         target: PathBuf,
-        /// The system's reason.
         source: io::Error,
     },
     /// What is at the place is not what a device was shown at.
@@ -104,24 +92,13 @@ pub enum MountError {
         "{} is no empty file, so it is not the one at which a device was shown, and it was not removed: move it away",
         target.display()
     )]
-    NotEmpty {
-        /// The place.
-        target: PathBuf,
-    },
+    NotEmpty { target: PathBuf },
     /// The kernel refused to unmount.
     #[error("cannot unmount {}", target.display())]
-    Unmount {
-        /// Where.
-        target: PathBuf,
-        /// The kernel's reason.
-        source: io::Error,
-    },
+    Unmount { target: PathBuf, source: io::Error },
     /// Something still uses what is mounted.
     #[error("{} cannot be unmounted: a process has files open there or another mount is on it; it is tried again", target.display())]
-    Busy {
-        /// Where.
-        target: PathBuf,
-    },
+    Busy { target: PathBuf },
     /// The kernel gave no answer in time.
     #[error(transparent)]
     NoAnswer(#[from] OffloadError),

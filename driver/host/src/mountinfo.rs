@@ -79,16 +79,10 @@ fn has_option(options: &str, wanted: &str) -> bool {
 pub enum MountInfoError {
     /// The file could not be read.
     #[error("cannot read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// A line is not as proc(5) says. Nothing is guessed from the others: a mount that is overlooked is mounted twice.
     #[error("line {line} of {} is not understood ({problem}); please report it with the kernel's version", path.display())]
     Parse {
-        /// The file.
         path: PathBuf,
         /// Counted from 1.
         line: usize,
@@ -124,7 +118,6 @@ impl MountTable {
             .map(|mounts| Self { mounts })
     }
 
-    /// All of them.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Mount> {
         self.mounts.iter()
     }

@@ -65,7 +65,6 @@ pub enum OffloadError {
     StartThread {
         /// What was to be done.
         what: String,
-        /// The system's reason.
         source: std::io::Error,
     },
     /// The call panicked; the log has the reason.

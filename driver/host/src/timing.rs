@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Timing {
     /// How long a thread waits for the next blocking call.

@@ -57,23 +57,14 @@ impl Default for Tools {
 pub enum ToolError {
     /// The program is not there.
     #[error("{tool} is not installed in the driver's image (looked in PATH and {MORE_PATH}): use an image that has it")]
-    Missing {
-        /// Its name.
-        tool: String,
-    },
+    Missing { tool: String },
     /// The program could not be started.
     #[error("{tool} could not be started")]
-    Start {
-        /// Its name.
-        tool: String,
-        /// The system's reason.
-        source: io::Error,
-    },
+    Start { tool: String, source: io::Error },
     /// The program did not end in time.
     #[error("{tool} on {} did not end within {} s; {}", device.display(), limit.as_secs(),
         if *left_running { "it goes on and is waited for by the next call" } else { "it was killed" })]
     TimedOut {
-        /// Its name.
         tool: String,
         /// What it worked on.
         device: PathBuf,
@@ -82,10 +73,8 @@ pub enum ToolError {
         /// Whether it was left running, because to kill it would do harm.
         left_running: bool,
     },
-    /// The program failed.
     #[error("{tool} on {} failed ({ended}): {said}", device.display())]
     Failed {
-        /// Its name.
         tool: String,
         /// What it worked on.
         device: PathBuf,
@@ -97,7 +86,6 @@ pub enum ToolError {
     /// The output is too long to be parsed.
     #[error("{tool} on {} wrote {bytes} bytes, more than the driver parses: check the device's content on the node", device.display())]
     TooMuchOutput {
-        /// Its name.
         tool: String,
         /// What it worked on.
         device: PathBuf,
@@ -124,7 +112,6 @@ pub struct ToolExit {
     pub how: String,
     /// Its output. Text for messages comes from [`ToolExit::report`].
     pub stdout: ToolOutput,
-    /// Its error output.
     pub stderr: ToolOutput,
 }
 

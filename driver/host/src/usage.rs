@@ -33,18 +33,9 @@ pub struct Usage {
 pub enum UsageError {
     /// The path does not exist.
     #[error("{} does not exist", path.display())]
-    NotFound {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The kernel refused.
+    NotFound { path: PathBuf },
     #[error("cannot ask for the usage of {}", path.display())]
-    Stat {
-        /// The path.
-        path: PathBuf,
-        /// The kernel's reason.
-        source: io::Error,
-    },
+    Stat { path: PathBuf, source: io::Error },
     /// The question got no answer in time, or an earlier one about the same path has none yet.
     #[error(transparent)]
     NoAnswer(#[from] OffloadError),

@@ -34,7 +34,6 @@ pub enum EndpointError {
 pub enum Endpoint {
     /// A unix socket; the path is absolute.
     Unix(PathBuf),
-    /// A TCP address.
     Tcp(TcpAddress),
 }
 

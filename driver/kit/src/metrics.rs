@@ -22,12 +22,7 @@ pub struct BuildInfo<'a> {
 pub enum MetricsError {
     /// Two metrics of one name.
     #[error("cannot register the metric {name}: {source}")]
-    Register {
-        /// Its name.
-        name: String,
-        /// The registry's reason.
-        source: prometheus::Error,
-    },
+    Register { name: String, source: prometheus::Error },
     /// A name or label that Prometheus does not allow.
     #[error("cannot make a metric: {0}")]
     Make(#[source] prometheus::Error),
@@ -79,7 +74,6 @@ impl Metrics {
         self.register(family.clone()).map(|()| family)
     }
 
-    /// The registry itself.
     pub const fn registry(&self) -> &Registry {
         &self.registry
     }

@@ -25,46 +25,26 @@ const BACKLOG: i32 = 128;
 pub enum SocketError {
     /// The path has no file name.
     #[error("{} is no path of a socket: name a file", path.display())]
-    Name {
-        /// Path asked for.
-        path: PathBuf,
-    },
+    Name { path: PathBuf },
     /// The path does not fit into a socket address.
     #[error("socket path {} is too long: the directory and the name may have {longest} bytes together", path.display())]
     TooLong {
-        /// Path asked for.
         path: PathBuf,
         /// Bytes that it may have.
         longest: usize,
     },
     /// Something that is no socket is there.
     #[error("{} exists and is no socket: remove it, or choose another path", path.display())]
-    Occupied {
-        /// Path asked for.
-        path: PathBuf,
-    },
+    Occupied { path: PathBuf },
     /// Another process serves the socket.
     #[error("socket {} is served by another process: end that one first, or choose another path", path.display())]
-    InUse {
-        /// Path asked for.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
     /// What is at the path could not be looked at.
     #[error("cannot look at {}: {source}", path.display())]
-    Inspect {
-        /// Path asked for.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
+    Inspect { path: PathBuf, source: io::Error },
     /// The socket could not be made.
     #[error("cannot make the socket {}: {source}", path.display())]
-    Make {
-        /// Path asked for.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
+    Make { path: PathBuf, source: io::Error },
 }
 
 /// Listens on `path` with permission bits `mode`.

@@ -60,16 +60,12 @@ impl FromStr for LogFormat {
 pub enum TelemetryError {
     /// The name of a log format is unknown.
     #[error("log format {given:?} is unknown: use json or text")]
-    ReadFormat {
-        /// What was given.
-        given: String,
-    },
+    ReadFormat { given: String },
     /// The level is neither a level nor a list of directives.
     #[error(
         "log level {given:?} cannot be read ({reason}): use error, warn, info, debug or trace, or directives such as info,kube=warn"
     )]
     ReadLevel {
-        /// What was given.
         given: String,
         /// What is wrong with it.
         reason: String,

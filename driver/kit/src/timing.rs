@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Timing {
     /// How long a connection may say nothing, between requests or in the middle of one: longer than between two reads of the

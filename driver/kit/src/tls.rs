@@ -98,7 +98,6 @@ impl CipherSuite {
         CIPHER_SUITES.into_iter().map(|(name, _)| Self(name))
     }
 
-    /// Its IANA name.
     pub const fn as_str(self) -> &'static str {
         self.0
     }
@@ -123,7 +122,6 @@ impl FromStr for CipherSuite {
 /// How TLS is spoken.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// The oldest version.
     pub min_version: TlsVersion,
     /// The cipher suites that may be used; every one that rustls takes for safe where none is named.
     pub cipher_suites: Vec<CipherSuite>,

@@ -47,7 +47,6 @@ impl Sources {
         })))
     }
 
-    /// The wall time.
     #[expect(clippy::disallowed_methods, reason = "this is the source that others are sent to")]
     pub fn now(&self) -> Timestamp {
         match &self.0 {

@@ -253,7 +253,10 @@ async fn answer(
             .map_err(|error| status::clean_up(&error))?;
         return Err(status::zone_impossible(text));
     }
-    let topology = match (service.settings.args.with_topology, cloud.config().block_storage.ignore_volume_az) {
+    let topology = match (
+        service.settings.args.with_topology,
+        cloud.config().block_storage.ignore_volume_az,
+    ) {
         (false, _) => Vec::new(),
         (true, true) => wanted.zones.as_asked(),
         (true, false) => wanted.zones.of_volume(volume.availability_zone.as_deref()),

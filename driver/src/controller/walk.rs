@@ -39,7 +39,6 @@ pub(super) trait Entry {
 #[derive(Debug, Clone)]
 pub(super) struct Page {
     pub(super) list: List,
-    /// The most entries.
     pub(super) limit: usize,
     /// Where it begins; at the first entry when `None`.
     pub(super) place: Option<PagePosition>,

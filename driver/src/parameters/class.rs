@@ -20,7 +20,6 @@ pub enum ClassKind {
 }
 
 impl ClassKind {
-    /// All of them.
     pub const ALL: [Self; 4] = [
         Self::StorageClass,
         Self::VolumeSnapshotClass,

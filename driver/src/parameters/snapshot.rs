@@ -21,7 +21,6 @@ const CONTENT_NAME: &str = "csi.storage.k8s.io/volumesnapshotcontent/name";
 /// Seconds per GiB on top, unless the class says otherwise.
 const BACKUP_PACE_DEFAULT: u32 = 20;
 
-/// What is made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SnapshotKind {
     /// A Cinder snapshot, beside its volume.
@@ -34,7 +33,6 @@ pub enum SnapshotKind {
 /// What a VolumeSnapshotClass asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotParameters {
-    /// What is made.
     pub kind: SnapshotKind,
     /// Whether snapshots are taken of volumes in use, too.
     pub force: bool,

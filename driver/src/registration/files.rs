@@ -22,26 +22,18 @@ const LONGEST_PATH: usize = 107;
 pub enum FilesError {
     /// The kubelet's directory is not there.
     #[error("{} is not there: is --kubelet-dir the kubelet's --root-dir, and is it mounted into the driver's container?", path.display())]
-    NoRegistry {
-        /// The directory.
-        path: PathBuf,
-    },
+    NoRegistry { path: PathBuf },
     /// A file could not be made, read or removed.
     #[error("cannot {what} {}: {source}", path.display())]
     Access {
         /// `make`, `remove` …
         what: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The system's reason.
         source: io::Error,
     },
     /// Something that this driver did not make has the link's name.
     #[error("{} exists and is no symbolic link: another program registers this driver; turn one of the two off", path.display())]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-    },
+    Foreign { path: PathBuf },
     /// The socket could not be had.
     #[error(transparent)]
     Socket(#[from] SocketError),

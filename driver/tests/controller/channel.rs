@@ -14,7 +14,6 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::{Service, ServiceExt};
 
-/// A client's channel.
 #[derive(Clone)]
 pub(crate) enum Channel {
     /// To a socket.

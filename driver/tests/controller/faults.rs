@@ -220,7 +220,6 @@ async fn nothing(_: &Sim, _: &Driver) -> String {
     String::new()
 }
 
-/// A volume.
 async fn volume(_: &Sim, driver: &Driver) -> String {
     driver.volume("pvc-1").await
 }

@@ -26,7 +26,6 @@ pub struct SimulatorConfig {
 
 /// How a client reaches the simulated cloud and logs in; what the simulator writes when it is ready.
 #[derive(Debug, Clone, Deserialize)]
-#[allow(missing_docs)]
 pub struct Access {
     pub auth_url: String,
     pub username: String,

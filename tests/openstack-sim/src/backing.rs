@@ -29,7 +29,6 @@ const COPY: Duration = Duration::from_mins(2);
 
 /// What went wrong with a file or a device.
 #[derive(Debug, Error)]
-#[allow(missing_docs)]
 pub enum BackingError {
     #[error("cannot prepare the backing folder {path}: {source}; name a folder that can be written")]
     PrepareFolder { path: PathBuf, source: io::Error },

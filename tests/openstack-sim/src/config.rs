@@ -148,7 +148,6 @@ impl std::fmt::Debug for TlsIdentity {
 ///
 /// The simulator protects nothing: its secrets are test data, which is why they are plain strings here.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct Identity {
     pub user_id: String,
     pub username: String,

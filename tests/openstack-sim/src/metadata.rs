@@ -14,7 +14,6 @@ use crate::service;
 
 /// Which server a [`MetadataServer`] tells of.
 #[derive(Debug, Clone)]
-#[allow(missing_docs)]
 pub struct MetadataConfig {
     pub listen: SocketAddr,
     pub instance_id: String,

@@ -45,7 +45,6 @@ pub enum SimError {
 
 /// How to reach and log in to a simulator; what `--ready-file` holds.
 #[derive(Debug, Clone, Serialize)]
-#[allow(missing_docs)]
 pub struct Access {
     pub auth_url: String,
     pub base_url: String,

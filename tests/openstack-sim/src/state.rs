@@ -15,7 +15,6 @@ pub use words::{AttachmentStatus, BackupStatus, GroupStatus, SnapshotStatus, Vol
 
 /// Cinder's record of an attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct Attachment {
     pub id: String,
     pub volume_id: String,
@@ -32,7 +31,6 @@ pub struct Attachment {
 
 /// Nova's record of an attachment, a block device mapping.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct Mapping {
     pub id: String,
     pub volume_id: String,
@@ -59,7 +57,6 @@ pub struct LoopDevice {
 
 /// A server, as it is now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct Server {
     #[serde(flatten)]
     pub spec: ServerSpec,
@@ -73,7 +70,6 @@ pub struct Server {
 
 /// A message of Cinder to its user: why work that was accepted failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct UserMessage {
     pub id: String,
     /// `VOLUME`, `VOLUME_SNAPSHOT` or `VOLUME_BACKUP`.
@@ -88,7 +84,6 @@ pub struct UserMessage {
 /// All that the cloud holds at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs)]
 pub struct CloudState {
     pub volumes: Vec<Volume>,
     pub snapshots: Vec<Snapshot>,

@@ -23,12 +23,9 @@ pub(crate) const SHELVED: MicroVersion = MicroVersion(2, 20);
 /// The status of a shelved server without a host.
 const OFFLOADED: &str = "SHELVED_OFFLOADED";
 
-/// A server.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Server {
-    /// Its id.
     pub id: ServerId,
-    /// Its name.
     #[serde(default, deserialize_with = "null_as_default")]
     pub name: String,
     /// `ACTIVE`, `SHUTOFF`, …

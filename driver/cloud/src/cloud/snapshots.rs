@@ -6,8 +6,8 @@ use crate::api::block_storage::{Backup, BlockStorage, NewBackup, NewSnapshot, Sn
 use crate::error::CloudError;
 use crate::ids::VolumeId;
 use crate::operations::backups::create::create_backup;
-use crate::operations::snapshots::create::create_snapshot;
 use crate::operations::deletion::backup::delete_point_in_time;
+use crate::operations::snapshots::create::create_snapshot;
 use crate::operations::snapshots::{PointInTime, is_temporary, point_in_time, words};
 
 impl Cloud {

@@ -16,9 +16,7 @@ use crate::timing::TIMING;
 /// What a list tells of a volume. Small, because lists of many thousands of volumes are kept for a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedVolume {
-    /// Its id.
     pub id: VolumeId,
-    /// Its size.
     pub size: GiB,
     /// The availability zone of Cinder; volumes of one list share its name.
     pub zone: Option<Arc<str>>,

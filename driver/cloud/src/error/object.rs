@@ -6,17 +6,13 @@ use std::fmt;
 /// The kind of an object that was looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObjectKind {
-    /// A Cinder volume.
     Volume,
-    /// A Cinder snapshot.
     Snapshot,
-    /// A Cinder backup.
     Backup,
     /// A group of volumes in Cinder.
     Group,
     /// A snapshot of a group in Cinder.
     GroupSnapshot,
-    /// A Nova server.
     Server,
     /// What a path of the API names, when it cannot be told more exactly.
     Resource,

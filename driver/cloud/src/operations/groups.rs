@@ -48,16 +48,13 @@ const MOST_VOLUMES: usize = 100;
 pub struct NewGroupSnapshot {
     /// Its name, by which a repeated creation finds the first one's.
     pub name: String,
-    /// The volumes.
     pub volumes: BTreeSet<VolumeId>,
     /// The type of the group, by name or id. Without it the first one that Cinder shows to be consistent is taken.
     pub group_type: Option<String>,
 }
 
-/// A group snapshot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupSnapshot {
-    /// Its id.
     pub id: GroupSnapshotId,
     /// When it was made, UTC without a zone, as Cinder writes it.
     pub created_at: String,

@@ -19,14 +19,11 @@ pub(crate) const ROUNDS: u32 = 5;
 /// The frozen data of a volume: a snapshot beside it, or a backup away from it. Their ids are of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PointInTime {
-    /// A snapshot.
     Snapshot(Snapshot),
-    /// A backup.
     Backup(Backup),
 }
 
 impl PointInTime {
-    /// Its id.
     pub fn id(&self) -> &str {
         match self {
             Self::Snapshot(snapshot) => snapshot.id.as_str(),

@@ -19,7 +19,6 @@ use crate::poll::schedule::Kind;
 pub(crate) trait Pollable: Clone + Debug + Send + Sync + 'static {
     /// What it is known by.
     type Id: Clone + Debug + Display + Ord + Hash + Send + Sync;
-    /// Its status.
     type Status: Clone + Debug + Display + Send + Sync;
 
     /// Whether there are lists of what has changed.

@@ -68,7 +68,6 @@ struct Remembered {
     at_first: usize,
 }
 
-/// The remembered durations.
 #[derive(Debug, Default)]
 pub(crate) struct PollSchedule {
     remembered: [Option<Remembered>; KINDS],

@@ -16,20 +16,12 @@ const NAMES_SHOWN: usize = 6;
 pub enum ResolveError {
     /// The host name is longer or has other characters than DNS permits.
     #[error("host name {host:?} is invalid: {reason}")]
-    Name {
-        /// The host name.
-        host: String,
-        /// The violated rule.
-        reason: String,
-    },
+    Name { host: String, reason: String },
     /// The configuration of the resolver cannot be read.
     #[error("cannot resolve host {host}: {}: {reason}", .path.display())]
     Configuration {
-        /// The host name.
         host: String,
-        /// The configuration.
         path: PathBuf,
-        /// The error.
         reason: String,
     },
     /// Name servers answered, and none of them knows an address.
@@ -38,7 +30,6 @@ pub enum ResolveError {
          records of the name servers in /etc/resolv.conf"
     )]
     NoAddress {
-        /// The host name.
         host: String,
         /// The names that were queried.
         names: String,
@@ -49,7 +40,6 @@ pub enum ResolveError {
          the cluster's DNS and of the servers that it forwards to)"
     )]
     Failed {
-        /// The host name.
         host: String,
         /// The answers to each name.
         reasons: String,

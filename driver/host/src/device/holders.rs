@@ -25,7 +25,6 @@ const MOST_NAMED: usize = 4;
 /// A partition of a disk, or a block device on top of a disk or partition: of the device mapper, of a RAID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layer {
-    /// The kernel's name.
     pub name: String,
     /// The name of the device mapper, such as `group-volume`.
     pub title: Option<String>,

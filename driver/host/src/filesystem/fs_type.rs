@@ -6,7 +6,6 @@ use std::fmt;
 /// The file systems that volumes are formatted with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum FsType {
-    /// The default.
     #[default]
     Ext4,
     /// XFS.

@@ -30,7 +30,6 @@ pub(crate) const ANY: Prepare = Prepare {
     size: None,
 };
 
-/// The machine.
 pub(crate) struct Lab {
     dir: TempDir,
     loops: RefCell<Vec<String>>,

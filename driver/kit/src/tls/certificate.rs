@@ -25,12 +25,7 @@ use crate::timing::TIMING;
 pub enum CertificateError {
     /// A file holds none.
     #[error("cannot read {path} as PEM: {reason}", path = path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
+    Read { path: PathBuf, reason: String },
     /// Certificate and key do not fit, or are of a kind that is not served.
     #[error("the certificate for the metrics cannot be used: {0}")]
     Use(#[source] rustls::Error),

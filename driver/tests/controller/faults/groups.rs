@@ -35,7 +35,6 @@ async fn take(driver: &Driver, request: Request<CreateVolumeGroupSnapshotRequest
     Ok(made.group_snapshot_id)
 }
 
-/// A group snapshot.
 async fn group_snapshot(_: &Sim, driver: &Driver) -> String {
     let volumes = vec![driver.volume("pvc-1").await, driver.volume("pvc-2").await];
     take(driver, patient(request(volumes))).await.expect("taken")

@@ -36,7 +36,6 @@ async fn backup(sim: &Sim, driver: &Driver) -> String {
     made.expect("a backup").snapshot_id
 }
 
-/// A snapshot.
 async fn snapshot(_: &Sim, driver: &Driver) -> String {
     let request = request(&driver.volume("pvc-1").await);
     let answer = driver.controller().create_snapshot(patient(request)).await;

@@ -14,7 +14,6 @@ const LIMIT: Duration = Duration::from_secs(15);
 
 /// Why `losetup` did not do what it should.
 #[derive(Debug, Error)]
-#[allow(missing_docs)]
 pub enum LosetupError {
     #[error("cannot run losetup: {source}; install util-linux")]
     Start { source: std::io::Error },

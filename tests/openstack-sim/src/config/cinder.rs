@@ -158,7 +158,6 @@ impl Pool {
 
 /// What the project may use; -1 is without limit, as in Cinder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct Quota {
     pub volumes: i64,
     pub gigabytes: i64,
@@ -225,7 +224,6 @@ impl FromStr for Quota {
 
 /// What the project may use of one volume type; -1, the default, is without limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct TypeQuota {
     pub volumes: i64,
     pub gigabytes: i64,

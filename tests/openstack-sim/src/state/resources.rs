@@ -10,7 +10,6 @@ use super::{BackupStatus, GroupStatus, SnapshotStatus, VolumeStatus};
 
 /// A volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct Volume {
     pub id: String,
     pub name: Option<String>,
@@ -56,7 +55,6 @@ impl Volume {
 
 /// A snapshot of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct Snapshot {
     pub id: String,
     pub name: Option<String>,
@@ -74,7 +72,6 @@ pub struct Snapshot {
 
 /// A backup of a volume or of one of its snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct Backup {
     pub id: String,
     pub name: Option<String>,
@@ -102,7 +99,6 @@ pub struct Backup {
 
 /// A type of groups.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct GroupType {
     pub id: String,
     pub name: String,
@@ -137,7 +133,6 @@ impl GroupType {
 
 /// A generic volume group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct Group {
     pub id: String,
     pub name: Option<String>,
@@ -158,7 +153,6 @@ pub struct Group {
 
 /// A snapshot of all volumes of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct GroupSnapshot {
     pub id: String,
     pub name: Option<String>,

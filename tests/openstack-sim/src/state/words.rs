@@ -6,7 +6,6 @@ macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($variant:ident = $word:literal,)+ }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-        #[allow(missing_docs)]
         pub enum $name {
             $(#[serde(rename = $word)] $variant,)+
         }

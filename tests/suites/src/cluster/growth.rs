@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Volumes that grow.
 
-#![expect(missing_docs, reason = "the names of scenarios say all")]
-
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
 use serde_json::json;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Volumes of pods.
 
-#![expect(missing_docs, reason = "the names of scenarios say all")]
-
 use anyhow::{Context as _, Result, ensure};
 
 use super::World;

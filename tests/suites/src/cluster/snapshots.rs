@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Snapshots, clones, and the APIs for them that come and go.
 
-#![expect(missing_docs, reason = "the names of scenarios say all")]
-
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};

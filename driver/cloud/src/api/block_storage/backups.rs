@@ -23,15 +23,11 @@ const ZONE: MicroVersion = MicroVersion(3, 51);
 statuses! {
     /// The status of a backup.
     BackupStatus {
-        /// Being made.
         Creating = "creating",
-        /// Complete.
         Available = "available",
         /// A volume is being filled from it.
         Restoring = "restoring",
-        /// Being deleted.
         Deleting = "deleting",
-        /// Failed.
         Error = "error",
         /// Failed to be deleted.
         ErrorDeleting = "error_deleting",
@@ -45,15 +41,12 @@ impl BackupStatus {
     }
 }
 
-/// A backup.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Backup {
-    /// Its id.
     pub id: BackupId,
     /// Its name; empty when it has none.
     #[serde(default, deserialize_with = "null_as_default")]
     pub name: String,
-    /// Its status.
     pub status: BackupStatus,
     /// The volume that it is one of.
     pub volume_id: VolumeId,

@@ -21,15 +21,11 @@ const GROUP_SNAPSHOTS: MicroVersion = MicroVersion(3, 14);
 statuses! {
     /// The status of a snapshot.
     SnapshotStatus {
-        /// Being made.
         Creating = "creating",
-        /// Complete.
         Available = "available",
         /// A backup of it is being made.
         BackingUp = "backing-up",
-        /// Being deleted.
         Deleting = "deleting",
-        /// Failed.
         Error = "error",
         /// Failed to be deleted.
         ErrorDeleting = "error_deleting",
@@ -43,15 +39,12 @@ impl SnapshotStatus {
     }
 }
 
-/// A snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Snapshot {
-    /// Its id.
     pub id: SnapshotId,
     /// Its name; empty when it has none.
     #[serde(default, deserialize_with = "null_as_default")]
     pub name: String,
-    /// Its status.
     pub status: SnapshotStatus,
     /// The volume that it was taken of.
     pub volume_id: VolumeId,

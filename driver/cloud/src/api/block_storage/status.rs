@@ -55,7 +55,6 @@ pub(super) use statuses;
 statuses! {
     /// The status of a volume.
     VolumeStatus {
-        /// Being made.
         Creating = "creating",
         /// Being made from an image.
         Downloading = "downloading",
@@ -75,9 +74,7 @@ statuses! {
         Extending = "extending",
         /// On its way to another type.
         Retyping = "retyping",
-        /// Being deleted.
         Deleting = "deleting",
-        /// Failed.
         Error = "error",
         /// Failed to be deleted.
         ErrorDeleting = "error_deleting",

@@ -21,9 +21,7 @@ const ZONES: &str = "RESKEY:availability_zones";
 /// A volume type. Projects see few of its extra specs; these are among them.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct VolumeType {
-    /// Its id.
     pub id: String,
-    /// Its name.
     pub name: String,
     /// What the cloud's operator says about it.
     #[serde(default)]

@@ -39,17 +39,13 @@ pub struct VolumeAttachment {
     pub attached_at: Option<String>,
 }
 
-/// A volume.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Volume {
-    /// Its id.
     pub id: VolumeId,
     /// Its name; empty when it has none.
     #[serde(default, deserialize_with = "null_as_default")]
     pub name: String,
-    /// Its size.
     pub size: GiB,
-    /// Its status.
     pub status: VolumeStatus,
     /// The name of its type.
     #[serde(default)]
@@ -160,7 +156,6 @@ pub enum Source {
 pub struct NewVolume {
     /// The name, by which a repeated creation finds the first one's volume.
     pub name: String,
-    /// The size.
     pub size: GiB,
     /// The largest size with which a volume of this name, made earlier, is taken for the same one; any when `None`.
     #[serde(skip)]
@@ -208,7 +203,6 @@ pub(crate) enum Filling {
 /// A volume that is there and complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreatedVolume {
-    /// The volume.
     pub volume: Volume,
     /// Whether it was there before this call.
     pub adopted: bool,

@@ -17,7 +17,6 @@ use crate::http::fault;
 /// An application credential, as Keystone knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CredentialFacts {
-    /// Its name.
     pub name: String,
     /// When it ends; never when `None`.
     pub expires_at: Option<Timestamp>,

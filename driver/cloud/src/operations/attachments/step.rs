@@ -72,7 +72,6 @@ pub(super) struct Views {
     pub(super) offloaded: Vec<ServerId>,
     /// Whether Nova has a record of the volume at the server.
     pub(super) recorded: bool,
-    /// The server itself.
     pub(super) host: Option<Server>,
 }
 

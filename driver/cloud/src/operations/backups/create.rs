@@ -49,7 +49,7 @@ pub(crate) async fn create_backup(cx: &Context, new: &NewBackup) -> Result<Backu
         match &found.status {
             BackupStatus::Deleting if rounds < ROUNDS => {
                 wait_gone::<Backup>(cx, &found.id, Instant::now(), deadline).await?;
-            },
+            }
             BackupStatus::Error if is_ours(&found, new) => return answer_failed(cx, found).await,
             _ => return judged(cx, found).await,
         }

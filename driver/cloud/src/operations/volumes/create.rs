@@ -64,7 +64,7 @@ pub(crate) async fn create_volume(cx: &Context, new: &NewVolume) -> Result<Creat
             }
             ExistingVolume::Going if rounds < ROUNDS => {
                 wait_gone::<Volume>(cx, &volume.id, started, deadline).await?;
-            },
+            }
             ExistingVolume::Ours(reason) if rounds < ROUNDS => {
                 tracing::warn!(volume = %volume.id, name = %new.name, reason, "removing a volume of an earlier attempt");
                 delete_volume(cx, &volume.id).await?;
