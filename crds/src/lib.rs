@@ -31,17 +31,17 @@ pub use spec::{
     DefaultClassPolicy, DefaultStorageClass, Deletion, DeletionPolicy, EndpointType, FromVolumeTypes, FsGroupPolicy,
     FsType, GroupSnapshotClass, Health, ImageOverrides, ImagePullPolicy, Images, ImmutableChange, LocalObjectRef,
     LogFormat, LogLevel, ManagementState, Monitoring, MonitoringMode, NetworkPolicy, NetworkPolicyMode,
-    NodeRegistration, NodeSpec, NodeUpdate, NodeUpdateType, Override, OverrideTarget, OverrideType, Proxy, QuotaHealth,
+    NodeRegistration, NodeSpec, NodeUpdate, NodeUpdateType, Override, OverrideTarget, OverrideType, Proxy,
     ReclaimPolicy, Resources, SecretKeyRef, ServiceMonitorSettings, SidecarName, SidecarPolicy, SidecarSettings,
     SnapshotClass, SnapshotType, Snapshots, SnapshotsMode, StartupTaint, StorageClassItem, StorageClasses, StuckHealth,
     Topology, TopologyMode, Update, UpdatePolicy, UpdateWindow, VolumeAttributesClassItem, VolumeAttributesClasses,
     VolumeBindingMode,
 };
 pub use status::{
-    AdoptionStatus, AdoptionStep, Blocker, ChangeAction, CinderCSIDriverStatus, CloudPlace, CloudServiceStatus,
-    CloudStatus, ComponentStatus, ControllerStatus, DeletionStatus, DriverState, FailedNode, NodesStatus,
-    PendingChange, PendingChanges, PendingTopology, RolloutState, RolloutStatus, StorageClassesStatus, StuckVolume,
-    TopologyStatus, VolumesStatus,
+    AdoptionStatus, AdoptionStep, Blocker, ChangeAction, CinderCSIDriverStatus, CloudPlace, CloudStatus,
+    ComponentStatus, ControllerStatus, DeletionStatus, DriverState, FailedNode, NodesStatus, PendingChange,
+    PendingChanges, PendingTopology, RolloutState, RolloutStatus, StorageClassesStatus, StuckVolume, TopologyStatus,
+    VolumesStatus,
 };
 pub use yaml::to_yaml;
 

@@ -31,7 +31,7 @@ pub use cloud_options::{BlockStorage, Proxy};
 pub use controller::ControllerSpec;
 pub use csi_driver::{CsiDriverSpec, FsGroupPolicy};
 pub use deletion::{Deletion, DeletionPolicy};
-pub use health::{Health, QuotaHealth, StuckHealth};
+pub use health::{Health, StuckHealth};
 pub use images::{ImageOverrides, ImagePullPolicy, Images, LocalObjectRef};
 pub use monitoring::{AlertRules, AlertThresholds, Dashboards, Monitoring, MonitoringMode, ServiceMonitorSettings};
 pub use network_policy::{NetworkPolicy, NetworkPolicyMode};

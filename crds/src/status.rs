@@ -15,7 +15,7 @@ mod volumes;
 
 pub use adoption::{AdoptionStatus, AdoptionStep};
 pub use classes::{PendingTopology, StorageClassesStatus, TopologyStatus};
-pub use cloud::{CloudPlace, CloudServiceStatus, CloudStatus};
+pub use cloud::{CloudPlace, CloudStatus};
 pub use pods::SidecarStatus;
 pub use rollout::{
     ChangeAction, ComponentStatus, FailedNode, PendingChange, PendingChanges, RolloutState, RolloutStatus,

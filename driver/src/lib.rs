@@ -25,6 +25,7 @@ pub mod liveness;
 pub mod metrics;
 pub mod node;
 pub mod node_error;
+mod observation;
 pub mod operations;
 pub mod parameters;
 pub mod pvc_annotations;

@@ -132,6 +132,11 @@ impl DriverMetrics {
     }
 }
 
+/// The label of a cloud of the configuration.
+pub(crate) fn cloud_label(name: &str) -> &str {
+    if name.is_empty() { DEFAULT_CLOUD } else { name }
+}
+
 /// What one cloud's traffic is counted with.
 #[derive(Debug, Clone)]
 pub struct CloudMetrics {
@@ -144,7 +149,7 @@ impl DriverMetrics {
     pub fn of_cloud(&self, name: &str) -> CloudMetrics {
         CloudMetrics {
             families: self.families.clone(),
-            cloud: if name.is_empty() { DEFAULT_CLOUD } else { name }.to_owned(),
+            cloud: cloud_label(name).to_owned(),
         }
     }
 

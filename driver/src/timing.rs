@@ -66,6 +66,12 @@ pub(crate) struct Timing {
     pub(crate) config_retry: Duration,
     /// After a cloud refused, the same credentials are tried again after this only: Keystone locks accounts.
     pub(crate) config_retry_refused: Duration,
+    /// The pause between two observations of the clouds for the metrics.
+    pub(crate) observation_interval: Duration,
+    /// The same while a service does not answer, so that its recovery is visible soon.
+    pub(crate) observation_retry: Duration,
+    /// The longest time that one answer of an observation may take.
+    pub(crate) observation_timeout: Duration,
     /// The longest time that a client may ask for in a call.
     pub(crate) longest_call: Duration,
     /// How long a call without a deadline of its own waits for its operation.
@@ -102,6 +108,9 @@ pub(crate) const TIMING: Timing = Timing {
     config_settle: Duration::from_millis(200),
     config_retry: Duration::from_secs(1),
     config_retry_refused: Duration::from_mins(10),
+    observation_interval: Duration::from_mins(5),
+    observation_retry: Duration::from_secs(30),
+    observation_timeout: Duration::from_secs(30),
     longest_call: Duration::from_hours(24),
     operation_wait: Duration::from_mins(2),
 };

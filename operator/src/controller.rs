@@ -350,9 +350,11 @@ impl Reconciliation<'_> {
         observe::complete(&context.client, &mut live, std::slice::from_ref(&record)).await?;
         let last_applied = LastApplied::take(&mut live, &self.owner, namespace, &prefix);
         self.find_credentials(&mut live).await?;
+        self.recheck_credentials();
         let checked = self.check_credentials(&live).await;
-        let mut environment = context.environment(&self.owner.name, namespace).await?;
+        let mut environment = context.environment(namespace).await?;
         environment.records = checked.record.annotations();
+        (environment.clouds, environment.silent_clouds) = (checked.zones(), checked.silent());
         self.complete(&mut environment, &live).await;
         let mut intent = intend(self.driver, &environment, checked.wanted.as_ref())?;
         intent.problems.extend(unlisted.values().map(unlisted_kind));
@@ -693,7 +695,7 @@ impl Reconciliation<'_> {
         let previous = self.driver.status.as_ref();
         let now = context.sources.now();
         let next = status::status(previous, report, now);
-        context.metrics.seen(name, report, now);
+        context.metrics.seen(name, report);
         self.report_to_claims(report).await;
         self.report_unknown_parameters(report).await;
         let nodes = &report.outcome.nodes;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Credentials are tried before they are used.
 //!
-//! The Secret that the spec names is read, understood and logged in with, and where it is not what the driver has, Cinder and Nova are
-//! asked for a list. Only what passes becomes the driver's own Secret; until then the driver keeps what it was given last. A login
-//! is repeated when the content changed, after a failure with a growing pause, and once per interval.
+//! The operator reads the Secret that the spec names, logs in, and requests one answer of Cinder and Nova each. Only what passes becomes
+//! the driver's own Secret; until then the driver keeps what it was given last. The check is repeated when the content changed, after a
+//! failure with a growing pause, once per interval, and when volumes show that the driver's login fails.
 //!
 //! Credentials that are good may still be of another project or region. There the driver's volumes do not exist, so that it would
 //! take every one for deleted and detached: see [`Stakes`].
@@ -15,9 +15,10 @@ use std::{
 };
 
 use cinder_cloud::{
-    Auth, Cloud, CloudConfig, CloudError, CloudOptions, CloudService, Volume, VolumeId, config::Proxies,
+    Auth, Cloud, CloudConfig, CloudError, CloudOptions, CloudService, Volume, VolumeId, VolumeType, config::Proxies,
 };
 use cinder_operator_core::{
+    clouds::{CloudFacts, CloudState, VolumeTypeFact},
     manifests::{DriverCredentials, Place},
     problem::Problem,
     reasons::{Reason, Refusal, Refused},
@@ -30,8 +31,8 @@ use tracing::{debug, info, warn};
 mod source;
 mod stakes;
 
+pub(crate) use source::parted;
 pub use source::{Candidate, Source};
-pub(crate) use source::{parted, proxies};
 use stakes::Admission;
 pub use stakes::{InstalledCloud, MOVE_PROJECT, Stakes, Usage, UsageQuery};
 
@@ -43,6 +44,9 @@ const LEFT_HOLDS: Duration = Duration::from_mins(1);
 
 /// Number of volumes that are got one by one before all are listed. One that exists is enough.
 const LOOKED_UP: usize = 5;
+
+/// The age of a check up to which an overdue operation alone does not repeat it.
+const FRESH: Duration = Duration::from_mins(1);
 
 /// Pause after the first failed login; it doubles up to the check interval.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
@@ -65,6 +69,8 @@ pub struct Tried {
     pub place: Place,
     /// Whether one of the volumes exists there; `None` when it was not asked for.
     pub knows_volumes: Option<bool>,
+    /// Zones and expiry, where the role may read them.
+    pub state: CloudState,
 }
 
 /// Why a trial failed.
@@ -113,6 +119,23 @@ impl Keystone for RealKeystone {
                 let listed = cloud.try_list(service).await;
                 listed.map_err(|error| TrialError::Service(service, error))?;
             }
+            let mut state = CloudState {
+                token_ends: Some(login.expires_at),
+                ..CloudState::default()
+            };
+            if questions.services {
+                let (compute, volume, types, credential) = tokio::join!(
+                    cloud.compute_zones(),
+                    cloud.volume_zones(),
+                    cloud.volume_types(),
+                    cloud.application_credential(),
+                );
+                state.facts.volume_types = sorted(types.iter().flatten().map(type_fact).collect());
+                state.facts.compute_zones = sorted(compute.unwrap_or_default());
+                state.facts.volume_zones = sorted(volume.unwrap_or_default());
+                let credential = credential.ok().flatten();
+                state.credential = credential.map(|facts| (facts.name, facts.expires_at));
+            }
             let looks = join_all(questions.volumes.iter().map(|volume| cloud.volume(volume))).await;
             let mut is_known = false;
             for look in looks {
@@ -125,6 +148,7 @@ impl Keystone for RealKeystone {
                     region: login.region,
                 },
                 knows_volumes: (!questions.volumes.is_empty()).then_some(is_known),
+                state,
             })
         })
     }
@@ -143,6 +167,21 @@ impl Keystone for RealKeystone {
     }
 }
 
+fn sorted<T: Ord>(mut all: Vec<T>) -> Vec<T> {
+    all.sort();
+    all.dedup();
+    all
+}
+
+fn type_fact(volume_type: &VolumeType) -> VolumeTypeFact {
+    VolumeTypeFact {
+        name: volume_type.name.clone(),
+        id: volume_type.id.clone(),
+        multiattach: volume_type.multiattach(),
+        description: volume_type.description.clone().filter(|text| !text.is_empty()),
+    }
+}
+
 /// The result of one check.
 #[derive(Debug, Clone)]
 pub struct Verdict {
@@ -158,6 +197,8 @@ pub struct Verdict {
     pub is_changed: bool,
     /// When to look again.
     pub look_again: Duration,
+    /// What the successful checks read.
+    pub state: CloudState,
 }
 
 /// What was tried last for one cloud of one driver.
@@ -169,11 +210,17 @@ struct Trial {
     at: Instant,
     failures: u32,
     result: Result<Tried, Refused>,
+    /// Whether it must be repeated before its time.
+    is_outdated: bool,
+    state: CloudState,
 }
 
 impl Trial {
     /// How long this result still holds.
     fn holds_for(&self, interval: Duration, now: Instant) -> Option<Duration> {
+        if self.is_outdated {
+            return None;
+        }
         let pause = match self.failures {
             0 => interval,
             failures => FIRST_PAUSE
@@ -219,6 +266,22 @@ impl Checker {
             trials: Mutex::default(),
             left: Mutex::default(),
             lookups: Mutex::default(),
+        }
+    }
+
+    /// Whether the credentials of a driver were checked within the last minute.
+    pub fn is_fresh(&self, driver: &str) -> bool {
+        let trials = self.trials.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut of_driver = trials.iter().filter(|((name, _), _)| name == driver);
+        of_driver.any(|(_, trial)| trial.at.elapsed() < FRESH)
+    }
+
+    /// Has the successful checks of a driver's credentials repeated at once.
+    pub fn recheck(&self, driver: &str) {
+        let mut trials = self.trials.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_driver = trials.iter_mut().filter(|((name, _), _)| name == driver);
+        for (_, trial) in of_driver {
+            trial.is_outdated = trial.result.is_ok();
         }
     }
 
@@ -399,6 +462,24 @@ impl Checker {
         stakes: &Stakes<'_>,
         interval: Duration,
     ) -> Verdict {
+        let verdict = self.judge(driver, source, candidate, installed, stakes, interval).await;
+        let trials = self.trials.lock().unwrap_or_else(PoisonError::into_inner);
+        let trial = trials.get(&(driver.to_owned(), source.cloud.clone()));
+        Verdict {
+            state: trial.map(|trial| trial.state.clone()).unwrap_or_default(),
+            ..verdict
+        }
+    }
+
+    async fn judge(
+        &self,
+        driver: &str,
+        source: &Source,
+        candidate: Result<Candidate, Refused>,
+        installed: InstalledCloud,
+        stakes: &Stakes<'_>,
+        interval: Duration,
+    ) -> Verdict {
         let last_good = installed.credentials.clone();
         let Candidate {
             credentials,
@@ -416,13 +497,14 @@ impl Checker {
         let key = (driver.to_owned(), source.cloud.clone());
         let hash = credentials.hash().to_owned();
         let proxies = config.proxies.clone();
-        let before = self
+        let previous = self
             .trials
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get(&key)
-            .filter(|trial| trial.hash == hash && trial.proxies == proxies)
             .cloned();
+        let state = previous.as_ref().map(|trial| trial.state.clone()).unwrap_or_default();
+        let before = previous.filter(|trial| trial.hash == hash && trial.proxies == proxies);
         let is_changed = last_good.as_ref().is_none_or(|good| !good.is_from(&credentials));
         let mut attempt = Attempt {
             driver,
@@ -488,7 +570,12 @@ impl Checker {
             proxies,
             at: Instant::now(),
             failures,
+            state: match &result {
+                Ok(tried) => updated(state, &tried.state),
+                Err(_) => state,
+            },
             result: result.clone(),
+            is_outdated: false,
         };
         let look_again = trial.holds_for(interval, trial.at).unwrap_or(interval);
         self.trials
@@ -524,6 +611,21 @@ impl Checker {
     }
 }
 
+/// What a successful check read. Zones that it could not read stay as they were.
+fn updated(before: CloudState, read: &CloudState) -> CloudState {
+    fn newest<T: Clone>(read: &[T], before: Vec<T>) -> Vec<T> {
+        if read.is_empty() { before } else { read.to_vec() }
+    }
+    CloudState {
+        facts: CloudFacts {
+            compute_zones: newest(&read.facts.compute_zones, before.facts.compute_zones),
+            volume_zones: newest(&read.facts.volume_zones, before.facts.volume_zones),
+            volume_types: newest(&read.facts.volume_types, before.facts.volume_types),
+        },
+        ..read.clone()
+    }
+}
+
 /// Credentials that are being judged.
 struct Attempt<'a> {
     driver: &'a str,
@@ -552,6 +654,7 @@ impl Attempt<'_> {
             place,
             is_changed: false,
             look_again,
+            state: CloudState::default(),
         }
     }
 }
@@ -564,6 +667,7 @@ fn refused(refusal: Refused, last_good: Option<DriverCredentials>, is_changed: b
         place: None,
         is_changed,
         look_again,
+        state: CloudState::default(),
     }
 }
 

@@ -6,7 +6,7 @@
 //! 6   wiring                                               client, leader election, watches, admin server
 //! 5   commands                                             crd and render, the plugin of kubectl
 //! 4   controller                                           one reconcile: observe → decide → apply → report
-//! 3   apply  clouds  error  recreate_checks                what writes, and what talks to OpenStack beside the reconciles
+//! 3   apply  error  recreate_checks                        what writes
 //! 2   observe  events  startup_taint                       what looks at the cluster, and what tells of it
 //! 1   args  credentials  kubernetes  leader  metrics  scrape
 //! ```
@@ -23,7 +23,6 @@
 
 pub mod apply;
 pub mod args;
-pub mod clouds;
 pub mod commands;
 pub mod controller;
 pub mod credentials;

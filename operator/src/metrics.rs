@@ -12,7 +12,6 @@ use cinder_operator_core::{
     class_parameters::ClassKind,
     decide::{CloudView, Report},
 };
-use k8s_openapi::jiff::Timestamp;
 use prometheus::core::{Collector, Desc};
 use prometheus::{Error, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
@@ -203,9 +202,9 @@ impl Metrics {
         &self.families.descriptions
     }
 
-    /// What was seen of clouds, volumes and classes.
-    pub fn seen(&self, driver: &str, report: &Report, now: Timestamp) {
-        self.clouds.seen(driver, report, now);
+    /// What was seen of zones, volumes and classes.
+    pub fn seen(&self, driver: &str, report: &Report) {
+        self.clouds.seen(driver, report);
         for kind in ClassKind::ALL {
             let unknown = report.facts.unknown_parameters.iter().flatten();
             self.unknown_parameters

@@ -33,7 +33,6 @@ use tracing::{info, warn};
 use crate::{
     apply,
     args::{Args, Command, RunArgs, VERSION},
-    clouds::{Clouds, Inquiries},
     commands::{error::Error, render},
     controller::{Context, Memories, Watched, error_policy, reconcile},
     credentials::{Checker, RealKeystone},
@@ -281,7 +280,6 @@ async fn lead(
         sources: sources.clone(),
         ..CloudOptions::default()
     };
-    let clouds = Clouds::new(options.clone(), Arc::clone(&metrics), wake.clone());
     let (store, writer) = reflector::store::<Watched>();
     let _hearing = hear_operands(&client, &namespaces, &store, &wake, &health);
     let leading = Arc::clone(&metrics);
@@ -293,8 +291,6 @@ async fn lead(
         events: Events::new(client.clone(), PROGRAM, identity, Arc::clone(&metrics), sources.clone()),
         metrics,
         checker: Checker::new(Box::new(RealKeystone { options })),
-        clouds,
-        inquiries: Inquiries::default(),
         namespace: args.namespace.clone(),
         operand_namespaces: args.operand_namespaces.clone(),
         lease_name: args.lease_name.clone(),

@@ -247,7 +247,11 @@ mod tests {
     }
 
     /// Where the driver's metrics are named.
-    const DRIVER_METRICS: [&str; 2] = ["driver/src/metrics.rs", "driver/src/wiring/reload/metrics.rs"];
+    const DRIVER_METRICS: [&str; 3] = [
+        "driver/src/metrics.rs",
+        "driver/src/observation.rs",
+        "driver/src/wiring/reload/metrics.rs",
+    ];
 
     /// A file of the repository.
     fn file(name: &str) -> String {

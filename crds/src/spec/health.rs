@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How the operator monitors clouds and volumes.
 
-use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -29,10 +28,6 @@ pub struct Health {
     #[schemars(length(max = 16), regex(pattern = DURATION))]
     pub expiry_critical: String,
 
-    /// The project's quotas, and what else a cloud reports about itself.
-    #[serde(default)]
-    pub quota: QuotaHealth,
-
     /// When an operation on a volume is called stuck.
     #[serde(default)]
     pub stuck: StuckHealth,
@@ -44,39 +39,7 @@ impl Default for Health {
             credential_check_interval: None,
             expiry_warning: expiry_warning(),
             expiry_critical: expiry_critical(),
-            quota: QuotaHealth::default(),
             stuck: StuckHealth::default(),
-        }
-    }
-}
-
-/// When a quota is called scarce.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("(has(self.warn) ? self.warn : 80) < (has(self.critical) ? self.critical : 95)").message("warn must be less than critical"))]
-pub struct QuotaHealth {
-    /// How often quotas, zones, volume types and versions of the services are read.
-    #[serde(default = "quota_interval")]
-    #[schemars(length(max = 16), regex(pattern = DURATION))]
-    pub interval: String,
-
-    /// From this percentage on a quota is near its limit.
-    #[serde(default = "quota_warn")]
-    #[schemars(range(min = 1, max = 100))]
-    pub warn: i32,
-
-    /// From this percentage on its reason is Exhausted.
-    #[serde(default = "quota_critical")]
-    #[schemars(range(min = 1, max = 100))]
-    pub critical: i32,
-}
-
-impl Default for QuotaHealth {
-    fn default() -> Self {
-        Self {
-            interval: quota_interval(),
-            warn: quota_warn(),
-            critical: quota_critical(),
         }
     }
 }
@@ -135,18 +98,6 @@ fn expiry_warning() -> String {
 
 fn expiry_critical() -> String {
     "3d".into()
-}
-
-fn quota_interval() -> String {
-    "10m".into()
-}
-
-fn quota_warn() -> i32 {
-    80
-}
-
-fn quota_critical() -> i32 {
-    95
 }
 
 fn five_minutes() -> String {

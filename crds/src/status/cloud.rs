@@ -32,11 +32,6 @@ pub struct CloudStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_cert_expires_at: Option<Time>,
 
-    /// The services of the cloud.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
-    pub services: Vec<CloudServiceStatus>,
-
     /// The availability zones of Nova, at most 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compute_zones: Vec<String>,
@@ -58,17 +53,4 @@ pub struct CloudPlace {
     /// The region of Cinder; missing where the catalogue names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-}
-
-/// A service of a cloud.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct CloudServiceStatus {
-    /// Its name in the catalogue: identity, block-storage, compute.
-    pub name: String,
-    /// Whether it answered when it was asked last.
-    pub reachable: bool,
-    /// The highest microversion that it offers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub microversion: Option<String>,
 }

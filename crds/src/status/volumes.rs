@@ -49,10 +49,6 @@ pub struct StuckVolume {
     /// Why, in one word; docs/reference/diagnosis.md has all of them.
     pub reason: String,
 
-    /// The volume's status in Cinder, where it was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cinder_status: Option<String>,
-
     /// What is the matter and what to do.
     pub hint: String,
 }

@@ -15,6 +15,7 @@
 //! decision only when this very creation made it; identifiers that are no UUIDs never reach OpenStack; every wait is bounded.
 
 mod api;
+pub mod certificates;
 mod cloud;
 pub mod config;
 mod context;

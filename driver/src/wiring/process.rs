@@ -33,6 +33,7 @@ use crate::identity::IdentityService;
 use crate::layers::{self, RpcLayer};
 use crate::metrics::DriverMetrics;
 use crate::node::{NodeConfig, NodeService};
+use crate::observation::Observation;
 use crate::operations::{Limits, Operations};
 use crate::pvc_annotations::PvcAnnotations;
 
@@ -150,6 +151,10 @@ impl Process {
                 files: args.cloud_config.clone(),
                 names: args.cloud_name.clone(),
             };
+            if plan.http_endpoint.is_some() {
+                let observation = Observation::new(clouds.clone(), &registry)?;
+                beside.spawn(observation.run(shutdown.clone()));
+            }
             let metrics = ReloadMetrics::new(&registry)?;
             let reload = Reload::new(source, connector, configuration, clouds, logins.clone(), metrics);
             beside.spawn(reload.run(shutdown.clone()));

@@ -6,12 +6,8 @@
 //! rules      the joined facts → reason and hint                    a table; the first rule that fits counts
 //! ```
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::BTreeMap;
 
-use cinder_cloud::{Server, ServerId, Volume};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::{clouds::CloudFacts, cluster::ClaimRef};
@@ -20,7 +16,7 @@ mod cases;
 mod rules;
 
 pub use cases::{LOOKED_INTO, Suspects, suspects};
-pub use rules::{RULES, Rule, explain};
+pub use rules::{RULES, Rule, explain, is_login_failure};
 
 /// What is done to a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,33 +49,6 @@ impl Operation {
     }
 }
 
-/// What the clouds say of something.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum CloudAnswer<T> {
-    /// They were not asked, or gave no answer.
-    #[default]
-    Unknown,
-    /// It does not exist.
-    Missing,
-    /// It is so.
-    Found(T),
-}
-
-impl<T> CloudAnswer<T> {
-    /// What was found.
-    pub fn found(&self) -> Option<&T> {
-        match self {
-            Self::Found(found) => Some(found),
-            _ => None,
-        }
-    }
-
-    /// Whether it certainly does not exist.
-    pub fn is_missing(&self) -> bool {
-        matches!(self, Self::Missing)
-    }
-}
-
 /// Whether the driver can work in the clouds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum CloudAccess {
@@ -106,8 +75,6 @@ pub struct Case {
     pub node: Option<String>,
     /// Whether that node exists.
     pub node_exists: bool,
-    /// Whether it is Ready.
-    pub node_ready: bool,
     /// The node's server, by the driver's registration there; none without one.
     pub node_server: Option<String>,
     /// The node's zone.
@@ -116,34 +83,22 @@ pub struct Case {
     pub node_limit: Option<(u32, usize)>,
     /// Other nodes that have the volume, or wait for it, in Kubernetes.
     pub other_nodes: Vec<String>,
-    /// The nodes of servers that Kubernetes knows.
-    pub nodes_of_servers: Arc<BTreeMap<String, String>>,
-    /// Whether several nodes are to have the volume.
-    pub is_shared: bool,
     /// Whether the object was deleted.
     pub is_terminating: bool,
     /// Whether a claim is bound to the volume.
     pub is_bound: bool,
-    /// Whether the attacher's finalizer is on the volume.
-    pub has_attacher_finalizer: bool,
     /// Whether only the node has something left to do.
     pub waits_for_node: bool,
-    /// How many bytes are wanted.
-    pub wanted: Option<u64>,
     /// What sidecar or kubelet said last.
     pub said: Option<String>,
     /// Whether a pod of the controller serves.
     pub has_controller: bool,
     /// Whether the clouds let the driver in.
     pub access: CloudAccess,
-    /// What the clouds have told of themselves.
+    /// The zones of the clouds.
     pub facts: Vec<CloudFacts>,
     /// Cinder's zone for zones of Nova.
     pub zone_map: BTreeMap<String, String>,
-    /// The volume in Cinder.
-    pub volume: CloudAnswer<Volume>,
-    /// Servers that it is about, by id: those that have the volume and the node's.
-    pub servers: BTreeMap<ServerId, Option<Server>>,
 }
 
 /// An operation under way, not explained yet.
@@ -163,10 +118,8 @@ pub enum CauseClass {
     /// Anything else.
     #[default]
     Other,
-    /// A node or a server is gone.
+    /// The node is gone.
     NodeGone,
-    /// The volume is in an error state.
-    InErrorState,
 }
 
 /// Why, and what to do.
@@ -195,8 +148,6 @@ pub struct Stuck {
     pub volume_id: Option<String>,
     /// The node.
     pub node: Option<String>,
-    /// The volume's status in Cinder.
-    pub cinder_status: Option<String>,
     /// Why, and what to do.
     pub finding: Finding,
 }
@@ -209,19 +160,8 @@ pub fn diagnose(suspect: &Suspect) -> Stuck {
         since: *since,
         object: case.object.clone(),
         claim: case.claim.clone(),
-        volume_id: case
-            .volume_id
-            .clone()
-            .or_else(|| case.volume.found().map(|volume| volume.id.to_string())),
+        volume_id: case.volume_id.clone(),
         node: case.node.clone(),
-        cinder_status: case.volume.found().map(|volume| volume.status.as_str().to_owned()),
         finding: explain(*operation, case),
     }
-}
-
-/// The servers that a case is about.
-pub fn servers_of(case: &Case) -> BTreeSet<ServerId> {
-    let node = case.node_server.iter().map(|id| ServerId::new(id.clone()));
-    let of_volume = case.volume.found().map(Volume::servers).unwrap_or_default();
-    node.chain(of_volume).filter(ServerId::is_uuid).collect()
 }

@@ -64,7 +64,6 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
         .iter()
         .map(|type_| {
             let judgement = judge(*type_, previous, report, &issues, now);
-            let judgement = clouds::carried_over(previous, facts, &judgement).unwrap_or(judgement);
             condition(previous, facts.object.generation, judgement, now)
         })
         .collect();
@@ -97,10 +96,10 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
                 .map(|rollout| rollout.broken_before.clone())
                 .unwrap_or_default(),
         }),
-        clouds: clouds::statuses(previous, report, now),
+        clouds: clouds::statuses(previous, facts, now),
         operand_namespace: record.namespace,
         places: record.places,
-        volumes: volumes::status(previous, facts),
+        volumes: volumes::status(facts),
         topology: classes::topology(previous, decision.classes.as_ref()).filter(|_| !is_gone),
         storage_classes: classes::storage_classes(previous, decision.classes.as_ref(), &outcome.storage_classes)
             .filter(|_| !is_gone),

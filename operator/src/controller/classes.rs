@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::Reconciliation;
 use crate::observe::snapshot_controller;
 
-/// Until the zones of a new driver's cloud are asked for again, should nobody tell before.
+/// The pause before the zones of a new driver's cloud are read again.
 const ZONES_PAUSE: Duration = Duration::from_secs(10);
 /// Until the operator looks again for a snapshot-controller that does not work: it is not the operator's and so not watched.
 const SNAPSHOT_CONTROLLER_PAUSE: Duration = Duration::from_secs(30);
@@ -32,11 +32,6 @@ impl Reconciliation<'_> {
         let (context, name) = (self.context, &self.owner.name);
         observe_owned(&context.client, self.driver, &self.owner, live, environment).await;
         environment.zoned_volumes = context.cluster.read(|index| index.zoned_volumes_of(name));
-        let states = context.clouds.states(name).into_iter();
-        environment.silent_clouds = states
-            .filter(|(_, state)| !state.troubles.is_empty())
-            .map(|(cloud, _)| cloud)
-            .collect();
     }
 }
 
@@ -118,6 +113,7 @@ pub(super) fn next_look(report: &Report, pass: &Reconciliation<'_>) -> Option<Du
 
 fn next_look_at_zones(topology: &Topology, pass: &Reconciliation<'_>) -> Option<Duration> {
     if !topology.is_decided {
+        pass.context.checker.recheck(&pass.owner.name);
         return Some(ZONES_PAUSE);
     }
     topology.status.pending.as_ref()?;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The clouds in a reconcile: checks credentials and observes the clouds.
+//! The credentials of all clouds in a reconcile.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
+use cinder_cloud::certificates;
 use cinder_csi_crds::{Cloud as CloudSpec, Topology, TopologyMode};
 use cinder_operator_core::{
-    clouds::certificates,
+    clouds::CloudFacts,
     cluster::{Key, kind},
     decide::{CloudView, Facts},
     manifests::{DriverCredentials, Place},
@@ -27,7 +28,7 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use super::{Reconciliation, last_good, usage::ClusterUsage};
-use crate::credentials::{Candidate, InstalledCloud, MOVE_PROJECT, Source, Stakes, Verdict, proxies};
+use crate::credentials::{Candidate, InstalledCloud, MOVE_PROJECT, Source, Stakes, Verdict};
 
 /// What was found out about clouds and credentials.
 pub(super) struct Checked {
@@ -35,7 +36,7 @@ pub(super) struct Checked {
     pub(super) clouds: Vec<CloudView>,
     /// Clouds that the spec has no more and that volumes still need.
     pub(super) needed: Vec<Problem>,
-    /// How clouds and volumes are watched.
+    /// Times of checks and of stuck operations.
     pub(super) health: HealthSettings,
     /// What the driver is to be given.
     pub(super) wanted: Option<DriverCredentials>,
@@ -54,6 +55,21 @@ pub(super) struct Checked {
 }
 
 impl Checked {
+    /// The zones of the clouds that were read.
+    pub(super) fn zones(&self) -> BTreeMap<String, CloudFacts> {
+        let clouds = self
+            .clouds
+            .iter()
+            .map(|view| (view.name.clone(), view.state.facts.clone()));
+        clouds.filter(|(_, facts)| *facts != CloudFacts::default()).collect()
+    }
+
+    /// The clouds that do not answer.
+    pub(super) fn silent(&self) -> BTreeSet<String> {
+        let silent = self.clouds.iter().filter(|view| view.is_down());
+        silent.map(|view| view.name.clone()).collect()
+    }
+
     /// The events about credentials that the driver was given in place of others; `has` are its credentials after the writes.
     pub(super) fn rotations(&self, has: Option<&DriverCredentials>) -> Vec<Notice> {
         let given = has.map(DriverCredentials::split).unwrap_or_default();
@@ -103,13 +119,13 @@ impl Checked {
 }
 
 impl Reconciliation<'_> {
-    /// Checks the credentials of every cloud and keeps an eye on the clouds.
+    /// Checks the credentials of every cloud.
     pub(super) async fn check_credentials(&self, live: &BTreeMap<Key, Value>) -> Checked {
         let mut clouds = Vec::new();
         let (context, name) = (self.context, &self.owner.name);
-        let mut settings = health::settings(&self.driver.spec.health);
-        settings.quota_interval = settings.quota_interval.min(zones_interval(&self.driver.spec.topology));
+        let settings = health::settings(&self.driver.spec.health);
         let interval = settings.credential_check_interval.unwrap_or(context.idle_interval);
+        let interval = interval.min(zones_interval(&self.driver.spec.topology));
         let given = last_good(&self.owner, live);
         let before = &given.as_ref().map(DriverCredentials::split).unwrap_or_default();
         let mut record = self.place_record(live);
@@ -168,14 +184,6 @@ impl Reconciliation<'_> {
             record.insert(cloud, place);
         }
         context.metrics.credentials(name, &clouds);
-        let pause = context
-            .clouds
-            .keep(name, &in_use, &settings, &proxies(self.driver.spec.proxy.as_ref()));
-        look_again = look_again.min(pause);
-        let told = context.clouds.states(name);
-        for view in &mut clouds {
-            view.state = told.get(&view.name).cloned().unwrap_or_default();
-        }
         let served = if is_complete { &in_use } else { &BTreeMap::new() };
         Checked {
             clouds,
@@ -359,7 +367,9 @@ fn view(cloud: &CloudSpec, verdict: &Verdict, wanted: Option<&'static str>) -> C
         ignores_zones: config
             .as_ref()
             .is_some_and(|config| config.block_storage.ignore_volume_az),
-        ..CloudView::default()
+        state: verdict.state.clone(),
+        is_not_given: false,
+        is_given: false,
     }
 }
 

@@ -24,15 +24,8 @@ use tokio::time::Instant;
 
 use super::{OBSTACLE_PAUSE, Watched, volumes::LastLook};
 use crate::{
-    apply::Writer,
-    args::VERSION,
-    clouds::{Clouds, Inquiries},
-    credentials::Checker,
-    error::ReconcileError,
-    events::Events,
-    kubernetes::GuardedApi,
-    metrics::Metrics,
-    observe::Cluster,
+    apply::Writer, args::VERSION, credentials::Checker, error::ReconcileError, events::Events, kubernetes::GuardedApi,
+    metrics::Metrics, observe::Cluster,
 };
 
 /// How long the version of the API server and the cluster's identity are taken for granted.
@@ -61,10 +54,6 @@ pub struct Context {
     pub cluster: Cluster,
     /// Tries credentials.
     pub checker: Checker,
-    /// The clouds, as they were seen.
-    pub clouds: Clouds,
-    /// What the clouds say of operations that take too long.
-    pub inquiries: Inquiries,
     /// The operator's namespace.
     pub namespace: String,
     /// Further namespaces where drivers may run.
@@ -142,6 +131,8 @@ struct Memory {
     other_lease: Option<(String, Instant)>,
     /// Since when nodes have had no pod. Nothing in the cluster tells that.
     lacking: BTreeMap<String, Instant>,
+    /// The objects that suggested a check of the credentials.
+    suspicious: BTreeSet<String>,
 }
 
 impl fmt::Debug for Context {
@@ -154,7 +145,7 @@ impl fmt::Debug for Context {
 
 impl Context {
     /// What the resolver needs to know of the cluster.
-    pub(super) async fn environment(&self, driver: &str, namespace: &str) -> Result<Environment, ReconcileError> {
+    pub(super) async fn environment(&self, namespace: &str) -> Result<Environment, ReconcileError> {
         let facts = self.facts().await?;
         Ok(Environment {
             namespace: namespace.to_owned(),
@@ -163,7 +154,7 @@ impl Context {
             cluster_uid: facts.cluster_uid,
             nodes: self.cluster.read(Index::node_count),
             apis: self.cluster.apis(),
-            clouds: self.clouds.facts(driver),
+            clouds: BTreeMap::new(),
             images: self.images.clone(),
             restrictions: self.restrictions.clone(),
             other_drivers: self.other_drivers(),
@@ -307,6 +298,15 @@ impl Context {
         });
     }
 
+    /// Whether all these objects have led to a check of the credentials before.
+    pub(super) fn is_known_suspicious(&self, driver: &str, objects: &BTreeSet<String>) -> bool {
+        self.with_memory(driver, |memory| objects.is_subset(&memory.suspicious))
+    }
+
+    pub(super) fn remember_suspicious(&self, driver: &str, objects: BTreeSet<String>) {
+        self.with_memory(driver, |memory| memory.suspicious = objects);
+    }
+
     pub(super) fn unapplied(&self, driver: &str) -> Unapplied {
         self.with_memory(driver, |memory| memory.unapplied.clone())
     }
@@ -419,8 +419,6 @@ impl Context {
     pub(crate) fn forget(&self, driver: &str) {
         self.metrics.forget(driver);
         self.checker.forget(driver);
-        self.clouds.forget(driver);
-        self.inquiries.forget(driver);
         self.memories
             .objects
             .lock()

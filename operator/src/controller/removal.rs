@@ -42,7 +42,7 @@ impl Reconciliation<'_> {
     /// Takes the driver away, as far as it can be now.
     pub(super) async fn remove(&self, finalize: bool) -> Result<Action, ReconcileError> {
         let (context, deletion) = (self.context, &self.driver.spec.deletion);
-        let mut environment = context.environment(&self.owner.name, self.namespace()).await?;
+        let mut environment = context.environment(self.namespace()).await?;
         environment.records = self.place_record(&BTreeMap::new()).for_both().annotations();
         let unregistering = resolve(self.driver, &environment).ok().map(|mut resolved| {
             resolved.node.registration = Registration::Unregister;

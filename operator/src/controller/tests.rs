@@ -21,6 +21,7 @@ use std::{collections::BTreeSet, sync::Mutex};
 use cinder_cloud::{CloudConfig, CloudError, CloudService, Failure, VolumeId};
 use cinder_csi_crds::{CinderCSIDriverSpec, Cloud as CloudSpec, ConditionType, NetworkPolicyMode, TopologyMode};
 use cinder_operator_core::{
+    clouds::CloudState,
     cluster::{self, Index},
     manifests::Place,
     releases::InstalledImages,
@@ -34,7 +35,6 @@ use serde_json::json;
 use super::*;
 use crate::{
     apply::Writer,
-    clouds::{Clouds, Inquiries},
     credentials::{Checker, Keystone, Questions, TrialError, Tried},
     events::Events,
     metrics::Metrics,
@@ -120,6 +120,7 @@ impl Keystone for Door {
                     region: Some(if is("faraway") { "two" } else { "one" }.to_owned()),
                 },
                 knows_volumes: (!questions.volumes.is_empty()).then(|| !is("elsewhere") && !is("faraway")),
+                state: CloudState::default(),
             })
         };
         Box::pin(std::future::ready(answer.map_err(TrialError::Login)))
@@ -190,8 +191,6 @@ impl World {
                 Arc::clone(&metrics),
                 Sources::system(),
             ),
-            clouds: Clouds::blind(Arc::clone(&metrics)),
-            inquiries: Inquiries::default(),
             metrics,
             checker: Checker::new(Box::new(Door::default())),
             namespace: "cinder-csi".to_owned(),

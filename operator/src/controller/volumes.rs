@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes in trouble, in a reconcile: what takes too long is found, looked into and told of.
+//! Volumes in trouble, in a reconcile: finds, explains and reports operations that take too long.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,10 +10,11 @@ use cinder_csi_crds::CinderCSIDriver;
 use cinder_operator_core::{
     cluster::LostNodes,
     decide::{CloudView, Facts, Outcome, Report, VolumeFacts},
-    diagnosis::{CloudAccess, LOOKED_INTO, Stuck, Suspect, Suspects, diagnose, suspects},
+    diagnosis::{CloudAccess, LOOKED_INTO, Stuck, Suspect, Suspects, diagnose, is_login_failure, suspects},
     notice::Notice,
     plan::Obstacle,
     reasons::Event,
+    resolve::health,
     status,
 };
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -66,7 +67,8 @@ impl Reconciliation<'_> {
         let last = context.take_last_look(name)?;
         let left = last.until.saturating_duration_since(Instant::now());
         let is_awaited_change = last.awaited != self.awaited(&last.report);
-        if last.of != ObjectState::of(self.driver) || left.is_zero() || is_awaited_change {
+        let is_suspicious = !context.is_known_suspicious(name, &self.suspicious());
+        if last.of != ObjectState::of(self.driver) || left.is_zero() || is_awaited_change || is_suspicious {
             return None;
         }
         let (volumes, soon) = self.observe_volumes(&last.report.facts, &last.report.outcome);
@@ -140,21 +142,45 @@ impl Reconciliation<'_> {
         let Suspects { all, others, next } = context
             .cluster
             .read(|index| suspects(index, name, &limits, now, LOOKED_INTO));
-        let is_any_stuck = !all.is_empty();
-        let mut known = context.inquiries.join(name, &context.clouds, all);
-        for suspect in &mut known {
-            complete(suspect, facts, outcome);
-        }
-        let stuck: Vec<Stuck> = known.iter().map(diagnose).collect();
-        let again = is_any_stuck.then(|| context.inquiries.due_in(name)).flatten();
+        let stuck = all.into_iter().map(|mut suspect| {
+            complete(&mut suspect, facts, outcome);
+            diagnose(&suspect)
+        });
         let volumes = VolumeFacts {
             count,
             node_zones,
-            stuck_unexplained: is_any_stuck && stuck.is_empty(),
-            stuck,
+            stuck: stuck.collect(),
             stuck_others: others,
         };
-        (volumes, [next, again].into_iter().flatten().min())
+        (volumes, next)
+    }
+
+    /// Has the credentials checked at once where volumes newly suggest that the driver's login fails.
+    pub(super) fn recheck_credentials(&self) {
+        let (context, name) = (self.context, &self.owner.name);
+        let suspicious = self.suspicious();
+        if !context.is_known_suspicious(name, &suspicious) {
+            context.checker.recheck(name);
+        }
+        context.remember_suspicious(name, suspicious);
+    }
+
+    /// The objects with a failed login as their last error, and those of overdue operations whose error the operator cannot read, unless
+    /// the credentials were checked a moment ago.
+    fn suspicious(&self) -> BTreeSet<String> {
+        let (context, name) = (self.context, &self.owner.name);
+        let limits = health::settings(&self.driver.spec.health).stuck;
+        let (now, is_fresh) = (context.sources.now(), context.checker.is_fresh(name));
+        context.cluster.read(|index| {
+            let overdue = suspects(index, name, &limits, now, LOOKED_INTO).all.into_iter();
+            let is_suspicious = |said: Option<&str>| said.map_or(!is_fresh, is_login_failure);
+            let silent = overdue.filter(|suspect| is_suspicious(suspect.case.said.as_deref()));
+            let silent = silent.map(|suspect| format!("{} {}", suspect.case.object.0, suspect.case.object.1));
+            let attachments = index.attachment_facts(name);
+            let refused = attachments.filter(|(_, fact)| fact.error.0.as_deref().is_some_and(is_login_failure));
+            let refused = refused.map(|(attachment, _)| format!("VolumeAttachment {attachment}"));
+            silent.chain(refused.take(LOOKED_INTO)).collect()
+        })
     }
 
     /// Tells claims of operations that take too long, once per reason.
@@ -212,13 +238,11 @@ fn complete(suspect: &mut Suspect, facts: &Facts, outcome: &Outcome) {
 pub(crate) fn access(clouds: &[CloudView]) -> CloudAccess {
     let words = |cloud: &CloudView| {
         let refusal = cloud.refusal.as_ref().map(|refusal| refusal.message.clone());
-        let trouble = cloud.state.troubles.first().map(|trouble| trouble.message.clone());
-        refusal.or(trouble).unwrap_or_default()
+        refusal.unwrap_or_default()
     };
-    let is_out = |cloud: &CloudView| cloud.is_down() || !cloud.state.troubles.is_empty();
     match clouds.first() {
         Some(first) if clouds.iter().all(CloudView::is_locked_out) => CloudAccess::Refused(words(first)),
-        Some(first) if clouds.iter().all(|cloud| is_out(cloud) || cloud.is_locked_out()) => {
+        Some(first) if clouds.iter().all(|cloud| cloud.is_down() || cloud.is_locked_out()) => {
             CloudAccess::Unreachable(words(first))
         }
         _ => CloudAccess::Open,

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use cinder_cloud::{
-    CloudConfig, CloudError, ConfigError, Failure, Interface,
+    CloudConfig, CloudError, ConfigError, Failure, Interface, certificates,
     config::{ClientPem, Proxies},
 };
 use cinder_csi_crds::{
@@ -12,7 +12,6 @@ use cinder_csi_crds::{
 };
 use cinder_csi_driver::topology::REGION;
 use cinder_operator_core::{
-    clouds::{certificates, trouble},
     manifests::DriverCredentials,
     reasons::{Refusal, Refused},
 };
@@ -403,10 +402,7 @@ impl Source {
             ),
             error => Refused::new(
                 Refusal::CloudUnreachable,
-                format!(
-                    "{works}, and {service} does not answer as it should: {}",
-                    trouble::of(error).map_or_else(|| error.to_string(), |(_, said)| said)
-                ),
+                format!("{works}, and {service} does not answer as it should: {}", cause(error)),
             ),
         }
     }
@@ -493,6 +489,18 @@ fn config_map_error(error: &kube::Error) -> SecretError {
     }
 }
 
+/// The cause of an error of a service, without request ids and times.
+fn cause(error: &CloudError) -> String {
+    match error {
+        CloudError::Unreachable { failure, .. }
+        | CloudError::Server(failure)
+        | CloudError::Decode(failure)
+        | CloudError::Unauthenticated(failure) => answer(failure),
+        CloudError::Throttled { .. } => "it wants fewer requests".to_owned(),
+        error => error.to_string(),
+    }
+}
+
 /// What was answered, in words.
 fn answer(failure: &Failure) -> String {
     let fault = failure.fault.trim_end_matches('.');
@@ -507,7 +515,7 @@ fn answer(failure: &Failure) -> String {
 }
 
 /// The proxies of a spec, as the client takes them.
-pub(crate) fn proxies(spec: Option<&Proxy>) -> Proxies {
+fn proxies(spec: Option<&Proxy>) -> Proxies {
     let Some(spec) = spec else { return Proxies::default() };
     Proxies {
         http: spec.http_proxy.clone(),

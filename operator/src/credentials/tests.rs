@@ -31,6 +31,7 @@ fn mk_tried(project: &str, region: &str, knows_volumes: Option<bool>) -> Tried {
     Tried {
         place: mk_place(project, region),
         knows_volumes,
+        state: CloudState::default(),
     }
 }
 

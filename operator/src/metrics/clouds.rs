@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is counted of clouds and of volumes in trouble.
+//! Metrics of zones and volumes.
 
 use std::collections::{BTreeMap, HashMap};
 
 use cinder_operator_core::{
-    clouds::QuotaFact,
-    decide::{CloudView, Report, ZoneMismatch},
+    decide::{Report, ZoneMismatch},
     diagnosis::{Operation, Stuck},
 };
 use k8s_openapi::jiff::Timestamp;
@@ -16,10 +15,6 @@ use super::{Families, as_gauge};
 /// Gauges of clouds and volumes.
 #[derive(Debug)]
 pub(super) struct CloudMetrics {
-    expiry: IntGaugeVec,
-    backend_up: IntGaugeVec,
-    quota_used: IntGaugeVec,
-    quota_limit: IntGaugeVec,
     mismatched_zones: IntGaugeVec,
     volumes: IntGaugeVec,
     stuck: IntGaugeVec,
@@ -32,26 +27,6 @@ impl CloudMetrics {
     pub(super) fn new(families: &mut Families) -> Result<Self, Error> {
         let before = families.gauges.len();
         Ok(Self {
-            expiry: families.gauge(
-                "credential_expiry_timestamp_seconds",
-                "When a credential or certificate of the driver expires: app_credential, token, ca, client_cert",
-                &["driver", "cloud", "kind"],
-            )?,
-            backend_up: families.gauge(
-                "backend_up",
-                "1 while a service of a cloud answers as it should",
-                &["driver", "cloud", "service"],
-            )?,
-            quota_used: families.gauge(
-                "quota_used",
-                "How much of a quota is used or promised; volume_type is empty for all types together",
-                &["driver", "cloud", "resource", "volume_type"],
-            )?,
-            quota_limit: families.gauge(
-                "quota_limit",
-                "The limit of a quota; not there for one without",
-                &["driver", "cloud", "resource", "volume_type"],
-            )?,
             mismatched_zones: families.gauge(
                 "topology_mismatched_zones",
                 "Zones of nodes that do not fit: side compute (Nova lost them) or volume (Cinder has none for them)",
@@ -77,13 +52,10 @@ impl CloudMetrics {
     }
 
     /// Sets everything of a driver; what is no longer there goes.
-    pub(super) fn seen(&self, driver: &str, report: &Report, now: Timestamp) {
+    pub(super) fn seen(&self, driver: &str, report: &Report) {
         let facts = &report.facts;
         for gauge in &self.gauges {
             forget(gauge, driver, |_| true);
-        }
-        for cloud in &facts.clouds {
-            self.cloud(driver, cloud, now);
         }
         let ZoneMismatch { gone, unmatched } = report.zone_mismatch();
         for (side, count) in [("compute", gone), ("volume", unmatched)] {
@@ -98,45 +70,6 @@ impl CloudMetrics {
             self.volumes.with_label_values(&[driver, kind]).set(as_gauge(count));
         }
         self.stuck(driver, &facts.volumes.stuck);
-    }
-
-    fn cloud(&self, driver: &str, cloud: &CloudView, now: Timestamp) {
-        let credential = cloud.state.credential.as_ref().and_then(|(_, end)| *end);
-        let ends = [
-            ("app_credential", credential),
-            ("token", cloud.state.token_ends),
-            ("ca", cloud.ca_end(now)),
-            ("client_cert", cloud.client_cert_ends.iter().min().copied()),
-        ];
-        for (kind, end) in ends {
-            if let Some(end) = end {
-                self.expiry
-                    .with_label_values(&[driver, cloud.name.as_str(), kind])
-                    .set(end.as_second());
-            }
-        }
-        let broken = |name: &str| cloud.state.troubles.iter().any(|one| one.service == name);
-        if cloud.state.is_known {
-            for service in ["identity", "block-storage", "compute"] {
-                let is_up = !broken("identity") && !broken(service) && !cloud.is_down();
-                self.backend_up
-                    .with_label_values(&[driver, cloud.name.as_str(), service])
-                    .set(i64::from(is_up));
-            }
-        }
-        for quota in &cloud.state.facts.quota {
-            let QuotaFact {
-                resource,
-                volume_type,
-                used,
-                limit,
-            } = quota;
-            let volume_type = volume_type.as_deref().unwrap_or_default();
-            let labels = [driver, cloud.name.as_str(), resource.as_str(), volume_type];
-            let value = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-            self.quota_used.with_label_values(&labels).set(value(*used));
-            self.quota_limit.with_label_values(&labels).set(value(*limit));
-        }
     }
 
     fn stuck(&self, driver: &str, stuck: &[Stuck]) {
@@ -183,28 +116,33 @@ mod tests {
     use cinder_operator_core::decide::Facts;
 
     #[test]
-    fn what_is_no_longer_seen_of_a_driver_goes_and_other_drivers_keep_theirs() {
+    fn series_that_are_no_longer_seen_are_removed_for_this_driver_only() {
         let metrics = super::super::Metrics::new().expect("metrics").clouds;
-        let report = |zone: &str| {
-            let cloud = CloudView {
-                name: zone.to_owned(),
-                ca_ends: vec![Timestamp::from_second(2_000_000_000).expect("a time")],
-                ..CloudView::default()
-            };
-            Report {
-                facts: Facts {
-                    clouds: vec![cloud],
-                    ..Facts::default()
+        let report = |operation| {
+            let mut facts = Facts::default();
+            facts.volumes.stuck = vec![Stuck {
+                operation,
+                since: Timestamp::UNIX_EPOCH,
+                object: ("VolumeAttachment", "va".to_owned()),
+                claim: None,
+                volume_id: None,
+                node: None,
+                finding: cinder_operator_core::diagnosis::Finding {
+                    reason: "NodeGone",
+                    class: cinder_operator_core::diagnosis::CauseClass::NodeGone,
+                    hint: String::new(),
                 },
+            }];
+            Report {
+                facts,
                 ..Report::default()
             }
         };
-        let now = Timestamp::from_second(1_800_000_000).expect("a time");
-        metrics.seen("a", &report("east"), now);
-        metrics.seen("b", &report("east"), now);
-        metrics.seen("a", &report("west"), now);
+        metrics.seen("a", &report(Operation::Attach));
+        metrics.seen("b", &report(Operation::Attach));
+        metrics.seen("a", &report(Operation::Detach));
         let series = |driver: &str| -> Vec<String> {
-            let families = metrics.expiry.collect();
+            let families = metrics.stuck.collect();
             let of = |name: &str, metric: &prometheus::proto::Metric| {
                 let label = metric.get_label().iter().find(|label| label.name() == name);
                 label.map(|label| label.value().to_owned()).unwrap_or_default()
@@ -213,12 +151,12 @@ mod tests {
                 .get_metric()
                 .iter()
                 .filter(|metric| of("driver", metric) == driver)
-                .map(|metric| of("cloud", metric))
+                .map(|metric| of("operation", metric))
                 .collect()
         };
         assert_eq!(
             (series("a"), series("b")),
-            (vec!["west".to_owned()], vec!["east".to_owned()])
+            (vec!["Detach".to_owned()], vec!["Attach".to_owned()])
         );
     }
 }

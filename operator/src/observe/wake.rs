@@ -6,7 +6,6 @@
 //! miss what it is there for.
 
 use std::{
-    collections::BTreeSet,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -76,9 +75,10 @@ impl Wake {
         self.0.changed.notify_one();
     }
 
-    /// Reports a change that affected one driver. Never waits.
-    pub(crate) fn driver(&self, name: &str) {
-        self.send(Affected::Drivers(BTreeSet::from([name.to_owned()])));
+    /// Reports a change that affected one driver.
+    #[cfg(test)]
+    fn driver(&self, name: &str) {
+        self.send(Affected::Drivers(std::collections::BTreeSet::from([name.to_owned()])));
     }
 }
 

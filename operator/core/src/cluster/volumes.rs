@@ -18,7 +18,6 @@ use kube::{Resource, api::ObjectMeta};
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{Affected, Index, Indexed, Owned, Scope};
-use crate::units::thousandths;
 
 /// Annotation of a claim for which a provisioner was asked.
 pub const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
@@ -64,8 +63,6 @@ pub struct VolumeFact {
     pub handle: String,
     /// The claim that it is or was bound to.
     pub claim: Option<ClaimRef>,
-    /// Whether several nodes may write to it.
-    pub is_shared: bool,
     /// Whether it can only be used on some nodes.
     pub is_zoned: bool,
     /// Whether its data stays in Cinder when it goes.
@@ -78,8 +75,6 @@ pub struct VolumeFact {
     pub is_terminating: bool,
     /// Whether a claim is bound to it.
     pub is_bound: bool,
-    /// Whether the attacher's finalizer is on it.
-    pub has_attacher_finalizer: bool,
 }
 
 /// A VolumeAttachment.
@@ -116,8 +111,6 @@ pub struct ClaimFact {
     pub resizing_since: Option<Timestamp>,
     /// Whether only the file system is left to grow, which a pod has to use for it.
     pub waits_for_node: bool,
-    /// How many bytes it wants.
-    pub wanted: Option<u64>,
     /// The node for which its volume is made.
     pub node: Option<String>,
     /// What was said last about why it does not grow.
@@ -237,7 +230,6 @@ impl Indexed for VolumeObject {
             .last_phase_transition_time
             .as_ref()
             .or(meta.creation_timestamp.as_ref());
-        let mut finalizers = meta.finalizers.iter().flatten();
         Some(VolumeFact {
             driver: driver.to_owned(),
             handle: handle.to_owned(),
@@ -246,14 +238,12 @@ impl Indexed for VolumeObject {
                 name: claim.name.clone(),
                 uid: claim.uid.clone(),
             }),
-            is_shared: self.spec.access_modes.iter().any(|mode| mode == "ReadWriteMany"),
             is_zoned: self.spec.node_affinity.is_some(),
             is_retained: self.is_retained(),
             attributes_class: self.spec.volume_attributes_class_name.clone(),
             deleting_since: terminating.or_else(|| released.filter(|_| is_done_with).map(|time| time.0)),
             is_terminating: terminating.is_some(),
             is_bound: status.phase == "Bound",
-            has_attacher_finalizer: finalizers.any(|name| name.starts_with("external-attacher/")),
         })
     }
 
@@ -496,7 +486,6 @@ impl Indexed for ClaimObject {
             provisioning_since,
             resizing_since,
             waits_for_node: resizing.is_none() && pending.is_some(),
-            wanted: self.spec.resources.requests.get("storage").and_then(bytes),
             node: self.annotation(SELECTED_NODE).cloned(),
             error: Aside(said.map(shortened)),
         })
@@ -509,11 +498,6 @@ impl Indexed for ClaimObject {
     fn table(index: &mut Index) -> &mut HashMap<String, ClaimFact> {
         &mut index.claims
     }
-}
-
-/// A quantity of bytes; `None` for what is none.
-fn bytes(quantity: &Quantity) -> Option<u64> {
-    u64::try_from(thousandths(quantity.0.trim())? / 1_000).ok()
 }
 
 impl Index {
@@ -647,7 +631,7 @@ mod tests {
         };
         let pending = claim("Pending", json!([])).expect("kept");
         assert_eq!(pending.provisioning_since, Some(at("2026-01-03T00:00:00Z")));
-        assert_eq!((pending.wanted, pending.node.as_deref()), (Some(2 << 30), Some("node")));
+        assert_eq!(pending.node.as_deref(), Some("node"));
         assert_eq!(claim("Bound", json!([])), None);
         let resizing = json!([{"type": "Resizing", "status": "True", "lastTransitionTime": "2026-01-04T00:00:00Z"}]);
         let growing = claim("Bound", resizing).expect("kept");

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use cinder_cloud::certificates;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::{
-    clouds::{CloudState, certificates, trouble::TroubleKind},
+    clouds::CloudState,
     reasons::{CredentialsValid, Refusal, Refused},
 };
 
@@ -40,7 +41,7 @@ pub struct CloudView {
     pub zone_map: BTreeMap<String, String>,
     /// Whether the zones of volumes are of no interest.
     pub ignores_zones: bool,
-    /// What it told.
+    /// What the checks of its credentials read.
     pub state: CloudState,
 }
 
@@ -56,14 +57,7 @@ impl CloudView {
         let rejections = [Refusal::CredentialsRejected, Refusal::CredentialsForbidden];
         let refusal = self.refusal.as_ref();
         let is_rejected = refusal.is_some_and(|refusal| rejections.contains(&refusal.reason));
-        let mut troubles = self.state.troubles.iter();
-        let own = troubles.any(|one| one.kind == TroubleKind::Unauthorized);
-        self.is_given && ((is_rejected && !self.is_changed) || own)
-    }
-
-    /// Whether it has not told anything yet since the operator started, or since it got other credentials.
-    pub fn is_unseen(&self) -> bool {
-        self.is_given && !self.state.is_known
+        self.is_given && is_rejected && !self.is_changed
     }
 
     /// When the first of the bundles of authorities on the way to it ends.

@@ -77,8 +77,6 @@ pub struct VolumeFacts {
     pub stuck: Vec<Stuck>,
     /// How many others there are, younger than those.
     pub stuck_others: usize,
-    /// Whether there are such operations and the clouds have not been asked about any of them yet.
-    pub stuck_unexplained: bool,
 }
 
 /// What was observed.

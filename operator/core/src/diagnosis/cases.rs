@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is under way in Kubernetes, and for how long.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -120,7 +116,6 @@ impl<'a> Found<'a> {
 struct View<'a> {
     index: &'a Index,
     driver: &'a str,
-    nodes_of_servers: Arc<BTreeMap<String, String>>,
     /// How many volumes a node has or waits for.
     on_node: HashMap<&'a str, usize>,
     /// The nodes that have a volume or wait for it.
@@ -129,15 +124,9 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     fn new(index: &'a Index, driver: &'a str) -> Self {
-        let nodes = index.registered_on(driver).into_iter();
-        let nodes_of_servers = nodes.filter_map(|node| {
-            let server = index.registration(&node, driver)?.node_id.clone();
-            Some((server, node))
-        });
         let mut view = Self {
             index,
             driver,
-            nodes_of_servers: Arc::new(nodes_of_servers.collect()),
             on_node: HashMap::new(),
             nodes_of: HashMap::new(),
         };
@@ -165,7 +154,6 @@ impl<'a> View<'a> {
                 format!("{}/{}", fact.claim.namespace, fact.claim.name),
             ),
             claim: Some(fact.claim.clone()),
-            wanted: fact.wanted,
             waits_for_node: fact.waits_for_node,
             said: fact.error.0.clone(),
             ..case
@@ -210,15 +198,11 @@ impl<'a> View<'a> {
             volume_id: volume.map(|volume| volume.handle.clone()),
             node: node.map(str::to_owned),
             node_exists: facts.is_some() || node.is_some_and(|node| index.is_unknown_node(node)),
-            node_ready: node.is_some_and(|node| index.is_ready(node)),
             node_server: registration.map(|registration| registration.node_id.clone()),
             node_zone: facts.and_then(|facts| facts.labels.get(ZONE_LABEL).cloned()),
             node_limit: registration.and_then(|registration| Some((registration.limit?, on_node))),
             other_nodes,
-            nodes_of_servers: Arc::clone(&self.nodes_of_servers),
-            is_shared: volume.is_some_and(|volume| volume.is_shared),
             is_bound: volume.is_some_and(|volume| volume.is_bound),
-            has_attacher_finalizer: volume.is_some_and(|volume| volume.has_attacher_finalizer),
             has_controller: true,
             ..Case::default()
         }
@@ -284,11 +268,7 @@ mod tests {
         assert_eq!(case.volume_id.as_deref(), Some("id-pv1"));
         assert_eq!(case.node_limit, Some((2, 2)));
         assert_eq!(case.node_zone.as_deref(), Some("east"));
-        assert_eq!(
-            *case.nodes_of_servers,
-            BTreeMap::from([("server-1".to_owned(), "n1".to_owned())])
-        );
-        assert!(case.node_exists && case.node_ready && case.said.as_deref() == Some("no"));
+        assert!(case.node_exists && case.said.as_deref() == Some("no"));
         assert_eq!(
             suspects(&index, "another", &limits, at(60), LOOKED_INTO),
             Suspects::default()
@@ -331,7 +311,6 @@ mod tests {
             (finding.reason, finding.hint.as_str()),
             ("ErrorReported", "resize2fs: no")
         );
-        assert_eq!(found.all[0].case.wanted, Some(7 << 60));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 
 mod causes;
 
+pub use causes::is_login_failure;
+
 use super::{Case, CauseClass, Finding, Operation};
 use Operation::{Attach, Delete, Detach, Provision, Resize};
 
@@ -74,39 +76,11 @@ pub static RULES: &[Rule] = &[
         causes::controller_down,
     ),
     rule(
-        "NodeAndServerGone",
-        WITH_NODE,
-        CauseClass::NodeGone,
-        "Neither the node exists in Kubernetes nor its server in Nova.",
-        causes::node_and_server_gone,
-    ),
-    rule(
         "NodeGone",
         WITH_NODE,
         CauseClass::NodeGone,
         "The node does not exist in Kubernetes any more.",
         causes::node_gone,
-    ),
-    rule(
-        "ServerGone",
-        WITH_NODE,
-        CauseClass::NodeGone,
-        "Nova does not know the node's server.",
-        causes::server_gone,
-    ),
-    rule(
-        "VolumeGone",
-        &[Attach, Detach, Resize],
-        CauseClass::Other,
-        "Cinder does not know the volume.",
-        causes::volume_gone,
-    ),
-    rule(
-        "InErrorState",
-        ANY,
-        CauseClass::InErrorState,
-        "The volume's status in Cinder is an error.",
-        causes::in_error_state,
     ),
     rule(
         "QuotaExceeded",
@@ -117,9 +91,9 @@ pub static RULES: &[Rule] = &[
     ),
     rule(
         "ZoneConflict",
-        &[Provision, Attach],
+        &[Provision],
         CauseClass::Other,
-        "The zones of node and volume do not fit together.",
+        "Cinder has no zone for the zone of the node.",
         causes::zone_conflict,
     ),
     rule(
@@ -149,62 +123,6 @@ pub static RULES: &[Rule] = &[
         CauseClass::Other,
         "The PersistentVolume was deleted while a claim is bound to it.",
         causes::still_claimed,
-    ),
-    rule(
-        "NotMultiattach",
-        &[Attach],
-        CauseClass::Other,
-        "Several nodes are to have the volume, and its type does not allow that.",
-        causes::not_multiattach,
-    ),
-    rule(
-        "AttachedToGoneServer",
-        ANY,
-        CauseClass::NodeGone,
-        "Cinder has the volume at a server that Nova does not know.",
-        causes::attached_to_gone_server,
-    ),
-    rule(
-        "AttachedToUnknownServer",
-        &[Attach, Delete],
-        CauseClass::Other,
-        "Cinder has the volume at a server that is no node of this cluster.",
-        causes::attached_to_unknown_server,
-    ),
-    rule(
-        "AttachedToOtherNode",
-        &[Attach, Delete],
-        CauseClass::Other,
-        "Cinder has the volume at another node of this cluster.",
-        causes::attached_to_other_node,
-    ),
-    rule(
-        "ServerNotActive",
-        WITH_NODE,
-        CauseClass::Other,
-        "The node's server is not active in Nova.",
-        causes::server_not_active,
-    ),
-    rule(
-        "CinderBusy",
-        ANY,
-        CauseClass::Other,
-        "Cinder says that the operation is under way.",
-        causes::cinder_busy,
-    ),
-    rule(
-        "FinalizerLeft",
-        &[Delete, Detach],
-        CauseClass::Other,
-        "Cinder has done it, and Kubernetes still waits.",
-        causes::finalizer_left,
-    ),
-    rule(
-        "DeleteRefused",
-        &[Delete],
-        CauseClass::Other,
-        "Cinder does not delete a volume that nothing is attached to.",
-        causes::delete_refused,
     ),
     rule(
         "WaitsForPod",

@@ -345,8 +345,6 @@ conditions! {
         False StuckResize => "status.volumes.stuck names them with cause and remedy.",
         /// Volumes wait for a node or a server that does not exist any more.
         False NodeGone => "status.volumes.stuck names them with cause and remedy.",
-        /// Volumes are in an error state in Cinder.
-        False InErrorState => "Ask the cloud's operator; status.volumes.stuck names them.",
     }
     InsecureConfiguration {
         /// Any certificate is accepted of a cloud: whoever sits between can read the credentials.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use cinder_csi_crds::{Health, QuotaHealth, StuckHealth};
+use cinder_csi_crds::{Health, StuckHealth};
 
 use crate::units::duration;
 
@@ -16,12 +16,6 @@ pub struct HealthSettings {
     pub expiry_warning: Duration,
     /// How long before its end it is no longer called valid.
     pub expiry_critical: Duration,
-    /// How often a cloud is looked at.
-    pub quota_interval: Duration,
-    /// Per cent of a quota from which it is near its limit.
-    pub quota_warn: u64,
-    /// Per cent from which it is exhausted.
-    pub quota_critical: u64,
     /// When operations on volumes are stuck.
     pub stuck: StuckSettings,
 }
@@ -58,19 +52,10 @@ impl Default for StuckSettings {
 /// Reads `spec.health`. What the schema would not have let in counts as not given.
 pub fn settings(health: &Health) -> HealthSettings {
     let usual = Health::default();
-    let percent = |number: i32| u64::try_from(number).unwrap_or_default();
-    let QuotaHealth {
-        interval,
-        warn,
-        critical,
-    } = &health.quota;
     HealthSettings {
         credential_check_interval: health.credential_check_interval.as_deref().and_then(duration),
         expiry_warning: time(&health.expiry_warning, &usual.expiry_warning),
         expiry_critical: time(&health.expiry_critical, &usual.expiry_critical),
-        quota_interval: time(interval, &usual.quota.interval),
-        quota_warn: percent(*warn),
-        quota_critical: percent(*critical),
         stuck: stuck(&health.stuck),
     }
 }
@@ -101,6 +86,5 @@ mod tests {
         let settings = HealthSettings::default();
         assert_eq!(settings.expiry_warning, Duration::from_hours(14 * 24));
         assert_eq!(settings.stuck.attach, Duration::from_mins(5));
-        assert_eq!((settings.quota_warn, settings.quota_critical), (80, 95));
     }
 }

@@ -9,10 +9,10 @@ use std::time::Duration;
 use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType, ManagementState};
 use k8s_openapi::jiff::Timestamp;
 
-use super::{Judgement, NAMED, Verdict, verdict};
+use super::{NAMED, Verdict, verdict};
 use crate::{
     decide::{CloudView, Facts, ProjectGuard},
-    reasons::{Available, ConditionReason, CredentialsValid, InsecureConfiguration, Reason, reasons_of},
+    reasons::{Available, CredentialsValid, InsecureConfiguration, Reason},
     resolve::health::HealthSettings,
     text::join_truncated,
 };
@@ -198,27 +198,6 @@ pub(super) fn insecure_configuration(facts: &Facts) -> Verdict<InsecureConfigura
         (Some((reason, message)), None) => verdict(reason, message),
         (Some((reason, message)), Some(more)) => verdict(reason, format!("{message}; {more}")),
     }
-}
-
-/// What was told before the operator started anew, or the credentials changed, and is not known to be otherwise yet: that nobody
-/// has looked is no sign that all is well.
-pub(super) fn carried_over(
-    previous: Option<&CinderCSIDriverStatus>,
-    facts: &Facts,
-    (new, _): &Judgement,
-) -> Option<Judgement> {
-    let old = previous?.condition(new.type_)?;
-    let is_open = match new.type_ {
-        ConditionType::CredentialsValid => {
-            let mut unseen = facts.clouds.iter().filter(|cloud| cloud.is_unseen());
-            new.reason == CredentialsValid::AsExpected.as_str() && events::is_expiry(old) && unseen.next().is_some()
-        }
-        ConditionType::VolumesHealthy => old.status == "False" && facts.volumes.stuck_unexplained,
-        _ => false,
-    };
-    let is_old = |known: &&ConditionReason| (known.status, known.reason) == (&*old.status, &*old.reason);
-    let known = reasons_of(new.type_).iter().find(is_old).filter(|_| is_open)?;
-    Some((known, old.message.clone()))
 }
 
 #[cfg(test)]

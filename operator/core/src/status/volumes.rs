@@ -25,8 +25,6 @@ pub(super) fn volumes_healthy(facts: &Facts) -> Verdict<VolumesHealthy> {
     let all = |class: CauseClass| facts.volumes.stuck.iter().all(|stuck| stuck.finding.class == class);
     let reason = if all(CauseClass::NodeGone) {
         VolumesHealthy::NodeGone
-    } else if all(CauseClass::InErrorState) {
-        VolumesHealthy::InErrorState
     } else {
         match oldest.operation {
             Operation::Provision => VolumesHealthy::StuckProvision,
@@ -60,10 +58,7 @@ fn sentence(stuck: &Stuck) -> String {
 }
 
 /// Nothing where no operation is stuck. How many volumes there are is in the metrics: here, each that comes or goes would be a write.
-pub(super) fn status(previous: Option<&CinderCSIDriverStatus>, facts: &Facts) -> Option<VolumesStatus> {
-    if facts.volumes.stuck_unexplained {
-        return previous?.volumes.clone();
-    }
+pub(super) fn status(facts: &Facts) -> Option<VolumesStatus> {
     (!facts.volumes.stuck.is_empty()).then(|| VolumesStatus {
         stuck_count: i32::try_from(facts.volumes.stuck.len() + facts.volumes.stuck_others).unwrap_or(i32::MAX),
         stuck: facts
@@ -89,7 +84,6 @@ fn of_stuck(stuck: &Stuck) -> StuckVolume {
         operation: stuck.operation.as_str().to_owned(),
         since: Time(whole_seconds(stuck.since)),
         reason: stuck.finding.reason.to_owned(),
-        cinder_status: stuck.cinder_status.clone(),
         hint: stuck.finding.hint.clone(),
     }
 }

@@ -164,8 +164,7 @@ impl fmt::Display for ClaimReport {
             writeln!(f, "\n{} ({} {}{node})", stuck.operation, stuck.kind, stuck.name)?;
             writeln!(f, "  since:      {:.0}", stuck.since.0)?;
             if let Some(id) = &stuck.volume_id {
-                let status = stuck.cinder_status.as_ref().map(|status| format!(", {status}"));
-                writeln!(f, "  in Cinder:  volume {id}{}", status.unwrap_or_default())?;
+                writeln!(f, "  volume:     {id}")?;
             }
             writeln!(f, "  cause:      {}", stuck.reason)?;
             writeln!(f, "  what to do: {}", printable(&stuck.hint))?;
@@ -240,7 +239,7 @@ mod tests {
     fn mk_drivers() -> Value {
         let stuck = |claim: &str| {
             json!({"kind": "VolumeAttachment", "name": "va", "claim": claim, "operation": "Attach", "node": "n1", "volumeID": "id",
-                "since": "2026-06-01T10:00:00Z", "reason": "ServerNotActive", "cinderStatus": "available", "hint": "start\u{1b} it"})
+                "since": "2026-06-01T10:00:00Z", "reason": "NodeGone", "hint": "start\u{1b} it"})
         };
         json!({"metadata": {}, "items": [{"metadata": {"name": "d"}, "spec": {"clouds": []}, "status":
             {"volumes": {"stuckCount": 2, "stuck": [stuck("n/c"), stuck("n/other")]}}}]})
@@ -264,8 +263,8 @@ Claim n/c: Bound, PersistentVolume pv
 
 Attach (VolumeAttachment va, node n1)
   since:      2026-06-01T10:00:00Z
-  in Cinder:  volume id, available
-  cause:      ServerNotActive
+  volume:     id
+  cause:      NodeGone
   what to do: start  it
 
 Events

@@ -134,15 +134,6 @@ fn components(status: &CinderCSIDriverStatus) -> String {
 
 fn clouds(status: &CinderCSIDriverStatus) -> String {
     let row = |cloud: &CloudStatus| {
-        let services: Vec<String> = cloud
-            .services
-            .iter()
-            .map(|service| match (&service.microversion, service.reachable) {
-                (_, false) => format!("{} down", service.name),
-                (Some(version), true) => format!("{} {version}", service.name),
-                (None, true) => service.name.clone(),
-            })
-            .collect();
         let ends = [
             &cloud.credential_expires_at,
             &cloud.ca_expires_at,
@@ -154,11 +145,10 @@ fn clouds(status: &CinderCSIDriverStatus) -> String {
             if cloud.authenticated { "yes" } else { "NO" }.to_owned(),
             cloud.auth_method.clone().unwrap_or_default(),
             first.map(|time| time.strftime("%F").to_string()).unwrap_or_default(),
-            services.join(", "),
         ]
     };
     titled(
-        &["NAME", "LOGIN OK", "METHOD", "EXPIRES", "SERVICES"],
+        &["NAME", "LOGIN OK", "METHOD", "EXPIRES"],
         &status.clouds.iter().map(row).collect::<Vec<_>>(),
     )
 }

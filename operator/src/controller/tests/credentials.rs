@@ -157,3 +157,29 @@ async fn the_owner_of_a_claim_learns_nothing_of_the_clouds_address_or_the_secret
         }
     }
 }
+
+#[tokio::test]
+async fn failed_login_of_an_attachment_repeats_the_check_once() {
+    let mut world = World::managed();
+    let mut context = World::mk_context(&world.api, Cluster::fixed(mk_index(&["pv1"], true)));
+    let door = Door::default();
+    let logins = Arc::clone(&door.logins);
+    context.checker = Checker::new(Box::new(door));
+    world.context = Arc::new(context);
+    for _ in 0..2 {
+        world.reconcile().await.expect("reconciled");
+    }
+    let count = || *logins.lock().expect("no poison");
+    let before = count();
+    let attachment = json!({
+        "metadata": {"name": "va", "creationTimestamp": world.context.sources.now().to_string()},
+        "spec": {"attacher": NAME, "nodeName": "n1", "source": {"persistentVolumeName": "pv1"}},
+        "status": {"attached": false, "attachError": {"message": "rpc error: [auth] token_create: HTTP 401"}},
+    });
+    let attachment: cluster::AttachmentObject = serde_json::from_value(attachment).expect("an attachment");
+    world.context.cluster.change(|index| drop(index.put(&attachment)));
+    for _ in 0..2 {
+        world.look().await.expect("reconciled");
+        assert_eq!(count(), before + 1);
+    }
+}

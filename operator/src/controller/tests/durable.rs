@@ -355,11 +355,9 @@ fn leases_keep_their_names() {
 }
 
 /// Each with its labels.
-const METRICS: [&str; 26] = [
+const METRICS: [&str; 22] = [
     "cinder_csi_operator_api_writes_total{kind,verb,result}",
-    "cinder_csi_operator_backend_up{driver,cloud,service}",
     "cinder_csi_operator_condition{driver,type,status}",
-    "cinder_csi_operator_credential_expiry_timestamp_seconds{driver,cloud,kind}",
     "cinder_csi_operator_credential_valid{driver,cloud}",
     "cinder_csi_operator_deletion_blockers{driver,kind}",
     "cinder_csi_operator_drift_repaired_total{driver,kind}",
@@ -370,8 +368,6 @@ const METRICS: [&str; 26] = [
     "cinder_csi_operator_openstack_requests_total{service,operation,code}",
     "cinder_csi_operator_openstack_tokens_total{result}",
     "cinder_csi_operator_queue_duration_seconds{}",
-    "cinder_csi_operator_quota_limit{driver,cloud,resource,volume_type}",
-    "cinder_csi_operator_quota_used{driver,cloud,resource,volume_type}",
     "cinder_csi_operator_reconcile_duration_seconds{}",
     "cinder_csi_operator_reconcile_failures{driver}",
     "cinder_csi_operator_reconcile_total{result}",

@@ -1,62 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is reported of whole reconciles: why credentials are refused, events of what was done, series of metrics.
 
-use cinder_cloud::{CloudOptions, config::Proxies};
+use cinder_cloud::{CloudConfig, CloudOptions};
 use cinder_csi_crds::{AdoptionMode, ClientCertRef, INSTANCE_LABEL};
 use cinder_operator_core::{
-    clouds::{CloudFacts, CloudState, QuotaFact},
+    clouds::CloudFacts,
     cluster::{COMPONENT_LABEL, ClaimObject, Indexed, NODE_COMPONENT, NodeObject, PodObject, REVISION_LABEL},
-    decide::{CloudView, Facts, VolumeFacts},
-    resolve::health::HealthSettings,
+    decide::CloudView,
 };
 use openstack_sim::{Sim, SimConfig};
 use prometheus::proto::MetricFamily;
 
 use super::*;
+use crate::credentials::{Keystone as _, Questions, RealKeystone};
 
 const TAINT: &str = "example.org/not-ready";
 
-/// A cloud with something of each kind to count.
-fn mk_troubled_cloud() -> Report {
-    let quota = QuotaFact {
-        resource: "gigabytes".to_owned(),
-        used: 85,
-        limit: 100,
-        ..QuotaFact::default()
+/// A node in a zone that Cinder does not have.
+fn mk_mismatch() -> Report {
+    let mut cloud = CloudView::default();
+    cloud.state.facts = CloudFacts {
+        compute_zones: vec!["a".to_owned(), "b".to_owned()],
+        volume_zones: vec!["a".to_owned()],
+        ..CloudFacts::default()
     };
-    let state = CloudState {
-        is_known: true,
-        facts: CloudFacts {
-            compute_zones: vec!["a".to_owned(), "b".to_owned()],
-            volume_zones: vec!["a".to_owned()],
-            quota: vec![quota],
-            ..CloudFacts::default()
-        },
-        credential: Some(("csi".to_owned(), "2026-01-01T00:00:00Z".parse().ok())),
-        ..CloudState::default()
-    };
-    let cloud = CloudView {
-        name: "default".to_owned(),
-        state,
-        ..CloudView::default()
-    };
-    let facts = Facts {
-        clouds: vec![cloud],
-        volumes: VolumeFacts {
-            node_zones: ["b".to_owned()].into(),
-            ..VolumeFacts::default()
-        },
-        ..Facts::default()
-    };
-    let decision = Decision {
-        has_topology: true,
-        ..Decision::default()
-    };
-    Report {
-        facts,
-        decision,
-        ..Report::default()
-    }
+    let mut report = Report::default();
+    report.facts.clouds = vec![cloud];
+    report.facts.volumes.node_zones = ["b".to_owned()].into();
+    report.decision.has_topology = true;
+    report
 }
 
 fn put<K: Indexed + serde::de::DeserializeOwned>(index: &mut Index, object: Value) {
@@ -233,22 +205,22 @@ async fn a_migration_without_a_role_in_the_other_namespace_says_so() {
     assert_eq!(world.condition(ConditionType::Degraded).0, "True/AdoptionForbidden");
 }
 
-/// Looks at a cloud, which counts requests, logins and what is left of the budget.
-async fn look_at_cloud(metrics: &Arc<Metrics>) {
+/// Checks credentials, which counts requests and logins.
+async fn check_credentials(metrics: &Arc<Metrics>) {
     // A second installation in this process changes nothing.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let sim = Sim::start(SimConfig::default()).await.expect("the simulator starts");
-    let access = sim.access();
-    let conf = format!(
-        "[Global]\nauth-url = {}\napplication-credential-id = {}\napplication-credential-secret = {}\nregion = {}\n",
-        access.auth_url, access.application_credential_id, access.application_credential_secret, access.region
-    );
-    let in_use = BTreeMap::from([("default".to_owned(), DriverCredentials::new(conf.into(), None))]);
-    let (wake, mut seen) = crate::observe::wake_ups();
-    let clouds = Clouds::new(CloudOptions::default(), Arc::clone(metrics), wake);
-    clouds.keep(NAME, &in_use, &HealthSettings::default(), &Proxies::default());
-    let look = tokio::time::timeout(Duration::from_mins(1), seen.next()).await;
-    look.expect("a look ends");
+    let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("good");
+    let options = CloudOptions {
+        observer: Arc::clone(metrics) as Arc<dyn cinder_cloud::Observer>,
+        ..CloudOptions::default()
+    };
+    let questions = Questions {
+        services: true,
+        ..Questions::default()
+    };
+    let tried = RealKeystone { options }.try_out(config, questions).await;
+    tried.expect("the credentials are good");
 }
 
 fn is_counted(family: &MetricFamily) -> bool {
@@ -292,8 +264,8 @@ async fn every_metric_has_a_series_once_what_it_counts_has_happened() {
 
     let rolling = World::with_old_pod().await;
     let of_cloud = Arc::new(Metrics::new().expect("metrics"));
-    of_cloud.seen(NAME, &mk_troubled_cloud(), k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
-    look_at_cloud(&of_cloud).await;
+    of_cloud.seen(NAME, &mk_mismatch());
+    check_credentials(&of_cloud).await;
 
     let worlds = [drifted, failing, blocked, rolling];
     let counters = worlds.iter().map(|world| &world.context.metrics).chain([&of_cloud]);

@@ -54,13 +54,13 @@ async fn without_server(world: &World, first: &Node, second: &Node) -> Result<()
         .condition("VolumesHealthy", "False", |condition| {
             condition["message"]
                 .as_str()
-                .is_some_and(|text| text.contains("ServerGone"))
+                .is_some_and(|text| text.contains("ErrorReported"))
         })
         .await?;
     println!("    VolumesHealthy: {}", condition["message"]);
     let stuck = world.driver().await?["status"]["volumes"]["stuck"][0].clone();
     ensure!(
-        stuck["reason"] == "ServerGone" && stuck["operation"] == "Attach" && stuck["node"] == node,
+        stuck["reason"] == "ErrorReported" && stuck["operation"] == "Attach" && stuck["node"] == node,
         "{stuck}"
     );
     ensure!(
@@ -68,7 +68,11 @@ async fn without_server(world: &World, first: &Node, second: &Node) -> Result<()
         "{stuck}"
     );
     world
-        .event("VolumeStuck", "PersistentVolumeClaim/newcomer", &["ServerGone", server])
+        .event(
+            "VolumeStuck",
+            "PersistentVolumeClaim/newcomer",
+            &["ErrorReported", server],
+        )
         .await?;
     world.event("FailedAttachVolume", "Pod/newcomer", &[server]).await?;
 

@@ -1,40 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use std::{collections::BTreeMap, sync::Arc};
-
-use cinder_cloud::{Server, ServerId, Volume};
 use rstest::rstest;
-use serde_json::{Value, json};
 
 use super::*;
-use crate::{
-    clouds::{CloudFacts, QuotaFact},
-    cluster::ClaimRef,
-    diagnosis::{CloudAccess, CloudAnswer},
-};
+use crate::{clouds::CloudFacts, cluster::ClaimRef, diagnosis::CloudAccess};
 
 const VOLUME: &str = "33333333-2222-4333-8444-555555555555";
 const MINE: &str = "11111111-2222-4333-8444-555555555555";
-const OTHER: &str = "22222222-2222-4333-8444-555555555555";
-
-fn volume(status: &str, servers: &[&str]) -> CloudAnswer<Volume> {
-    let attachments: Vec<Value> = servers
-        .iter()
-        .map(|id| json!({"server_id": id, "device": "/dev/vdb"}))
-        .collect();
-    let volume = json!({"id": VOLUME, "name": "pvc", "size": 1, "status": status, "attachments": attachments,
-        "availability_zone": "east", "multiattach": false, "metadata": {}});
-    CloudAnswer::Found(serde_json::from_value(volume).expect("a volume"))
-}
-
-fn server(id: &str, status: &str) -> (ServerId, Option<Server>) {
-    let server = serde_json::from_value(json!({"id": id, "name": "node", "status": status})).expect("a server");
-    (ServerId::new(id), Some(server))
-}
-
-fn gone(id: &str) -> (ServerId, Option<Server>) {
-    (ServerId::new(id), None)
-}
 
 /// A case in which all is well: node, server and volume are there, and nothing is known to be wrong.
 fn mk(operation: Operation) -> Case {
@@ -53,12 +25,9 @@ fn mk(operation: Operation) -> Case {
         volume_id: (operation != Provision).then(|| VOLUME.to_owned()),
         node: matches!(operation, Attach | Detach).then(|| "node1".to_owned()),
         node_exists: true,
-        node_ready: true,
         node_server: matches!(operation, Attach | Detach).then(|| MINE.to_owned()),
         is_terminating: operation == Detach,
-        nodes_of_servers: Arc::new(BTreeMap::from([(MINE.to_owned(), "node1".to_owned())])),
         has_controller: true,
-        servers: BTreeMap::from([server(MINE, "ACTIVE")]),
         ..Case::default()
     }
 }
@@ -78,19 +47,6 @@ const fn row(operation: Operation, change: fn(&mut Case), reason: &'static str, 
         reason,
         words,
     }
-}
-
-fn full(case: &mut Case) {
-    case.wanted = Some(5 << 30);
-    case.facts = vec![CloudFacts {
-        quota: vec![QuotaFact {
-            resource: "gigabytes".to_owned(),
-            volume_type: None,
-            used: 997,
-            limit: 1000,
-        }],
-        ..CloudFacts::default()
-    }];
 }
 
 fn refused(case: &mut Case) {
@@ -125,63 +81,9 @@ static TABLE: &[Row] = &[
     ),
     row(
         Detach,
-        |case| {
-            case.node_exists = false;
-            case.servers = BTreeMap::from([gone(MINE)]);
-        },
-        "NodeAndServerGone",
-        &["node1", "safe to clear", VOLUME],
-    ),
-    row(
-        Detach,
-        |case| {
-            case.node_exists = false;
-            case.node_server = None;
-            case.volume = volume("in-use", &[OTHER]);
-            case.servers = BTreeMap::from([gone(OTHER)]);
-        },
-        "NodeAndServerGone",
-        &["safe to clear"],
-    ),
-    row(
-        Detach,
         |case| case.node_exists = false,
         "NodeGone",
         &["node1", "shut the server down"],
-    ),
-    row(
-        Attach,
-        |case| case.servers = BTreeMap::from([gone(MINE)]),
-        "ServerGone",
-        &[MINE, "kubectl delete node node1"],
-    ),
-    row(
-        Attach,
-        |case| case.volume = CloudAnswer::Missing,
-        "VolumeGone",
-        &[VOLUME, "Restore it"],
-    ),
-    row(
-        Delete,
-        |case| case.volume = volume("error_deleting", &[]),
-        "InErrorState",
-        &["error_deleting", "openstack volume set --state"],
-    ),
-    row(
-        Provision,
-        |case| case.volume = volume("error", &[]),
-        "InErrorState",
-        &["status error"],
-    ),
-    row(Provision, full, "QuotaExceeded", &["gigabytes", "1000", "5 GiB"]),
-    row(
-        Resize,
-        |case| {
-            full(case);
-            case.volume = volume("available", &[]);
-        },
-        "QuotaExceeded",
-        &["another 4 GiB"],
     ),
     row(
         Provision,
@@ -194,16 +96,6 @@ static TABLE: &[Row] = &[
         },
         "ZoneConflict",
         &["nova-east", "availabilityZoneMap"],
-    ),
-    row(
-        Attach,
-        |case| {
-            case.node_zone = Some("west".to_owned());
-            case.volume = volume("available", &[]);
-            case.said = Some("instance and volume are not in the same availability_zone".to_owned());
-        },
-        "ZoneConflict",
-        &["zone east", "zone west"],
     ),
     row(Attach, |case| case.node_server = None, "NotRegistered", &["node1"]),
     row(
@@ -223,93 +115,6 @@ static TABLE: &[Row] = &[
         |case| (case.is_bound, case.is_terminating) = (true, true),
         "StillClaimed",
         &["claim n/c"],
-    ),
-    row(
-        Attach,
-        |case| {
-            case.is_shared = true;
-            case.volume = volume("in-use", &[OTHER]);
-            case.servers.extend([server(OTHER, "ACTIVE")]);
-        },
-        "NotMultiattach",
-        &["ReadWriteMany", "multiattach", OTHER],
-    ),
-    row(
-        Attach,
-        |case| {
-            case.volume = volume("in-use", &[OTHER]);
-            case.servers.extend([gone(OTHER)]);
-        },
-        "AttachedToGoneServer",
-        &[OTHER, "nothing uses it there"],
-    ),
-    row(
-        Attach,
-        |case| {
-            case.volume = volume("in-use", &[OTHER]);
-            case.servers.extend([server(OTHER, "ACTIVE")]);
-        },
-        "AttachedToUnknownServer",
-        &[OTHER, "no node of this cluster"],
-    ),
-    row(
-        Attach,
-        |case| {
-            case.volume = volume("in-use", &[OTHER]);
-            case.servers.extend([server(OTHER, "ACTIVE")]);
-            case.nodes_of_servers = Arc::new(BTreeMap::from([(OTHER.to_owned(), "node2".to_owned())]));
-            case.other_nodes = vec!["node2".to_owned()];
-        },
-        "AttachedToOtherNode",
-        &["node node2", "stop that pod"],
-    ),
-    row(
-        Detach,
-        |case| {
-            case.volume = volume("in-use", &[MINE]);
-            case.servers = BTreeMap::from([server(MINE, "SHUTOFF")]);
-        },
-        "ServerNotActive",
-        &["SHUTOFF", "node1"],
-    ),
-    row(
-        Detach,
-        |case| case.volume = volume("detaching", &[MINE]),
-        "CinderBusy",
-        &["detaching", "nova-compute"],
-    ),
-    row(
-        Delete,
-        |case| case.volume = volume("deleting", &[]),
-        "CinderBusy",
-        &["still deleting"],
-    ),
-    row(
-        Delete,
-        |case| case.volume = CloudAnswer::Missing,
-        "FinalizerLeft",
-        &["csi-provisioner"],
-    ),
-    row(
-        Delete,
-        |case| {
-            case.volume = CloudAnswer::Missing;
-            case.has_attacher_finalizer = true;
-        },
-        "FinalizerLeft",
-        &["csi-attacher"],
-    ),
-    row(
-        Detach,
-        |case| case.volume = volume("available", &[]),
-        "FinalizerLeft",
-        &["csi-attacher", "VolumeAttachment it"],
-    ),
-    row(
-        Delete,
-        |case| case.volume = volume("available", &[]),
-        "DeleteRefused",
-        &["snapshot list"],
     ),
     row(
         Resize,
@@ -417,6 +222,5 @@ fn of_several_causes_the_one_that_holds_up_everything_is_told() {
     let mut case = mk(Delete);
     refused(&mut case);
     case.has_controller = false;
-    case.volume = volume("error_deleting", &[]);
     assert_eq!(explain(Delete, &case).reason, "CredentialsRefused");
 }

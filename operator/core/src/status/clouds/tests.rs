@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use std::collections::BTreeMap;
-
 use rstest::rstest;
 
 use super::*;
 use crate::decide::Report;
+use crate::reasons::{Refusal, Refused};
 use crate::status::tests::but;
-use crate::{
-    clouds::{CloudFacts, CloudState, ServiceFact, Trouble, trouble::TroubleKind},
-    reasons::{Refusal, Refused},
-};
 
 const NOW: &str = "2026-06-01T00:00:00Z";
 
@@ -28,19 +23,6 @@ fn mk_cloud() -> CloudView {
         authenticated: true,
         is_given: true,
         auth_method: Some("ApplicationCredential"),
-        state: CloudState {
-            is_known: true,
-            facts: CloudFacts {
-                services: BTreeMap::from([
-                    ("identity".to_owned(), ServiceFact::default()),
-                    ("compute".to_owned(), ServiceFact::default()),
-                ]),
-                compute_zones: vec!["a".to_owned(), "b".to_owned()],
-                volume_zones: vec!["a".to_owned()],
-                ..CloudFacts::default()
-            },
-            ..CloudState::default()
-        },
         ..CloudView::default()
     }
 }
@@ -95,20 +77,6 @@ fn credentials_are_judged(
 }
 
 #[test]
-fn a_service_in_trouble_is_named() {
-    let report = mk(|cloud| {
-        cloud.state.troubles = vec![Trouble {
-            service: "compute",
-            kind: TroubleKind::Backend,
-            message: "words".to_owned(),
-        }];
-    });
-    let services = statuses(None, &report, now()).remove(0).services;
-    let told: Vec<_> = services.iter().map(|one| (one.name.as_str(), one.reachable)).collect();
-    assert_eq!(told, [("compute", false), ("identity", true)]);
-}
-
-#[test]
 fn a_cloud_that_need_not_prove_who_it_is_is_insecure() {
     let judged = |change: fn(&mut CloudView)| insecure_configuration(&mk(change).facts).0;
     assert_eq!(judged(|_| {}), InsecureConfiguration::AsExpected);
@@ -156,50 +124,18 @@ fn a_driver_that_is_locked_out_for_long_is_not_available() {
     );
 }
 
-fn told(status: &CinderCSIDriverStatus, types: &[ConditionType]) -> Vec<(String, String, String)> {
-    let conditions = types.iter().filter_map(|type_| status.condition(*type_));
-    conditions
-        .map(|one| (one.status.clone(), one.reason.clone(), one.message.clone()))
-        .collect()
-}
-
 #[test]
-fn expiry_is_carried_over_until_the_new_operator_has_looked() {
-    let report = mk(|cloud| end(cloud, 1));
+fn zones_and_expiry_stay_while_the_cloud_does_not_answer() {
+    let report = mk(|cloud| {
+        end(cloud, 9);
+        cloud.state.facts.volume_zones = vec!["a".to_owned()];
+    });
     let before = after(&report, 3);
-    let anew = but(report.clone(), |report| {
-        report.facts.clouds[0].state = CloudState::default()
-    });
-    assert_eq!(super::super::status(Some(&before), &anew, now()), before);
-}
-
-#[test]
-fn operations_that_nobody_was_asked_about_yet_are_told_as_they_were_before() {
-    let stuck = crate::diagnosis::Stuck {
-        operation: crate::diagnosis::Operation::Attach,
-        since: now(),
-        object: ("VolumeAttachment", "va".to_owned()),
-        claim: None,
-        volume_id: None,
-        node: None,
-        cinder_status: None,
-        finding: crate::diagnosis::Finding {
-            reason: "NodeGone",
-            class: crate::diagnosis::CauseClass::NodeGone,
-            hint: "the node is gone".to_owned(),
-        },
-    };
-    let before = after(
-        &but(mk(|_| {}), |report| {
-            report.facts.volumes.stuck = vec![stuck];
-        }),
-        3,
+    let silent = mk(|cloud| refuse(cloud, Refusal::CloudUnreachable));
+    let now = super::super::status(Some(&before), &silent, now());
+    assert_eq!(now.clouds[0].volume_zones, ["a"]);
+    assert_eq!(
+        now.clouds[0].credential_expires_at,
+        before.clouds[0].credential_expires_at
     );
-    let anew = but(mk(|_| {}), |report| {
-        report.facts.volumes.stuck_unexplained = true;
-    });
-    assert_eq!(super::super::status(Some(&before), &anew, now()), before);
-    let well = super::super::status(Some(&before), &mk(|_| {}), now());
-    assert_eq!(told(&well, &[ConditionType::VolumesHealthy])[0].0, "True");
-    assert_eq!(well.volumes, None);
 }

@@ -6,22 +6,11 @@ use rstest::rstest;
 
 use super::*;
 use crate::{
-    clouds::CloudState,
     decide::{Drift, PodsView},
-    diagnosis::{Case, CloudAnswer, Operation, Stuck, Suspect, diagnose},
+    diagnosis::{Case, Operation, Stuck, Suspect, diagnose},
     manifests::Overridden,
     reasons::VolumesHealthy,
 };
-
-/// A working driver whose cloud was seen.
-fn mk_seen() -> Report {
-    let mut report = mk_healthy();
-    report.facts.clouds[0].state = CloudState {
-        is_known: true,
-        ..CloudState::default()
-    };
-    report
-}
 
 fn override_with(report: &mut Report, overridden: Overridden) {
     report.decision.pods = Some(PodsView {
@@ -71,9 +60,9 @@ fn a_condition_that_changes_sends_an_event_and_another_when_all_is_well_again(
 ) {
     let well = CinderCSIDriverStatus {
         version: Some("0.1.0".to_owned()),
-        ..status(None, &mk_seen(), at(1))
+        ..status(None, &mk_healthy(), at(1))
     };
-    let mut report = mk_seen();
+    let mut report = mk_healthy();
     change(&mut report);
     let ill = status(Some(&well), &report, at(2));
     let sent = |before, now| -> Vec<Event> { notices(Some(before), now).iter().map(|one| one.event).collect() };
@@ -90,7 +79,6 @@ fn a_condition_that_changes_sends_an_event_and_another_when_all_is_well_again(
 #[case::the_oldest_counts(&[mk_stuck(Operation::Resize, |_| {}), mk_stuck(Operation::Attach, |_| {})], VolumesHealthy::StuckResize)]
 #[case::node_gone(&[mk_stuck(Operation::Attach, |case| (case.node, case.node_exists) = (Some("n1".to_owned()), false))],
     VolumesHealthy::NodeGone)]
-#[case::in_error(&[mk_stuck(Operation::Delete, in_error)], VolumesHealthy::InErrorState)]
 fn operations_that_take_too_long_are_told_by_what_they_have_in_common(
     #[case] stuck: &[Stuck],
     #[case] expected: VolumesHealthy,
@@ -100,12 +88,6 @@ fn operations_that_take_too_long_are_told_by_what_they_have_in_common(
     });
     let (reason, message) = volumes::volumes_healthy(&report.facts);
     assert_eq!(reason, expected, "{message}");
-}
-
-fn in_error(case: &mut Case) {
-    let volume = json!({"id": "v", "name": "pvc", "size": 1, "status": "error", "attachments": [], "availability_zone": "a",
-        "multiattach": false, "metadata": {}});
-    case.volume = CloudAnswer::Found(serde_json::from_value(volume).expect("a volume"));
 }
 
 fn one(text: &str) -> Vec<String> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When certificates end. Of a certificate only that is read.
+//! The expiry of certificates.
 
-use k8s_openapi::jiff::Timestamp;
+use jiff::Timestamp;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use yasna::{ASN1Result, BERReader, Tag, tags::TAG_UTCTIME};
 
