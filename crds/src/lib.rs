@@ -34,7 +34,7 @@ pub use spec::{
     NodeRegistration, NodeSpec, NodeUpdate, NodeUpdateType, Override, OverrideTarget, OverrideType, Proxy,
     ReclaimPolicy, Resources, SecretKeyRef, ServiceMonitorSettings, SidecarName, SidecarPolicy, SidecarSettings,
     SnapshotClass, SnapshotType, Snapshots, SnapshotsMode, StartupTaint, StorageClassItem, StorageClasses, StuckHealth,
-    Topology, TopologyMode, Update, UpdatePolicy, UpdateWindow, VolumeAttributesClassItem, VolumeAttributesClasses,
+    Topology, TopologyMode, Update, UpdatePolicy, VolumeAttributesClassItem, VolumeAttributesClasses,
     VolumeBindingMode,
 };
 pub use status::{

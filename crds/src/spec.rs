@@ -48,7 +48,7 @@ pub use storage_class::{
     StorageClassItem, StorageClasses, VolumeBindingMode,
 };
 pub use topology::{Topology, TopologyMode};
-pub use update::{Update, UpdatePolicy, UpdateWindow};
+pub use update::{Update, UpdatePolicy};
 
 use crate::status::CinderCSIDriverStatus;
 

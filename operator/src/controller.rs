@@ -254,7 +254,6 @@ fn owner_of(driver: &CinderCSIDriver) -> Owner {
 fn next_look(report: &Report, otherwise: Duration, unwatched: Option<Duration>) -> Duration {
     let Report { decision, outcome, .. } = report;
     let otherwise = [
-        decision.opens_in,
         outcome.nodes.look_again,
         outcome.node_rollout.as_ref().and_then(|nodes| nodes.look_again),
     ]
@@ -453,7 +452,6 @@ impl Reconciliation<'_> {
             last_applied: seen.last_applied,
             unlisted: seen.unlisted,
             unapplied: &context.unapplied(name),
-            now: context.sources.now(),
             instant: Instant::now().into_std(),
         };
         let draft = draft(&situation);

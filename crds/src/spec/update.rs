@@ -25,10 +25,6 @@ pub struct Update {
     #[schemars(length(max = 64), regex(pattern = VERSION))]
     pub approved_version: Option<String>,
 
-    /// When an update of the version may begin; at any time when there is none. One that has begun goes on to its end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub window: Option<UpdateWindow>,
-
     /// Whether an older operator may bring the driver back to its own version. It is refused otherwise: an older driver may
     /// not understand what a newer one has written.
     #[serde(default)]
@@ -43,27 +39,4 @@ pub enum UpdatePolicy {
     Automatic,
     /// An administrator does, by approvedVersion.
     Manual,
-}
-
-/// When updates may begin.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct UpdateWindow {
-    /// When the window opens, as cron writes it: minute, hour, day of month, month, day of week. `0 2 * * 6` is two o'clock
-    /// on Saturdays.
-    #[schemars(length(max = 128), regex(pattern = r"^[0-9A-Za-z*,/-]+( [0-9A-Za-z*,/-]+){4}$"))]
-    pub schedule: String,
-
-    /// How long it stays open, as in 2h or 1h30m; seven days at most.
-    #[schemars(length(max = 16), regex(pattern = r"^([1-9][0-9]*(s|m|h))+$"))]
-    pub duration: String,
-
-    /// The time zone of the schedule, as in Europe/Berlin.
-    #[serde(default = "utc")]
-    #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$"))]
-    pub time_zone: String,
-}
-
-fn utc() -> String {
-    "UTC".into()
 }

@@ -58,8 +58,6 @@ pub enum RolloutState {
     Rolling,
     /// It waits for spec.update.approvedVersion.
     WaitingForApproval,
-    /// It waits for spec.update.window to open.
-    WaitingForWindow,
     /// It would lead to an older version, which spec.update.allowDowngrade does not allow.
     DowngradeRefused,
     /// Pods did not come up in time; no further ones are replaced.

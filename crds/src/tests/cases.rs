@@ -276,11 +276,6 @@ fn updates_and_removals() -> Vec<Case> {
             update,
             json!({ "policy": "Manual", "allowDowngrade": true, "approvedVersion": "v0.1.0-rc.1" }),
         ),
-        accepted(
-            "a window",
-            update,
-            json!({ "window": { "schedule": "30 2 * * 6", "duration": "2h30m", "timeZone": "Europe/Berlin" } }),
-        ),
     ]
 }
 

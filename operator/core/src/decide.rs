@@ -18,11 +18,10 @@ mod zones;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use cinder_csi_crds::{CinderCSIDriver, ManagementState, NodeUpdateType};
-use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 pub use cloud::CloudView;
@@ -47,7 +46,7 @@ use crate::{
     problem::Problem,
     reasons::{Degraded, Event},
     resolve::{Environment, Resolved, resolve_parts},
-    rollout::{Gate, Hold, Window, gate, is_workload, stand_in, withhold_updates},
+    rollout::{Gate, gate, is_workload, stand_in, withhold_updates},
 };
 
 /// Annotation on a CinderCSIDriver, with the object's uid as value: the DaemonSet may exclude nodes that have volumes of the
@@ -69,9 +68,6 @@ pub struct Intent {
     pub problems: Vec<Problem>,
     /// The objects that keep their last applied content.
     pub holds: Holds,
-    window: Option<Window>,
-    /// Whether the window of the spec cannot be understood: no update of the version begins.
-    has_invalid_window: bool,
     pods: PodsView,
 }
 
@@ -90,11 +86,6 @@ pub fn intend(
 ) -> Result<Intent, RenderError> {
     let (resolved, spec_holds) = resolve_parts(driver, environment);
     let mut problems: Vec<Problem> = spec_holds.iter().map(|hold| hold.problem.clone()).collect();
-    let window = driver.spec.update.window.as_ref().map(Window::new).transpose();
-    problems.extend(window.as_ref().err().map(|error| Problem {
-        reason: Degraded::InvalidSpec,
-        message: format!("spec.update.window cannot be understood, and no update of the version begins: {error}"),
-    }));
     let (operands, overridden) = render(&resolved, credentials)?;
     problems.extend(failed_overrides(&overridden.failed));
     let scopes = spec_holds.into_iter().map(|hold| hold.scope).collect();
@@ -106,8 +97,6 @@ pub fn intend(
         has_credentials: credentials.is_some(),
         problems,
         resolved,
-        has_invalid_window: window.is_err(),
-        window: window.unwrap_or_default(),
     })
 }
 
@@ -152,9 +141,7 @@ pub struct Situation<'a> {
     pub unlisted: &'a BTreeSet<&'static str>,
     /// What applies could not change.
     pub unapplied: &'a Unapplied,
-    /// The present time.
-    pub now: Timestamp,
-    /// The same, by the clock that [`Unapplied`] goes by.
+    /// The present time, by the clock that [`Unapplied`] goes by.
     pub instant: Instant,
 }
 
@@ -192,15 +179,11 @@ pub fn draft(situation: &Situation<'_>) -> Draft {
         last_applied,
         unlisted,
         unapplied,
-        now,
         instant,
     } = *situation;
     let installed = Gate::of(owner, live, &intent.resolved.version);
     let mut held = intent.holds.hold(owner, &intent.desired, live, last_applied, unlisted);
-    let mut gate = gate(installed, &driver.spec.update, intent.window.as_ref(), now);
-    if intent.has_invalid_window && gate.is_start() && gate.hold.is_none() {
-        gate.hold = Some(Hold::Window(None));
-    }
+    let gate = gate(installed, &driver.spec.update);
     held.hold_version(&gate, live, last_applied);
     let scope = held.plan_scope(intent.is_complete, last_applied);
     Draft {
@@ -237,7 +220,6 @@ pub fn decide(situation: &Situation<'_>, Draft { mut plan, gate, held }: Draft, 
         driver,
         intent,
         live,
-        now,
         ..
     } = *situation;
     let is_dry_run = driver.spec.management_state == ManagementState::DryRun;
@@ -249,10 +231,6 @@ pub fn decide(situation: &Situation<'_>, Draft { mut plan, gate, held }: Draft, 
     }
     let drift = detect_drift(&plan, &lookups.known);
     let pending = is_dry_run.then(|| summary(changes(&plan, live)));
-    let opens_in = match &gate.hold {
-        Some(Hold::Window(Some(opens))) => Duration::try_from(opens.duration_since(now)).ok(),
-        _ => None,
-    };
     let mut notices = Vec::new();
     if lookups.may_write {
         notices = bring_back(&mut plan, &gate, &lookups.templates);
@@ -268,7 +246,6 @@ pub fn decide(situation: &Situation<'_>, Draft { mut plan, gate, held }: Draft, 
         migration: lookups.migration,
         removal: lookups.removal,
         gate,
-        opens_in,
         drift,
         pending,
         has_topology: intent.resolved.topology.enabled,

@@ -12,9 +12,7 @@
 
 mod gate;
 mod nodes;
-mod window;
 
 pub use gate::{Gate, Hold, STANDS_FOR, gate, is_workload, stand_in, withhold_updates};
 pub use nodes::scaled;
 pub use nodes::{NodeRollout, Nodes, Replacement, node_rollout, without_pod};
-pub use window::{Window, WindowError};

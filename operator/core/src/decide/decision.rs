@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What was decided.
 
-use std::time::Duration;
-
 use cinder_csi_crds::{PendingChanges, status::SidecarStatus};
 
 use super::HeldDesired;
@@ -142,8 +140,6 @@ pub struct Decision {
     pub removal: Option<Removal>,
     /// The versions in place, and whether another one may come.
     pub gate: Gate,
-    /// How long until the window for updates opens.
-    pub opens_in: Option<Duration>,
     /// What another client changed.
     pub drift: Drift,
     /// What would be changed under DryRun.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use cinder_csi_crds::{INSTANCE_LABEL, UpdatePolicy, UpdateWindow};
+use cinder_csi_crds::{INSTANCE_LABEL, UpdatePolicy};
 use rstest::rstest;
 use serde_json::json;
 
@@ -8,6 +8,7 @@ use super::*;
 use crate::{
     cluster::VERSION_LABEL,
     resolve::tests::{mk_driver, mk_environment},
+    rollout::Hold,
 };
 
 const NAME: &str = "cinder.csi.openstack.org";
@@ -68,7 +69,6 @@ fn decision_after(
         last_applied,
         unlisted: &BTreeSet::new(),
         unapplied: &Unapplied::new(),
-        now: Timestamp::UNIX_EPOCH,
         instant: Instant::now(),
     };
     let draft = draft(&situation);
@@ -202,23 +202,6 @@ fn without_credentials_the_controller_is_not_wanted_yet() {
     assert!(!intent.is_complete && !intent.has_credentials);
     assert!(intent.keys().iter().all(|key| key.kind != kind::DEPLOYMENT));
     assert!(intent.keys().iter().any(|key| key.kind == kind::DAEMON_SET));
-}
-
-#[test]
-fn a_window_that_cannot_be_understood_is_a_problem_of_the_spec() {
-    let mut driver = mk_driver(NAME);
-    driver.spec.update.window = Some(UpdateWindow {
-        schedule: "at noon".to_owned(),
-        duration: "2h".to_owned(),
-        time_zone: "UTC".to_owned(),
-    });
-    let problems = intend(&driver, &mk_environment(), None).expect("manifests").problems;
-    assert_eq!(problems[0].reason, Degraded::InvalidSpec);
-    assert!(
-        problems[0].message.contains("spec.update.window"),
-        "{}",
-        problems[0].message
-    );
 }
 
 /// A driver of version 0.0.9 with its record, and an operator of a later version that waits for approval.

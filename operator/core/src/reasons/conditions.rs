@@ -111,8 +111,6 @@ conditions! {
         False DeletionPaused => "Set spec.managementState to Managed to let the removal begin.",
         /// An update of the version waits for an administrator; no pod is replaced until then.
         True WaitingForApproval => "Set spec.update.approvedVersion to status.targetVersion.",
-        /// An update of the version waits for spec.update.window to open; no pod is replaced until then.
-        True WaitingForWindow,
         /// spec.managementState is Paused, DryRun or Unmanaged: nothing is changed.
         False Paused => "See condition ReconciliationPaused.",
     }

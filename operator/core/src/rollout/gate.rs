@@ -4,11 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cinder_csi_crds::{RolloutState, Update, UpdatePolicy};
-use jiff::Timestamp;
 use semver::Version;
 use serde_json::Value;
 
-use super::window::Window;
 use crate::{
     cluster::{Key, Owner, VERSION_LABEL, kind},
     plan::{Action, Desired, Plan, differences},
@@ -34,8 +32,6 @@ const CLUSTER_ROLE: &str = "ClusterRole";
 pub enum Hold {
     /// Nobody has approved it.
     Approval,
-    /// The window is closed until then; `None`: it never opens.
-    Window(Option<Timestamp>),
     /// It would lead back to an older version.
     Downgrade,
 }
@@ -45,7 +41,6 @@ impl Hold {
     pub fn state(&self) -> RolloutState {
         match self {
             Self::Approval => RolloutState::WaitingForApproval,
-            Self::Window(_) => RolloutState::WaitingForWindow,
             Self::Downgrade => RolloutState::DowngradeRefused,
         }
     }
@@ -99,12 +94,12 @@ impl Gate {
 }
 
 /// Decides whether an update may begin. One that has begun goes on: a driver of two versions is worse than either.
-pub fn gate(mut gate: Gate, update: &Update, window: Option<&Window>, now: Timestamp) -> Gate {
-    gate.hold = hold(&gate, update, window, now);
+pub fn gate(mut gate: Gate, update: &Update) -> Gate {
+    gate.hold = hold(&gate, update);
     gate
 }
 
-fn hold(gate: &Gate, update: &Update, window: Option<&Window>, now: Timestamp) -> Option<Hold> {
+fn hold(gate: &Gate, update: &Update) -> Option<Hold> {
     if !gate.is_start() {
         return None;
     }
@@ -113,13 +108,8 @@ fn hold(gate: &Gate, update: &Update, window: Option<&Window>, now: Timestamp) -
         return Some(Hold::Downgrade);
     }
     let approved = update.approved_version.as_deref();
-    if update.policy == UpdatePolicy::Manual && !approved.is_some_and(|approved| is_same(approved, &gate.target)) {
-        return Some(Hold::Approval);
-    }
-    match window?.is_open(now) {
-        Ok(()) => None,
-        Err(next) => Some(Hold::Window(next)),
-    }
+    let is_approved = approved.is_some_and(|approved| is_same(approved, &gate.target));
+    (update.policy == UpdatePolicy::Manual && !is_approved).then_some(Hold::Approval)
 }
 
 fn parse(version: &str) -> Option<Version> {
@@ -258,7 +248,6 @@ pub fn stand_in(desired: &Desired, gate: &Gate, template: Option<Value>) -> Desi
 
 #[cfg(test)]
 mod tests {
-    use cinder_csi_crds::UpdateWindow;
     use rstest::rstest;
     use serde_json::json;
 
@@ -283,19 +272,6 @@ mod tests {
         }
     }
 
-    fn mk_window(schedule: &str) -> Window {
-        Window::new(&UpdateWindow {
-            schedule: schedule.to_owned(),
-            duration: "1h".to_owned(),
-            time_zone: "UTC".to_owned(),
-        })
-        .expect("a window")
-    }
-
-    fn at(text: &str) -> Timestamp {
-        text.parse().expect("a time")
-    }
-
     #[rstest]
     #[case::nothing_is_installed(mk_gate("", "", "0.2.0"), manual(None), None)]
     #[case::automatic(mk_gate("0.1.0", "0.1.0", "0.2.0"), Update::default(), None)]
@@ -318,21 +294,7 @@ mod tests {
     #[case::back_when_allowed_and_not_approved(
         mk_gate("0.2.0", "0.2.0", "0.1.0"), Update { allow_downgrade: true, ..manual(None) }, Some(Hold::Approval))]
     fn an_update_begins_when_it_may(#[case] versions: Gate, #[case] update: Update, #[case] expected: Option<Hold>) {
-        let decided = gate(versions, &update, None, at("2026-01-01T00:00:00Z"));
-        assert_eq!(decided.hold, expected);
-    }
-
-    #[test]
-    fn an_update_waits_for_its_window_and_goes_on_after_it() {
-        let window = mk_window("0 2 * * *");
-        let decide = |versions, now| gate(versions, &Update::default(), Some(&window), at(now)).hold;
-        let waits = Some(Hold::Window(Some(at("2026-01-01T02:00:00Z"))));
-        assert_eq!(
-            decide(mk_gate("0.1.0", "0.1.0", "0.2.0"), "2026-01-01T01:00:00Z"),
-            waits
-        );
-        assert_eq!(decide(mk_gate("0.1.0", "0.1.0", "0.2.0"), "2026-01-01T02:30:00Z"), None);
-        assert_eq!(decide(mk_gate("0.2.0", "0.1.0", "0.2.0"), "2026-01-01T04:00:00Z"), None);
+        assert_eq!(gate(versions, &update).hold, expected);
     }
 
     fn mk_plan() -> Plan {

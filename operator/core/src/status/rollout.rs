@@ -143,24 +143,6 @@ pub(super) fn progress(report: &Report) -> Option<Verdict<Progressing>> {
                 ),
             ));
         }
-        Some(Hold::Window(Some(opens))) => {
-            return Some(verdict(
-                Progressing::WaitingForWindow,
-                format!(
-                    "{} waits until spec.update.window opens at {opens}; no pod is replaced until then",
-                    way()
-                ),
-            ));
-        }
-        Some(Hold::Window(None)) => {
-            return Some(verdict(
-                Progressing::WaitingForWindow,
-                format!(
-                    "{} waits for spec.update.window, which never opens: fix its schedule",
-                    way()
-                ),
-            ));
-        }
         Some(Hold::Downgrade) => {
             return Some(verdict(
                 Progressing::Blocked,

@@ -296,7 +296,7 @@ async fn the_other_controller_gets_its_pods_back_when_the_take_over_is_not_wante
 #[case::without_the_role("/kube-system/", json!({}))]
 #[case::paused_with_a_broken_spec("nothing has this in its path", json!({
     "/spec/managementState": "Paused",
-    "/spec/update": {"window": {"schedule": "nonsense", "duration": "1h"}},
+    "/spec/topology": {"mode": "Enabled", "additional": {"no key": "x"}},
 }))]
 #[tokio::test]
 async fn that_the_other_controller_was_stopped_is_not_forgotten(#[case] hidden: &str, #[case] changes: Value) {

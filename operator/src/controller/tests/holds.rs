@@ -156,7 +156,6 @@ fn class_with_label(label: &str) -> Value {
 #[rstest]
 #[case::class_label("storageClasses", class_with_label("app.kubernetes.io/team"), "InvalidSpec")]
 #[case::segment("topology", json!({"mode": "Enabled", "additional": {"no key": "x"}}), "InvalidSpec")]
-#[case::window("update", json!({"window": {"schedule": "never", "duration": "1h", "timeZone": "UTC"}}), "InvalidSpec")]
 #[case::port("node", json!({"httpPort": 65_535, "registration": "Sidecar"}), "InvalidSpec")]
 #[tokio::test(start_paused = true)]
 async fn maintenance_continues_under_unresolvable_spec(

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         rollout::node_pods_are_replaced_one_after_the_other,
         rollout::a_rollout_whose_pods_do_not_come_up_stops_and_says_so,
         rollout::an_update_waits_for_approval_and_leads_back_only_when_allowed,
-        rollout::an_update_begins_in_its_window_and_goes_on_after_it,
+        rollout::update_continues_after_its_approval_is_removed,
         rollout::a_definition_of_another_release_is_reported_with_the_remedy,
         odd_objects::odd_objects_stop_neither_a_start_nor_repair,
         states::a_pause_leaves_drift_and_a_dry_run_tells_what_would_be_done,

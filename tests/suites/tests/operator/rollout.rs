@@ -127,23 +127,17 @@ pub(crate) async fn an_update_waits_for_approval_and_leads_back_only_when_allowe
     Ok(())
 }
 
-pub(crate) async fn an_update_begins_in_its_window_and_goes_on_after_it(world: &World) -> Result<()> {
+pub(crate) async fn update_continues_after_its_approval_is_removed(world: &World) -> Result<()> {
     let operator = world
-        .installed("window", &["--credentials-check-interval=500ms"], json!({}))
+        .installed("approval-removed", &["--credentials-check-interval=500ms"], json!({}))
         .await?;
     let target = version(world).await?;
-    // Far from now on either side: no test takes that long.
-    let (later, opens) = hour("+12 hours")?;
-    let (earlier, _) = hour("-1 hour")?;
-    let closed = json!({"schedule": format!("0 {later} * * *"), "duration": "1h"});
-    let open = json!({"schedule": format!("0 {earlier} * * *"), "duration": "3h"});
 
     pretend(world, "0.0.9").await?;
     world
-        .patch_spec(&json!({"managementState": "Managed", "update": {"window": closed}}))
+        .patch_spec(&json!({"managementState": "Managed", "update": {"policy": "Manual"}}))
         .await?;
-    let message = world.told("Progressing", "True", "WaitingForWindow", &[]).await?;
-    ensure!(message.contains(&format!("opens at {opens}")), "{opens}: {message}");
+    world.told("Progressing", "True", "WaitingForApproval", &[]).await?;
     // What was found last is told before the rest begins.
     operator.reconciles(QUIET).await?;
     let before = world.writes()?.len();
@@ -151,23 +145,25 @@ pub(crate) async fn an_update_begins_in_its_window_and_goes_on_after_it(world: &
     let writes = world.writes()?.split_off(before);
     ensure!(
         writes.iter().all(|write| *write == format!("update {LEASE}")),
-        "written while the window is closed: {writes:?}"
+        "written without approval: {writes:?}"
     );
     for path in [DEPLOYMENT, DAEMON_SET] {
         ensure!(version_of(world, path).await? == "0.0.9", "{path} was updated");
     }
 
-    world.patch_spec(&json!({"update": {"window": open}})).await?;
+    world
+        .patch_spec(&json!({"update": {"approvedVersion": target}}))
+        .await?;
     wait_for("the controller's update", PATIENCE, async || {
         let now = version_of(world, DEPLOYMENT).await?;
         ensure!(now == target, "it is {now}");
         Ok(())
     })
     .await?;
-    // Nothing says yet that it serves: the nodes wait, and the window closes meanwhile.
+    // Nothing says yet that it serves: the nodes wait, and the approval is removed meanwhile.
     let nodes = version_of(world, DAEMON_SET).await?;
     ensure!(nodes == "0.0.9", "the nodes did not wait for the controller: {nodes}");
-    world.patch_spec(&json!({"update": {"window": closed}})).await?;
+    world.patch_spec(&json!({"update": {"approvedVersion": null}})).await?;
     world.told("Progressing", "False", "AsExpected", &[]).await?;
     let nodes = version_of(world, DAEMON_SET).await?;
     ensure!(nodes == target, "the update stopped in the middle: {nodes}");
@@ -203,16 +199,6 @@ pub(crate) async fn a_definition_of_another_release_is_reported_with_the_remedy(
 
 /// The operator's own CustomResourceDefinition.
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cindercsidrivers.csi.openstack.org";
-
-/// The hour of day in UTC so far from now, and its beginning as the operator tells times.
-fn hour(offset: &str) -> Result<(String, String)> {
-    let output = std::process::Command::new("date")
-        .args(["-u", "-d", offset, "+%-H %FT%H:00:00Z"])
-        .output()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let (hour, beginning) = text.trim().split_once(' ').context("date has told no time")?;
-    Ok((hour.to_owned(), beginning.to_owned()))
-}
 
 /// The version of the driver by its status.
 async fn version(world: &World) -> Result<String> {

@@ -53,16 +53,6 @@ fn stopped(outdated: usize) -> Report {
     Some(RolloutState::WaitingForApproval),
     "True/WaitingForApproval"
 )]
-#[case::window(
-    held(Hold::Window(Some(at(0)))),
-    Some(RolloutState::WaitingForWindow),
-    "True/WaitingForWindow"
-)]
-#[case::no_window(
-    held(Hold::Window(None)),
-    Some(RolloutState::WaitingForWindow),
-    "True/WaitingForWindow"
-)]
 #[case::back(held(Hold::Downgrade), Some(RolloutState::DowngradeRefused), "False/Blocked")]
 #[case::nodes(but(mk_healthy(), |report| { report.outcome.node_rollout = Some(mk_nodes(3, 1)); }), Some(RolloutState::Rolling), "True/RollingOut")]
 #[case::by_hand(
