@@ -28,7 +28,7 @@ pub use manifest::{crd, schema_hash};
 pub use spec::{
     Adoption, AdoptionMode, AlertRules, AlertThresholds, BlockStorage, CaBundleKind, CaBundleRef, CinderCSIDriver,
     CinderCSIDriverSpec, ClassesState, ClientCertRef, Cloud, ControllerSpec, CsiDriverSpec, Dashboards,
-    DefaultClassPolicy, DefaultStorageClass, Deletion, DeletionPolicy, EndpointType, FromVolumeTypes, FsGroupPolicy,
+    DefaultClassPolicy, DefaultStorageClass, Deletion, DeletionPolicy, EndpointType, FsGroupPolicy,
     FsType, GroupSnapshotClass, Health, ImageOverrides, ImagePullPolicy, Images, ImmutableChange, LocalObjectRef,
     LogFormat, LogLevel, ManagementState, Monitoring, MonitoringMode, NetworkPolicy, NetworkPolicyMode,
     NodeRegistration, NodeSpec, NodeUpdate, NodeUpdateType, Override, OverrideTarget, OverrideType, Proxy,

@@ -44,7 +44,7 @@ pub use snapshots::{
     VolumeAttributesClasses,
 };
 pub use storage_class::{
-    ClassesState, DefaultClassPolicy, DefaultStorageClass, FromVolumeTypes, FsType, ImmutableChange, ReclaimPolicy,
+    ClassesState, DefaultClassPolicy, DefaultStorageClass, FsType, ImmutableChange, ReclaimPolicy,
     StorageClassItem, StorageClasses, VolumeBindingMode,
 };
 pub use topology::{Topology, TopologyMode};

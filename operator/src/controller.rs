@@ -354,7 +354,7 @@ impl Reconciliation<'_> {
         let mut environment = context.environment(namespace).await?;
         environment.records = checked.record.annotations();
         (environment.clouds, environment.silent_clouds) = (checked.zones(), checked.silent());
-        self.complete(&mut environment, &live).await;
+        self.complete(&mut environment).await;
         let mut intent = intend(self.driver, &environment, checked.wanted.as_ref())?;
         intent.problems.extend(unlisted.values().map(unlisted_kind));
         // A request for an object of a kind that is not served is an error, also where it is only recorded.
@@ -407,7 +407,6 @@ impl Reconciliation<'_> {
             decision,
             outcome,
         };
-        self.report_left_out_types(&report).await;
         let soon = self.migration_pause(&adoption, may_write);
         let of_classes = classes::next_look(&report, self).unwrap_or(look_again);
         let unwatched = context.obstacle_pause(&self.owner.name, unwatched(&report, &adoption));

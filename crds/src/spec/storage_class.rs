@@ -37,10 +37,6 @@ pub struct StorageClasses {
             .message("at most one StorageClass can be the default")
     )]
     pub items: Option<Vec<StorageClassItem>>,
-
-    /// Classes made from the volume types of the first cloud.
-    #[serde(default)]
-    pub from_volume_types: FromVolumeTypes,
 }
 
 /// What the operator does with StorageClasses.
@@ -84,38 +80,6 @@ pub enum DefaultClassPolicy {
     Always,
     /// Never.
     Never,
-}
-
-/// StorageClasses made from volume types.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct FromVolumeTypes {
-    /// Whether each volume type that the project may use gets a StorageClass. The class of a type that is gone from the
-    /// cloud is removed after 24 hours; volumes stay.
-    #[serde(default)]
-    pub enabled: bool,
-
-    /// Only types whose whole name matches this regular expression (RE2) get a class. Defaults to all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 128))]
-    #[x_kube(validation = Rule::new("'x'.matches(self) in [true, false]").message("include must be a regular expression"))]
-    pub include: Option<String>,
-
-    /// Types whose whole name matches this regular expression (RE2) get none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 128))]
-    #[x_kube(validation = Rule::new("'x'.matches(self) in [true, false]").message("exclude must be a regular expression"))]
-    pub exclude: Option<String>,
-
-    /// What the names of these classes begin with. Defaults to cinder- (or, for a driver of another name, what
-    /// the names of all its objects begin with). The rest is the type's name in lower case.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[-a-z0-9])?$"))]
-    pub name_prefix: Option<String>,
-
-    /// What becomes of the volumes of these classes when their claims are deleted.
-    #[serde(default)]
-    pub reclaim_policy: ReclaimPolicy,
 }
 
 /// One StorageClass.

@@ -188,17 +188,10 @@ fn classes() -> Vec<Case> {
             json!({ "default": { "policy": "Never", "name": "b" } }),
             "leave name out",
         ),
-        refused(
-            "an expression that is none",
-            classes,
-            json!({ "fromVolumeTypes": { "enabled": true, "include": "ssd(" } }),
-            "include",
-        ),
         accepted(
-            "a default class of a volume type",
+            "a default class without items",
             classes,
-            json!({ "default": { "policy": "Always", "name": "cinder-ssd" }, "items": [],
-                "fromVolumeTypes": { "enabled": true, "include": "ssd.*|hdd", "exclude": "__.*__", "namePrefix": "os-" } }),
+            json!({ "default": { "policy": "Always", "name": "cinder-ssd" }, "items": [] }),
         ),
     ]
 }

@@ -29,14 +29,14 @@ pub use installation::{Installation, NOTE, Note, OldController, OldObject};
 pub use kinds::{KINDS, Kind};
 pub use labels::{
     COMPONENT_LABEL, CONTROLLER_COMPONENT, DEFAULT_CLASS_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL,
-    MISSING_SINCE_ANNOTATION, NODE_COMPONENT, REVISION_LABEL, VERSION_LABEL, VOLUME_TYPE_ANNOTATION,
+    NODE_COMPONENT, REVISION_LABEL, VERSION_LABEL,
 };
 pub use managed_fields::{FIELD_MANAGER, is_applied, is_copy};
 pub use managed_fields::{own_fields, owns_annotation};
 pub use nodes::{NodeFacts, NodesView, eligible_nodes, ready_nodes, view};
 pub use objects::{Key, Owner, RELEASED, kind, maker_of};
 pub use pods::{NodePod, PodObject};
-pub use storage_classes::{ClassObject, Marked, OfType, of_types};
+pub use storage_classes::{ClassObject, Marked};
 pub use version::KubernetesVersion;
 pub use volumes::{
     AttachmentFact, AttachmentObject, ClaimFact, ClaimObject, ClaimRef, OLD_PROVISIONER, PROVISIONER, SELECTED_NODE,

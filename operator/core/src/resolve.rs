@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 
 use crate::clouds::CloudFacts;
-use crate::cluster::{KubernetesVersion, OptionalApi, OptionalApis, kind};
+use crate::cluster::{KubernetesVersion, Marked, OptionalApi, OptionalApis, kind};
 use crate::problem::Problem;
 use crate::reasons::Degraded;
 use crate::releases::{Component, ImageSet, InstalledImages, sidecars};
@@ -31,7 +31,7 @@ mod regions;
 mod snapshots;
 mod topology;
 
-pub use classes::{Class, ClassFacts, Classes, MOST_TYPES, PassedOver};
+pub use classes::{Class, Classes, PassedOver};
 pub use controller::{Controller, Sidecar};
 pub use csi_driver::CsiDriver;
 pub use hold::{HoldScope, SpecHold};
@@ -71,8 +71,8 @@ pub struct Environment {
     pub restrictions: Restrictions,
     /// The other CinderCSIDrivers of the cluster.
     pub other_drivers: Vec<OtherDriver>,
-    /// What is known of the StorageClasses of the cluster.
-    pub classes: ClassFacts,
+    /// The StorageClasses of the cluster that are marked as the default.
+    pub default_classes: Vec<Marked>,
     /// Whether a snapshot-controller works in the cluster.
     pub snapshot_controller: ControllerSight,
     /// The clouds that did not answer, or not to everything, when they were looked at last.
@@ -172,8 +172,7 @@ pub fn resolve_parts(driver: &CinderCSIDriver, env: &Environment) -> (Resolved, 
     let nodes = topology::problem(&spec.topology).into_iter().chain(nodes);
     holds.extend(nodes.map(|problem| SpecHold::new(problem, HoldScope::nodes())));
     holds.extend(metadata::problems(spec));
-    let (storage_classes, problem) = decide_classes(driver, &driver_name, env);
-    holds.extend(problem.map(|problem| SpecHold::new(problem, HoldScope::Nothing)));
+    let storage_classes = decide_classes(driver, &driver_name, env);
     let images = ImageSet::choose(
         &env.operator_version,
         env.kubernetes_version,
@@ -346,36 +345,15 @@ fn unknown_classes(spec: &CinderCSIDriverSpec, apis: OptionalApis) -> Vec<String
     is_unknown.then(field).into_iter().collect()
 }
 
-/// Decides the classes. Where the filters of volume types are invalid, the existing classes of types stay and none is added.
-fn decide_classes(driver: &CinderCSIDriver, driver_name: &str, env: &Environment) -> (Classes, Option<Problem>) {
-    let spec = &driver.spec;
-    let facts = spec.clouds.first().and_then(|cloud| env.clouds.get(&cloud.name));
+fn decide_classes(driver: &CinderCSIDriver, driver_name: &str, env: &Environment) -> Classes {
     let status = driver.status.as_ref();
-    let usual = usual_class(driver);
-    let prefix = format!("{usual}-");
-    let input = classes::ClassesInput {
+    classes::classes(&classes::ClassesInput {
         driver_name,
-        prefix: &prefix,
-        usual_class: &usual,
-        spec: &spec.storage_classes,
+        usual_class: &usual_class(driver),
+        spec: &driver.spec.storage_classes,
         before: status.and_then(|status| status.storage_classes.as_ref()),
-        facts: &env.classes,
-        volume_types: facts.map(|facts| facts.volume_types.as_slice()),
-        now: env.now,
-    };
-    classes::classes(&input).map_or_else(
-        |problem| {
-            let mut spec = spec.storage_classes.clone();
-            (spec.from_volume_types.include, spec.from_volume_types.exclude) = (None, None);
-            let input = classes::ClassesInput {
-                spec: &spec,
-                volume_types: None,
-                ..input
-            };
-            (classes::classes(&input).unwrap_or_default(), Some(problem))
-        },
-        |classes| (classes, None),
-    )
+        marked: &env.default_classes,
+    })
 }
 
 fn decide_topology(driver: &CinderCSIDriver, env: &Environment) -> Topology {

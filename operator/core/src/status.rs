@@ -37,7 +37,6 @@ mod removal;
 mod rollout;
 mod volumes;
 
-pub use classes::left_out;
 pub use clouds::expiring;
 pub use issues::describe_obstacle;
 pub use volumes::news;

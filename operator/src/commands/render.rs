@@ -9,7 +9,7 @@ use cinder_csi_crds::{CinderCSIDriver, to_yaml};
 use cinder_operator_core::{
     manifests::{DriverCredentials, Operand, RenderError, operands},
     problem::Problem,
-    resolve::{ClassFacts, ControllerSight, Environment, namespace_of, resolve},
+    resolve::{ControllerSight, Environment, namespace_of, resolve},
 };
 use csi_sources::Sources;
 use serde_json::Value;
@@ -74,7 +74,7 @@ pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), RenderComma
         cluster_uid: Some(args.cluster_uid.clone()),
         nodes: args.nodes,
         apis: args.apis(),
-        classes: ClassFacts::default(),
+        default_classes: Vec::new(),
         snapshot_controller: ControllerSight::Unseen,
         silent_clouds: std::collections::BTreeSet::new(),
         zoned_volumes: 0,

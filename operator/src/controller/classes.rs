@@ -6,16 +6,15 @@ use std::{collections::BTreeMap, time::Duration};
 use cinder_csi_crds::{CinderCSIDriver, SnapshotsMode};
 use cinder_operator_core::{
     class_parameters::{REMEDY, UnknownParameter},
-    cluster::{KINDS, Key, Owner, kind, of_types},
+    cluster::{KINDS, Key, kind},
     decide::Report,
     notice::Notice,
     plan::Desired,
     reasons::Event,
     resolve::{ControllerSight, Environment, Resolved, Topology, topology_interval},
-    status,
 };
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{Client, Resource as _};
+use kube::Client;
 use serde_json::Value;
 
 use super::Reconciliation;
@@ -27,23 +26,20 @@ const ZONES_PAUSE: Duration = Duration::from_secs(10);
 const SNAPSHOT_CONTROLLER_PAUSE: Duration = Duration::from_secs(30);
 
 impl Reconciliation<'_> {
-    /// Adds what is known of this driver's classes, volumes and snapshot-controller.
-    pub(super) async fn complete(&self, environment: &mut Environment, live: &BTreeMap<Key, Value>) {
+    /// Adds what is known of this driver's volumes and snapshot-controller.
+    pub(super) async fn complete(&self, environment: &mut Environment) {
         let (context, name) = (self.context, &self.owner.name);
-        observe_owned(&context.client, self.driver, &self.owner, live, environment).await;
+        observe_owned(&context.client, self.driver, environment).await;
         environment.zoned_volumes = context.cluster.read(|index| index.zoned_volumes_of(name));
     }
 }
 
-/// Adds which classes of volume types the driver has, and whether a snapshot-controller works in the cluster.
+/// Adds whether a snapshot-controller works in the cluster.
 async fn observe_owned(
     client: &Client,
     driver: &CinderCSIDriver,
-    owner: &Owner,
-    live: &BTreeMap<Key, Value>,
     environment: &mut Environment,
 ) {
-    environment.classes.of_types = of_types(owner, live);
     let is_wanted = driver.spec.snapshots.mode != SnapshotsMode::Disabled;
     environment.snapshot_controller = if is_wanted && environment.apis.snapshots {
         snapshot_controller::look(client, environment.now).await
@@ -86,16 +82,6 @@ impl Reconciliation<'_> {
                 .collect();
             let notice = Notice::new(Event::UnknownParameter, format!("{}. {REMEDY}", told.join("; ")));
             self.context.events.publish_daily(&regarding, notice).await;
-        }
-    }
-
-    /// Tells once a day of volume types without a class.
-    pub(super) async fn report_left_out_types(&self, report: &Report) {
-        if let Some(notice) = report.decision.classes.as_ref().and_then(status::left_out) {
-            self.context
-                .events
-                .publish_daily(&self.driver.object_ref(&()), notice)
-                .await;
         }
     }
 }

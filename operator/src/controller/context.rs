@@ -14,7 +14,7 @@ use cinder_operator_core::{
     migration::{Migration, check::AdoptionFinding},
     plan::Unapplied,
     releases::InstalledImages,
-    resolve::{ClassFacts, ControllerSight, Environment, OtherDriver},
+    resolve::{ControllerSight, Environment, OtherDriver},
     restrictions::Restrictions,
 };
 use csi_sources::Sources;
@@ -158,10 +158,7 @@ impl Context {
             images: self.images.clone(),
             restrictions: self.restrictions.clone(),
             other_drivers: self.other_drivers(),
-            classes: ClassFacts {
-                marked: self.cluster.read(Index::default_classes),
-                ..ClassFacts::default()
-            },
+            default_classes: self.cluster.read(Index::default_classes),
             snapshot_controller: ControllerSight::Unseen,
             silent_clouds: std::collections::BTreeSet::new(),
             zoned_volumes: 0,

@@ -15,9 +15,5 @@ pub const CONTROLLER_COMPONENT: &str = "controller";
 pub const NODE_COMPONENT: &str = "node";
 /// On the StorageClass of claims that name none.
 pub const DEFAULT_CLASS_ANNOTATION: &str = "storageclass.kubernetes.io/is-default-class";
-/// On a StorageClass that was made from a volume type: the type.
-pub const VOLUME_TYPE_ANNOTATION: &str = "csi.openstack.org/volume-type";
-/// On a StorageClass that was made from a volume type: since when the cloud does not have the type any more.
-pub const MISSING_SINCE_ANNOTATION: &str = "csi.openstack.org/volume-type-missing-since";
 /// Label of pods that tells the revision of the DaemonSet that they were made from. Its controller sets it.
 pub const REVISION_LABEL: &str = "controller-revision-hash";

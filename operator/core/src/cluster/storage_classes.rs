@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What exists of StorageClasses: which are marked as the default, and by whom, and what those of volume types remember.
+//! What exists of StorageClasses: which are marked as the default, and by whom.
 
 use std::collections::{BTreeMap, HashMap};
 
 use cinder_csi_crds::INSTANCE_LABEL;
-use k8s_openapi::{api::storage::v1::StorageClass, jiff::Timestamp};
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Resource, api::ObjectMeta};
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::{
-    Affected, DEFAULT_CLASS_ANNOTATION, FIELD_MANAGER, Index, Indexed, Key, MISSING_SINCE_ANNOTATION, Owned, Owner,
-    VOLUME_TYPE_ANNOTATION, kind, owns_annotation,
+    Affected, DEFAULT_CLASS_ANNOTATION, FIELD_MANAGER, Index, Indexed, Owned, owns_annotation,
 };
 
 /// The name that the mark of the default class had once; Kubernetes still heeds it.
@@ -26,15 +24,6 @@ pub struct Marked {
     pub name: String,
     /// The driver whose operator put the mark there; `None` when another client did.
     pub by: Option<String>,
-}
-
-/// What a class that was made from a volume type remembers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OfType {
-    /// Name of the type.
-    pub volume_type: String,
-    /// Since when the cloud does not have the type any more.
-    pub missing_since: Option<Timestamp>,
 }
 
 /// A StorageClass, as far as it matters: every one of the cluster.
@@ -130,28 +119,10 @@ impl Indexed for ClassObject {
     }
 }
 
-/// What this instance's StorageClasses of volume types remember.
-pub fn of_types(owner: &Owner, live: &BTreeMap<Key, Value>) -> BTreeMap<String, OfType> {
-    let classes = live
-        .iter()
-        .filter(|(key, object)| key.kind == kind::STORAGE_CLASS && owner.owns(object));
-    let of_type = |(key, object): (&Key, &Value)| {
-        let annotations = &object["metadata"]["annotations"];
-        let volume_type = annotations[VOLUME_TYPE_ANNOTATION].as_str()?.to_owned();
-        let missing_since = annotations[MISSING_SINCE_ANNOTATION].as_str();
-        let of_type = OfType {
-            volume_type,
-            missing_since: missing_since.and_then(|since| since.parse().ok()),
-        };
-        Some((key.name.clone(), of_type))
-    };
-    classes.filter_map(of_type).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -181,21 +152,5 @@ mod tests {
         let by = |marked: &Marked| marked.by.clone().unwrap_or("somebody".to_owned());
         assert_eq!(kept.as_ref().map(by).as_deref(), expected);
         assert!(kept.is_none_or(|marked| marked.made == "2026-01-01T00:00:00Z"));
-    }
-
-    #[test]
-    fn a_class_of_a_volume_type_remembers_it() {
-        let class = json!({"metadata": {
-            "labels": {(INSTANCE_LABEL): "driver"},
-            "annotations": {(VOLUME_TYPE_ANNOTATION): "ssd", (MISSING_SINCE_ANNOTATION): "2026-01-01T00:00:00Z"},
-        }});
-        let owner = Owner {
-            name: "driver".into(),
-            uid: "u".into(),
-        };
-        let live = BTreeMap::from([(Key::new(kind::STORAGE_CLASS, None, "cinder-ssd"), class)]);
-        let found = of_types(&owner, &live);
-        assert_eq!(found["cinder-ssd"].volume_type, "ssd");
-        assert!(found["cinder-ssd"].missing_since.is_some());
     }
 }

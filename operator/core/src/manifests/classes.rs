@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::metadata::{self, ComponentLabel};
 use super::{Handling, Operand, RenderError, Stage};
 use crate::cluster::kinds;
-use crate::cluster::{DEFAULT_CLASS_ANNOTATION, MISSING_SINCE_ANNOTATION, VOLUME_TYPE_ANNOTATION};
+use crate::cluster::DEFAULT_CLASS_ANNOTATION;
 use crate::resolve::{Class, Resolved};
 
 /// The same, on snapshot classes.
@@ -71,12 +71,6 @@ fn storage_class(resolved: &Resolved, class: &Class) -> StorageClass {
     let mut metadata = class_metadata(resolved, &item.name, &item.labels, &item.annotations);
     if class.is_default {
         annotate(&mut metadata, DEFAULT_CLASS_ANNOTATION, "true");
-    }
-    if let Some(of_type) = &class.of_type {
-        annotate(&mut metadata, VOLUME_TYPE_ANNOTATION, &of_type.volume_type);
-        if let Some(since) = of_type.missing_since {
-            annotate(&mut metadata, MISSING_SINCE_ANNOTATION, &format!("{since:.0}"));
-        }
     }
 
     let mut parameters = item.extra_parameters.clone();

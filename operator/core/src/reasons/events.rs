@@ -156,8 +156,6 @@ events! {
     Normal Observe CredentialsAccepted,
     /// Login with changed credentials works, and the driver was given them.
     Normal Observe SecretRotated,
-    /// There are more volume types than StorageClasses are made of; the note names those without one.
-    Warning Observe VolumeTypesLeftOut,
     /// The class has a parameter that the driver does not know; the note names the one that was most likely meant; once a day.
     Warning Observe UnknownParameter,
     /// Any certificate is accepted of a cloud.

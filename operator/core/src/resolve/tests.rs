@@ -7,7 +7,7 @@ use rstest::rstest;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{ClassFacts, ControllerSight, Environment, resolve};
+use super::{ControllerSight, Environment, resolve};
 use crate::cluster::{KubernetesVersion, OptionalApis};
 use crate::reasons::Degraded;
 use crate::releases::InstalledImages;
@@ -27,7 +27,7 @@ pub(crate) fn mk_environment() -> Environment {
         cluster_uid: Some("0ca5a8c2-7a55-4a1c-8b3c-5b1f0f2d1e11".into()),
         nodes: 3,
         apis: OptionalApis::default(),
-        classes: ClassFacts::default(),
+        default_classes: Vec::new(),
         snapshot_controller: ControllerSight::default(),
         silent_clouds: std::collections::BTreeSet::new(),
         zoned_volumes: 0,
@@ -123,10 +123,6 @@ fn a_name_that_makes_the_registration_socket_too_long_is_refused() {
 }
 
 #[rstest]
-#[case::expression(|driver: &mut CinderCSIDriver, _: &mut Environment| {
-    let types = &mut driver.spec.storage_classes.from_volume_types;
-    (types.enabled, types.include) = (true, Some("(".to_owned()));
-}, Degraded::InvalidSpec)]
 #[case::label(|driver: &mut CinderCSIDriver, _: &mut Environment| {
     driver.spec.topology.additional.insert("no label".to_owned(), "x".to_owned());
 }, Degraded::InvalidSpec)]

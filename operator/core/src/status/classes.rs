@@ -9,8 +9,7 @@ use crate::{
     notice::Notice,
     problem::Problem,
     reasons::{Degraded, Event, SnapshotsReady},
-    resolve::{ControllerSight, MOST_TYPES},
-    text::join_truncated,
+    resolve::ControllerSight,
 };
 
 /// The most names of classes in a status.
@@ -140,19 +139,6 @@ pub(super) fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSI
         notices.push(Notice::new(Event::DefaultStorageClassSkipped, note));
     }
     notices
-}
-
-/// A word about volume types without a class.
-pub fn left_out(view: &ClassesView) -> Option<Notice> {
-    let left_out = &view.classes.left_out;
-    (!left_out.is_empty()).then(|| {
-        let note = format!(
-            "the operator makes StorageClasses of {MOST_TYPES} volume types at most, and these have none: {}; choose types with \
-             include and exclude of spec.storageClasses.fromVolumeTypes, or write their classes into spec.storageClasses.items",
-            join_truncated(left_out)
-        );
-        Notice::new(Event::VolumeTypesLeftOut, note)
-    })
 }
 
 #[cfg(test)]

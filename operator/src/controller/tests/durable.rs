@@ -5,8 +5,7 @@
 use cinder_csi_crds::{GROUP, INSTANCE_LABEL, KIND, OWNER_UID_ANNOTATION, PLURAL};
 use cinder_operator_core::{
     cluster::{
-        DEFAULT_CLASS_ANNOTATION, FIELD_MANAGER, MANAGED_BY, MANAGED_BY_LABEL, MISSING_SINCE_ANNOTATION, NOTE,
-        VOLUME_TYPE_ANNOTATION,
+        DEFAULT_CLASS_ANNOTATION, FIELD_MANAGER, MANAGED_BY, MANAGED_BY_LABEL, NOTE,
     },
     manifests::OPERAND_NAMESPACE_ANNOTATION,
     plan::APPLIED_HASH,
@@ -221,8 +220,6 @@ fn marks_that_are_read_are_those_that_were_written() {
             OWNER_UID_ANNOTATION,
             APPLIED_HASH,
             DEFAULT_CLASS_ANNOTATION,
-            VOLUME_TYPE_ANNOTATION,
-            MISSING_SINCE_ANNOTATION,
             MOVE_PROJECT,
             PLACES_ANNOTATION,
             OPERAND_NAMESPACE_ANNOTATION,
@@ -240,8 +237,6 @@ fn marks_that_are_read_are_those_that_were_written() {
             "csi.openstack.org/owner-uid",
             "csi.openstack.org/applied-hash",
             "storageclass.kubernetes.io/is-default-class",
-            "csi.openstack.org/volume-type",
-            "csi.openstack.org/volume-type-missing-since",
             "csi.openstack.org/move-project",
             "csi.openstack.org/places",
             "csi.openstack.org/operand-namespace",

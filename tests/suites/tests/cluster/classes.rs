@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Classes that the operator keeps: the default one, those of volume types, those of attributes.
+//! Classes that the operator keeps: the default one, those of the spec, those of attributes.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
@@ -40,12 +40,12 @@ pub(crate) async fn the_default_class_is_ours_while_nobody_has_another_one(world
     world.healthy().await
 }
 
-pub(crate) async fn every_volume_type_gets_a_class_that_is_made_anew_with_what_others_wrote_on_it(
-    world: &World,
-) -> Result<()> {
-    world
-        .patch_spec(&json!({"storageClasses": {"fromVolumeTypes": {"enabled": true, "namePrefix": "os-"}}}))
-        .await?;
+pub(crate) async fn recreated_class_keeps_annotations_of_other_clients(world: &World) -> Result<()> {
+    let classes = |policy: &str| {
+        let item = |name: &str| json!({"name": format!("os-{name}"), "volumeType": name, "reclaimPolicy": policy});
+        json!({"storageClasses": {"items": [{"name": "cinder"}, item("fast"), item("slow")]}})
+    };
+    world.patch_spec(&classes("Delete")).await?;
     wait_for("the classes of the volume types", PATIENCE, async || {
         for name in ["fast", "slow"] {
             let class = world.cluster.get(&["storageclass", &format!("os-{name}")]).await?;
@@ -62,9 +62,7 @@ pub(crate) async fn every_volume_type_gets_a_class_that_is_made_anew_with_what_o
         "example.org/note=for the archive",
     ];
     world.cluster.kubectl(&words).await?;
-    world
-        .patch_spec(&json!({"storageClasses": {"fromVolumeTypes": {"reclaimPolicy": "Retain"}}}))
-        .await?;
+    world.patch_spec(&classes("Retain")).await?;
     wait_for("the class that is made anew", PATIENCE, async || {
         let class = world.cluster.get(&["storageclass", "os-slow"]).await?;
         ensure!(class["reclaimPolicy"] == "Retain", "{}", class["reclaimPolicy"]);
@@ -75,7 +73,7 @@ pub(crate) async fn every_volume_type_gets_a_class_that_is_made_anew_with_what_o
     .await?;
 
     world
-        .patch_spec(&json!({"storageClasses": {"fromVolumeTypes": null}}))
+        .patch_spec(&json!({"storageClasses": {"items": null}}))
         .await?;
     wait_for("the end of these classes", PATIENCE, async || {
         let names = world.cluster.kubectl(&["get", "storageclass", "-o", "name"]).await?;

@@ -237,17 +237,7 @@ async fn works(world: &World, object: &Value) -> Result<()> {
         .as_str()
         .context("an object without a name")?;
     match kind {
-        "CinderCSIDriver" => {
-            if object["spec"]["storageClasses"]["fromVolumeTypes"]["enabled"] == true {
-                wait_for("the class of type fast", PATIENCE, async || {
-                    let class = world.cluster.get(&["storageclass", "cinder-fast"]).await?;
-                    ensure!(class["parameters"]["type"] == "fast", "{class}");
-                    Ok(())
-                })
-                .await?;
-            }
-            return world.healthy().await;
-        }
+        "CinderCSIDriver" => return world.healthy().await,
         "Pod" => return world.ready(name).await,
         "CronJob" => return nights(world, name).await,
         // They are what they say as soon as they exist.

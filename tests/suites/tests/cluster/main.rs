@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         life::a_raw_block_volume_reaches_its_pod,
         growth::a_claim_grows_while_its_pod_runs,
         classes::the_default_class_is_ours_while_nobody_has_another_one,
-        classes::every_volume_type_gets_a_class_that_is_made_anew_with_what_others_wrote_on_it,
+        classes::recreated_class_keeps_annotations_of_other_clients,
         classes::a_volume_changes_its_attributes_and_their_class_waits_until_nobody_has_them,
         snapshots::snapshots_can_be_taken_from_when_their_kinds_are_installed,
         snapshots::a_snapshot_becomes_a_volume_with_the_data_of_its_moment,

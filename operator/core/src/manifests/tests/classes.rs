@@ -3,31 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::clouds::{CloudFacts, VolumeTypeFact};
 use crate::cluster::{OptionalApi, OptionalApis};
-use crate::{cluster::OfType, resolve::Environment};
+use crate::resolve::Environment;
 
 fn mk_everything() -> Environment {
-    let facts = CloudFacts {
-        volume_types: vec![VolumeTypeFact {
-            name: "SSD".into(),
-            id: "0c7f".into(),
-            ..VolumeTypeFact::default()
-        }],
-        ..CloudFacts::default()
-    };
-    let mut environment = Environment {
+    Environment {
         apis: OptionalApi::ALL.into_iter().collect(),
-        clouds: [("default".to_owned(), facts)].into(),
-        now: "2026-01-02T00:00:00Z".parse().unwrap(),
         ..mk_environment()
-    };
-    let gone = OfType {
-        volume_type: "tape".into(),
-        missing_since: Some("2026-01-01T12:00:00Z".parse().unwrap()),
-    };
-    environment.classes.of_types = [("cinder-tape".to_owned(), gone)].into();
-    environment
+    }
 }
 
 fn mk_driver_with_classes() -> CinderCSIDriver {
@@ -35,11 +18,11 @@ fn mk_driver_with_classes() -> CinderCSIDriver {
     driver.spec.storage_classes = serde_json::from_value(json!({
         "default": { "policy": "Always", "name": "cinder-ssd" },
         "items": [
+            { "name": "cinder-ssd", "volumeType": "SSD", "reclaimPolicy": "Retain" },
             { "name": "fixed", "allowVolumeExpansion": false, "onImmutableChange": "Refuse" },
             { "name": "elsewhere", "secretName": "cloud-west", "fsType": "btrfs",
               "labels": { "example.org/team": "shop" }, "annotations": { "example.org/why": "a second site" } },
         ],
-        "fromVolumeTypes": { "enabled": true, "reclaimPolicy": "Retain" },
     }))
     .unwrap();
     driver.spec.snapshots = serde_json::from_value(json!({
