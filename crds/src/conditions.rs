@@ -64,8 +64,6 @@ condition_types! {
     MonitoringReady: True,
     /// Snapshots can be taken, or are not wanted.
     SnapshotsReady: True,
-    /// The driver knows every parameter of its classes, whoever made them.
-    ClassesValid: True,
     /// The watches of the operator work, and every object that they show decodes.
     ClusterReadable: True,
 }

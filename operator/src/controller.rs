@@ -39,7 +39,6 @@ use crate::{
 };
 use adoption::Adoption;
 use cinder_operator_core::{
-    class_parameters::{UnknownParameter, unknown_parameters},
     cluster::{
         AttachedNodes, Blockers, GuardedObject, Index, KINDS, Key, LostNodes, NodesView, OptionalApi, Owner, kind, view,
     },
@@ -391,10 +390,7 @@ impl Reconciliation<'_> {
         let (look_again, is_move) = (checked.look_again, checked.is_move);
         let is_given = self.has_given(&live, checked.wanted.as_ref());
         outcome.record = Some(self.driver_record(&live, is_given.then_some(&checked.record), may_write));
-        let facts = Facts {
-            unknown_parameters: self.unknown_parameters().await,
-            ..checked.facts(self, has.as_ref())
-        };
+        let facts = checked.facts(self, has.as_ref());
         let (volumes, of_volumes) = self.observe_volumes(&facts, &outcome);
         let is_moved = is_move && may_write && is_given && outcome.failures.is_empty();
         let guard = self.project_guard(is_moved);
@@ -588,18 +584,6 @@ impl Reconciliation<'_> {
         Some(FailedWrite { key, message })
     }
 
-    /// The parameters of classes that the driver does not know; `None` where the classes cannot be listed.
-    async fn unknown_parameters(&self) -> Option<Vec<UnknownParameter>> {
-        let (context, name) = (self.context, &self.owner.name);
-        match context.cluster.class_parameters(&context.client, name).await {
-            Ok(classes) => Some(unknown_parameters(&classes)),
-            Err(error) => {
-                warn!(driver = name, %error, "cannot list classes to check their parameters");
-                None
-            }
-        }
-    }
-
     /// Finds nodes with attached volumes that the DaemonSet excludes.
     fn observe_unserved(&self, outcome: &mut Outcome) {
         let template = outcome.node_template.as_deref();
@@ -694,7 +678,6 @@ impl Reconciliation<'_> {
         let next = status::status(previous, report, now);
         context.metrics.seen(name, report);
         self.report_to_claims(report).await;
-        self.report_unknown_parameters(report).await;
         let nodes = &report.outcome.nodes;
         context.metrics.nodes(name, nodes.needed(), nodes.registered);
         let blockers = match &report.decision.removal {

@@ -9,7 +9,6 @@ use std::{collections::HashMap, time::Duration};
 use cinder_cloud::Observer;
 use cinder_csi_crds::RolloutStatus;
 use cinder_operator_core::{
-    class_parameters::ClassKind,
     decide::{CloudView, Report},
 };
 use prometheus::core::{Collector, Desc};
@@ -74,7 +73,6 @@ pub struct Metrics {
     nodes: IntGaugeVec,
     deletion_blockers: IntGaugeVec,
     rollout_state: IntGaugeVec,
-    unknown_parameters: IntGaugeVec,
     credential_valid: IntGaugeVec,
     openstack_requests: IntCounterVec,
     openstack_seconds: HistogramVec,
@@ -146,11 +144,6 @@ impl Metrics {
                 "1 for the state that a rollout of the component is in; none while there is nothing to roll out",
                 &["driver", "component", "state"],
             )?,
-            unknown_parameters: families.gauge(
-                "unknown_parameters",
-                "Parameters of classes that the driver does not know, by the kind of the class",
-                &["driver", "kind"],
-            )?,
             credential_valid: families.gauge(
                 "credential_valid",
                 "1 while login with the credentials that the spec names works",
@@ -202,15 +195,9 @@ impl Metrics {
         &self.families.descriptions
     }
 
-    /// What was seen of zones, volumes and classes.
+    /// What was seen of zones and volumes.
     pub fn seen(&self, driver: &str, report: &Report) {
         self.clouds.seen(driver, report);
-        for kind in ClassKind::ALL {
-            let unknown = report.facts.unknown_parameters.iter().flatten();
-            self.unknown_parameters
-                .with_label_values(&[driver, kind.as_str()])
-                .set(as_gauge(unknown.filter(|one| one.kind == kind).count()));
-        }
     }
 
     /// One reconcile ended.

@@ -91,11 +91,9 @@ fn events() -> String {
          on | what happened |\n|---|---|---|---|\n"
     );
     let claim = Event::VolumeStuck.row().reason;
-    let class = Event::UnknownParameter.row().reason;
     for row in Event::ROWS {
         let object = match row.reason {
             reason if reason == claim => "PersistentVolumeClaim",
-            reason if reason == class => "the class",
             _ => "CinderCSIDriver",
         };
         let _ = writeln!(

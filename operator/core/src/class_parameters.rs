@@ -14,8 +14,6 @@ pub struct ClassParameters {
     pub kind: ClassKind,
     /// Its name.
     pub name: String,
-    /// Its uid.
-    pub uid: String,
     /// The keys of its parameters.
     pub keys: Vec<String>,
 }
@@ -27,8 +25,6 @@ pub struct UnknownParameter {
     pub kind: ClassKind,
     /// The name of the class.
     pub class: String,
-    /// The uid of the class.
-    pub uid: String,
     /// The key.
     pub key: String,
     /// The key that was most likely meant.
@@ -67,7 +63,6 @@ pub fn unknown_parameters(classes: &[ClassParameters]) -> Vec<UnknownParameter> 
         let unknown = keys.map(|key| UnknownParameter {
             kind: class.kind,
             class: class.name.clone(),
-            uid: class.uid.clone(),
             meant: meant(class.kind, &key),
             key,
         });
@@ -111,7 +106,6 @@ mod tests {
         let class = ClassParameters {
             kind,
             name: "fast".to_owned(),
-            uid: "u".to_owned(),
             keys: vec![key.to_owned()],
         };
         let unknown = unknown_parameters(&[class]);
@@ -127,7 +121,6 @@ mod tests {
         let class = ClassParameters {
             kind: ClassKind::StorageClass,
             name: "fast".to_owned(),
-            uid: "u".to_owned(),
             keys: [
                 "type",
                 "metadata.owner",

@@ -31,7 +31,6 @@ mod cluster;
 mod drift;
 mod issues;
 mod monitoring;
-mod parameters;
 mod pods;
 mod removal;
 mod rollout;
@@ -157,7 +156,6 @@ fn judge(
         ConditionType::InsecureConfiguration => erased(clouds::insecure_configuration(facts)),
         ConditionType::OverridesActive => erased(pods::overrides_active(decision.pods.as_ref())),
         ConditionType::SnapshotsReady => erased(classes::snapshots_ready(decision.classes.as_ref())),
-        ConditionType::ClassesValid => erased(parameters::classes_valid(facts.unknown_parameters.as_deref())),
         ConditionType::MonitoringReady => erased(monitoring::ready(facts.monitoring)),
         ConditionType::ClusterReadable => erased(cluster::readable(&facts.cluster)),
     }
@@ -617,8 +615,6 @@ fn notice(type_: ConditionType, new: &Condition, is_in_place: bool) -> Option<No
         ConditionType::MonitoringReady => Event::MonitoringReadyFalse,
         ConditionType::SnapshotsReady if is_good => Event::SnapshotsReadyTrue,
         ConditionType::SnapshotsReady => Event::SnapshotsReadyFalse,
-        ConditionType::ClassesValid if is_good => Event::ClassesValidTrue,
-        ConditionType::ClassesValid => Event::ClassesValidFalse,
         ConditionType::ClusterReadable if is_good => Event::ClusterReadableTrue,
         ConditionType::ClusterReadable => Event::ClusterReadableFalse,
         // Those about clouds and volumes have their events above, and a removal is reported by Progressing.

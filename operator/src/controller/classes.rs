@@ -5,15 +5,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use cinder_csi_crds::{CinderCSIDriver, SnapshotsMode};
 use cinder_operator_core::{
-    class_parameters::{REMEDY, UnknownParameter},
-    cluster::{KINDS, Key, kind},
+    cluster::{Key, kind},
     decide::Report,
-    notice::Notice,
     plan::Desired,
-    reasons::Event,
     resolve::{ControllerSight, Environment, Resolved, Topology, topology_interval},
 };
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use serde_json::Value;
 
@@ -53,36 +49,6 @@ pub(super) fn exclude_unmanaged(resolved: &Resolved, desired: &[Desired], live: 
     if resolved.storage_classes.is_left_to_others() {
         let is_wanted = |key: &Key| desired.iter().any(|desired| desired.key == *key);
         live.retain(|key, _| key.kind != kind::STORAGE_CLASS || is_wanted(key));
-    }
-}
-
-/// Classes whose unknown parameters are reported as events; the condition counts all.
-const MOST_CLASSES: usize = 10;
-
-impl Reconciliation<'_> {
-    /// Reports once a day the parameters that the driver does not know, on their classes.
-    pub(super) async fn report_unknown_parameters(&self, report: &Report) {
-        let mut classes: BTreeMap<(&str, &str), Vec<&UnknownParameter>> = BTreeMap::new();
-        for one in report.facts.unknown_parameters.iter().flatten() {
-            let class = (one.kind.as_str(), one.class.as_str());
-            classes.entry(class).or_default().push(one);
-        }
-        for ((kind, name), parameters) in classes.into_iter().take(MOST_CLASSES) {
-            let known = KINDS.iter().find(|one| one.kind == kind);
-            let regarding = ObjectReference {
-                api_version: known.map(|one| one.api_resource().api_version),
-                kind: Some(kind.to_owned()),
-                name: Some(name.to_owned()),
-                uid: parameters.first().map(|one| one.uid.clone()),
-                ..ObjectReference::default()
-            };
-            let told: Vec<String> = parameters
-                .iter()
-                .map(|one| format!("parameter {one} {}", one.consequence()))
-                .collect();
-            let notice = Notice::new(Event::UnknownParameter, format!("{}. {REMEDY}", told.join("; ")));
-            self.context.events.publish_daily(&regarding, notice).await;
-        }
     }
 }
 

@@ -23,7 +23,6 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
-    class_parameters::{self, Classes, class_kind},
     crd,
     wake::Wake,
     watch_loop::WatchHealth,
@@ -103,8 +102,6 @@ pub(super) struct Discoveries {
     pub(super) apis: watch::Sender<OptionalApis>,
     /// What is wrong with the operator's own definition.
     pub(super) definition: watch::Sender<Option<String>>,
-    /// The classes of the optional APIs.
-    pub(super) classes: Classes,
     pub(super) health: WatchHealth,
 }
 
@@ -137,7 +134,6 @@ pub(super) async fn follow(
             let stays = kind.is_served(now);
             if !stays {
                 watch.abort();
-                class_kind(kind).inspect(|class| found.classes.forget(*class));
             }
             stays
         });
@@ -146,17 +142,6 @@ pub(super) async fn follow(
             .filter(|kind| kind.optional.is_some() && kind.is_served(now))
         {
             if followed.iter().any(|(there, _)| *there == kind) {
-                continue;
-            }
-            if let Some(class) = class_kind(kind) {
-                let following = class_parameters::follow(
-                    client.clone(),
-                    kind,
-                    class,
-                    found.classes.clone(),
-                    (wake.clone(), found.health.clone()),
-                );
-                followed.push((kind, watches.spawn(following)));
                 continue;
             }
             // What has no namespace is watched once.
@@ -301,7 +286,6 @@ mod tests {
             Discoveries {
                 apis,
                 definition,
-                classes: Classes::default(),
                 health: WatchHealth::new(wake.clone(), std::sync::Arc::new(Metrics::new().expect("metrics"))),
             },
             is_ready,

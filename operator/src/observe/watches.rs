@@ -10,7 +10,6 @@ use std::{
 
 use cinder_csi_crds::INSTANCE_LABEL;
 use cinder_operator_core::{
-    class_parameters::{ClassKind, ClassParameters},
     cluster::{
         Affected, AttachmentObject, ClaimObject, ClassObject, GuardedObject, Index, Indexed, NodeObject, OptionalApis,
         PodObject, RegistrationObject, Scope, VolumeObject, key_of,
@@ -27,9 +26,7 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::{info, warn};
 
 use super::{
-    ObserveError,
     apis::{self, Discoveries},
-    class_parameters::{Classes, list_classes, served_classes},
     wake::Wake,
     watch_loop::{WatchHealth, WatchLoop},
 };
@@ -60,7 +57,6 @@ pub struct Cluster {
     apis: watch::Receiver<OptionalApis>,
     /// What is wrong with the CustomResourceDefinition.
     definition: watch::Sender<Option<String>>,
-    classes: Classes,
     health: WatchHealth,
     watches: JoinSet<()>,
 }
@@ -76,7 +72,6 @@ impl Cluster {
             progress: watch::channel(Instant::now()).0,
             apis: watch::channel(OptionalApis::default()).1,
             definition: watch::channel(None).0,
-            classes: Classes::default(),
             watches: JoinSet::new(),
         };
         cluster.start::<NodeObject>("nodes", client, wake);
@@ -103,7 +98,6 @@ impl Cluster {
             progress: watch::channel(Instant::now()).0,
             apis: watch::channel(OptionalApis::default()).1,
             definition: watch::channel(None).0,
-            classes: Classes::default(),
             watches: JoinSet::new(),
         }
     }
@@ -189,7 +183,6 @@ impl Cluster {
             Discoveries {
                 apis: told,
                 definition: self.definition.clone(),
-                classes: self.classes.clone(),
                 health: self.health.clone(),
             },
             is_ready,
@@ -247,31 +240,6 @@ impl Cluster {
     /// The optional APIs that are served, as they were seen last.
     pub fn apis(&self) -> OptionalApis {
         *self.apis.borrow()
-    }
-
-    /// The classes of a driver with their parameters. Asks for those of a kind whose watch has not listed them yet.
-    pub(crate) async fn class_parameters(
-        &self,
-        client: &Client,
-        driver: &str,
-    ) -> Result<Vec<ClassParameters>, ObserveError> {
-        let mut found = self.read(|index| {
-            let of_driver = index.storage_classes_of(driver).into_iter();
-            let classes = of_driver.map(|(name, class)| ClassParameters {
-                kind: ClassKind::StorageClass,
-                name: name.to_owned(),
-                uid: class.uid().to_owned(),
-                keys: class.keys().to_vec(),
-            });
-            classes.collect::<Vec<_>>()
-        });
-        for (kind, class) in served_classes(self.apis()).filter(|(kind, _)| kind.optional.is_some()) {
-            match self.classes.of(class, driver) {
-                Some(known) => found.extend(known),
-                None => found.extend(list_classes(client, kind, class, driver).await?),
-            }
-        }
-        Ok(found)
     }
 
     /// Pretends that something is wrong with the CustomResourceDefinition.

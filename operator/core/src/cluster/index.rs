@@ -243,12 +243,6 @@ impl Index {
         &mut self.classes
     }
 
-    /// The StorageClasses of a driver by name, whoever made them.
-    pub fn storage_classes_of(&self, driver: &str) -> BTreeMap<&str, &ClassFact> {
-        let classes = self.classes.iter().filter(|(_, class)| class.driver() == driver);
-        classes.map(|(name, class)| (name.as_str(), class)).collect()
-    }
-
     /// The StorageClasses that are marked as the default, the oldest first.
     pub fn default_classes(&self) -> Vec<Marked> {
         let mut marked: Vec<_> = self.classes.values().filter_map(|class| class.marked.clone()).collect();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What exists of StorageClasses: which are marked as the default, and by whom.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use cinder_csi_crds::INSTANCE_LABEL;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -33,29 +33,13 @@ pub struct ClassObject {
     metadata: ObjectMeta,
     #[serde(default)]
     provisioner: String,
-    parameters: Option<BTreeMap<String, String>>,
 }
 
 /// What the index keeps of a StorageClass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClassFact {
-    uid: Option<String>,
     driver: String,
-    /// The keys of its parameters.
-    keys: Vec<String>,
     pub(super) marked: Option<Marked>,
-}
-
-impl ClassFact {
-    /// Its uid.
-    pub fn uid(&self) -> &str {
-        self.uid.as_deref().unwrap_or_default()
-    }
-
-    /// The keys of its parameters.
-    pub fn keys(&self) -> &[String] {
-        &self.keys
-    }
 }
 
 impl Owned for ClassFact {
@@ -100,9 +84,7 @@ impl Indexed for ClassObject {
 
     fn keep(&self) -> Option<ClassFact> {
         Some(ClassFact {
-            uid: self.metadata.uid.clone(),
             driver: self.provisioner.clone(),
-            keys: self.parameters.iter().flatten().map(|(key, _)| key.clone()).collect(),
             marked: self.marked(),
         })
     }

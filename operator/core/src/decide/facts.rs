@@ -7,7 +7,7 @@ use cinder_csi_crds::{CinderCSIDriver, DeletionPolicy, ManagementState, Monitori
 
 use super::CloudView;
 use crate::{
-    class_parameters::UnknownParameter, cluster::VolumeCount, diagnosis::Stuck, problem::Problem,
+    cluster::VolumeCount, diagnosis::Stuck, problem::Problem,
     resolve::health::HealthSettings,
 };
 
@@ -96,8 +96,6 @@ pub struct Facts {
     pub needed_clouds: Vec<Problem>,
     /// Whether credentials of another project or region are refused.
     pub guard: ProjectGuard,
-    /// The parameters of classes that the driver does not know, where they were looked at.
-    pub unknown_parameters: Option<Vec<UnknownParameter>>,
     /// The volumes.
     pub volumes: VolumeFacts,
 }

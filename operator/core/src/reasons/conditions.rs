@@ -392,16 +392,6 @@ conditions! {
         /// The operator cannot find out whether a snapshot-controller works.
         False ControllerUnknown => "The message has the cause. If a right is missing, apply the operator's roles again.",
     }
-    ClassesValid {
-        /// The driver knows every parameter of its StorageClasses, VolumeSnapshotClasses, VolumeGroupSnapshotClasses and
-        /// VolumeAttributesClasses.
-        True AsExpected,
-        /// Classes of the driver have parameters that it does not know, whoever made them: in a VolumeAttributesClass they
-        /// are refused, elsewhere they have no effect.
-        False UnknownParameter =>
-            "Correct the key that the message names. Parameters of a StorageClass and of a VolumeAttributesClass cannot \
-             be changed: delete the class and create it again; volumes stay.",
-    }
     ClusterReadable {
         /// The watches of the operator work, and every object that they show decodes.
         True AsExpected,

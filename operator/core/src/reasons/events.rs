@@ -88,10 +88,6 @@ events! {
     Normal Observe SnapshotsReadyTrue,
     /// Snapshots do not work; the note says why and what to do.
     Warning Observe SnapshotsReadyFalse,
-    /// The driver knows every parameter of its classes.
-    Normal Observe ClassesValidTrue,
-    /// Classes have parameters that the driver does not know; the note names them.
-    Warning Observe ClassesValidFalse,
     /// The watches of the operator work again, and every object that they show decodes.
     Normal Observe ClusterReadableTrue,
     /// Objects of the cluster do not decode, or a watch of the operator fails.
@@ -156,8 +152,6 @@ events! {
     Normal Observe CredentialsAccepted,
     /// Login with changed credentials works, and the driver was given them.
     Normal Observe SecretRotated,
-    /// The class has a parameter that the driver does not know; the note names the one that was most likely meant; once a day.
-    Warning Observe UnknownParameter,
     /// Any certificate is accepted of a cloud.
     Warning Observe InsecureConfiguration,
     /// The certificates of the clouds are verified again.

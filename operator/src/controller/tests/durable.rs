@@ -371,7 +371,6 @@ const METRICS: [&str; 22] = [
     "cinder_csi_operator_stuck_volumes{driver,operation,reason}",
     "cinder_csi_operator_topology_mismatched_zones{driver,side}",
     "cinder_csi_operator_undecodable_objects{kind}",
-    "cinder_csi_operator_unknown_parameters{driver,kind}",
     "cinder_csi_operator_volumes{driver,kind}",
 ];
 

@@ -238,7 +238,6 @@ fn volumes_pods_parameters_and_gaps_are_told_with_their_counts_and_the_gravest_c
         classes: vec![ClassParameters {
             kind: ClassKind::StorageClass,
             name: "fast".to_owned(),
-            uid: "u".to_owned(),
             keys: vec!["tpye".to_owned(), "availability".to_owned()],
         }],
         gaps: vec![CheckGap {

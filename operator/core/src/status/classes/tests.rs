@@ -29,7 +29,6 @@ fn mk_class(name: &str, was_made: bool) -> Class {
         is_default: false,
         insists: false,
         was_made,
-        of_type: None,
     }
 }
 
