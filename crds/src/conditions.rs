@@ -38,6 +38,12 @@ macro_rules! condition_types {
 }
 
 condition_types! {
+    /// The driver is available, nothing needs a human, and this generation of the spec was observed.
+    Ready: True,
+    /// The operator brings the driver to the state that the spec describes, or retries what failed.
+    Reconciling: False,
+    /// Nothing continues before an administrator acts.
+    Stalled: False,
     /// The driver works: the controller serves, the driver is registered on the nodes, login with its credentials works.
     Available: True,
     /// What is wanted is being made.

@@ -7,7 +7,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
 use kube::{CustomResourceExt, ResourceExt};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{CinderCSIDriver, SCHEMA_HASH_ANNOTATION};
@@ -28,6 +28,9 @@ pub fn crd() -> CustomResourceDefinition {
             tidy(schema, true);
             for (part, schema) in schema.properties.iter_mut().flatten() {
                 drop_defaults(schema, part == "spec", &[]);
+                if part == "status" {
+                    mark_unobserved(schema);
+                }
             }
         }
     }
@@ -49,6 +52,15 @@ fn hash(text: &str) -> String {
     let digest = Sha256::digest(text);
     let bits = digest.iter().take(8).fold(0, |bits, byte| bits << 8 | u64::from(*byte));
     format!("{bits:016x}")
+}
+
+/// Lets the API server mark an object that no operator has seen, so that clients do not take it for ready.
+fn mark_unobserved(status: &mut JSONSchemaProps) {
+    let generation = status.properties.iter_mut().flatten();
+    for (_, generation) in generation.filter(|(name, _)| *name == "observedGeneration") {
+        generation.default = Some(JSON(json!(-1)));
+    }
+    status.default = Some(JSON(json!({"observedGeneration": -1})));
 }
 
 /// Takes the defaults out of the schema, and puts them into the descriptions of the spec. The API server would store them in

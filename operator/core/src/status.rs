@@ -34,6 +34,7 @@ mod monitoring;
 mod pods;
 mod removal;
 mod rollout;
+mod summary;
 mod volumes;
 
 pub use clouds::expiring;
@@ -60,14 +61,14 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
     let issues = issues::of(report, |cloud| clouds::is_young(previous, cloud, now));
     let conditions = ConditionType::ALL
         .iter()
-        .map(|type_| {
-            let judgement = judge(*type_, previous, report, &issues, now);
-            condition(previous, facts.object.generation, judgement, now)
+        .filter_map(|type_| {
+            let judgement = judge(*type_, previous, report, &issues, now)?;
+            Some(condition(previous, facts.object.generation, judgement, now))
         })
         .collect();
     let is_gone = decision.removal.as_ref().is_some_and(Removal::is_over);
     let record = recorded(previous, report);
-    CinderCSIDriverStatus {
+    let next = CinderCSIDriverStatus {
         state: Some(removal::state(
             facts.object.state,
             facts.object.is_deleted,
@@ -121,7 +122,22 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
         components: rollout::components(report),
         rollout: rollout::rollout(report),
         pending_changes: decision.pending.clone(),
-    }
+    };
+    summarized(previous, next, facts.object.generation, now)
+}
+
+/// Adds the conditions that follow from the others, in front of them.
+fn summarized(
+    previous: Option<&CinderCSIDriverStatus>,
+    mut next: CinderCSIDriverStatus,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> CinderCSIDriverStatus {
+    let summary = summary::summary(&next).map(|judgement| condition(previous, generation, judgement, now));
+    next.conditions
+        .retain(|one| summary.iter().all(|summed| summed.type_ != one.type_));
+    next.conditions.splice(0..0, summary);
+    next
 }
 
 /// The records in the status. They end with the driver; one that was released runs on, and its records remain.
@@ -135,15 +151,17 @@ fn recorded(previous: Option<&CinderCSIDriverStatus>, report: &Report) -> Driver
     })
 }
 
+/// Judges a condition. Those of [`summary`] follow from the others.
 fn judge(
     type_: ConditionType,
     previous: Option<&CinderCSIDriverStatus>,
     report: &Report,
     issues: &[Problem],
     now: Timestamp,
-) -> Judgement {
+) -> Option<Judgement> {
     let Report { facts, decision, .. } = report;
-    match type_ {
+    Some(match type_ {
+        ConditionType::Ready | ConditionType::Reconciling | ConditionType::Stalled => return None,
         ConditionType::Available => erased(available(previous, report, issues, now)),
         ConditionType::Progressing => erased(progressing(report, issues)),
         ConditionType::Degraded => erased(degraded(report, issues)),
@@ -158,7 +176,7 @@ fn judge(
         ConditionType::SnapshotsReady => erased(classes::snapshots_ready(decision.classes.as_ref())),
         ConditionType::MonitoringReady => erased(monitoring::ready(facts.monitoring)),
         ConditionType::ClusterReadable => erased(cluster::readable(&facts.cluster)),
-    }
+    })
 }
 
 /// Whether some version of the driver has been in place everywhere.
@@ -469,7 +487,11 @@ pub fn not_reconciled(
         erased(progressing(report, &issues)),
         erased(degraded(report, &issues)),
     ];
-    carry_over(previous, &report.facts.object, updated, now)
+    let next = carry_over(previous, &report.facts.object, updated, now);
+    CinderCSIDriverStatus {
+        observed_generation: report.facts.object.generation,
+        ..next
+    }
 }
 
 /// The status of an object that this version of the operator cannot read, and the conditions that say so. All else stays as it is
@@ -503,7 +525,13 @@ pub fn unreadable(
     }
     let told = judgements.into_iter();
     let told = told.map(|judgement| condition(Some(&known), generation, judgement, now));
-    let told: Vec<Condition> = told.collect();
+    let mut told: Vec<Condition> = told.collect();
+    let mut all = known.clone();
+    all.conditions.retain(|old| told.iter().all(|new| new.type_ != old.type_));
+    all.conditions.extend(told.iter().cloned());
+    let summary = summary::summary(&all).map(|judgement| condition(Some(&known), generation, judgement, now));
+    told.splice(0..0, summary);
+    next["observedGeneration"] = json!(generation);
     let is_retold = |condition: &Value| told.iter().any(|one| condition["type"] == one.type_);
     let mut conditions: Vec<Value> = previous["conditions"].as_array().cloned().unwrap_or_default();
     conditions.retain(|condition| !is_retold(condition));
@@ -540,7 +568,7 @@ fn carry_over<const N: usize>(
             None => next.conditions.push(condition),
         }
     }
-    next
+    summarized(previous, next, object.generation, now)
 }
 
 /// The API server keeps no fractions of a second; a time that came back different would look like a change.
@@ -618,7 +646,10 @@ fn notice(type_: ConditionType, new: &Condition, is_in_place: bool) -> Option<No
         ConditionType::ClusterReadable if is_good => Event::ClusterReadableTrue,
         ConditionType::ClusterReadable => Event::ClusterReadableFalse,
         // Those about clouds and volumes have their events above, and a removal is reported by Progressing.
-        ConditionType::DeletionBlocked
+        ConditionType::Ready
+        | ConditionType::Reconciling
+        | ConditionType::Stalled
+        | ConditionType::DeletionBlocked
         | ConditionType::CredentialsValid
         | ConditionType::VolumesHealthy
         | ConditionType::InsecureConfiguration => return None,

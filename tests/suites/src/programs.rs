@@ -171,8 +171,13 @@ fn of_module(module: &str, name: &str) -> Result<PathBuf> {
         .with_context(|| format!("tests/tools/build {module} names no program {name}"))
 }
 
-/// A program of `tests/tools/contracts`, built when it is asked for.
+/// Builds a program of `tests/tools/contracts`.
 pub fn contract_program(name: &str) -> Result<PathBuf> {
+    go_program("contracts", name)
+}
+
+/// Builds a program of this repository that belongs to a Go module of `tests/tools`.
+pub fn go_program(module: &str, name: &str) -> Result<PathBuf> {
     let directory = target_directory()?.join("contracts");
     fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
     let binary = directory.join(name);
@@ -182,11 +187,11 @@ pub fn contract_program(name: &str) -> Result<PathBuf> {
         .arg(&binary)
         .arg(format!("./{name}"))
         .env("CGO_ENABLED", "0")
-        .current_dir(workspace_root().join("tests/tools/contracts"))
+        .current_dir(workspace_root().join("tests/tools").join(module))
         .status()
         .context("cannot run go: put Go 1.26 on the PATH")?;
     if !status.success() {
-        bail!("tests/tools/contracts/{name} does not build ({status})");
+        bail!("tests/tools/{module}/{name} does not build ({status})");
     }
     Ok(binary)
 }

@@ -47,6 +47,32 @@ macro_rules! conditions {
 }
 
 conditions! {
+    Ready {
+        /// The driver is available, and nothing needs help.
+        True AsExpected,
+        /// The driver does not work.
+        False Unavailable => "See condition Available.",
+        /// The driver works, and something needs help.
+        False Degraded => "See condition Degraded.",
+        /// The driver was not observed: reconciliation is suspended, or the operator has released the driver.
+        Unknown NotReconciled => "See condition Available.",
+    }
+    Reconciling {
+        /// The operator changes nothing: the driver is as the spec describes it, or an administrator must act first.
+        False AsExpected,
+        /// The driver is installed, updated, migrated or removed.
+        True Progressing => "See condition Progressing.",
+        /// Something failed, and the operator retries it.
+        True Retrying => "See condition Degraded.",
+    }
+    Stalled {
+        /// Nothing waits for an administrator.
+        False AsExpected,
+        /// An administrator must act: what the spec describes cannot be reached without that.
+        True Degraded => "See condition Degraded.",
+        /// The removal of the driver is blocked.
+        True DeletionBlocked => "See condition DeletionBlocked.",
+    }
     Available {
         /// The controller serves, and every Ready node that should have the driver has it registered.
         True AsExpected,

@@ -124,6 +124,7 @@ fn verdicts(report: &Report) -> Vec<String> {
     status
         .conditions
         .iter()
+        .skip(3)
         .take(3)
         .map(|c| format!("{}={}/{}", c.type_, c.status, c.reason))
         .collect()
@@ -650,4 +651,5 @@ fn a_new_pod_beside_the_old_one_that_still_serves_is_no_end_of_an_update() {
 }
 
 pub(crate) mod events;
+mod kstatus;
 mod rollout;

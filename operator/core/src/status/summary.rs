@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ready, Reconciling and Stalled, by the conventions of kstatus. They follow from the other conditions.
+
+use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::{Judgement, erased, verdict};
+use crate::reasons::{Available, Degraded, Progressing, Ready, Reason, Reconciling, Stalled};
+
+/// The problems that end without an administrator: the operator retries, or something it waits for ends.
+const RETRIED: [Degraded; 6] = [
+    Degraded::ApplyFailed,
+    Degraded::CloudUnreachable,
+    Degraded::LoginFailed,
+    Degraded::NodePodsFailing,
+    Degraded::PendingRecreate,
+    Degraded::ReconcileFailed,
+];
+
+/// Judges the three conditions. An absent condition counts as healthy, but for Available.
+pub(super) fn summary(status: &CinderCSIDriverStatus) -> [Judgement; 3] {
+    let find = |type_| status.condition(type_);
+    let is_bad = |type_: ConditionType| find(type_).filter(|condition| condition.status != type_.good_status());
+    let degraded = is_bad(ConditionType::Degraded);
+    let needs_help = degraded.filter(|condition| !RETRIED.iter().any(|reason| reason.is(condition)));
+    let blocked = is_bad(ConditionType::DeletionBlocked);
+    let progressing = is_bad(ConditionType::Progressing)
+        .filter(|condition| !Progressing::WaitingForApproval.is(condition) && !Progressing::DeletionBlocked.is(condition));
+
+    let ready = match (find(ConditionType::Available), degraded) {
+        (Some(available), _) if available.status == "Unknown" => erased(verdict(Ready::NotReconciled, sentence(available))),
+        (Some(available), None) if Available::AsExpected.is(available) => {
+            erased(verdict(Ready::AsExpected, "the driver is available, and nothing needs help"))
+        }
+        (Some(available), Some(degraded)) if Available::AsExpected.is(available) => {
+            erased(verdict(Ready::Degraded, sentence(degraded)))
+        }
+        (Some(available), _) => erased(verdict(Ready::Unavailable, sentence(available))),
+        (None, _) => erased(verdict(Ready::NotReconciled, "the driver was not observed yet")),
+    };
+    let stalled = match (needs_help, blocked) {
+        (Some(degraded), _) => erased(verdict(Stalled::Degraded, sentence(degraded))),
+        (None, Some(blocked)) => erased(verdict(Stalled::DeletionBlocked, sentence(blocked))),
+        (None, None) => erased(verdict(Stalled::AsExpected, "nothing waits for an administrator")),
+    };
+    let is_stalled = needs_help.or(blocked).is_some();
+    let reconciling = match (progressing, degraded) {
+        (Some(progressing), _) if !is_stalled => erased(verdict(Reconciling::Progressing, sentence(progressing))),
+        (None, Some(degraded)) if !is_stalled => erased(verdict(Reconciling::Retrying, sentence(degraded))),
+        _ => erased(verdict(Reconciling::AsExpected, "the operator changes nothing")),
+    };
+    [ready, reconciling, stalled]
+}
+
+fn sentence(condition: &Condition) -> String {
+    format!("{} ({}): {}", condition.type_, condition.reason, condition.message)
+}
