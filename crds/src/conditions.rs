@@ -52,26 +52,10 @@ condition_types! {
     Degraded: False,
     /// This is a good moment for another version of the operator or of Kubernetes.
     Upgradeable: True,
-    /// The operator changes nothing, because the spec says so.
-    ReconciliationPaused: False,
-    /// Another client changes what the operator owns.
-    DriftDetected: False,
     /// A removal waits for something.
     DeletionBlocked: False,
     /// Login with the credentials works, and they do not expire soon.
     CredentialsValid: True,
-    /// No operation on a volume takes longer than it may.
-    VolumesHealthy: True,
-    /// The clouds need not prove who they are.
-    InsecureConfiguration: False,
-    /// The administrator changes what the operator makes.
-    OverridesActive: False,
-    /// Prometheus and Grafana have what the spec wants them to have.
-    MonitoringReady: True,
-    /// Snapshots can be taken, or are not wanted.
-    SnapshotsReady: True,
-    /// The watches of the operator work, and every object that they show decodes.
-    ClusterReadable: True,
 }
 
 impl fmt::Display for ConditionType {

@@ -44,8 +44,8 @@ pub use snapshots::{
     VolumeAttributesClasses,
 };
 pub use storage_class::{
-    ClassesState, DefaultClassPolicy, DefaultStorageClass, FsType, ImmutableChange, ReclaimPolicy,
-    StorageClassItem, StorageClasses, VolumeBindingMode,
+    ClassesState, DefaultClassPolicy, DefaultStorageClass, FsType, ImmutableChange, ReclaimPolicy, StorageClassItem,
+    StorageClasses, VolumeBindingMode,
 };
 pub use topology::{Topology, TopologyMode};
 pub use update::{Update, UpdatePolicy};

@@ -690,6 +690,10 @@ impl Reconciliation<'_> {
             context.metrics.deletion_blockers(name, kind, count);
         }
         context.metrics.rollout(name, next.rollout.as_ref());
+        let classes = report.decision.classes.as_ref();
+        if let Some(notice) = classes.and_then(status::unavailable_snapshot_controller) {
+            context.events.publish_daily(&self.driver.object_ref(&()), notice).await;
+        }
         self.publish(previous, &next, notices).await?;
         context.remember_broken(name, &next);
         Ok(())

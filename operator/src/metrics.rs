@@ -8,9 +8,7 @@ use std::{collections::HashMap, time::Duration};
 
 use cinder_cloud::Observer;
 use cinder_csi_crds::RolloutStatus;
-use cinder_operator_core::{
-    decide::{CloudView, Report},
-};
+use cinder_operator_core::decide::{CloudView, Report};
 use prometheus::core::{Collector, Desc};
 use prometheus::{Error, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 

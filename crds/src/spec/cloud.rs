@@ -48,7 +48,7 @@ pub struct Cloud {
     pub client_cert_secret_ref: Option<ClientCertRef>,
 
     /// Whether any certificate of the cloud is accepted. Whoever sits between can then read the credentials; condition
-    /// InsecureConfiguration says so. For laboratories.
+    /// CredentialsValid says so. For laboratories.
     #[serde(rename = "insecureSkipTLSVerify", default)]
     pub insecure_skip_tls_verify: bool,
 

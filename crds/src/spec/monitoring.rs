@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct Monitoring {
     /// Auto: ServiceMonitors and PrometheusRules are made where the cluster has their CustomResourceDefinitions. Enabled: the
-    /// same, and condition MonitoringReady says when they are missing. Disabled: none are made.
+    /// same, and condition Degraded reports when the definitions are missing. Disabled: none are made.
     #[serde(default)]
     pub mode: MonitoringMode,
 

@@ -16,7 +16,7 @@ use super::{OBJECT_NAME, ReclaimPolicy};
 pub struct Snapshots {
     /// Whether volumes can be snapshot. Auto: where the cluster has the CustomResourceDefinitions of VolumeSnapshots, from
     /// the moment when they appear. Enabled: the same, and it is an error when they are missing. Disabled: no. The cluster
-    /// also needs a snapshot-controller, one for all its CSI drivers; condition SnapshotsReady reports whether one works.
+    /// also needs a snapshot-controller, one for all its CSI drivers; event SnapshotControllerUnavailable reports when none works.
     #[serde(default)]
     pub mode: SnapshotsMode,
 

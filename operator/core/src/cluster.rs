@@ -28,8 +28,8 @@ pub use index::{
 pub use installation::{Installation, NOTE, Note, OldController, OldObject};
 pub use kinds::{KINDS, Kind};
 pub use labels::{
-    COMPONENT_LABEL, CONTROLLER_COMPONENT, DEFAULT_CLASS_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL,
-    NODE_COMPONENT, REVISION_LABEL, VERSION_LABEL,
+    COMPONENT_LABEL, CONTROLLER_COMPONENT, DEFAULT_CLASS_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL, NODE_COMPONENT,
+    REVISION_LABEL, VERSION_LABEL,
 };
 pub use managed_fields::{FIELD_MANAGER, is_applied, is_copy};
 pub use managed_fields::{own_fields, owns_annotation};

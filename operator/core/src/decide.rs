@@ -217,10 +217,7 @@ pub struct Lookups {
 /// Decides what is done now.
 pub fn decide(situation: &Situation<'_>, Draft { mut plan, gate, held }: Draft, lookups: Lookups) -> Decision {
     let Situation {
-        driver,
-        intent,
-        live,
-        ..
+        driver, intent, live, ..
     } = *situation;
     let is_dry_run = driver.spec.management_state == ManagementState::DryRun;
     leave_in_use(&mut plan, &lookups.in_use);

@@ -17,9 +17,7 @@ use crate::{
     decide::{ObjectFacts, Removal, Report},
     notice::Notice,
     problem::Problem,
-    reasons::{
-        Available, ConditionReason, Degraded, DeletionBlocked, Event, OverridesActive, Progressing, Reason, Upgradeable,
-    },
+    reasons::{Available, ConditionReason, Degraded, DeletionBlocked, Event, Progressing, Reason, Upgradeable},
     record::DriverRecord,
     text::join_truncated,
 };
@@ -37,6 +35,7 @@ mod rollout;
 mod summary;
 mod volumes;
 
+pub use classes::unavailable_snapshot_controller;
 pub use clouds::expiring;
 pub use issues::describe_obstacle;
 pub use volumes::news;
@@ -159,23 +158,15 @@ fn judge(
     issues: &[Problem],
     now: Timestamp,
 ) -> Option<Judgement> {
-    let Report { facts, decision, .. } = report;
+    let facts = &report.facts;
     Some(match type_ {
         ConditionType::Ready | ConditionType::Reconciling | ConditionType::Stalled => return None,
         ConditionType::Available => erased(available(previous, report, issues, now)),
         ConditionType::Progressing => erased(progressing(report, issues)),
         ConditionType::Degraded => erased(degraded(report, issues)),
         ConditionType::Upgradeable => erased(rollout::upgradeable(report, issues)),
-        ConditionType::ReconciliationPaused => erased(rollout::paused(report)),
-        ConditionType::DriftDetected => erased(drift::drift(previous, report, now)),
         ConditionType::DeletionBlocked => erased(removal::blocked(report)),
         ConditionType::CredentialsValid => erased(clouds::credentials_valid(facts, now)),
-        ConditionType::VolumesHealthy => erased(volumes::volumes_healthy(facts)),
-        ConditionType::InsecureConfiguration => erased(clouds::insecure_configuration(facts)),
-        ConditionType::OverridesActive => erased(pods::overrides_active(decision.pods.as_ref())),
-        ConditionType::SnapshotsReady => erased(classes::snapshots_ready(decision.classes.as_ref())),
-        ConditionType::MonitoringReady => erased(monitoring::ready(facts.monitoring)),
-        ConditionType::ClusterReadable => erased(cluster::readable(&facts.cluster)),
     })
 }
 
@@ -374,7 +365,7 @@ fn progressing(report: &Report, issues: &[Problem]) -> Verdict<Progressing> {
         None => {}
     }
     if is_paused(report) {
-        return verdict(Progressing::Paused, rollout::paused(report).1);
+        return verdict(Progressing::Paused, rollout::paused(report));
     }
     if let Some(verdict) = adoption::progress(report) {
         return verdict;
@@ -527,7 +518,8 @@ pub fn unreadable(
     let told = told.map(|judgement| condition(Some(&known), generation, judgement, now));
     let mut told: Vec<Condition> = told.collect();
     let mut all = known.clone();
-    all.conditions.retain(|old| told.iter().all(|new| new.type_ != old.type_));
+    all.conditions
+        .retain(|old| told.iter().all(|new| new.type_ != old.type_));
     all.conditions.extend(told.iter().cloned());
     let summary = summary::summary(&all).map(|judgement| condition(Some(&known), generation, judgement, now));
     told.splice(0..0, summary);
@@ -585,18 +577,18 @@ pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverS
         // The first status of a healthy kind is no news, and of the special conditions only a change to or from trouble is.
         let is_headline = matches!(
             type_,
-            ConditionType::Available
-                | ConditionType::Progressing
-                | ConditionType::Degraded
-                | ConditionType::OverridesActive
+            ConditionType::Available | ConditionType::Progressing | ConditionType::Degraded
         );
         let is_good = |condition: &Condition| condition.status == type_.good_status();
-        let is_quiet_start = is_good(new) && (old.is_none() || !is_headline && old.is_some_and(is_good));
+        let is_quiet_start = is_good(new)
+            && !clouds::is_insecure(new)
+            && !old.is_some_and(clouds::is_insecure)
+            && (old.is_none() && !Progressing::Paused.is(new) || !is_headline && old.is_some_and(is_good));
         // That nothing is under way is said by Available or Degraded already, what blocks a removal and how it goes by Progressing,
         // and why it is unknown whether the driver is available by Degraded.
         let is_told_elsewhere = *type_ == ConditionType::DeletionBlocked
             || *type_ == ConditionType::Upgradeable && is_about_rollout(old, new)
-            || *type_ == ConditionType::Progressing && new.status != "True"
+            || *type_ == ConditionType::Progressing && new.status != "True" && !Progressing::Paused.is(new)
             || *type_ == ConditionType::Available
                 && (new.status == "Unknown" || Available::Removing.is(new) || Available::Removed.is(new));
         if is_same || is_quiet_start || is_told_elsewhere {
@@ -626,33 +618,19 @@ fn notice(type_: ConditionType, new: &Condition, is_in_place: bool) -> Option<No
         // That a driver which is being installed does not serve yet is no trouble; Degraded says what holds it up.
         ConditionType::Available => Event::NotYetAvailable,
         ConditionType::Progressing if Progressing::DeletionBlocked.is(new) => Event::DeletionBlocked,
+        ConditionType::Progressing if Progressing::Paused.is(new) => Event::Paused,
         ConditionType::Progressing => Event::Progressing,
         ConditionType::Degraded if is_good => Event::Recovered,
         ConditionType::Degraded => Event::Degraded,
-        ConditionType::OverridesActive if is_good => Event::OverridesGone,
-        ConditionType::OverridesActive if OverridesActive::OverrideFailed.is(new) => Event::OverrideFailed,
-        ConditionType::OverridesActive => Event::OverridesActive,
         ConditionType::Upgradeable if is_good => Event::UpgradeableTrue,
         ConditionType::Upgradeable if new.status == "Unknown" => Event::UpgradeableUnknown,
         ConditionType::Upgradeable => Event::UpgradeableFalse,
-        ConditionType::ReconciliationPaused if is_good => Event::ReconciliationPausedFalse,
-        ConditionType::ReconciliationPaused => Event::ReconciliationPausedTrue,
-        ConditionType::DriftDetected if is_good => Event::DriftDetectedFalse,
-        ConditionType::DriftDetected => Event::DriftDetectedTrue,
-        ConditionType::MonitoringReady if is_good => Event::MonitoringReadyTrue,
-        ConditionType::MonitoringReady => Event::MonitoringReadyFalse,
-        ConditionType::SnapshotsReady if is_good => Event::SnapshotsReadyTrue,
-        ConditionType::SnapshotsReady => Event::SnapshotsReadyFalse,
-        ConditionType::ClusterReadable if is_good => Event::ClusterReadableTrue,
-        ConditionType::ClusterReadable => Event::ClusterReadableFalse,
-        // Those about clouds and volumes have their events above, and a removal is reported by Progressing.
+        // Those about clouds have their events above, a removal is reported by Progressing, and the first three follow from others.
         ConditionType::Ready
         | ConditionType::Reconciling
         | ConditionType::Stalled
         | ConditionType::DeletionBlocked
-        | ConditionType::CredentialsValid
-        | ConditionType::VolumesHealthy
-        | ConditionType::InsecureConfiguration => return None,
+        | ConditionType::CredentialsValid => return None,
     };
     let note = format!("{}={} ({}): {}", new.type_, new.status, new.reason, new.message);
     Some(Notice::new(event, note))

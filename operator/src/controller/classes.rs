@@ -31,11 +31,7 @@ impl Reconciliation<'_> {
 }
 
 /// Adds whether a snapshot-controller works in the cluster.
-async fn observe_owned(
-    client: &Client,
-    driver: &CinderCSIDriver,
-    environment: &mut Environment,
-) {
+async fn observe_owned(client: &Client, driver: &CinderCSIDriver, environment: &mut Environment) {
     let is_wanted = driver.spec.snapshots.mode != SnapshotsMode::Disabled;
     environment.snapshot_controller = if is_wanted && environment.apis.snapshots {
         snapshot_controller::look(client, environment.now).await

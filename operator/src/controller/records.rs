@@ -8,7 +8,7 @@ use cinder_operator_core::{
     cluster::{Key, kind},
     decide::ProjectGuard,
     manifests::{DriverCredentials, cloud_config_name_of},
-    reasons::{InsecureConfiguration, Reason},
+    reasons::{CredentialsValid, Reason},
     record::{DriverRecord, PlaceRecord},
 };
 use serde_json::Value;
@@ -70,8 +70,8 @@ impl Reconciliation<'_> {
     /// Whether the annotation is still set after a move that the status reports: an earlier process did not remove it.
     pub(super) fn was_moved(&self) -> bool {
         let status = self.driver.status.as_ref();
-        let condition = status.and_then(|status| status.condition(ConditionType::InsecureConfiguration));
-        self.may_move() && condition.is_some_and(|condition| InsecureConfiguration::ProjectMoved.is(condition))
+        let condition = status.and_then(|status| status.condition(ConditionType::CredentialsValid));
+        self.may_move() && condition.is_some_and(|condition| CredentialsValid::ProjectMoved.is(condition))
     }
 
     /// Removes the annotation that confirmed a move, once the move is recorded everywhere: the guard is on again.

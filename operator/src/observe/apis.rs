@@ -22,12 +22,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{
-    crd,
-    wake::Wake,
-    watch_loop::WatchHealth,
-    watches::hear,
-};
+use super::{crd, wake::Wake, watch_loop::WatchHealth, watches::hear};
 use crate::kubernetes::GuardedApi;
 
 /// Between two looks.

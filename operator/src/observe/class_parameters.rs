@@ -53,7 +53,6 @@ async fn list_classes(
     Ok(found)
 }
 
-
 /// Whether objects of a kind are classes with parameters of a driver.
 fn class_kind(kind: &Kind) -> Option<ClassKind> {
     ClassKind::ALL.into_iter().find(|class| class.as_str() == kind.kind)

@@ -9,11 +9,9 @@ use std::{
 };
 
 use cinder_csi_crds::INSTANCE_LABEL;
-use cinder_operator_core::{
-    cluster::{
-        Affected, AttachmentObject, ClaimObject, ClassObject, GuardedObject, Index, Indexed, NodeObject, OptionalApis,
-        PodObject, RegistrationObject, Scope, VolumeObject, key_of,
-    },
+use cinder_operator_core::cluster::{
+    Affected, AttachmentObject, ClaimObject, ClassObject, GuardedObject, Index, Indexed, NodeObject, OptionalApis,
+    PodObject, RegistrationObject, Scope, VolumeObject, key_of,
 };
 use futures::StreamExt;
 use kube::{

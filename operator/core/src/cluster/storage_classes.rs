@@ -8,9 +8,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Resource, api::ObjectMeta};
 use serde::Deserialize;
 
-use super::{
-    Affected, DEFAULT_CLASS_ANNOTATION, FIELD_MANAGER, Index, Indexed, Owned, owns_annotation,
-};
+use super::{Affected, DEFAULT_CLASS_ANNOTATION, FIELD_MANAGER, Index, Indexed, Owned, owns_annotation};
 
 /// The name that the mark of the default class had once; Kubernetes still heeds it.
 const OLD_DEFAULT_CLASS_ANNOTATION: &str = "storageclass.beta.kubernetes.io/is-default-class";

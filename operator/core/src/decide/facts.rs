@@ -6,10 +6,7 @@ use std::collections::BTreeSet;
 use cinder_csi_crds::{CinderCSIDriver, DeletionPolicy, ManagementState, MonitoringMode};
 
 use super::CloudView;
-use crate::{
-    cluster::VolumeCount, diagnosis::Stuck, problem::Problem,
-    resolve::health::HealthSettings,
-};
+use crate::{cluster::VolumeCount, diagnosis::Stuck, problem::Problem, resolve::health::HealthSettings};
 
 /// What is wanted for Prometheus, and what the cluster has a place for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

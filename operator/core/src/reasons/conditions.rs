@@ -138,7 +138,7 @@ conditions! {
         /// An update of the version waits for an administrator; no pod is replaced until then.
         True WaitingForApproval => "Set spec.update.approvedVersion to status.targetVersion.",
         /// spec.managementState is Paused, DryRun or Unmanaged: nothing is changed.
-        False Paused => "See condition ReconciliationPaused.",
+        False Paused => "Set spec.managementState to Managed to let the operator work.",
     }
     Degraded {
         /// Nothing needs help.
@@ -261,6 +261,10 @@ conditions! {
         True SnapshotCRDsMissing => "Install their CustomResourceDefinitions, or set the mode to Auto or Disabled.",
         /// Zones should be turned off, and PersistentVolumes are bound to them.
         True TopologyInUse => "Set spec.topology.mode to Enabled, or confirm as the message says.",
+        /// spec.snapshots.mode is Enabled, and no snapshot-controller works on the VolumeSnapshots of the cluster.
+        True SnapshotControllerUnavailable => "Install one: `kubectl apply -k config/snapshot-controller`; the message has the cause.",
+        /// spec.monitoring.mode is Enabled, and the cluster does not know the kinds of the Prometheus operator.
+        True MonitoringCRDsMissing => "Install the Prometheus operator, or set the mode to Auto or Disabled.",
     }
     Upgradeable {
         /// The operator and Kubernetes can be upgraded.
@@ -270,36 +274,19 @@ conditions! {
         /// A rollout is under way, waits or has stopped.
         False RolloutInProgress => "Wait for its end; status.rollout shows how far it is.",
         /// A patch of spec.overrides fails, and its object keeps its last applied content.
-        Unknown OverridesActive => "Fix the patch or take it out; condition OverridesActive names it.",
-    }
-    ReconciliationPaused {
-        /// The operator does what the spec says.
-        False AsExpected,
-        /// spec.managementState is Paused.
-        True Paused => "Set it to Managed to let the operator work.",
-        /// spec.managementState is DryRun.
-        True DryRun => "Set it to Managed to have the pending changes made.",
-        /// spec.managementState is Unmanaged.
-        True Unmanaged => "Set it to Managed to let the operator work.",
-    }
-    DriftDetected {
-        /// No other client changes what the operator owns.
-        False AsExpected,
-        /// The objects are not compared.
-        False Unmanaged,
-        /// Fields that the operator owns have other values: an admission webhook sets them, or spec.managementState
-        /// forbids to restore them.
-        True FieldConflict =>
+        Unknown OverrideFailed => "Fix the patch or remove it; the message names it.",
+        /// spec.overrides changes objects of the driver, and another version may have other fields there.
+        True Overridden => "Review the patches with every new version of the operator.",
+        /// The API server or an admission webhook keeps other values in fields than the operator writes.
+        False FieldConflict =>
             "Make such changes in the CinderCSIDriver, or find the writer in managedFields of the object and stop it.",
-        /// Objects of the operator were deleted, and spec.managementState forbids to restore them.
-        True ObjectDeleted =>
-            "Set spec.managementState to Managed; the audit log of the API server shows who deleted them.",
-        /// Another client changed fields that the operator owns, within the last hour, and the operator has restored
-        /// them.
-        True FieldRestored =>
-            "Make such changes in the CinderCSIDriver, or find the writer in managedFields of the object and stop it.",
-        /// Another client deleted objects of the operator, within the last hour, and the operator has restored them.
-        True ObjectRestored => "The audit log of the API server shows who deleted them.",
+        /// Objects of the cluster do not decode. The operator counts them as existing and in use, and does not know
+        /// their content.
+        False ObjectsUndecodable =>
+            "Fix or delete the objects that the message names. `kubectl get -o yaml --show-managed-fields` shows the \
+             field.",
+        /// A watch of the operator fails repeatedly: what the operator knows of objects of this kind is old.
+        False WatchFailing => "The message has the cause. If a right is missing, apply the operator's roles again.",
     }
     DeletionBlocked {
         /// No removal is asked for, or nothing blocks it.
@@ -321,6 +308,14 @@ conditions! {
         True ExpiresSoon = "Expiring" =>
             "Make a new one in time and put it where spec.clouds names it; the driver reloads it without a \
              restart.",
+        /// Login works, and the cloud's certificate is not verified: a client on the network path can read the credentials.
+        True TLSVerificationOff =>
+            "Give the authority's certificate in spec.clouds[].caBundleRef in place of insecureSkipTLSVerify.",
+        /// Login works, and the annotation csi.openstack.org/move-project is set: credentials of any project and region are
+        /// accepted.
+        True ProjectGuardOff => "Remove the annotation, unless a move is intended. The operator removes it after a move.",
+        /// The driver was moved to another project or region; the operator removes the annotation that confirmed it.
+        True ProjectMoved,
         /// A credential expires within spec.health.expiryCritical.
         False Expiring => "Make a new one now and put it where spec.clouds names it.",
         /// A credential has expired.
@@ -351,82 +346,5 @@ conditions! {
         /// Keystone, Cinder or Nova does not answer as it should, so that the credentials cannot be checked. The driver
         /// keeps those that were accepted last.
         Unknown NotChecked => "Check the address, the network, the certificates and the service that the message names.",
-    }
-    VolumesHealthy {
-        /// No operation on a volume takes longer than spec.health.stuck allows.
-        True AsExpected,
-        /// Volumes of claims are not made in time.
-        False StuckProvision =>
-            "status.volumes.stuck names them with cause and remedy; `kubectl cinder-csi diagnose` shows the same for \
-             one claim.",
-        /// Volumes are not attached in time.
-        False StuckAttach => "status.volumes.stuck names them with cause and remedy.",
-        /// Volumes are not detached in time.
-        False StuckDetach => "status.volumes.stuck names them with cause and remedy.",
-        /// Volumes are not deleted in time.
-        False StuckDelete => "status.volumes.stuck names them with cause and remedy.",
-        /// Volumes do not grow in time.
-        False StuckResize => "status.volumes.stuck names them with cause and remedy.",
-        /// Volumes wait for a node or a server that does not exist any more.
-        False NodeGone => "status.volumes.stuck names them with cause and remedy.",
-    }
-    InsecureConfiguration {
-        /// Any certificate is accepted of a cloud: whoever sits between can read the credentials.
-        True TLSVerificationOff =>
-            "Give the authority's certificate in spec.clouds[].caBundleRef in place of insecureSkipTLSVerify.",
-        /// The annotation csi.openstack.org/move-project is set: credentials of any project and region are accepted.
-        True ProjectGuardOff => "Remove the annotation, unless a move is intended. The operator removes it after a move.",
-        /// The driver was moved to another project or region; the operator removes the annotation that confirmed it.
-        True ProjectMoved,
-        /// The certificates of the clouds are verified.
-        False AsExpected,
-    }
-    OverridesActive {
-        /// Nothing is overridden.
-        False AsExpected,
-        /// spec.overrides changes what the operator makes.
-        True Overridden => "Look at the patches again with every new version of the operator.",
-        /// A patch of spec.overrides fails, and its object keeps its last applied content.
-        True OverrideFailed => "Fix the patch or remove it.",
-    }
-    MonitoringReady {
-        /// ServiceMonitors, alerts and the dashboard are there as spec.monitoring wants them.
-        True AsExpected,
-        /// spec.monitoring.mode is Disabled.
-        True Disabled,
-        /// The cluster has no Prometheus operator; the objects are made when it comes.
-        True NotInstalled,
-        /// spec.monitoring.mode is Enabled, and the Prometheus operator's kinds are not there.
-        False CRDsMissing => "Install the Prometheus operator, or set the mode to Auto or Disabled.",
-    }
-    SnapshotsReady {
-        /// Snapshots can be taken, and a snapshot-controller works.
-        True AsExpected,
-        /// The cluster does not know VolumeSnapshots; they can be taken from when the CustomResourceDefinitions are
-        /// installed.
-        True NotInstalled,
-        /// spec.snapshots.mode is Disabled.
-        True Disabled,
-        /// Whether there are snapshots is decided once the spec can be carried out.
-        True Unresolved => "See condition Degraded.",
-        /// spec.snapshots.mode is Enabled, and the cluster does not know VolumeSnapshots.
-        False CRDsMissing => "Install their CustomResourceDefinitions, or set the mode to Auto or Disabled.",
-        /// The cluster knows VolumeSnapshots, and no snapshot-controller works on them.
-        False ControllerMissing => "Install one: `kubectl apply -k config/snapshot-controller`.",
-        /// No pod of the snapshot-controller is available.
-        False ControllerDown => "`kubectl describe` of its Deployment and of its pods shows why.",
-        /// The operator cannot find out whether a snapshot-controller works.
-        False ControllerUnknown => "The message has the cause. If a right is missing, apply the operator's roles again.",
-    }
-    ClusterReadable {
-        /// The watches of the operator work, and every object that they show decodes.
-        True AsExpected,
-        /// Objects of the cluster do not decode. The operator counts them as existing and in use, and does not know
-        /// their content.
-        False ObjectsUndecodable =>
-            "Fix or delete the objects that the message names. `kubectl get -o yaml --show-managed-fields` shows the \
-             field.",
-        /// A watch of the operator fails repeatedly: what the operator knows of objects of this kind is old.
-        False WatchFailing => "The message has the cause. If a right is missing, apply the operator's roles again.",
     }
 }

@@ -72,26 +72,10 @@ events! {
     Warning Observe UpgradeableFalse,
     /// Whether the driver can be upgraded is unknown; the note says why.
     Warning Observe UpgradeableUnknown,
-    /// spec.managementState is Managed again.
-    Normal Observe ReconciliationPausedFalse,
-    /// spec.managementState is Paused, DryRun or Unmanaged; the note says what the operator leaves out.
-    Warning Observe ReconciliationPausedTrue,
-    /// No other client changes what the operator owns any more.
-    Normal Observe DriftDetectedFalse,
-    /// Another client changed or deleted what the operator owns; the note names the objects.
-    Warning Observe DriftDetectedTrue,
-    /// ServiceMonitors, alerts and the dashboard exist as spec.monitoring wants them.
-    Normal Observe MonitoringReadyTrue,
-    /// The cluster has no Prometheus operator, and spec.monitoring.mode is Enabled.
-    Warning Observe MonitoringReadyFalse,
-    /// Snapshots work as spec.snapshots wants them.
-    Normal Observe SnapshotsReadyTrue,
-    /// Snapshots do not work; the note says why and what to do.
-    Warning Observe SnapshotsReadyFalse,
-    /// The watches of the operator work again, and every object that they show decodes.
-    Normal Observe ClusterReadableTrue,
-    /// Objects of the cluster do not decode, or a watch of the operator fails.
-    Warning Observe ClusterReadableFalse,
+    /// spec.managementState is Paused, DryRun or Unmanaged; the note says what the operator omits.
+    Warning Observe Paused,
+    /// The cluster has VolumeSnapshots, and no snapshot-controller works on them; the note has the cause. Once a day.
+    Warning Observe SnapshotControllerUnavailable,
     /// Nothing needs a human any more.
     Normal Observe Recovered,
     /// Node pods were deleted, so that new ones take their place; the note names the nodes.
@@ -130,12 +114,6 @@ events! {
     Normal Observe DefaultStorageClassSkipped,
     /// A StorageClass is removed, and claims wait for volumes of it.
     Warning Apply ClaimsWithoutClass,
-    /// spec.overrides changes what the operator makes.
-    Normal Observe OverridesActive,
-    /// Nothing is overridden any more.
-    Normal Observe OverridesGone,
-    /// A patch of spec.overrides does not fit and was left out.
-    Warning Observe OverrideFailed,
     /// The driver is registered on new nodes, and the operator removed the startup taint there.
     Normal Untaint StartupTaintRemoved,
     /// The operator could not remove the startup taint from nodes where the driver is registered.
@@ -154,12 +132,6 @@ events! {
     Normal Observe SecretRotated,
     /// Any certificate is accepted of a cloud.
     Warning Observe InsecureConfiguration,
-    /// The certificates of the clouds are verified again.
-    Normal Observe SecureConfiguration,
-    /// Operations on volumes take longer than they may.
-    Warning Observe VolumesStuck,
-    /// No operation on a volume takes longer than it may any more.
-    Normal Observe VolumesHealthy,
     /// An operation on the claim's volume takes longer than it may; the note says why and what to do.
     Warning Diagnose VolumeStuck,
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which StorageClasses there are to be, and which of them claims get that name none.
 
-use cinder_csi_crds::{ClassesState, DefaultClassPolicy, StorageClassItem, StorageClasses as Spec, StorageClassesStatus};
+use cinder_csi_crds::{
+    ClassesState, DefaultClassPolicy, StorageClassItem, StorageClasses as Spec, StorageClassesStatus,
+};
 
 use crate::cluster::Marked;
 

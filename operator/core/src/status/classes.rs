@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Classes, snapshots and zones: what is remembered of them, condition SnapshotsReady, and events.
+//! Classes, snapshots and zones: what is remembered of them, what needs a human, and events.
 
 use cinder_csi_crds::{CinderCSIDriverStatus, SnapshotsMode, StorageClassesStatus, TopologyStatus};
 
-use super::{Verdict, verdict};
 use crate::{
     decide::ClassesView,
     notice::Notice,
     problem::Problem,
-    reasons::{Degraded, Event, SnapshotsReady},
+    reasons::{Degraded, Event},
     resolve::ControllerSight,
 };
 
@@ -47,52 +46,31 @@ pub(super) fn storage_classes(
     (!is_empty).then_some(status)
 }
 
-/// Condition SnapshotsReady.
-pub(super) fn snapshots_ready(view: Option<&ClassesView>) -> Verdict<SnapshotsReady> {
-    let Some(view) = view else {
-        return verdict(
-            SnapshotsReady::Unresolved,
-            "whether there are snapshots is decided once the spec can be carried out",
-        );
-    };
+/// Describes why no snapshot-controller works on the VolumeSnapshots of the cluster.
+fn controller_trouble(view: &ClassesView) -> Option<String> {
     let snapshots = &view.snapshots;
-    if snapshots.mode == SnapshotsMode::Disabled {
-        return verdict(
-            SnapshotsReady::Disabled,
-            "spec.snapshots.mode is Disabled: no snapshots are taken",
-        );
-    }
     if !snapshots.enabled {
-        return match snapshots.mode {
-            SnapshotsMode::Enabled => verdict(SnapshotsReady::CRDsMissing, crds_missing()),
-            _ => verdict(
-                SnapshotsReady::NotInstalled,
-                "the cluster does not know VolumeSnapshots; snapshots can be taken from when their CustomResourceDefinitions are \
-                 installed",
-            ),
-        };
+        return None;
     }
     match &snapshots.sight {
-        ControllerSight::Found(found) => verdict(
-            SnapshotsReady::AsExpected,
-            format!("snapshots can be taken; {found} shows the snapshot-controller"),
-        ),
-        ControllerSight::Down(place) => verdict(
-            SnapshotsReady::ControllerDown,
-            format!(
-                "no pod of Deployment {place}, the snapshot-controller, is available; `kubectl describe` of it gives the reason"
-            ),
-        ),
-        ControllerSight::Unknown(why) => verdict(
-            SnapshotsReady::ControllerUnknown,
-            format!("the operator cannot find out whether a snapshot-controller works: {why}"),
-        ),
-        ControllerSight::Missing | ControllerSight::Unseen => verdict(
-            SnapshotsReady::ControllerMissing,
+        ControllerSight::Found(_) => None,
+        ControllerSight::Down(place) => Some(format!(
+            "no pod of Deployment {place}, the snapshot-controller, is available; `kubectl describe` of it gives the reason"
+        )),
+        ControllerSight::Unknown(why) => Some(format!(
+            "the operator cannot find out whether a snapshot-controller works: {why}"
+        )),
+        ControllerSight::Missing | ControllerSight::Unseen => Some(
             "the cluster knows VolumeSnapshots, and no snapshot-controller works on them; install one: `kubectl apply -k \
-             config/snapshot-controller`",
+             config/snapshot-controller`"
+                .to_owned(),
         ),
     }
+}
+
+/// The event about a snapshot-controller that does not work. Under mode Enabled condition Degraded reports it as well.
+pub fn unavailable_snapshot_controller(view: &ClassesView) -> Option<Notice> {
+    controller_trouble(view).map(|trouble| Notice::new(Event::SnapshotControllerUnavailable, trouble))
 }
 
 fn crds_missing() -> &'static str {
@@ -108,6 +86,12 @@ pub(super) fn issues(view: &ClassesView) -> Vec<Problem> {
             reason: Degraded::SnapshotCRDsMissing,
             message: crds_missing().to_owned(),
         });
+    }
+    if view.snapshots.mode == SnapshotsMode::Enabled {
+        issues.extend(controller_trouble(view).map(|message| Problem {
+            reason: Degraded::SnapshotControllerUnavailable,
+            message,
+        }));
     }
     issues.extend(view.topology.refusal.clone());
     issues

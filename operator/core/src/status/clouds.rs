@@ -12,13 +12,12 @@ use k8s_openapi::jiff::Timestamp;
 use super::{NAMED, Verdict, verdict};
 use crate::{
     decide::{CloudView, Facts, ProjectGuard},
-    reasons::{Available, CredentialsValid, InsecureConfiguration, Reason},
+    reasons::{Available, CredentialsValid, Reason},
     resolve::health::HealthSettings,
-    text::join_truncated,
 };
 
-pub(super) use events::event;
 pub use events::expiring;
+pub(super) use events::{event, is_insecure};
 pub(super) use list::statuses;
 
 /// How long a cloud may be in trouble before that is a reason to call the driver degraded: clouds have their hiccups.
@@ -82,9 +81,12 @@ fn gravest<R: Reason>(words: &[CloudVerdict<R>]) -> Option<Verdict<R>> {
 pub(super) fn credentials_valid(facts: &Facts, now: Timestamp) -> Verdict<CredentialsValid> {
     let clouds = facts.clouds.iter();
     let state = facts.object.state;
-    let words: Vec<_> = clouds
+    let mut words: Vec<_> = clouds
         .map(|cloud| credentials_of(cloud, &facts.health, state, now))
         .collect();
+    if !words.is_empty() {
+        words.extend(guard_of(facts.guard));
+    }
     gravest(&words).unwrap_or_else(|| {
         verdict(
             CredentialsValid::AsExpected,
@@ -111,7 +113,7 @@ fn credentials_of(
             "{what} of cloud {} expired at {end}; make a new one and put it where spec.clouds names it",
             cloud.name
         );
-        word(4, CredentialsValid::Expired, message)
+        word(6, CredentialsValid::Expired, message)
     };
     if let Some(refusal) = &cloud.refusal {
         if let Some(ended) = ended.filter(|_| cloud.is_locked_out()) {
@@ -122,7 +124,7 @@ fn credentials_of(
         } else {
             ""
         };
-        let gravity = if cloud.is_down() { 3 } else { 5 };
+        let gravity = if cloud.is_down() { 5 } else { 7 };
         let message = format!("{}{consequence}", refusal.message);
         return word(gravity, refusal.reason.credentials_valid(), message);
     }
@@ -139,7 +141,7 @@ fn credentials_of(
             "login with the credentials of cloud {} that the spec names works; the driver has others, and gets these when {when}",
             cloud.name
         );
-        return word(3, CredentialsValid::NotGiven, message);
+        return word(5, CredentialsValid::NotGiven, message);
     }
     let left = |end: Timestamp| Duration::try_from(end.duration_since(now)).unwrap_or_default();
     match ends.first() {
@@ -150,11 +152,20 @@ fn credentials_of(
                 cloud.name
             );
             if left(*end) <= health.expiry_critical {
-                word(2, CredentialsValid::Expiring, message)
+                word(4, CredentialsValid::Expiring, message)
             } else {
-                word(1, CredentialsValid::ExpiresSoon, message)
+                word(3, CredentialsValid::ExpiresSoon, message)
             }
         }
+        _ if cloud.is_insecure => word(
+            1,
+            CredentialsValid::TLSVerificationOff,
+            format!(
+                "login with the credentials of cloud {} works, and its certificate is not verified: a client on the network path can \
+                 read the credentials; give the authority's certificate in spec.clouds[].caBundleRef in place of insecureSkipTLSVerify",
+                cloud.name
+            ),
+        ),
         _ => word(
             0,
             CredentialsValid::AsExpected,
@@ -163,41 +174,27 @@ fn credentials_of(
     }
 }
 
-pub(super) fn insecure_configuration(facts: &Facts) -> Verdict<InsecureConfiguration> {
-    let insecure: Vec<String> = facts
-        .clouds
-        .iter()
-        .filter(|cloud| cloud.is_insecure)
-        .map(|cloud| cloud.name.clone())
-        .collect();
-    let unverified = (!insecure.is_empty()).then(|| {
-        format!(
-            "any certificate is accepted of the clouds {}: whoever sits between can read the credentials; give the authority's \
-             certificate in spec.clouds[].caBundleRef in place of insecureSkipTLSVerify",
-            join_truncated(&insecure)
-        )
-    });
-    let guard = match facts.guard {
-        ProjectGuard::On => None,
-        ProjectGuard::Off => Some((
-            InsecureConfiguration::ProjectGuardOff,
+/// Whether credentials of another project are accepted.
+fn guard_of(guard: ProjectGuard) -> Option<CloudVerdict<CredentialsValid>> {
+    let (gravity, reason, message) = match guard {
+        ProjectGuard::On => return None,
+        ProjectGuard::Off => (
+            2,
+            CredentialsValid::ProjectGuardOff,
             "the annotation csi.openstack.org/move-project is set: credentials of any project and region are accepted although volumes \
              may be lost; remove it unless a move is intended",
-        )),
-        ProjectGuard::Moved => Some((
-            InsecureConfiguration::ProjectMoved,
-            "the driver was moved to another project or region, and the operator removes the annotation csi.openstack.org/move-project",
-        )),
-    };
-    match (guard, unverified) {
-        (None, None) => verdict(
-            InsecureConfiguration::AsExpected,
-            "the certificates of the clouds are verified",
         ),
-        (None, Some(message)) => verdict(InsecureConfiguration::TLSVerificationOff, message),
-        (Some((reason, message)), None) => verdict(reason, message),
-        (Some((reason, message)), Some(more)) => verdict(reason, format!("{message}; {more}")),
-    }
+        ProjectGuard::Moved => (
+            8,
+            CredentialsValid::ProjectMoved,
+            "the driver was moved to another project or region, and the operator removes the annotation csi.openstack.org/move-project",
+        ),
+    };
+    Some(CloudVerdict {
+        gravity,
+        reason,
+        message: message.to_owned(),
+    })
 }
 
 #[cfg(test)]

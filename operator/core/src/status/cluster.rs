@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Condition ClusterReadable.
+//! Whether the operator can read the objects of the cluster.
 
 use super::{Verdict, shortened, verdict};
-use crate::{decide::ClusterView, reasons::ClusterReadable, text::join_truncated};
+use crate::{decide::ClusterView, reasons::Upgradeable, text::join_truncated};
 
-/// Whether the watches work, and show objects that decode.
-pub(super) fn readable(view: &ClusterView) -> Verdict<ClusterReadable> {
+/// The reason not to upgrade while watches fail or show objects that do not decode.
+pub(super) fn unreadable(view: &ClusterView) -> Option<Verdict<Upgradeable>> {
     let watches = (!view.failing_watches.is_empty()).then(|| {
         format!(
             "what the operator knows of these kinds is old, because their watches fail: {}",
@@ -20,17 +20,12 @@ pub(super) fn readable(view: &ClusterView) -> Verdict<ClusterReadable> {
         )
     });
     let reason = match (&watches, &objects) {
-        (Some(_), _) => ClusterReadable::WatchFailing,
-        (None, Some(_)) => ClusterReadable::ObjectsUndecodable,
-        (None, None) => {
-            return verdict(
-                ClusterReadable::AsExpected,
-                "every object that the operator watches decodes, and its watches work",
-            );
-        }
+        (Some(_), _) => Upgradeable::WatchFailing,
+        (None, Some(_)) => Upgradeable::ObjectsUndecodable,
+        (None, None) => return None,
     };
     let message: Vec<String> = [watches, objects].into_iter().flatten().collect();
-    verdict(reason, shortened(message.join(" | ")))
+    Some(verdict(reason, shortened(message.join(" | "))))
 }
 
 #[cfg(test)]
@@ -41,7 +36,6 @@ mod tests {
     use crate::reasons::Reason as _;
 
     #[rstest]
-    #[case::nothing(&[], &[], "AsExpected", &["decodes"])]
     #[case::objects(&[], &["Node n1: invalid value"], "ObjectsUndecodable", &["Node n1", "--show-managed-fields"])]
     #[case::watches(&["nodes: forbidden"], &[], "WatchFailing", &["nodes: forbidden"])]
     #[case::both(&["nodes: forbidden"], &["Node n1: invalid value"], "WatchFailing", &["nodes: forbidden", "Node n1"])]
@@ -56,7 +50,7 @@ mod tests {
             undecodable: own(objects),
             failing_watches: own(watches),
         };
-        let (is, message) = readable(&view);
+        let (is, message) = unreadable(&view).expect("a reason");
         assert_eq!(is.as_str(), reason);
         for part in parts {
             assert!(message.contains(part), "{message}");

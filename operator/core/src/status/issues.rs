@@ -58,6 +58,7 @@ pub(super) fn of(report: &Report, is_young: impl Fn(&CloudView) -> bool) -> Vec<
         .chain(failures)
         .chain(stalled)
         .chain(classes)
+        .chain(super::monitoring::issue(report.facts.monitoring))
         .chain(rollout::issues(report))
         .collect()
 }

@@ -2,40 +2,30 @@
 //! What runs beside the driver, which fields have no effect here, and what the administrator changed.
 
 use super::{Verdict, verdict};
-use crate::{decide::PodsView, reasons::OverridesActive};
+use crate::{decide::PodsView, reasons::Upgradeable};
 
-/// Condition OverridesActive.
-pub(super) fn overrides_active(view: Option<&PodsView>) -> Verdict<OverridesActive> {
-    let Some(overridden) = view.map(|view| &view.overridden) else {
-        return verdict(OverridesActive::AsExpected, "nothing is overridden");
-    };
-    if !overridden.failed.is_empty() {
-        return verdict(
-            OverridesActive::OverrideFailed,
-            format!(
-                "these patches fail, and their objects keep their last applied content: {}. Fix them or remove them from \
-                 spec.overrides",
-                overridden.failed.join("; ")
-            ),
-        );
+/// What the patches of spec.overrides mean for an upgrade.
+pub(super) fn overridden(view: Option<&PodsView>) -> Option<Verdict<Upgradeable>> {
+    let overridden = view.map(|view| &view.overridden)?;
+    if let Some(failed) = overridden.failed.first() {
+        let message =
+            format!("a patch of spec.overrides fails, and holds its object at the last applied content: {failed}");
+        return Some(verdict(Upgradeable::OverrideFailed, message));
     }
-    if overridden.changed.is_empty() {
-        return verdict(OverridesActive::AsExpected, "nothing is overridden");
-    }
-    verdict(
-        OverridesActive::Overridden,
-        format!(
-            "spec.overrides changes {}: look at them again with every new version of the operator",
+    (!overridden.changed.is_empty()).then(|| {
+        let message = format!(
+            "spec.overrides changes {}: review the patches with every new version of the operator",
             overridden.changed.join(", ")
-        ),
-    )
+        );
+        verdict(Upgradeable::Overridden, message)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
 
-    use super::overrides_active;
+    use super::overridden;
     use crate::decide::PodsView;
     use crate::manifests::Overridden;
     use crate::reasons::Reason as _;
@@ -44,9 +34,8 @@ mod tests {
     use crate::{resolve::tests::mk_driver, resolve::tests::mk_environment};
 
     #[rstest]
-    #[case(&[], &[], "False", "AsExpected")]
     #[case(&["Deployment x"], &[], "True", "Overridden")]
-    #[case(&["Deployment x"], &["spec.overrides[1] (Deployment y): no such object"], "True", "OverrideFailed")]
+    #[case(&["Deployment x"], &["spec.overrides[1] (Deployment y): no such object"], "Unknown", "OverrideFailed")]
     fn overrides_are_told(
         #[case] changed: &[&str],
         #[case] failed: &[&str],
@@ -63,7 +52,7 @@ mod tests {
             ..PodsView::default()
         };
 
-        let (found, message) = overrides_active(Some(&view));
+        let (found, message) = overridden(Some(&view)).expect("a reason");
 
         assert_eq!((found.row().status, found.as_str()), (status, reason));
         for text in failed {

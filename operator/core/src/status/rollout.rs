@@ -8,7 +8,7 @@ use crate::{
     cluster::{NodesView, describe_nodes},
     decide::{Report, Workload},
     problem::Problem,
-    reasons::{Degraded, Progressing, Reason, ReconciliationPaused, Upgradeable},
+    reasons::{Degraded, Progressing, Reason, Upgradeable},
     rollout::{Hold, NodeRollout},
     text::{in_words, join_truncated},
 };
@@ -261,12 +261,12 @@ pub(super) fn upgradeable(report: &Report, issues: &[Problem]) -> Verdict<Upgrad
             "the operator changes nothing, in whatever version",
         );
     }
-    let overridden = decision.pods.as_ref().map(|pods| &pods.overridden);
-    if let Some(failed) = overridden.and_then(|overridden| overridden.failed.first()) {
-        return verdict(
-            Upgradeable::OverridesActive,
-            format!("a patch of spec.overrides fails, and holds its object at the last applied content: {failed}"),
-        );
+    let overridden = super::pods::overridden(decision.pods.as_ref());
+    if let Some(failed) = overridden
+        .clone()
+        .filter(|(reason, _)| *reason == Upgradeable::OverrideFailed)
+    {
+        return failed;
     }
     if let Some(issue) = issues.first() {
         return verdict(
@@ -277,6 +277,9 @@ pub(super) fn upgradeable(report: &Report, issues: &[Problem]) -> Verdict<Upgrad
             ),
         );
     }
+    if let Some(trouble) = super::cluster::unreadable(&facts.cluster).or_else(|| super::drift::conflict(report)) {
+        return trouble;
+    }
     match rollout(report) {
         Some(rollout) => verdict(
             Upgradeable::RolloutInProgress,
@@ -285,28 +288,24 @@ pub(super) fn upgradeable(report: &Report, issues: &[Problem]) -> Verdict<Upgrad
                 rollout.to_version, rollout.component, rollout.updated, rollout.desired
             ),
         ),
-        None => verdict(Upgradeable::AsExpected, "the driver is ready to be upgraded"),
+        None => overridden.unwrap_or_else(|| verdict(Upgradeable::AsExpected, "the driver is ready to be upgraded")),
     }
 }
 
-/// ReconciliationPaused.
-pub(super) fn paused(report: &Report) -> Verdict<ReconciliationPaused> {
-    match report.facts.object.state {
-        ManagementState::Paused => verdict(
-            ReconciliationPaused::Paused,
-            "spec.managementState is Paused: nothing is changed until it is Managed again",
-        ),
-        ManagementState::DryRun => verdict(
-            ReconciliationPaused::DryRun,
-            "spec.managementState is DryRun: status.pendingChanges lists what would be changed if it were Managed",
-        ),
-        ManagementState::Unmanaged => verdict(
-            ReconciliationPaused::Unmanaged,
-            "spec.managementState is Unmanaged: the operator reports and changes nothing",
-        ),
-        ManagementState::Managed | ManagementState::Removed => {
-            verdict(ReconciliationPaused::AsExpected, "the operator does what the spec says")
+/// What the operator omits while spec.managementState forbids changes.
+pub(super) fn paused(report: &Report) -> String {
+    let message = match report.facts.object.state {
+        ManagementState::DryRun => {
+            "spec.managementState is DryRun: status.pendingChanges lists what would be changed if it were Managed"
         }
+        ManagementState::Unmanaged => {
+            return "spec.managementState is Unmanaged: the operator reports and changes nothing".to_owned();
+        }
+        _ => "spec.managementState is Paused: nothing is changed until it is Managed again",
+    };
+    match super::drift::unrestored(report) {
+        Some(drift) => format!("{message}. {drift}"),
+        None => message.to_owned(),
     }
 }
 

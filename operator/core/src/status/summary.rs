@@ -24,14 +24,18 @@ pub(super) fn summary(status: &CinderCSIDriverStatus) -> [Judgement; 3] {
     let degraded = is_bad(ConditionType::Degraded);
     let needs_help = degraded.filter(|condition| !RETRIED.iter().any(|reason| reason.is(condition)));
     let blocked = is_bad(ConditionType::DeletionBlocked);
-    let progressing = is_bad(ConditionType::Progressing)
-        .filter(|condition| !Progressing::WaitingForApproval.is(condition) && !Progressing::DeletionBlocked.is(condition));
+    let progressing = is_bad(ConditionType::Progressing).filter(|condition| {
+        !Progressing::WaitingForApproval.is(condition) && !Progressing::DeletionBlocked.is(condition)
+    });
 
     let ready = match (find(ConditionType::Available), degraded) {
-        (Some(available), _) if available.status == "Unknown" => erased(verdict(Ready::NotReconciled, sentence(available))),
-        (Some(available), None) if Available::AsExpected.is(available) => {
-            erased(verdict(Ready::AsExpected, "the driver is available, and nothing needs help"))
+        (Some(available), _) if available.status == "Unknown" => {
+            erased(verdict(Ready::NotReconciled, sentence(available)))
         }
+        (Some(available), None) if Available::AsExpected.is(available) => erased(verdict(
+            Ready::AsExpected,
+            "the driver is available, and nothing needs help",
+        )),
         (Some(available), Some(degraded)) if Available::AsExpected.is(available) => {
             erased(verdict(Ready::Degraded, sentence(degraded)))
         }

@@ -4,58 +4,8 @@
 use cinder_csi_crds::{CinderCSIDriverStatus, StuckVolume, VolumesStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{Verdict, verdict, whole_seconds};
-use crate::{
-    decide::Facts,
-    diagnosis::{CauseClass, Operation, Stuck},
-    reasons::VolumesHealthy,
-};
-
-/// How many stuck operations the message of the condition tells of.
-const TOLD: usize = 3;
-
-/// The condition about operations that take too long. `facts.volumes.stuck` begins with the oldest.
-pub(super) fn volumes_healthy(facts: &Facts) -> Verdict<VolumesHealthy> {
-    let Some(oldest) = facts.volumes.stuck.first() else {
-        return verdict(
-            VolumesHealthy::AsExpected,
-            "no operation on a volume takes longer than it may",
-        );
-    };
-    let all = |class: CauseClass| facts.volumes.stuck.iter().all(|stuck| stuck.finding.class == class);
-    let reason = if all(CauseClass::NodeGone) {
-        VolumesHealthy::NodeGone
-    } else {
-        match oldest.operation {
-            Operation::Provision => VolumesHealthy::StuckProvision,
-            Operation::Attach => VolumesHealthy::StuckAttach,
-            Operation::Detach => VolumesHealthy::StuckDetach,
-            Operation::Delete => VolumesHealthy::StuckDelete,
-            Operation::Resize => VolumesHealthy::StuckResize,
-        }
-    };
-    let told: Vec<String> = facts.volumes.stuck.iter().take(TOLD).map(sentence).collect();
-    let more = match (facts.volumes.stuck.len() + facts.volumes.stuck_others).saturating_sub(TOLD) {
-        0 => String::new(),
-        more => format!(" | and {more} more; status.volumes.stuck lists them"),
-    };
-    verdict(reason, format!("{}{more}", told.join(" | ")))
-}
-
-fn sentence(stuck: &Stuck) -> String {
-    let claim = stuck.claim.as_ref();
-    let claim = claim.map(|claim| format!(" (claim {}/{})", claim.namespace, claim.name));
-    format!(
-        "{} of {} {}{} since {}: {}: {}",
-        stuck.operation.as_str(),
-        stuck.object.0,
-        stuck.object.1,
-        claim.unwrap_or_default(),
-        whole_seconds(stuck.since),
-        stuck.finding.reason,
-        stuck.finding.hint
-    )
-}
+use super::whole_seconds;
+use crate::{decide::Facts, diagnosis::Stuck};
 
 /// Nothing where no operation is stuck. How many volumes there are is in the metrics: here, each that comes or goes would be a write.
 pub(super) fn status(facts: &Facts) -> Option<VolumesStatus> {

@@ -363,7 +363,7 @@ async fn move_ends_with_its_annotation() {
     annotate(&world);
     world.reconcile().await.expect("reconciled");
     assert_eq!(
-        world.condition(ConditionType::InsecureConfiguration).0,
+        world.condition(ConditionType::CredentialsValid).0,
         "True/ProjectGuardOff"
     );
     assert!(
@@ -393,8 +393,8 @@ async fn move_ends_with_its_annotation() {
     world.reconcile().await.expect("reconciled");
     assert_eq!(reason(&world), "False/ProjectChanged");
     assert_eq!(
-        world.condition(ConditionType::InsecureConfiguration).0,
-        "False/AsExpected"
+        world.condition(ConditionType::CredentialsValid).0,
+        "False/ProjectChanged"
     );
 }
 
@@ -406,10 +406,7 @@ async fn annotation_is_removed_after_restart() {
     // The status is written, and the annotation remains.
     world.api.break_writes_to(Some(&format!("{DRIVER} ")));
     world.reconcile().await.expect_err("the annotation cannot be removed");
-    assert_eq!(
-        world.condition(ConditionType::InsecureConfiguration).0,
-        "True/ProjectMoved"
-    );
+    assert_eq!(world.condition(ConditionType::CredentialsValid).0, "True/ProjectMoved");
     world.api.break_writes_to(None);
     world.restart(volumes());
     world.reconcile().await.expect("reconciled");

@@ -78,7 +78,6 @@ async fn failed_override_freezes_its_object(#[case] overrides: Value) {
     assert_eq!(world.spec_of(DAEMON_SET), before);
     assert_eq!(world.spec_of(DEPLOYMENT)["replicas"], 3, "other objects are changed");
     assert_eq!(world.condition(ConditionType::Degraded).0, "True/OverrideFailed");
-    assert_eq!(world.condition(ConditionType::OverridesActive).0, "True/OverrideFailed");
     assert_eq!(action, Action::requeue(Duration::from_mins(5) + RECHECK_MARGIN));
 
     // A held object is recreated and repaired, also by a new process.

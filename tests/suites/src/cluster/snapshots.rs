@@ -14,9 +14,6 @@ const CLASS: &str = "cinder";
 const NOT_UTF8: &str = "a path that is not UTF-8";
 
 pub async fn snapshots_can_be_taken_from_when_their_kinds_are_installed(world: &World) -> Result<()> {
-    world
-        .condition("SnapshotsReady", "True", |found| found["reason"] == "NotInstalled")
-        .await?;
     ensure!(
         !has_snapshotter(world).await?,
         "csi-snapshotter runs without the kinds that it works on"
@@ -25,15 +22,22 @@ pub async fn snapshots_can_be_taken_from_when_their_kinds_are_installed(world: &
     let crds = world.cluster.tools().path("snapshot-crds")?.to_owned();
     let crds = crds.to_str().context(NOT_UTF8)?;
     world.cluster.kubectl(&["apply", "-f", crds]).await?;
-    world
-        .condition("SnapshotsReady", "False", |found| {
-            found["reason"] == "ControllerMissing"
-        })
-        .await?;
+    wait_for("the event about the snapshot-controller", PATIENCE, async || {
+        let words = [
+            "get",
+            "events",
+            "-A",
+            "--field-selector",
+            "reason=SnapshotControllerUnavailable",
+            "-o",
+            "name",
+        ];
+        let events = world.cluster.kubectl(&words).await?;
+        ensure!(!events.trim().is_empty(), "there is none");
+        Ok(())
+    })
+    .await?;
     install_controller(&world.cluster).await?;
-    world
-        .condition("SnapshotsReady", "True", |found| found["reason"] == "AsExpected")
-        .await?;
     world.healthy().await?;
     ensure!(has_snapshotter(world).await?, "csi-snapshotter does not run");
     for kind in ["volumesnapshotclass", "volumegroupsnapshotclass"] {
@@ -115,12 +119,15 @@ pub async fn snapshots_are_given_up_when_their_kinds_are_removed(world: &World) 
         .cluster
         .kubectl_within(PATIENCE, &["delete", "-f", crds, WITHIN])
         .await?;
-    world
-        .condition("SnapshotsReady", "True", |found| found["reason"] == "NotInstalled")
-        .await?;
-    world.healthy().await?;
-    ensure!(!has_snapshotter(world).await?, "csi-snapshotter still runs");
-    Ok(())
+    wait_for("a controller without csi-snapshotter", PATIENCE, async || {
+        ensure!(
+            !has_snapshotter(world).await?,
+            "csi-snapshotter runs without the kinds that it works on"
+        );
+        Ok(())
+    })
+    .await?;
+    world.healthy().await
 }
 
 /// Whether the controller is to have csi-snapshotter beside the driver.

@@ -72,9 +72,7 @@ pub(crate) async fn recreated_class_keeps_annotations_of_other_clients(world: &W
     })
     .await?;
 
-    world
-        .patch_spec(&json!({"storageClasses": {"items": null}}))
-        .await?;
+    world.patch_spec(&json!({"storageClasses": {"items": null}})).await?;
     wait_for("the end of these classes", PATIENCE, async || {
         let names = world.cluster.kubectl(&["get", "storageclass", "-o", "name"]).await?;
         ensure!(!names.contains("/os-"), "{names}");

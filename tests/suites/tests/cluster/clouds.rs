@@ -70,13 +70,12 @@ pub(crate) async fn a_volume_that_stays_because_the_cloud_refuses_the_credential
         .cluster
         .kubectl(&["delete", "pvc", "doomed", "-n", USERS, "--wait=false"])
         .await?;
-    let condition = world
-        .condition("VolumesHealthy", "False", |condition| {
-            condition["message"]
-                .as_str()
-                .is_some_and(|text| text.contains("CredentialsRefused"))
-        })
-        .await;
+    let stuck = wait_for("the cause in the status", PATIENCE, async || {
+        let stuck = world.driver().await?["status"]["volumes"]["stuck"].clone();
+        ensure!(stuck.to_string().contains("CredentialsRefused"), "{stuck}");
+        Ok(())
+    })
+    .await;
     let valid = world
         .condition("CredentialsValid", "False", |condition| {
             condition["reason"] == "Unauthorized"
@@ -86,7 +85,7 @@ pub(crate) async fn a_volume_that_stays_because_the_cloud_refuses_the_credential
     let plugin = Plugin::install(world)?;
     let report = cause(world, &plugin, "doomed", "CredentialsRefused").await;
     simulator.clear_faults().await?;
-    println!("    VolumesHealthy: {}", condition?["message"]);
+    stuck?;
     let report = report?;
     ensure!(
         report["phase"].is_null()

@@ -50,14 +50,12 @@ pub(crate) async fn volumes_leave_a_server_that_is_gone_and_it_is_named(world: &
 async fn without_server(world: &World, first: &Node, second: &Node) -> Result<()> {
     let (node, server) = (second.name(), second.server_id());
     world.start_pod("newcomer", Some(node)).await?;
-    let condition = world
-        .condition("VolumesHealthy", "False", |condition| {
-            condition["message"]
-                .as_str()
-                .is_some_and(|text| text.contains("ErrorReported"))
-        })
-        .await?;
-    println!("    VolumesHealthy: {}", condition["message"]);
+    wait_for("the cause in the status", PATIENCE, async || {
+        let stuck = world.driver().await?["status"]["volumes"]["stuck"].clone();
+        ensure!(stuck.to_string().contains("ErrorReported"), "{stuck}");
+        Ok(())
+    })
+    .await?;
     let stuck = world.driver().await?["status"]["volumes"]["stuck"][0].clone();
     ensure!(
         stuck["reason"] == "ErrorReported" && stuck["operation"] == "Attach" && stuck["node"] == node,
@@ -98,7 +96,12 @@ async fn without_server(world: &World, first: &Node, second: &Node) -> Result<()
         Ok(())
     })
     .await?;
-    world.condition("VolumesHealthy", "True", |_| true).await.map(drop)
+    wait_for("the end of stuck operations", PATIENCE, async || {
+        let volumes = world.driver().await?["status"]["volumes"].clone();
+        ensure!(volumes.is_null(), "{volumes}");
+        Ok(())
+    })
+    .await
 }
 
 /// Has a pod start again on a node, with its volume.

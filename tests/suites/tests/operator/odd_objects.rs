@@ -95,7 +95,7 @@ async fn run(world: &World) -> Result<()> {
     world.api.merge(SECRET, &odd).await?;
 
     repairs(world).await?;
-    world.condition("ClusterReadable", "True").await?;
+    world.condition("Upgradeable", "True").await?;
     world.condition("CredentialsValid", "True").await?;
     operator.process.stop().await?;
 

@@ -218,7 +218,7 @@ async fn version_of(world: &World, path: &str) -> Result<String> {
 /// Makes of the workloads what an operator of another version would have left, and leaves the object paused.
 async fn pretend(world: &World, version: &str) -> Result<()> {
     world.patch_spec(&json!({"managementState": "Paused"})).await?;
-    world.told("ReconciliationPaused", "True", "Paused", &[]).await?;
+    world.told("Progressing", "False", "Paused", &[]).await?;
     let label = json!({"metadata": {"labels": {"app.kubernetes.io/version": version}}});
     let image = json!({"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": format!("driver:{version}")});
     for path in [DEPLOYMENT, DAEMON_SET] {

@@ -16,10 +16,14 @@ async fn replicas(world: &World) -> Result<Value> {
 pub(crate) async fn a_pause_leaves_drift_and_a_dry_run_tells_what_would_be_done(world: &World) -> Result<()> {
     let operator = world.installed("paused", &[], json!({})).await?;
     world.patch_spec(&json!({"managementState": "Paused"})).await?;
-    world.told("ReconciliationPaused", "True", "Paused", &[]).await?;
+    world.told("Progressing", "False", "Paused", &[]).await?;
     world.api.merge(DEPLOYMENT, &json!({"spec": {"replicas": 4}})).await?;
-    let message = world.told("DriftDetected", "True", "FieldConflict", &[]).await?;
-    ensure!(message.contains("spec.replicas"), "{message}");
+    wait_for("the drift in the status", PATIENCE, async || {
+        let message = world.told("Progressing", "False", "Paused", &[]).await?;
+        ensure!(message.contains("spec.replicas"), "{message}");
+        Ok(())
+    })
+    .await?;
     ensure!(replicas(world).await? == 4, "drift was put right under Paused");
 
     world

@@ -10,7 +10,6 @@ use crate::{
     decide::Report,
     plan::Obstacle,
     problem::Problem,
-    reasons::Reason as _,
     resolve::{
         Class, Classes, PassedOver, Snapshots, resolve,
         tests::{mk_driver, mk_environment},
@@ -33,19 +32,32 @@ fn mk_class(name: &str, was_made: bool) -> Class {
 }
 
 #[rstest]
-#[case::off(SnapshotsMode::Disabled, true, ControllerSight::Unseen, "True", "Disabled")]
-#[case::not_there(SnapshotsMode::Auto, false, ControllerSight::Unseen, "True", "NotInstalled")]
-#[case::missed(SnapshotsMode::Enabled, false, ControllerSight::Unseen, "False", "CRDsMissing")]
-#[case::found(SnapshotsMode::Auto, true, ControllerSight::Found("x".into()), "True", "AsExpected")]
-#[case::nobody(SnapshotsMode::Auto, true, ControllerSight::Missing, "False", "ControllerMissing")]
-#[case::down(SnapshotsMode::Auto, true, ControllerSight::Down("x".into()), "False", "ControllerDown")]
-#[case::unseen(SnapshotsMode::Auto, true, ControllerSight::Unknown("403".into()), "False", "ControllerUnknown")]
-fn whether_snapshots_can_be_taken_is_told_with_what_is_missing(
+#[case::disabled(SnapshotsMode::Disabled, true, ControllerSight::Unseen, None, false)]
+#[case::not_installed(SnapshotsMode::Auto, false, ControllerSight::Unseen, None, false)]
+#[case::missed(
+    SnapshotsMode::Enabled,
+    false,
+    ControllerSight::Unseen,
+    Some(Degraded::SnapshotCRDsMissing),
+    false
+)]
+#[case::found(SnapshotsMode::Enabled, true, ControllerSight::Found("x".into()), None, false)]
+#[case::missing(SnapshotsMode::Auto, true, ControllerSight::Missing, None, true)]
+#[case::down(SnapshotsMode::Auto, true, ControllerSight::Down("x".into()), None, true)]
+#[case::required(
+    SnapshotsMode::Enabled,
+    true,
+    ControllerSight::Missing,
+    Some(Degraded::SnapshotControllerUnavailable),
+    true
+)]
+#[case::unknown(SnapshotsMode::Enabled, true, ControllerSight::Unknown("403".into()), Some(Degraded::SnapshotControllerUnavailable), true)]
+fn unavailable_snapshots_are_reported(
     #[case] mode: SnapshotsMode,
     #[case] is_served: bool,
     #[case] sight: ControllerSight,
-    #[case] status: &str,
-    #[case] reason: &str,
+    #[case] issue: Option<Degraded>,
+    #[case] is_event: bool,
 ) {
     let mut view = mk_view();
     view.snapshots = Snapshots {
@@ -54,12 +66,8 @@ fn whether_snapshots_can_be_taken_is_told_with_what_is_missing(
         sight,
         ..Snapshots::default()
     };
-    let (found, sentence) = snapshots_ready(Some(&view));
-    assert_eq!((found.row().status, found.as_str()), (status, reason), "{sentence}");
-    let is_issue = issues(&view)
-        .iter()
-        .any(|issue| issue.reason == Degraded::SnapshotCRDsMissing);
-    assert_eq!(is_issue, reason == "CRDsMissing");
+    assert_eq!(issues(&view).first().map(|issue| issue.reason), issue);
+    assert_eq!(unavailable_snapshot_controller(&view).is_some(), is_event);
 }
 
 #[test]
@@ -76,7 +84,6 @@ fn before_a_spec_was_resolved_nothing_is_claimed_and_what_was_remembered_stays()
         }),
         ..CinderCSIDriverStatus::default()
     };
-    assert_eq!(snapshots_ready(None).0, SnapshotsReady::Unresolved);
     assert_eq!(topology(Some(&previous), None), previous.topology);
     assert_eq!(storage_classes(Some(&previous), None, &[]), previous.storage_classes);
 }

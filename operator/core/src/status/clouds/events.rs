@@ -9,20 +9,25 @@ use crate::{
     reasons::{CredentialsValid, Event, Reason},
 };
 
-/// The event for a condition about clouds or volumes that changed.
+/// The event for a condition about clouds that changed.
 pub(in crate::status) fn event(type_: ConditionType, new: &Condition) -> Option<Event> {
     let is_good = new.status == type_.good_status();
     Some(match type_ {
         ConditionType::CredentialsValid if is_expiry(new) => Event::CredentialsExpiring,
+        ConditionType::CredentialsValid if is_insecure(new) => Event::InsecureConfiguration,
         ConditionType::CredentialsValid if is_good => Event::CredentialsAccepted,
         ConditionType::CredentialsValid if CredentialsValid::NotChecked.is(new) => Event::CredentialsNotChecked,
         ConditionType::CredentialsValid => Event::CredentialsRejected,
-        ConditionType::InsecureConfiguration if is_good => Event::SecureConfiguration,
-        ConditionType::InsecureConfiguration => Event::InsecureConfiguration,
-        ConditionType::VolumesHealthy if is_good => Event::VolumesHealthy,
-        ConditionType::VolumesHealthy => Event::VolumesStuck,
         _ => return None,
     })
+}
+
+/// Whether CredentialsValid reports that a check of the cloud is off.
+pub(in crate::status) fn is_insecure(condition: &Condition) -> bool {
+    use CredentialsValid::{ProjectGuardOff, TLSVerificationOff};
+    [TLSVerificationOff, ProjectGuardOff]
+        .iter()
+        .any(|reason| reason.is(condition))
 }
 
 /// Whether CredentialsValid says that credentials end soon or have ended.

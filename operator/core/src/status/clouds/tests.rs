@@ -78,11 +78,11 @@ fn credentials_are_judged(
 
 #[test]
 fn a_cloud_that_need_not_prove_who_it_is_is_insecure() {
-    let judged = |change: fn(&mut CloudView)| insecure_configuration(&mk(change).facts).0;
-    assert_eq!(judged(|_| {}), InsecureConfiguration::AsExpected);
+    let judged = |change: fn(&mut CloudView)| credentials_valid(&mk(change).facts, now()).0;
+    assert_eq!(judged(|_| {}), CredentialsValid::AsExpected);
     assert_eq!(
         judged(|cloud| cloud.is_insecure = true),
-        InsecureConfiguration::TLSVerificationOff
+        CredentialsValid::TLSVerificationOff
     );
 }
 

@@ -5,54 +5,22 @@ use cinder_csi_crds::MonitoringMode;
 use rstest::rstest;
 
 use super::*;
-use crate::{
-    decide::{Drift, PodsView},
-    diagnosis::{Case, Operation, Stuck, Suspect, diagnose},
-    manifests::Overridden,
-    reasons::VolumesHealthy,
-};
-
-fn override_with(report: &mut Report, overridden: Overridden) {
-    report.decision.pods = Some(PodsView {
-        overridden,
-        ..PodsView::default()
-    });
-}
-
-fn mk_stuck(operation: Operation, change: fn(&mut Case)) -> Stuck {
-    let mut case = Case {
-        object: ("PersistentVolume", "pv".to_owned()),
-        has_controller: true,
-        node_exists: true,
-        ..Case::default()
-    };
-    change(&mut case);
-    diagnose(&Suspect {
-        operation,
-        since: at(1),
-        case,
-    })
+use crate::decide::Drift;
 }
 
 #[rstest]
 #[case::controller_down(|report: &mut Report| report.outcome.controller = Some(mk_workload(2, 2, 0)), Event::Unavailable, Event::Available)]
 #[case::stalled(|report: &mut Report| report.outcome.controller.as_mut().expect("one").stalled = Some("quota".to_owned()),
     Event::Degraded, Event::Recovered)]
-#[case::overridden(|report: &mut Report| override_with(report, Overridden { changed: one("Deployment x"), ..Overridden::default() }),
-    Event::OverridesActive, Event::OverridesGone)]
-#[case::override_failed(|report: &mut Report| override_with(report, Overridden { failed: one("no such object"), ..Overridden::default() }),
-    Event::OverrideFailed, Event::OverridesGone)]
 #[case::cloud_unreachable(|report: &mut Report| report.facts.clouds[0].refusal = Some(Refused::new(Refusal::CloudUnreachable, "no answer".to_owned())),
     Event::CredentialsNotChecked, Event::CredentialsAccepted)]
 #[case::credentials_end(|report: &mut Report| report.facts.clouds[0].state.credential = Some(("csi".to_owned(), Some(at(0)))),
     Event::CredentialsExpiring, Event::CredentialsAccepted)]
 #[case::credentials_refused(|report: &mut Report| report.facts.clouds = vec![refused(false)], Event::CredentialsRejected, Event::CredentialsAccepted)]
-#[case::insecure(|report: &mut Report| report.facts.clouds[0].is_insecure = true, Event::InsecureConfiguration, Event::SecureConfiguration)]
-#[case::stuck(|report: &mut Report| report.facts.volumes.stuck = vec![mk_stuck(Operation::Attach, |_| {})], Event::VolumesStuck, Event::VolumesHealthy)]
-#[case::paused(|report: &mut Report| report.facts.object.state = ManagementState::Paused, Event::ReconciliationPausedTrue, Event::ReconciliationPausedFalse)]
-#[case::drift(|report: &mut Report| report.decision.drift = Drift { unresolvable: one("DaemonSet x"), ..Drift::default() }, Event::DriftDetectedTrue, Event::DriftDetectedFalse)]
+#[case::insecure(|report: &mut Report| report.facts.clouds[0].is_insecure = true, Event::InsecureConfiguration, Event::CredentialsAccepted)]
+#[case::drift(|report: &mut Report| report.decision.drift = Drift { unresolvable: one("DaemonSet x"), ..Drift::default() }, Event::UpgradeableFalse, Event::UpgradeableTrue)]
 #[case::no_prometheus(|report: &mut Report| report.facts.monitoring = MonitoringView { mode: MonitoringMode::Enabled, served: false },
-    Event::MonitoringReadyFalse, Event::MonitoringReadyTrue)]
+    Event::Degraded, Event::Recovered)]
 fn a_condition_that_changes_sends_an_event_and_another_when_all_is_well_again(
     #[case] change: fn(&mut Report),
     #[case] bad: Event,
@@ -70,24 +38,15 @@ fn a_condition_that_changes_sends_an_event_and_another_when_all_is_well_again(
     assert!(sent(&ill, &well).contains(&good), "{:?}", notices(Some(&ill), &well));
 }
 
-#[rstest]
-#[case::provision(&[mk_stuck(Operation::Provision, |_| {})], VolumesHealthy::StuckProvision)]
-#[case::attach(&[mk_stuck(Operation::Attach, |_| {})], VolumesHealthy::StuckAttach)]
-#[case::detach(&[mk_stuck(Operation::Detach, |_| {})], VolumesHealthy::StuckDetach)]
-#[case::delete(&[mk_stuck(Operation::Delete, |_| {})], VolumesHealthy::StuckDelete)]
-#[case::resize(&[mk_stuck(Operation::Resize, |_| {})], VolumesHealthy::StuckResize)]
-#[case::the_oldest_counts(&[mk_stuck(Operation::Resize, |_| {}), mk_stuck(Operation::Attach, |_| {})], VolumesHealthy::StuckResize)]
-#[case::node_gone(&[mk_stuck(Operation::Attach, |case| (case.node, case.node_exists) = (Some("n1".to_owned()), false))],
-    VolumesHealthy::NodeGone)]
-fn operations_that_take_too_long_are_told_by_what_they_have_in_common(
-    #[case] stuck: &[Stuck],
-    #[case] expected: VolumesHealthy,
-) {
-    let report = but(mk_healthy(), |report| {
-        report.facts.volumes.stuck = stuck.to_vec();
-    });
-    let (reason, message) = volumes::volumes_healthy(&report.facts);
-    assert_eq!(reason, expected, "{message}");
+#[test]
+fn pause_sends_an_event() {
+    let well = status(None, &mk_healthy(), at(1));
+    let paused = but(mk_healthy(), |report| report.facts.object.state = ManagementState::Paused);
+    let sent: Vec<Event> = notices(Some(&well), &status(Some(&well), &paused, at(2)))
+        .iter()
+        .map(|one| one.event)
+        .collect();
+    assert_eq!(sent, [Event::Paused]);
 }
 
 fn one(text: &str) -> Vec<String> {

@@ -18,7 +18,7 @@ fn with_problem(reason: Degraded) -> Report {
 /// A wrong Secret at the first installation: the nodes start, and there is no controller.
 fn mk_wrong_secret() -> Report {
     but(mk_healthy(), |report| {
-        report.facts.clouds = vec![refused(None)];
+        report.facts.clouds = vec![refused(false)];
         report.outcome.controller = None;
         report.outcome.daemon_set = Some(mk_workload(3, 3, 0));
         report.outcome.nodes = NodesView {
@@ -69,23 +69,60 @@ fn cases() -> Vec<(&'static str, &'static str, i64, Value)> {
         ..Blockers::default()
     }));
     vec![
-        ("no operator has seen the object", "InProgress", 1, json!({"observedGeneration": -1})),
+        (
+            "no operator has seen the object",
+            "InProgress",
+            1,
+            json!({"observedGeneration": -1}),
+        ),
         ("generation not observed", "InProgress", 5, of(mk_healthy())),
-        ("installing", "InProgress", 4, of(but(Report::default(), |report| report.facts.object.generation = Some(4)))),
+        (
+            "installing",
+            "InProgress",
+            4,
+            of(but(Report::default(), |report| {
+                report.facts.object.generation = Some(4)
+            })),
+        ),
         ("rolling out", "InProgress", 4, of(rolling)),
         ("controller down", "InProgress", 4, of(down)),
-        ("reconcile failed and is retried", "InProgress", 4, json!(failed_reconcile())),
-        ("write failed and is retried", "InProgress", 4, of(with_problem(Degraded::ApplyFailed))),
-        ("removing", "InProgress", 4, of(removing(Removal::UnderWay("pods".to_owned())))),
+        (
+            "reconcile failed and is retried",
+            "InProgress",
+            4,
+            json!(failed_reconcile()),
+        ),
+        (
+            "write failed and is retried",
+            "InProgress",
+            4,
+            of(with_problem(Degraded::ApplyFailed)),
+        ),
+        (
+            "removing",
+            "InProgress",
+            4,
+            of(removing(Removal::UnderWay("pods".to_owned()))),
+        ),
         ("wrong Secret at installation", "Failed", 4, of(mk_wrong_secret())),
-        ("wrong Secret later", "Failed", 4, of(but(mk_healthy(), |report| report.facts.clouds = vec![refused(Some("0123"))]))),
+        (
+            "wrong Secret later",
+            "Failed",
+            4,
+            of(but(mk_healthy(), |report| report.facts.clouds = vec![refused(true)])),
+        ),
         ("invalid spec", "Failed", 4, of(with_problem(Degraded::InvalidSpec))),
         ("unreadable spec", "Failed", 5, unreadable),
         ("removal blocked", "Failed", 4, of(blocked)),
         ("ready", "Current", 4, of(mk_healthy())),
         ("paused", "Current", 4, of(paused)),
         ("update waits for approval", "Current", 4, of(waiting)),
-        ("being deleted", "Terminating", 4, of(removing(Removal::UnderWay("pods".to_owned())))),
+        (
+            "being deleted",
+            "Terminating",
+            4,
+            of(removing(Removal::UnderWay("pods".to_owned()))),
+        ),
     ]
 }
 
@@ -109,5 +146,8 @@ fn table_for_kstatus_is_current() {
         std::fs::write(TABLE, &text).expect("the table is written");
     }
     let written = std::fs::read_to_string(TABLE).expect("the table");
-    assert!(written == text, "run UPDATE_REFERENCE=1 cargo test -p cinder-operator-core --lib kstatus");
+    assert!(
+        written == text,
+        "run UPDATE_REFERENCE=1 cargo test -p cinder-operator-core --lib kstatus"
+    );
 }

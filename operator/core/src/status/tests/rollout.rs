@@ -185,16 +185,20 @@ fn components_tell_desired_updated_and_ready_pods() {
 }
 
 #[rstest]
-#[case(ManagementState::Managed, "False/AsExpected", "True/AsExpected")]
-#[case(ManagementState::Paused, "True/Paused", "True/AsExpected")]
-#[case(ManagementState::DryRun, "True/DryRun", "True/AsExpected")]
-#[case(ManagementState::Unmanaged, "True/Unmanaged", "True/AsExpected")]
-fn a_pause_is_a_condition_of_its_own(#[case] state: ManagementState, #[case] paused: &str, #[case] upgradeable: &str) {
+#[case(ManagementState::Managed, "False/AsExpected", "everything")]
+#[case(ManagementState::Paused, "False/Paused", "is Paused")]
+#[case(ManagementState::DryRun, "False/Paused", "is DryRun")]
+#[case(ManagementState::Unmanaged, "False/Paused", "is Unmanaged")]
+fn progressing_reports_a_pause(#[case] state: ManagementState, #[case] expected: &str, #[case] words: &str) {
     let report = but(mk_healthy(), |report| {
         report.facts.object.state = state;
     });
-    assert_eq!(told(&report, ConditionType::ReconciliationPaused).0, paused);
-    assert_eq!(told(&report, ConditionType::Upgradeable).0, upgradeable);
+    let (progressing, message) = told(&report, ConditionType::Progressing);
+    assert!(
+        progressing == expected && message.contains(words),
+        "{progressing} {message}"
+    );
+    assert_eq!(told(&report, ConditionType::Upgradeable).0, "True/AsExpected");
 }
 
 #[test]
@@ -218,53 +222,30 @@ fn one(text: &str) -> Vec<String> {
     vec![text.to_owned()]
 }
 
-#[rstest]
-#[case::none(Drift::default(), "False/AsExpected")]
-#[case::changed(Drift { changed: one("Deployment x (spec.replicas)"), ..Drift::default() }, "True/FieldRestored")]
-#[case::deleted(Drift { deleted: one("Deployment x"), ..Drift::default() }, "True/ObjectRestored")]
-#[case::kept(Drift { unresolvable: one("Deployment x (spec.replicas)"), ..Drift::default() }, "True/FieldConflict")]
-fn drift_is_told_with_the_objects(#[case] drift: Drift, #[case] expected: &str) {
-    let is_there = !drift.is_empty();
-    let (verdict, message) = told(&drifted(drift.clone()), ConditionType::DriftDetected);
-    assert_eq!(
-        (verdict.as_str(), message.contains("Deployment x")),
-        (expected, is_there)
-    );
-    let unmanaged = but(drifted(drift), |report| {
-        report.facts.object.state = ManagementState::Unmanaged;
+#[test]
+fn conflicting_fields_stand_against_another_version() {
+    let report = drifted(Drift {
+        unresolvable: one("Deployment x (spec.replicas)"),
+        ..Drift::default()
     });
-    assert_eq!(told(&unmanaged, ConditionType::DriftDetected).0, "False/Unmanaged");
+    let (verdict, message) = told(&report, ConditionType::Upgradeable);
+    assert!(
+        verdict == "False/FieldConflict" && message.contains("spec.replicas"),
+        "{verdict} {message}"
+    );
 }
 
-#[test]
-fn drift_that_was_put_right_is_told_for_an_hour_and_one_that_stays_as_long_as_it_does() {
-    let drift = Drift {
-        deleted: one("Deployment x"),
-        ..Drift::default()
-    };
-    let reason = |status: &CinderCSIDriverStatus| {
-        status
-            .condition(ConditionType::DriftDetected)
-            .map(|condition| condition.reason.clone())
-    };
-    let first = status(None, &drifted(drift.clone()), at(0));
-    let later = status(Some(&first), &mk_healthy(), at(3_599));
-    assert_eq!(reason(&later).as_deref(), Some("ObjectRestored"));
-    assert_eq!(
-        reason(&status(Some(&later), &mk_healthy(), at(3_600))).as_deref(),
-        Some("AsExpected")
-    );
-
+#[rstest]
+#[case::changed(Drift { changed: one("Deployment x (spec.replicas)"), ..Drift::default() })]
+#[case::deleted(Drift { deleted: one("Deployment x"), ..Drift::default() })]
+fn pause_names_drift(#[case] drift: Drift) {
+    let repaired = drifted(drift.clone());
+    assert_eq!(told(&repaired, ConditionType::Progressing).0, "False/AsExpected");
     let paused = but(drifted(drift), |report| {
         report.facts.object.state = ManagementState::Paused;
     });
-    let first = status(None, &paused, at(0));
-    assert_eq!(reason(&first).as_deref(), Some("ObjectDeleted"));
-    // Another client has put it right.
-    assert_eq!(
-        reason(&status(Some(&first), &mk_healthy(), at(1))).as_deref(),
-        Some("AsExpected")
-    );
+    let (_, message) = told(&paused, ConditionType::Progressing);
+    assert!(message.contains("Deployment x"), "{message}");
 }
 
 fn removing(removal: Removal) -> Report {
@@ -369,7 +350,7 @@ fn a_patch_that_does_not_fit_stands_against_another_version() {
     });
     let (verdict, message) = told(&report, ConditionType::Upgradeable);
     assert!(
-        verdict == "Unknown/OverridesActive" && message.contains("no such path"),
+        verdict == "Unknown/OverrideFailed" && message.contains("no such path"),
         "{verdict} {message}"
     );
 }

@@ -87,9 +87,6 @@ async fn ours(world: &World, offer: &Offer) -> Result<()> {
     snapshots::install_controller(cluster).await?;
     Driver::Ours.apply(world, "driver", offer).await?;
     world.healthy().await?;
-    world
-        .condition("SnapshotsReady", "True", |found| found["reason"] == "AsExpected")
-        .await?;
     wait_for("the classes", PATIENCE, async || {
         for name in [
             "storageclass/ordinary",
