@@ -380,7 +380,7 @@ pub async fn apply_plan(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value
         }
         if let Err(error) = apply_action(writer, action, &mut outcome, &mut created, &mut records).await {
             let key = action.key();
-            let message = format!("{error}{}", missing_right(key, &error));
+            let message = error.to_string();
             outcome.failures.push(FailedWrite {
                 key: key.clone(),
                 message,
@@ -422,16 +422,6 @@ pub async fn apply_plan(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value
         );
     }
     outcome
-}
-
-/// Where the operator gets the rights from that it may not grant without holding them.
-fn missing_right(key: &Key, error: &ApplyError) -> String {
-    let is_escalation = matches!(error, ApplyError::Refused { message, .. } if message.contains("attempting to grant"));
-    if !is_escalation || !key.name.contains("health-monitor") {
-        return String::new();
-    }
-    ". The operator holds these rights after `kubectl apply -k config/rbac/health-monitor`, or with the chart's value rights.healthMonitor"
-        .to_owned()
 }
 
 fn stage_of(action: &Action) -> Option<cinder_operator_core::manifests::Stage> {
@@ -533,29 +523,4 @@ fn note(desired: &Desired, made: Value, outcome: &mut Applied) {
         outcome.left.insert(desired.key.clone(), left);
     }
     outcome.written.insert(desired.key.clone(), Some(made));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_right_that_cannot_be_granted_is_told_with_where_it_comes_from() {
-        let key = |name: &str| Key::new("ClusterRole", None, name);
-        let refused = |message: &str| ApplyError::Refused {
-            message: message.to_owned(),
-            code: 403,
-        };
-        let escalation = refused("Forbidden: user \"x\" is attempting to grant RBAC permissions not currently held");
-        let told = missing_right(&key("cinder-csi-health-monitor"), &escalation);
-        assert!(
-            told.contains("config/rbac/health-monitor") && told.contains("rights.healthMonitor"),
-            "{told}"
-        );
-        assert_eq!(missing_right(&key("cinder-csi-attacher"), &escalation), "");
-        assert_eq!(
-            missing_right(&key("cinder-csi-health-monitor"), &refused("Forbidden")),
-            ""
-        );
-    }
 }

@@ -145,10 +145,6 @@ pub struct ImageArgs {
     #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_SNAPSHOTTER")]
     pub snapshotter_image: Option<String>,
 
-    /// Image of the sidecar csi-external-health-monitor-controller
-    #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_HEALTH_MONITOR")]
-    pub health_monitor_image: Option<String>,
-
     /// Image of the sidecar node-driver-registrar
     #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_REGISTRAR")]
     pub registrar_image: Option<String>,
@@ -167,7 +163,6 @@ impl ImageArgs {
             (Component::Attacher, &self.attacher_image),
             (Component::Resizer, &self.resizer_image),
             (Component::Snapshotter, &self.snapshotter_image),
-            (Component::HealthMonitor, &self.health_monitor_image),
             (Component::Registrar, &self.registrar_image),
             (Component::LivenessProbe, &self.liveness_probe_image),
         ];

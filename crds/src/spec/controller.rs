@@ -59,7 +59,7 @@ pub struct ControllerSpec {
     #[serde(default)]
     pub host_network: bool,
 
-    /// Port of the driver's metrics in the pods. The kubelet's probes use the port after it, and the sidecars the five ports after that.
+    /// Port of the driver's metrics in the pods. The kubelet's probes use the port after it, and the sidecars the four ports after that.
     #[serde(default = "default_http_port")]
     #[schemars(range(min = 1024, max = 65529))]
     pub http_port: u16,
@@ -70,11 +70,10 @@ pub struct ControllerSpec {
     pub resources: Option<Resources>,
 
     /// The containers beside the driver, where they are to work in another way than usual. csi-provisioner creates and deletes
-    /// volumes, csi-attacher attaches and detaches them, csi-resizer lets them grow and changes their attributes, csi-snapshotter
-    /// takes and deletes snapshots where the cluster has their API, and csi-health-monitor reports volumes that
-    /// are not well as events on their claims.
+    /// volumes, csi-attacher attaches and detaches them, csi-resizer lets them grow and changes their attributes, and csi-snapshotter
+    /// takes and deletes snapshots where the cluster has their API.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 5))]
+    #[schemars(length(max = 4))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub sidecars: Vec<SidecarSettings>,
 }

@@ -64,11 +64,6 @@ pub struct ImageOverrides {
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
     pub snapshotter: Option<String>,
 
-    /// The sidecar csi-external-health-monitor-controller.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
-    pub health_monitor: Option<String>,
-
     /// The sidecar node-driver-registrar, for node.registration Sidecar.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]

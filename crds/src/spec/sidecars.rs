@@ -32,9 +32,6 @@ pub enum SidecarName {
     /// Takes and deletes snapshots.
     #[serde(rename = "csi-snapshotter")]
     Snapshotter,
-    /// Reports volumes that are not well.
-    #[serde(rename = "csi-health-monitor")]
-    HealthMonitor,
 }
 
 impl SidecarName {
@@ -45,7 +42,6 @@ impl SidecarName {
             Self::Attacher => "csi-attacher",
             Self::Resizer => "csi-resizer",
             Self::Snapshotter => "csi-snapshotter",
-            Self::HealthMonitor => "csi-health-monitor",
         }
     }
 }
@@ -59,9 +55,8 @@ pub struct SidecarSettings {
     /// Which sidecar, by the name of its container.
     pub name: SidecarName,
 
-    /// Whether the sidecar runs. Defaults to true, but for csi-health-monitor: that one needs the roles of
-    /// config/rbac/health-monitor as well, because it watches every pod of the cluster. Without csi-provisioner only volumes can
-    /// be used that exist already. csi-attacher always runs.
+    /// Whether the sidecar runs. Defaults to true. Without csi-provisioner only volumes can be used that exist already.
+    /// csi-attacher always runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
 

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::metadata::{self, ComponentLabel};
 use super::{Handling, Operand, RenderError, Stage};
-use crate::cluster::kinds;
 use crate::cluster::DEFAULT_CLASS_ANNOTATION;
+use crate::cluster::kinds;
 use crate::resolve::{Class, Resolved};
 
 /// The same, on snapshot classes.

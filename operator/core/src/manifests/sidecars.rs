@@ -46,12 +46,9 @@ fn args(resolved: &Resolved, settings: &Sidecar) -> Vec<String> {
         format!("--timeout={}", settings.timeout),
         format!("--{workers}={}", settings.worker_threads),
     ];
-    // The health monitor asks again at intervals and has no pause between tries.
-    if component != Component::HealthMonitor {
-        let longest = if component == Component::Attacher { "5m" } else { "30m" };
-        args.push(format!("--retry-interval-max={longest}"));
-    }
+    let longest = if component == Component::Attacher { "5m" } else { "30m" };
     args.extend([
+        format!("--retry-interval-max={longest}"),
         "--kube-api-qps=20".into(),
         "--kube-api-burst=100".into(),
         "--leader-election".into(),

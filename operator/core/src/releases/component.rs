@@ -16,8 +16,6 @@ pub enum Component {
     Resizer,
     /// Takes and deletes snapshots.
     Snapshotter,
-    /// Reports volumes that are not well.
-    HealthMonitor,
     /// Registers the driver with the kubelet.
     Registrar,
     /// Tells the kubelet whether the driver lives.
@@ -26,13 +24,12 @@ pub enum Component {
 
 impl Component {
     /// Every component.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::Driver,
         Self::Provisioner,
         Self::Attacher,
         Self::Resizer,
         Self::Snapshotter,
-        Self::HealthMonitor,
         Self::Registrar,
         Self::LivenessProbe,
     ];
@@ -45,7 +42,6 @@ impl Component {
             Self::Attacher => "csi-attacher",
             Self::Resizer => "csi-resizer",
             Self::Snapshotter => "csi-snapshotter",
-            Self::HealthMonitor => "csi-health-monitor",
             Self::Registrar => "node-driver-registrar",
             Self::LivenessProbe => "livenessprobe",
         }
@@ -59,7 +55,6 @@ impl Component {
             Self::Attacher => "RELATED_IMAGE_ATTACHER",
             Self::Resizer => "RELATED_IMAGE_RESIZER",
             Self::Snapshotter => "RELATED_IMAGE_SNAPSHOTTER",
-            Self::HealthMonitor => "RELATED_IMAGE_HEALTH_MONITOR",
             Self::Registrar => "RELATED_IMAGE_REGISTRAR",
             Self::LivenessProbe => "RELATED_IMAGE_LIVENESS_PROBE",
         }
@@ -72,7 +67,6 @@ impl Component {
             Self::Attacher => "external-attacher-leader-",
             Self::Resizer => "external-resizer-",
             Self::Snapshotter => "external-snapshotter-leader-",
-            Self::HealthMonitor => "external-health-monitor-leader-",
             Self::Driver | Self::Registrar | Self::LivenessProbe => return None,
         };
         Some(format!("{prefix}{}", driver.replace('.', "-")))
@@ -81,7 +75,6 @@ impl Component {
     /// Name of its image, below the registry's path.
     pub(super) fn image_name(self) -> &'static str {
         match self {
-            Self::HealthMonitor => "csi-external-health-monitor-controller",
             Self::Registrar => "csi-node-driver-registrar",
             other => other.container(),
         }
@@ -96,7 +89,6 @@ impl Component {
             Self::Attacher => &overrides.attacher,
             Self::Resizer => &overrides.resizer,
             Self::Snapshotter => &overrides.snapshotter,
-            Self::HealthMonitor => &overrides.health_monitor,
             Self::Registrar => &overrides.registrar,
             Self::LivenessProbe => &overrides.liveness_probe,
         }

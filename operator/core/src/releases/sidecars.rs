@@ -38,8 +38,6 @@ pub struct VersionSet {
     resizer: Version,
     /// csi-snapshotter. The snapshot-controller of `config/snapshot-controller` is released with it.
     snapshotter: Version,
-    /// csi-external-health-monitor-controller.
-    health_monitor: Version,
     /// csi-node-driver-registrar.
     registrar: Version,
     /// livenessprobe.
@@ -58,7 +56,6 @@ static NEWEST: VersionSet = VersionSet {
     attacher: Version::new(4, 12, 0),
     resizer: Version::new(2, 2, 1),
     snapshotter: Version::new(8, 6, 0),
-    health_monitor: Version::new(0, 18, 0),
     registrar: Version::new(2, 17, 0),
     liveness_probe: Version::new(2, 19, 0),
 };
@@ -72,7 +69,6 @@ static OLDER: [VersionSet; 3] = [
         attacher: Version::new(4, 10, 0),
         resizer: Version::new(1, 14, 0),
         snapshotter: Version::new(8, 4, 0),
-        health_monitor: Version::new(0, 16, 0),
         registrar: Version::new(2, 15, 0),
         liveness_probe: Version::new(2, 17, 0),
     },
@@ -83,7 +79,6 @@ static OLDER: [VersionSet; 3] = [
         attacher: Version::new(4, 11, 0),
         resizer: Version::new(2, 1, 0),
         snapshotter: Version::new(8, 5, 0),
-        health_monitor: Version::new(0, 17, 0),
         registrar: Version::new(2, 16, 0),
         liveness_probe: Version::new(2, 18, 0),
     },
@@ -94,7 +89,6 @@ static OLDER: [VersionSet; 3] = [
         attacher: Version::new(4, 11, 0),
         resizer: Version::new(2, 1, 0),
         snapshotter: Version::new(8, 5, 0),
-        health_monitor: Version::new(0, 17, 0),
         registrar: Version::new(2, 16, 0),
         liveness_probe: Version::new(2, 18, 0),
     },
@@ -123,7 +117,6 @@ impl VersionSet {
             Component::Attacher => &self.attacher,
             Component::Resizer => &self.resizer,
             Component::Snapshotter => &self.snapshotter,
-            Component::HealthMonitor => &self.health_monitor,
             Component::Registrar => &self.registrar,
             Component::LivenessProbe => &self.liveness_probe,
         })
@@ -192,7 +185,6 @@ pub fn gates(
         Component::Attacher => known(4, 10),
         Component::Resizer => known(2, 0),
         Component::Snapshotter => known(8, 4),
-        Component::HealthMonitor => known(0, 16),
         Component::Driver | Component::Registrar | Component::LivenessProbe => false,
     };
     if makes_room {
@@ -277,7 +269,6 @@ mod tests {
                 &row.attacher,
                 &row.resizer,
                 &row.snapshotter,
-                &row.health_monitor,
                 &row.registrar,
                 &row.liveness_probe,
             ];
@@ -358,12 +349,6 @@ mod tests {
         Version::new(8, 6, 0),
         36,
         "CSIVolumeGroupSnapshot=true ReleaseLeaderElectionOnExit=true"
-    )]
-    #[case::health_monitor(
-        Component::HealthMonitor,
-        Version::new(0, 18, 0),
-        36,
-        "ReleaseLeaderElectionOnExit=true"
     )]
     #[case::registrar(Component::Registrar, Version::new(2, 17, 0), 36, "")]
     fn gates_follow_the_release_that_runs(

@@ -87,7 +87,7 @@ pub(super) fn controller(spec: &ControllerSpec, env: &Environment, images: &Imag
 }
 
 /// How many ports the controller's pods have.
-pub(super) const PORTS: u16 = 7;
+pub(super) const PORTS: u16 = 6;
 
 fn sidecars(spec: &ControllerSpec, env: &Environment, images: &ImageSet, snapshots: bool) -> Vec<Sidecar> {
     // Each has its place for good, so that a port means the same wherever and whenever it is looked at.
@@ -96,7 +96,6 @@ fn sidecars(spec: &ControllerSpec, env: &Environment, images: &ImageSet, snapsho
         Component::Attacher,
         Component::Resizer,
         Component::Snapshotter,
-        Component::HealthMonitor,
     ];
     // After the driver's two.
     (2..)
@@ -110,7 +109,6 @@ fn sidecars(spec: &ControllerSpec, env: &Environment, images: &ImageSet, snapsho
             let runs = match component {
                 // Without its API it would end again and again.
                 Component::Snapshotter => snapshots && is_chosen.unwrap_or(true),
-                Component::HealthMonitor => is_chosen.unwrap_or(false),
                 _ => is_chosen.unwrap_or(true),
             };
             runs.then(|| Sidecar {

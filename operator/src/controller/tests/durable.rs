@@ -4,9 +4,7 @@
 
 use cinder_csi_crds::{GROUP, INSTANCE_LABEL, KIND, OWNER_UID_ANNOTATION, PLURAL};
 use cinder_operator_core::{
-    cluster::{
-        DEFAULT_CLASS_ANNOTATION, FIELD_MANAGER, MANAGED_BY, MANAGED_BY_LABEL, NOTE,
-    },
+    cluster::{DEFAULT_CLASS_ANNOTATION, FIELD_MANAGER, MANAGED_BY, MANAGED_BY_LABEL, NOTE},
     manifests::OPERAND_NAMESPACE_ANNOTATION,
     plan::APPLIED_HASH,
     record::PLACES_ANNOTATION,
@@ -38,7 +36,6 @@ fn render_all(metadata: &Value, namespace: &str) -> Vec<Value> {
         "metadata": metadata,
         "spec": {
             "clouds": [{"credentialsSecretRef": {"name": "openstack-credentials"}}],
-            "controller": {"sidecars": [{"name": "csi-health-monitor", "enabled": true}]},
             "csiDriver": {"storageCapacity": true},
             "volumeAttributesClasses": {"items": [{"name": "gold", "parameters": {"type": "ssd"}}]},
         },
@@ -68,15 +65,13 @@ fn render_all(metadata: &Value, namespace: &str) -> Vec<Value> {
 }
 
 /// The objects of an instance: `{name}` is the beginning of their names, `{class}` the class where the spec names none.
-const OBJECTS: [&str; 32] = [
+const OBJECTS: [&str; 30] = [
     "CSIDriver {driver}",
     "ClusterRole {name}-attacher",
-    "ClusterRole {name}-health-monitor",
     "ClusterRole {name}-provisioner",
     "ClusterRole {name}-resizer",
     "ClusterRole {name}-snapshotter",
     "ClusterRoleBinding {name}-attacher",
-    "ClusterRoleBinding {name}-health-monitor",
     "ClusterRoleBinding {name}-provisioner",
     "ClusterRoleBinding {name}-resizer",
     "ClusterRoleBinding {name}-snapshotter",
@@ -322,7 +317,6 @@ fn leases_keep_their_names() {
             "cinder-csi-openstack-org",
             "cinder-csi-operator",
             "external-attacher-leader-cinder-csi-openstack-org",
-            "external-health-monitor-leader-cinder-csi-openstack-org",
             "external-resizer-cinder-csi-openstack-org",
             "external-snapshotter-leader-cinder-csi-openstack-org",
         ]
@@ -342,7 +336,6 @@ fn leases_keep_their_names() {
         [
             "cinder-csi-openstack-org",
             "external-attacher-leader-cinder-csi-openstack-org",
-            "external-health-monitor-leader-cinder-csi-openstack-org",
             "external-resizer-cinder-csi-openstack-org",
             "external-snapshotter-leader-cinder-csi-openstack-org",
         ]
@@ -350,7 +343,7 @@ fn leases_keep_their_names() {
 }
 
 /// Each with its labels.
-const METRICS: [&str; 22] = [
+const METRICS: [&str; 21] = [
     "cinder_csi_operator_api_writes_total{kind,verb,result}",
     "cinder_csi_operator_condition{driver,type,status}",
     "cinder_csi_operator_credential_valid{driver,cloud}",

@@ -76,8 +76,6 @@ fn mk_with_every_role() -> Vec<Operand> {
     driver.spec.csi_driver.storage_capacity = true;
     driver.spec.storage_classes.items =
         serde_json::from_value(serde_json::json!([{ "name": "a", "secretName": "cloud-west" }])).unwrap();
-    driver.spec.controller.sidecars =
-        serde_json::from_value(serde_json::json!([{ "name": "csi-health-monitor", "enabled": true }])).unwrap();
     let environment = Environment {
         apis: OptionalApis {
             snapshots: true,
@@ -93,16 +91,12 @@ fn mk_with_every_role() -> Vec<Operand> {
 #[test]
 fn the_operator_holds_every_right_that_it_grants() {
     let usual = rules_in("rbac/cluster_role.yaml", "ClusterRole");
-    // Who turns this on gives the operator its rights too.
-    let mut with_monitor = usual.clone();
-    with_monitor.extend(rules_in("rbac/health-monitor/cluster_role.yaml", "ClusterRole"));
     let mut namespace = rules_in("rbac/namespaced/role.yaml", "Role");
     namespace.extend(usual.clone());
 
     let mut granted = 0;
     for operand in mk_with_every_role() {
         let held = match operand.kind.kind {
-            "ClusterRole" if operand.name().ends_with("-health-monitor") => &with_monitor,
             "ClusterRole" => &usual,
             "Role" => &namespace,
             _ => continue,
@@ -121,17 +115,9 @@ fn the_operator_holds_every_right_that_it_grants() {
 #[test]
 fn what_is_off_by_default_needs_a_right_only_where_it_is_on() {
     let usual = rules_in("rbac/cluster_role.yaml", "ClusterRole");
-    for (component, group, resource, verb) in [
-        ("startup-taint", "", "nodes", "patch"),
-        ("health-monitor", "", "pods", "list"),
-    ] {
-        assert!(!allows(&usual, group, resource, None, verb), "{verb} on {resource}");
-        let own = rules_in(&format!("rbac/{component}/cluster_role.yaml"), "ClusterRole");
-        assert!(
-            allows(&own, group, resource, None, verb),
-            "{component}: {verb} on {resource}"
-        );
-    }
+    assert!(!allows(&usual, "", "nodes", None, "patch"));
+    let own = rules_in("rbac/startup-taint/cluster_role.yaml", "ClusterRole");
+    assert!(allows(&own, "", "nodes", None, "patch"));
 }
 
 #[test]

@@ -59,12 +59,11 @@ fn names(operands: &[Operand], workload: &str) -> Vec<String> {
 fn every_container_is_probed_and_holds_no_more_than_it_needs() {
     let driver = mk_with(json!({
         "node": { "registration": "Sidecar" },
-        "controller": { "sidecars": [{ "name": "csi-health-monitor", "enabled": true }] },
     }));
     let resolved = resolve(&driver, &mk_with_snapshots()).unwrap();
     let operands = operands(&resolved, None).unwrap();
 
-    for (workload, count) in [("Deployment", 6), ("DaemonSet", 3)] {
+    for (workload, count) in [("Deployment", 5), ("DaemonSet", 3)] {
         let containers = pod_spec(&operands, workload)["containers"].as_array().unwrap();
         assert_eq!(containers.len(), count);
         for container in containers {
@@ -99,7 +98,6 @@ fn every_container_is_probed_and_holds_no_more_than_it_needs() {
 fn every_port_of_a_pod_is_its_own() {
     let driver = mk_with(json!({
         "node": { "registration": "Sidecar" },
-        "controller": { "sidecars": [{ "name": "csi-health-monitor", "enabled": true }] },
     }));
     let operands = operands(&resolve(&driver, &mk_with_snapshots()).unwrap(), None).unwrap();
 
@@ -126,9 +124,9 @@ fn every_port_of_a_pod_is_its_own() {
     &["cinder-csi-driver", "csi-provisioner", "csi-attacher", "csi-resizer"], false,
     json!([{ "name": "csi-snapshotter", "enabled": true }]))]
 #[case::chosen(
-    &["cinder-csi-driver", "csi-attacher", "csi-health-monitor"], true,
+    &["cinder-csi-driver", "csi-attacher"], true,
     json!([{ "name": "csi-provisioner", "enabled": false }, { "name": "csi-resizer", "enabled": false },
-           { "name": "csi-snapshotter", "enabled": false }, { "name": "csi-health-monitor", "enabled": true }]))]
+           { "name": "csi-snapshotter", "enabled": false }]))]
 fn the_sidecars_are_those_that_are_wanted_and_possible(
     #[case] expected: &[&str],
     #[case] snapshots: bool,
