@@ -31,10 +31,10 @@ pub use spec::{
     DefaultClassPolicy, DefaultStorageClass, Deletion, DeletionPolicy, EndpointType, FsGroupPolicy, FsType,
     GroupSnapshotClass, Health, ImageOverrides, ImagePullPolicy, Images, ImmutableChange, LocalObjectRef, LogFormat,
     LogLevel, ManagementState, Monitoring, MonitoringMode, NetworkPolicy, NetworkPolicyMode, NodeRegistration,
-    NodeSpec, NodeUpdate, NodeUpdateType, Override, OverrideTarget, OverrideType, Proxy, ReclaimPolicy,
-    Resources, SecretKeyRef, ServiceMonitorSettings, SidecarName, SidecarPolicy, SidecarSettings, SnapshotClass,
-    SnapshotType, Snapshots, SnapshotsMode, StartupTaint, StorageClassItem, StorageClasses, StuckHealth, Topology,
-    TopologyMode, Update, UpdatePolicy, VolumeAttributesClassItem, VolumeAttributesClasses, VolumeBindingMode,
+    NodeSpec, NodeUpdate, NodeUpdateType, Override, OverrideTarget, OverrideType, Proxy, ReclaimPolicy, Resources,
+    SecretKeyRef, ServiceMonitorSettings, SidecarName, SidecarPolicy, SidecarSettings, SnapshotClass, SnapshotType,
+    Snapshots, SnapshotsMode, StartupTaint, StorageClassItem, StorageClasses, StuckHealth, Topology, TopologyMode,
+    Update, UpdatePolicy, VolumeAttributesClassItem, VolumeAttributesClasses, VolumeBindingMode,
 };
 pub use status::{
     AdoptionStatus, AdoptionStep, Blocker, ChangeAction, CinderCSIDriverStatus, CloudPlace, CloudStatus,

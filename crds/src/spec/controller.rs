@@ -61,7 +61,7 @@ pub struct ControllerSpec {
 
     /// Port of the driver's metrics in the pods. The kubelet's probes use the port after it, and the sidecars the four ports after that.
     #[serde(default = "default_http_port")]
-    #[schemars(range(min = 1024, max = 65529))]
+    #[schemars(range(min = 1024, max = 65530))]
     pub http_port: u16,
 
     /// Resources of the driver's container. Defaults to requests of 10m CPU and 32Mi memory, without

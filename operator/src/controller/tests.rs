@@ -339,8 +339,7 @@ async fn a_deleted_object_is_put_back_and_told() {
     world.reconcile().await.expect("reconciled");
     assert!(world.api.get(CSI_DRIVER).is_some());
     let events = world.api.events();
-    let restored =
-        |event: &String| event.contains("Created") && event.contains("CSIDriver cinder.csi.openstack.org");
+    let restored = |event: &String| event.contains("Created") && event.contains("CSIDriver cinder.csi.openstack.org");
     assert!(events.iter().any(restored), "{events:?}");
 }
 

@@ -6,7 +6,6 @@ use rstest::rstest;
 
 use super::*;
 use crate::decide::Drift;
-}
 
 #[rstest]
 #[case::controller_down(|report: &mut Report| report.outcome.controller = Some(mk_workload(2, 2, 0)), Event::Unavailable, Event::Available)]
@@ -41,7 +40,9 @@ fn a_condition_that_changes_sends_an_event_and_another_when_all_is_well_again(
 #[test]
 fn pause_sends_an_event() {
     let well = status(None, &mk_healthy(), at(1));
-    let paused = but(mk_healthy(), |report| report.facts.object.state = ManagementState::Paused);
+    let paused = but(mk_healthy(), |report| {
+        report.facts.object.state = ManagementState::Paused
+    });
     let sent: Vec<Event> = notices(Some(&well), &status(Some(&well), &paused, at(2)))
         .iter()
         .map(|one| one.event)
