@@ -10,8 +10,8 @@ fn rest(world: &World) -> Value {
     let mut status = world.api.get(DRIVER).expect("the driver")["status"].clone();
     status["state"].take();
     let conditions = status["conditions"].as_array_mut().expect("conditions");
-    conditions
-        .retain(|one| !["Available", "Progressing", "Degraded"].contains(&one["type"].as_str().unwrap_or_default()));
+    let kept = ["Upgradeable", "CredentialsValid", "DeletionBlocked"];
+    conditions.retain(|one| kept.contains(&one["type"].as_str().unwrap_or_default()));
     status
 }
 
