@@ -267,12 +267,10 @@ pub struct Args {
 
 impl Default for Args {
     fn default() -> Self {
-        Self {
-            endpoint: String::new(),
-            // Not that of the environment.
-            kubeconfig: String::new(),
-            ..Self::parse_from(["cinder-csi-driver", "--endpoint="])
-        }
+        let mut args = Self::parse_from(["cinder-csi-driver", "--endpoint="]);
+        // Not that of the environment.
+        args.kubeconfig.clear();
+        args
     }
 }
 

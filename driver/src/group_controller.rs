@@ -47,6 +47,7 @@ impl GroupControllerService {
         self.controller.operations()
     }
 
+    #[expect(clippy::unused_self, reason = "the RPCs have one form")]
     fn capabilities(
         &self,
         _request: GroupControllerGetCapabilitiesRequest,

@@ -18,6 +18,8 @@ use crate::clouds::{Clouds, UncheckedCloud};
 use crate::metrics::cloud_label;
 use crate::timing::TIMING;
 
+/// The observed services, by the label of their metric.
+const SERVICES: [&str; 3] = ["identity", "block-storage", "compute"];
 /// The quotas that volumes, snapshots and backups use.
 const RESOURCES: [&str; 5] = ["volumes", "gigabytes", "snapshots", "backups", "backup_gigabytes"];
 /// The most quotas of one cloud that are exported: each volume type has its own.
@@ -92,22 +94,17 @@ impl ObservationMetrics {
 /// What one cloud answered.
 #[derive(Debug, Default)]
 struct Observed {
-    identity: bool,
+    /// Whether each of [`SERVICES`] answers.
+    is_up: [bool; SERVICES.len()],
     /// Whether Keystone refused the credentials. Repeated attempts may lock the account.
     is_refused: bool,
-    block_storage: bool,
-    compute: bool,
     quotas: Option<BTreeMap<String, Quota>>,
     expiry: Vec<(&'static str, Timestamp)>,
 }
 
 impl Observed {
-    fn services(&self) -> [(&'static str, bool); 3] {
-        [
-            ("identity", self.identity),
-            ("block-storage", self.block_storage),
-            ("compute", self.compute),
-        ]
+    fn services(&self) -> impl Iterator<Item = (&'static str, bool)> {
+        SERVICES.into_iter().zip(self.is_up)
     }
 
     /// The quotas with a limit, by resource and volume type.
@@ -165,10 +162,10 @@ impl Observation {
     /// Observes each cloud once. Returns the pause before the next time.
     async fn observe(&self) -> Duration {
         let clouds = self.clouds.configured().into_iter();
-        let observed = clouds.map(async |(name, cloud)| (name, observe(&cloud).await));
+        let observed = clouds.map(async |(name, cloud)| (name, Box::pin(observe(&cloud)).await));
         let observed = join_all(observed).await;
         self.metrics.export(&observed);
-        let is_down = |observed: &Observed| observed.services().iter().any(|(_, is_up)| !is_up);
+        let is_down = |observed: &Observed| observed.is_up.contains(&false);
         let mut silent = observed
             .iter()
             .filter(|(_, observed)| !observed.is_refused && is_down(observed));
@@ -204,10 +201,8 @@ async fn observe(unchecked: &UncheckedCloud) -> Observed {
     expiry.extend(credential.map(|end| ("app_credential", end)));
     expiry.extend(certificate_ends(&cloud.config().tls, cloud.now()));
     Observed {
-        identity: true,
+        is_up: [true, block_storage, compute],
         is_refused: false,
-        block_storage,
-        compute,
         quotas: quotas.and_then(Result::ok),
         expiry,
     }
@@ -272,7 +267,7 @@ mod tests {
         config.quota.volumes = 7;
         let (_sim, observation, registry) = mk(config).await;
         assert_eq!(observation.observe().await, TIMING.observation_interval);
-        for service in ["identity", "block-storage", "compute"] {
+        for service in SERVICES {
             assert!(has(&registry, &backend(service, 1)), "{service}");
         }
         let labels = r#"{cloud="default",resource="volumes",volume_type=""}"#;

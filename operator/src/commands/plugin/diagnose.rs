@@ -195,8 +195,10 @@ mod tests {
 
     use super::*;
 
+    type Objects = &'static [(&'static str, fn() -> Value)];
+
     /// The report about claim n/c where the API server has these objects by their paths. Objects that are `null` are forbidden.
-    async fn mk_report(objects: &'static [(&'static str, fn() -> Value)]) -> Result<ClaimReport, PluginError> {
+    async fn mk_report(objects: Objects) -> Result<ClaimReport, PluginError> {
         let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
         let serving = tokio::spawn(async move {
             while let Some((request, send)) = handle.next_request().await {

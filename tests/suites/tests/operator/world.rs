@@ -59,6 +59,7 @@ pub(crate) struct Operator {
     pub(crate) name: String,
     pub(crate) process: Process,
     address: SocketAddr,
+    metrics_address: SocketAddr,
     http: reqwest::Client,
 }
 
@@ -200,6 +201,7 @@ impl World {
             name: name.to_owned(),
             process,
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            metrics_address: SocketAddr::from((Ipv4Addr::LOCALHOST, port + 1)),
             http,
         })
     }
@@ -460,7 +462,7 @@ impl Operator {
 
     /// The sum of all samples of a metric, with these labels.
     pub(crate) async fn metric(&self, name: &str) -> Result<f64> {
-        let url = format!("http://{}/metrics", self.address);
+        let url = format!("http://{}/metrics", self.metrics_address);
         let answer = self.http.get(&url).send().await.context("it does not listen")?;
         let text = answer.text().await.context("the metrics are cut")?;
         let mut sum = None;

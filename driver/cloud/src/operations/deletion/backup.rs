@@ -45,7 +45,8 @@ pub(crate) async fn delete_point_in_time(cx: &Context, id: &str) -> Result<(), C
 
 /// Deletes a backup, and the snapshot that froze its data if that is still there. A missing one counts as deleted.
 pub(crate) async fn delete_backup(cx: &Context, id: &BackupId) -> Result<(), CloudError> {
-    delete::<Backup>(cx, id).await
+    // On the heap: a creation that cleans up would be as large as a deletion.
+    Box::pin(delete::<Backup>(cx, id)).await
 }
 
 impl Deletable for Backup {

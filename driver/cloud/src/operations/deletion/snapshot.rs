@@ -16,7 +16,8 @@ use crate::timing::TIMING;
 
 /// Deletes a snapshot; a missing one counts as deleted.
 pub(crate) async fn delete_snapshot(cx: &Context, id: &SnapshotId) -> Result<(), CloudError> {
-    delete::<Snapshot>(cx, id).await
+    // On the heap: a creation that cleans up would be as large as a deletion.
+    Box::pin(delete::<Snapshot>(cx, id)).await
 }
 
 /// Removes the snapshot that froze the data for a backup. Nothing else is ever touched: the mark decides.

@@ -41,7 +41,7 @@ fn a_condition_that_changes_sends_an_event_and_another_when_all_is_well_again(
 fn pause_sends_an_event() {
     let well = status(None, &mk_healthy(), at(1));
     let paused = but(mk_healthy(), |report| {
-        report.facts.object.state = ManagementState::Paused
+        report.facts.object.state = ManagementState::Paused;
     });
     let sent: Vec<Event> = notices(Some(&well), &status(Some(&well), &paused, at(2)))
         .iter()

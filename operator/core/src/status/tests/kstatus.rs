@@ -81,7 +81,7 @@ fn cases() -> Vec<(&'static str, &'static str, i64, Value)> {
             "InProgress",
             4,
             of(but(Report::default(), |report| {
-                report.facts.object.generation = Some(4)
+                report.facts.object.generation = Some(4);
             })),
         ),
         ("rolling out", "InProgress", 4, of(rolling)),
