@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cinder_cloud::certificates::{end_of_bundle, ends};
@@ -12,6 +13,7 @@ use csi_kit::metrics::{Metrics, MetricsError};
 use futures::future::join_all;
 use jiff::Timestamp;
 use prometheus::{IntGaugeVec, Opts};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::clouds::{Clouds, UncheckedCloud};
@@ -144,12 +146,13 @@ impl Observation {
         })
     }
 
-    /// Observes the clouds at an interval until `shutdown`.
-    pub(crate) async fn run(self, shutdown: CancellationToken) {
+    /// Observes the clouds at an interval, and at once after `changed` is notified, until `shutdown`.
+    pub(crate) async fn run(self, changed: Arc<Notify>, shutdown: CancellationToken) {
         let observe = async {
             loop {
                 let pause = self.observe().await;
-                tokio::time::sleep(pause).await;
+                // New credentials and certificates have another expiry.
+                let _ = tokio::time::timeout(pause, changed.notified()).await;
             }
         };
         tokio::select! {

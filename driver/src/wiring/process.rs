@@ -151,11 +151,11 @@ impl Process {
                 files: args.cloud_config.clone(),
                 names: args.cloud_name.clone(),
             };
+            let metrics = ReloadMetrics::new(&registry)?;
             if plan.http_endpoint.is_some() {
                 let observation = Observation::new(clouds.clone(), &registry)?;
-                beside.spawn(observation.run(shutdown.clone()));
+                beside.spawn(observation.run(Arc::clone(&metrics.changed), shutdown.clone()));
             }
-            let metrics = ReloadMetrics::new(&registry)?;
             let reload = Reload::new(source, connector, configuration, clouds, logins.clone(), metrics);
             beside.spawn(reload.run(shutdown.clone()));
         }

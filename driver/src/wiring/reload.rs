@@ -195,6 +195,7 @@ impl Reload {
         if changed {
             self.clouds.forget_sessions();
             self.metrics.applied(&self.connector.options.sources);
+            self.metrics.changed.notify_one();
         }
         self.report();
         Some(configuration.files.into_iter().collect())

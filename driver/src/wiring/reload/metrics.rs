@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Metrics of configuration reloads.
 
+use std::sync::Arc;
+
 use csi_kit::metrics::{Metrics, MetricsError};
 use csi_sources::Sources;
 use prometheus::IntGauge;
+use tokio::sync::Notify;
 
 /// Whether the files are in use, and since when. Clones share their values.
 #[derive(Debug, Clone)]
 pub(in crate::wiring) struct ReloadMetrics {
     success: IntGauge,
     timestamp: IntGauge,
+    /// Notified after each change of the configuration in use.
+    pub(in crate::wiring) changed: Arc<Notify>,
 }
 
 impl ReloadMetrics {
@@ -26,6 +31,7 @@ impl ReloadMetrics {
         Ok(Self {
             success: metrics.registered(success)?,
             timestamp: metrics.registered(timestamp)?,
+            changed: Arc::default(),
         })
     }
 
