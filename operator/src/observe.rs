@@ -114,7 +114,9 @@ pub async fn live(
     Ok(live)
 }
 
-/// The same, without the objects of optional kinds that cannot be listed: they are unknown. Returns the errors by kind. The driver works without them, and they must not keep the rest from being maintained.
+/// The same, without the objects of optional kinds that cannot be listed. Returns the errors by kind.
+///
+/// The content of such a kind is unknown. The driver works without it, and all other objects are maintained.
 pub async fn live_parts(
     client: &Client,
     owner: &Owner,
