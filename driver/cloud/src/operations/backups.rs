@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Backups made and found.
+//! Creates, adopts and reads backups.
 //!
 //! A backup reads its volume for minutes or hours, so the data is frozen first, in a snapshot that bears the backup's name and a
 //! mark. It goes when the backup is made, at whichever call sees that first: the next creation of the same name, or the deletion of

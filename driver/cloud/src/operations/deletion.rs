@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Deletes volumes, snapshots and backups, and waits until they are gone.
+//! Deletes volumes, snapshots and backups, and waits until Cinder no longer has them.
 //!
 //! Cinder refuses a deletion without the whole reason. So the resource is read after a refusal, and the error names the blocker.
 
@@ -39,10 +39,10 @@ pub(super) trait Deletable: Pollable {
         refusal: CloudError,
     ) -> impl Future<Output = Result<Next, CloudError>> + Send;
 
-    /// Records that a resource is gone.
+    /// Records a completed deletion.
     fn gone(_: &Context, _: &Self::Id) {}
 
-    /// Returns the error about a resource that left the status `deleting` and still exists.
+    /// Returns the error about a resource that still exists, in another status than `deleting`.
     fn remaining(self, cx: &Context, started: Instant) -> impl Future<Output = Result<CloudError, CloudError>> + Send;
 }
 
@@ -62,9 +62,9 @@ pub(super) enum Next {
     Finish,
     /// Cinder deletes it.
     Wait,
-    /// The blocker is gone.
+    /// Nothing blocks the deletion any more.
     Retry,
-    /// The blocker may be gone soon.
+    /// The blocker may disappear soon.
     Pause,
 }
 
@@ -73,7 +73,7 @@ fn accepted(answer: &Answer) -> Next {
     if answer.missing() { Next::Finish } else { Next::Wait }
 }
 
-/// Deletes a resource and waits until it is gone. A missing one counts as deleted.
+/// Deletes a resource and waits until Cinder no longer has it. A missing one counts as deleted.
 async fn delete<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), CloudError> {
     let deadline = Instant::now() + cx.options.operation_timeout;
     let (mut rounds, mut missed) = (0, false);
@@ -105,7 +105,7 @@ fn is_refused(error: &CloudError) -> bool {
     matches!(error, CloudError::BadRequest(_) | CloudError::Conflict(_))
 }
 
-/// A read that finds nothing does not prove that a resource is gone: an API node whose database lags does not show a new one. The
+/// A read that finds nothing does not prove a deletion: an API node whose database lags does not show a new resource. The
 /// answer to the next deletion proves it, or the second such read after lost answers.
 async fn continue_after<R: Deletable>(
     found: Option<R>,
@@ -122,7 +122,7 @@ async fn continue_after<R: Deletable>(
     }
 }
 
-/// Waits until a resource that Cinder deletes is gone.
+/// Waits for the end of a deletion that Cinder has accepted.
 pub(super) async fn wait_gone<R: Deletable>(
     cx: &Context,
     id: &R::Id,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Deletes backups, and what stands for a snapshot in CSI.
+//! Deletes backups, and the snapshot or backup behind a CSI snapshot id.
 
 use tokio::time::Instant;
 
@@ -37,7 +37,7 @@ pub(crate) async fn delete_point_in_time(cx: &Context, id: &str) -> Result<(), C
     }
     delete_snapshot(cx, &snapshot).await?;
     if found.is_none() {
-        // An API node whose database lags does not show what was just made: only the answer to its deletion says that it is not there.
+        // An API node whose database lags does not show a new backup. Only the answer to its deletion proves that it does not exist.
         delete_backup(cx, &BackupId::new(id)).await?;
     }
     Ok(())
@@ -58,7 +58,7 @@ impl Deletable for Backup {
 
     async fn request(cx: &Context, id: &BackupId, attempt: &mut Attempt) -> Result<Next, CloudError> {
         let cinder = BlockStorage::new(&cx.transport);
-        // Read first: it alone names the snapshot that it was made from.
+        // The backup is read first, because it alone names its source snapshot.
         let seen = cinder.backup(id).await?;
         if let Some(backup) = &seen {
             match &backup.status {
@@ -104,7 +104,7 @@ impl Deletable for Backup {
     }
 }
 
-/// Waits until a backup is no longer made or restored, for a while.
+/// Waits a bounded time for the end of a backup's creation or restore.
 async fn settle_backup(cx: &Context, backup: &Backup, deadline: Instant) -> Result<(), CloudError> {
     let started = Instant::now();
     let wait = Wait {

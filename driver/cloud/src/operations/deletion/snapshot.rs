@@ -34,7 +34,7 @@ pub(crate) async fn thaw(cx: &Context, backup: &Backup) -> Result<(), CloudError
     }
 }
 
-/// Removes those of a volume's snapshots that froze data for backups which are made, or were given up; true when there was one.
+/// Deletes the temporary snapshots of a volume's completed or abandoned backups. Returns whether there was one.
 pub(super) async fn clear_temporary(cx: &Context, snapshots: &[Snapshot]) -> Result<bool, CloudError> {
     let mut cleared = false;
     for snapshot in snapshots.iter().filter(|snapshot| is_temporary(snapshot)) {
@@ -109,7 +109,7 @@ async fn not_deleted(cx: &Context, snapshot: &Snapshot) -> CloudError {
     }
 }
 
-/// The volumes that were made from a snapshot.
+/// The volumes created from a snapshot.
 async fn volumes_of_snapshot(cx: &Context, id: &SnapshotId) -> Result<String, CloudError> {
     let is_made = |volume: &Volume| volume.snapshot_id.as_deref() == Some(id.as_str());
     volumes_built_on(cx, id.as_str(), is_made).await

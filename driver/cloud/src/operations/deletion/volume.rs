@@ -86,7 +86,7 @@ impl Deletable for Volume {
     }
 }
 
-/// Removes what our own operations may have left at a volume that is to be deleted; true when there was something.
+/// Removes remnants of the driver's own operations from a volume before its deletion. Returns whether there was one.
 async fn removed_obstacle(cx: &Context, id: &VolumeId) -> Result<bool, CloudError> {
     let snapshots = snapshots_of(cx, id).await?;
     Ok(clear_temporary(cx, &snapshots).await? || leave_own_group(cx, id).await?)
