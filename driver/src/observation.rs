@@ -74,9 +74,13 @@ impl ObservationMetrics {
         }
         for (cloud, observed) in clouds {
             let cloud = cloud_label(cloud);
-            for (service, is_up) in observed.services() {
+            for (service, is_up) in SERVICES.into_iter().zip(observed.is_up) {
                 let labels = [cloud, service];
-                self.backend_up.with_label_values(&labels).set(is_up.into());
+                match is_up {
+                    Some(is_up) => self.backend_up.with_label_values(&labels).set(is_up.into()),
+                    // An error means that there is no such series.
+                    None => drop(self.backend_up.remove_label_values(&labels)),
+                }
             }
             for (resource, volume_type, quota) in observed.limited_quotas() {
                 let value = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
@@ -96,17 +100,22 @@ impl ObservationMetrics {
 /// What one cloud answered.
 #[derive(Debug, Default)]
 struct Observed {
-    /// Whether each of [`SERVICES`] answers.
-    is_up: [bool; SERVICES.len()],
-    /// Whether Keystone refused the credentials. Repeated attempts may lock the account.
+    /// Whether each of [`SERVICES`] answers. `None`: nothing was requested of it.
+    is_up: [Option<bool>; SERVICES.len()],
+    /// Whether the credentials are refused or those of another project. Repeated attempts may lock the account.
     is_refused: bool,
     quotas: Option<BTreeMap<String, Quota>>,
     expiry: Vec<(&'static str, Timestamp)>,
 }
 
 impl Observed {
-    fn services(&self) -> impl Iterator<Item = (&'static str, bool)> {
-        SERVICES.into_iter().zip(self.is_up)
+    /// The observation of a cloud without a login.
+    fn without_login(is_refused: bool) -> Self {
+        Self {
+            is_up: [Some(false), None, None],
+            is_refused,
+            ..Self::default()
+        }
     }
 
     /// The quotas with a limit, by resource and volume type.
@@ -168,7 +177,7 @@ impl Observation {
         let observed = clouds.map(async |(name, cloud)| (name, Box::pin(observe(&cloud)).await));
         let observed = join_all(observed).await;
         self.metrics.export(&observed);
-        let is_down = |observed: &Observed| observed.is_up.contains(&false);
+        let is_down = |observed: &Observed| observed.is_up.contains(&Some(false));
         let mut silent = observed
             .iter()
             .filter(|(_, observed)| !observed.is_refused && is_down(observed));
@@ -183,15 +192,16 @@ async fn observe(unchecked: &UncheckedCloud) -> Observed {
     let (cloud, login) = match within(unchecked.login()).await {
         Some(Ok(login)) => match unchecked.check().await {
             Ok(cloud) => (cloud, login),
-            Err(_) => return Observed::default(),
+            Err(_) => {
+                return Observed {
+                    is_up: [Some(true), None, None],
+                    is_refused: true,
+                    ..Observed::default()
+                };
+            }
         },
-        Some(Err(error)) => {
-            return Observed {
-                is_refused: matches!(error, CloudError::Auth(_)),
-                ..Observed::default()
-            };
-        }
-        None => return Observed::default(),
+        Some(Err(error)) => return Observed::without_login(matches!(error, CloudError::Auth(_))),
+        None => return Observed::without_login(false),
     };
     let (block_storage, compute, quotas, credential) = tokio::join!(
         is_up(&cloud, CloudService::BlockStorage),
@@ -204,7 +214,7 @@ async fn observe(unchecked: &UncheckedCloud) -> Observed {
     expiry.extend(credential.map(|end| ("app_credential", end)));
     expiry.extend(certificate_ends(&cloud.config().tls, cloud.now()));
     Observed {
-        is_up: [true, block_storage, compute],
+        is_up: [true, block_storage, compute].map(Some),
         is_refused: false,
         quotas: quotas.and_then(Result::ok),
         expiry,
@@ -306,6 +316,8 @@ mod tests {
             .expect("a fault");
         assert_eq!(observation.observe().await, TIMING.observation_interval);
         assert!(has(&registry, &backend("identity", 0)));
+        let text = registry.encode().expect("text");
+        assert!(!text.contains(r#"service="compute""#), "its state is unknown: {text}");
     }
 
     #[tokio::test]
