@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The Helm chart installs what the kustomization installs, and takes a CustomResourceDefinition with it to a new version.
 
+mod admission;
 mod server;
 mod values;
 
@@ -238,7 +239,9 @@ fn another_name_is_that_of_all_objects_and_of_what_refers_to_them() -> Result<()
             *value = json!(text);
         };
         renamed(&mut object["metadata"]["name"]);
-        if kind.ends_with("Binding") {
+        if kind == "ValidatingAdmissionPolicyBinding" {
+            renamed(&mut object["spec"]["policyName"]);
+        } else if kind.ends_with("Binding") {
             renamed(&mut object["roleRef"]["name"]);
             renamed(&mut object["subjects"][0]["name"]);
         }

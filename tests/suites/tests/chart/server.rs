@@ -13,24 +13,25 @@ use suites::chart;
 use suites::lab::{Lab, in_lab};
 use suites::programs;
 
-const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cindercsidrivers.csi.openstack.org";
-const OBJECTS: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers";
-const DRIVER: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers/cinder.csi.openstack.org";
+pub(super) const CRD: &str =
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cindercsidrivers.csi.openstack.org";
+pub(super) const OBJECTS: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers";
+pub(super) const DRIVER: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers/cinder.csi.openstack.org";
 const POD: &str = "/api/v1/namespaces/cinder-csi/pods/cinder-csi-operator-wait";
 const OPERATOR: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-operator";
 /// What the chart makes has this label.
 const LABEL: &str = "app.kubernetes.io/part-of=cinder-csi";
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An API server, and helm for it.
-struct Installation {
+pub(super) struct Installation {
     lab: Rc<Lab>,
-    server: ApiServer,
-    api: Api,
+    pub(super) server: ApiServer,
+    pub(super) api: Api,
 }
 
 impl Installation {
-    async fn start(lab: Rc<Lab>) -> Result<Self> {
+    pub(super) async fn start(lab: Rc<Lab>) -> Result<Self> {
         let directory = lab.path("api-server");
         std::fs::create_dir(&directory).context("cannot make a directory")?;
         let server = ApiServer::start(&directory, &[]).await?;
@@ -39,7 +40,7 @@ impl Installation {
     }
 
     /// Helm with the chart's release, as the documents have it.
-    async fn helm(&self, command: &str, chart: Option<&Path>, further: &[&str]) -> Result<String> {
+    pub(super) async fn helm(&self, command: &str, chart: Option<&Path>, further: &[&str]) -> Result<String> {
         let mut helm = Command::new(programs::helm()?)
             .args([command, "--namespace", "cinder-csi", "cinder-csi-operator"])
             .args(chart)
@@ -121,7 +122,7 @@ impl Installation {
     }
 }
 
-fn object(name: &str, node: &Value) -> Value {
+pub(super) fn object(name: &str, node: &Value) -> Value {
     json!({
         "apiVersion": "csi.openstack.org/v1beta1", "kind": "CinderCSIDriver", "metadata": {"name": name},
         "spec": {"clouds": [{"credentialsSecretRef": {"name": "openstack-credentials"}}], "node": node},
