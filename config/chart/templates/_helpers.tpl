@@ -65,7 +65,7 @@ CinderCSIDrivers, and the account may read them. */}}
 {{- $context := .context -}}
 {{- with $context.Values }}
 {{- $container := dict "name" "status" "image" (include "cinder-csi-operator.image" $context) "imagePullPolicy" .image.pullPolicy }}
-{{- $_ := set $container "command" (list "/usr/bin/kubectl-cinder_csi" "status") }}
+{{- $_ := set $container "command" (concat (list "/usr/bin/kubectl-cinder_csi" "status") ($.arguments | default list)) }}
 {{- $pod := dict "restartPolicy" $.restartPolicy "serviceAccountName" (include "cinder-csi-operator.account" $context) }}
 {{- with .podSecurityContext }}{{ $_ := set $pod "securityContext" . }}{{ end }}
 {{- with .securityContext }}{{ $_ := set $container "securityContext" . }}{{ end }}

@@ -6,6 +6,7 @@ mod adopt;
 mod bundle;
 mod completion;
 mod diagnose;
+mod readiness;
 mod status;
 
 use std::{
@@ -38,11 +39,11 @@ pub use status::screen;
 /// The name under which kubectl finds the program: it writes the dash of the command as an underscore.
 pub const PROGRAM: &str = "kubectl-cinder_csi";
 
-/// What the exit status says, for the help.
-const EXIT_STATUS: &str = "Exit status: 0 done, whatever was found; 1 not done, standard error says why; 2 the command line is wrong. Of \
-                           adopt: 0 nothing would change, 1 something would change, 2 not done.";
+/// The meaning of the exit status, for the help.
+const EXIT_STATUS: &str = "Exit status: 0 on success; 1 on failure, with the cause on standard error; 2 for an invalid command line. Of \
+                           adopt: 0 without changes, 1 with changes, 2 on failure.";
 
-/// Looks at the Cinder CSI drivers of a cluster and at their volumes.
+/// Inspects the Cinder CSI drivers of a cluster and their volumes.
 #[derive(Debug, Clone, Parser)]
 #[command(name = PROGRAM, bin_name = "kubectl cinder-csi", version, max_term_width = 120, after_help = EXIT_STATUS)]
 pub struct PluginArgs {
@@ -66,17 +67,21 @@ pub struct PluginArgs {
 /// What the plugin does.
 #[derive(Debug, Clone, Subcommand)]
 pub enum PluginCommand {
-    /// One screen for each driver: version, rollout, clouds, quota, volumes in trouble
+    /// Show each driver on one screen: version, rollout, conditions, clouds, stuck volumes
     Status {
         /// A CinderCSIDriver; defaults to all of them
         #[arg(value_name = "NAME")]
         name: Option<String>,
 
+        /// Wait until the driver is ready first, and fail when it is stalled
+        #[arg(long, requires = "name")]
+        wait: bool,
+
         /// For people or for programs
         #[arg(short, long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
-    /// Show what the operator has found about a PersistentVolumeClaim, and the events of the claim and its pods
+    /// Show the operator's findings about a PersistentVolumeClaim, and the events of the claim and its pods
     Diagnose {
         /// Name of the PersistentVolumeClaim
         #[arg(value_name = "PVC")]
@@ -90,13 +95,13 @@ pub enum PluginCommand {
         #[arg(short, long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
-    /// Say what changes for volumes, classes and settings when the operator takes the place of another installation of the driver
+    /// List what changes for volumes, classes and settings in a migration from another installation of the driver
     Adopt {
         /// A CinderCSIDriver of the cluster; all of them when neither it nor a file is given
         #[arg(value_name = "NAME", conflicts_with = "filename")]
         name: Option<String>,
 
-        /// Look only: the switch itself is spec.adoption.mode of the CinderCSIDriver
+        /// Check only. spec.adoption.mode of the CinderCSIDriver starts the migration
         #[arg(long, required = true)]
         check: bool,
 
@@ -112,7 +117,7 @@ pub enum PluginCommand {
         #[arg(short, long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
-    /// Gather objects and logs for a person who helps, without secrets
+    /// Collect objects and logs for support, without secrets
     SupportBundle {
         /// Directory to write to, which must not exist yet; it defaults to cinder-csi-support-TIME
         #[arg(short, long, value_name = "DIRECTORY")]
@@ -130,7 +135,7 @@ impl PluginCommand {
     }
 }
 
-/// Why the plugin could not do what it was asked to.
+/// The reason why the plugin failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
     /// There is no usable kubeconfig.
@@ -147,6 +152,14 @@ pub enum PluginError {
     /// There is no such object.
     #[error("there is no CinderCSIDriver {0}; `kubectl get cindercsidriver` lists those that exist")]
     NoDriver(String),
+    /// An administrator must act before the driver can become ready.
+    #[error("CinderCSIDriver {name} is stalled: {message}")]
+    Stalled {
+        /// The driver.
+        name: String,
+        /// The message of the condition.
+        message: String,
+    },
     /// Something could not be written.
     #[error("cannot write {what}: {source}")]
     Write {
@@ -155,7 +168,7 @@ pub enum PluginError {
         /// Why.
         source: io::Error,
     },
-    /// There is no such claim.
+    /// The claim does not exist.
     #[error(
         "there is no PersistentVolumeClaim {name} in namespace {namespace}; `kubectl get pvc -A` lists the claims, and -n names another \
          namespace"
@@ -199,7 +212,7 @@ pub fn is_called(program: Option<&str>, by: &str) -> bool {
     name.is_some_and(|name| name == by)
 }
 
-/// Runs the command, and returns how it went.
+/// Runs the command and returns its exit status.
 pub async fn execute(args: PluginArgs) -> ExitCode {
     let failure = args.command.failure();
     match run(args, &mut io::stdout().lock()).await {
@@ -216,7 +229,10 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginE
     let mut code = ExitCode::SUCCESS;
     let operators = args.operator_namespace;
     let text = match args.command {
-        PluginCommand::Status { name, output } => {
+        PluginCommand::Status { name, wait, output } => {
+            if let Some(name) = name.as_deref().filter(|_| wait) {
+                readiness::wait_until_ready(&client, name).await?;
+            }
             let drivers = drivers(&client, name.as_deref()).await?;
             show(output, &drivers, || {
                 for_terminal(drivers.iter().map(screen).collect::<Vec<_>>().join("\n"))
@@ -261,7 +277,7 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginE
     Ok(code)
 }
 
-/// One part for each driver; people read a sentence when there is none.
+/// Renders a part for each driver, or a sentence without one.
 fn show<T: Serialize>(output: Output, drivers: &[T], text: impl FnOnce() -> String) -> Result<String, PluginError> {
     match output {
         Output::Json => json(&drivers),
@@ -272,7 +288,7 @@ fn show<T: Serialize>(output: Output, drivers: &[T], text: impl FnOnce() -> Stri
     }
 }
 
-/// Without what no reader wants: who owns which field, and a copy of the object as it was applied.
+/// Encodes objects without managed fields and the last applied configuration.
 fn json(value: &impl Serialize) -> Result<String, PluginError> {
     let mut value = serde_json::to_value(value)?;
     for object in value.as_array_mut().into_iter().flatten() {

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case::subcommands(&["sta"], "status\tOne screen")]
+    #[case::subcommands(&["sta"], "status\tShow each driver")]
     #[case::flags(&["diagnose", "--na"], "--namespace\tIts namespace")]
     #[case::flags_of_all_commands(&["status", "--kube"], "--kubeconfig\t")]
     #[case::values(&["status", "-o", "j"], "json\tFor programs")]

@@ -17,7 +17,11 @@ pub(super) const CRD: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cindercsidrivers.csi.openstack.org";
 pub(super) const OBJECTS: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers";
 pub(super) const DRIVER: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers/cinder.csi.openstack.org";
-const POD: &str = "/api/v1/namespaces/cinder-csi/pods/cinder-csi-operator-wait";
+/// The pods of the hooks, in the order in which Helm creates them.
+const PODS: [&str; 2] = [
+    "/api/v1/namespaces/cinder-csi/pods/cinder-csi-operator-wait",
+    "/api/v1/namespaces/cinder-csi/pods/cinder-csi-operator-ready",
+];
 const OPERATOR: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-operator";
 /// What the chart makes has this label.
 const LABEL: &str = "app.kubernetes.io/part-of=cinder-csi";
@@ -52,24 +56,37 @@ impl Installation {
         helm.output().await
     }
 
-    /// Helm, while the kubelet runs the pod that waits for the kind.
+    /// Runs helm and reports the success of its pods, as a kubelet would.
     async fn helm_on_a_node(&self, command: &str, options: &[&str]) -> Result<()> {
         let chart = chart::directory();
-        let pod = wait_for("the pod of the hook", PATIENCE, async || {
-            self.api.get(POD).await?;
+        let pods = async {
+            for pod in PODS {
+                self.finish_pod(pod).await?;
+            }
+            Ok(())
+        };
+        let (helm, pods) = tokio::join!(self.helm(command, Some(&chart), options), pods);
+        pods.and(helm.map(drop))?;
+        for pod in PODS {
+            ensure!(self.api.find(pod).await?.is_none(), "{pod} still exists");
+        }
+        Ok(())
+    }
+
+    /// Waits for a pod, which Helm creates when the API server knows the kind, and reports its success.
+    async fn finish_pod(&self, pod: &str) -> Result<()> {
+        wait_for("the pod of the hook", PATIENCE, async || {
+            self.api.get(pod).await?;
             let kinds = self
                 .server
                 .kubectl()
                 .args(["api-resources", "--api-group=csi.openstack.org"]);
             let known = kinds.output().await?;
             ensure!(known.contains("cindercsidrivers"), "{known}");
-            let ended = json!({"status": {"phase": "Succeeded"}});
-            self.api.merge(&format!("{POD}/status"), &ended).await.map(drop)
-        });
-        let (helm, pod) = tokio::join!(self.helm(command, Some(&chart), options), pod);
-        pod.and(helm.map(drop))?;
-        ensure!(self.api.find(POD).await?.is_none(), "the pod stays");
-        Ok(())
+            let status = json!({"status": {"phase": "Succeeded"}});
+            self.api.merge(&format!("{pod}/status"), &status).await.map(drop)
+        })
+        .await
     }
 
     /// Applies an object of an earlier commit's API, and returns it.
@@ -277,5 +294,20 @@ fn one_release_has_operator_and_driver_and_the_driver_outlives_it() {
         remains("Automatic").await?;
         it.helm("install", Some(&chart), &create).await?;
         remains("Manual").await.map(drop)
+    });
+}
+
+#[test]
+pub(crate) fn driver_wait_decides_about_a_hook() {
+    in_lab(async |lab| {
+        let it = Installation::start(lab).await?;
+        for (wait, has_hook) in [("true", true), ("false", false)] {
+            let wait = format!("--set=driver.create=true,driver.wait={wait}");
+            let options = ["--create-namespace", "--dry-run=server", wait.as_str()];
+            let rendered = it.helm("install", Some(&chart::directory()), &options).await?;
+            ensure!(rendered.contains("cinder-csi-operator-wait"), "{rendered}");
+            ensure!(rendered.contains("cinder-csi-operator-ready") == has_hook, "{rendered}");
+        }
+        Ok(())
     });
 }

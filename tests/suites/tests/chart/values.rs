@@ -14,7 +14,11 @@ use crate::objects;
 type Test = fn() -> Result<()>;
 
 /// Values that are no row of the table, with the tests that change them.
-const ELSEWHERE: [(&str, Test); 2] = [
+const ELSEWHERE: [(&str, Test); 3] = [
+    ("driver.wait", || {
+        crate::server::driver_wait_decides_about_a_hook();
+        Ok(())
+    }),
     (
         "fullnameOverride",
         crate::another_name_is_that_of_all_objects_and_of_what_refers_to_them,

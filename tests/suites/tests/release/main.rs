@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         the_same_commit_gives_the_same_digests,
         helm_installs_the_driver_from_the_registry,
         one_release_of_helm_has_operator_and_driver,
+        helm_wait_fails_for_wrong_secret,
         kubectl_installs_the_driver_from_one_file,
     ];
     scenarios::main(all, run)
@@ -131,6 +132,33 @@ async fn one_release_of_helm_has_operator_and_driver(shop: &Shop) -> Result<()> 
     shop.clear().await
 }
 
+/// The driver is a hook of the install, for which a pod of the chart waits, and an object of the release in an upgrade.
+async fn helm_wait_fails_for_wrong_secret(shop: &Shop) -> Result<()> {
+    let world = &shop.world;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+    world.cluster.apply(&namespace.to_string()).await?;
+    world.secret("clouds.yaml", &world.clouds_yaml("wrong")?).await?;
+    let create = ["--set=driver.create=true"];
+    for outcome in [shop.helm_install(&create).await, shop.helm_upgrade(&create).await] {
+        let error = format!("{:#}", outcome.err().context("helm accepts the wrong Secret")?);
+        ensure!(
+            error.contains("CredentialsRejected"),
+            "helm does not print the reason: {error}"
+        );
+        ensure!(
+            !error.contains("deadline exceeded"),
+            "helm waits until its timeout: {error}"
+        );
+    }
+    world.good_secret().await?;
+    world.condition("Stalled", "False", |_| true).await?;
+    shop.helm_upgrade(&create).await?;
+    world.healthy().await?;
+    shop.delete_driver().await?;
+    shop.helm(&["uninstall", RELEASE, "--wait"]).await?;
+    shop.clear().await
+}
+
 async fn kubectl_installs_the_driver_from_one_file(shop: &Shop) -> Result<()> {
     shop.has_no_image_of_the_product().await?;
     let cluster = &shop.world.cluster;
@@ -175,9 +203,17 @@ impl Shop {
     }
 
     async fn helm_install(&self, options: &[&str]) -> Result<()> {
+        self.helm_with_chart("install", options).await
+    }
+
+    async fn helm_upgrade(&self, options: &[&str]) -> Result<()> {
+        self.helm_with_chart("upgrade", options).await
+    }
+
+    async fn helm_with_chart(&self, command: &str, options: &[&str]) -> Result<()> {
         let chart = format!("oci://{ADDRESS}/cinder-csi/charts/cinder-csi-operator");
-        let install = [
-            "install",
+        let words = [
+            command,
             RELEASE,
             &chart,
             "--version",
@@ -185,7 +221,7 @@ impl Shop {
             "--plain-http",
             "--wait",
         ];
-        self.helm(&[&install[..], options].concat()).await.map(drop)
+        self.helm(&[&words[..], options].concat()).await.map(drop)
     }
 
     /// helm from where a node is, because the registry is on its loopback.
