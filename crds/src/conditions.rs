@@ -38,21 +38,21 @@ macro_rules! condition_types {
 }
 
 condition_types! {
-    /// The driver is available, nothing needs a human, and this generation of the spec was observed.
+    /// The driver is available, and no administrator needs to act.
     Ready: True,
-    /// The operator brings the driver to the state that the spec describes, or retries what failed.
+    /// The operator changes the driver to match the spec, or retries a failed operation.
     Reconciling: False,
-    /// Nothing continues before an administrator acts.
+    /// An administrator must act before the driver can match the spec.
     Stalled: False,
     /// The driver works: the controller serves, the driver is registered on the nodes, login with its credentials works.
     Available: True,
-    /// What is wanted is being made.
+    /// The operator installs, updates, migrates or removes the driver.
     Progressing: False,
-    /// Something needs a human.
+    /// An administrator needs to act, or the operator retries a failed operation.
     Degraded: False,
-    /// This is a good moment for another version of the operator or of Kubernetes.
+    /// The operator and Kubernetes can be upgraded.
     Upgradeable: True,
-    /// A removal waits for something.
+    /// The removal of the driver is blocked.
     DeletionBlocked: False,
     /// Login with the credentials works, and they do not expire soon.
     CredentialsValid: True,

@@ -39,7 +39,7 @@ pub fn crd() -> CustomResourceDefinition {
     crd
 }
 
-/// What [`SCHEMA_HASH_ANNOTATION`] holds in the CustomResourceDefinition of this release.
+/// The value of [`SCHEMA_HASH_ANNOTATION`] in the CustomResourceDefinition of this release.
 pub fn schema_hash() -> String {
     crd()
         .annotations_mut()
@@ -54,7 +54,7 @@ fn hash(text: &str) -> String {
     format!("{bits:016x}")
 }
 
-/// Lets the API server mark an object that no operator has seen, so that clients do not take it for ready.
+/// Sets the defaults by which the API server marks an unobserved object. Without them, clients of kstatus treat it as ready.
 fn mark_unobserved(status: &mut JSONSchemaProps) {
     let generation = status.properties.iter_mut().flatten();
     for (_, generation) in generation.filter(|(name, _)| *name == "observedGeneration") {
@@ -63,9 +63,9 @@ fn mark_unobserved(status: &mut JSONSchemaProps) {
     status.default = Some(JSON(json!({"observedGeneration": -1})));
 }
 
-/// Takes the defaults out of the schema, and puts them into the descriptions of the spec. The API server would store them in
-/// objects, and a later default would reach none of those; the code fills them in when it reads an object. Only the key of a
-/// list keeps its own: the API server demands it.
+/// Moves the defaults of the schema into the descriptions of the spec. The API server would store them in objects, which would not
+/// get a later default. The code applies the defaults when it reads an object. Only the key of a list retains its default, because
+/// the API server requires it.
 fn drop_defaults(schema: &mut JSONSchemaProps, is_spec: bool, keys: &[String]) {
     for (name, property) in schema.properties.iter_mut().flatten() {
         let text = match property.default.as_ref() {

@@ -30,7 +30,7 @@ pub struct CinderCSIDriverStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<DriverState>,
 
-    /// The generation of the spec that this status is about; -1 before an operator has seen the object.
+    /// The generation of the spec that this status is about. -1 until an operator observes the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 

@@ -38,7 +38,7 @@ fn schema_of(path: &str) -> Value {
 }
 
 #[test]
-fn the_file_for_clusters_is_what_the_types_say() {
+fn generated_definition_is_current() {
     let yaml = to_yaml(&crd()).unwrap();
 
     let file = std::fs::read_to_string(FILE).unwrap_or_default();
@@ -57,13 +57,13 @@ fn the_definition_can_be_applied_by_kubectl() {
 }
 
 #[test]
-fn the_schema_has_no_default_that_would_be_stored_in_objects() {
+fn schema_has_no_stored_defaults() {
     let mut found = Vec::new();
     for part in ["spec", "status"] {
         find_defaults(&schema_of(part), part, &mut found);
     }
 
-    // The API server wants the key of a list to be there, and an object that no operator has seen is not ready.
+    // The API server requires the key of a list, and an unobserved object is not ready.
     assert_eq!(found, ["spec.clouds[].name", "status.observedGeneration"]);
 }
 

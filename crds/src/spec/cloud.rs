@@ -42,13 +42,13 @@ pub struct Cloud {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint_type: Option<EndpointType>,
 
-    /// A Secret of type kubernetes.io/tls (keys tls.crt and tls.key) with the certificate that is shown to a cloud that asks
-    /// its clients for one.
+    /// A Secret of type kubernetes.io/tls (keys tls.crt and tls.key) with the certificate for a cloud that requires client
+    /// certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_cert_secret_ref: Option<ClientCertRef>,
 
-    /// Whether any certificate of the cloud is accepted. Whoever sits between can then read the credentials; condition
-    /// CredentialsValid says so. For laboratories.
+    /// Whether the certificate of the cloud is not verified. A client on the network path can then read the credentials. Condition
+    /// CredentialsValid reports it. Use it in test environments only.
     #[serde(rename = "insecureSkipTLSVerify", default)]
     pub insecure_skip_tls_verify: bool,
 

@@ -54,8 +54,8 @@ pub struct ControllerSpec {
     #[schemars(extend("maxProperties" = 32))]
     pub pod_annotations: BTreeMap<String, String>,
 
-    /// Whether the pods use the network of their nodes, where OpenStack can be reached from there only. The ports from httpPort
-    /// on are ports of the node then.
+    /// Whether the pods use the network of their nodes, for clouds that only the nodes can reach. The ports from httpPort on are
+    /// then ports of the node.
     #[serde(default)]
     pub host_network: bool,
 
@@ -69,9 +69,9 @@ pub struct ControllerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
 
-    /// The containers beside the driver, where they are to work in another way than usual. csi-provisioner creates and deletes
-    /// volumes, csi-attacher attaches and detaches them, csi-resizer lets them grow and changes their attributes, and csi-snapshotter
-    /// takes and deletes snapshots where the cluster has their API.
+    /// Settings of the sidecars that differ from the defaults. csi-provisioner creates and deletes volumes, and csi-attacher attaches
+    /// and detaches them. csi-resizer expands them and changes their attributes. csi-snapshotter takes and deletes snapshots, if the
+    /// cluster has their API.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]

@@ -28,7 +28,7 @@ pub struct Health {
     #[schemars(length(max = 16), regex(pattern = DURATION))]
     pub expiry_critical: String,
 
-    /// When an operation on a volume is called stuck.
+    /// How long operations on volumes may take.
     #[serde(default)]
     pub stuck: StuckHealth,
 }
@@ -44,7 +44,7 @@ impl Default for Health {
     }
 }
 
-/// How long an operation on a volume may take before it is called stuck and looked into.
+/// How long an operation on a volume may take before the operator reports it as stuck, with its cause.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct StuckHealth {
@@ -58,12 +58,12 @@ pub struct StuckHealth {
     #[schemars(length(max = 16), regex(pattern = DURATION))]
     pub detach: String,
 
-    /// To make the volume of a claim.
+    /// To create the volume of a claim.
     #[serde(default = "ten_minutes")]
     #[schemars(length(max = 16), regex(pattern = DURATION))]
     pub provision: String,
 
-    /// To delete the volume of a claim that is gone.
+    /// To delete the volume of a deleted claim.
     #[serde(default = "fifteen_minutes")]
     #[schemars(length(max = 16), regex(pattern = DURATION))]
     pub delete: String,

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Monitoring {
-    /// Auto: ServiceMonitors and PrometheusRules are made where the cluster has their CustomResourceDefinitions. Enabled: the
-    /// same, and condition Degraded reports when the definitions are missing. Disabled: none are made.
+    /// Auto: the operator creates ServiceMonitors and PrometheusRules if the cluster has their CustomResourceDefinitions. Enabled: the
+    /// same, and condition Degraded reports missing definitions. Disabled: the operator creates no such objects.
     #[serde(default)]
     pub mode: MonitoringMode,
 
@@ -28,9 +28,8 @@ pub struct Monitoring {
     #[serde(default)]
     pub dashboards: Dashboards,
 
-    /// Whether the driver's containers serve their metrics over TLS only, each with a certificate that it makes when it starts: what
-    /// is read cannot be read on the way, and the certificate proves nothing about who serves it. Checks stay in plain HTTP at the
-    /// same port, and so do the metrics of the sidecars, which know no TLS.
+    /// Whether the driver's containers serve their metrics over TLS only. Each container generates a certificate when it starts. It
+    /// encrypts the connection, and does not prove the identity of the server. Probes and the metrics of the sidecars use plain HTTP.
     #[serde(default = "enabled")]
     pub secure: bool,
 }

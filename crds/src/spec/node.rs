@@ -18,7 +18,7 @@ pub const DEFAULT_KUBELET_DIR: &str = "/var/lib/kubelet";
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!(has(self.registration) && self.registration == 'Sidecar') || !has(self.httpPort) || self.httpPort <= 65532")
-    .message("with registration Sidecar the three ports after httpPort are used too: it can be 65532 at most"))]
+    .message("registration Sidecar also uses the three ports after httpPort: it can be 65532 at most"))]
 pub struct NodeSpec {
     /// The kubelet's root directory on the nodes: /var/lib/kubelet, or for example /var/lib/k0s/kubelet with k0s and
     /// /var/snap/microk8s/common/var/lib/kubelet with MicroK8s.
@@ -28,12 +28,12 @@ pub struct NodeSpec {
         .message("kubeletDir must be an absolute path without '.' or '..' parts, empty parts and a slash at its end, of letters, digits, '_', '.' and '-'"))]
     pub kubelet_dir: String,
 
-    /// Who registers the driver with the kubelet.
+    /// The program that registers the driver with the kubelet.
     #[serde(default)]
     pub registration: NodeRegistration,
 
     /// Port of the driver's metrics on every node. The kubelet's probes use the port after it, on 127.0.0.1. Both are ports of the
-    /// host: a second CinderCSIDriver needs other ones. With registration Sidecar two more ports after them are used.
+    /// host: a second CinderCSIDriver needs other ports. Registration Sidecar also uses the two ports after them.
     #[serde(default = "default_http_port")]
     #[schemars(range(min = 1024, max = 65534))]
     pub http_port: u16,

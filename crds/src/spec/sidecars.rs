@@ -55,13 +55,13 @@ pub struct SidecarSettings {
     /// Which sidecar, by the name of its container.
     pub name: SidecarName,
 
-    /// Whether the sidecar runs. Defaults to true. Without csi-provisioner only volumes can be used that exist already.
-    /// csi-attacher always runs.
+    /// Whether the sidecar runs. Defaults to true. Without csi-provisioner, only existing volumes can be used. csi-attacher always
+    /// runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
 
     /// How long the sidecar waits for one answer of the driver, as in 90s or 3m. Defaults to 5m for csi-attacher and to 3m for
-    /// the others. The driver goes on with the work after that, and the next try joins it.
+    /// the others. The driver continues the operation after that, and the next attempt joins it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = r"^([1-9][0-9]*(s|m|h))+$"))]
     pub timeout: Option<String>,

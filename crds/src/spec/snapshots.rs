@@ -14,9 +14,9 @@ use super::{OBJECT_NAME, ReclaimPolicy};
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshots {
-    /// Whether volumes can be snapshot. Auto: where the cluster has the CustomResourceDefinitions of VolumeSnapshots, from
-    /// the moment when they appear. Enabled: the same, and it is an error when they are missing. Disabled: no. The cluster
-    /// also needs a snapshot-controller, one for all its CSI drivers; event SnapshotControllerUnavailable reports when none works.
+    /// Whether the driver takes snapshots. Auto: as soon as the cluster has the CustomResourceDefinitions of VolumeSnapshots. Enabled:
+    /// the same, and condition Degraded reports missing definitions. Disabled: never. The cluster also needs a snapshot-controller,
+    /// one for all its CSI drivers. Event SnapshotControllerUnavailable reports that none works.
     #[serde(default)]
     pub mode: SnapshotsMode,
 

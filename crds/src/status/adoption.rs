@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How far the other installation of the driver is replaced.
+//! The progress of a migration from another installation of the driver.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How far the other installation is replaced, under spec.adoption.mode Migrate, until nothing is left of it, or while a migration is
-/// reverted.
+/// The progress of a migration from another installation of the driver, or of its reversal. Present under spec.adoption.mode Migrate
+/// while objects of the other installation exist.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct AdoptionStatus {
-    /// What is being done; not there while spec.adoption.mode is Refuse and nothing was begun.
+    /// The present step. Missing while spec.adoption.mode is Refuse and no migration has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<AdoptionStep>,
-    /// What is left of the other installation and is not needed any more, at most 20 objects. It is not deleted: whoever installed it
-    /// may do that when there is to be no way back.
+    /// Objects of the other installation that nothing needs any more, at most 20. The operator does not delete them. An administrator
+    /// can delete them when no reversal is intended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leftovers: Vec<String>,
 }
@@ -21,20 +21,22 @@ pub struct AdoptionStatus {
 /// A step of a migration, in their order.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AdoptionStep {
-    /// The spec or the credentials do not work yet, or findings of the check are open: nothing is touched before.
+    /// The spec or the credentials do not work yet, or the check has open findings. The operator changes nothing in this step.
     Preparing,
-    /// This driver's node pods start beside the others, and its controller is tried by a dry run: nothing is stopped before they pass.
+    /// This driver's node pods start next to the others, and a dry run tests its controller. The operator stops nothing before both
+    /// succeed.
     StartingNodes,
-    /// The other controller is stopped; its pods end, and its sidecars' leases.
+    /// The operator stops the other controller, and waits until its pods and the Leases of its sidecars end.
     StoppingController,
-    /// This driver's controller takes its place, and then this driver owns the CSIDriver object.
+    /// This driver's controller replaces it, and then this driver owns the CSIDriver object.
     StartingController,
-    /// The node plugins change, a few nodes at once.
+    /// The operator replaces the node plugins, a few nodes at a time.
     ReplacingNodes,
-    /// This driver serves everywhere.
+    /// This driver serves on all nodes.
     Done,
-    /// This driver's controller did not come up, or spec.adoption.mode is no longer Migrate: the other one gets its pods back.
+    /// This driver's controller did not start, or spec.adoption.mode is no longer Migrate. The operator restores the pods of the other
+    /// controller.
     GivingBack,
-    /// The other controller has its pods back, because this driver's did not come up; condition Degraded says why.
+    /// The pods of the other controller are restored, because this driver's controller did not start. Condition Degraded has the cause.
     GivenBack,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The clouds, as they were seen.
+//! The observed clouds.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::KubeSchema;
@@ -13,7 +13,7 @@ pub struct CloudStatus {
     /// Its name in the spec.
     pub name: String,
 
-    /// Whether login with the credentials that the Secret holds now works.
+    /// Whether login with the present credentials of the Secret works.
     pub authenticated: bool,
 
     /// How the driver logs in: ApplicationCredential, Password, Trust or Token.
