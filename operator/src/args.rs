@@ -61,7 +61,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "ADDRESS", default_value = ":8080")]
     pub admin_address: TcpAddress,
 
-    /// Address of the HTTPS server for /metrics, for clients that Kubernetes allows to get that path
+    /// Address of the HTTPS server for /metrics, for clients with the Kubernetes permission to get that path
     #[arg(long, value_name = "ADDRESS", default_value = ":8443")]
     pub metrics_address: TcpAddress,
 

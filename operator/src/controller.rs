@@ -356,7 +356,7 @@ impl Reconciliation<'_> {
         self.complete(&mut environment).await;
         let mut intent = intend(self.driver, &environment, checked.wanted.as_ref())?;
         intent.problems.extend(unlisted.values().map(unlisted_kind));
-        // A request for an object of a kind that is not served is an error, also where it is only recorded.
+        // A request for an object of an unserved kind fails, also for an object that is only in the record.
         let unserved = KINDS.iter().filter(|kind| !kind.is_served(apis)).map(|kind| kind.kind);
         let unlisted: BTreeSet<&'static str> = unlisted.into_keys().chain(unserved).collect();
         let recorded = last_applied.iter().map(|(key, _)| key.clone());
@@ -429,7 +429,7 @@ impl Reconciliation<'_> {
         Ok(self.until_next_look(report, of_volumes, look_again))
     }
 
-    /// Decides what is done now, and looks up what a plan needs to know.
+    /// Decides the next actions, and reads the facts that a plan requires.
     async fn decide(
         &self,
         seen: Seen<'_>,
@@ -676,7 +676,7 @@ impl Reconciliation<'_> {
         let previous = self.driver.status.as_ref();
         let now = context.sources.now();
         let next = status::status(previous, report, now);
-        context.metrics.seen(name, report);
+        context.metrics.export(name, report);
         self.report_to_claims(report).await;
         let nodes = &report.outcome.nodes;
         context.metrics.nodes(name, nodes.needed(), nodes.registered);

@@ -6,8 +6,8 @@
 //! 6   wiring                                               client, leader election, watches, admin server
 //! 5   commands                                             crd and render, the plugin of kubectl
 //! 4   controller                                           one reconcile: observe → decide → apply → report
-//! 3   apply  error  recreate_checks                        what writes
-//! 2   observe  events  startup_taint                       what looks at the cluster, and what tells of it
+//! 3   apply  error  recreate_checks                        writes to the cluster
+//! 2   observe  events  startup_taint                       reads of the cluster, and events
 //! 1   args  credentials  kubernetes  leader  metrics  scrape
 //! ```
 //!

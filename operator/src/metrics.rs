@@ -193,9 +193,9 @@ impl Metrics {
         &self.families.descriptions
     }
 
-    /// What was seen of zones and volumes.
-    pub fn seen(&self, driver: &str, report: &Report) {
-        self.clouds.seen(driver, report);
+    /// Exports the zones and volumes of a report.
+    pub fn export(&self, driver: &str, report: &Report) {
+        self.clouds.export(driver, report);
     }
 
     /// One reconcile ended.

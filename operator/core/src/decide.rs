@@ -141,7 +141,7 @@ pub struct Situation<'a> {
     pub unlisted: &'a BTreeSet<&'static str>,
     /// What applies could not change.
     pub unapplied: &'a Unapplied,
-    /// The present time, by the clock that [`Unapplied`] goes by.
+    /// The present time, by the clock of [`Unapplied`].
     pub instant: Instant,
 }
 

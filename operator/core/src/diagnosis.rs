@@ -118,7 +118,7 @@ pub enum CauseClass {
     /// Anything else.
     #[default]
     Other,
-    /// The node is gone.
+    /// The node does not exist.
     NodeGone,
 }
 

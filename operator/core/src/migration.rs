@@ -5,7 +5,7 @@
 //! other controller itself, in the write that stops it; an operator that is killed in the middle goes on where it was. The place of
 //! another installation is taken so:
 //!
-//! 1. Nothing is touched before the spec resolves, the credentials log in, and the check has no finding or its findings are accepted.
+//! 1. The operator changes nothing before the spec resolves, login with the credentials works, and no open finding of the check remains.
 //! 2. Ours is shown to start: our DaemonSet comes beside theirs, and a pod of it runs. It finds the driver's socket served and waits
 //!    for it. A dry run shows that the API server takes our controller and a pod of it: admission, quota, pod security.
 //! 3. The other controller is scaled to zero. Its pods have to be gone, and the leases of its sidecars given back or expired, before
@@ -38,7 +38,7 @@ use crate::{
 };
 use check::AdoptionFinding;
 
-/// Annotation of the CinderCSIDriver with its own uid: the migration begins despite the findings of the check.
+/// Annotation of the CinderCSIDriver that accepts the findings of the check. Its value is the object's own uid.
 pub const ACCEPT_FINDINGS: &str = "csi.openstack.org/accept-findings";
 /// How long our controller may take to serve after the other one was stopped.
 pub const START_LIMIT: Duration = Duration::from_mins(5);
@@ -202,14 +202,14 @@ pub fn plan_migration(found: &Installation, ours: &Ours<'_>) -> Option<Migration
     })
 }
 
-/// Whether the migration is about to begin: the check comes first.
-pub fn wants_check(found: &Installation, ours: &Ours<'_>) -> bool {
+/// Whether the migration can begin, and needs the check first.
+pub fn needs_check(found: &Installation, ours: &Ours<'_>) -> bool {
     let is_untouched = found.controllers.iter().all(|controller| controller.note.is_none());
     ours.is_wanted && ours.can_follow && is_untouched && ours.controller.is_none() && ours.daemon_set.is_none()
 }
 
 /// Whether a dry run is to show now that our controller can start.
-pub fn wants_trial(found: &Installation, ours: &Ours<'_>) -> bool {
+pub fn needs_trial(found: &Installation, ours: &Ours<'_>) -> bool {
     let proves = proving(found, ours).is_some() && ours.daemon_set.is_some() && !ours.running.is_empty();
     // Or why it does not.
     let fails = is_overdue(found, ours) && ours.controller.is_none();
@@ -222,7 +222,7 @@ fn next(found: &Installation, ours: &Ours<'_>) -> Migration {
         return Migration::at(AdoptionStep::Preparing, PREPARED, Vec::new(), what);
     }
     if !ours.findings.is_empty() {
-        return stopped_by_findings(ours.findings);
+        return await_findings(ours.findings);
     }
     if let Some(proving) = proving(found, ours) {
         return proving;
@@ -258,7 +258,7 @@ fn next(found: &Installation, ours: &Ours<'_>) -> Migration {
     replacing(found, ours)
 }
 
-fn stopped_by_findings(findings: &[AdoptionFinding]) -> Migration {
+fn await_findings(findings: &[AdoptionFinding]) -> Migration {
     let subjects: Vec<String> = findings.iter().map(|finding| finding.subject.clone()).collect();
     let what = "the findings that condition Degraded names".to_owned();
     Migration {

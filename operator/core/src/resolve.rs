@@ -338,7 +338,7 @@ fn usual_class(driver: &CinderCSIDriver) -> String {
     }
 }
 
-/// Classes that the cluster has no place for. Snapshot classes appear with the API of snapshots.
+/// The classes whose kind the cluster does not know. Snapshot classes follow with the API of snapshots.
 fn unknown_classes(spec: &CinderCSIDriverSpec, apis: OptionalApis) -> Vec<String> {
     let is_unknown = !apis.volume_attributes_classes && !spec.volume_attributes_classes.items.is_empty();
     let field = || "spec.volumeAttributesClasses".to_owned();

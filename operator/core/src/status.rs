@@ -125,7 +125,7 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
     summarized(previous, next, facts.object.generation, now)
 }
 
-/// Adds the conditions that follow from the others, in front of them.
+/// Adds the summarizing conditions in front of the others.
 fn summarized(
     previous: Option<&CinderCSIDriverStatus>,
     mut next: CinderCSIDriverStatus,
@@ -150,7 +150,7 @@ fn recorded(previous: Option<&CinderCSIDriverStatus>, report: &Report) -> Driver
     })
 }
 
-/// Judges a condition. Those of [`summary`] follow from the others.
+/// Judges a condition, except those of [`summary`].
 fn judge(
     type_: ConditionType,
     previous: Option<&CinderCSIDriverStatus>,
@@ -625,7 +625,7 @@ fn notice(type_: ConditionType, new: &Condition, is_in_place: bool) -> Option<No
         ConditionType::Upgradeable if is_good => Event::UpgradeableTrue,
         ConditionType::Upgradeable if new.status == "Unknown" => Event::UpgradeableUnknown,
         ConditionType::Upgradeable => Event::UpgradeableFalse,
-        // Those about clouds have their events above, a removal is reported by Progressing, and the first three follow from others.
+        // CredentialsValid has its events above, Progressing reports a removal, and the first three summarize others.
         ConditionType::Ready
         | ConditionType::Reconciling
         | ConditionType::Stalled

@@ -14,7 +14,7 @@ use cinder_operator_core::{
     decide::{Intent, Workload, is_controller_done},
     migration::{
         ACCEPT_FINDINGS, Act, Migration, Ours, adopt_orphans, check, check::AdoptionFinding, claim_csi_driver,
-        plan_migration, wants_check, wants_trial,
+        needs_check, needs_trial, plan_migration,
     },
     notice::Notice,
     plan::{is_being_deleted, uid_of},
@@ -38,7 +38,7 @@ pub(super) const MIGRATION_PAUSE: Duration = Duration::from_secs(1);
 /// What has not changed for so long will not change within a moment: a pod takes 30 s to end.
 pub(super) const MIGRATION_STALLS_AFTER: Duration = Duration::from_mins(1);
 
-/// Until the check before a migration is repeated with the same spec: it lists volumes, claims and pods.
+/// The pause before the check before a migration is repeated with the same spec. It lists volumes, claims and pods.
 pub(super) const CHECK_PAUSE: Duration = Duration::from_mins(10);
 
 /// Another installation, and where its migration is.
@@ -137,7 +137,7 @@ impl Reconciliation<'_> {
         })
     }
 
-    /// The findings of the check before a migration, unless an administrator has accepted them on this very object.
+    /// Returns the findings of the check before a migration, unless an administrator has accepted them.
     async fn check_adoption(&self) -> Vec<AdoptionFinding> {
         let accepted = self.driver.annotations().get(ACCEPT_FINDINGS);
         if accepted.is_some_and(|uid| *uid == self.owner.uid) {
@@ -270,11 +270,11 @@ impl Reconciliation<'_> {
             max_unavailable: intent.map_or(&IntOrString::Int(1), |intent| &intent.resolved.node.max_unavailable),
         };
         let findings;
-        if wants_check(found, &ours) {
+        if needs_check(found, &ours) {
             findings = Box::pin(self.check_adoption()).await;
             ours.findings = &findings;
         }
-        if wants_trial(found, &ours)
+        if needs_trial(found, &ours)
             && let Some(controller) = desired.iter().find(|one| one.key.kind == kind::DEPLOYMENT)
         {
             let tried = context.writer.try_out(controller).await;

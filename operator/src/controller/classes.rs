@@ -22,7 +22,7 @@ const ZONES_PAUSE: Duration = Duration::from_secs(10);
 const SNAPSHOT_CONTROLLER_PAUSE: Duration = Duration::from_secs(30);
 
 impl Reconciliation<'_> {
-    /// Adds what is known of this driver's volumes and snapshot-controller.
+    /// Adds the facts about this driver's volumes and the snapshot-controller.
     pub(super) async fn complete(&self, environment: &mut Environment) {
         let (context, name) = (self.context, &self.owner.name);
         observe_owned(&context.client, self.driver, environment).await;

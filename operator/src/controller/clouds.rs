@@ -55,7 +55,7 @@ pub(super) struct Checked {
 }
 
 impl Checked {
-    /// The zones of the clouds that were read.
+    /// The zones of the clouds whose zones are known.
     pub(super) fn zones(&self) -> BTreeMap<String, CloudFacts> {
         let clouds = self
             .clouds
@@ -70,7 +70,7 @@ impl Checked {
         silent.map(|view| view.name.clone()).collect()
     }
 
-    /// The events about credentials that the driver was given in place of others; `has` are its credentials after the writes.
+    /// The events about replaced credentials of the driver. `has` are its credentials after the writes.
     pub(super) fn rotations(&self, has: Option<&DriverCredentials>) -> Vec<Notice> {
         let given = has.map(DriverCredentials::split).unwrap_or_default();
         let is_other = |name: &String, before: &DriverCredentials| {
@@ -106,8 +106,8 @@ impl Checked {
             };
             let accepted = self.accepted.get(&view.name).map(|accepted| accepted.hash().to_owned());
             let given = part(&parts);
-            view.is_not_given = accepted.is_some() && part(&self.before).is_some() && given != accepted;
-            view.is_given = given.is_some();
+            view.is_unapplied = accepted.is_some() && part(&self.before).is_some() && given != accepted;
+            view.has_credentials = given.is_some();
         }
         Facts {
             health: self.health,
@@ -321,8 +321,8 @@ fn part_of<'a>(
     before.get(&cloud.name).or_else(unnamed)
 }
 
-/// The cloud whose name the driver's Secret lacks: the only recorded one. If the spec does not have it any more, the first one of the spec
-/// replaces it.
+/// The cloud of the credentials without a name in the driver's Secret: the only recorded cloud, or the first one of the spec if the spec
+/// no longer has it.
 fn unnamed<'a>(spec: &'a [CloudSpec], record: &PlaceRecord) -> Option<&'a str> {
     let recorded = record.clouds();
     let is_it = |cloud: &&CloudSpec| recorded.len() == 1 && recorded.contains(&cloud.name);
@@ -368,8 +368,8 @@ fn view(cloud: &CloudSpec, verdict: &Verdict, wanted: Option<&'static str>) -> C
             .as_ref()
             .is_some_and(|config| config.block_storage.ignore_volume_az),
         state: verdict.state.clone(),
-        is_not_given: false,
-        is_given: false,
+        is_unapplied: false,
+        has_credentials: false,
     }
 }
 

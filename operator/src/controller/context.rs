@@ -327,7 +327,7 @@ impl Context {
         });
     }
 
-    /// The findings of the check before a migration, as they were with this spec within a time.
+    /// The remembered findings of the check before a migration, if they are of this spec and recent.
     pub(super) fn findings(
         &self,
         driver: &str,

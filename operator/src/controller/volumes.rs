@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes in trouble, in a reconcile: finds, explains and reports operations that take too long.
+//! Finds, explains and reports overdue operations on volumes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -155,7 +155,7 @@ impl Reconciliation<'_> {
         (volumes, next)
     }
 
-    /// Has the credentials checked at once where volumes newly suggest that the driver's login fails.
+    /// Requests an immediate check of the credentials if errors of volumes newly suggest that the driver's login fails.
     pub(super) fn recheck_credentials(&self) {
         let (context, name) = (self.context, &self.owner.name);
         let suspicious = self.suspicious();
@@ -165,8 +165,8 @@ impl Reconciliation<'_> {
         context.remember_suspicious(name, suspicious);
     }
 
-    /// The objects with a failed login as their last error, and those of overdue operations whose error the operator cannot read, unless
-    /// the credentials were checked a moment ago.
+    /// The objects whose last error is a failed login, and those of overdue operations without a readable error. The latter do not
+    /// count shortly after a check.
     fn suspicious(&self) -> BTreeSet<String> {
         let (context, name) = (self.context, &self.owner.name);
         let limits = health::settings(&self.driver.spec.health).stuck;

@@ -51,14 +51,14 @@ impl CloudMetrics {
         })
     }
 
-    /// Sets everything of a driver; what is no longer there goes.
-    pub(super) fn seen(&self, driver: &str, report: &Report) {
+    /// Sets the series of a driver, and removes outdated ones.
+    pub(super) fn export(&self, driver: &str, report: &Report) {
         let facts = &report.facts;
         for gauge in &self.gauges {
             forget(gauge, driver, |_| true);
         }
-        let ZoneMismatch { gone, unmatched } = report.zone_mismatch();
-        for (side, count) in [("compute", gone), ("volume", unmatched)] {
+        let ZoneMismatch { missing, unmatched } = report.zone_mismatch();
+        for (side, count) in [("compute", missing), ("volume", unmatched)] {
             self.mismatched_zones
                 .with_label_values(&[driver, side])
                 .set(as_gauge(count));
@@ -116,7 +116,7 @@ mod tests {
     use cinder_operator_core::decide::Facts;
 
     #[test]
-    fn series_that_are_no_longer_seen_are_removed_for_this_driver_only() {
+    fn outdated_series_of_one_driver_are_removed() {
         let metrics = super::super::Metrics::new().expect("metrics").clouds;
         let report = |operation| {
             let mut facts = Facts::default();
@@ -138,9 +138,9 @@ mod tests {
                 ..Report::default()
             }
         };
-        metrics.seen("a", &report(Operation::Attach));
-        metrics.seen("b", &report(Operation::Attach));
-        metrics.seen("a", &report(Operation::Detach));
+        metrics.export("a", &report(Operation::Attach));
+        metrics.export("b", &report(Operation::Attach));
+        metrics.export("a", &report(Operation::Detach));
         let series = |driver: &str| -> Vec<String> {
             let families = metrics.stuck.collect();
             let of = |name: &str, metric: &prometheus::proto::Metric| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What exists of StorageClasses: which are marked as the default, and by whom.
+//! StorageClasses: those that are marked as the default, and the clients that marked them.
 
 use std::collections::HashMap;
 

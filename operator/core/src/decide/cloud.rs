@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A cloud, as a status is made of it.
+//! The observed state of a cloud.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,22 @@ use crate::{
     reasons::{CredentialsValid, Refusal, Refused},
 };
 
-/// A cloud as it was found.
-#[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
+/// The observed state of a cloud.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CloudView {
     /// Its name in the spec.
     pub name: String,
-    /// Whether the credentials that the Secret holds now log in.
+    /// Whether login with the present credentials of the Secret works.
     pub authenticated: bool,
-    /// Why not.
+    /// The reason why it does not.
     pub refusal: Option<Refused>,
-    /// Whether what the Secret holds now is not what the driver has.
+    /// Whether the credentials of the Secret differ from those of the driver.
     pub is_changed: bool,
-    /// Whether these log in and the driver still has others after the writes.
-    pub is_not_given: bool,
-    /// Whether the driver has credentials of it.
-    pub is_given: bool,
+    /// Whether login with them works and the driver still has others after the writes.
+    pub is_unapplied: bool,
+    /// Whether the driver has credentials of the cloud.
+    pub has_credentials: bool,
     /// How the driver logs in.
     pub auth_method: Option<&'static str>,
     /// The ends of the certificates of its authorities.
@@ -35,13 +35,13 @@ pub struct CloudView {
     pub proxy_ca_ends: Vec<Timestamp>,
     /// The ends of the client certificate and its chain.
     pub client_cert_ends: Vec<Timestamp>,
-    /// Whether any certificate is accepted.
+    /// Whether the cloud's certificate is not verified.
     pub is_insecure: bool,
     /// Cinder's zone for zones of Nova.
     pub zone_map: BTreeMap<String, String>,
-    /// Whether the zones of volumes are of no interest.
+    /// Whether the driver ignores the zones of volumes.
     pub ignores_zones: bool,
-    /// What the checks of its credentials read.
+    /// The facts that the checks of its credentials read.
     pub state: CloudState,
 }
 
@@ -52,21 +52,21 @@ impl CloudView {
         refusal.is_some_and(|refusal| refusal.reason.credentials_valid() == CredentialsValid::NotChecked)
     }
 
-    /// Whether the cloud refuses the very credentials that the driver has.
+    /// Whether the cloud refuses the driver's own credentials.
     pub fn is_locked_out(&self) -> bool {
         let rejections = [Refusal::CredentialsRejected, Refusal::CredentialsForbidden];
         let refusal = self.refusal.as_ref();
         let is_rejected = refusal.is_some_and(|refusal| rejections.contains(&refusal.reason));
-        self.is_given && is_rejected && !self.is_changed
+        self.has_credentials && is_rejected && !self.is_changed
     }
 
-    /// When the first of the bundles of authorities on the way to it ends.
+    /// The first expiry of a CA bundle, of cloud or proxy.
     pub fn ca_end(&self, now: Timestamp) -> Option<Timestamp> {
         let bundles = [&self.ca_ends, &self.proxy_ca_ends].into_iter();
         bundles.filter_map(|ends| certificates::end_of_bundle(ends, now)).min()
     }
 
-    /// Everything of it that ends, with a word for it, the first end first.
+    /// The expiries of its credentials and certificates with their names, in ascending order.
     pub fn ends(&self, now: Timestamp) -> Vec<(String, Timestamp)> {
         let credential = self.state.credential.as_ref().and_then(|(name, end)| {
             let end = (*end)?;

@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether the zones of nodes and volumes fit together.
+//! Compares the zones of nodes with the zones of the clouds.
 
 use super::{CloudView, Report};
 
-/// The number of zones of nodes that do not fit.
+/// The numbers of zones of nodes without a counterpart in a cloud.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ZoneMismatch {
     /// Zones that Nova does not have.
-    pub gone: usize,
-    /// Zones for which Cinder has no zone.
+    pub missing: usize,
+    /// Zones of Nova without a zone of Cinder.
     pub unmatched: usize,
 }
 
 impl Report {
-    /// Whether the zones of volumes matter.
-    fn heeds_zones(&self) -> bool {
+    /// Whether the driver uses the zones of volumes.
+    fn uses_zones(&self) -> bool {
         let clouds = &self.facts.clouds;
         let ignores = !clouds.is_empty() && clouds.iter().all(|cloud| cloud.ignores_zones);
         self.decision.has_topology && !ignores
     }
 
-    /// The zones of nodes that do not fit; none where zones do not matter, or those of a cloud are not known yet. The cloud of a node is
-    /// not known here: a zone fits that fits in one of them.
+    /// Counts the zones of nodes that no cloud matches. The count is 0 if the driver uses no zones, or if the zones of a cloud are
+    /// unknown. The cloud of a node is unknown: a match in any cloud is enough.
     pub fn zone_mismatch(&self) -> ZoneMismatch {
         let clouds = &self.facts.clouds;
         let is_known = |cloud: &CloudView| {
             !cloud.state.facts.volume_zones.is_empty() && !cloud.state.facts.compute_zones.is_empty()
         };
         let mut mismatch = ZoneMismatch::default();
-        if !self.heeds_zones() || clouds.is_empty() || !clouds.iter().all(is_known) {
+        if !self.uses_zones() || clouds.is_empty() || !clouds.iter().all(is_known) {
             return mismatch;
         }
         for zone in &self.facts.volumes.node_zones {
@@ -40,7 +40,7 @@ impl Report {
                 .iter()
                 .any(|cloud| cloud.state.facts.compute_zones.contains(zone))
             {
-                mismatch.gone += 1;
+                mismatch.missing += 1;
             } else if !clouds.iter().any(fits) {
                 mismatch.unmatched += 1;
             }
@@ -66,7 +66,7 @@ mod tests {
     fn zones_of_nodes_are_compared(
         #[case] zones: &[&str],
         #[case] change: fn(&mut CloudView),
-        #[case] (gone, unmatched): (usize, usize),
+        #[case] (missing, unmatched): (usize, usize),
     ) {
         let mut cloud = CloudView::default();
         cloud.state.facts.compute_zones = vec!["a".to_owned(), "b".to_owned()];
@@ -77,6 +77,6 @@ mod tests {
         report.facts.volumes.node_zones = zones.iter().map(|zone| (*zone).to_owned()).collect();
         assert_eq!(report.zone_mismatch(), ZoneMismatch::default());
         report.decision.has_topology = true;
-        assert_eq!(report.zone_mismatch(), ZoneMismatch { gone, unmatched });
+        assert_eq!(report.zone_mismatch(), ZoneMismatch { missing, unmatched });
     }
 }

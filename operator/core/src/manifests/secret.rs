@@ -217,7 +217,7 @@ impl DriverCredentials {
         Some(credentials)
     }
 
-    /// SHA-256 of the content, in hexadecimal. It is shown to readers of the Secret only.
+    /// SHA-256 of the content, in hexadecimal. Only readers of the Secret can see it.
     pub fn hash(&self) -> &str {
         &self.hash
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What changes for volumes, classes and settings when this driver takes the place of another installation.
 //!
-//! A pure function: what was found goes in, a list comes out. Values of a Secret are never among either.
+//! A pure function. Neither its input nor its output contains values of a Secret.
 
 mod configuration;
 mod flags;
@@ -17,40 +17,40 @@ use crate::class_parameters::{ClassParameters, REMEDY, unknown_parameters};
 /// How many names one finding has.
 const NAMED: usize = 10;
 
-/// Something that this driver does otherwise than the other installation.
+/// A difference between this driver and the other installation.
 #[derive(Serialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct AdoptionFinding {
-    /// What it is about.
+    /// The kind of the difference.
     pub reason: AdoptionFindingReason,
     /// The kind of volumes, the flag, the key or the parameter.
     pub subject: String,
-    /// How many objects it is about.
+    /// The number of affected objects.
     pub count: usize,
-    /// Some of them by name; at most 10.
+    /// Names of affected objects, at most 10.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// What changes.
+    /// The change.
     pub message: String,
     /// The remedy, where there is one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remedy: String,
 }
 
-/// What a finding is about.
+/// The kind of a difference.
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdoptionFindingReason {
     /// Volumes with ReadWriteMany and a file system: this driver attaches them to one node at a time.
     SharedFileSystem,
     /// Pods with in-line volumes, which this driver does not serve.
     InlineVolume,
-    /// A flag of the other installation that this driver is not given, or that means something else here.
+    /// A flag of the other installation that the operator does not set, or that has another meaning here.
     Flag,
-    /// A key of the other installation's cloud.conf that has another place here, or no effect.
+    /// A key of the other installation's cloud.conf that belongs to another setting here, or has no effect.
     ConfigurationKey,
     /// A parameter of a class that this driver does not know.
     UnknownParameter,
-    /// An object or a list that could not be read.
+    /// An object or a list that the operator could not read.
     NotChecked,
 }
 

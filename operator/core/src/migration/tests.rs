@@ -152,7 +152,7 @@ fn decide(found: &Installation, ours: &str, running: &str, serving: &str, at_onc
 }
 
 #[test]
-fn open_findings_stop_a_migration_that_has_not_begun() {
+fn open_findings_block_a_new_migration() {
     let finding = AdoptionFinding {
         reason: check::AdoptionFindingReason::InlineVolume,
         subject: "pods with in-line volumes".to_owned(),
@@ -162,7 +162,7 @@ fn open_findings_stop_a_migration_that_has_not_begun() {
         remedy: String::new(),
     };
     let found = whole();
-    let migration = stopped_by_findings(&[finding]);
+    let migration = await_findings(&[finding]);
     assert_eq!((migration.step, migration.acts.len()), (AdoptionStep::Preparing, 0));
     assert!(migration.failure.expect("a reason").contains("in-line volumes"));
     let is_checked = |found: &Installation, ours: &str| {
@@ -188,7 +188,7 @@ fn open_findings_stop_a_migration_that_has_not_begun() {
             serving: &running,
             max_unavailable: &IntOrString::Int(1),
         };
-        wants_check(found, &ours)
+        needs_check(found, &ours)
     };
     assert!(is_checked(&found, "wf"));
     for (found, ours) in [(&found, "f"), (&found, "w"), (&found, "wfd"), (&stopped(), "wf")] {

@@ -4,7 +4,7 @@
 use super::{ConditionReason, Reason};
 use cinder_csi_crds::ConditionType;
 
-/// One enum per condition. Of each reason: what is the case, the condition's status, the word in the status, what to do about it.
+/// One enum per condition. Each reason has its meaning, the condition's status, its spelling in the status, and the remedy.
 macro_rules! conditions {
     ($($name:ident {
         $($(#[doc = $meaning:literal])+ $status:ident $reason:ident $(= $word:literal)? $(=> $remedy:literal)?,)+
@@ -48,27 +48,27 @@ macro_rules! conditions {
 
 conditions! {
     Ready {
-        /// The driver is available, and nothing needs help.
+        /// The driver is available and not degraded.
         True AsExpected,
         /// The driver does not work.
         False Unavailable => "See condition Available.",
-        /// The driver works, and something needs help.
+        /// The driver is available and degraded.
         False Degraded => "See condition Degraded.",
-        /// The driver was not observed: reconciliation is suspended, or the operator has released the driver.
+        /// The state of the driver is unknown: reconciliation is suspended, or the operator has released the driver.
         Unknown NotReconciled => "See condition Available.",
     }
     Reconciling {
-        /// The operator changes nothing: the driver is as the spec describes it, or an administrator must act first.
+        /// The operator changes nothing: the driver matches the spec, or an administrator must act first.
         False AsExpected,
-        /// The driver is installed, updated, migrated or removed.
+        /// The operator installs, updates, migrates or removes the driver.
         True Progressing => "See condition Progressing.",
-        /// Something failed, and the operator retries it.
+        /// The operator retries a failed operation.
         True Retrying => "See condition Degraded.",
     }
     Stalled {
-        /// Nothing waits for an administrator.
+        /// No action of an administrator is required.
         False AsExpected,
-        /// An administrator must act: what the spec describes cannot be reached without that.
+        /// An administrator must act before the driver can match the spec.
         True Degraded => "See condition Degraded.",
         /// The removal of the driver is blocked.
         True DeletionBlocked => "See condition DeletionBlocked.",
@@ -81,7 +81,7 @@ conditions! {
         /// A container without which the driver serves nothing is missing in the pods of the controller or the nodes.
         False ContainersMissing =>
             "Take back what changed the template: an edit while the operator may not write, or a webhook.",
-        /// No pod of the controller is available: volumes are neither made nor attached. Pods that run keep their
+        /// No pod of the controller is available: volumes are neither created nor attached. Running pods keep their
         /// volumes.
         False ControllerDown => "`kubectl describe` of the Deployment and of its pods shows why.",
         /// The DaemonSet of the nodes does not exist: no volume can be mounted or unmounted.
@@ -93,9 +93,9 @@ conditions! {
         /// No node matches spec.node.
         False NoNodes => "Fix nodeSelector, affinity or tolerations in spec.node.",
         /// Nodes have no CSINode entry of the driver; pods there cannot use volumes.
-        False NodesUnregistered => "Look at the node pods there and at their logs.",
+        False NodesUnregistered => "Check the node pods there and their logs.",
         /// None of the nodes is Ready.
-        False NodesNotReady => "Look at the nodes.",
+        False NodesNotReady => "Check the nodes.",
         /// No node pod is available, or on more nodes than spec.node.update.maxUnavailable none has served for longer
         /// than --registration-deadline: no volume can be mounted or unmounted there, although the kubelets know the
         /// driver.
@@ -103,45 +103,45 @@ conditions! {
             "Condition Degraded names nodes, pods and reasons; `kubectl describe` of the DaemonSet and of its pods \
              shows more.",
         /// Reconciliation is suspended, and the driver keeps running. Other conditions show the last observed state.
-        Unknown NotReconciled => "Condition Degraded says why.",
+        Unknown NotReconciled => "Condition Degraded has the cause.",
         /// The driver is being removed.
         False Removing,
-        /// spec.deletion.policy is Orphan: the operator has released the driver, which goes on running.
+        /// spec.deletion.policy is Orphan: the operator has released the driver, which continues to run.
         Unknown Orphaned =>
-            "Set spec.adoption.mode to Adopt, and spec.managementState to Managed, to have it adopted again.",
-        /// The driver was removed and nothing of it is left.
+            "To adopt it again, set spec.adoption.mode to Adopt and spec.managementState to Managed.",
+        /// The driver was removed completely.
         False Removed => "Set spec.managementState to Managed to install it again.",
-        /// The cloud has refused the driver's own credentials for 15 minutes: volumes are neither made, attached,
-        /// detached nor deleted. Pods that run keep their volumes.
+        /// The cloud has refused the driver's own credentials for 15 minutes: volumes are neither created, attached,
+        /// detached nor deleted. Running pods keep their volumes.
         False AuthFailed => "See condition CredentialsValid.",
         /// Keystone, Cinder or Nova has not answered as it should for 15 minutes: volumes are neither created, attached,
         /// detached nor deleted. Running pods keep their volumes.
         False BackendDown => "See condition CredentialsValid.",
     }
     Progressing {
-        /// The objects of the driver are being made.
+        /// The operator creates the objects of the driver.
         True Installing,
         /// Another installation of the driver is replaced; status.adoption shows the step.
         True Migrating,
         /// Pods of controller or nodes are being replaced or started.
         True RollingOut,
-        /// The driver is being removed; the message says what is waited for.
+        /// The driver is being removed. The message names what the removal waits for.
         True Removing,
         /// The driver is to be removed, and volumes of it exist.
         True DeletionBlocked => "Delete the claims and pods that use the volumes.",
-        /// Everything is as the spec wants it.
+        /// The driver matches the spec.
         False AsExpected,
-        /// Nothing goes on until the problem that Degraded reports is fixed.
+        /// Nothing continues until the problem that Degraded reports is fixed.
         False Blocked => "See condition Degraded.",
         /// The object is being deleted and is Unmanaged.
-        False DeletionPaused => "Set spec.managementState to Managed to let the removal begin.",
+        False DeletionPaused => "Set spec.managementState to Managed to begin the removal.",
         /// An update of the version waits for an administrator; no pod is replaced until then.
         True WaitingForApproval => "Set spec.update.approvedVersion to status.targetVersion.",
         /// spec.managementState is Paused, DryRun or Unmanaged: nothing is changed.
-        False Paused => "Set spec.managementState to Managed to let the operator work.",
+        False Paused => "Set spec.managementState to Managed to allow changes.",
     }
     Degraded {
-        /// Nothing needs help.
+        /// The operator knows no problem.
         False AsExpected,
         /// The cluster's Kubernetes is too old.
         True UnsupportedKubernetes => "Upgrade the cluster.",
@@ -152,23 +152,23 @@ conditions! {
         True InvalidSpec => "Change what the message names.",
         /// spec.overrides is set, and the operator's --allow-overrides is false. The objects that it names keep
         /// their last applied content.
-        True OverridesForbidden => "Take the overrides out, or ask who runs the operator.",
+        True OverridesForbidden => "Remove the overrides, or ask the administrator of the operator.",
         /// An image is from none of the registries of the operator's --allowed-registries. The workloads that use it keep
         /// their last applied content.
-        True ImageForbidden => "Name another image in spec.images, or ask who runs the operator.",
+        True ImageForbidden => "Name another image in spec.images, or ask the administrator of the operator.",
         /// A patch of spec.overrides fails. Its object keeps its last applied content, or is not created.
         True OverrideFailed => "Fix the patch or remove it; the message has the reason.",
         /// The DaemonSet would exclude nodes that have volumes of the driver attached. It keeps its last applied content
         /// until the volumes are detached.
         True NodesInUse =>
-            "Drain the nodes that the message names, take the change back, or confirm it with the annotation \
+            "Drain the nodes that the message names, revert the change, or confirm it with the annotation \
              csi.openstack.org/narrow-nodes.",
         /// Volumes are attached on nodes that the DaemonSet excludes and where no pod of the driver runs.
         True NodesWithoutDriver =>
             "Let spec.node include the nodes again, or restore their labels and taints, until the volumes are detached.",
-        /// An object of the needed name has another owner and is left alone.
+        /// An object with the required name has another owner. The operator does not change it.
         True OwnershipConflict => "The message names the object and its owner.",
-        /// spec.operandNamespace is none of the namespaces that the operator serves. Nothing is changed there.
+        /// The operator does not serve the namespace in spec.operandNamespace, and changes nothing there.
         True OperandNamespaceNotServed =>
             "Create the namespace and give it to the operator: the chart's value operandNamespaces, or \
              --operand-namespaces and config/rbac/operand-namespace.",
@@ -186,81 +186,78 @@ conditions! {
         /// installation.
         True AdoptionForbidden =>
             "`kubectl apply -k config/rbac/adoption`, or set spec.adoption.mode to Refuse when the migration is done.",
-        /// Nothing of the other installation is touched, because findings of the check are open or the API server refuses
-        /// this driver's controller in a dry run.
+        /// The migration does not begin, because the check has open findings or the API server refuses this driver's
+        /// controller in a dry run.
         True MigrationHeldUp => "Fix what the message names: a finding, a quota, an admission policy, a right of the operator.",
-        /// This driver's controller did not serve in time after the other installation's was stopped, which gets its
-        /// pods back.
-        True MigrationFailed => "Fix what the message names and change the spec, to have it tried again.",
-        /// A field differs that Kubernetes does not allow to change.
-        True ImmutableField => "Put the spec back, or delete the object yourself at a time without volumes in use.",
+        /// This driver's controller did not serve in time. The operator restores the pods of the other installation's
+        /// controller.
+        True MigrationFailed => "Fix what the message names, and change the spec to retry the migration.",
+        /// A field differs from the spec, and Kubernetes does not allow its change.
+        True ImmutableField => "Revert the spec, or delete the object yourself at a time without volumes in use.",
         /// The API server refused a write.
-        True ApplyFailed => "The message holds its sentence.",
-        /// A reconcile ended before it was through: something could not be looked at or done, or took too long. Where
-        /// other conditions were not evaluated, the message says so.
+        True ApplyFailed => "The message has the answer of the API server.",
+        /// A reconcile failed or took too long. The message reports conditions that were not evaluated.
         True ReconcileFailed =>
-            "The message says what failed and why; a missing right needs the operator's roles of its version, a \
-             refusal by a webhook or a policy a way for its service account.",
-        /// The operator's version cannot read the object, as after the operator went back a version and the
-        /// CustomResourceDefinition did not. Other conditions show the last observed state; a deletion waits.
+            "The message has the cause. If a right is missing, apply the operator's roles of its version. If a webhook or \
+             a policy refuses a request, allow the operator's service account.",
+        /// The operator's version cannot read the object, for example after a downgrade of the operator without its
+        /// CustomResourceDefinition. Other conditions show the last observed state; a deletion waits.
         True Unreadable =>
             "Fix the field that the message names, or bring the operator and its CustomResourceDefinition to the same \
              version.",
-        /// The controller's Deployment does not get its pods running.
-        True ControllerStalled => "The message holds the Deployment's own sentence.",
+        /// The controller's Deployment cannot start its pods.
+        True ControllerStalled => "The message has the Deployment's own message.",
         /// The Secret with the credentials does not exist, or does not have the key.
         True SecretMissing => "Create it, add the key, or name another one in spec.clouds.",
-        /// What the Secret or the CA bundle holds cannot be understood.
-        True SecretMalformed => "The message names the key, and the line where there is one.",
+        /// The content of the Secret or the CA bundle is invalid.
+        True SecretMalformed => "Fix the key that the message names; it has the line where one is known.",
         /// The operator could not read the Secret or ConfigMap.
         True SecretUnreadable => "The message has the cause. If a right is missing, apply the operator's roles again.",
         /// clouds.yaml has no such entry.
         True UnknownCloud => "Fix spec.clouds[].cloudName, or the file.",
-        /// The certificates that the spec or the credentials name are not there.
+        /// The certificates that the spec or the credentials name do not exist.
         True CABundleMissing => "Create the object, or change caBundleRef.",
         /// Keystone refuses the credentials.
-        True CredentialsRejected => "Put good ones into the Secret.",
+        True CredentialsRejected => "Put valid credentials into the Secret.",
         /// Login with the credentials leads to another project or region than that of the driver's volumes, or those are
         /// unknown.
         True ProjectChanged =>
-            "Put credentials of the same project and region into the Secret; see the runbook for a move that is \
-             meant.",
+            "Put credentials of the same project and region into the Secret; see the runbook for an intended move.",
         /// Login with the credentials works, and the catalogue has no Cinder or Nova for the region and the endpoint type.
         True EndpointMissing => "Correct region_name, spec.clouds[].region or spec.clouds[].endpointType.",
         /// Login with the credentials works, the catalogue has several regions, and neither the credentials nor the spec name one.
         True RegionAmbiguous => "Set region_name in the Secret, or spec.clouds[].region, to the region of the volumes and servers.",
-        /// A cloud is no longer in spec.clouds, and volumes of the driver exist there, or it cannot be asked.
+        /// A cloud is no longer in spec.clouds, and volumes of the driver exist there, or the cloud does not answer.
         True CloudInUse =>
-            "Put it back, or delete its volumes first; see the runbook where they are to be left behind.",
-        /// For two minutes Keystone, Cinder or Nova has not answered as it should.
+            "Add it again, or delete its volumes first; see the runbook for volumes to abandon.",
+        /// Keystone, Cinder or Nova has not answered as it should for two minutes.
         True CloudUnreachable => "Check the address, the network and the certificates.",
         /// The login failed in another way.
-        True LoginFailed => "The message holds the answer.",
+        True LoginFailed => "The message has the answer.",
         /// The operator is older than the driver.
         True DowngradeRefused =>
             "Bring the operator to the driver's version again, or allow the downgrade in spec.update.",
-        /// After a change node pods did not come up in time on as many nodes as spec.node.update.maxUnavailable. The
+        /// After a change, node pods did not start in time on as many nodes as spec.node.update.maxUnavailable. The
         /// other nodes keep their old pods.
-        True RolloutStopped =>
-            "Fix the spec or the node, and delete the pod that the message names to have it tried again.",
-        /// Node pods, of whatever revision, are not Ready and registered for longer than --registration-deadline. A
-        /// rollout goes on.
-        True NodePodsFailing => "Fix the node, or delete the pod that the message names to have it tried again.",
-        /// Another CinderCSIDriver has the port on the same nodes, and was there first.
+        True RolloutStopped => "Fix the spec or the node, and delete the pod that the message names to retry.",
+        /// Node pods of any revision are not Ready and registered for longer than --registration-deadline. A rollout
+        /// continues.
+        True NodePodsFailing => "Fix the node, or delete the pod that the message names to retry.",
+        /// An older CinderCSIDriver uses the port on the same nodes.
         True PortTaken => "Choose another port or other nodes.",
-        /// Another CinderCSIDriver has objects of the same names, and was there first.
+        /// An older CinderCSIDriver has objects of the same names.
         True InstanceNameTaken => "Create the object again with another spec.instanceName.",
-        /// Keystone knows the credentials and does not let them in.
-        True CredentialsForbidden => "Ask the cloud's operator to enable user and project, or give the user a role.",
-        /// The client certificate that the spec or the credentials name is not there.
+        /// Keystone knows the credentials and refuses the login.
+        True CredentialsForbidden => "Ask the administrator of the cloud to enable user and project, or to assign the user a role.",
+        /// The client certificate that the spec or the credentials name does not exist.
         True ClientCertificateMissing =>
             "Create the Secret of type kubernetes.io/tls, or name another one in spec.clouds[].clientCertSecretRef.",
         /// An object has to be recreated, because a field cannot be changed, and something still needs it.
-        True PendingRecreate => "The message names what needs it. The operator recreates the object when that is gone.",
+        True PendingRecreate => "The message names what needs it. The operator recreates the object after that.",
         /// spec.snapshots.mode is Enabled, and the cluster does not know VolumeSnapshots.
         True SnapshotCRDsMissing => "Install their CustomResourceDefinitions, or set the mode to Auto or Disabled.",
-        /// Zones should be turned off, and PersistentVolumes are bound to them.
-        True TopologyInUse => "Set spec.topology.mode to Enabled, or confirm as the message says.",
+        /// The spec turns zones off, and PersistentVolumes are bound to them.
+        True TopologyInUse => "Set spec.topology.mode to Enabled, or confirm as the message describes.",
         /// spec.snapshots.mode is Enabled, and no snapshot-controller works on the VolumeSnapshots of the cluster.
         True SnapshotControllerUnavailable => "Install one: `kubectl apply -k config/snapshot-controller`; the message has the cause.",
         /// spec.monitoring.mode is Enabled, and the cluster does not know the kinds of the Prometheus operator.
@@ -269,10 +266,10 @@ conditions! {
     Upgradeable {
         /// The operator and Kubernetes can be upgraded.
         True AsExpected,
-        /// Something needs a human first.
+        /// An administrator must act first.
         False Degraded => "See condition Degraded.",
         /// A rollout is under way, waits or has stopped.
-        False RolloutInProgress => "Wait for its end; status.rollout shows how far it is.",
+        False RolloutInProgress => "Wait for its end; status.rollout shows its progress.",
         /// A patch of spec.overrides fails, and its object keeps its last applied content.
         Unknown OverrideFailed => "Fix the patch or remove it; the message names it.",
         /// spec.overrides changes objects of the driver, and another version may have other fields there.
@@ -285,19 +282,19 @@ conditions! {
         False ObjectsUndecodable =>
             "Fix or delete the objects that the message names. `kubectl get -o yaml --show-managed-fields` shows the \
              field.",
-        /// A watch of the operator fails repeatedly: what the operator knows of objects of this kind is old.
+        /// A watch of the operator fails repeatedly. The operator may not see the latest changes of objects of this kind.
         False WatchFailing => "The message has the cause. If a right is missing, apply the operator's roles again.",
     }
     DeletionBlocked {
-        /// No removal is asked for, or nothing blocks it.
+        /// No removal is requested, or nothing blocks it.
         False AsExpected,
-        /// The driver is to be removed, and volumes or attachments of it exist, or claims for which it makes volumes.
+        /// The driver is to be removed, and volumes or attachments of it exist, or claims for which it creates volumes.
         True VolumesInUse => "Delete the claims and pods that use them; status.deletion.blockers lists them.",
         /// The driver is to be removed, and snapshots of it exist.
         True SnapshotsExist => "Delete the VolumeSnapshots; status.deletion.blockers lists their contents.",
         /// The object is being deleted, and spec.managementState forbids its removal.
-        True Held => "Set it to Managed to let the removal begin.",
-        /// The object is being deleted, and the operator's version cannot read what it is to remove.
+        True Held => "Set it to Managed to begin the removal.",
+        /// The object is being deleted, and the operator's version cannot read it.
         True Unreadable => "See condition Degraded.",
     }
     CredentialsValid {
@@ -306,43 +303,42 @@ conditions! {
         /// A credential expires within spec.health.expiryWarning: application credential, token, client certificate, or a
         /// certificate of the CA bundle.
         True ExpiresSoon = "Expiring" =>
-            "Make a new one in time and put it where spec.clouds names it; the driver reloads it without a \
+            "Create a new one in time and put it where spec.clouds names it; the driver reloads it without a \
              restart.",
         /// Login works, and the cloud's certificate is not verified: a client on the network path can read the credentials.
         True TLSVerificationOff =>
-            "Give the authority's certificate in spec.clouds[].caBundleRef in place of insecureSkipTLSVerify.",
+            "Name the authority's certificate in spec.clouds[].caBundleRef in place of insecureSkipTLSVerify.",
         /// Login works, and the annotation csi.openstack.org/move-project is set: credentials of any project and region are
         /// accepted.
         True ProjectGuardOff => "Remove the annotation, unless a move is intended. The operator removes it after a move.",
         /// The driver was moved to another project or region; the operator removes the annotation that confirmed it.
         True ProjectMoved,
         /// A credential expires within spec.health.expiryCritical.
-        False Expiring => "Make a new one now and put it where spec.clouds names it.",
+        False Expiring => "Create a new one now and put it where spec.clouds names it.",
         /// A credential has expired.
-        False Expired => "Make a new one and put it where spec.clouds names it.",
-        /// Keystone does not accept what the Secret holds now. Credentials that were accepted earlier stay in use.
+        False Expired => "Create a new one and put it where spec.clouds names it.",
+        /// Keystone does not accept the present content of the Secret. Credentials that were accepted earlier stay in use.
         False Unauthorized => "Check user or application credential, project and domain, and fix the Secret.",
-        /// Keystone knows the credentials and does not let them in: a disabled user or project, or a missing role.
-        False Forbidden => "Ask the cloud's operator to enable it, or give the user a role in the project.",
+        /// Keystone knows the credentials and refuses the login: a disabled user or project, or a missing role.
+        False Forbidden => "Ask the administrator of the cloud to enable it, or assign the user a role in the project.",
         /// A Secret or a CA bundle that spec.clouds names, or its key, does not exist.
         False SecretMissing => "Create it, or name another one.",
-        /// What the Secret or the CA bundle holds cannot be understood.
-        False SecretMalformed => "The message names the key, and the line where there is one; fix it.",
+        /// The content of the Secret or the CA bundle is invalid.
+        False SecretMalformed => "Fix the key that the message names; it has the line where one is known.",
         /// The operator could not read a Secret or ConfigMap that spec.clouds names.
-        False SecretUnreadable => "If it is about permissions, apply the operator's roles again.",
+        False SecretUnreadable => "If a right is missing, apply the operator's roles again.",
         /// Login with the credentials leads to another project or region than that of the driver's volumes, or those are
         /// unknown.
         False ProjectChanged =>
-            "Put credentials of the same project and region into the Secret; see the runbook for a move that is \
-             meant.",
+            "Put credentials of the same project and region into the Secret; see the runbook for an intended move.",
         /// Login with the credentials works, and the catalogue has no Cinder or Nova for the region and the endpoint type.
         False EndpointMissing => "Correct region_name, spec.clouds[].region or spec.clouds[].endpointType.",
         /// Login with the credentials works, the catalogue has several regions, and neither the credentials nor the spec name one.
         False RegionAmbiguous => "Set region_name in the Secret, or spec.clouds[].region, to the region of the volumes and servers.",
-        /// Login with the credentials works, and the driver has others: nothing may be written, or the write of its Secret
-        /// failed.
+        /// Login with the credentials works, and the driver uses others: the operator may not write, or the write of the
+        /// driver's Secret failed.
         False NotGiven =>
-            "Set spec.managementState to Managed when the driver is to have them; where it is, see condition Degraded.",
+            "Set spec.managementState to Managed to update the driver's credentials. If it is, see condition Degraded.",
         /// Keystone, Cinder or Nova does not answer as it should, so that the credentials cannot be checked. The driver
         /// keeps those that were accepted last.
         Unknown NotChecked => "Check the address, the network, the certificates and the service that the message names.",

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The reasons of events.
 
-/// Good news or bad.
+/// The type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Severity {
-    /// Something happened as intended.
+    /// An operation succeeded.
     Normal,
-    /// Whoever runs the cluster should look.
+    /// An administrator should check the cause.
     Warning,
 }
 
 /// One reason that an event may have.
 #[derive(Debug)]
 pub struct EventReason {
-    /// How grave it is.
+    /// The type of the event.
     pub severity: Severity,
-    /// What is being done, a stable word.
+    /// The machine-readable action.
     pub action: &'static str,
-    /// The word in the event.
+    /// The machine-readable reason.
     pub reason: &'static str,
     /// What happened.
     pub meaning: &'static str,
 }
 
-/// Of each reason: what happened, how grave it is, what is being done, the word in the event.
+/// Each reason has its meaning, its severity, its action, and its spelling in the event.
 macro_rules! events {
     ($($(#[doc = $meaning:literal])+ $severity:ident $action:ident $reason:ident $(= $word:literal)?,)+) => {
         /// The reasons of events.
@@ -45,7 +45,7 @@ macro_rules! events {
                 meaning: concat!($($meaning),+),
             },)+];
 
-            /// What is said of it.
+            /// Returns the row of the reason.
             pub fn row(self) -> &'static EventReason {
                 &Self::ROWS[self as usize]
             }
@@ -56,59 +56,59 @@ macro_rules! events {
 events! {
     /// The driver works.
     Normal Observe Available,
-    /// The driver does not work; the note says why and what to do.
+    /// The driver does not work. The note has cause and remedy.
     Warning Observe Unavailable,
-    /// The driver is being installed and does not work yet; the note says what is missing.
+    /// The driver is being installed and does not work yet. The note names what is missing.
     Normal Observe NotYetAvailable = "Unavailable",
-    /// Something is being made, replaced or removed.
+    /// The operator creates, replaces or removes objects.
     Normal Observe Progressing,
     /// The driver is to be removed, and volumes of it exist.
     Warning Observe DeletionBlocked,
-    /// Something needs a human; the note says what.
+    /// The driver is degraded. The note has the causes.
     Warning Observe Degraded,
     /// The driver can be upgraded again.
     Normal Observe UpgradeableTrue,
-    /// The driver should not be upgraded now; the note says why and what to do.
+    /// The driver should not be upgraded now. The note has cause and remedy.
     Warning Observe UpgradeableFalse,
-    /// Whether the driver can be upgraded is unknown; the note says why.
+    /// Whether the driver can be upgraded is unknown. The note has the cause.
     Warning Observe UpgradeableUnknown,
-    /// spec.managementState is Paused, DryRun or Unmanaged; the note says what the operator omits.
+    /// spec.managementState is Paused, DryRun or Unmanaged. The note has what the operator omits.
     Warning Observe Paused,
-    /// The cluster has VolumeSnapshots, and no snapshot-controller works on them; the note has the cause. Once a day.
+    /// The cluster has VolumeSnapshots, and no snapshot-controller works on them. The note has the cause. Once a day.
     Warning Observe SnapshotControllerUnavailable,
-    /// Nothing needs a human any more.
+    /// The driver is no longer degraded.
     Normal Observe Recovered,
-    /// Node pods were deleted, so that new ones take their place; the note names the nodes.
+    /// The operator deleted node pods to replace them. The note names the nodes.
     Normal Roll ReplacingPods,
-    /// spec.deletion.policy is Orphan: the driver goes on running without the operator.
+    /// spec.deletion.policy is Orphan: the driver continues to run without the operator.
     Normal Remove Orphaned,
-    /// A part of another installation of the driver was stopped, so that this driver takes its place.
+    /// The operator stopped a part of another installation of the driver, which this driver replaces.
     Normal Adopt AdoptionStepDone,
-    /// This driver's controller did not come up in place of the other installation's, which has its pods back; the note
-    /// says why.
+    /// This driver's controller did not start. The pods of the other installation's controller are restored. The note
+    /// has the cause.
     Warning Adopt MigrationFailed,
-    /// Objects of the driver were made.
+    /// The operator created objects of the driver.
     Normal Apply Created,
-    /// An object of the driver was changed, because spec or version changed.
+    /// The operator changed an object of the driver after a change of the spec or the version.
     Normal Apply Updated,
-    /// A workload was missing while an update waits, and was made at the operator's version, because no earlier
-    /// revision is left.
+    /// A workload was missing while an update waits. The operator created it at its own version, because no earlier
+    /// revision exists.
     Warning Apply VersionMixed,
     /// Another client had changed an object of the driver, and the operator restored it.
     Normal Apply DriftRepaired,
     /// An object was recreated, because a field of it cannot be changed.
     Normal Apply Recreated,
-    /// Objects of the driver, or all of it, were removed as asked for.
+    /// Objects of the driver, or the whole driver, were removed as requested.
     Normal Remove Removed,
-    /// Kubelets did not unregister the driver in time; the note names the nodes.
+    /// Kubelets did not unregister the driver in time. The note names the nodes.
     Warning Remove RegistrationLeft,
-    /// The controller was removed, and pods of it on nodes that are not Ready have not ended.
+    /// The controller was removed, and its pods on nodes that are not Ready have not ended.
     Warning Remove PodsLeft,
-    /// An object that is no longer wanted was removed.
+    /// The operator removed an object that the spec no longer requires.
     Normal Apply Pruned,
     /// The CinderCSIDriver does not fit the operator's version of the CustomResourceDefinition.
     Warning Observe Unreadable,
-    /// Availability zones are used from now on, or not any more.
+    /// The driver begins or ceases to use availability zones.
     Normal Observe TopologyChanged,
     /// No StorageClass of the driver is marked as the default, because another class is.
     Normal Observe DefaultStorageClassSkipped,
@@ -118,20 +118,21 @@ events! {
     Normal Untaint StartupTaintRemoved,
     /// The operator could not remove the startup taint from nodes where the driver is registered.
     Warning Untaint StartupTaintLeft,
-    /// The CustomResourceDefinition is of another release than the operator; apply that of the operator's; once a day.
+    /// The CustomResourceDefinition is of another release than the operator. Apply that of the operator's release. Once a
+    /// day.
     Warning Observe CRDMismatch,
-    /// A credential or certificate of the driver expires soon, or has expired; once a day.
+    /// A credential or certificate of the driver expires soon, or has expired. Once a day.
     Warning Observe CredentialsExpiring,
-    /// What the Secret holds now is not used; the note says why.
+    /// The driver does not use the present content of the Secret. The note has the cause.
     Warning Observe CredentialsRejected,
     /// Keystone, Cinder or Nova does not answer as it should, so that the credentials cannot be checked.
     Warning Observe CredentialsNotChecked,
     /// Login with the credentials works again.
     Normal Observe CredentialsAccepted,
-    /// Login with changed credentials works, and the driver was given them.
+    /// Login with changed credentials works, and the operator wrote them to the driver's Secret.
     Normal Observe SecretRotated,
-    /// Any certificate is accepted of a cloud.
+    /// The certificate of a cloud is not verified, or credentials of any project are accepted.
     Warning Observe InsecureConfiguration,
-    /// An operation on the claim's volume takes longer than it may; the note says why and what to do.
+    /// An operation on the claim's volume is overdue. The note has cause and remedy.
     Warning Diagnose VolumeStuck,
 }

@@ -117,7 +117,7 @@ pub(super) fn topology(question: &TopologyInput<'_>) -> Topology {
         TopologyMode::Disabled => (false, true, settled(false, "Disabled")),
         TopologyMode::Auto => compare(question),
     };
-    // Without a status the driver's volumes tell whether zones are in use.
+    // Without a status, the driver's volumes show whether zones are in use.
     let by_volumes = question.spec.mode == TopologyMode::Auto && question.zoned_volumes > 0;
     let was_enabled = question.before.map_or(by_volumes, |before| before.enabled);
     let mut refusal = None;

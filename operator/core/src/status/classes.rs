@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Classes, snapshots and zones: what is remembered of them, what needs a human, and events.
+//! Classes, snapshots and zones: their status, problems and events.
 
 use cinder_csi_crds::{CinderCSIDriverStatus, SnapshotsMode, StorageClassesStatus, TopologyStatus};
 

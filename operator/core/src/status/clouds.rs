@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is said about the clouds and their credentials.
+//! The conditions of the clouds and their credentials.
 
 mod events;
 mod list;
@@ -20,19 +20,19 @@ pub use events::expiring;
 pub(super) use events::{event, is_insecure};
 pub(super) use list::statuses;
 
-/// How long a cloud may be in trouble before that is a reason to call the driver degraded: clouds have their hiccups.
+/// The duration of an outage before the driver counts as degraded. Clouds have short outages.
 const DEBOUNCE: Duration = Duration::from_mins(2);
 
-/// How long the driver may be cut off from a cloud before it is no longer called available.
+/// The duration of an outage or of refused credentials before the driver counts as unavailable.
 const CUT_OFF: Duration = Duration::from_mins(15);
 
-/// Whether the trouble of this cloud is so young that it may pass by itself.
+/// Whether the outage of a cloud is too short to degrade the driver.
 pub(super) fn is_young(previous: Option<&CinderCSIDriverStatus>, cloud: &CloudView, now: Timestamp) -> bool {
     let lasts = lasts(previous, "Unknown", now);
-    cloud.is_down() && cloud.is_given && lasts.is_none_or(|lasts| lasts < DEBOUNCE)
+    cloud.is_down() && cloud.has_credentials && lasts.is_none_or(|lasts| lasts < DEBOUNCE)
 }
 
-/// Why the driver cannot work although it runs: the clouds are out of its reach for long.
+/// The verdict on a driver that runs, and whose clouds refuse it or have not answered for a long time.
 pub(super) fn cut_off(
     previous: Option<&CinderCSIDriverStatus>,
     facts: &Facts,
@@ -56,21 +56,21 @@ pub(super) fn cut_off(
     })
 }
 
-/// How long condition CredentialsValid has had a status.
+/// Returns how long condition CredentialsValid has had a status.
 fn lasts(previous: Option<&CinderCSIDriverStatus>, status: &str, now: Timestamp) -> Option<Duration> {
     let old = previous.and_then(|previous| previous.condition(ConditionType::CredentialsValid))?;
     (old.status == status)
         .then(|| Duration::try_from(now.duration_since(old.last_transition_time.0)).unwrap_or_default())
 }
 
-/// What is said of one cloud, and how bad it is.
+/// The verdict on one cloud.
 struct CloudVerdict<R> {
     gravity: u8,
     reason: R,
     message: String,
 }
 
-/// The gravest word gives the reason; all of its gravity give the message.
+/// The gravest verdict has the reason. The message joins all verdicts of its gravity.
 fn gravest<R: Reason>(words: &[CloudVerdict<R>]) -> Option<Verdict<R>> {
     let first = words.iter().rev().max_by_key(|word| word.gravity)?;
     let messages = words.iter().filter(|word| word.gravity == first.gravity);
@@ -82,10 +82,10 @@ pub(super) fn credentials_valid(facts: &Facts, now: Timestamp) -> Verdict<Creden
     let clouds = facts.clouds.iter();
     let state = facts.object.state;
     let mut words: Vec<_> = clouds
-        .map(|cloud| credentials_of(cloud, &facts.health, state, now))
+        .map(|cloud| judge_credentials(cloud, &facts.health, state, now))
         .collect();
     if !words.is_empty() {
-        words.extend(guard_of(facts.guard));
+        words.extend(judge_guard(facts.guard));
     }
     gravest(&words).unwrap_or_else(|| {
         verdict(
@@ -95,7 +95,7 @@ pub(super) fn credentials_valid(facts: &Facts, now: Timestamp) -> Verdict<Creden
     })
 }
 
-fn credentials_of(
+fn judge_credentials(
     cloud: &CloudView,
     health: &HealthSettings,
     state: ManagementState,
@@ -119,7 +119,7 @@ fn credentials_of(
         if let Some(ended) = ended.filter(|_| cloud.is_locked_out()) {
             return expired(ended);
         }
-        let consequence = if cloud.is_changed && cloud.is_given {
+        let consequence = if cloud.is_changed && cloud.has_credentials {
             ". The driver keeps the credentials that were accepted last"
         } else {
             ""
@@ -131,7 +131,7 @@ fn credentials_of(
     if let Some(ended) = ended {
         return expired(ended);
     }
-    if cloud.is_not_given {
+    if cloud.is_unapplied {
         let when = if state == ManagementState::Managed {
             "its Secret is written: condition Degraded has the reason why that failed"
         } else {
@@ -174,8 +174,8 @@ fn credentials_of(
     }
 }
 
-/// Whether credentials of another project are accepted.
-fn guard_of(guard: ProjectGuard) -> Option<CloudVerdict<CredentialsValid>> {
+/// The verdict on the project guard, if it is off or was used.
+fn judge_guard(guard: ProjectGuard) -> Option<CloudVerdict<CredentialsValid>> {
     let (gravity, reason, message) = match guard {
         ProjectGuard::On => return None,
         ProjectGuard::Off => (

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What other clients changed of what the operator owns.
+//! Changes of the operator's objects by other clients.
 
 use super::{Verdict, verdict};
 use crate::{decide::Report, reasons::Upgradeable, text::join_truncated};
 
-/// Fields that keep other values than the operator writes.
+/// The reason against an upgrade while fields keep other values than the operator writes.
 pub(super) fn conflict(report: &Report) -> Option<Verdict<Upgradeable>> {
     let fields = &report.decision.drift.unresolvable;
     (!fields.is_empty()).then(|| {
@@ -16,7 +16,7 @@ pub(super) fn conflict(report: &Report) -> Option<Verdict<Upgradeable>> {
     })
 }
 
-/// Objects that other clients changed or deleted, and that the operator may not restore.
+/// Describes objects that other clients changed or deleted while the operator may not restore them.
 pub(super) fn unrestored(report: &Report) -> Option<String> {
     let drift = &report.decision.drift;
     let objects = [&drift.deleted[..], &drift.changed[..]].concat();

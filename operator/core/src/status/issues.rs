@@ -26,7 +26,7 @@ pub(super) fn of(report: &Report, is_young: impl Fn(&CloudView) -> bool) -> Vec<
         .filter(|cloud| !is_young(cloud))
         .filter_map(|cloud| {
             let refusal = cloud.refusal.as_ref()?;
-            let consequence = if cloud.is_given {
+            let consequence = if cloud.has_credentials {
                 "The driver keeps the credentials that were accepted last"
             } else {
                 "The driver is not started before credentials have been accepted"

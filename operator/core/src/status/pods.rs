@@ -4,7 +4,7 @@
 use super::{Verdict, verdict};
 use crate::{decide::PodsView, reasons::Upgradeable};
 
-/// What the patches of spec.overrides mean for an upgrade.
+/// The reason against an upgrade without a review of spec.overrides.
 pub(super) fn overridden(view: Option<&PodsView>) -> Option<Verdict<Upgradeable>> {
     let overridden = view.map(|view| &view.overridden)?;
     if let Some(failed) = overridden.failed.first() {

@@ -292,7 +292,7 @@ pub(super) fn upgradeable(report: &Report, issues: &[Problem]) -> Verdict<Upgrad
     }
 }
 
-/// What the operator omits while spec.managementState forbids changes.
+/// Describes what the operator omits while spec.managementState forbids changes.
 pub(super) fn paused(report: &Report) -> String {
     let message = match report.facts.object.state {
         ManagementState::DryRun => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ready, Reconciling and Stalled, by the conventions of kstatus. They follow from the other conditions.
+//! Ready, Reconciling and Stalled, by the conventions of kstatus. They summarize the other conditions.
 
 use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::{Judgement, erased, verdict};
 use crate::reasons::{Available, Degraded, Progressing, Ready, Reason, Reconciling, Stalled};
 
-/// The problems that end without an administrator: the operator retries, or something it waits for ends.
+/// Problems that can end without an administrator, because the operator retries or waits.
 const RETRIED: [Degraded; 6] = [
     Degraded::ApplyFailed,
     Degraded::CloudUnreachable,
@@ -17,7 +17,7 @@ const RETRIED: [Degraded; 6] = [
     Degraded::ReconcileFailed,
 ];
 
-/// Judges the three conditions. An absent condition counts as healthy, but for Available.
+/// Judges the three conditions. A missing condition counts as healthy, except for Available.
 pub(super) fn summary(status: &CinderCSIDriverStatus) -> [Judgement; 3] {
     let find = |type_| status.condition(type_);
     let is_bad = |type_: ConditionType| find(type_).filter(|condition| condition.status != type_.good_status());
@@ -32,20 +32,25 @@ pub(super) fn summary(status: &CinderCSIDriverStatus) -> [Judgement; 3] {
         (Some(available), _) if available.status == "Unknown" => {
             erased(verdict(Ready::NotReconciled, sentence(available)))
         }
-        (Some(available), None) if Available::AsExpected.is(available) => erased(verdict(
-            Ready::AsExpected,
-            "the driver is available, and nothing needs help",
-        )),
+        (Some(available), None) if Available::AsExpected.is(available) => {
+            erased(verdict(Ready::AsExpected, "the driver is available and not degraded"))
+        }
         (Some(available), Some(degraded)) if Available::AsExpected.is(available) => {
             erased(verdict(Ready::Degraded, sentence(degraded)))
         }
         (Some(available), _) => erased(verdict(Ready::Unavailable, sentence(available))),
-        (None, _) => erased(verdict(Ready::NotReconciled, "the driver was not observed yet")),
+        (None, _) => erased(verdict(
+            Ready::NotReconciled,
+            "the operator has not observed the driver yet",
+        )),
     };
     let stalled = match (needs_help, blocked) {
         (Some(degraded), _) => erased(verdict(Stalled::Degraded, sentence(degraded))),
         (None, Some(blocked)) => erased(verdict(Stalled::DeletionBlocked, sentence(blocked))),
-        (None, None) => erased(verdict(Stalled::AsExpected, "nothing waits for an administrator")),
+        (None, None) => erased(verdict(
+            Stalled::AsExpected,
+            "no action of an administrator is required",
+        )),
     };
     let is_stalled = needs_help.or(blocked).is_some();
     let reconciling = match (progressing, degraded) {

@@ -61,7 +61,7 @@ fn mk_cloud() -> CloudView {
         name: "default".to_owned(),
         authenticated: true,
         refusal: None,
-        is_given: true,
+        has_credentials: true,
         ..CloudView::default()
     }
 }
@@ -108,12 +108,12 @@ fn mk_healthy() -> Report {
     })
 }
 
-fn refused(is_given: bool) -> CloudView {
+fn refused(has_credentials: bool) -> CloudView {
     let refusal = Refused::new(Refusal::CredentialsRejected, "Keystone says HTTP 401".to_owned());
     CloudView {
         authenticated: false,
         refusal: Some(refusal),
-        is_given,
+        has_credentials,
         ..mk_cloud()
     }
 }

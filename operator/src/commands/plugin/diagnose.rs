@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `kubectl cinder-csi diagnose`: what the operator has found about one claim, and the events of the claim and its pods.
+//! `kubectl cinder-csi diagnose`: the operator's findings about one claim, and the events of the claim and its pods.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use crate::{
     kubernetes::{GuardedApi, answer},
 };
 
-/// How many pods' events are read.
+/// The most pods whose events are read.
 const MOST_PODS: usize = 10;
 
 /// The report about a claim.
@@ -35,7 +35,7 @@ pub(super) struct ClaimReport {
     stuck: Vec<StuckVolume>,
     /// The events, the oldest first.
     events: Vec<EventLine>,
-    /// What could not be read.
+    /// The objects that could not be read.
     notes: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ pub(super) async fn report(client: &Client, namespace: &str, name: &str) -> Resu
     })
 }
 
-/// Lists objects. A note says what the user may not read.
+/// Lists objects. Adds a note about a failed list.
 async fn list<K>(api: &GuardedApi<K>, params: &ListParams, what: &str, notes: &mut Vec<String>) -> Vec<K>
 where
     K: Clone + fmt::Debug + serde::de::DeserializeOwned,
@@ -135,7 +135,7 @@ impl From<Event> for EventLine {
     }
 }
 
-/// Text of others without control characters, which a terminal would obey.
+/// Replaces control characters in text from other sources, because a terminal would interpret them.
 fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
@@ -276,7 +276,7 @@ Events
     }
 
     #[tokio::test]
-    async fn deleted_claim_is_reported_while_an_operation_is_stuck() {
+    async fn deleted_claim_with_stuck_operation_is_reported() {
         let report = mk_report(&[(DRIVERS, mk_drivers)]).await.expect("a report");
         assert_eq!((report.phase.as_deref(), report.stuck.len()), (None, 1));
         let error = mk_report(&[]).await.expect_err("no claim").to_string();
@@ -284,7 +284,7 @@ Events
     }
 
     #[tokio::test]
-    async fn notes_name_what_the_user_may_not_read() {
+    async fn notes_name_unreadable_objects() {
         let report = mk_report(&[
             (CLAIM, mk_claim),
             (DRIVERS, || Value::Null),

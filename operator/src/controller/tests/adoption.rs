@@ -438,7 +438,7 @@ fn held_up(world: &World) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn open_findings_stop_a_migration_until_they_are_fixed_or_accepted() {
+async fn open_findings_block_migration_until_accepted() {
     let world = beside_a_kept_one();
     world.reconcile().await.expect("reconciled");
     let message = held_up(&world);

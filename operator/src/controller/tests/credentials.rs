@@ -159,7 +159,7 @@ async fn the_owner_of_a_claim_learns_nothing_of_the_clouds_address_or_the_secret
 }
 
 #[tokio::test]
-async fn failed_login_of_an_attachment_repeats_the_check_once() {
+async fn failed_login_of_attachment_repeats_check_once() {
     let mut world = World::managed();
     let mut context = World::mk_context(&world.api, Cluster::fixed(mk_index(&["pv1"], true)));
     let door = Door::default();

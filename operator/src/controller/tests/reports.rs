@@ -205,7 +205,7 @@ async fn a_migration_without_a_role_in_the_other_namespace_says_so() {
     assert_eq!(world.condition(ConditionType::Degraded).0, "True/AdoptionForbidden");
 }
 
-/// Checks credentials, which counts requests and logins.
+/// Checks credentials. The metrics count its requests and logins.
 async fn check_credentials(metrics: &Arc<Metrics>) {
     // A second installation in this process changes nothing.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -264,7 +264,7 @@ async fn every_metric_has_a_series_once_what_it_counts_has_happened() {
 
     let rolling = World::with_old_pod().await;
     let of_cloud = Arc::new(Metrics::new().expect("metrics"));
-    of_cloud.seen(NAME, &mk_mismatch());
+    of_cloud.export(NAME, &mk_mismatch());
     check_credentials(&of_cloud).await;
 
     let worlds = [drifted, failing, blocked, rolling];

@@ -111,7 +111,7 @@ fn zones_are_not_turned_off_under_volumes_that_are_bound_to_them(
 }
 
 #[test]
-fn zones_stay_in_use_without_status_while_volumes_are_bound_to_them() {
+fn bound_volumes_retain_zones_without_status() {
     let spec = mk_spec(TopologyMode::Auto);
     let decided = topology(&TopologyInput {
         is_consistent: Some(false),

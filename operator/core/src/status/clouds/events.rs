@@ -9,7 +9,7 @@ use crate::{
     reasons::{CredentialsValid, Event, Reason},
 };
 
-/// The event for a condition about clouds that changed.
+/// The event about a changed condition of the clouds.
 pub(in crate::status) fn event(type_: ConditionType, new: &Condition) -> Option<Event> {
     let is_good = new.status == type_.good_status();
     Some(match type_ {
@@ -22,7 +22,7 @@ pub(in crate::status) fn event(type_: ConditionType, new: &Condition) -> Option<
     })
 }
 
-/// Whether CredentialsValid reports that a check of the cloud is off.
+/// Whether CredentialsValid reports a disabled check.
 pub(in crate::status) fn is_insecure(condition: &Condition) -> bool {
     use CredentialsValid::{ProjectGuardOff, TLSVerificationOff};
     [TLSVerificationOff, ProjectGuardOff]
@@ -30,7 +30,7 @@ pub(in crate::status) fn is_insecure(condition: &Condition) -> bool {
         .any(|reason| reason.is(condition))
 }
 
-/// Whether CredentialsValid says that credentials end soon or have ended.
+/// Whether CredentialsValid reports that credentials expire soon or have expired.
 pub(super) fn is_expiry(condition: &Condition) -> bool {
     use CredentialsValid::{Expired, ExpiresSoon, Expiring};
     [ExpiresSoon, Expiring, Expired]

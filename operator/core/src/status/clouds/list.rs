@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The clouds in a status.
+//! The list of clouds in the status.
 
 use cinder_csi_crds::{CinderCSIDriverStatus, CloudStatus};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
@@ -9,10 +9,10 @@ use crate::{
     status::whole_seconds,
 };
 
-/// The number of zones of a cloud in the status.
+/// The most zones of a cloud in the status.
 const LISTED: usize = 32;
 
-/// The clouds in the status. It changes only when a cloud changes: what was not read again keeps its value.
+/// The clouds in the status. Facts that the last check did not read keep their values.
 pub(in crate::status) fn statuses(
     previous: Option<&CinderCSIDriverStatus>,
     facts: &Facts,

@@ -21,7 +21,7 @@ fn mk_cloud() -> CloudView {
     CloudView {
         name: "default".to_owned(),
         authenticated: true,
-        is_given: true,
+        has_credentials: true,
         auth_method: Some("ApplicationCredential"),
         ..CloudView::default()
     }
@@ -125,7 +125,7 @@ fn a_driver_that_is_locked_out_for_long_is_not_available() {
 }
 
 #[test]
-fn zones_and_expiry_stay_while_the_cloud_does_not_answer() {
+fn zones_and_expiry_outlast_an_outage() {
     let report = mk(|cloud| {
         end(cloud, 9);
         cloud.state.facts.volume_zones = vec!["a".to_owned()];

@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// The table, which a change of the conditions writes anew with `UPDATE_REFERENCE=1`.
+/// The table. `UPDATE_REFERENCE=1` writes it after a change of the conditions.
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/suites/expected/kstatus.json");
 
 fn with_problem(reason: Degraded) -> Report {
@@ -45,7 +45,7 @@ fn failed_reconcile() -> CinderCSIDriverStatus {
     failed(Some(&previous), &report.facts.object, &problem, at(2))
 }
 
-/// Case, expected status, generation of the object, its status.
+/// Returns each case with its expected status, the generation of the object, and the object's status.
 fn cases() -> Vec<(&'static str, &'static str, i64, Value)> {
     let of = |report: Report| json!(reported(&report));
     let rolling = but(mk_healthy(), |report| {
