@@ -251,7 +251,7 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_timeout)]
     pub device_in_use_timeout: Duration,
 
-    /// Serve /metrics over TLS, with a certificate that is made at the start
+    /// Serve /metrics over TLS, with a certificate that the driver generates at the start
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value = "false", hide_default_value = true, action = ArgAction::Set, value_parser = parse_bool)]
     pub secure_metrics: bool,

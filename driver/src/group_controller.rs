@@ -200,8 +200,8 @@ impl GroupControllerService {
     }
 }
 
-/// Refuses a group snapshot with a member of another cluster, where such things are protected. Cinder writes no mark of a cluster
-/// on members.
+/// Refuses a group snapshot with a member of another cluster, if volumes of other clusters are protected. Cinder writes no mark of a
+/// cluster on members.
 async fn refuse_foreign(controller: &ControllerService, cloud: &Cloud, id: &GroupSnapshotId) -> Result<(), Status> {
     if !controller.protects_other_clusters() {
         return Ok(());

@@ -44,11 +44,11 @@ pub const CLOUD_INIT_DIR: &str = "/run/cloud-init";
 /// The settings of the node service. They do not change.
 #[derive(Debug, Clone, Default)]
 pub struct NodeConfig {
-    /// The flags of the process; what they leave open comes from cloud.conf.
+    /// The flags of the process. Unset ones follow cloud.conf.
     pub args: Args,
     /// The longest time of one request to the metadata service, where cloud.conf names it.
     pub metadata_timeout: Option<Duration>,
-    /// The directory where cloud-init keeps what it learned about this instance.
+    /// The directory with cloud-init's facts about this instance.
     pub cloud_init_dir: PathBuf,
     /// The capabilities that are turned off.
     pub disabled: DisabledCapabilities,

@@ -65,7 +65,7 @@ impl ObservationMetrics {
         })
     }
 
-    fn export(&self, clouds: &[(String, Observed)]) {
+    fn export(&self, clouds: &[(String, CloudAnswers)]) {
         self.expiry.reset();
         // Quotas of a cloud that does not answer keep their values.
         if clouds.iter().all(|(_, observed)| observed.quotas.is_some()) {
@@ -78,7 +78,7 @@ impl ObservationMetrics {
                 let labels = [cloud, service];
                 match is_up {
                     Some(is_up) => self.backend_up.with_label_values(&labels).set(is_up.into()),
-                    // An error means that there is no such series.
+                    // The removal of a missing series fails.
                     None => drop(self.backend_up.remove_label_values(&labels)),
                 }
             }
@@ -97,18 +97,18 @@ impl ObservationMetrics {
     }
 }
 
-/// What one cloud answered.
+/// The answers of one cloud.
 #[derive(Debug, Default)]
-struct Observed {
+struct CloudAnswers {
     /// Whether each of [`SERVICES`] answers. `None`: nothing was requested of it.
     is_up: [Option<bool>; SERVICES.len()],
-    /// Whether the credentials are refused or those of another project. Repeated attempts may lock the account.
+    /// Whether the cloud refuses the credentials, or they are of another project. Repeated attempts may lock the account.
     is_refused: bool,
     quotas: Option<BTreeMap<String, Quota>>,
     expiry: Vec<(&'static str, Timestamp)>,
 }
 
-impl Observed {
+impl CloudAnswers {
     /// The observation of a cloud without a login.
     fn without_login(is_refused: bool) -> Self {
         Self {
@@ -177,7 +177,7 @@ impl Observation {
         let observed = clouds.map(async |(name, cloud)| (name, Box::pin(observe(&cloud)).await));
         let observed = join_all(observed).await;
         self.metrics.export(&observed);
-        let is_down = |observed: &Observed| observed.is_up.contains(&Some(false));
+        let is_down = |answers: &CloudAnswers| answers.is_up.contains(&Some(false));
         let mut silent = observed
             .iter()
             .filter(|(_, observed)| !observed.is_refused && is_down(observed));
@@ -188,20 +188,20 @@ impl Observation {
     }
 }
 
-async fn observe(unchecked: &UncheckedCloud) -> Observed {
+async fn observe(unchecked: &UncheckedCloud) -> CloudAnswers {
     let (cloud, login) = match within(unchecked.login()).await {
         Some(Ok(login)) => match unchecked.check().await {
             Ok(cloud) => (cloud, login),
             Err(_) => {
-                return Observed {
+                return CloudAnswers {
                     is_up: [Some(true), None, None],
                     is_refused: true,
-                    ..Observed::default()
+                    ..CloudAnswers::default()
                 };
             }
         },
-        Some(Err(error)) => return Observed::without_login(matches!(error, CloudError::Auth(_))),
-        None => return Observed::without_login(false),
+        Some(Err(error)) => return CloudAnswers::without_login(matches!(error, CloudError::Auth(_))),
+        None => return CloudAnswers::without_login(false),
     };
     let (block_storage, compute, quotas, credential) = tokio::join!(
         is_up(&cloud, CloudService::BlockStorage),
@@ -213,7 +213,7 @@ async fn observe(unchecked: &UncheckedCloud) -> Observed {
     let mut expiry = vec![("token", login.expires_at)];
     expiry.extend(credential.map(|end| ("app_credential", end)));
     expiry.extend(certificate_ends(&cloud.config().tls, cloud.now()));
-    Observed {
+    CloudAnswers {
         is_up: [true, block_storage, compute].map(Some),
         is_refused: false,
         quotas: quotas.and_then(Result::ok),

@@ -5,14 +5,14 @@ use jiff::Timestamp;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use yasna::{ASN1Result, BERReader, Tag, tags::TAG_UTCTIME};
 
-/// The ends of all certificates in a text in PEM, in its order. What cannot be read is left out.
+/// Returns the expiries of all certificates in a text in PEM, in its order. Skips invalid ones.
 pub fn ends(pem: &str) -> Vec<Timestamp> {
     let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
     certificates.filter_map(|certificate| end(&certificate.ok()?)).collect()
 }
 
-/// The end that matters of a bundle: the first among those to come, or the last one when all have passed. Bundles are known to
-/// hold old certificates beside those that count.
+/// Returns the next expiry of a bundle, or the last one if all certificates have expired. Some bundles contain expired certificates
+/// next to valid ones.
 pub fn end_of_bundle(ends: &[Timestamp], now: Timestamp) -> Option<Timestamp> {
     let to_come = ends.iter().filter(|end| **end > now).min();
     to_come.or_else(|| ends.iter().max()).copied()
@@ -46,7 +46,7 @@ fn skip(reader: BERReader<'_, '_>) -> ASN1Result<()> {
     reader.read_der().map(drop)
 }
 
-/// Times up to 2049 are written in one way, and later ones in another.
+/// Reads a UTCTime, for years up to 2049, or a GeneralizedTime.
 fn time(reader: BERReader<'_, '_>) -> ASN1Result<i64> {
     if reader.lookahead_tag()? == TAG_UTCTIME {
         return Ok(reader.read_utctime()?.datetime().unix_timestamp());
@@ -76,12 +76,12 @@ mod tests {
     #[case(2036)]
     #[case(2049)]
     #[case(2051)]
-    fn the_end_of_a_certificate_is_read_in_both_ways_to_write_it(#[case] year: i32) {
+    fn expiry_is_read_in_both_encodings(#[case] year: i32) {
         assert_eq!(ends(&mk_pem(year)), [day(year)]);
     }
 
     #[test]
-    fn of_a_bundle_the_next_end_counts_and_not_what_has_passed_before() {
+    fn expired_certificates_of_a_bundle_do_not_count() {
         let bundle = format!("some words\n{}\n{}{}", mk_pem(2020), mk_pem(2040), mk_pem(2038));
         let ends = ends(&bundle);
         assert_eq!(ends, [day(2020), day(2040), day(2038)]);
@@ -95,7 +95,7 @@ mod tests {
     #[case("-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----")]
     #[case("-----BEGIN CERTIFICATE-----\nMIT/////\n-----END CERTIFICATE-----")]
     #[case("-----BEGIN CERTIFICATE-----")]
-    fn what_is_no_certificate_has_no_end(#[case] pem: &str) {
+    fn invalid_certificates_have_no_expiry(#[case] pem: &str) {
         assert!(ends(pem).is_empty());
     }
 }

@@ -119,7 +119,7 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Listens on an address, over TLS where a configuration is given.
+    /// Listens on an address, over TLS if a configuration is provided.
     pub async fn bind(address: &TcpAddress, router: Router, tls: Option<Arc<ServerConfig>>) -> io::Result<Self> {
         let listener = address.bind().await?;
         Ok(Self {
@@ -135,7 +135,7 @@ impl HttpServer {
         self.local_addr
     }
 
-    /// Serves until `shutdown` is cancelled, then gives open connections two seconds to end.
+    /// Serves until `shutdown` is cancelled. Open connections then have two seconds to end.
     pub async fn serve(self, shutdown: CancellationToken) -> io::Result<()> {
         let stopped = shutdown.clone().cancelled_owned();
         match self.tls {

@@ -10,7 +10,7 @@ pub(crate) struct Timing {
     pub(crate) idle_timeout: Duration,
     /// How long open connections may take to end after shutdown was asked for.
     pub(crate) drain_timeout: Duration,
-    /// How long a check may take where [`HealthChecks::check_timeout`] says nothing else. Shorter than the timeouts that probes
+    /// How long a check may take, unless [`HealthChecks::check_timeout`] sets another limit. Shorter than the timeouts that probes
     /// usually have, so that the reason reaches the kubelet's event.
     pub(crate) check_timeout: Duration,
     /// How often the files are looked at, at most.

@@ -14,7 +14,7 @@ use crate::topology::ZoneLabels;
 /// Renders each field whose value differs from its default as a flag of the same name.
 macro_rules! render {
     ($args:ident, $defaults:ident; $($field:ident)*) => {
-        [$((stringify!($field), $args.$field.words(), $defaults.$field.words())),*]
+        [$((stringify!($field), $args.$field.flag_values(), $defaults.$field.flag_values())),*]
     };
 }
 
@@ -48,14 +48,14 @@ impl Args {
 }
 
 /// The values of a flag as the command line has them.
-trait Words {
-    fn words(&self) -> Vec<String>;
+trait FlagValues {
+    fn flag_values(&self) -> Vec<String>;
 }
 
 macro_rules! displayed {
     ($($kind:ty)*) => {
-        $(impl Words for $kind {
-            fn words(&self) -> Vec<String> {
+        $(impl FlagValues for $kind {
+            fn flag_values(&self) -> Vec<String> {
                 vec![self.to_string()]
             }
         })*
@@ -64,20 +64,20 @@ macro_rules! displayed {
 
 displayed! { bool u8 u32 String FsType ZoneLabels AlphaCapability LogFormat TlsVersion CipherSuite }
 
-impl Words for PathBuf {
-    fn words(&self) -> Vec<String> {
+impl FlagValues for PathBuf {
+    fn flag_values(&self) -> Vec<String> {
         vec![self.display().to_string()]
     }
 }
 
-impl Words for Duration {
-    fn words(&self) -> Vec<String> {
+impl FlagValues for Duration {
+    fn flag_values(&self) -> Vec<String> {
         vec![render_duration(*self)]
     }
 }
 
-impl Words for (String, String) {
-    fn words(&self) -> Vec<String> {
+impl FlagValues for (String, String) {
+    fn flag_values(&self) -> Vec<String> {
         match self {
             // A project of the cloud without a name.
             (key, value) if key.is_empty() => vec![value.clone()],
@@ -86,14 +86,14 @@ impl Words for (String, String) {
     }
 }
 
-impl<T: Words> Words for Option<T> {
-    fn words(&self) -> Vec<String> {
-        self.iter().flat_map(T::words).collect()
+impl<T: FlagValues> FlagValues for Option<T> {
+    fn flag_values(&self) -> Vec<String> {
+        self.iter().flat_map(T::flag_values).collect()
     }
 }
 
-impl<T: Words> Words for Vec<T> {
-    fn words(&self) -> Vec<String> {
-        self.iter().flat_map(T::words).collect()
+impl<T: FlagValues> FlagValues for Vec<T> {
+    fn flag_values(&self) -> Vec<String> {
+        self.iter().flat_map(T::flag_values).collect()
     }
 }

@@ -68,7 +68,7 @@ impl Machine {
     }
 
     fn node(&self) -> NodeService {
-        // A device in use is never given up.
+        // Unstage refuses for as long as the device is in use.
         let mut config = NodeConfig::default();
         config.args.device_in_use_timeout = Duration::ZERO;
         self.node_with(config)

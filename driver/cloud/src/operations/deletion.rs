@@ -29,15 +29,15 @@ pub(super) trait Deletable: Pollable {
         cx: &Context,
         id: &Self::Id,
         attempt: &mut Attempt,
-    ) -> impl Future<Output = Result<Next, CloudError>> + Send;
+    ) -> impl Future<Output = Result<NextStep, CloudError>> + Send;
 
-    /// Decides how to continue with a resource that is still there after a refused deletion or a lost answer.
+    /// Decides how to continue with a resource that still exists after a refused deletion or a lost answer.
     fn resolve_refusal(
         self,
         cx: &Context,
         attempt: &Attempt,
         refusal: CloudError,
-    ) -> impl Future<Output = Result<Next, CloudError>> + Send;
+    ) -> impl Future<Output = Result<NextStep, CloudError>> + Send;
 
     /// Records a completed deletion.
     fn gone(_: &Context, _: &Self::Id) {}
@@ -57,7 +57,7 @@ pub(super) struct Attempt {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextStep {
     /// It does not exist.
     Finish,
     /// Cinder deletes it.
@@ -69,8 +69,12 @@ pub(super) enum Next {
 }
 
 /// How to continue after an answer to a request.
-fn accepted(answer: &Answer) -> Next {
-    if answer.missing() { Next::Finish } else { Next::Wait }
+fn accepted(answer: &Answer) -> NextStep {
+    if answer.missing() {
+        NextStep::Finish
+    } else {
+        NextStep::Wait
+    }
 }
 
 /// Deletes a resource and waits until Cinder no longer has it. A missing one counts as deleted.
@@ -93,10 +97,10 @@ async fn delete<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), CloudError
             next => next?,
         };
         match next {
-            Next::Finish => return Ok(()),
-            Next::Wait => return wait_gone::<R>(cx, id, attempt.started, deadline).await,
-            Next::Retry => {}
-            Next::Pause => sleep(jitter(TIMING.deletion_retry, &cx.options.sources)).await,
+            NextStep::Finish => return Ok(()),
+            NextStep::Wait => return wait_gone::<R>(cx, id, attempt.started, deadline).await,
+            NextStep::Retry => {}
+            NextStep::Pause => sleep(jitter(TIMING.deletion_retry, &cx.options.sources)).await,
         }
     }
 }
@@ -113,12 +117,12 @@ async fn continue_after<R: Deletable>(
     attempt: &Attempt,
     refusal: CloudError,
     missed: &mut bool,
-) -> Result<Next, CloudError> {
+) -> Result<NextStep, CloudError> {
     match found {
         Some(found) => found.resolve_refusal(cx, attempt, refusal).await,
-        None if std::mem::replace(missed, true) && refusal.is_uncertain() => Ok(Next::Finish),
+        None if std::mem::replace(missed, true) && refusal.is_uncertain() => Ok(NextStep::Finish),
         None if attempt.is_last => Err(refusal),
-        None => Ok(Next::Pause),
+        None => Ok(NextStep::Pause),
     }
 }
 

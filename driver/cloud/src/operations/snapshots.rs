@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Snapshots made and found, each to its end; and what stands for a snapshot in CSI, a backup included.
+//! Creates, adopts and reads snapshots, and the backups that are CSI snapshots.
 
 pub(crate) mod create;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Creation and expansion, each to its end.
+//! Creates and expands volumes, and waits for the result.
 
 pub(crate) mod classify;
 pub(crate) mod create;

@@ -3,7 +3,7 @@
 
 use tokio::time::Instant;
 
-use super::{Attempt, Deletable, Next, accepted, delete, remedy};
+use super::{Attempt, Deletable, NextStep, accepted, delete, remedy};
 use crate::api::block_storage::{Backup, BackupStatus, BlockStorage, Snapshot};
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
@@ -43,7 +43,7 @@ pub(crate) async fn delete_point_in_time(cx: &Context, id: &str) -> Result<(), C
     Ok(())
 }
 
-/// Deletes a backup, and the snapshot that froze its data if that is still there. A missing one counts as deleted.
+/// Deletes a backup, and the snapshot that froze its data if it still exists. A missing one counts as deleted.
 pub(crate) async fn delete_backup(cx: &Context, id: &BackupId) -> Result<(), CloudError> {
     // On the heap: a creation that cleans up would be as large as a deletion.
     Box::pin(delete::<Backup>(cx, id)).await
@@ -56,7 +56,7 @@ impl Deletable for Backup {
         &cx.backups
     }
 
-    async fn request(cx: &Context, id: &BackupId, attempt: &mut Attempt) -> Result<Next, CloudError> {
+    async fn request(cx: &Context, id: &BackupId, attempt: &mut Attempt) -> Result<NextStep, CloudError> {
         let cinder = BlockStorage::new(&cx.transport);
         // The backup is read first, because it alone names its source snapshot.
         let seen = cinder.backup(id).await?;
@@ -64,12 +64,12 @@ impl Deletable for Backup {
             match &backup.status {
                 BackupStatus::Deleting => {
                     thaw(cx, backup).await?;
-                    return Ok(Next::Wait);
+                    return Ok(NextStep::Wait);
                 }
                 BackupStatus::ErrorDeleting => return Err(backup_not_deleted(cx, backup).await),
                 BackupStatus::Creating | BackupStatus::Restoring if !attempt.is_last => {
                     settle_backup(cx, backup, attempt.deadline).await?;
-                    return Ok(Next::Retry);
+                    return Ok(NextStep::Retry);
                 }
                 BackupStatus::Creating | BackupStatus::Restoring => return Err(busy(backup)),
                 _ if backup.has_dependent_backups => return Err(needed_backup(cx, backup, "").await),
@@ -80,14 +80,19 @@ impl Deletable for Backup {
             thaw(cx, backup).await?;
         }
         let answer = cinder.delete_backup(id).await?;
-        // The snapshot of an unseen backup is still to be found.
+        // The next read may show the backup and its snapshot.
         let is_unseen = seen.is_none() && !answer.missing() && !attempt.is_last;
-        Ok(if is_unseen { Next::Retry } else { accepted(&answer) })
+        Ok(if is_unseen { NextStep::Retry } else { accepted(&answer) })
     }
 
-    async fn resolve_refusal(self, cx: &Context, attempt: &Attempt, refusal: CloudError) -> Result<Next, CloudError> {
+    async fn resolve_refusal(
+        self,
+        cx: &Context,
+        attempt: &Attempt,
+        refusal: CloudError,
+    ) -> Result<NextStep, CloudError> {
         if refusal.is_uncertain() && !attempt.is_last {
-            return Ok(Next::Pause);
+            return Ok(NextStep::Pause);
         }
         // An incremental one may have been created since the read.
         if self.has_dependent_backups {
@@ -96,7 +101,7 @@ impl Deletable for Backup {
         if attempt.is_last || attempt.seen.as_deref() == Some(self.status.as_str()) {
             return Err(refusal);
         }
-        Ok(Next::Pause)
+        Ok(NextStep::Pause)
     }
 
     async fn remaining(self, cx: &Context, _started: Instant) -> Result<CloudError, CloudError> {

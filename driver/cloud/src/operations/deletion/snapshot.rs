@@ -3,7 +3,7 @@
 
 use tokio::time::Instant;
 
-use super::{Attempt, Deletable, Next, accepted, delete, remedy};
+use super::{Attempt, Deletable, NextStep, accepted, delete, remedy};
 use crate::api::block_storage::{Backup, BlockStorage, Snapshot, SnapshotStatus, Volume};
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
@@ -34,7 +34,7 @@ pub(crate) async fn thaw(cx: &Context, backup: &Backup) -> Result<(), CloudError
     }
 }
 
-/// Deletes the temporary snapshots of a volume's completed or abandoned backups. Returns whether there was one.
+/// Deletes the temporary snapshots of a volume's completed or abandoned backups. Returns whether one existed.
 pub(super) async fn clear_temporary(cx: &Context, snapshots: &[Snapshot]) -> Result<bool, CloudError> {
     let mut cleared = false;
     for snapshot in snapshots.iter().filter(|snapshot| is_temporary(snapshot)) {
@@ -55,14 +55,19 @@ impl Deletable for Snapshot {
         &cx.snapshots
     }
 
-    async fn request(cx: &Context, id: &SnapshotId, _attempt: &mut Attempt) -> Result<Next, CloudError> {
+    async fn request(cx: &Context, id: &SnapshotId, _attempt: &mut Attempt) -> Result<NextStep, CloudError> {
         let answer = BlockStorage::new(&cx.transport).delete_snapshot(id).await?;
         Ok(accepted(&answer))
     }
 
-    async fn resolve_refusal(self, cx: &Context, attempt: &Attempt, refusal: CloudError) -> Result<Next, CloudError> {
+    async fn resolve_refusal(
+        self,
+        cx: &Context,
+        attempt: &Attempt,
+        refusal: CloudError,
+    ) -> Result<NextStep, CloudError> {
         match (&self.status, &self.group_snapshot_id) {
-            (SnapshotStatus::Deleting, _) => Ok(Next::Wait),
+            (SnapshotStatus::Deleting, _) => Ok(NextStep::Wait),
             (_, Some(group)) if !refusal.is_uncertain() => Err(CloudError::MemberOfGroup {
                 group: group.clone(),
                 snapshot: self.id,
@@ -73,11 +78,11 @@ impl Deletable for Snapshot {
                 let until = attempt.deadline.min(attempt.started + TIMING.settle_timeout);
                 match settled_snapshot(cx, Kind::Settle, &self, attempt.started, until).await {
                     Err(CloudError::Timeout { .. }) => Err(busy(&self)),
-                    settled => settled.map(|_| Next::Retry),
+                    settled => settled.map(|_| NextStep::Retry),
                 }
             }
             (SnapshotStatus::Creating | SnapshotStatus::BackingUp, _) => Err(busy(&self)),
-            _ if !attempt.is_last && refusal.is_uncertain() => Ok(Next::Pause),
+            _ if !attempt.is_last && refusal.is_uncertain() => Ok(NextStep::Pause),
             _ => {
                 let dependents = volumes_of_snapshot(cx, &self.id).await?;
                 Err(if dependents.is_empty() {

@@ -3,7 +3,7 @@
 
 use tokio::time::Instant;
 
-use super::{Attempt, Deletable, Next, accepted, delete, remedy};
+use super::{Attempt, Deletable, NextStep, accepted, delete, remedy};
 use crate::api::block_storage::{BlockStorage, Snapshot, Volume, VolumeStatus};
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
@@ -32,36 +32,41 @@ impl Deletable for Volume {
         &cx.watch
     }
 
-    async fn request(cx: &Context, id: &VolumeId, _attempt: &mut Attempt) -> Result<Next, CloudError> {
+    async fn request(cx: &Context, id: &VolumeId, _attempt: &mut Attempt) -> Result<NextStep, CloudError> {
         let answer = BlockStorage::new(&cx.transport).delete(id).await?;
         Ok(accepted(&answer))
     }
 
-    async fn resolve_refusal(self, cx: &Context, attempt: &Attempt, refusal: CloudError) -> Result<Next, CloudError> {
+    async fn resolve_refusal(
+        self,
+        cx: &Context,
+        attempt: &Attempt,
+        refusal: CloudError,
+    ) -> Result<NextStep, CloudError> {
         let is_failed = self.status.is_error() && self.status != VolumeStatus::ErrorDeleting;
         if !attempt.is_last && (self.is_in_attachment() || (is_failed && !self.attachments.is_empty())) {
             let clean_up = delete_stale_attachments(cx, &self).await?;
             if clean_up.removed {
-                return Ok(Next::Retry);
+                return Ok(NextStep::Retry);
             }
             if !clean_up.offloaded.is_empty() {
                 return Err(reserved_for(&self, clean_up.offloaded, &refusal));
             }
         }
         match &self.status {
-            VolumeStatus::Deleting => Ok(Next::Wait),
+            VolumeStatus::Deleting => Ok(NextStep::Wait),
             VolumeStatus::InUse => Err(in_use(&self, &refusal)),
             // Cinder does not accept a second deletion.
             VolumeStatus::ErrorDeleting => Err(not_deleted(cx, &self, attempt.started).await),
             status if status.is_transition() && !attempt.is_last => {
                 match settle(cx, &self, attempt.deadline, format!("volume {}", self.id)).await {
                     Err(CloudError::Timeout { .. }) => Err(in_use(&self, &refusal)),
-                    settled => settled.map(|_| Next::Retry),
+                    settled => settled.map(|_| NextStep::Retry),
                 }
             }
             _ if !self.attachments.is_empty() => Err(in_use(&self, &refusal)),
-            _ if !attempt.is_last && refusal.is_uncertain() => Ok(Next::Pause),
-            _ if !attempt.is_last && removed_obstacle(cx, &self.id).await? => Ok(Next::Retry),
+            _ if !attempt.is_last && refusal.is_uncertain() => Ok(NextStep::Pause),
+            _ if !attempt.is_last && removed_obstacle(cx, &self.id).await? => Ok(NextStep::Retry),
             _ => Err(dependents(cx, &self, refusal).await?),
         }
     }
@@ -86,7 +91,7 @@ impl Deletable for Volume {
     }
 }
 
-/// Removes remnants of the driver's own operations from a volume before its deletion. Returns whether there was one.
+/// Removes remnants of the driver's own operations from a volume before its deletion. Returns whether one existed.
 async fn removed_obstacle(cx: &Context, id: &VolumeId) -> Result<bool, CloudError> {
     let snapshots = snapshots_of(cx, id).await?;
     Ok(clear_temporary(cx, &snapshots).await? || leave_own_group(cx, id).await?)
@@ -97,7 +102,7 @@ async fn snapshots_of(cx: &Context, id: &VolumeId) -> Result<Vec<Snapshot>, Clou
     BlockStorage::new(&cx.transport).snapshots(&filter).await
 }
 
-/// The refusal, with the names of the snapshots where there are any: they are independent of their volume, so the volume stays.
+/// Adds the names of the snapshots to a refusal. Users manage the snapshots independently, so the driver does not delete them.
 async fn dependents(cx: &Context, volume: &Volume, refusal: CloudError) -> Result<CloudError, CloudError> {
     let id = &volume.id;
     let snapshots = snapshots_of(cx, id).await?;
@@ -134,7 +139,7 @@ fn in_use(volume: &Volume, refusal: &CloudError) -> CloudError {
     reserved_for(volume, Vec::new(), refusal)
 }
 
-/// In use by the servers that Cinder shows, and by others for which Nova keeps the volume reserved.
+/// The error about a volume that is in use by the servers in Cinder's record, or reserved for others by Nova.
 fn reserved_for(volume: &Volume, others: Vec<ServerId>, refusal: &CloudError) -> CloudError {
     CloudError::VolumeInUse {
         volume: volume.id.clone(),

@@ -36,7 +36,7 @@ pub(super) fn description_of_snapshot(volumes: usize) -> String {
     format!("{MARK} Volumes: {volumes}.")
 }
 
-/// Number of volumes that a group snapshot of ours was taken of: it has fewer members when one left the group too early.
+/// Number of volumes of a group snapshot of this driver. The snapshot has fewer members if a volume left the group too early.
 pub(super) fn members_wanted(record: &GroupSnapshotRecord) -> Option<usize> {
     let rest = record.description.strip_prefix(MARK)?;
     rest.strip_prefix(" Volumes: ")?.strip_suffix('.')?.parse().ok()
