@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use cinder_operator_core::{
     cluster::{OptionalApi, OptionalApis},
-    releases::{Component, InstalledImages},
+    releases::{COMPONENTS, Component, ComponentRow, InstalledImages},
     restrictions::Restrictions,
     units,
 };
-use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, Args as ClapArgs, FromArgMatches, Parser, Subcommand};
 use csi_kit::{endpoint::TcpAddress, telemetry::LogFormat};
 
 /// The version of this operator, and of the driver that it installs.
@@ -122,54 +122,40 @@ impl RunArgs {
     }
 }
 
-/// The images of this installation, where it has others than those that the operator chooses.
-#[derive(Debug, Clone, Default, ClapArgs)]
-pub struct ImageArgs {
-    /// Image of the driver
-    #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_DRIVER")]
-    pub driver_image: Option<String>,
+/// The flags that replace the operator's own choice of images, one for each component.
+#[derive(Debug, Clone, Default)]
+pub struct ImageArgs(pub InstalledImages);
 
-    /// Image of the sidecar csi-provisioner
-    #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_PROVISIONER")]
-    pub provisioner_image: Option<String>,
+impl ClapArgs for ImageArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command.args(COMPONENTS.iter().map(|row| {
+            let help = match row.component {
+                Component::Driver => "Image of the driver".to_owned(),
+                _ => format!("Image of the sidecar {}", row.container),
+            };
+            Arg::new(row.flag)
+                .long(row.flag)
+                .env(row.variable)
+                .value_name("IMAGE")
+                .help(help)
+        }))
+    }
 
-    /// Image of the sidecar csi-attacher
-    #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_ATTACHER")]
-    pub attacher_image: Option<String>,
-
-    /// Image of the sidecar csi-resizer
-    #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_RESIZER")]
-    pub resizer_image: Option<String>,
-
-    /// Image of the sidecar csi-snapshotter
-    #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_SNAPSHOTTER")]
-    pub snapshotter_image: Option<String>,
-
-    /// Image of the sidecar node-driver-registrar
-    #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_REGISTRAR")]
-    pub registrar_image: Option<String>,
-
-    /// Image of the sidecar livenessprobe
-    #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_LIVENESS_PROBE")]
-    pub liveness_probe_image: Option<String>,
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
 }
 
-impl ImageArgs {
-    /// Those that are named.
-    pub fn installed(&self) -> InstalledImages {
-        let named = [
-            (Component::Driver, &self.driver_image),
-            (Component::Provisioner, &self.provisioner_image),
-            (Component::Attacher, &self.attacher_image),
-            (Component::Resizer, &self.resizer_image),
-            (Component::Snapshotter, &self.snapshotter_image),
-            (Component::Registrar, &self.registrar_image),
-            (Component::LivenessProbe, &self.liveness_probe_image),
-        ];
-        let given = named
-            .into_iter()
-            .filter_map(|(component, image)| Some((component, image.clone()?)));
-        given.filter(|(_, image)| !image.is_empty()).collect()
+impl FromArgMatches for ImageArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let image = |row: &ComponentRow| Some((row.component, matches.get_one::<String>(row.flag)?.clone()));
+        let images = COMPONENTS.iter().filter_map(image);
+        Ok(Self(images.filter(|(_, image)| !image.is_empty()).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
     }
 }
 
@@ -283,29 +269,15 @@ mod tests {
     }
 
     #[test]
-    fn the_variables_of_images_are_those_that_the_flags_read() {
-        let command = Args::command();
-        let run = command.find_subcommand("run").unwrap();
-        let read: Vec<_> = run.get_arguments().filter_map(|flag| flag.get_env()).collect();
-
-        for component in Component::ALL {
-            assert!(
-                read.contains(&std::ffi::OsStr::new(component.variable())),
-                "{component:?}"
-            );
-        }
-    }
-
-    #[test]
     fn an_image_of_the_installation_replaces_the_built_in_one() {
         let args = Args::try_parse_from(["operator", "run", "--driver-image", "mirror/driver:1"]).unwrap();
 
         let Command::Run(run) = args.command else {
             panic!("not run: {args:?}")
         };
-        let images = run.images.installed();
-        assert_eq!(images.get(Component::Driver), Some("mirror/driver:1"));
-        assert_eq!(images.get(Component::Attacher), None);
+        let images = run.images.0;
+        assert_eq!(images[&Component::Driver], "mirror/driver:1");
+        assert_eq!(images.get(&Component::Attacher), None);
     }
 
     #[test]

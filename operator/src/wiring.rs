@@ -294,7 +294,7 @@ async fn lead(
         namespace: args.namespace.clone(),
         operand_namespaces: args.operand_namespaces.clone(),
         lease_name: args.lease_name.clone(),
-        images: args.images.installed(),
+        images: args.images.0.clone(),
         restrictions: args.restrictions(),
         drivers: store.clone(),
         idle_interval: args.credentials_check_interval,

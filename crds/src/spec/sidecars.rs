@@ -34,18 +34,6 @@ pub enum SidecarName {
     Snapshotter,
 }
 
-impl SidecarName {
-    /// Name of the container.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Provisioner => "csi-provisioner",
-            Self::Attacher => "csi-attacher",
-            Self::Resizer => "csi-resizer",
-            Self::Snapshotter => "csi-snapshotter",
-        }
-    }
-}
-
 /// How a sidecar works.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]

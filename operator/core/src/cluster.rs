@@ -37,7 +37,7 @@ pub use nodes::{NodeFacts, NodesView, eligible_nodes, ready_nodes, view};
 pub use objects::{Key, Owner, RELEASED, kind, maker_of};
 pub use pods::{NodePod, PodObject};
 pub use storage_classes::{ClassObject, Marked};
-pub use version::KubernetesVersion;
+pub use version::{KubernetesVersion, at_least};
 pub use volumes::{
     AttachmentFact, AttachmentObject, ClaimFact, ClaimObject, ClaimRef, OLD_PROVISIONER, PROVISIONER, SELECTED_NODE,
     VolumeFact, VolumeObject,

@@ -29,7 +29,6 @@ mod storage;
 
 pub use overrides::Overridden;
 pub use place::Place;
-pub use pod::DRIVER_CONTAINER;
 pub use pod::DRIVER_PORT as DRIVER_PORT_NAME;
 pub use secret::DriverCredentials;
 pub use secret::{cloud_config_name, cloud_config_name_of};

@@ -5,5 +5,5 @@ mod component;
 mod images;
 pub mod sidecars;
 
-pub use component::Component;
+pub use component::{COMPONENTS, Component, ComponentRow, DRIVER_CONTAINER};
 pub use images::{Image, ImageSet, InstalledImages};

@@ -15,7 +15,7 @@ use crate::clouds::CloudFacts;
 use crate::cluster::{KubernetesVersion, Marked, OptionalApi, OptionalApis, kind};
 use crate::problem::Problem;
 use crate::reasons::Degraded;
-use crate::releases::{Component, ImageSet, InstalledImages, sidecars};
+use crate::releases::{COMPONENTS, ComponentRow, DRIVER_CONTAINER, ImageSet, InstalledImages, sidecars};
 use crate::restrictions::Restrictions;
 use crate::text::short_hash;
 
@@ -250,10 +250,10 @@ fn forbidden(spec: &CinderCSIDriverSpec, images: &ImageSet, restrictions: &Restr
             HoldScope::Objects(targets.collect()),
         ));
     }
-    let is_refused = |component: &Component| !restrictions.allows(&images.name(*component));
-    let refused: Vec<Component> = Component::ALL.into_iter().filter(is_refused).collect();
+    let is_refused = |row: &&ComponentRow| !restrictions.allows(&images.name(row.component));
+    let refused: Vec<&ComponentRow> = COMPONENTS.iter().filter(is_refused).collect();
     if !refused.is_empty() {
-        let names: BTreeSet<String> = refused.iter().map(|component| images.name(*component)).collect();
+        let names: BTreeSet<String> = refused.iter().map(|row| images.name(row.component)).collect();
         holds.push(SpecHold::new(
             Problem {
                 reason: Degraded::ImageForbidden,
@@ -271,14 +271,9 @@ fn forbidden(spec: &CinderCSIDriverSpec, images: &ImageSet, restrictions: &Restr
 }
 
 /// The kinds of the workloads that run one of these components.
-fn users_of(components: &[Component]) -> Vec<&'static str> {
-    let is_of_nodes = |component: &Component| {
-        matches!(
-            component,
-            Component::Driver | Component::Registrar | Component::LivenessProbe
-        )
-    };
-    let is_of_controller = |component: &Component| *component == Component::Driver || !is_of_nodes(component);
+fn users_of(components: &[&ComponentRow]) -> Vec<&'static str> {
+    let is_of_nodes = |row: &&ComponentRow| row.sidecar.is_none();
+    let is_of_controller = |row: &&ComponentRow| row.sidecar.is_some() || row.container == DRIVER_CONTAINER;
     let controller = components.iter().any(is_of_controller).then_some(kind::DEPLOYMENT);
     let nodes = components.iter().any(is_of_nodes).then_some(kind::DAEMON_SET);
     controller.into_iter().chain(nodes).collect()

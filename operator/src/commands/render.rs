@@ -81,7 +81,7 @@ pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), RenderComma
         records: std::collections::BTreeMap::new(),
         now: Sources::system().now(),
         clouds: std::collections::BTreeMap::new(),
-        images: args.images.installed(),
+        images: args.images.0.clone(),
         restrictions: cinder_operator_core::restrictions::Restrictions::default(),
         other_drivers: Vec::new(),
     };

@@ -11,9 +11,8 @@ use cinder_operator_core::{
         COMPONENT_LABEL, Installation, Key, NODE_COMPONENT, NOTE, NodePod, Note, OldController, OldObject, Owner,
         PodObject,
     },
-    manifests::DRIVER_CONTAINER,
     migration::check::PROGRAM,
-    releases::Component,
+    releases::{COMPONENTS, DRIVER_CONTAINER},
 };
 use k8s_openapi::{
     api::{
@@ -156,8 +155,7 @@ pub async fn leases_have_ended(
 
 /// The leases of the driver's sidecars.
 fn lease_names(owner: &Owner) -> impl Iterator<Item = String> {
-    let sidecars = Component::ALL.into_iter();
-    sidecars.filter_map(|sidecar| sidecar.lease(&owner.name))
+    COMPONENTS.iter().filter_map(|sidecar| sidecar.lease(&owner.name))
 }
 
 /// Nodes where the container of our node pod runs, Ready or not.

@@ -23,6 +23,11 @@ impl KubernetesVersion {
     }
 }
 
+/// Whether Kubernetes is at least `1.minor`. An unknown version counts as a new one.
+pub fn at_least(kubernetes: Option<KubernetesVersion>, minor: u32) -> bool {
+    kubernetes.is_none_or(|version| version >= KubernetesVersion { major: 1, minor })
+}
+
 impl fmt::Display for KubernetesVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What was decided.
 
-use cinder_csi_crds::{PendingChanges, status::SidecarStatus};
+use cinder_csi_crds::{NodeRegistration, PendingChanges, status::SidecarStatus};
 
 use super::HeldDesired;
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     notice::Notice,
     plan::Plan,
     problem::Problem,
-    releases::{Component, Image},
+    releases::{COMPONENTS, ComponentRow, Image},
     resolve::{Classes, Resolved, Snapshots, Topology},
     rollout::Gate,
 };
@@ -34,15 +34,12 @@ pub struct PodsView {
 impl PodsView {
     /// What a resolved spec has come to.
     pub fn of(resolved: &Resolved, kubernetes: Option<KubernetesVersion>, overridden: Overridden) -> Self {
-        let beside_node = match resolved.node.registrar {
-            cinder_csi_crds::NodeRegistration::Integrated => [].as_slice(),
-            cinder_csi_crds::NodeRegistration::Sidecar => &[Component::Registrar, Component::LivenessProbe],
-        };
-        let in_controller = resolved.controller.sidecars.iter().map(|sidecar| sidecar.component);
-        let status = |component: Component| {
-            let Image { name, release, skew } = resolved.images.get(component)?.clone();
+        let by_sidecar = resolved.node.registrar == NodeRegistration::Sidecar;
+        let runs = |row: &&ComponentRow| row.sidecar.map_or(by_sidecar, |name| resolved.controller.runs(name));
+        let status = |row: &ComponentRow| {
+            let Image { name, release, skew } = resolved.images.get(row.component)?.clone();
             Some(SidecarStatus {
-                name: component.container().to_owned(),
+                name: row.container.to_owned(),
                 image: name,
                 release: release.map(|release| format!("v{release}")),
                 version_skew: skew?.as_str().to_owned(),
@@ -51,10 +48,7 @@ impl PodsView {
         Self {
             kubernetes: kubernetes.map(|version| version.to_string()),
             version_set: resolved.version_set.name.to_owned(),
-            sidecars: in_controller
-                .chain(beside_node.iter().copied())
-                .filter_map(status)
-                .collect(),
+            sidecars: COMPONENTS.iter().filter(runs).filter_map(status).collect(),
             unsupported: resolved.unknown_classes.clone(),
             overridden,
         }

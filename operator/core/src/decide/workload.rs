@@ -3,7 +3,10 @@
 
 use serde_json::Value;
 
-use crate::{cluster::VERSION_LABEL, manifests::DRIVER_CONTAINER, releases::Component};
+use crate::{
+    cluster::VERSION_LABEL,
+    releases::{Component, DRIVER_CONTAINER},
+};
 
 /// A Deployment or DaemonSet as it was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,9 +34,9 @@ pub struct Workload {
 }
 
 /// Containers without which a pod of the controller serves nothing, in whatever version.
-const OF_CONTROLLER: &[&str] = &[DRIVER_CONTAINER, "csi-provisioner", "csi-attacher"];
+const OF_CONTROLLER: &[Component] = &[Component::Driver, Component::Provisioner, Component::Attacher];
 /// The same of a node pod.
-const OF_NODE: &[&str] = &[DRIVER_CONTAINER];
+const OF_NODE: &[Component] = &[Component::Driver];
 
 impl Workload {
     /// Reads the status of a live Deployment. What it says of updates means nothing before its controller has seen the spec;
@@ -79,7 +82,7 @@ impl Workload {
 
     /// Does not miss sidecars that the spec does not want.
     pub fn wants(&mut self, sidecars: impl Iterator<Item = Component>) {
-        let wanted: Vec<&str> = sidecars.map(Component::container).collect();
+        let wanted: Vec<&str> = sidecars.map(|component| component.row().container).collect();
         self.lacking
             .retain(|name| *name == DRIVER_CONTAINER || wanted.contains(name));
     }
@@ -95,12 +98,14 @@ fn containers(live: &Value) -> impl Iterator<Item = &Value> {
     containers.into_iter().flatten()
 }
 
-fn lacking(live: &Value, wanted: &[&'static str]) -> Vec<&'static str> {
+fn lacking(live: &Value, wanted: &[Component]) -> Vec<&'static str> {
     let there: Vec<&str> = containers(live)
         .filter_map(|container| container["name"].as_str())
         .collect();
-    let missing = wanted.iter().filter(|name| !there.contains(name));
-    missing.copied().filter(|_| !there.is_empty()).collect()
+    let wanted = wanted.iter().map(|component| component.row().container);
+    wanted
+        .filter(|name| !there.is_empty() && !there.contains(name))
+        .collect()
 }
 
 fn name_of(live: &Value) -> String {

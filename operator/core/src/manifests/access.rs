@@ -3,13 +3,13 @@
 
 use std::sync::LazyLock;
 
+use cinder_csi_crds::SidecarName;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use serde::Deserialize;
 
 use super::metadata::{self, ComponentLabel};
 use super::{Operand, RenderError, Stage};
-use crate::releases;
 use crate::resolve::Resolved;
 use crate::templates::{self, Template};
 
@@ -59,25 +59,20 @@ struct RuleTemplate {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Requirement {
-    Provisioner,
-    Attacher,
-    Resizer,
-    Snapshotter,
     StorageCapacity,
     ClassSecrets,
     VolumeAttributesClasses,
     GroupSnapshots,
+    #[serde(untagged)]
+    Sidecar(SidecarName),
 }
 
 impl Requirement {
     fn is_met(self, resolved: &Resolved) -> bool {
-        let runs = |sidecar| resolved.controller.sidecar(sidecar).is_some();
+        let runs = |sidecar| resolved.controller.runs(sidecar);
         match self {
-            Self::Provisioner => runs(releases::Component::Provisioner),
-            Self::Attacher => runs(releases::Component::Attacher),
-            Self::Resizer => runs(releases::Component::Resizer),
-            Self::Snapshotter => runs(releases::Component::Snapshotter),
-            Self::StorageCapacity => resolved.csi_driver.storage_capacity && runs(releases::Component::Provisioner),
+            Self::Sidecar(name) => runs(name),
+            Self::StorageCapacity => resolved.csi_driver.storage_capacity && runs(SidecarName::Provisioner),
             Self::ClassSecrets => !resolved.class_secrets.is_empty(),
             Self::VolumeAttributesClasses => resolved.apis.volume_attributes_classes,
             Self::GroupSnapshots => resolved.apis.group_snapshots,
@@ -126,7 +121,7 @@ fn rules(template: &RoleTemplate, resolved: &Resolved) -> Vec<PolicyRule> {
         if *names == [LEASES] {
             let sidecars = resolved.controller.sidecars.iter();
             *names = sidecars
-                .filter_map(|sidecar| sidecar.component.lease(&resolved.driver_name))
+                .filter_map(|sidecar| sidecar.component.row().lease(&resolved.driver_name))
                 .collect();
         }
         if *names == [CLASS_SECRETS] {

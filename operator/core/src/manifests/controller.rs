@@ -133,7 +133,7 @@ fn driver(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Conta
         ..pod::driver_args(resolved)
     };
     Container {
-        name: pod::DRIVER_CONTAINER.into(),
+        name: releases::DRIVER_CONTAINER.into(),
         image: Some(resolved.images.name(releases::Component::Driver)),
         image_pull_policy: Some(resolved.pull_policy.as_str().into()),
         args: Some(args.to_argv()),

@@ -15,8 +15,6 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::metadata::{self, ComponentLabel};
 use crate::resolve::Resolved;
 
-/// Name of the container with the driver in both kinds of pod.
-pub const DRIVER_CONTAINER: &str = "cinder-csi-driver";
 /// Name of the driver's port for metrics.
 pub const DRIVER_PORT: &str = "http";
 /// Name of the driver's port for the kubelet's probes.

@@ -75,7 +75,7 @@ fn container(resolved: &Resolved, component: Component, port: u16, own: impl Int
         format!("--v={}", pod::verbosity(resolved.log_level)),
     ]);
     Container {
-        name: component.container().into(),
+        name: component.row().container.into(),
         image: Some(resolved.images.name(component)),
         image_pull_policy: Some(resolved.pull_policy.as_str().into()),
         args: Some(args),

@@ -14,7 +14,7 @@ const MEMORY: &str = "32Mi";
 
 /// The container of a sidecar.
 pub(super) fn container(resolved: &Resolved, settings: &Sidecar) -> Container {
-    let name = settings.component.container();
+    let name = settings.component.row().container;
     Container {
         name: name.into(),
         image: Some(resolved.images.name(settings.component)),
@@ -36,19 +36,12 @@ pub(super) fn container(resolved: &Resolved, settings: &Sidecar) -> Container {
 }
 
 fn args(resolved: &Resolved, settings: &Sidecar) -> Vec<String> {
-    let component = settings.component;
-    let workers = match component {
-        Component::Resizer => "workers",
-        _ => "worker-threads",
-    };
+    let row = settings.component.row();
     let mut args = vec![
         format!("--csi-address={SOCKET}"),
         format!("--timeout={}", settings.timeout),
-        format!("--{workers}={}", settings.worker_threads),
-    ];
-    let longest = if component == Component::Attacher { "5m" } else { "30m" };
-    args.extend([
-        format!("--retry-interval-max={longest}"),
+        format!("--{}={}", row.workers_flag, settings.worker_threads),
+        format!("--retry-interval-max={}", row.retry_interval_max),
         "--kube-api-qps=20".into(),
         "--kube-api-burst=100".into(),
         "--leader-election".into(),
@@ -59,40 +52,25 @@ fn args(resolved: &Resolved, settings: &Sidecar) -> Vec<String> {
         "--leader-election-retry-period=26s".into(),
         format!("--http-endpoint=:{}", settings.port),
         format!("--v={}", pod::verbosity(resolved.log_level)),
-    ]);
-    args.extend(own(resolved, component));
+    ];
+    args.extend(row.arguments.iter().copied().map(str::to_owned));
+    if publishes_capacity(resolved, settings.component) {
+        // The garbage collector deletes the objects with the Deployment.
+        args.extend(["--enable-capacity".into(), "--capacity-ownerref-level=2".into()]);
+    }
     if !settings.feature_gates.is_empty() {
         args.push(format!("--feature-gates={}", gates(&settings.feature_gates)));
     }
     args
 }
 
-/// What only one of them has.
-fn own(resolved: &Resolved, component: Component) -> Vec<String> {
-    let mut args: Vec<&str> = match component {
-        Component::Provisioner => vec![
-            // For the metadata of the volumes in Cinder: names of claim and volume.
-            "--extra-create-metadata",
-            // For classes that somebody else made without a file system.
-            "--default-fstype=ext4",
-        ],
-        Component::Attacher => vec!["--default-fstype=ext4"],
-        // Volumes grow while they are in use. Else every pod of the cluster would be watched.
-        Component::Resizer => vec!["--handle-volume-inuse-error=false"],
-        // For the metadata of the snapshots in Cinder.
-        Component::Snapshotter => vec!["--extra-create-metadata"],
-        _ => Vec::new(),
-    };
-    if component == Component::Provisioner && resolved.csi_driver.storage_capacity {
-        // The objects go with the Deployment.
-        args.extend(["--enable-capacity", "--capacity-ownerref-level=2"]);
-    }
-    args.into_iter().map(str::to_owned).collect()
+fn publishes_capacity(resolved: &Resolved, component: Component) -> bool {
+    component == Component::Provisioner && resolved.csi_driver.storage_capacity
 }
 
 /// Who the pod is, for the owner of CSIStorageCapacity objects.
 fn env(resolved: &Resolved, component: Component) -> Option<Vec<EnvVar>> {
-    (component == Component::Provisioner && resolved.csi_driver.storage_capacity).then(|| {
+    publishes_capacity(resolved, component).then(|| {
         vec![
             pod::variable_from("NAMESPACE", "metadata.namespace"),
             pod::variable_from("POD_NAME", "metadata.name"),

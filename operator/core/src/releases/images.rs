@@ -6,31 +6,12 @@ use std::collections::BTreeMap;
 use cinder_csi_crds::{Images, SidecarPolicy};
 use semver::Version;
 
-use super::Component;
+use super::{COMPONENTS, Component, ComponentRow};
 use crate::cluster::KubernetesVersion;
 use crate::releases::sidecars::{self, Skew, release_of};
 
-/// Where the driver's images are published.
-const DRIVER_REPOSITORY: &str = "ghcr.io/cinder-csi/cinder-csi-driver";
-/// Where the sidecars' images are published.
-const SIDECARS: &str = "registry.k8s.io/sig-storage";
-
 /// The images that an installation of the operator names, by flags or by its environment, for a registry of its own.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InstalledImages(BTreeMap<Component, String>);
-
-impl FromIterator<(Component, String)> for InstalledImages {
-    fn from_iter<T: IntoIterator<Item = (Component, String)>>(images: T) -> Self {
-        Self(images.into_iter().collect())
-    }
-}
-
-impl InstalledImages {
-    /// What is named for a component.
-    pub fn get(&self, component: Component) -> Option<&str> {
-        self.0.get(&component).map(String::as_str)
-    }
-}
+pub type InstalledImages = BTreeMap<Component, String>;
 
 /// The image of one component.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,34 +42,30 @@ impl ImageSet {
         spec: &Images,
     ) -> Self {
         let fitting = sidecars::version_set(kubernetes);
-        let row = match policy {
+        let set = match policy {
             SidecarPolicy::Auto => fitting,
-            SidecarPolicy::Pinned => sidecars::newest(),
+            SidecarPolicy::Pinned => sidecars::version_set(None),
         };
-        let image = |component: Component| {
-            let wanted = row.release(component);
-            let own = match wanted {
-                None => format!("{DRIVER_REPOSITORY}:v{operator_version}"),
-                Some(release) => format!("{SIDECARS}/{}:v{release}", component.image_name()),
-            };
-            let chosen = component
-                .overridden(spec)
-                .cloned()
-                .or_else(|| installed.get(component).map(str::to_owned));
+        let image = |component: &ComponentRow| {
+            let wanted = set.release(component.component);
+            let version = wanted.as_ref().map_or(operator_version.to_owned(), Version::to_string);
+            let own = format!("{}:v{version}", component.image);
+            let chosen = (component.image_override)(&spec.overrides)
+                .clone()
+                .or_else(|| installed.get(&component.component).cloned());
             let is_chosen = chosen.is_some();
             let name = chosen.unwrap_or_else(|| mirrored(&own, spec.registry.as_deref()));
-            let runs = if is_chosen { release_of(&name) } else { wanted.cloned() };
+            let runs = if is_chosen { release_of(&name) } else { wanted.clone() };
             Image {
-                skew: wanted.map(|_| Skew::between(runs.as_ref(), fitting.release(component))),
-                release: wanted.map(|wanted| runs.unwrap_or_else(|| wanted.clone())),
+                skew: wanted
+                    .as_ref()
+                    .map(|_| Skew::between(runs.as_ref(), fitting.release(component.component).as_ref())),
+                release: wanted.map(|wanted| runs.unwrap_or(wanted)),
                 name,
             }
         };
         Self {
-            images: Component::ALL
-                .into_iter()
-                .map(|component| (component, image(component)))
-                .collect(),
+            images: COMPONENTS.iter().map(|row| (row.component, image(row))).collect(),
         }
     }
 
@@ -118,6 +95,7 @@ mod tests {
 
     use super::{Component, ImageSet, InstalledImages};
     use crate::cluster::KubernetesVersion;
+    use crate::releases::COMPONENTS;
     use crate::releases::sidecars::Skew;
 
     fn mk_images(minor: u32, policy: SidecarPolicy, installed: &InstalledImages, spec: &Images) -> ImageSet {
@@ -177,7 +155,7 @@ mod tests {
 
         let images = mk_images(36, SidecarPolicy::Auto, &installed, &spec);
 
-        for component in Component::ALL {
+        for component in COMPONENTS.iter().map(|row| row.component) {
             let name = images.name(component);
             match component {
                 Component::Attacher => assert_eq!(name, "other.example.org/attacher:v4.9.0"),
@@ -209,7 +187,7 @@ mod tests {
 
     #[test]
     fn the_leases_have_the_names_that_the_sidecars_give_them() {
-        let lease = |component: Component| component.lease("cinder.csi.openstack.org");
+        let lease = |component: Component| component.row().lease("cinder.csi.openstack.org");
         assert_eq!(
             lease(Component::Provisioner).as_deref(),
             Some("cinder-csi-openstack-org")

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use semver::Version;
 
+use super::component::{Component, FeatureGate};
 use crate::cluster::{KubernetesVersion, OptionalApis};
-use crate::releases::Component;
 
 /// The release that an image's tag names: `…/csi-attacher:v4.12.0`, with or without a suffix or a digest. None for an image that is
 /// named by its digest alone, and for a tag of another kind.
@@ -22,104 +22,41 @@ pub fn release_of(image: &str) -> Option<Version> {
     Version::parse(&tag[..end.unwrap_or(tag.len())]).ok()
 }
 
-/// The releases for a range of versions of Kubernetes, from `since` up to the next row's.
+/// A range of versions of Kubernetes, from `since` up to the next range, with releases of its own.
 #[derive(Debug, PartialEq, Eq)]
 pub struct VersionSet {
-    /// The first version of Kubernetes that the row is for.
+    /// The first version of Kubernetes in the range.
     pub since: KubernetesVersion,
     /// The range in words, for the status.
     pub name: &'static str,
-    /// csi-provisioner. v6.0.1, v6.1.1 and v6.2.0 leave finalizers behind that block deletions; v5 and v6.0.0 can make a volume in
-    /// the wrong zone at a second try.
-    provisioner: Version,
-    /// csi-attacher.
-    attacher: Version,
-    /// csi-resizer. From v2.0 on it wants the API of Kubernetes 1.34.
-    resizer: Version,
-    /// csi-snapshotter. The snapshot-controller of `config/snapshot-controller` is released with it.
-    snapshotter: Version,
-    /// csi-node-driver-registrar.
-    registrar: Version,
-    /// livenessprobe.
-    liveness_probe: Version,
+    /// The place of its releases in the table of components.
+    column: usize,
 }
 
-const fn since(minor: u32) -> KubernetesVersion {
-    KubernetesVersion { major: 1, minor }
+const fn version_set_since(minor: u32, name: &'static str, column: usize) -> VersionSet {
+    let since = KubernetesVersion { major: 1, minor };
+    VersionSet { since, name, column }
 }
 
-/// The newest releases.
-static NEWEST: VersionSet = VersionSet {
-    since: since(36),
-    name: ">= 1.36",
-    provisioner: Version::new(6, 3, 0),
-    attacher: Version::new(4, 12, 0),
-    resizer: Version::new(2, 2, 1),
-    snapshotter: Version::new(8, 6, 0),
-    registrar: Version::new(2, 17, 0),
-    liveness_probe: Version::new(2, 19, 0),
-};
-
-/// All rows but the newest, oldest first. Older clusters than the first row's are refused by the resolver.
-static OLDER: [VersionSet; 3] = [
-    VersionSet {
-        since: since(30),
-        name: "1.30 - 1.33",
-        provisioner: Version::new(6, 0, 2),
-        attacher: Version::new(4, 10, 0),
-        resizer: Version::new(1, 14, 0),
-        snapshotter: Version::new(8, 4, 0),
-        registrar: Version::new(2, 15, 0),
-        liveness_probe: Version::new(2, 17, 0),
-    },
-    VersionSet {
-        since: since(34),
-        name: "1.34",
-        provisioner: Version::new(6, 1, 2),
-        attacher: Version::new(4, 11, 0),
-        resizer: Version::new(2, 1, 0),
-        snapshotter: Version::new(8, 5, 0),
-        registrar: Version::new(2, 16, 0),
-        liveness_probe: Version::new(2, 18, 0),
-    },
-    VersionSet {
-        since: since(35),
-        name: "1.35",
-        provisioner: Version::new(6, 2, 1),
-        attacher: Version::new(4, 11, 0),
-        resizer: Version::new(2, 1, 0),
-        snapshotter: Version::new(8, 5, 0),
-        registrar: Version::new(2, 16, 0),
-        liveness_probe: Version::new(2, 18, 0),
-    },
+/// All ranges, oldest first. The resolver refuses clusters that are older than the first range.
+static VERSION_SETS: [VersionSet; 4] = [
+    version_set_since(30, "1.30 - 1.33", 0),
+    version_set_since(34, "1.34", 1),
+    version_set_since(35, "1.35", 2),
+    version_set_since(36, ">= 1.36", 3),
 ];
 
-/// The row for a version of Kubernetes; the newest where it is not known.
+/// The range of a version of Kubernetes; the newest range for an unknown version.
 pub fn version_set(kubernetes: Option<KubernetesVersion>) -> &'static VersionSet {
-    let Some(version) = kubernetes.filter(|version| *version < NEWEST.since) else {
-        return &NEWEST;
-    };
-    let fitting = OLDER.iter().rev().find(|row| row.since <= version);
-    fitting.unwrap_or(&OLDER[0])
-}
-
-/// The row with the newest releases, whatever the cluster.
-pub fn newest() -> &'static VersionSet {
-    &NEWEST
+    let fits = |set: &&VersionSet| kubernetes.is_none_or(|version| set.since <= version);
+    VERSION_SETS.iter().rev().find(fits).unwrap_or(&VERSION_SETS[0])
 }
 
 impl VersionSet {
-    /// The release of a sidecar; none for the driver, which is released with the operator.
-    pub fn release(&self, component: Component) -> Option<&Version> {
-        Some(match component {
-            Component::Driver => return None,
-            Component::Provisioner => &self.provisioner,
-            Component::Attacher => &self.attacher,
-            Component::Resizer => &self.resizer,
-            Component::Snapshotter => &self.snapshotter,
-            Component::Registrar => &self.registrar,
-            Component::LivenessProbe => &self.liveness_probe,
-        })
+    /// The release of a sidecar; none for the driver, which has the version of the operator.
+    pub fn release(&self, component: Component) -> Option<Version> {
+        let &(major, minor, patch) = component.row().releases.get(self.column)?;
+        Some(Version::new(major, minor, patch))
     }
 }
 
@@ -160,11 +97,6 @@ impl Skew {
     }
 }
 
-/// Whether Kubernetes is at least `1.minor`; a version that is not known is taken for a new one.
-pub fn at_least(kubernetes: Option<KubernetesVersion>, minor: u32) -> bool {
-    kubernetes.is_none_or(|version| version >= since(minor))
-}
-
 /// The feature gates that a release of a sidecar needs in this cluster, where they differ from its own choice or the choice
 /// would be made only when it starts.
 pub fn gates(
@@ -173,43 +105,11 @@ pub fn gates(
     kubernetes: Option<KubernetesVersion>,
     apis: OptionalApis,
 ) -> BTreeMap<String, bool> {
-    // The release with which a gate came.
-    let known = |major, minor| *runs >= Version::new(major, minor, 0);
-    let mut gates = BTreeMap::new();
-    let mut set = |name: &str, on: bool| {
-        gates.insert(name.to_owned(), on);
-    };
-    // Without it a successor waits for the end of a lease that nobody holds any more.
-    let makes_room = match component {
-        Component::Provisioner => known(6, 0),
-        Component::Attacher => known(4, 10),
-        Component::Resizer => known(2, 0),
-        Component::Snapshotter => known(8, 4),
-        Component::Driver | Component::Registrar | Component::LivenessProbe => false,
-    };
-    if makes_room {
-        set("ReleaseLeaderElectionOnExit", true);
-    }
-    match component {
-        // They look for the API when they start and never again: a changed argument starts them anew when it appears.
-        Component::Provisioner if known(6, 0) => set("VolumeAttributesClass", apis.volume_attributes_classes),
-        Component::Resizer => {
-            if known(2, 0) {
-                set("VolumeAttributesClass", apis.volume_attributes_classes);
-            }
-            if !at_least(kubernetes, 32) {
-                // The status of a claim cannot hold it.
-                set("RecoverVolumeExpansionFailure", false);
-            }
-        }
-        // The error code that makes the kubelet count again.
-        Component::Attacher if known(4, 10) => set("MutableCSINodeAllocatableCount", at_least(kubernetes, 34)),
-        Component::Snapshotter if apis.group_snapshots => {
-            set("CSIVolumeGroupSnapshot", true);
-        }
-        _ => {}
-    }
-    gates
+    let gates = component.row().gates.iter();
+    let known = gates.filter(|FeatureGate(_, since, _)| (runs.major, runs.minor) >= *since);
+    known
+        .filter_map(|FeatureGate(name, _, value)| Some(((*name).to_owned(), value(kubernetes, apis)?)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -217,6 +117,11 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::releases::COMPONENTS;
+
+    fn mk_version(minor: u32) -> KubernetesVersion {
+        KubernetesVersion { major: 1, minor }
+    }
 
     #[rstest]
     #[case("registry.k8s.io/sig-storage/csi-attacher:v4.12.0", Some(Version::new(4, 12, 0)))]
@@ -239,22 +144,21 @@ mod tests {
     #[case(36, ">= 1.36")]
     #[case(100, ">= 1.36")]
     fn every_version_of_kubernetes_has_one_row(#[case] minor: u32, #[case] name: &str) {
-        assert_eq!(version_set(Some(since(minor))).name, name);
+        assert_eq!(version_set(Some(mk_version(minor))).name, name);
     }
 
     #[test]
     fn rows_are_in_order_and_no_release_goes_back() {
-        let rows: Vec<&VersionSet> = OLDER.iter().chain([&NEWEST]).collect();
-        for pair in rows.windows(2) {
+        for pair in VERSION_SETS.windows(2) {
             assert!(pair[0].since < pair[1].since);
-            for component in Component::ALL {
+            for component in &COMPONENTS {
                 assert!(
-                    pair[0].release(component) <= pair[1].release(component),
+                    pair[0].release(component.component) <= pair[1].release(component.component),
                     "{component:?}"
                 );
             }
         }
-        assert_eq!(version_set(None), &NEWEST);
+        assert_eq!(version_set(None), &VERSION_SETS[3]);
     }
 
     #[test]
@@ -263,19 +167,17 @@ mod tests {
         let page = std::fs::read_to_string(page).unwrap();
         let lines: Vec<&str> = page.lines().filter(|line| line.contains(" | v")).collect();
 
-        for (row, line) in OLDER.iter().chain([&NEWEST]).zip(&lines) {
-            let cells = [
-                &row.provisioner,
-                &row.attacher,
-                &row.resizer,
-                &row.snapshotter,
-                &row.registrar,
-                &row.liveness_probe,
-            ];
-            let expected = cells.map(|release| format!("v{release}")).join(" | ");
+        for (row, line) in VERSION_SETS.iter().zip(&lines) {
+            let releases = COMPONENTS
+                .iter()
+                .filter_map(|component| row.release(component.component));
+            let expected = releases
+                .map(|release| format!("v{release}"))
+                .collect::<Vec<_>>()
+                .join(" | ");
             assert!(line.ends_with(&format!("| {expected} |")), "{line}\n{expected}");
         }
-        assert_eq!(lines.len(), OLDER.len() + 1);
+        assert_eq!(lines.len(), VERSION_SETS.len());
     }
 
     #[test]
@@ -286,19 +188,22 @@ mod tests {
         );
         let deployment = std::fs::read_to_string(deployment).unwrap();
         let image = deployment.lines().find_map(|line| line.trim().strip_prefix("image: "));
-        assert_eq!(image.and_then(release_of), Some(NEWEST.snapshotter.clone()));
+        assert_eq!(
+            image.and_then(release_of),
+            version_set(None).release(Component::Snapshotter)
+        );
     }
 
     #[test]
     fn no_row_has_a_release_that_harms() {
-        for row in OLDER.iter().chain([&NEWEST]) {
+        for row in &VERSION_SETS {
             for bad in [
                 Version::new(6, 0, 0),
                 Version::new(6, 0, 1),
                 Version::new(6, 1, 1),
                 Version::new(6, 2, 0),
             ] {
-                assert_ne!(row.provisioner, bad, "{}", row.name);
+                assert_ne!(row.release(Component::Provisioner), Some(bad), "{}", row.name);
             }
         }
     }
@@ -363,7 +268,7 @@ mod tests {
             ..OptionalApis::default()
         };
 
-        let gates = gates(component, &runs, Some(since(minor)), apis);
+        let gates = gates(component, &runs, Some(mk_version(minor)), apis);
 
         let text: Vec<String> = gates.iter().map(|(name, on)| format!("{name}={on}")).collect();
         assert_eq!(text.join(" "), expected);

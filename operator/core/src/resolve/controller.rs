@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use cinder_csi_crds::{ControllerSpec, Resources};
+use cinder_csi_crds::{ControllerSpec, Resources, SidecarName};
 use k8s_openapi::api::core::v1::{Affinity, Toleration, TopologySpreadConstraint};
 
 use super::Environment;
-use crate::releases::{Component, ImageSet, sidecars};
+use crate::releases::{COMPONENTS, Component, ImageSet, sidecars};
 
 /// The controller's pods.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,9 +44,10 @@ impl Controller {
         self.http_port.saturating_add(1)
     }
 
-    /// One of the sidecars, if it runs.
-    pub fn sidecar(&self, component: Component) -> Option<&Sidecar> {
-        self.sidecars.iter().find(|sidecar| sidecar.component == component)
+    /// Whether a sidecar runs.
+    pub fn runs(&self, name: SidecarName) -> bool {
+        let mut names = self.sidecars.iter().map(|sidecar| sidecar.component.row().sidecar);
+        names.any(|sidecar| sidecar == Some(name))
     }
 }
 
@@ -90,40 +91,25 @@ pub(super) fn controller(spec: &ControllerSpec, env: &Environment, images: &Imag
 pub(super) const PORTS: u16 = 6;
 
 fn sidecars(spec: &ControllerSpec, env: &Environment, images: &ImageSet, snapshots: bool) -> Vec<Sidecar> {
-    // Each has its place for good, so that a port means the same wherever and whenever it is looked at.
-    let all = [
-        Component::Provisioner,
-        Component::Attacher,
-        Component::Resizer,
-        Component::Snapshotter,
-    ];
-    // After the driver's two.
-    (2..)
-        .zip(all)
-        .filter_map(|(place, component)| {
-            let given = spec
-                .sidecars
-                .iter()
-                .find(|given| given.name.as_str() == component.container());
-            let is_chosen = given.and_then(|given| given.enabled);
-            let runs = match component {
-                // Without its API it would end again and again.
-                Component::Snapshotter => snapshots && is_chosen.unwrap_or(true),
-                _ => is_chosen.unwrap_or(true),
-            };
-            runs.then(|| Sidecar {
-                component,
-                port: spec.http_port.saturating_add(place),
-                timeout: given.and_then(|given| given.timeout.clone()).unwrap_or_else(|| {
-                    let usual = if component == Component::Attacher { "5m" } else { "3m" };
-                    usual.to_owned()
-                }),
-                worker_threads: given.and_then(|given| given.worker_threads).unwrap_or(100),
-                feature_gates: gates(component, env, images),
-                resources: given.and_then(|given| given.resources.clone()),
-            })
+    let named = COMPONENTS.iter().filter_map(|row| Some((row, row.sidecar?)));
+    // The ports follow the two of the driver. They do not depend on which sidecars run.
+    let sidecars = (2..).zip(named).filter_map(|(place, (row, name))| {
+        let settings = spec.sidecars.iter().find(|settings| settings.name == name);
+        let is_enabled = settings.and_then(|settings| settings.enabled).unwrap_or(true);
+        // Without the API of snapshots csi-snapshotter ends again and again.
+        let runs = is_enabled && (name != SidecarName::Snapshotter || snapshots);
+        runs.then(|| Sidecar {
+            component: row.component,
+            port: spec.http_port.saturating_add(place),
+            timeout: settings
+                .and_then(|settings| settings.timeout.clone())
+                .unwrap_or_else(|| row.timeout.to_owned()),
+            worker_threads: settings.and_then(|settings| settings.worker_threads).unwrap_or(100),
+            feature_gates: gates(row.component, env, images),
+            resources: settings.and_then(|settings| settings.resources.clone()),
         })
-        .collect()
+    });
+    sidecars.collect()
 }
 
 /// What the release needs in this cluster.

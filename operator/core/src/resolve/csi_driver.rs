@@ -4,7 +4,7 @@
 use cinder_csi_crds::{CsiDriverSpec, FsGroupPolicy};
 
 use crate::cluster::KubernetesVersion;
-use crate::releases::sidecars::at_least;
+use crate::cluster::at_least;
 
 /// How often, in seconds, the kubelet asks how many volumes a node may have.
 const UPDATE_SECONDS: i64 = 60;

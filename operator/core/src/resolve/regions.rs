@@ -5,8 +5,10 @@ use cinder_csi_crds::{CinderCSIDriverSpec, TopologyMode};
 use cinder_csi_driver::topology::REGION;
 
 use crate::reasons::Degraded;
-use crate::releases::sidecars;
-use crate::{cluster::KubernetesVersion, problem::Problem};
+use crate::{
+    cluster::{KubernetesVersion, at_least},
+    problem::Problem,
+};
 
 /// The version from which on Kubernetes copies the region of a node to the labels of its pods, where containers can read it.
 const SINCE_MINOR: u32 = 35;
@@ -22,7 +24,7 @@ pub(super) fn problems(spec: &CinderCSIDriverSpec, kubernetes: Option<Kubernetes
         return Vec::new();
     }
     let mut reasons = Vec::new();
-    if let Some(version) = kubernetes.filter(|_| !sidecars::at_least(kubernetes, SINCE_MINOR)) {
+    if let Some(version) = kubernetes.filter(|_| !at_least(kubernetes, SINCE_MINOR)) {
         reasons.push(format!(
             "needs Kubernetes 1.{SINCE_MINOR}, which copies the region of a node to the labels of its pods, and this cluster runs \
              {version}: upgrade the cluster, or leave nodeRegion out and let StorageClasses choose by secretName"

@@ -78,11 +78,11 @@ mod tests {
         assert_eq!(
             told,
             [
-                (Component::Provisioner.container(), "OK"),
-                (Component::Attacher.container(), "OK"),
-                (Component::Resizer.container(), "Old"),
-                (Component::Registrar.container(), "OK"),
-                (Component::LivenessProbe.container(), "OK"),
+                (Component::Provisioner.row().container, "OK"),
+                (Component::Attacher.row().container, "OK"),
+                (Component::Resizer.row().container, "Old"),
+                (Component::Registrar.row().container, "OK"),
+                (Component::LivenessProbe.row().container, "OK"),
             ]
         );
         assert_eq!(

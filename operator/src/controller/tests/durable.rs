@@ -8,7 +8,7 @@ use cinder_operator_core::{
     manifests::OPERAND_NAMESPACE_ANNOTATION,
     plan::APPLIED_HASH,
     record::PLACES_ANNOTATION,
-    releases::Component,
+    releases::COMPONENTS,
     removal::{FORCE_DELETE, UNREGISTERING_SINCE, UPDATES_STOPPED_SINCE},
     resolve::DISABLE_TOPOLOGY,
     rollout::STANDS_FOR,
@@ -308,7 +308,7 @@ fn leases_keep_their_names() {
     let Command::Run(args) = command(&["run"]) else {
         panic!("not run");
     };
-    let sidecars = Component::ALL.into_iter().filter_map(|component| component.lease(NAME));
+    let sidecars = COMPONENTS.iter().filter_map(|component| component.lease(NAME));
     let mut leases: Vec<String> = sidecars.chain([args.lease_name]).collect();
     leases.sort();
     assert_eq!(

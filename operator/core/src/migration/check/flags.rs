@@ -6,6 +6,7 @@ use cinder_csi_driver::args::Args;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::{AdoptionFinding, AdoptionFindingReason, OldContainer, Sample, finding};
+use crate::releases::COMPONENTS;
 
 /// The program of the Go driver, and the last part of its image's name.
 pub const PROGRAM: &str = "cinder-csi-plugin";
@@ -180,10 +181,11 @@ fn of_flag(spec: &CinderCSIDriverSpec, flag: &str, value: &str) -> Option<Judged
 
 /// What differs between a sidecar as it runs and the operator's.
 fn of_sidecar(spec: &CinderCSIDriverSpec, program: &str, arguments: &[String]) -> Vec<Judged> {
-    if !["csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter"].contains(&program) {
+    let row = COMPONENTS.iter().find(|row| row.container == program);
+    let Some(name) = row.and_then(|row| row.sidecar) else {
         return Vec::new();
-    }
-    let settings = spec.controller.sidecars.iter().find(|one| one.name.as_str() == program);
+    };
+    let settings = spec.controller.sidecars.iter().find(|one| one.name == name);
     let flags = arguments.iter().filter_map(|word| {
         let flag = word.trim_start_matches('-');
         let (flag, value) = flag.split_once('=').unwrap_or((flag, "true"));
