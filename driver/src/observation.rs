@@ -66,20 +66,14 @@ impl ObservationMetrics {
     }
 
     fn export(&self, clouds: &[(String, CloudAnswers)]) {
-        self.expiry.reset();
-        // Quotas of a cloud that does not answer keep their values.
-        if clouds.iter().all(|(_, observed)| observed.quotas.is_some()) {
-            self.quota_used.reset();
-            self.quota_limit.reset();
+        for family in [&self.backend_up, &self.expiry, &self.quota_used, &self.quota_limit] {
+            family.reset();
         }
         for (cloud, observed) in clouds {
             let cloud = cloud_label(cloud);
             for (service, is_up) in SERVICES.into_iter().zip(observed.is_up) {
-                let labels = [cloud, service];
-                match is_up {
-                    Some(is_up) => self.backend_up.with_label_values(&labels).set(is_up.into()),
-                    // The removal of a missing series fails.
-                    None => drop(self.backend_up.remove_label_values(&labels)),
+                if let Some(is_up) = is_up {
+                    self.backend_up.with_label_values(&[cloud, service]).set(is_up.into());
                 }
             }
             for (resource, volume_type, quota) in observed.limited_quotas() {
@@ -97,12 +91,12 @@ impl ObservationMetrics {
     }
 }
 
-/// The answers of one cloud.
+/// What one cloud answered.
 #[derive(Debug, Default)]
 struct CloudAnswers {
     /// Whether each of [`SERVICES`] answers. `None`: nothing was requested of it.
     is_up: [Option<bool>; SERVICES.len()],
-    /// Whether the cloud refuses the credentials, or they are of another project. Repeated attempts may lock the account.
+    /// Whether the credentials are refused or those of another project. Repeated attempts may lock the account.
     is_refused: bool,
     quotas: Option<BTreeMap<String, Quota>>,
     expiry: Vec<(&'static str, Timestamp)>,
@@ -144,6 +138,8 @@ fn split(name: &str) -> Option<(&'static str, &str)> {
 pub(crate) struct Observation {
     clouds: Clouds,
     metrics: ObservationMetrics,
+    /// The last quotas of each cloud.
+    quotas: BTreeMap<String, BTreeMap<String, Quota>>,
 }
 
 impl Observation {
@@ -152,11 +148,12 @@ impl Observation {
         Ok(Self {
             clouds,
             metrics: ObservationMetrics::new(metrics)?,
+            quotas: BTreeMap::new(),
         })
     }
 
     /// Observes the clouds at an interval, and at once after `changed` is notified, until `shutdown`.
-    pub(crate) async fn run(self, changed: Arc<Notify>, shutdown: CancellationToken) {
+    pub(crate) async fn run(mut self, changed: Arc<Notify>, shutdown: CancellationToken) {
         let observe = async {
             loop {
                 let pause = self.observe().await;
@@ -172,10 +169,11 @@ impl Observation {
     }
 
     /// Observes each cloud once. Returns the pause before the next time.
-    async fn observe(&self) -> Duration {
+    async fn observe(&mut self) -> Duration {
         let clouds = self.clouds.configured().into_iter();
-        let observed = clouds.map(async |(name, cloud)| (name, Box::pin(observe(&cloud)).await));
-        let observed = join_all(observed).await;
+        let observed = clouds.map(async |(name, cloud)| (name, Box::pin(observe_cloud(&cloud)).await));
+        let mut observed = join_all(observed).await;
+        self.retain_quotas(&mut observed);
         self.metrics.export(&observed);
         let is_down = |answers: &CloudAnswers| answers.is_up.contains(&Some(false));
         let mut silent = observed
@@ -186,9 +184,22 @@ impl Observation {
             None => TIMING.observation_interval,
         }
     }
+
+    /// Fills in the last quotas of clouds that did not answer. Quotas of clouds that are no longer configured are dropped.
+    fn retain_quotas(&mut self, observed: &mut [(String, CloudAnswers)]) {
+        for (cloud, observed) in &mut *observed {
+            if observed.quotas.is_none() {
+                observed.quotas = self.quotas.remove(cloud);
+            }
+        }
+        let known = observed
+            .iter()
+            .filter_map(|(cloud, observed)| Some((cloud.clone(), observed.quotas.clone()?)));
+        self.quotas = known.collect();
+    }
 }
 
-async fn observe(unchecked: &UncheckedCloud) -> CloudAnswers {
+async fn observe_cloud(unchecked: &UncheckedCloud) -> CloudAnswers {
     let (cloud, login) = match within(unchecked.login()).await {
         Some(Ok(login)) => match unchecked.check().await {
             Ok(cloud) => (cloud, login),
@@ -278,7 +289,7 @@ mod tests {
     async fn services_and_quotas_are_exported() {
         let mut config = SimConfig::default();
         config.quota.volumes = 7;
-        let (_sim, observation, registry) = mk(config).await;
+        let (_sim, mut observation, registry) = mk(config).await;
         assert_eq!(observation.observe().await, TIMING.observation_interval);
         for service in SERVICES {
             assert!(has(&registry, &backend(service, 1)), "{service}");
@@ -294,10 +305,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failing_service_is_down_and_quotas_keep_their_values() {
+    async fn failing_service_is_down_and_keeps_quotas() {
         let mut config = SimConfig::default();
         config.quota.volumes = 7;
-        let (sim, observation, registry) = mk(config).await;
+        let (sim, mut observation, registry) = mk(config).await;
         observation.observe().await;
         sim.fault(Fault::everywhere().effect(Effect::status(500)))
             .expect("a fault");
@@ -310,8 +321,38 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn silent_cloud_keeps_only_its_own_quotas() {
+        let (_sim, mut observation, registry) = mk(SimConfig::default()).await;
+        let quotas = |names: &[&str]| {
+            let quota = Quota {
+                limit: 7,
+                ..Quota::default()
+            };
+            Some(names.iter().map(|name| ((*name).to_owned(), quota)).collect())
+        };
+        let mut export = |of_a, of_b| {
+            let mut observed = [("a", of_a), ("b", of_b)].map(|(cloud, quotas)| {
+                let observed = CloudAnswers {
+                    quotas,
+                    ..CloudAnswers::default()
+                };
+                (cloud.to_owned(), observed)
+            });
+            observation.retain_quotas(&mut observed);
+            observation.metrics.export(&observed);
+            registry.encode().expect("text")
+        };
+        export(quotas(&["volumes", "volumes_old"]), quotas(&["volumes"]));
+        for _ in 0..2 {
+            let text = export(quotas(&["volumes"]), None);
+            assert!(!text.contains(r#"volume_type="old""#), "{text}");
+            assert!(text.contains(r#"cinder_csi_quota_limit{cloud="b",resource="volumes",volume_type=""} 7"#));
+        }
+    }
+
+    #[tokio::test]
     async fn refused_credentials_are_not_retried_soon() {
-        let (sim, observation, registry) = mk(SimConfig::default()).await;
+        let (sim, mut observation, registry) = mk(SimConfig::default()).await;
         sim.fault(Fault::on("issue_token").effect(Effect::status(401)))
             .expect("a fault");
         assert_eq!(observation.observe().await, TIMING.observation_interval);
@@ -322,7 +363,7 @@ mod tests {
 
     #[tokio::test]
     async fn forbidden_lists_do_not_count_as_an_outage() {
-        let (sim, observation, registry) = mk(SimConfig::default()).await;
+        let (sim, mut observation, registry) = mk(SimConfig::default()).await;
         for operation in ["list_servers_detail", "get_volume_quota", "get_volume_limits"] {
             sim.fault(Fault::on(operation).effect(Effect::status(403)))
                 .expect("a fault");
@@ -332,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn quota_names_are_split_into_resource_and_volume_type() {
+    fn quota_names_are_split() {
         assert_eq!(split("gigabytes"), Some(("gigabytes", "")));
         assert_eq!(split("gigabytes_very_fast"), Some(("gigabytes", "very_fast")));
         assert_eq!(split("backup_gigabytes"), Some(("backup_gigabytes", "")));
