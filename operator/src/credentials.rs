@@ -10,21 +10,22 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use cinder_cloud::{
-    Auth, Cloud, CloudConfig, CloudError, CloudOptions, CloudService, Volume, VolumeId, VolumeType, config::Proxies,
+    Auth, Cloud, CloudConfig, CloudError, CloudOptions, CloudService, Volume, VolumeId, config::Proxies,
 };
 use cinder_operator_core::{
-    clouds::{CloudFacts, CloudState, VolumeTypeFact},
+    clouds::{CloudFacts, CloudState},
     manifests::{DriverCredentials, Place},
     problem::Problem,
     reasons::{Reason, Refusal, Refused},
     text::join_truncated,
 };
 use futures::future::{BoxFuture, join_all};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -39,14 +40,11 @@ pub use stakes::{InstalledCloud, MOVE_PROJECT, Stakes, Usage, UsageQuery};
 /// How long one login may take in all.
 const LOGIN_LIMIT: Duration = Duration::from_secs(30);
 
-/// Lifetime of a list of volumes and of a lookup without a result: both may take long.
-const LEFT_HOLDS: Duration = Duration::from_mins(1);
+/// Lifetime of a lookup of volumes, which may take long.
+const LOOKUP_LIFETIME: Duration = Duration::from_mins(1);
 
 /// Number of volumes that are got one by one before all are listed. One that exists is enough.
 const LOOKED_UP: usize = 5;
-
-/// The age of a check up to which an overdue operation alone does not repeat it.
-const FRESH: Duration = Duration::from_mins(1);
 
 /// Pause after the first failed login; it doubles up to the check interval.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
@@ -124,13 +122,11 @@ impl Keystone for RealKeystone {
                 ..CloudState::default()
             };
             if questions.services {
-                let (compute, volume, types, credential) = tokio::join!(
+                let (compute, volume, credential) = tokio::join!(
                     cloud.compute_zones(),
                     cloud.volume_zones(),
-                    cloud.volume_types(),
                     cloud.application_credential(),
                 );
-                state.facts.volume_types = sorted(types.iter().flatten().map(type_fact).collect());
                 state.facts.compute_zones = sorted(compute.unwrap_or_default());
                 state.facts.volume_zones = sorted(volume.unwrap_or_default());
                 let credential = credential.ok().flatten();
@@ -173,15 +169,6 @@ fn sorted<T: Ord>(mut all: Vec<T>) -> Vec<T> {
     all
 }
 
-fn type_fact(volume_type: &VolumeType) -> VolumeTypeFact {
-    VolumeTypeFact {
-        name: volume_type.name.clone(),
-        id: volume_type.id.clone(),
-        multiattach: volume_type.multiattach(),
-        description: volume_type.description.clone().filter(|text| !text.is_empty()),
-    }
-}
-
 /// The result of one check.
 #[derive(Debug, Clone)]
 pub struct Verdict {
@@ -216,6 +203,11 @@ struct Trial {
 }
 
 impl Trial {
+    /// Whether it tried the same credentials by the same proxies.
+    fn is_of(&self, candidate: &Candidate) -> bool {
+        self.hash == candidate.credentials.hash() && self.proxies == candidate.config.proxies
+    }
+
     /// How long this result still holds.
     fn holds_for(&self, interval: Duration, now: Instant) -> Option<Duration> {
         if self.is_outdated {
@@ -238,24 +230,15 @@ impl Trial {
 pub struct Checker {
     keystone: Box<dyn Keystone>,
     trials: Mutex<HashMap<(String, String), Trial>>,
-    left: Mutex<HashMap<(String, String), Left>>,
     lookups: Mutex<HashMap<(String, String), Lookup>>,
 }
 
-/// What was found last in a cloud that is no longer in the spec.
-#[derive(Debug, Clone)]
-struct Left {
-    hash: String,
-    at: Instant,
-    found: Result<Vec<VolumeId>, String>,
-}
-
-/// A lookup of volumes that failed or found none.
+/// The last lookup of a driver's volumes in a cloud: all that exist there, or the failure.
 #[derive(Debug, Clone)]
 struct Lookup {
     hash: String,
     at: Instant,
-    failure: Option<String>,
+    found: Result<Vec<VolumeId>, String>,
 }
 
 impl Checker {
@@ -264,21 +247,22 @@ impl Checker {
         Self {
             keystone,
             trials: Mutex::default(),
-            left: Mutex::default(),
             lookups: Mutex::default(),
         }
     }
 
-    /// Whether the credentials of a driver were checked within the last minute.
-    pub fn is_fresh(&self, driver: &str) -> bool {
-        let trials = self.trials.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut of_driver = trials.iter().filter(|((name, _), _)| name == driver);
-        of_driver.any(|(_, trial)| trial.at.elapsed() < FRESH)
+    /// Age of the newest successful check of a driver's credentials.
+    pub fn age(&self, driver: &str) -> Option<Duration> {
+        let trials = self.trials.lock();
+        let of_driver = trials
+            .iter()
+            .filter(|((name, _), trial)| name == driver && trial.result.is_ok());
+        of_driver.map(|(_, trial)| trial.at.elapsed()).min()
     }
 
     /// Has the successful checks of a driver's credentials repeated at once.
     pub fn recheck(&self, driver: &str) {
-        let mut trials = self.trials.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trials = self.trials.lock();
         let of_driver = trials.iter_mut().filter(|((name, _), _)| name == driver);
         for (_, trial) in of_driver {
             trial.is_outdated = trial.result.is_ok();
@@ -287,18 +271,12 @@ impl Checker {
 
     /// Forgets a driver that is gone.
     pub fn forget(&self, driver: &str) {
-        self.trials
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|(name, _), _| name != driver);
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        left.retain(|(name, _), _| name != driver);
-        let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
+        self.trials.lock().retain(|(name, _), _| name != driver);
+        let mut lookups = self.lookups.lock();
         lookups.retain(|(name, _), _| name != driver);
     }
 
-    /// Returns the reason to retain a cloud that is no longer in the spec. `has` are its credentials in the driver's Secret. The list of
-    /// volumes is used again for [`LEFT_HOLDS`].
+    /// Returns the reason to retain a cloud that is no longer in the spec. `has` are its credentials in the driver's Secret.
     pub async fn must_stay(
         &self,
         driver: &str,
@@ -308,15 +286,8 @@ impl Checker {
         stakes: &Stakes<'_>,
     ) -> Option<Problem> {
         let key = (driver.to_owned(), cloud.to_owned());
-        let known = self
-            .left
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&key)
-            .cloned();
-        let known = known.filter(|known| known.hash == has.hash() && known.at.elapsed() < LEFT_HOLDS);
-        let found = if let Some(known) = known {
-            known.found
+        let found = if let Some(found) = self.recent_lookup(&key, has.hash()) {
+            found
         } else {
             let found = match has.config() {
                 Some(config) => self.list_existing(config, &usage.volumes).await,
@@ -328,16 +299,26 @@ impl Checker {
                     cloud, error, "a cloud that is no longer in the spec cannot be asked for volumes"
                 );
             }
-            let left = Left {
-                hash: has.hash().to_owned(),
-                at: Instant::now(),
-                found: found.clone(),
-            };
-            let mut known = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-            known.insert(key, left);
+            self.remember_lookup(key, has.hash(), found.clone());
             found
         };
         stakes.cloud_left(cloud, usage, found.as_deref().map_err(String::as_str))
+    }
+
+    /// Returns the result of the last lookup with the same credentials, for [`LOOKUP_LIFETIME`].
+    fn recent_lookup(&self, key: &(String, String), hash: &str) -> Option<Result<Vec<VolumeId>, String>> {
+        let lookups = self.lookups.lock();
+        let lookup = lookups.get(key)?;
+        (lookup.hash == hash && lookup.at.elapsed() < LOOKUP_LIFETIME).then(|| lookup.found.clone())
+    }
+
+    fn remember_lookup(&self, key: (String, String), hash: &str, found: Result<Vec<VolumeId>, String>) {
+        let lookup = Lookup {
+            hash: hash.to_owned(),
+            at: Instant::now(),
+            found,
+        };
+        self.lookups.lock().insert(key, lookup);
     }
 
     /// Lists the volumes of a cloud, and returns those of the driver.
@@ -371,7 +352,7 @@ impl Checker {
         }
     }
 
-    /// The same. A failure, or that none exists, is used again for [`LEFT_HOLDS`].
+    /// The same for credentials that are being judged. A failure, and that none exists, is used again for [`LOOKUP_LIFETIME`].
     async fn find_volumes(
         &self,
         attempt: &Attempt<'_>,
@@ -379,30 +360,18 @@ impl Checker {
         volumes: &Arc<BTreeSet<String>>,
     ) -> Result<bool, String> {
         let key = (attempt.driver.to_owned(), attempt.source.cloud.clone());
-        let known = self
-            .lookups
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&key)
-            .filter(|known| known.hash == attempt.credentials.hash() && known.at.elapsed() < LEFT_HOLDS)
-            .cloned();
-        if let Some(known) = known {
-            return known.failure.map_or(Ok(false), Err);
+        let hash = attempt.candidate.credentials.hash();
+        if let Some(found) = self.recent_lookup(&key, hash) {
+            return found.map(|found| !found.is_empty());
         }
         // In the region of the login, also where the configuration names none.
-        let mut config = attempt.config.clone();
+        let mut config = attempt.candidate.config.clone();
         config.region = config.region.or_else(|| place.region.clone());
         let found = self.knows_volumes(&config, volumes).await;
-        let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
         if found == Ok(true) {
-            lookups.remove(&key);
+            self.lookups.lock().remove(&key);
         } else {
-            let lookup = Lookup {
-                hash: attempt.credentials.hash().to_owned(),
-                at: Instant::now(),
-                failure: found.clone().err(),
-            };
-            lookups.insert(key, lookup);
+            self.remember_lookup(key, hash, found.clone().map(|_| Vec::new()));
         }
         found
     }
@@ -462,151 +431,108 @@ impl Checker {
         stakes: &Stakes<'_>,
         interval: Duration,
     ) -> Verdict {
-        let verdict = self.judge(driver, source, candidate, installed, stakes, interval).await;
-        let trials = self.trials.lock().unwrap_or_else(PoisonError::into_inner);
-        let trial = trials.get(&(driver.to_owned(), source.cloud.clone()));
-        Verdict {
-            state: trial.map(|trial| trial.state.clone()).unwrap_or_default(),
-            ..verdict
-        }
-    }
-
-    async fn judge(
-        &self,
-        driver: &str,
-        source: &Source,
-        candidate: Result<Candidate, Refused>,
-        installed: InstalledCloud,
-        stakes: &Stakes<'_>,
-        interval: Duration,
-    ) -> Verdict {
-        let last_good = installed.credentials.clone();
-        let Candidate {
-            credentials,
-            config,
-            auth_url,
-        } = match candidate {
-            Ok(candidate) => candidate,
-            // No watch tells when the API server answers again.
-            Err(refusal) if refusal.reason == Refusal::SecretUnreadable => {
-                return refused(refusal, last_good, true, FIRST_PAUSE.min(interval));
-            }
-            // What is missing or wrong is found again by the watch on Secrets and ConfigMaps.
-            Err(refusal) => return refused(refusal, last_good, true, interval),
-        };
         let key = (driver.to_owned(), source.cloud.clone());
-        let hash = credentials.hash().to_owned();
-        let proxies = config.proxies.clone();
-        let previous = self
-            .trials
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&key)
-            .cloned();
+        let previous = self.trials.lock().get(&key).cloned();
         let state = previous.as_ref().map(|trial| trial.state.clone()).unwrap_or_default();
-        let before = previous.filter(|trial| trial.hash == hash && trial.proxies == proxies);
-        let is_changed = last_good.as_ref().is_none_or(|good| !good.is_from(&credentials));
+        let candidate = match candidate {
+            Ok(candidate) => candidate,
+            Err(refusal) => {
+                // A watch reports a changed Secret or ConfigMap. No watch reports that the API server answers again.
+                let is_unreadable = refusal.reason == Refusal::SecretUnreadable;
+                let pause = if is_unreadable {
+                    FIRST_PAUSE.min(interval)
+                } else {
+                    interval
+                };
+                return refused(refusal, installed.credentials, true, pause, state);
+            }
+        };
+        let before = previous.filter(|trial| trial.is_of(&candidate));
+        let has = installed.credentials.as_ref();
         let mut attempt = Attempt {
             driver,
             source,
-            credentials,
-            config,
-            is_changed,
+            is_changed: has.is_none_or(|has| !has.is_from(&candidate.credentials)),
             is_fresh: false,
+            candidate,
             installed: &installed,
             stakes,
         };
-        let holds = before
-            .as_ref()
-            .and_then(|trial| trial.holds_for(interval, Instant::now()));
-        if let (Some(left), Some(trial)) = (holds, &before) {
-            let admitted = match &trial.result {
-                Ok(tried) => self.admit(&attempt, tried).await,
-                Err(refusal) => Err(refusal.clone()),
-            };
-            return match admitted {
-                Ok(place) => attempt.accepted(place, left),
-                Err(refusal) => refused(refusal, last_good, is_changed, left),
-            };
-        }
-        attempt.is_fresh = true;
-        let questions = Questions {
-            services: true,
-            volumes: Vec::new(),
-            default_region: installed
-                .place
-                .known()
-                .and_then(|place| place.region.clone())
-                .filter(|_| attempt.config.region.is_none()),
-        };
-        let warnings = attempt.config.warnings.clone();
-        let trial = self.keystone.try_out(attempt.config.clone(), questions);
-        let result = match tokio::time::timeout(LOGIN_LIMIT, trial).await {
-            Ok(Ok(tried)) => Ok(tried),
-            Ok(Err(error)) => {
-                let refusal = source.refused(&auth_url, &error);
-                warn!(
-                    driver,
-                    cloud = source.cloud,
-                    reason = refusal.reason.degraded().as_str(),
-                    "credentials are not used: {}",
-                    refusal.message
-                );
-                Err(refusal)
+        let is_valid = |trial: &Trial| trial.holds_for(interval, Instant::now()).is_some();
+        let trial = match before {
+            Some(trial) if is_valid(&trial) => trial,
+            before => {
+                let trial = self.try_candidate(&attempt, before, state).await;
+                self.trials.lock().insert(key, trial.clone());
+                attempt.is_fresh = true;
+                trial
             }
-            Err(_) => Err(source.no_answer(&auth_url)),
         };
-        // Of one kind of failure the first sentence is kept: the next may differ in words only.
-        let result = match (result, before.as_ref().map(|trial| &trial.result)) {
-            (Err(new), Some(Err(old))) if new.reason == old.reason => Err(old.clone()),
-            (result, _) => result,
-        };
-        let failures = match &result {
-            Ok(_) => 0,
-            Err(_) => before.as_ref().map_or(0, |trial| trial.failures).saturating_add(1),
-        };
-        let trial = Trial {
-            hash,
-            proxies,
-            at: Instant::now(),
-            failures,
-            state: match &result {
-                Ok(tried) => updated(state, &tried.state),
-                Err(_) => state,
-            },
-            result: result.clone(),
-            is_outdated: false,
-        };
-        let look_again = trial.holds_for(interval, trial.at).unwrap_or(interval);
-        self.trials
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key, trial);
-        let is_news = before.is_none_or(|trial| trial.result.is_err());
-        let admitted = match &result {
+        let look_again = trial.holds_for(interval, Instant::now()).unwrap_or(interval);
+        let admitted = match &trial.result {
             Ok(tried) => self.admit(&attempt, tried).await,
             Err(refusal) => Err(refusal.clone()),
         };
         match admitted {
-            Ok(place) => {
-                if is_news {
-                    info!(driver, cloud = source.cloud, "the login works");
-                    for warning in warnings {
-                        let secret = source.secret();
-                        warn!(
-                            driver,
-                            cloud = source.cloud,
-                            secret,
-                            warning,
-                            "the credentials hold something without effect"
-                        );
-                    }
-                } else {
-                    debug!(driver, cloud = source.cloud, "the login works still");
-                }
-                attempt.accepted(place, look_again)
+            Ok(place) => attempt.accepted(place, look_again, trial.state),
+            Err(refusal) => {
+                let is_changed = attempt.is_changed;
+                refused(refusal, installed.credentials, is_changed, look_again, trial.state)
             }
-            Err(refusal) => refused(refusal, last_good, is_changed, look_again.min(interval)),
+        }
+    }
+
+    /// Logs in with a candidate. `before` is the last trial of the same content, and `state` what successful trials of the cloud read.
+    async fn try_candidate(&self, attempt: &Attempt<'_>, before: Option<Trial>, state: CloudState) -> Trial {
+        let Attempt {
+            driver,
+            source,
+            candidate,
+            ..
+        } = attempt;
+        let known = attempt.installed.place.known();
+        let questions = Questions {
+            services: true,
+            volumes: Vec::new(),
+            default_region: known
+                .and_then(|place| place.region.clone())
+                .filter(|_| candidate.config.region.is_none()),
+        };
+        let trial = self.keystone.try_out(candidate.config.clone(), questions);
+        let result = match tokio::time::timeout(LOGIN_LIMIT, trial).await {
+            Ok(Ok(tried)) => Ok(tried),
+            Ok(Err(error)) => Err(source.refused(&candidate.auth_url, &error)),
+            Err(_) => Err(source.no_answer(&candidate.auth_url)),
+        };
+        let was_refused = before.as_ref().is_none_or(|trial| trial.result.is_err());
+        match &result {
+            Ok(_) if was_refused => attempt.report_login(),
+            Ok(_) => debug!(driver, cloud = source.cloud, "the login works still"),
+            Err(refusal) => warn!(
+                driver,
+                cloud = source.cloud,
+                reason = refusal.reason.degraded().as_str(),
+                "credentials are not used: {}",
+                refusal.message
+            ),
+        }
+        // Messages of the same reason may differ in words only: the first of them remains.
+        let result = match (result, before.as_ref().map(|trial| &trial.result)) {
+            (Err(new), Some(Err(old))) if new.reason == old.reason => Err(old.clone()),
+            (result, _) => result,
+        };
+        let failures = before.map_or(0, |trial| trial.failures).saturating_add(1);
+        Trial {
+            hash: candidate.credentials.hash().to_owned(),
+            proxies: candidate.config.proxies.clone(),
+            at: Instant::now(),
+            failures: if result.is_ok() { 0 } else { failures },
+            state: match &result {
+                Ok(tried) => updated(state, &tried.state),
+                Err(_) => state,
+            },
+            result,
+            is_outdated: false,
         }
     }
 }
@@ -620,7 +546,6 @@ fn updated(before: CloudState, read: &CloudState) -> CloudState {
         facts: CloudFacts {
             compute_zones: newest(&read.facts.compute_zones, before.facts.compute_zones),
             volume_zones: newest(&read.facts.volume_zones, before.facts.volume_zones),
-            volume_types: newest(&read.facts.volume_types, before.facts.volume_types),
         },
         ..read.clone()
     }
@@ -630,8 +555,7 @@ fn updated(before: CloudState, read: &CloudState) -> CloudState {
 struct Attempt<'a> {
     driver: &'a str,
     source: &'a Source,
-    credentials: DriverCredentials,
-    config: CloudConfig,
+    candidate: Candidate,
     /// Whether the driver has other credentials now.
     is_changed: bool,
     /// Whether they were tried now.
@@ -641,25 +565,45 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    fn accepted(self, place: Option<Place>, look_again: Duration) -> Verdict {
+    /// Logs the first successful login, and settings of the Secret without effect.
+    fn report_login(&self) {
+        let (driver, cloud) = (self.driver, &self.source.cloud);
+        info!(driver, cloud, "the login works");
+        for warning in &self.candidate.config.warnings {
+            let secret = self.source.secret();
+            warn!(
+                driver,
+                cloud, secret, warning, "the credentials hold something without effect"
+            );
+        }
+    }
+
+    fn accepted(self, place: Option<Place>, look_again: Duration, state: CloudState) -> Verdict {
         let installed = self.installed.credentials.as_ref();
         let shown = place.clone().or_else(|| installed?.place().cloned());
+        let credentials = self.candidate.credentials;
         Verdict {
             authenticated: true,
             refusal: None,
             in_use: Some(match shown {
-                Some(shown) => self.credentials.at(shown),
-                None => self.credentials,
+                Some(shown) => credentials.at(shown),
+                None => credentials,
             }),
             place,
             is_changed: false,
             look_again,
-            state: CloudState::default(),
+            state,
         }
     }
 }
 
-fn refused(refusal: Refused, last_good: Option<DriverCredentials>, is_changed: bool, look_again: Duration) -> Verdict {
+fn refused(
+    refusal: Refused,
+    last_good: Option<DriverCredentials>,
+    is_changed: bool,
+    look_again: Duration,
+    state: CloudState,
+) -> Verdict {
     Verdict {
         authenticated: false,
         refusal: Some(refusal),
@@ -667,7 +611,7 @@ fn refused(refusal: Refused, last_good: Option<DriverCredentials>, is_changed: b
         place: None,
         is_changed,
         look_again,
-        state: CloudState::default(),
+        state,
     }
 }
 

@@ -3,28 +3,13 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-/// Zones and volume types of a cloud. Empty until they were read.
+/// The availability zones of a cloud. Empty until they were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CloudFacts {
     /// The availability zones of Nova, sorted.
     pub compute_zones: Vec<String>,
     /// The availability zones of Cinder, sorted.
     pub volume_zones: Vec<String>,
-    /// The volume types that the project may use, sorted by name.
-    pub volume_types: Vec<VolumeTypeFact>,
-}
-
-/// A volume type that the project may use.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct VolumeTypeFact {
-    /// Its name.
-    pub name: String,
-    /// Its id.
-    pub id: String,
-    /// Whether several servers may have a volume of this type.
-    pub multiattach: bool,
-    /// Its description.
-    pub description: Option<String>,
 }
 
 /// What the last successful checks of the credentials read.

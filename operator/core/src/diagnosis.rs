@@ -13,9 +13,11 @@ use k8s_openapi::jiff::Timestamp;
 use crate::{clouds::CloudFacts, cluster::ClaimRef};
 
 mod cases;
+mod login;
 mod rules;
 
 pub use cases::{LOOKED_INTO, Suspects, suspects};
+pub use login::{LoginDoubts, login_doubts};
 pub use rules::{RULES, Rule, explain, is_login_failure};
 
 /// What is done to a volume.

@@ -4,7 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -20,6 +20,7 @@ use cinder_operator_core::{
 use csi_sources::Sources;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Client, api::PartialObjectMeta, runtime::reflector::Store};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{OBSTACLE_PAUSE, Watched, volumes::LastLook};
@@ -131,8 +132,8 @@ struct Memory {
     other_lease: Option<(String, Instant)>,
     /// Since when nodes have had no pod. Nothing in the cluster tells that.
     lacking: BTreeMap<String, Instant>,
-    /// The objects that suggested a check of the credentials.
-    suspicious: BTreeSet<String>,
+    /// The objects that have led to a check of the credentials.
+    doubts: BTreeSet<String>,
 }
 
 impl fmt::Debug for Context {
@@ -175,12 +176,7 @@ impl Context {
     }
 
     async fn facts(&self) -> Result<Facts, ReconcileError> {
-        let known = self
-            .memories
-            .facts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let known = self.memories.facts.lock().clone();
         if let Some((facts, _)) = known.filter(|(_, at)| at.elapsed() < FACTS_HOLD) {
             return Ok(facts);
         }
@@ -197,18 +193,18 @@ impl Context {
             Err(error) => return Err(ReconcileError::Version(Box::new(error))),
         };
         let seen = KubernetesVersion::parse(&version.major, &version.minor);
-        let mut versions = self.memories.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut versions = self.memories.versions.lock();
         let facts = Facts {
             kubernetes_version: versions.lowest(seen, Instant::now()),
             cluster_uid,
         };
         drop(versions);
-        *self.memories.facts.lock().unwrap_or_else(PoisonError::into_inner) = Some((facts.clone(), Instant::now()));
+        *self.memories.facts.lock() = Some((facts.clone(), Instant::now()));
         Ok(facts)
     }
 
     fn with_memory<T>(&self, driver: &str, change: impl FnOnce(&mut Memory) -> T) -> T {
-        let mut memories = self.memories.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memories = self.memories.objects.lock();
         change(memories.entry(driver.to_owned()).or_default())
     }
 
@@ -224,7 +220,7 @@ impl Context {
 
     /// A reconcile succeeded.
     pub(super) fn reset_backoff(&self, driver: &str) {
-        let mut memories = self.memories.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memories = self.memories.objects.lock();
         // None of one that is gone: nothing of it is to be left.
         if let Some(memory) = memories.get_mut(driver) {
             memory.failures = 0;
@@ -296,12 +292,18 @@ impl Context {
     }
 
     /// Whether all these objects have led to a check of the credentials before.
-    pub(super) fn is_known_suspicious(&self, driver: &str, objects: &BTreeSet<String>) -> bool {
-        self.with_memory(driver, |memory| objects.is_subset(&memory.suspicious))
+    pub(super) fn are_known_doubts(&self, driver: &str, objects: &BTreeSet<String>) -> bool {
+        self.with_memory(driver, |memory| objects.is_subset(&memory.doubts))
     }
 
-    pub(super) fn remember_suspicious(&self, driver: &str, objects: BTreeSet<String>) {
-        self.with_memory(driver, |memory| memory.suspicious = objects);
+    /// Records the objects that have led to a check of the credentials.
+    pub(super) fn remember_doubts(&self, driver: &str, objects: BTreeSet<String>) {
+        self.with_memory(driver, |memory| memory.doubts = objects);
+    }
+
+    /// Drops the record of all other objects.
+    pub(super) fn retain_doubts(&self, driver: &str, objects: &BTreeSet<String>) {
+        self.with_memory(driver, |memory| memory.doubts.retain(|object| objects.contains(object)));
     }
 
     pub(super) fn unapplied(&self, driver: &str) -> Unapplied {
@@ -416,11 +418,7 @@ impl Context {
     pub(crate) fn forget(&self, driver: &str) {
         self.metrics.forget(driver);
         self.checker.forget(driver);
-        self.memories
-            .objects
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(driver);
+        self.memories.objects.lock().remove(driver);
     }
 }
 

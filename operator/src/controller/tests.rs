@@ -16,7 +16,7 @@ mod narrowing;
 mod removal;
 mod reports;
 
-use std::{collections::BTreeSet, sync::Mutex};
+use std::collections::BTreeSet;
 
 use cinder_cloud::{CloudConfig, CloudError, CloudService, Failure, VolumeId};
 use cinder_csi_crds::{CinderCSIDriverSpec, Cloud as CloudSpec, ConditionType, NetworkPolicyMode, TopologyMode};
@@ -29,6 +29,7 @@ use cinder_operator_core::{
 };
 use csi_sources::Sources;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use rstest::rstest;
 use serde_json::json;
 
@@ -71,7 +72,7 @@ impl Keystone for Door {
     }
 
     fn try_out(&self, config: CloudConfig, questions: Questions) -> BoxFuture<'_, Result<Tried, TrialError>> {
-        *self.logins.lock().expect("no poison") += 1;
+        *self.logins.lock() += 1;
         let conf = config.to_cloud_conf(None);
         let failure = |status| Failure {
             operation: "token_create",

@@ -10,11 +10,10 @@ use cinder_csi_crds::CinderCSIDriver;
 use cinder_operator_core::{
     cluster::LostNodes,
     decide::{CloudView, Facts, Outcome, Report, VolumeFacts},
-    diagnosis::{CloudAccess, LOOKED_INTO, Stuck, Suspect, Suspects, diagnose, is_login_failure, suspects},
+    diagnosis::{CloudAccess, LOOKED_INTO, LoginDoubts, Stuck, Suspect, Suspects, diagnose, login_doubts, suspects},
     notice::Notice,
     plan::Obstacle,
     reasons::Event,
-    resolve::health,
     status,
 };
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -26,6 +25,9 @@ use crate::error::ReconcileError;
 
 /// The label with a node's zone.
 const ZONE_LABEL: &str = "topology.cinder.csi.openstack.org/zone";
+
+/// Age of the last check of the credentials from which a silent operation repeats it.
+const CHECK_AGE: Duration = Duration::from_secs(30);
 
 /// What the last look at everything has found, for the looks at volumes alone that follow it.
 #[derive(Debug)]
@@ -67,8 +69,8 @@ impl Reconciliation<'_> {
         let last = context.take_last_look(name)?;
         let left = last.until.saturating_duration_since(Instant::now());
         let is_awaited_change = last.awaited != self.awaited(&last.report);
-        let is_suspicious = !context.is_known_suspicious(name, &self.suspicious());
-        if last.of != ObjectState::of(self.driver) || left.is_zero() || is_awaited_change || is_suspicious {
+        let is_recheck_due = self.recheck_due_in(&self.login_doubts()) == Some(Duration::ZERO);
+        if last.of != ObjectState::of(self.driver) || left.is_zero() || is_awaited_change || is_recheck_due {
             return None;
         }
         let (volumes, soon) = self.observe_volumes(&last.report.facts, &last.report.outcome);
@@ -152,35 +154,42 @@ impl Reconciliation<'_> {
             stuck: stuck.collect(),
             stuck_others: others,
         };
-        (volumes, next)
+        let recheck = self.recheck_due_in(&self.login_doubts());
+        (volumes, [next, recheck].into_iter().flatten().min())
     }
 
-    /// Requests an immediate check of the credentials if errors of volumes newly suggest that the driver's login fails.
+    /// Repeats the check of the credentials at once where operations newly suggest that the driver's login fails.
     pub(super) fn recheck_credentials(&self) {
         let (context, name) = (self.context, &self.owner.name);
-        let suspicious = self.suspicious();
-        if !context.is_known_suspicious(name, &suspicious) {
+        let doubts = self.login_doubts();
+        if self.recheck_due_in(&doubts) == Some(Duration::ZERO) {
             context.checker.recheck(name);
+            context.remember_doubts(name, &doubts.refused | &doubts.silent);
+        } else {
+            context.retain_doubts(name, &(&doubts.refused | &doubts.silent));
         }
-        context.remember_suspicious(name, suspicious);
     }
 
-    /// The objects whose last error is a failed login, and those of overdue operations without a readable error. The latter do not
-    /// count shortly after a check.
-    fn suspicious(&self) -> BTreeSet<String> {
+    /// The operations that suggest a failed login.
+    fn login_doubts(&self) -> LoginDoubts {
         let (context, name) = (self.context, &self.owner.name);
-        let limits = health::settings(&self.driver.spec.health).stuck;
-        let (now, is_fresh) = (context.sources.now(), context.checker.is_fresh(name));
-        context.cluster.read(|index| {
-            let overdue = suspects(index, name, &limits, now, LOOKED_INTO).all.into_iter();
-            let is_suspicious = |said: Option<&str>| said.map_or(!is_fresh, is_login_failure);
-            let silent = overdue.filter(|suspect| is_suspicious(suspect.case.said.as_deref()));
-            let silent = silent.map(|suspect| format!("{} {}", suspect.case.object.0, suspect.case.object.1));
-            let attachments = index.attachment_facts(name);
-            let refused = attachments.filter(|(_, fact)| fact.error.0.as_deref().is_some_and(is_login_failure));
-            let refused = refused.map(|(attachment, _)| format!("VolumeAttachment {attachment}"));
-            silent.chain(refused.take(LOOKED_INTO)).collect()
-        })
+        let now = context.sources.now();
+        context.cluster.read(|index| login_doubts(index, name, now))
+    }
+
+    /// The time until operations require a check of the credentials, if nothing else happens. An error requires it at once. A silent
+    /// operation requires it once the last check is older than [`CHECK_AGE`].
+    fn recheck_due_in(&self, doubts: &LoginDoubts) -> Option<Duration> {
+        let (context, name) = (self.context, &self.owner.name);
+        // Refused credentials are retried on their own.
+        let age = context.checker.age(name)?;
+        if !context.are_known_doubts(name, &doubts.refused) {
+            return Some(Duration::ZERO);
+        }
+        if !context.are_known_doubts(name, &doubts.silent) {
+            return Some(CHECK_AGE.saturating_sub(age));
+        }
+        doubts.next
     }
 
     /// Tells claims of operations that take too long, once per reason.

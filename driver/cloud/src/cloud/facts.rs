@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde::de::IgnoredAny;
 
 use super::Cloud;
-use crate::api::block_storage::{BlockStorage, Quota, VolumeType};
+use crate::api::block_storage::{BlockStorage, Quota};
 use crate::api::compute::Compute;
 use crate::config::{ApplicationCredential, Auth};
 use crate::error::CloudError;
@@ -58,11 +58,6 @@ impl Cloud {
         request.query.push(("limit", "1".to_owned()));
         let answer = self.inner.transport.send(request).await?;
         answer.json::<IgnoredAny>().map(drop)
-    }
-
-    /// The volume types that the project may use.
-    pub async fn volume_types(&self) -> Result<Vec<VolumeType>, CloudError> {
-        BlockStorage::new(&self.inner.transport).types().await
     }
 
     /// The availability zones of Cinder that take volumes.

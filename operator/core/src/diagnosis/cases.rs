@@ -30,6 +30,31 @@ pub struct Suspects {
 
 /// Finds the operations of a driver that are under way for longer than they may be, and looks into so many of them.
 pub fn suspects(index: &Index, driver: &str, limits: &StuckSettings, now: Timestamp, most: usize) -> Suspects {
+    let Found { mut late, next, .. } = overdue(index, driver, limits, now);
+    if late.is_empty() {
+        return Suspects {
+            next,
+            ..Suspects::default()
+        };
+    }
+    late.sort_by_key(|(operation, since, fact)| (*since, fact.name(), *operation));
+    let others = late.len().saturating_sub(most);
+    late.truncate(most);
+    let view = View::new(index, driver);
+    let all = late.into_iter().map(|(operation, since, fact)| Suspect {
+        operation,
+        since,
+        case: view.of(&fact),
+    });
+    Suspects {
+        all: all.collect(),
+        others,
+        next,
+    }
+}
+
+/// The operations of a driver that have taken longer than `limits`, in no order.
+pub(super) fn overdue<'a>(index: &'a Index, driver: &'a str, limits: &StuckSettings, now: Timestamp) -> Found<'a> {
     let mut found = Found {
         now,
         late: Vec::new(),
@@ -56,49 +81,50 @@ pub fn suspects(index: &Index, driver: &str, limits: &StuckSettings, now: Timest
             found.add(Operation::Delete, since, limits.delete, Fact::Volume(name, volume));
         }
     }
-    let Found { mut late, next, .. } = found;
-    if late.is_empty() {
-        return Suspects {
-            next,
-            ..Suspects::default()
-        };
-    }
-    late.sort_by_key(|(operation, since, fact)| (*since, fact.name(), *operation));
-    let others = late.len().saturating_sub(most);
-    late.truncate(most);
-    let view = View::new(index, driver);
-    let all = late.into_iter().map(|(operation, since, fact)| Suspect {
-        operation,
-        since,
-        case: view.of(&fact),
-    });
-    Suspects {
-        all: all.collect(),
-        others,
-        next,
-    }
+    found
 }
 
-/// What waits.
-enum Fact<'a> {
+/// An operation that is under way.
+pub(super) enum Fact<'a> {
     Claim(&'a ClaimFact),
     Attachment(&'a str, &'a AttachmentFact),
     Volume(&'a str, &'a VolumeFact),
 }
 
 impl Fact<'_> {
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         match self {
             Self::Claim(claim) => format!("{}/{}", claim.claim.namespace, claim.claim.name),
             Self::Attachment(name, _) | Self::Volume(name, _) => (*name).to_owned(),
         }
     }
+
+    /// The kind and name of its object.
+    pub(super) fn object(&self) -> String {
+        let kind = match self {
+            Self::Claim(_) => "PersistentVolumeClaim",
+            Self::Attachment(..) => "VolumeAttachment",
+            Self::Volume(..) => "PersistentVolume",
+        };
+        format!("{kind} {}", self.name())
+    }
+
+    /// The last error in the status of its object.
+    pub(super) fn error(&self) -> Option<&str> {
+        match self {
+            Self::Claim(claim) => claim.error.0.as_deref(),
+            Self::Attachment(_, attachment) => attachment.error.0.as_deref(),
+            Self::Volume(..) => None,
+        }
+    }
 }
 
-struct Found<'a> {
+/// The overdue operations.
+pub(super) struct Found<'a> {
     now: Timestamp,
-    late: Vec<(Operation, Timestamp, Fact<'a>)>,
-    next: Option<Duration>,
+    pub(super) late: Vec<(Operation, Timestamp, Fact<'a>)>,
+    /// The time until the next operation is overdue.
+    pub(super) next: Option<Duration>,
 }
 
 impl<'a> Found<'a> {

@@ -169,7 +169,7 @@ async fn failed_login_of_attachment_repeats_check_once() {
     for _ in 0..2 {
         world.reconcile().await.expect("reconciled");
     }
-    let count = || *logins.lock().expect("no poison");
+    let count = || *logins.lock();
     let before = count();
     let attachment = json!({
         "metadata": {"name": "va", "creationTimestamp": world.context.sources.now().to_string()},
@@ -181,5 +181,39 @@ async fn failed_login_of_attachment_repeats_check_once() {
     for _ in 0..2 {
         world.look().await.expect("reconciled");
         assert_eq!(count(), before + 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_provisioning_repeats_the_check_once() {
+    let mut world = World::managed();
+    let mut context = World::mk_context(&world.api, Cluster::fixed(mk_index(&["pv1"], true)));
+    let door = Door::default();
+    let logins = Arc::clone(&door.logins);
+    context.checker = Checker::new(Box::new(door));
+    world.context = Arc::new(context);
+    for _ in 0..2 {
+        world.reconcile().await.expect("reconciled");
+    }
+    let count = || *logins.lock();
+    let before = count();
+    let claim = json!({
+        "metadata": {
+            "name": "data", "namespace": "team", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {"volume.kubernetes.io/storage-provisioner": NAME},
+        },
+        "status": {"phase": "Pending"},
+    });
+    let claim: cluster::ClaimObject = serde_json::from_value(claim).expect("a claim");
+    world.context.cluster.change(|index| drop(index.put(&claim)));
+    let action = world.look().await.expect("reconciled");
+    assert_eq!(count(), before, "the last check is recent");
+    let pause = Duration::from_secs(30) + RECHECK_MARGIN;
+    assert_eq!(action, Action::requeue(pause));
+    tokio::time::advance(pause).await;
+    for _ in 0..2 {
+        world.look().await.expect("reconciled");
+        assert_eq!(count(), before + 1);
+        tokio::time::advance(pause).await;
     }
 }

@@ -22,7 +22,6 @@ fn mk_mismatch() -> Report {
     cloud.state.facts = CloudFacts {
         compute_zones: vec!["a".to_owned(), "b".to_owned()],
         volume_zones: vec!["a".to_owned()],
-        ..CloudFacts::default()
     };
     let mut report = Report::default();
     report.facts.clouds = vec![cloud];

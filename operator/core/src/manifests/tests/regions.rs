@@ -21,7 +21,6 @@ fn mk_zones(compute: &str, volume: &str) -> Environment {
     let facts = CloudFacts {
         compute_zones: [compute.to_owned()].into(),
         volume_zones: [volume.to_owned()].into(),
-        ..CloudFacts::default()
     };
     Environment {
         clouds: ["east", "west"].map(|name| (name.to_owned(), facts.clone())).into(),

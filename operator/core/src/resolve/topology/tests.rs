@@ -143,7 +143,6 @@ fn zones_are_compared_by_name_and_map(
     let facts = CloudFacts {
         compute_zones: own(compute),
         volume_zones: own(volume),
-        ..CloudFacts::default()
     };
     let facts = BTreeMap::from([(cloud.name.clone(), facts)]);
     let silent = BTreeSet::from([cloud.name.clone()]);
