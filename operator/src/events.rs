@@ -4,12 +4,7 @@
 //! An event says what changed or what the operator did. The same sentence about the same object is not sent twice within
 //! [`QUIET`], so that a fight over a field or a failing loop cannot fill the cluster with events.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use cinder_operator_core::{notice::Notice, reasons::Severity};
 use csi_sources::Sources;
@@ -21,6 +16,7 @@ use kube::{
     Api, Client,
     api::{ObjectMeta, PostParams},
 };
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -112,7 +108,7 @@ impl Events {
     /// True once per `quiet` for the same notice about the same object.
     fn is_news(&self, subject: &str, notice: &Notice, quiet: Duration) -> bool {
         let now = Instant::now();
-        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sent = self.sent.lock();
         sent.retain(|_, until| now < *until);
         let key = (subject.to_owned(), notice.clone());
         if sent.contains_key(&key) {

@@ -129,8 +129,9 @@ fn filter(level: &str) -> Result<Targets, TelemetryError> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
+    use parking_lot::Mutex;
     use rstest::rstest;
 
     use super::*;
@@ -171,7 +172,7 @@ mod tests {
             tracing::warn!(target: "kube_client::client", "canary");
             tracing::trace!(target: "kube_client::client", "canary");
         });
-        let text = String::from_utf8(buffer.lock().expect("no poison").clone()).expect("text");
+        let text = String::from_utf8(buffer.lock().clone()).expect("text");
         assert!(!text.contains("canary"), "{text}");
         assert!(text.contains("other line"), "{text}");
     }
@@ -180,7 +181,7 @@ mod tests {
 
     impl std::io::Write for Writer {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().expect("no poison").extend_from_slice(bytes);
+            self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
         }
 

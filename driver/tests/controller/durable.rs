@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use cinder_cloud::{CloudConfig, CloudError, CloudOptions, Connect, HttpClient, SendError, metadata_keys};
 use cinder_csi_driver::args::Args;
@@ -17,6 +17,7 @@ use csi_proto::csi::v1::{
     CreateVolumeGroupSnapshotRequest, CreateVolumeRequest, Volume, VolumeContentSource,
 };
 use openstack_sim::GroupType;
+use parking_lot::Mutex;
 use serde_json::Value;
 use sim_network::SimNetwork;
 use tokio_util::bytes::Bytes;
@@ -51,7 +52,7 @@ type Answer<'a> = Pin<Box<dyn Future<Output = Result<Response<Bytes>, SendError>
 impl HttpClient for Line {
     fn send(&self, request: Request<Bytes>) -> Answer<'_> {
         if let Ok(Value::Object(body)) = serde_json::from_slice(request.body()) {
-            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut written = self.written.lock();
             for (key, value) in &body {
                 note(&mut written, key, value);
             }
@@ -246,7 +247,7 @@ async fn what_is_written_into_openstack_is_what_other_versions_know() {
         .create_volume_group_snapshot(patient(group))
         .await;
     group.expect("a group snapshot");
-    let written = recorder.written.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let written = recorder.written.lock().clone();
     let written: Vec<&str> = written.iter().map(String::as_str).collect();
     assert_eq!(written, WRITTEN);
 }

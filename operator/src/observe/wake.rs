@@ -5,12 +5,10 @@
 //! without changes would never end in a busy cluster. Nobody who reports a change ever waits here: a watch that stood still would
 //! miss what it is there for.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use cinder_operator_core::cluster::{Affected, Scope};
+use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
 /// The shortest time between two wake-ups.
@@ -65,7 +63,7 @@ impl Wake {
         if affected.is_empty() {
             return;
         }
-        let mut changes = self.0.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changes = self.0.changes.lock();
         let (_, changes) = changes.get_or_insert_with(|| (Instant::now(), Changes::default()));
         let of_scope = match scope {
             Scope::Whole => &mut changes.whole,
@@ -89,12 +87,7 @@ impl Woken {
             tokio::time::sleep_until(last + PACE).await;
         }
         loop {
-            let taken = self
-                .pending
-                .changes
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
+            let taken = self.pending.changes.lock().take();
             if let Some(taken) = taken {
                 self.last = Some(Instant::now());
                 return taken;

@@ -4,11 +4,7 @@
 //! The pause grows with each failure and does not start over when a list begins, because a list that fails begins again and again. A
 //! watch that fails repeatedly is reported by kind and cause.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use cinder_operator_core::cluster::{Affected, GuardedObject};
 use futures::{Stream, StreamExt, stream::BoxStream};
@@ -16,6 +12,7 @@ use kube::runtime::{
     watcher,
     watcher::{Error, Event},
 };
+use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 use tracing::{info, warn};
 
@@ -70,7 +67,7 @@ impl WatchHealth {
 
     /// The watches that have failed repeatedly, each with the cause.
     pub(super) fn failing(&self) -> Vec<String> {
-        let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let failing = self.failing.lock();
         let lasting = failing.iter().filter(|(_, watch)| watch.failures >= LASTING);
         lasting
             .map(|(name, watch)| format!("{name}: {}", watch.cause))
@@ -79,7 +76,7 @@ impl WatchHealth {
 
     /// Describes kinds without a first list, with the known causes.
     pub(super) fn describe(&self, kinds: &[&'static str]) -> String {
-        let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let failing = self.failing.lock();
         let describe = |kind: &&'static str| {
             let cause = failing.values().find(|watch| watch.kind == *kind);
             cause.map_or_else(
@@ -96,7 +93,7 @@ impl WatchHealth {
     }
 
     fn set(&self, name: &str, kind: &'static str, failure: Option<(String, u32)>) {
-        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failing = self.failing.lock();
         let is_lasting = |watch: &FailingWatch| watch.failures >= LASTING;
         let before = failing
             .get(name)

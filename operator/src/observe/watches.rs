@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The watches that feed the [`Index`] and wake the controller.
 
-use std::{
-    collections::BTreeSet,
-    fmt::Debug,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{collections::BTreeSet, fmt::Debug, sync::Arc, time::Duration};
 
 use cinder_csi_crds::INSTANCE_LABEL;
 use cinder_operator_core::cluster::{
@@ -19,6 +14,7 @@ use kube::{
     api::{ListParams, ObjectMeta},
     runtime::{watcher, watcher::Event},
 };
+use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::{info, warn};
@@ -110,7 +106,7 @@ impl Cluster {
     /// Changes the index of such a cluster.
     #[cfg(test)]
     pub(crate) fn change(&self, change: impl FnOnce(&mut Index)) {
-        change(&mut self.index.write().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.index.write());
     }
 
     fn start<K>(&mut self, kind: &'static str, client: &Client, wake: &Wake)
@@ -253,7 +249,7 @@ impl Cluster {
 
     /// Reads the index. Nothing may wait inside.
     pub fn read<T>(&self, look: impl FnOnce(&Index) -> T) -> T {
-        look(&self.index.read().unwrap_or_else(PoisonError::into_inner))
+        look(&self.index.read())
     }
 }
 
@@ -336,7 +332,7 @@ impl Follower {
     /// Takes one event in and says whom it affected.
     fn take_in<K: Indexed>(&mut self, event: Event<GuardedObject<K>>) -> Affected {
         let index = Arc::clone(&self.index);
-        let mut index = index.write().unwrap_or_else(PoisonError::into_inner);
+        let mut index = index.write();
         let affected = match event {
             Event::Init => {
                 self.begun = Instant::now();
@@ -398,10 +394,9 @@ fn put<K: Indexed>(index: &mut Index, object: &GuardedObject<K>) -> Affected {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use http::{Request, Response};
     use kube::client::Body;
+    use parking_lot::Mutex;
     use serde_json::{Value, json};
 
     use super::super::wake::{Woken, wake_ups};
@@ -479,7 +474,7 @@ mod tests {
     async fn missing_list_is_reported_with_its_cause() {
         let (mut cluster, sender, _woken) = follow();
         let reports = Mutex::new(Vec::new());
-        let report = |missing| reports.lock().expect("no poison").push(missing);
+        let report = |missing| reports.lock().push(missing);
         send(&sender, Event::Init);
         send(&sender, Event::InitApply(mk_volume("pv1")));
         let known = tokio::time::timeout(STANDSTILL_LIMIT * 3, cluster.wait_until_known(report)).await;
@@ -489,7 +484,7 @@ mod tests {
         let known = tokio::time::timeout(STANDSTILL_LIMIT, cluster.wait_until_known(report)).await;
         assert!(known.is_err(), "the list is not complete");
 
-        let reports = reports.into_inner().expect("no poison");
+        let reports = reports.into_inner();
         assert_eq!(reports[0], "persistentvolumes are not listed yet");
         let last = reports.last().expect("a report");
         assert!(

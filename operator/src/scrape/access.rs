@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Asks the API server who reads the metrics, and whether they may.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, fmt, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::{
@@ -14,6 +9,7 @@ use k8s_openapi::api::{
     authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
 };
 use kube::{Api, Client, api::PostParams};
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -89,7 +85,7 @@ impl KubernetesAccess {
     }
 
     fn remember(&self, hash: [u8; 32], decision: AccessDecision) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         known.retain(|_, (_, at)| at.elapsed() < KEPT);
         if known.len() < MOST_KEPT {
             known.insert(hash, (decision, Instant::now()));
@@ -97,7 +93,7 @@ impl KubernetesAccess {
     }
 
     fn recall(&self, hash: &[u8; 32]) -> Option<AccessDecision> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock();
         known
             .get(hash)
             .filter(|(_, at)| at.elapsed() < KEPT)

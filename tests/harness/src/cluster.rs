@@ -13,10 +13,10 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use parking_lot::Mutex;
 
 pub use containers::Container;
 pub(crate) use containers::PAUSE_IMAGE;
@@ -298,13 +298,13 @@ impl Cluster {
 
     /// Keeps a program that comes and goes while the cluster runs.
     pub(crate) fn keep_service(&self, name: &str, daemon: Daemon) {
-        let mut services = self.services.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut services = self.services.lock();
         services.insert(name.to_owned(), daemon);
     }
 
     /// Ends one of these.
     pub(crate) fn end_service(&self, name: &str) -> Result<()> {
-        let mut services = self.services.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut services = self.services.lock();
         services
             .remove(name)
             .with_context(|| format!("{name} does not run beside the cluster"))?
@@ -327,7 +327,7 @@ impl Cluster {
         let node = self.node(&config.name)?;
         let program = programs::simulator(&self.progress).await?;
         ensure_seen_by_nodes(&program).context("set CARGO_TARGET_DIR to a directory elsewhere")?;
-        let mut services = self.services.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut services = self.services.lock();
         if let Some(before) = services.remove(node.name()) {
             before.end()?;
         }
@@ -506,7 +506,7 @@ impl Cluster {
     }
 
     fn services(&mut self) -> impl Iterator<Item = Daemon> + use<> {
-        let services = self.services.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let services = self.services.get_mut();
         std::mem::take(services).into_values()
     }
 

@@ -3,9 +3,11 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+
+use parking_lot::Mutex;
 
 const HEADER: usize = 12;
 const TYPE_A: u16 = 1;
@@ -82,7 +84,7 @@ impl NameServer {
 
     /// The questions so far.
     pub fn questions(&self) -> Vec<DnsQuestion> {
-        self.questions.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.questions.lock().clone()
     }
 }
 
@@ -146,7 +148,7 @@ impl Responder {
             tcp,
         };
         let answer = (self.respond)(&question);
-        let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut questions = self.questions.lock();
         questions.push(question.clone());
         drop(questions);
         let asked = message.get(HEADER..message.len() - rest.len() + 4)?;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The requests that a fault rule delays at this moment.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 
 use crate::faults::When;
@@ -45,7 +46,7 @@ impl HeldRequests {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<HeldRequest>>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock()
     }
 }
 

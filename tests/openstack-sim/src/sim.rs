@@ -4,11 +4,12 @@
 mod administration;
 
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use csi_sources::Sources;
+use parking_lot::Mutex;
 use serde::Serialize;
 use thiserror::Error;
 use tokio::task::JoinHandle;

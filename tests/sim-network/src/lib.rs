@@ -7,7 +7,7 @@
 mod access_rules;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use cinder_cloud::{CloudConfig, CloudError, CloudOptions, Connect, HttpClient, S
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use openstack_sim::{NoAnswer, Sim, SimClient};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{sleep, timeout};
 
 /// How long a request is on its way to the service, and an answer on its way back.
@@ -41,7 +42,7 @@ impl SimNetwork {
     }
 
     fn hosts(&self) -> MutexGuard<'_, BTreeMap<String, SimClient>> {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hosts.lock()
     }
 }
 

@@ -5,10 +5,11 @@
 //! Cinder makes it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use openstack_sim::{AttachmentStatus, BackupStatus, CloudState, SnapshotStatus, Volume, VolumeStatus};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::sleep;
 
 use crate::cluster::VolumeMode;
@@ -295,7 +296,7 @@ impl Backend {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

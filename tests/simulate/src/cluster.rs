@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use csi_proto::csi::v1::VolumeCapability;
@@ -12,6 +12,7 @@ use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use openstack_sim::Sim;
+use parking_lot::{Mutex, MutexGuard};
 use tonic::{Code, Request, Response, Status};
 
 use crate::backend::Backend;
@@ -161,7 +162,7 @@ impl Cluster {
     }
 
     fn locked_nodes(&self) -> MutexGuard<'_, BTreeMap<String, Node>> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.nodes.lock()
     }
 
     /// Whether the cluster is about to end.

@@ -2,7 +2,9 @@
 //! What the callers know: which volumes, snapshots and attachments they have asked for and not seen the end of.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// A thing that a caller asked for, by the name that it gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +69,6 @@ pub enum Attached {
 impl Ledger {
     /// Reads or writes it.
     pub fn book(&self) -> MutexGuard<'_, Book> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }

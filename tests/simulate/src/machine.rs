@@ -25,10 +25,11 @@ mod violation;
 mod tests;
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use csi_sources::Sources;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use tokio::time::Instant;
 
@@ -192,5 +193,5 @@ fn fail<T>(errno: Errno) -> io::Result<T> {
 
 /// Locks without caring for poison: every critical section leaves its data whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

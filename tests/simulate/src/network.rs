@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The way of a request from a driver to OpenStack and of its answer back, with what goes wrong on it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +9,7 @@ use cinder_cloud::{CloudConfig, CloudError, CloudOptions, Connect, HttpClient, S
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode};
 use openstack_sim::{NoAnswer, SimClient};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -75,23 +76,23 @@ impl Network {
 
     /// What goes wrong from now on.
     pub fn set_faults(&self, faults: Faults) {
-        *self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
+        *self.shared.faults.lock() = faults;
     }
 
     /// What goes wrong now.
     pub fn faults(&self) -> Faults {
-        *self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.shared.faults.lock()
     }
 
     /// Takes Keystone away or brings it back.
     pub fn set_keystone_away(&self, away: bool) {
-        *self.shared.keystone_away.lock().unwrap_or_else(PoisonError::into_inner) = away;
+        *self.shared.keystone_away.lock() = away;
     }
 
     fn fate(&self, request: &Request<Bytes>) -> Fate {
         let (faults, schedule) = (self.faults(), &self.shared.schedule);
         let is_keystone = request.uri().path().starts_with("/identity");
-        if is_keystone && *self.shared.keystone_away.lock().unwrap_or_else(PoisonError::into_inner) {
+        if is_keystone && *self.shared.keystone_away.lock() {
             return Fate::Status {
                 status: 503,
                 effect: false,

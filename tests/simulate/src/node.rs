@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cinder_csi_driver::Environment;
 use cinder_csi_driver::args::Args;
 use csi_proto::csi::v1::node_client::NodeClient;
+use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 use tonic::{Request, Response, Status};
 
@@ -234,7 +235,7 @@ impl Node {
     /// Waits until no other pod has this volume on this node.
     pub async fn turn(&self, volume: &str) -> OwnedMutexGuard<()> {
         let turn = {
-            let mut turns = self.inner.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut turns = self.inner.turns.lock();
             turns.entry(volume.to_owned()).or_default().clone()
         };
         turn.lock_owned().await

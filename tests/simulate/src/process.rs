@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use csi_proto::csi::v1::controller_client::ControllerClient;
 use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
 use csi_proto::csi::v1::node_client::NodeClient;
 use http::{Request, Response};
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::body::Body;
@@ -143,7 +144,7 @@ impl Driver {
     }
 
     fn running(&self) -> MutexGuard<'_, Option<Running>> {
-        self.inner.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.running.lock()
     }
 
     async fn call(self, request: Request<Body>) -> Result<Response<Body>, Status> {

@@ -4,10 +4,11 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use csi_sources::Sources;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -147,6 +148,6 @@ impl Schedule {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.state.lock()
     }
 }

@@ -3,8 +3,8 @@
 
 use std::fmt::Debug;
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// A value that is looked at, changed and waited for.
@@ -48,6 +48,6 @@ impl<T: Clone + Debug> Watched<T> {
     }
 
     fn value(&self) -> MutexGuard<'_, T> {
-        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+        self.value.lock()
     }
 }

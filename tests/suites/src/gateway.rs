@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use parking_lot::Mutex;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -119,12 +120,12 @@ impl Gateway {
 
     /// The requests so far, in the order of their answers.
     pub fn log(&self) -> Vec<Exchange> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.log.lock().clone()
     }
 
     /// Forgets the requests so far.
     pub fn clear(&self) {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.log.lock().clear();
     }
 }
 
@@ -235,7 +236,7 @@ async fn pass_on(State(upstream): State<Upstream>, request: Request) -> Response
         user_agent,
         status: response.status().as_u16(),
     };
-    upstream.log.lock().unwrap_or_else(PoisonError::into_inner).push(note);
+    upstream.log.lock().push(note);
     response
 }
 

@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 use std::{env, fs};
 
 use anyhow::{Context as _, Result, bail};
 use harness::{is_fresh, is_of_another_cargo, workspace_root};
+use parking_lot::Mutex;
 
 /// One build at a time: tests of one program run side by side. What is in here was built or found fresh, and is not looked at
 /// again: all tests of a run see the same sources.
@@ -97,7 +97,7 @@ fn of_this_workspace(package: &str, variable: &str) -> Result<PathBuf> {
     }
     let directory = target_directory()?;
     let binary = directory.join(package);
-    let mut known = BUILT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut known = BUILT.lock();
     if known.contains(package) || is_fresh(&binary) {
         known.insert(package.to_owned());
         return Ok(binary);
@@ -142,7 +142,7 @@ fn target_directory() -> Result<PathBuf> {
 /// Installs the distribution's packages that the tests need, once per test program.
 pub fn install_packages() -> Result<()> {
     static DONE: Mutex<bool> = Mutex::new(false);
-    let mut done = DONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut done = DONE.lock();
     if !*done {
         let script = workspace_root().join("tests/tools/apt");
         let status = Command::new(&script)
@@ -181,7 +181,7 @@ pub fn go_program(module: &str, name: &str) -> Result<PathBuf> {
     let directory = target_directory()?.join("contracts");
     fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
     let binary = directory.join(name);
-    let _one_at_a_time = BUILT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one_at_a_time = BUILT.lock();
     let status = Command::new("go")
         .args(["build", "-mod=readonly", "-buildvcs=false", "-o"])
         .arg(&binary)

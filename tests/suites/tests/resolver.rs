@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -15,6 +15,7 @@ use axum::http::StatusCode;
 use csi_proto::csi::v1::ListVolumesRequest;
 use csi_proto::csi::v1::controller_client::ControllerClient;
 use openstack_sim::{DnsAnswer, DnsQuestion, NameServer};
+use parking_lot::Mutex;
 use suites::drivers::{Ours, Role};
 use suites::lab::{Lab, in_lab};
 use suites::process::Process;
@@ -103,7 +104,7 @@ fn static_programs_resolve_names_as_glibc_does() {
         let behaviour = Arc::new(Mutex::new(CASES[0].2));
         let answering = Arc::clone(&behaviour);
         let _name_server = NameServer::start((LOOPBACK, 53).into(), move |question| {
-            let behave = *answering.lock().unwrap_or_else(PoisonError::into_inner);
+            let behave = *answering.lock();
             behave(question)
         })?;
         let requests = serve_api().await?;
@@ -115,7 +116,7 @@ fn static_programs_resolve_names_as_glibc_does() {
 
         for (case, configuration, behave) in CASES {
             std::fs::write(&resolv_conf, configuration).context("cannot write resolv.conf")?;
-            *behaviour.lock().unwrap_or_else(PoisonError::into_inner) = behave;
+            *behaviour.lock() = behave;
             list_volumes(&lab, &driver, &simulator).await.context(case)?;
             let before = requests();
             run_plugin(&lab, &operator).await.context(case)?;
@@ -150,13 +151,13 @@ async fn serve_api() -> Result<impl Fn() -> usize> {
     let count = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&count);
     let app = Router::new().fallback(move || {
-        *counted.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *counted.lock() += 1;
         std::future::ready(StatusCode::NOT_FOUND)
     });
     let listener = tokio::net::TcpListener::bind((LOOPBACK, API_SERVER_PORT)).await;
     let listener = listener.context("cannot listen")?;
     tokio::spawn(async move { axum::serve(listener, app).await });
-    Ok(move || *count.lock().unwrap_or_else(PoisonError::into_inner))
+    Ok(move || *count.lock())
 }
 
 /// Runs the operator's program as a plugin of kubectl, which reads from the API server.

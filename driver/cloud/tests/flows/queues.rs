@@ -48,7 +48,7 @@ impl Stage {
 
     /// Nobody waits now, in any queue, and none ever had fewer than nobody; gives the most that waited in each.
     fn empty(&self) -> Vec<(&'static str, i64)> {
-        let queues = self.counter.queues.lock().expect("lock");
+        let queues = self.counter.queues.lock();
         for (queue, (now, least, _)) in queues.iter() {
             assert_eq!((*now, *least), (0, 0), "{queue}");
         }
@@ -99,7 +99,6 @@ async fn queues_are_empty_after_those_who_waited_have_gone() {
                 .counter
                 .queues
                 .lock()
-                .expect("lock")
                 .get("attach")
                 .is_some_and(|(now, ..)| *now > 1)
         };

@@ -2,14 +2,15 @@
 //! A cloud of the simulator, and this crate's view of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use cinder_cloud::{AttachOptions, Cloud, CloudConfig, CloudOptions, GiB, NewVolume, Observer, ServerId, Volume};
 use csi_sources::Sources;
 use openstack_sim::{Latencies, ServerSpec, Sim, SimConfig};
+use parking_lot::Mutex;
 use serde_json::Value;
 use sim_network::SimNetwork;
 
@@ -44,7 +45,7 @@ impl Observer for Counter {
     }
 
     fn queue_changed(&self, queue: &'static str, change: i8) {
-        let mut queues = self.queues.lock().expect("lock");
+        let mut queues = self.queues.lock();
         let (now, least, most) = queues.entry(queue).or_default();
         *now += i64::from(change);
         (*least, *most) = ((*least).min(*now), (*most).max(*now));

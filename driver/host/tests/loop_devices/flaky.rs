@@ -6,10 +6,11 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::thread;
 
 use csi_host::Device;
+use parking_lot::{Condvar, Mutex};
 use rustix::mount::MountFlags;
 use tokio::sync::Notify;
 
@@ -39,7 +40,7 @@ pub(crate) struct Flaky {
 
 impl Flaky {
     pub(crate) fn be(&self, mood: Mood) {
-        *self.mood.0.lock().expect("no panic") = mood;
+        *self.mood.0.lock() = mood;
         self.mood.1.notify_all();
     }
 
@@ -50,15 +51,12 @@ impl Flaky {
 
     /// The mood, once it is not to hang.
     fn settled(&self) -> Mood {
-        let mood = self.mood.0.lock().expect("no panic");
+        let mut mood = self.mood.0.lock();
         if *mood == Mood::Hanging {
             self.asked.notify_one();
         }
-        *self
-            .mood
-            .1
-            .wait_while(mood, |mood| *mood == Mood::Hanging)
-            .expect("no panic")
+        self.mood.1.wait_while(&mut mood, |mood| *mood == Mood::Hanging);
+        *mood
     }
 }
 

@@ -4,12 +4,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::Arc,
 };
 
 use cinder_operator_core::cluster::FIELD_MANAGER;
 use http::{Method, Request, Response};
 use kube::{Client, client::Body};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -67,7 +68,7 @@ impl Api {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no poison")
+        self.state.lock()
     }
 
     pub(super) fn put(&self, path: &str, object: Value) {
@@ -157,10 +158,7 @@ async fn serve(mut handle: Handle, state: Arc<Mutex<State>>) {
         let body = body.collect_bytes().await.expect("a body");
         let body = serde_json::from_slice(&body).unwrap_or_default();
         let query = head.uri.query().unwrap_or_default().to_owned();
-        let (code, answer) = state
-            .lock()
-            .expect("no poison")
-            .answer(&head.method, head.uri.path(), &query, &body);
+        let (code, answer) = state.lock().answer(&head.method, head.uri.path(), &query, &body);
         let response = Response::builder()
             .status(code)
             .body(Body::from(answer.to_string().into_bytes()));

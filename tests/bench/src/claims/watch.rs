@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{Cluster, wait_for_some};
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use suites::cluster::USERS;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -157,7 +158,7 @@ impl Watch {
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.told.lock()
     }
 
     fn check(&self) -> Result<()> {
@@ -206,7 +207,7 @@ impl Watch {
 
 /// Reads a watch to its end, which is an error: it is ended by the end of this program's interest.
 async fn read(kind: Kind, output: ChildStdout, told: Arc<Mutex<Told>>) {
-    let lock = || told.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = || told.lock();
     let lines = async {
         let mut lines = BufReader::new(output).lines();
         while let Some(line) = lines.next_line().await.context("cannot read it")? {

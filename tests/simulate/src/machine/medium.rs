@@ -2,7 +2,9 @@
 //! The contents of a volume.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::filesystem::Filesystem;
 use super::lock;

@@ -7,10 +7,11 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{CloudConfig, Cluster, ClusterConfig, Node, NodeConfig};
+use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use reqwest::Method;
 use serde_json::Value;
@@ -247,8 +248,8 @@ impl OpenStack {
         Ok(())
     }
 
-    fn stopped(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
-        self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
+    fn stopped(&self) -> parking_lot::MutexGuard<'_, BTreeSet<String>> {
+        self.stopped.lock()
     }
 
     /// Fails if anything is left; ends the services if they were started for this.

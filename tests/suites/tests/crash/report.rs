@@ -4,10 +4,10 @@
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::Write as _;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
+use parking_lot::Mutex;
 
 /// Points and lives of one test.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Report {
 
     /// One more life, with processes killed at some points, and not at others that it did not come by.
     pub(crate) fn life(&self, points: Vec<String>, missed: Vec<String>) {
-        let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lives = self.lives.lock();
         lives.count += 1;
         lives.points.extend(points);
         lives.missed.extend(missed);
@@ -43,7 +43,7 @@ impl Report {
 
     /// Shown even where the output of tests that pass is not.
     pub(crate) fn print(&self) {
-        let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lives = self.lives.lock();
         lives.points.sort();
         let mut text = format!(
             "crash test, {}: {} points in {} lives, {:.0} s\n",
