@@ -23,7 +23,7 @@ build: ## Build the product for this machine (needs cargo and a C compiler)
 	$(CARGO) build --locked
 
 .PHONY: check
-check: ## The quick tests: cargo alone, no root, no Go
+check: ## The quick tests: cargo and Python, no root, no Go
 	$(CARGO) test --locked --lib --bins --test flows --test controller --test simulator --test seeds -- --skip backing::
 
 .PHONY: test

@@ -31,7 +31,14 @@ class Link:
     target: str
 
 
-def archive(tree: dict[str, File | Link | None], time: int, directories: bool = True) -> bytes:
+@dataclasses.dataclass(frozen=True)
+class Directory:
+    """A directory of an archive."""
+
+    mode: int = 0o755
+
+
+def archive(tree: dict[str, File | Link | Directory | None], time: int, directories: bool = True) -> bytes:
     """A tar of these paths, sorted, of one owner and one time; `None` is a directory. Directories above an entry come with it."""
     paths = {path.strip("/"): entry for path, entry in tree.items()}
     if directories:
@@ -51,7 +58,7 @@ def archive(tree: dict[str, File | Link | None], time: int, directories: bool = 
                 info.size, info.mode = len(entry.content), 0o755 if entry.executable else 0o644
                 tar.addfile(info, io.BytesIO(entry.content))
             else:
-                info.type, info.mode = tarfile.DIRTYPE, 0o755
+                info.type, info.mode = tarfile.DIRTYPE, (entry or Directory()).mode
                 tar.addfile(info)
     return out.getvalue()
 
@@ -70,6 +77,12 @@ def encoded(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
+def description(architecture: str, layers: list[bytes], config: dict) -> dict:
+    """The configuration of an image of one platform, whose layers are tars."""
+    rootfs = {"type": "layers", "diff_ids": [digest(layer) for layer in layers]}
+    return {"architecture": architecture, "os": "linux", "config": config, "rootfs": rootfs}
+
+
 class Layout:
     """A folder in the form of the OCI Image Layout Specification 1.1."""
 
@@ -86,18 +99,14 @@ class Layout:
 
     def image(self, architecture: str, layers: list[bytes], config: dict, annotations: dict, created: str) -> dict:
         """Stores an image of one platform, whose layers are tars, and returns its descriptor."""
-        description = {
-            "architecture": architecture,
-            "os": "linux",
+        described = description(architecture, layers, config | {"Labels": annotations}) | {
             "created": created,
-            "config": config | {"Labels": annotations},
-            "rootfs": {"type": "layers", "diff_ids": [digest(layer) for layer in layers]},
             "history": [{"created": created, "created_by": "config/release/release"} for _ in layers],
         }
         manifest = {
             "schemaVersion": 2,
             "mediaType": MANIFEST,
-            "config": self.blob(encoded(description), CONFIG),
+            "config": self.blob(encoded(described), CONFIG),
             "layers": [self.blob(compressed(layer), LAYER) for layer in layers],
             "annotations": annotations,
         }

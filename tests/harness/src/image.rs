@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Container images, packed without Docker: a docker-archive is a tar with one layer, a config and a manifest.
+//! Container images, packed by the writer of the release.
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
-use tar::{Builder, EntryType, Header};
 
-use crate::Command;
+use crate::{Command, workspace_root};
+
+/// Writes images, with `config/release/oci.py`.
+const PACK: &str = "tests/harness/src/scripts/pack.py";
 
 /// How many digits of an image's fingerprint tell its states apart.
 const FINGERPRINT: usize = 16;
@@ -20,10 +21,13 @@ const FINGERPRINT: usize = 16;
 /// Longer than anybody takes from packing an image to importing it.
 const UNUSED_FOR: Duration = Duration::from_hours(1);
 
+/// Longer than the largest image takes on a busy machine.
+const PACK_TIMEOUT: Duration = Duration::from_mins(5);
+
 const PATH_VARIABLE: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Something in an image. Paths in the image are absolute.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Entry {
     /// A file of this machine, executable for everybody if it is for its owner.
     File {
@@ -126,30 +130,20 @@ impl Image {
     /// Writes the image to an archive in `directory` and returns its path. An archive that was made of the same files
     /// before (by path, size and time) is used again.
     pub async fn pack(&self, directory: &Path) -> Result<PathBuf> {
-        let (image, directory) = (self.clone(), directory.to_owned());
-        let packed = tokio::task::spawn_blocking(move || image.pack_blocking(&directory));
-        packed
-            .await
-            .context("packing was cancelled")?
-            .with_context(|| format!("cannot pack image {}", self.name))
+        let packed = self.pack_into(directory).await;
+        packed.with_context(|| format!("cannot pack image {}", self.name))
     }
 
     /// Writes its files below a directory, as a container would see them.
     pub async fn unpack(&self, root: &Path) -> Result<()> {
-        let (image, root) = (self.clone(), root.to_owned());
-        let unpacked = tokio::task::spawn_blocking(move || {
-            let layer = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
-            image.write_layer(layer.as_file())?;
-            let layer = layer.reopen().context("cannot read the layer")?;
-            tar::Archive::new(layer).unpack(root).context("cannot write them")
-        });
-        unpacked
-            .await
-            .context("unpacking was cancelled")?
-            .with_context(|| format!("cannot unpack image {}", self.name))
+        fs::create_dir_all(root).with_context(|| format!("cannot create {}", root.display()))?;
+        let layer = tempfile::NamedTempFile::new().context("cannot create a temporary file")?;
+        self.write(&["--layer"], layer.path()).await?;
+        let tar = Command::new("tar").arg("-xpf").arg(layer.path()).arg("-C").arg(root);
+        tar.output().await.map(drop)
     }
 
-    fn pack_blocking(&self, directory: &Path) -> Result<PathBuf> {
+    async fn pack_into(&self, directory: &Path) -> Result<PathBuf> {
         fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let short = self.name.rsplit('/').next().unwrap_or("image").replace(':', "-");
         let archive = directory.join(format!("{short}-{}.tar", &self.fingerprint()?[..FINGERPRINT]));
@@ -160,38 +154,29 @@ impl Image {
                 .context("cannot mark an archive as used")?;
             return Ok(archive);
         }
-        let layer = tempfile::NamedTempFile::new_in(directory).context("cannot make a temporary file")?;
-        self.write_layer(layer.as_file())?;
-        let layer_digest = digest_of(layer.path())?;
-        let config = serde_json::json!({
-            "architecture": architecture(), "os": "linux",
-            "config": {"Entrypoint": self.entrypoint, "Cmd": self.arguments, "Env": [PATH_VARIABLE]},
-            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{layer_digest}")]},
-            "history": [{"created_by": "harness"}],
-        })
-        .to_string();
-        let config_name = format!("{:x}.json", Sha256::digest(config.as_bytes()));
-        let layer_name = format!("{layer_digest}/layer.tar");
-        let manifest =
-            serde_json::json!([{"Config": config_name, "RepoTags": [self.name], "Layers": [layer_name]}]).to_string();
-
         let whole = tempfile::NamedTempFile::new_in(directory).context("cannot make a temporary file")?;
-        let mut builder = Builder::new(whole.as_file());
-        add_bytes(&mut builder, &config_name, config.as_bytes())?;
-        let mut layer_file = File::open(layer.path()).context("cannot read the layer")?;
-        let mut header = header(EntryType::Regular, 0o644);
-        header.set_size(layer_file.metadata().context("cannot read the layer")?.len());
-        builder
-            .append_data(&mut header, &layer_name, &mut layer_file)
-            .context("cannot add the layer")?;
-        add_bytes(&mut builder, "manifest.json", manifest.as_bytes())?;
-        builder.finish().context("cannot finish the archive")?;
-        drop(builder);
+        self.write(&[], whole.path()).await?;
         whole
             .persist(&archive)
             .with_context(|| format!("cannot name {}", archive.display()))?;
         forget_older(directory, &short);
         Ok(archive)
+    }
+
+    async fn write(&self, options: &[&str], file: &Path) -> Result<()> {
+        let image = serde_json::json!({
+            "name": self.name, "architecture": architecture(), "entries": self.entries,
+            "config": {"Entrypoint": self.entrypoint, "Cmd": self.arguments, "Env": [PATH_VARIABLE]},
+        });
+        let pack = Command::new("python3")
+            .arg(workspace_root().join(PACK))
+            .args(options)
+            .arg(file);
+        pack.stdin(image.to_string())
+            .timeout(PACK_TIMEOUT)
+            .output()
+            .await
+            .map(drop)
     }
 
     /// What the archive depends on, without reading whole files.
@@ -211,43 +196,6 @@ impl Image {
             }
         }
         Ok(format!("{:x}", hash.finalize()))
-    }
-
-    fn write_layer(&self, file: &File) -> Result<()> {
-        let mut builder = Builder::new(file);
-        let mut directories = BTreeSet::new();
-        for standard in ["/dev", "/etc", "/proc", "/run", "/sys", "/tmp", "/var"] {
-            add_directories(&mut builder, &mut directories, standard)?;
-        }
-        for entry in &self.entries {
-            match entry {
-                Entry::Directory { path } => add_directories(&mut builder, &mut directories, path)?,
-                Entry::Link { path, target } => {
-                    add_parents(&mut builder, &mut directories, path)?;
-                    let mut header = header(EntryType::Symlink, 0o777);
-                    builder
-                        .append_link(&mut header, relative(path), target)
-                        .with_context(|| format!("cannot add the link {path}"))?;
-                }
-                Entry::File { source, path } => {
-                    add_parents(&mut builder, &mut directories, path)?;
-                    let mut input = File::open(source).with_context(|| format!("cannot read {}", source.display()))?;
-                    let data = input
-                        .metadata()
-                        .with_context(|| format!("cannot read {}", source.display()))?;
-                    if !data.is_file() {
-                        bail!("{} is not a file", source.display());
-                    }
-                    let executable = data.permissions().mode() & 0o100 != 0;
-                    let mut header = header(EntryType::Regular, if executable { 0o755 } else { 0o644 });
-                    header.set_size(data.len());
-                    builder
-                        .append_data(&mut header, relative(path), &mut input)
-                        .with_context(|| format!("cannot add {path}"))?;
-                }
-            }
-        }
-        builder.finish().context("cannot finish the layer")
     }
 }
 
@@ -304,67 +252,6 @@ fn parse_libraries(listing: &str) -> Result<Vec<PathBuf>> {
     Ok(libraries)
 }
 
-fn header(kind: EntryType, mode: u32) -> Header {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_mode(mode);
-    // Always the same bytes for the same files.
-    header.set_mtime(0);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_size(0);
-    header
-}
-
-fn add_bytes(builder: &mut Builder<&File>, name: &str, bytes: &[u8]) -> Result<()> {
-    let mut header = header(EntryType::Regular, 0o644);
-    header.set_size(bytes.len() as u64);
-    builder
-        .append_data(&mut header, name, bytes)
-        .with_context(|| format!("cannot add {name}"))
-}
-
-fn relative(path: &str) -> &str {
-    path.trim_start_matches('/')
-}
-
-fn add_parents(builder: &mut Builder<&File>, known: &mut BTreeSet<String>, path: &str) -> Result<()> {
-    match path.rsplit_once('/') {
-        Some((parent, _)) => add_directories(builder, known, parent),
-        None => Ok(()),
-    }
-}
-
-fn add_directories(builder: &mut Builder<&File>, known: &mut BTreeSet<String>, path: &str) -> Result<()> {
-    let mut so_far = String::new();
-    for part in path.split('/').filter(|part| !part.is_empty()) {
-        so_far.push_str(part);
-        so_far.push('/');
-        if known.insert(so_far.clone()) {
-            let mut header = header(EntryType::Directory, if so_far == "tmp/" { 0o1777 } else { 0o755 });
-            builder
-                .append_data(&mut header, &so_far, &[][..])
-                .with_context(|| format!("cannot add {so_far}"))?;
-        }
-    }
-    Ok(())
-}
-
-fn digest_of(path: &Path) -> Result<String> {
-    let mut file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        let read = file
-            .read(&mut buffer)
-            .with_context(|| format!("cannot read {}", path.display()))?;
-        if read == 0 {
-            return Ok(format!("{:x}", hash.finalize()));
-        }
-        hash.update(&buffer[..read]);
-    }
-}
-
 /// The name that images use for this machine's processor.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
@@ -402,32 +289,35 @@ mod tests {
         let archive = image.pack(directory.path()).await.unwrap();
         assert_eq!(image.pack(directory.path()).await.unwrap(), archive);
 
-        let mut files = std::collections::BTreeMap::new();
-        for entry in tar::Archive::new(File::open(&archive).unwrap()).entries().unwrap() {
-            let mut entry = entry.unwrap();
-            let mut bytes = Vec::new();
-            entry.read_to_end(&mut bytes).unwrap();
-            files.insert(entry.path().unwrap().to_string_lossy().into_owned(), bytes);
-        }
-        let manifest: serde_json::Value = serde_json::from_slice(&files["manifest.json"]).unwrap();
+        let unpacked = directory.path().join("archive");
+        extract(&archive, &unpacked).await;
+        let read = |path: &str| fs::read(unpacked.join(path)).unwrap();
+        let manifest: serde_json::Value = serde_json::from_slice(&read("manifest.json")).unwrap();
         assert_eq!(manifest[0]["RepoTags"][0], "example.org/a/hello:1");
-        let layer = &files[manifest[0]["Layers"][0].as_str().unwrap()];
-        let config: serde_json::Value =
-            serde_json::from_slice(&files[manifest[0]["Config"].as_str().unwrap()]).unwrap();
+        let layer = manifest[0]["Layers"][0].as_str().unwrap();
+        let config: serde_json::Value = serde_json::from_slice(&read(manifest[0]["Config"].as_str().unwrap())).unwrap();
         assert_eq!(
             config["rootfs"]["diff_ids"][0],
-            format!("sha256:{:x}", Sha256::digest(layer))
+            format!("sha256:{:x}", Sha256::digest(read(layer)))
         );
-        let mut layer = tar::Archive::new(layer.as_slice());
-        let paths: Vec<_> = layer
-            .entries()
-            .unwrap()
-            .map(|entry| entry.unwrap().path().unwrap().to_string_lossy().into_owned())
-            .collect();
-        assert!(
-            paths.contains(&"opt/deep/hello".to_owned()) && paths.contains(&"opt/deep/".to_owned()),
-            "{paths:?}"
-        );
+        let root = directory.path().join("root");
+        extract(&unpacked.join(layer), &root).await;
+        let other = directory.path().join("other");
+        image.unpack(&other).await.unwrap();
+        for root in [root, other] {
+            assert_eq!(fs::read_to_string(root.join("opt/deep/hello")).unwrap(), "hello");
+            assert_eq!(
+                fs::read_link(root.join("bin/hi")).unwrap(),
+                Path::new("/opt/deep/hello")
+            );
+            assert_eq!(fs::metadata(root.join("tmp")).unwrap().mode() & 0o7777, 0o1777);
+        }
+    }
+
+    async fn extract(archive: &Path, target: &Path) {
+        fs::create_dir(target).unwrap();
+        let tar = Command::new("tar").arg("-xpf").arg(archive).arg("-C").arg(target);
+        tar.output().await.unwrap();
     }
 
     #[tokio::test]
