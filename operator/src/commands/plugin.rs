@@ -14,6 +14,7 @@ use std::{
     io::{self, Write},
     path::PathBuf,
     process::ExitCode,
+    time::Duration,
 };
 
 use cinder_csi_crds::CinderCSIDriver;
@@ -76,6 +77,10 @@ pub enum PluginCommand {
         /// Wait until the driver is ready first, and fail when it is stalled
         #[arg(long, requires = "name")]
         wait: bool,
+
+        /// Limit of --wait in seconds
+        #[arg(long, value_name = "SECONDS", requires = "wait", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+        timeout: u64,
 
         /// For people or for programs
         #[arg(short, long, value_name = "FORMAT", default_value = "text")]
@@ -152,6 +157,16 @@ pub enum PluginError {
     /// There is no such object.
     #[error("there is no CinderCSIDriver {0}; `kubectl get cindercsidriver` lists those that exist")]
     NoDriver(String),
+    /// The driver did not become ready in time.
+    #[error("CinderCSIDriver {name} is not ready after {seconds} s: {cause}")]
+    NotReady {
+        /// The driver.
+        name: String,
+        /// The limit.
+        seconds: u64,
+        /// The last cause that was seen.
+        cause: String,
+    },
     /// An administrator must act before the driver can become ready.
     #[error("CinderCSIDriver {name} is stalled: {message}")]
     Stalled {
@@ -229,9 +244,14 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginE
     let mut code = ExitCode::SUCCESS;
     let operators = args.operator_namespace;
     let text = match args.command {
-        PluginCommand::Status { name, wait, output } => {
+        PluginCommand::Status {
+            name,
+            wait,
+            timeout,
+            output,
+        } => {
             if let Some(name) = name.as_deref().filter(|_| wait) {
-                readiness::wait_until_ready(&client, name).await?;
+                readiness::wait_until_ready(&client, name, Duration::from_secs(timeout)).await?;
             }
             let drivers = drivers(&client, name.as_deref()).await?;
             show(output, &drivers, || {

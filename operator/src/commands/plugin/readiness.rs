@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `status --wait`: waits for a driver by the conventions of kstatus, as `helm --wait` does.
 
-use std::future;
+use std::time::Duration;
 
 use cinder_csi_crds::{CinderCSIDriver, ConditionType};
+use cinder_operator_core::cluster::GuardedObject;
 use futures::StreamExt as _;
 use kube::{
     Client,
@@ -40,30 +41,51 @@ impl Readiness {
     }
 }
 
-/// Waits until a driver is ready. Fails when an administrator must act first, or when the driver is deleted.
-pub(super) async fn wait_until_ready(client: &Client, name: &str) -> Result<(), PluginError> {
+/// Waits until a driver is ready. Fails when an administrator must act first, when the driver is deleted, and after `limit`.
+pub(super) async fn wait_until_ready(client: &Client, name: &str, limit: Duration) -> Result<(), PluginError> {
+    let mut cause = "the API server has not answered".to_owned();
     let api: GuardedApi<CinderCSIDriver> = GuardedApi::all(client.clone());
-    let watch = watch_object(api.into_inner(), name).default_backoff();
-    let results = watch.filter_map(|event| {
-        future::ready(match event {
-            // The watch retries.
-            Err(_) => None,
-            Ok(None) => Some(Err(PluginError::NoDriver(name.to_owned()))),
-            Ok(Some(object)) => object.0.ok().and_then(|driver| match Readiness::of_driver(&driver) {
-                Readiness::InProgress => None,
-                Readiness::Ready => Some(Ok(())),
-                Readiness::Stalled(message) => Some(Err(PluginError::Stalled {
-                    name: name.to_owned(),
-                    message,
-                })),
-            }),
+    let mut watch = std::pin::pin!(watch_object(api.into_inner(), name).default_backoff());
+    let ready = async {
+        while let Some(event) = watch.next().await {
+            match event {
+                // The watch retries.
+                Err(error) => cause = error.to_string(),
+                Ok(None) => return Err(PluginError::NoDriver(name.to_owned())),
+                Ok(Some(GuardedObject(Err(undecodable)))) => cause = undecodable.to_string(),
+                Ok(Some(GuardedObject(Ok(driver)))) => match Readiness::of_driver(&driver) {
+                    Readiness::InProgress => cause = progress(&driver),
+                    Readiness::Ready => return Ok(()),
+                    Readiness::Stalled(message) => {
+                        let name = name.to_owned();
+                        return Err(PluginError::Stalled { name, message });
+                    }
+                },
+            }
+        }
+        std::future::pending().await
+    };
+    let ended = tokio::time::timeout(limit, ready).await;
+    ended.unwrap_or_else(|_| {
+        Err(PluginError::NotReady {
+            name: name.to_owned(),
+            seconds: limit.as_secs(),
+            cause,
         })
-    });
-    std::pin::pin!(results).next().await.unwrap_or(Ok(()))
+    })
+}
+
+/// The message of condition Ready.
+fn progress(driver: &CinderCSIDriver) -> String {
+    let status = driver.status.as_ref();
+    let ready = status.and_then(|status| status.condition(ConditionType::Ready));
+    let message = ready.map(|ready| ready.message.clone());
+    message.unwrap_or_else(|| "no operator has observed it".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
+    use kube::client::Body;
     use serde_json::{Value, json};
 
     use super::*;
@@ -98,5 +120,15 @@ mod tests {
                 row["case"]
             );
         }
+    }
+    #[tokio::test(start_paused = true)]
+    async fn wait_ends_without_an_answer() {
+        let (silent, _server) = tower_test::mock::pair::<http::Request<Body>, http::Response<Body>>();
+        let client = Client::new(silent, "default");
+        let error = wait_until_ready(&client, "d", Duration::from_secs(5)).await;
+        assert_eq!(
+            error.expect_err("a failure").to_string(),
+            "CinderCSIDriver d is not ready after 5 s: the API server has not answered"
+        );
     }
 }
