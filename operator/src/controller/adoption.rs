@@ -92,7 +92,8 @@ impl Reconciliation<'_> {
                 ..Adoption::default()
             });
         }
-        let looked = observe::installation(&context.client, &self.owner, &spec.namespace, context.sources.now()).await;
+        let renewals = context.lease_renewals(&self.owner.name);
+        let looked = observe::installation(&context.client, &self.owner, &spec.namespace, &renewals).await;
         let mut found = match looked {
             Err(ObserveError::List { plural, source }) if is_forbidden(&source) => {
                 return Ok(Adoption {
@@ -199,7 +200,7 @@ impl Reconciliation<'_> {
         let is_dead =
             |pod: &NodePod| pod.leaving && !pod.node.is_empty() && !cluster.read(|index| index.is_ready(&pod.node));
         if controller_pods.iter().any(is_dead)
-            && observe::leases_have_ended(client, owner, namespace, self.context.sources.now()).await?
+            && observe::leases_have_ended(client, owner, namespace, &self.context.lease_renewals(&owner.name)).await?
         {
             controller_pods.retain(|pod| !is_dead(pod));
         }

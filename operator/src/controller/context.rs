@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use super::{OBSTACLE_PAUSE, Watched, volumes::LastLook};
 use crate::{
     apply::Writer, args::VERSION, credentials::Checker, error::ReconcileError, events::Events, kubernetes::GuardedApi,
-    metrics::Metrics, observe::Cluster,
+    metrics::Metrics, observe::Cluster, observe::LeaseRenewals,
 };
 
 /// How long the version of the API server and the cluster's identity are taken for granted.
@@ -128,8 +128,8 @@ struct Memory {
     obstacles: (Vec<String>, u32),
     /// Whether the status was written because the driver runs in another namespace.
     is_suspended: bool,
-    /// The last renewal of the Lease of the operator there, and since when it is known.
-    other_lease: Option<(String, Instant)>,
+    /// The renewals of Leases of other programs.
+    leases: Arc<LeaseRenewals>,
     /// Since when nodes have had no pod. Nothing in the cluster tells that.
     lacking: BTreeMap<String, Instant>,
     /// The objects that have led to a check of the credentials.
@@ -233,23 +233,14 @@ impl Context {
         self.with_memory(driver, |memory| !std::mem::replace(&mut memory.is_suspended, true))
     }
 
-    /// How long the Lease of the operator in another namespace has been without a renewal, on this process's own clock.
-    pub(super) fn since_renewal(&self, driver: &str, renewal: &str) -> Duration {
-        self.with_memory(driver, |memory| {
-            let known = memory.other_lease.take().filter(|(known, _)| known == renewal);
-            let (_, since) = memory
-                .other_lease
-                .insert(known.unwrap_or_else(|| (renewal.to_owned(), Instant::now())));
-            since.elapsed()
-        })
+    /// The renewals of Leases that matter to a driver.
+    pub(super) fn lease_renewals(&self, driver: &str) -> Arc<LeaseRenewals> {
+        self.with_memory(driver, |memory| Arc::clone(&memory.leases))
     }
 
     /// The driver runs where this operator would run it.
     pub(super) fn end_suspension(&self, driver: &str) {
-        self.with_memory(driver, |memory| {
-            memory.is_suspended = false;
-            memory.other_lease = None;
-        });
+        self.with_memory(driver, |memory| memory.is_suspended = false);
     }
 
     /// A change came then that calls for a reconcile.

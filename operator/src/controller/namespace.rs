@@ -220,14 +220,8 @@ impl Reconciliation<'_> {
             }
             Err(_) => return false,
         };
-        let Some(spec) = lease.and_then(|lease| lease.spec) else {
-            return false;
-        };
-        let seconds = spec.lease_duration_seconds.unwrap_or_default();
-        let duration = Duration::from_secs(u64::try_from(seconds).unwrap_or_default()).min(LONGEST_LEASE);
-        let renewal = spec.renew_time.map(|time| time.0.to_string()).unwrap_or_default();
-        let is_held = spec.holder_identity.is_some_and(|holder| !holder.is_empty());
-        is_held && context.since_renewal(&self.owner.name, &renewal) < duration
+        let renewals = context.lease_renewals(&self.owner.name);
+        lease.is_some_and(|lease| renewals.may_lead(&lease, 1) && renewals.observe(&lease) < LONGEST_LEASE)
     }
 }
 

@@ -252,7 +252,13 @@ impl Reconciliation<'_> {
             let nodes: BTreeSet<String> = pods.into_iter().map(|pod| pod.node).collect();
             let is_dead = |index: &Index| nodes.iter().all(|node| !node.is_empty() && !index.is_ready(node));
             if context.cluster.read(is_dead)
-                && observe::leases_have_ended(&context.client, &self.owner, namespace, context.sources.now()).await?
+                && observe::leases_have_ended(
+                    &context.client,
+                    &self.owner,
+                    namespace,
+                    &context.lease_renewals(&self.owner.name),
+                )
+                .await?
             {
                 stranded.controller = nodes.into_iter().collect();
             }

@@ -14,14 +14,11 @@ use cinder_operator_core::{
     migration::check::PROGRAM,
     releases::{COMPONENTS, DRIVER_CONTAINER},
 };
-use k8s_openapi::{
-    api::{
-        apps::v1::{DaemonSet, Deployment, StatefulSet},
-        coordination::v1::Lease,
-        core::v1::{Container, Pod, PodSpec},
-        rbac::v1::ClusterRoleBinding,
-    },
-    jiff::{SignedDuration, Timestamp},
+use k8s_openapi::api::{
+    apps::v1::{DaemonSet, Deployment, StatefulSet},
+    coordination::v1::Lease,
+    core::v1::{Container, Pod, PodSpec},
+    rbac::v1::ClusterRoleBinding,
 };
 use kube::{
     Client, Resource, ResourceExt,
@@ -29,7 +26,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{ObserveError, decoded, pages};
+use super::{LeaseRenewals, ObserveError, decoded, pages};
 use crate::kubernetes::GuardedApi;
 use cinder_csi_crds::INSTANCE_LABEL;
 
@@ -41,7 +38,7 @@ pub async fn installation(
     client: &Client,
     owner: &Owner,
     namespace: &str,
-    now: Timestamp,
+    renewals: &LeaseRenewals,
 ) -> Result<Installation, ObserveError> {
     let deployments: Vec<Deployment> = all(&GuardedApi::namespaced(client.clone(), namespace)).await?;
     let stateful_sets: Vec<StatefulSet> = all(&GuardedApi::namespaced(client.clone(), namespace)).await?;
@@ -103,9 +100,11 @@ pub async fn installation(
     found.node_pods.sort_by(|one, other| one.node.cmp(&other.node));
     let names: Vec<String> = lease_names(owner).collect();
     let leases = || leases.iter().filter(|lease| names.contains(&lease.name_any()));
-    found.are_leases_over = leases().next().is_some() && !leases().any(|lease| is_held(lease, now, 2));
+    // Every Lease is observed at every look.
+    let may_lead = leases().filter(|lease| renewals.may_lead(lease, 2)).count() > 0;
+    found.are_leases_over = leases().next().is_some() && !may_lead;
     found.leases = leases()
-        .filter(|lease| is_held(lease, now, 1))
+        .filter(|lease| renewals.may_lead(lease, 1))
         .map(|lease| format!("Lease {namespace}/{}", lease.name_any()))
         .collect();
     let controllers = found.controllers.iter();
@@ -133,24 +132,23 @@ pub async fn pods_of(
     Ok(pods.iter().filter_map(PodObject::unended).collect())
 }
 
-/// Whether none of these pods can lead any more: no lease of theirs was renewed for twice the time that it lasts.
+/// Whether no sidecar of the driver can lead any more: no Lease of them was renewed for twice its duration.
 pub async fn leases_have_ended(
     client: &Client,
     owner: &Owner,
     namespace: &str,
-    now: Timestamp,
+    renewals: &LeaseRenewals,
 ) -> Result<bool, ObserveError> {
     let api: GuardedApi<Lease> = GuardedApi::namespaced(client.clone(), namespace);
+    let mut may_lead = false;
     for name in lease_names(owner) {
         let lease = api.get_opt(&name).await.map_err(|source| ObserveError::Get {
             key: Key::new("Lease", Some(namespace), &name),
             source: Box::new(source),
         })?;
-        if lease.is_some_and(|lease| is_held(&lease, now, 2)) {
-            return Ok(false);
-        }
+        may_lead |= lease.is_some_and(|lease| renewals.may_lead(&lease, 2));
     }
-    Ok(true)
+    Ok(!may_lead)
 }
 
 /// The leases of the driver's sidecars.
@@ -262,15 +260,6 @@ fn old_object(node: String, metadata: ObjectMeta) -> OldObject {
     }
 }
 
-/// Whether the holder has renewed the lease within so many times the time that it lasts.
-pub(super) fn is_held(lease: &Lease, now: Timestamp, times: i32) -> bool {
-    let Some(spec) = &lease.spec else { return false };
-    let lasts = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or_default().into()) * times;
-    let has_holder = spec.holder_identity.as_ref().is_some_and(|holder| !holder.is_empty());
-    let renewed = spec.renew_time.as_ref().map(|time| time.0);
-    has_holder && renewed.is_some_and(|renewed| now.duration_since(renewed) < lasts)
-}
-
 /// What the pods needed: accounts, roles and Secrets.
 fn leftovers(specs: &[PodSpec], bindings: &[ClusterRoleBinding], namespace: &str) -> BTreeSet<String> {
     // Accounts of node plugins are known by the upstream name once their DaemonSet is gone.
@@ -360,28 +349,6 @@ mod tests {
     fn a_node_plugin_has_the_directory_of_its_socket(#[case] volumes: Value, #[case] expected: bool) {
         let spec = serde_json::from_value(json!({"containers": [], "volumes": volumes})).expect("a spec");
         assert_eq!(is_node_plugin(&spec, "cinder.csi.openstack.org"), expected);
-    }
-
-    #[rstest]
-    #[case::renewed_just_now("pod", 5, 1, true)]
-    #[case::expired("pod", 20, 1, false)]
-    #[case::not_expired_twice("pod", 20, 2, true)]
-    #[case::expired_twice("pod", 31, 2, false)]
-    #[case::given_back("", 5, 2, false)]
-    fn a_lease_is_held_until_it_expires(
-        #[case] holder: &str,
-        #[case] age: i64,
-        #[case] times: i32,
-        #[case] expected: bool,
-    ) {
-        let now = Timestamp::from_second(1_800_000_000).expect("a time");
-        let renewed = Timestamp::from_second(1_800_000_000 - age).expect("a time");
-        let lease = serde_json::from_value(json!({
-            "metadata": {"name": "x"},
-            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": format!("{renewed:.6}")},
-        }))
-        .expect("a lease");
-        assert_eq!(is_held(&lease, now, times), expected);
     }
 
     #[test]

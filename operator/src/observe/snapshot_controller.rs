@@ -7,11 +7,10 @@ use std::time::Duration;
 use cinder_operator_core::resolve::ControllerSight;
 use k8s_openapi::{
     api::{apps::v1::Deployment, coordination::v1::Lease},
-    jiff::Timestamp,
+    jiff::{SignedDuration, Timestamp},
 };
 use kube::{Client, ResourceExt, api::ListParams};
 
-use super::installation::is_held;
 use crate::kubernetes::{GuardedApi, answer, remedy};
 
 /// The usual name of the Deployment: that of the upstream manifests, and of distributions that follow them.
@@ -52,7 +51,7 @@ fn judge(leases: &[Lease], deployments: &[Deployment], now: Timestamp) -> Contro
         status.and_then(|status| status.available_replicas).unwrap_or(0)
     };
     let deployment = deployments.iter().filter(wants_pods).max_by_key(available);
-    let lease = leases.iter().find(|lease| is_held(lease, now, LIVE_FOR));
+    let lease = leases.iter().find(|lease| is_live(lease, now));
     // The Deployment does not come and go with a pod: where both are there, it is the one to name.
     match (deployment, lease) {
         (Some(deployment), None) if available(&deployment) == 0 => ControllerSight::Down(place(deployment)),
@@ -60,6 +59,15 @@ fn judge(leases: &[Lease], deployments: &[Deployment], now: Timestamp) -> Contro
         (None, Some(lease)) => ControllerSight::Found(format!("lease {}", place(lease))),
         (None, None) => ControllerSight::Missing,
     }
+}
+
+/// Whether the renewal of a Lease is recent. This decides about a report alone, so that the clocks of two machines are good enough.
+fn is_live(lease: &Lease, now: Timestamp) -> bool {
+    let Some(spec) = &lease.spec else { return false };
+    let lasts = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or_default().into()) * LIVE_FOR;
+    let has_holder = spec.holder_identity.as_ref().is_some_and(|holder| !holder.is_empty());
+    let renewed = spec.renew_time.as_ref().map(|time| time.0);
+    has_holder && renewed.is_some_and(|renewed| now.duration_since(renewed) < lasts)
 }
 
 fn place(object: &impl ResourceExt) -> String {

@@ -134,8 +134,21 @@ async fn the_nodes_that_are_taken_up_follow_the_controller() {
     assert!(is_written(DEPLOYMENT) && !is_written(DAEMON_SET), "{writes:?}");
 }
 
-#[tokio::test]
-async fn a_pod_on_a_dead_node_does_not_keep_our_controller_away() {
+/// The Lease of the other provisioner, renewed at this time of its node's clock.
+fn renew_theirs(world: &World, holder: &str, renewed: &str) {
+    world.api.put(
+        "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cinder-csi-openstack-org",
+        json!({"metadata": {"name": "cinder-csi-openstack-org", "namespace": "kube-system"}, "spec": {"holderIdentity": holder,
+            "leaseDurationSeconds": 137, "renewTime": renewed}}),
+    );
+}
+
+/// Clocks of a node that is far behind, and of one that is far ahead.
+#[rstest]
+#[case::slow_clock("2001-01-01T00:00")]
+#[case::fast_clock("2101-01-01T00:00")]
+#[tokio::test(start_paused = true)]
+async fn a_pod_on_a_dead_node_does_not_keep_our_controller_away(#[case] clock: &str) {
     let mut spec = mk_spec();
     spec.adoption.mode = AdoptionMode::Migrate;
     let world = World::new(spec, mk_index(&[], true));
@@ -145,11 +158,20 @@ async fn a_pod_on_a_dead_node_does_not_keep_our_controller_away() {
         json!({"metadata": {"name": "old", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"nodeName": "dead", "containers": [container]}}),
     );
-    world.api.put(
-        "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cinder-csi-openstack-org",
-        json!({"metadata": {"name": "cinder-csi-openstack-org"}, "spec": {"holderIdentity": "old",
-            "leaseDurationSeconds": 137, "renewTime": "2026-01-01T00:00:00.000000Z"}}),
+    // The kubelet is dead, and the sidecar goes on.
+    for second in 10..15 {
+        renew_theirs(&world, "old", &format!("{clock}:{second}.000000Z"));
+        world.reconcile().await.expect("reconciled");
+        assert!(world.api.get(DEPLOYMENT).is_none(), "the Lease is renewed");
+        tokio::time::advance(Duration::from_secs(100)).await;
+    }
+    tokio::time::advance(Duration::from_secs(2 * 137 - 101)).await;
+    world.reconcile().await.expect("reconciled");
+    assert!(
+        world.api.get(DEPLOYMENT).is_none(),
+        "the Lease was not unchanged for long enough"
     );
+    tokio::time::advance(Duration::from_secs(1)).await;
     world.reconcile().await.expect("reconciled");
     assert!(
         world.api.get(DEPLOYMENT).is_some(),
