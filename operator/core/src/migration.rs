@@ -5,7 +5,8 @@
 //! other controller itself, in the write that stops it; an operator that is killed in the middle goes on where it was. The place of
 //! another installation is taken so:
 //!
-//! 1. The operator changes nothing before the spec resolves, login with the credentials works, and no open finding of the check remains.
+//! 1. The operator changes nothing before the spec resolves, login with the credentials works, no open finding of the check remains,
+//!    and no other namespace has an installation.
 //! 2. Ours is shown to start: our DaemonSet comes beside theirs, and a pod of it runs. It finds the driver's socket served and waits
 //!    for it. A dry run shows that the API server takes our controller and a pod of it: admission, quota, pod security.
 //! 3. The other controller is scaled to zero. Its pods have to be gone, and the leases of its sidecars given back or expired, before
@@ -62,6 +63,8 @@ pub struct Ours<'a> {
     pub can_follow: bool,
     /// The findings of the check that no administrator has accepted.
     pub findings: &'a [AdoptionFinding],
+    /// The workloads of installations in other namespaces, or the cause that they are unknown.
+    pub elsewhere: Result<&'a [String], &'a str>,
     /// Our controller, where it is there and stays, with its uid.
     pub controller: Option<(Key, String)>,
     /// The pods of our controller that may run, also of one that is gone.
@@ -224,6 +227,9 @@ fn next(found: &Installation, ours: &Ours<'_>) -> Migration {
     if !ours.findings.is_empty() {
         return await_findings(ours.findings);
     }
+    if let Some(held) = await_others(ours) {
+        return held;
+    }
     if let Some(proving) = proving(found, ours) {
         return proving;
     }
@@ -269,6 +275,52 @@ fn await_findings(findings: &[AdoptionFinding]) -> Migration {
             join_truncated(&subjects)
         )),
         ..Migration::at(AdoptionStep::Preparing, PREPARED, Vec::new(), what)
+    }
+}
+
+/// Whether it must be known that no other namespace has an installation.
+pub fn needs_others(ours: &Ours<'_>) -> bool {
+    ours.is_wanted && ours.can_follow && ours.findings.is_empty() && ours.controller.is_none()
+}
+
+/// Holds a migration while another namespace has an installation of the driver, or could have one.
+fn await_others(ours: &Ours<'_>) -> Option<Migration> {
+    if !needs_others(ours) {
+        return None;
+    }
+    let held = await_absence(ours.elsewhere)?;
+    Some(match ours.daemon_set {
+        None => held,
+        Some(_) => Migration {
+            step: AdoptionStep::StartingNodes,
+            stages: BESIDE,
+            ..held
+        },
+    })
+}
+
+/// Holds a driver without a controller while another namespace has an installation, and the namespace of the migration has none.
+pub fn await_absence(elsewhere: Result<&[String], &str>) -> Option<Migration> {
+    let what = "the installations in other namespaces that condition Degraded names".to_owned();
+    Some(Migration {
+        failure: Some(hold_beside_others(elsewhere)?),
+        ..Migration::at(AdoptionStep::Preparing, PREPARED, Vec::new(), what)
+    })
+}
+
+/// Why this driver's controller must not start. Acceptance of findings does not change it.
+fn hold_beside_others(elsewhere: Result<&[String], &str>) -> Option<String> {
+    match elsewhere {
+        Ok([]) => None,
+        Ok(others) => Some(format!(
+            "the migration does not continue, because other namespaces have installations of the driver as well, and two controllers \
+             would serve the same volumes: {}. Remove them, or name their namespace in spec.adoption.namespace",
+            join_truncated(others)
+        )),
+        Err(cause) => Some(format!(
+            "the migration does not continue, because it is unknown whether another namespace has an installation of the driver: \
+             {cause}. If a right is missing, `kubectl apply -k config/rbac/adoption`"
+        )),
     }
 }
 

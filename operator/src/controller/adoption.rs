@@ -13,8 +13,8 @@ use cinder_operator_core::{
     },
     decide::{Intent, Workload, is_controller_done},
     migration::{
-        ACCEPT_FINDINGS, Act, Migration, Ours, adopt_orphans, check, check::AdoptionFinding, claim_csi_driver,
-        needs_check, needs_trial, plan_migration,
+        ACCEPT_FINDINGS, Act, Migration, Ours, adopt_orphans, await_absence, check, check::AdoptionFinding,
+        claim_csi_driver, needs_check, needs_others, needs_trial, plan_migration,
     },
     notice::Notice,
     plan::{is_being_deleted, uid_of},
@@ -40,6 +40,9 @@ pub(super) const MIGRATION_STALLS_AFTER: Duration = Duration::from_mins(1);
 
 /// The pause before the check before a migration is repeated with the same spec. It lists volumes, claims and pods.
 pub(super) const CHECK_PAUSE: Duration = Duration::from_mins(10);
+
+/// The pause before the pods of all namespaces are listed again.
+pub(super) const ELSEWHERE_PAUSE: Duration = Duration::from_mins(1);
 
 /// Another installation, and where its migration is.
 #[derive(Debug, Default)]
@@ -108,6 +111,9 @@ impl Reconciliation<'_> {
         if !found.has_workloads() {
             let is_foreign = |(key, object): (&Key, &Value)| key.kind == kind::CSI_DRIVER && !self.owner.owns(object);
             if found.is_gone() || live.iter().any(is_foreign) {
+                if is_wanted && let Some(held) = self.hold_without_controller(live).await {
+                    return Ok(held);
+                }
                 context.remember_done(&self.owner.name, self.driver.metadata.generation);
                 return Ok(Adoption::default());
             }
@@ -118,16 +124,7 @@ impl Reconciliation<'_> {
         let is_theirs = is_wanted && claim_csi_driver(&self.owner, live);
         let asked = self.ask_for_own_part().await?;
         let migration = self.judge_migration(&found, &asked, live, intent, is_theirs).await;
-        let failure = migration.as_ref().and_then(|one| {
-            Some(Problem {
-                reason: if one.step <= AdoptionStep::StartingNodes {
-                    Degraded::MigrationHeldUp
-                } else {
-                    Degraded::MigrationFailed
-                },
-                message: one.failure.clone()?,
-            })
-        });
+        let failure = migration.as_ref().and_then(failure);
         if migration.as_ref().is_some_and(|one| one.step == AdoptionStep::Done) {
             context.remember_done(&self.owner.name, self.driver.metadata.generation);
         }
@@ -136,6 +133,33 @@ impl Reconciliation<'_> {
             migration,
             problems: failure.into_iter().collect(),
         })
+    }
+
+    /// Holds a driver without a controller where another namespace has an installation.
+    async fn hold_without_controller(&self, live: &BTreeMap<Key, Value>) -> Option<Adoption> {
+        let has_controller = |(key, object): (&Key, &Value)| key.kind == kind::DEPLOYMENT && self.owner.owns(object);
+        if live.iter().any(has_controller) {
+            return None;
+        }
+        let elsewhere = self.installations_elsewhere().await;
+        let migration = await_absence(elsewhere.as_deref().map_err(String::as_str))?;
+        Some(Adoption {
+            problems: failure(&migration).into_iter().collect(),
+            migration: Some(migration),
+            ..Adoption::default()
+        })
+    }
+
+    /// Lists the installations in other namespaces, or returns the cause that they are unknown.
+    async fn installations_elsewhere(&self) -> Result<Vec<String>, String> {
+        let (context, name) = (self.context, &self.owner.name);
+        if let Some(known) = context.elsewhere(name, ELSEWHERE_PAUSE) {
+            return Ok(known);
+        }
+        let found = observe::installations_elsewhere(&context.client, &self.driver.spec.adoption.namespace).await;
+        let found = found.map_err(|error| error.to_string())?;
+        context.remember_elsewhere(name, &found);
+        Ok(found)
     }
 
     /// Returns the findings of the check before a migration, unless an administrator has accepted them.
@@ -255,6 +279,7 @@ impl Reconciliation<'_> {
             generation: self.driver.metadata.generation.unwrap_or_default(),
             can_follow: intent.is_some_and(|intent| intent.has_credentials),
             findings: &[],
+            elsewhere: Ok(&[]),
             controller: staying(kind::DEPLOYMENT),
             controller_pods: &names,
             is_controller_done: is_controller_done(live),
@@ -274,6 +299,11 @@ impl Reconciliation<'_> {
         if needs_check(found, &ours) {
             findings = Box::pin(self.check_adoption()).await;
             ours.findings = &findings;
+        }
+        let elsewhere;
+        if needs_others(&ours) {
+            elsewhere = self.installations_elsewhere().await;
+            ours.elsewhere = elsewhere.as_deref().map_err(String::as_str);
         }
         if needs_trial(found, &ours)
             && let Some(controller) = desired.iter().find(|one| one.key.kind == kind::DEPLOYMENT)
@@ -333,6 +363,17 @@ impl Reconciliation<'_> {
         }
         Ok(None)
     }
+}
+
+/// The problem of a migration that does not continue.
+fn failure(migration: &Migration) -> Option<Problem> {
+    let reason = if migration.step <= AdoptionStep::StartingNodes {
+        Degraded::MigrationHeldUp
+    } else {
+        Degraded::MigrationFailed
+    };
+    let message = migration.failure.clone()?;
+    Some(Problem { reason, message })
 }
 
 fn forbidden(plural: &str, namespace: &str) -> Problem {

@@ -122,6 +122,8 @@ struct Memory {
     calls: u64,
     /// What a switch to this driver would change, with the generation of the spec.
     findings: Option<(Option<i64>, Vec<AdoptionFinding>, Instant)>,
+    /// The installations in other namespaces.
+    elsewhere: Option<(Vec<String>, Instant)>,
     /// When nothing was found to take over, with the generation of the spec.
     done: Option<(Option<i64>, Instant)>,
     /// The unwatched obstacles of the last reconcile, and how often in a row they were the same.
@@ -337,6 +339,21 @@ impl Context {
     pub(super) fn remember_findings(&self, driver: &str, generation: Option<i64>, findings: &[AdoptionFinding]) {
         self.with_memory(driver, |memory| {
             memory.findings = Some((generation, findings.to_vec(), Instant::now()));
+        });
+    }
+
+    /// The remembered installations in other namespaces, if they are recent.
+    pub(super) fn elsewhere(&self, driver: &str, within: Duration) -> Option<Vec<String>> {
+        self.with_memory(driver, |memory| {
+            let (found, at) = memory.elsewhere.as_ref()?;
+            (at.elapsed() < within).then(|| found.clone())
+        })
+    }
+
+    /// Remembers the installations in other namespaces.
+    pub(super) fn remember_elsewhere(&self, driver: &str, found: &[String]) {
+        self.with_memory(driver, |memory| {
+            memory.elsewhere = Some((found.to_vec(), Instant::now()));
         });
     }
 

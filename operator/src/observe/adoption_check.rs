@@ -22,6 +22,7 @@ use serde::Deserialize;
 use super::{
     ObserveError,
     class_parameters::class_parameters,
+    elsewhere::{installations_elsewhere, workloads_elsewhere},
     installation::{all, is_other, program_of},
     pages,
 };
@@ -78,6 +79,9 @@ pub(crate) async fn adoption_check(client: &Client, driver: &str, namespace: &st
     noted(&mut facts.gaps, "PersistentVolumeClaims", claims);
     let pods = inline_pods(client, driver, &mut facts).await;
     noted(&mut facts.gaps, "pods with in-line volumes", pods);
+    let others = elsewhere(client, namespace).await;
+    let others = noted(&mut facts.gaps, "installations in other namespaces", others);
+    facts.elsewhere = others.unwrap_or_default().into_iter().collect();
     let found = workloads(client, namespace).await;
     let what = format!("the workloads of namespace {namespace}");
     let workloads = noted(&mut facts.gaps, &what, found).unwrap_or_default();
@@ -167,6 +171,12 @@ async fn inline_pods(client: &Client, driver: &str, facts: &mut CheckFacts) -> R
         ControlFlow::Continue(())
     })
     .await
+}
+
+async fn elsewhere(client: &Client, namespace: &str) -> Result<BTreeSet<String>, ObserveError> {
+    let mut found = workloads_elsewhere(client, namespace).await?;
+    found.extend(installations_elsewhere(client, namespace).await?);
+    Ok(found)
 }
 
 /// What makes the pods of the other installation: kind, namespace and name of each, and the pods that it makes.

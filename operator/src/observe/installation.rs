@@ -230,7 +230,7 @@ pub(super) fn program_of(container: &Container) -> &str {
 }
 
 /// Whether none of its containers runs or will run again, as after an eviction.
-fn has_ended(pod: &Pod) -> bool {
+pub(super) fn has_ended(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
 }

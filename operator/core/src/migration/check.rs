@@ -42,6 +42,8 @@ pub struct AdoptionFinding {
 pub enum AdoptionFindingReason {
     /// Volumes with ReadWriteMany and a file system: this driver attaches them to one node at a time.
     SharedFileSystem,
+    /// Installations in other namespaces, next to which the operator does not migrate.
+    OtherNamespace,
     /// Pods with in-line volumes, which this driver does not serve.
     InlineVolume,
     /// A flag of the other installation that the operator does not set, or that has another meaning here.
@@ -107,6 +109,8 @@ pub struct CheckFacts {
     pub shared_claims: Sample,
     /// Pods with in-line volumes.
     pub inline_pods: Sample,
+    /// Workloads of installations in other namespaces.
+    pub elsewhere: Sample,
     /// The classes.
     pub classes: Vec<ClassParameters>,
     /// What could not be looked at.
@@ -126,7 +130,14 @@ pub struct CheckGap {
 
 /// All that changes, the gravest first.
 pub fn findings(spec: &CinderCSIDriverSpec, facts: &CheckFacts) -> Vec<AdoptionFinding> {
-    let volumes = [
+    let counted = [
+        finding(
+            AdoptionFindingReason::OtherNamespace,
+            "installations of the driver in other namespaces",
+            &facts.elsewhere,
+            "the operator does not migrate, because two controllers would serve the same volumes",
+            "Remove them, or name their namespace in spec.adoption.namespace",
+        ),
         finding(
             AdoptionFindingReason::SharedFileSystem,
             "PersistentVolumes with ReadWriteMany and a file system",
@@ -168,7 +179,7 @@ pub fn findings(spec: &CinderCSIDriverSpec, facts: &CheckFacts) -> Vec<AdoptionF
         message: format!("what changes here is not known: {}", gap.why),
         remedy: gap.remedy.to_owned(),
     });
-    let mut all: Vec<AdoptionFinding> = volumes.into_iter().filter(|finding| finding.count > 0).collect();
+    let mut all: Vec<AdoptionFinding> = counted.into_iter().filter(|finding| finding.count > 0).collect();
     all.extend(flags::findings(spec, &facts.containers));
     all.extend(configuration::findings(spec, &facts.configuration));
     all.extend(parameters);

@@ -122,6 +122,17 @@ fn nodes(names: &str) -> BTreeSet<String> {
 /// The decision when our own part is as the letters say: `w` it is wanted, `f` can follow, `d` a DaemonSet, `t` a dry run that passed,
 /// `T` one that was refused, `c` a controller, `C` one that is done, `p` a pod of it, `D` the CSIDriver is ours.
 fn decide(found: &Installation, ours: &str, running: &str, serving: &str, at_once: i32) -> Option<Migration> {
+    decide_beside(Ok(&[]), found, ours, running, serving, at_once)
+}
+
+fn decide_beside(
+    elsewhere: Result<&[String], &str>,
+    found: &Installation,
+    ours: &str,
+    running: &str,
+    serving: &str,
+    at_once: i32,
+) -> Option<Migration> {
     let has = |letter: char| ours.contains(letter);
     let own = |kind, is_there: bool| is_there.then(|| (Key::new(kind, None, "ours"), "o".to_owned()));
     let pods: Vec<String> = has('p').then(|| "ours-1".to_owned()).into_iter().collect();
@@ -133,6 +144,7 @@ fn decide(found: &Installation, ours: &str, running: &str, serving: &str, at_onc
             generation: 7,
             can_follow: has('f'),
             findings: &[],
+            elsewhere,
             controller: own(kind::DEPLOYMENT, has('c') || has('C')),
             controller_pods: &pods,
             is_controller_done: has('C'),
@@ -149,6 +161,27 @@ fn decide(found: &Installation, ours: &str, running: &str, serving: &str, at_onc
             max_unavailable: &IntOrString::Int(at_once),
         },
     )
+}
+
+#[rstest]
+#[case::before_ours("wf", "", AdoptionStep::Preparing)]
+#[case::beside_node_pods("wfdt", "a", AdoptionStep::StartingNodes)]
+fn installation_elsewhere_blocks_migration(#[case] ours: &str, #[case] running: &str, #[case] step: AdoptionStep) {
+    let others = ["Deployment storage/csi".to_owned()];
+    for (elsewhere, expected) in [
+        (Ok(&others[..]), "Deployment storage/csi"),
+        (Err("Forbidden"), "Forbidden"),
+    ] {
+        for found in [whole(), stopped()] {
+            let migration = decide_beside(elsewhere, &found, ours, running, "", 1).expect("a migration");
+            assert_eq!((migration.step, migration.acts.as_slice()), (step, &[][..]));
+            let failure = migration.failure.expect("a reason");
+            assert!(failure.contains(expected), "{failure}");
+        }
+    }
+    // Ours serves already: a hold would stop the work on the nodes.
+    let migration = decide_beside(Ok(&others), &noted_as_served(), "wfdCD", "a", "a", 1).expect("a migration");
+    assert_eq!(migration.step, AdoptionStep::ReplacingNodes);
 }
 
 #[test]
@@ -173,6 +206,7 @@ fn open_findings_block_a_new_migration() {
             generation: 7,
             can_follow: ours.contains('f'),
             findings: &[],
+            elsewhere: Ok(&[]),
             controller: None,
             controller_pods: &[],
             is_controller_done: false,

@@ -8,7 +8,7 @@ use cinder_operator_core::{
 };
 
 use super::*;
-use crate::controller::adoption::{CHECK_PAUSE, MIGRATION_PAUSE, MIGRATION_STALLS_AFTER};
+use crate::controller::adoption::{CHECK_PAUSE, ELSEWHERE_PAUSE, MIGRATION_PAUSE, MIGRATION_STALLS_AFTER};
 
 const OLD: &str = "/apis/apps/v1/namespaces/kube-system/deployments/csi-cinder-controllerplugin";
 
@@ -505,4 +505,66 @@ async fn unreadable_objects_stop_a_migration(#[case] hidden: &str, #[case] expec
     world.reconcile().await.expect("reconciled");
     let message = held_up(&world);
     assert!(message.contains(expected), "{message}");
+}
+
+/// A pod of a Go controller in namespace `storage`.
+fn put_controller_elsewhere(world: &World) -> String {
+    let path = "/api/v1/namespaces/storage/pods/csi-5f-x".to_owned();
+    let container = json!({"name": "driver", "image": "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0"});
+    let owner =
+        json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "csi-5f", "uid": "r", "controller": true});
+    world.api.put(
+        &path,
+        json!({"metadata": {"name": "csi-5f-x", "namespace": "storage", "uid": "u", "labels": {"pod-template-hash": "5f"},
+            "ownerReferences": [owner]}, "spec": {"nodeName": "n1", "containers": [container]}}),
+    );
+    path
+}
+
+#[rstest]
+#[case::beside_the_named_one(true)]
+#[case::without_any_there(false)]
+#[tokio::test(start_paused = true)]
+async fn controller_in_other_namespace_stops_migration(#[case] has_named: bool) {
+    let world = if has_named {
+        shown_to_start().await
+    } else {
+        let mut spec = mk_spec();
+        spec.adoption.mode = AdoptionMode::Migrate;
+        World::new(spec, mk_index(&[], true))
+    };
+    let path = put_controller_elsewhere(&world);
+    tokio::time::advance(ELSEWHERE_PAUSE).await;
+    for _ in 0..3 {
+        world.reconcile().await.expect("reconciled");
+    }
+    assert!(world.api.get(DEPLOYMENT).is_none());
+    assert!(!has_named || theirs(&world) == (1, Value::Null), "theirs was touched");
+    let message = held_up(&world);
+    assert!(message.contains("Deployment storage/csi"), "{message}");
+
+    world.api.remove(&path);
+    tokio::time::advance(ELSEWHERE_PAUSE).await;
+    for _ in 0..3 {
+        world.reconcile().await.expect("reconciled");
+    }
+    assert!(
+        world.api.get(DEPLOYMENT).is_some(),
+        "{:?}",
+        world.condition(ConditionType::Degraded)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn unlisted_pods_of_other_namespaces_stop_migration() {
+    let world = shown_to_start().await;
+    world.api.hide("/api/v1/pods");
+    tokio::time::advance(ELSEWHERE_PAUSE).await;
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(theirs(&world), (1, Value::Null));
+    let message = held_up(&world);
+    assert!(
+        message.contains("cannot list pods") && message.contains("config/rbac/adoption"),
+        "{message}"
+    );
 }

@@ -189,6 +189,13 @@ fn migrate(object: &mut Value, other: &Value, record: &Value) {
     }
 }
 
+/// The name of an object of any namespace in the list of all namespaces at `path`.
+fn below_namespace<'a>(key: &'a str, path: &str) -> Option<&'a str> {
+    let (group, plural) = path.rsplit_once('/')?;
+    let (_, rest) = key.strip_prefix(group)?.strip_prefix("/namespaces/")?.split_once('/')?;
+    rest.strip_prefix(plural)?.strip_prefix('/')
+}
+
 fn refusal(code: u16, reason: &str) -> (u16, Value) {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
         "reason": reason, "message": format!("{reason} by the test")});
@@ -263,6 +270,7 @@ impl State {
         }
         let is_listed = |(key, object): &(&String, &Value)| {
             let below = key.strip_prefix(path).and_then(|rest| rest.strip_prefix('/'));
+            let below = below.or_else(|| below_namespace(key, path));
             let labels = &object["metadata"]["labels"];
             let labelled = labels["csi.openstack.org/instance"].is_string();
             let component = labels["app.kubernetes.io/component"].as_str().unwrap_or("none");

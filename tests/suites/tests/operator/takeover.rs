@@ -16,6 +16,7 @@ const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const APPS: &str = "/apis/apps/v1/namespaces/kube-system";
 const OLD_PODS: &str = "/api/v1/namespaces/kube-system/pods";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+const CLUSTER_ROLES: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system";
 const LEASE_NAME: &str = "external-attacher-leader-cinder-csi-openstack-org";
 /// How long the lease of the other attacher lasts after its pod has ended.
@@ -35,7 +36,7 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
         world.api.get(&format!("{APPS}/deployments/{CONTROLLER}")).await?["spec"]["replicas"] == 1,
         "the other controller was touched without the role"
     );
-    role(world, true).await?;
+    role(world, "role.yaml", true).await?;
 
     // Open findings stop it before anything is touched.
     degraded(world, "MigrationHeldUp").await?;
@@ -47,6 +48,9 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
     let accepted =
         json!({"metadata": {"annotations": {"csi.openstack.org/accept-findings": object["metadata"]["uid"]}}});
     world.api.merge(OBJECT, &accepted).await?;
+    // Without the list of all pods it is unknown whether another namespace has an installation.
+    held_up(world, "another namespace").await?;
+    role(world, "cluster_role.yaml", true).await?;
 
     // Ours is shown to start before anything of theirs is touched: a pod of ours runs, and a dry run of the controller passes.
     at(world, "StartingNodes").await?;
@@ -180,7 +184,8 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
         Ok(())
     })
     .await?;
-    role(world, false).await
+    role(world, "cluster_role.yaml", false).await?;
+    role(world, "role.yaml", false).await
 }
 
 /// Before our controller serves, the mode is taken back: the other controller has its pods again, and nothing of ours runs beside it.
@@ -283,15 +288,17 @@ async fn hold_lease(world: &World) -> Result<()> {
         .map(drop)
 }
 
-/// Gives or takes the role for the take-over, as it is shipped.
-async fn role(world: &World, give: bool) -> Result<()> {
-    let file = workspace_root().join("config/rbac/adoption/role.yaml");
+/// Creates or deletes the objects of a file of the role for the take-over, as it is shipped.
+async fn role(world: &World, file: &str, give: bool) -> Result<()> {
+    let file = workspace_root().join("config/rbac/adoption").join(file);
     let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
     for document in serde_yaml::Deserializer::from_str(&text) {
         let object = Value::deserialize(document).context("the role is not YAML")?;
         let collection = match object["kind"].as_str() {
             Some("Role") => format!("{ROLES}/roles"),
-            _ => format!("{ROLES}/rolebindings"),
+            Some("RoleBinding") => format!("{ROLES}/rolebindings"),
+            Some("ClusterRole") => format!("{CLUSTER_ROLES}/clusterroles"),
+            _ => format!("{CLUSTER_ROLES}/clusterrolebindings"),
         };
         if give {
             world.api.create(&collection, &object).await?;
@@ -307,6 +314,19 @@ async fn degraded(world: &World, reason: &str) -> Result<()> {
     wait_for(&format!("Degraded ({reason})"), PATIENCE, async || {
         let (now, message) = world.condition("Degraded", "True").await?;
         ensure!(now == reason, "{now}: {message}");
+        Ok(())
+    })
+    .await?;
+    nothing_of_ours(world).await
+}
+
+async fn held_up(world: &World, cause: &str) -> Result<()> {
+    wait_for(&format!("Degraded ({cause})"), PATIENCE, async || {
+        let (reason, message) = world.condition("Degraded", "True").await?;
+        ensure!(
+            reason == "MigrationHeldUp" && message.contains(cause),
+            "{reason}: {message}"
+        );
         Ok(())
     })
     .await?;
