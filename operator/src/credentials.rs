@@ -188,6 +188,35 @@ pub struct Verdict {
     pub state: CloudState,
 }
 
+/// New contents of a Secret that a cloud refused in a row. Keystone may lock a user after some failed logins.
+#[derive(Debug, Clone, Copy, Default)]
+struct RefusedContents {
+    count: u32,
+    last: Option<Instant>,
+}
+
+impl RefusedContents {
+    /// The pause before another new content is tried. The first one after a refused content has none.
+    fn pause(self, interval: Duration, now: Instant) -> Option<Duration> {
+        let last = self.last.filter(|_| self.count > 1)?;
+        remaining(self.count, interval, now.duration_since(last))
+    }
+
+    /// Counts a refused content, anew after `interval` without one.
+    fn add(&mut self, interval: Duration, now: Instant) {
+        let is_over = self.last.is_none_or(|last| now.duration_since(last) > interval);
+        self.count = if is_over { 1 } else { self.count.saturating_add(1) };
+        self.last = Some(now);
+    }
+}
+
+/// The rest of a pause that begins with [`FIRST_PAUSE`] and doubles with each failure up to `interval`.
+fn remaining(failures: u32, interval: Duration, elapsed: Duration) -> Option<Duration> {
+    let factor = 2_u32.saturating_pow(failures.saturating_sub(1));
+    let pause = FIRST_PAUSE.saturating_mul(factor).min(interval);
+    pause.checked_sub(elapsed).filter(|left| !left.is_zero())
+}
+
 /// What was tried last for one cloud of one driver.
 #[derive(Debug, Clone)]
 struct Trial {
@@ -200,6 +229,7 @@ struct Trial {
     /// Whether it must be repeated before its time.
     is_outdated: bool,
     state: CloudState,
+    refused_contents: RefusedContents,
 }
 
 impl Trial {
@@ -208,20 +238,22 @@ impl Trial {
         self.hash == candidate.credentials.hash() && self.proxies == candidate.config.proxies
     }
 
+    /// Whether the cloud answered and refused the login.
+    fn is_refused(&self) -> bool {
+        let refusal = self.result.as_ref().err();
+        refusal.is_some_and(|refusal| refusal.reason != Refusal::CloudUnreachable)
+    }
+
     /// How long this result still holds.
     fn holds_for(&self, interval: Duration, now: Instant) -> Option<Duration> {
         if self.is_outdated {
             return None;
         }
-        let pause = match self.failures {
-            0 => interval,
-            failures => FIRST_PAUSE
-                .saturating_mul(2_u32.saturating_pow(failures - 1))
-                .min(interval),
-        };
-        pause
-            .checked_sub(now.duration_since(self.at))
-            .filter(|left| !left.is_zero())
+        let elapsed = now.duration_since(self.at);
+        match self.failures {
+            0 => interval.checked_sub(elapsed).filter(|left| !left.is_zero()),
+            failures => remaining(failures.max(self.refused_contents.count), interval, elapsed),
+        }
     }
 }
 
@@ -447,6 +479,10 @@ impl Checker {
                 return refused(refusal, installed.credentials, true, pause, state);
             }
         };
+        let mut refused_contents = previous
+            .as_ref()
+            .map(|trial| trial.refused_contents)
+            .unwrap_or_default();
         let before = previous.filter(|trial| trial.is_of(&candidate));
         let has = installed.credentials.as_ref();
         let mut attempt = Attempt {
@@ -458,11 +494,22 @@ impl Checker {
             installed: &installed,
             stakes,
         };
+        if before.is_none()
+            && let Some(pause) = refused_contents.pause(interval, Instant::now())
+        {
+            let refusal = source.too_many_refusals(refused_contents.count);
+            return refused(refusal, installed.credentials.clone(), attempt.is_changed, pause, state);
+        }
         let is_valid = |trial: &Trial| trial.holds_for(interval, Instant::now()).is_some();
         let trial = match before {
             Some(trial) if is_valid(&trial) => trial,
             before => {
-                let trial = self.try_candidate(&attempt, before, state).await;
+                let is_new = before.is_none();
+                let mut trial = self.try_candidate(&attempt, before, state).await;
+                if is_new && trial.is_refused() {
+                    refused_contents.add(interval, trial.at);
+                }
+                trial.refused_contents = refused_contents;
                 self.trials.lock().insert(key, trial.clone());
                 attempt.is_fresh = true;
                 trial
@@ -533,6 +580,7 @@ impl Checker {
             },
             result,
             is_outdated: false,
+            refused_contents: RefusedContents::default(),
         }
     }
 }

@@ -467,6 +467,19 @@ impl Source {
         }
     }
 
+    /// Why a new content is not tried yet.
+    pub(super) fn too_many_refusals(&self, count: u32) -> Refused {
+        Refused::new(
+            Refusal::LoginFailed,
+            format!(
+                "{} has changed again after {count} contents that cloud {} refused. The operator waits before the next login, because \
+                 Keystone may lock a user after failed logins",
+                self.key(),
+                self.cloud
+            ),
+        )
+    }
+
     pub(super) fn no_answer(&self, auth_url: &str) -> Refused {
         Refused::new(
             Refusal::CloudUnreachable,

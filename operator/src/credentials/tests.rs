@@ -154,6 +154,33 @@ async fn good_credentials_are_used_and_not_tried_again_before_the_interval() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn alternating_contents_cause_few_logins() {
+    let keystone = Scripted::new((0..20).map(|number| match number % 2 {
+        0 => Err(unauthorized("req-1")),
+        _ => Ok(()),
+    }));
+    let checker = mk_checker(&keystone);
+    for second in 0..20 {
+        let password = if second % 2 == 0 { "bad" } else { "good" };
+        let verdict = check(&checker, password, None).await;
+        if second == 1 {
+            assert!(
+                verdict.authenticated,
+                "the first content after a refused one is tried at once"
+            );
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!(keystone.logins(), 3);
+    let verdict = check(&checker, "good", None).await;
+    let refusal = verdict.refusal.expect("a refusal");
+    assert_eq!(refusal.reason, Refusal::LoginFailed);
+    assert!(refusal.message.contains("after 2 contents"), "{}", refusal.message);
+    tokio::time::advance(verdict.look_again).await;
+    assert!(check(&checker, "good", None).await.authenticated);
+}
+
+#[tokio::test(start_paused = true)]
 async fn refused_credentials_leave_the_last_good_ones_in_use_and_say_where_they_are() {
     let keystone = Scripted::new([Ok(()), Err(unauthorized("req-1"))]);
     let checker = mk_checker(&keystone);
