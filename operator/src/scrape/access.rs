@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Asks the API server who reads the metrics, and whether they may.
+//! Reviews the tokens of clients that read the metrics.
 
 use std::{collections::HashMap, fmt, time::Duration};
 
@@ -11,22 +11,32 @@ use k8s_openapi::api::{
 use kube::{Api, Client, api::PostParams};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
 
 use super::{Access, AccessDecision, PATH};
 
-/// How long an answer is kept.
-const KEPT: Duration = Duration::from_mins(1);
-/// How long the API server may take.
+/// Lifetime of an answer.
+const ANSWER_LIFETIME: Duration = Duration::from_mins(1);
+/// Time limit of the API server.
 const LIMIT: Duration = Duration::from_secs(5);
-/// How many answers are kept: a few Prometheus servers, and whoever tries.
-const MOST_KEPT: usize = 64;
+/// The most answers of each kind that are stored.
+const MAX_ANSWERS: usize = 64;
+/// How long a reader that was allowed once is reviewed without a permit.
+const READER_LIFETIME: Duration = Duration::from_hours(1);
+/// The most reviews of other tokens at a time: any client of the network can send one.
+const MAX_REVIEWS: usize = 4;
 
-/// Access as the API server sees it.
+/// A hash of a token. The tokens themselves are not stored.
+type TokenHash = [u8; 32];
+
+/// Access as the API server decides it.
 pub struct KubernetesAccess {
     client: Client,
-    /// By the hash of the token: the tokens themselves are not kept.
-    known: Mutex<HashMap<[u8; 32], (AccessDecision, Instant)>>,
+    /// The tokens that were allowed, and the time of the last review.
+    readers: Mutex<HashMap<TokenHash, Instant>>,
+    /// The tokens that were refused. They never displace a reader.
+    refused: Mutex<HashMap<TokenHash, (AccessDecision, Instant)>>,
+    reviews: Semaphore,
 }
 
 impl fmt::Debug for KubernetesAccess {
@@ -40,7 +50,9 @@ impl KubernetesAccess {
     pub fn new(client: Client) -> Self {
         Self {
             client,
-            known: Mutex::default(),
+            readers: Mutex::default(),
+            refused: Mutex::default(),
+            reviews: Semaphore::new(MAX_REVIEWS),
         }
     }
 
@@ -84,20 +96,49 @@ impl KubernetesAccess {
         })
     }
 
-    fn remember(&self, hash: [u8; 32], decision: AccessDecision) {
-        let mut known = self.known.lock();
-        known.retain(|_, (_, at)| at.elapsed() < KEPT);
-        if known.len() < MOST_KEPT {
-            known.insert(hash, (decision, Instant::now()));
+    fn remember(&self, hash: TokenHash, decision: AccessDecision) {
+        let now = Instant::now();
+        let mut readers = self.readers.lock();
+        readers.retain(|_, at| at.elapsed() < READER_LIFETIME);
+        if decision == AccessDecision::Allowed {
+            if readers.len() < MAX_ANSWERS || readers.contains_key(&hash) {
+                readers.insert(hash, now);
+            }
+            return;
+        }
+        readers.remove(&hash);
+        let mut refused = self.refused.lock();
+        refused.retain(|_, (_, at)| at.elapsed() < ANSWER_LIFETIME);
+        if refused.len() < MAX_ANSWERS {
+            refused.insert(hash, (decision, now));
         }
     }
 
-    fn recall(&self, hash: &[u8; 32]) -> Option<AccessDecision> {
-        let known = self.known.lock();
-        known
-            .get(hash)
-            .filter(|(_, at)| at.elapsed() < KEPT)
-            .map(|(decision, _)| *decision)
+    fn recall(&self, hash: &TokenHash) -> Option<AccessDecision> {
+        let is_recent = |at: &Instant| at.elapsed() < ANSWER_LIFETIME;
+        if self.readers.lock().get(hash).is_some_and(is_recent) {
+            return Some(AccessDecision::Allowed);
+        }
+        let refused = self.refused.lock();
+        let (decision, _) = refused.get(hash).filter(|(_, at)| is_recent(at))?;
+        Some(*decision)
+    }
+
+    /// Reviews a token. Fails at once if it never was a reader's and too many such reviews are pending.
+    async fn review(&self, hash: TokenHash, token: &str) -> Result<AccessDecision, String> {
+        let is_reader = self.readers.lock().contains_key(&hash);
+        let permit = self.reviews.try_acquire();
+        if !is_reader && permit.is_err() {
+            return Err("too many unknown tokens are under review".to_owned());
+        }
+        match tokio::time::timeout(LIMIT, self.ask(token)).await {
+            Ok(Ok(decision)) => {
+                self.remember(hash, decision);
+                Ok(decision)
+            }
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("no answer within {LIMIT:?}")),
+        }
     }
 }
 
@@ -107,16 +148,82 @@ impl Access for KubernetesAccess {
         if let Some(decision) = self.recall(&hash) {
             return std::future::ready(Ok(decision)).boxed();
         }
-        async move {
-            match tokio::time::timeout(LIMIT, self.ask(token)).await {
-                Ok(Ok(decision)) => {
-                    self.remember(hash, decision);
-                    Ok(decision)
+        self.review(hash, token).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// An API server that knows the token `good` and does not answer for `slow`. Counts the reviews of tokens.
+    fn mk_server() -> (KubernetesAccess, Arc<AtomicUsize>) {
+        let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
+        let reviews = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&reviews);
+        tokio::spawn(async move {
+            let mut pending = Vec::new();
+            while let Some((request, answer)) = handle.next_request().await {
+                let body = request.into_body().collect_bytes().await.expect("a body");
+                let review: Value = serde_json::from_slice(&body).expect("JSON");
+                let token = review["spec"]["token"].as_str();
+                if token.is_some() {
+                    counted.fetch_add(1, Ordering::Relaxed);
                 }
-                Ok(Err(error)) => Err(error.to_string()),
-                Err(_) => Err(format!("no answer within {LIMIT:?}")),
+                if token.is_some_and(|token| token.starts_with("slow")) {
+                    pending.push(answer);
+                    continue;
+                }
+                let status = match token {
+                    Some(token) => json!({"authenticated": token == "good", "user": {"username": "prometheus"}}),
+                    None => json!({"allowed": true}),
+                };
+                let review = json!({"spec": {}, "status": status}).to_string();
+                let response = Response::builder().status(201).body(Body::from(review.into_bytes()));
+                answer.send_response(response.expect("a response"));
             }
+        });
+        (KubernetesAccess::new(Client::new(service, "default")), reviews)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unknown_tokens_do_not_displace_a_reader() {
+        let (access, reviews) = mk_server();
+        for number in 0..2 * MAX_ANSWERS {
+            let decision = access.judge(&format!("unknown-{number}")).await;
+            assert_eq!(decision, Ok(AccessDecision::Unknown));
         }
-        .boxed()
+        let before = reviews.load(Ordering::Relaxed);
+        for _ in 0..3 {
+            assert_eq!(access.judge("good").await, Ok(AccessDecision::Allowed));
+        }
+        assert_eq!(reviews.load(Ordering::Relaxed), before + 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pending_reviews_of_unknown_tokens_are_limited() {
+        let (access, reviews) = mk_server();
+        assert_eq!(access.judge("good").await, Ok(AccessDecision::Allowed));
+        tokio::time::advance(ANSWER_LIFETIME).await;
+        let slow: Vec<String> = (0..20).map(|number| format!("slow-{number}")).collect();
+        let all = futures::future::join_all(slow.iter().map(|token| access.judge(token)));
+        let during = async {
+            // The reviews above are pending when this one is sent.
+            tokio::task::yield_now().await;
+            access.judge("good").await
+        };
+        let (refused, allowed) = tokio::join!(all, during);
+        assert!(refused.iter().all(Result::is_err), "{refused:?}");
+        assert_eq!(allowed, Ok(AccessDecision::Allowed), "a reader needs no permit");
+        assert_eq!(reviews.load(Ordering::Relaxed), 1 + MAX_REVIEWS + 1);
     }
 }
