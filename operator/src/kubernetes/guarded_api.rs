@@ -61,9 +61,12 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
         list.items.into_iter().map(unguard).collect()
     }
 
-    /// Lists the objects that decode, and adds a note about each of the others.
+    /// Lists the objects that decode. Adds a note about each of the others, and about a list that has more objects than its limit.
     pub(crate) async fn list_readable(&self, params: &ListParams, notes: &mut Vec<String>) -> kube::Result<Vec<K>> {
         let list = self.list_guarded(params).await?;
+        if list.metadata.continue_.is_some_and(|token| !token.is_empty()) {
+            notes.push(format!("only the first {} objects are included", list.items.len()));
+        }
         let readable = list
             .items
             .into_iter()

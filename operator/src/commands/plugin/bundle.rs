@@ -272,21 +272,36 @@ fn redact(object: &mut Value) {
     hide_passwords(object);
 }
 
-/// URLs may hold a password: that of a proxy does.
+/// Removes users and passwords from all URLs of all texts: those of proxies have them.
 fn hide_passwords(value: &mut Value) {
     match value {
-        Value::String(text) => {
-            if let Some((scheme, rest)) = text.split_once("://")
-                && let Some((user, place)) = rest.split_once('@')
-                && !user.contains('/')
-            {
-                *text = format!("{scheme}://(left out)@{place}");
-            }
-        }
+        Value::String(text) if text.contains("://") => *text = without_users(text),
         Value::Array(values) => values.iter_mut().for_each(hide_passwords),
         Value::Object(fields) => fields.values_mut().for_each(hide_passwords),
         _ => {}
     }
+}
+
+fn without_users(text: &str) -> String {
+    let mut parts = text.split("://");
+    let mut hidden = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let shown = user_end(part).map_or_else(|| part.to_owned(), |end| format!("(left out){}", &part[end..]));
+        hidden.push_str("://");
+        hidden.push_str(&shown);
+    }
+    hidden
+}
+
+/// The position of the `@` after the user and password of a URL, which begins after its scheme.
+fn user_end(rest: &str) -> Option<usize> {
+    let end_of = |text: &str, ends: &[char]| text.find(ends).unwrap_or(text.len());
+    let url = &rest[..end_of(rest, &[' ', '\t', '\r', '\n', '"', '\'', ','])];
+    let authority = &url[..end_of(url, &['/'])];
+    // A slash in a password is not escaped in many configurations. Behind a colon, only a port is no password.
+    let has_port = |(_, port): (&str, &str)| port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_host = authority.rsplit_once(':').is_none_or(has_port) || authority.starts_with('[');
+    authority.rfind('@').or_else(|| url.rfind('@').filter(|_| !is_host))
 }
 
 #[cfg(test)]
@@ -329,6 +344,9 @@ mod tests {
             {"name": "HTTPS_PROXY", "value": "http://user:geheim@proxy.example.org:3128"},
             {"name": "NO_PROXY", "value": "169.254.169.254"},
             {"name": "URL", "value": "https://example.org/a@b"},
+            {"name": "SLASH", "value": "http://user:ge/heim@proxy"},
+            {"name": "PORT", "value": "http://proxy:3128/a@b"},
+            {"name": "BOTH", "value": "{HTTP: \"http://a:geheim@p\", HTTPS: \"http://b:ge@heim@p:1/x\"}\nhttp://c:geheim@q"},
         ]}]}});
 
         redact(&mut pod);
@@ -337,6 +355,12 @@ mod tests {
         assert_eq!(env[0]["value"], "http://(left out)@proxy.example.org:3128");
         assert_eq!(env[1]["value"], "169.254.169.254");
         assert_eq!(env[2]["value"], "https://example.org/a@b");
+        assert_eq!(env[3]["value"], "http://(left out)@proxy");
+        assert_eq!(env[4]["value"], "http://proxy:3128/a@b");
+        assert_eq!(
+            env[5]["value"],
+            "{HTTP: \"http://(left out)@p\", HTTPS: \"http://(left out)@p:1/x\"}\nhttp://(left out)@q"
+        );
     }
 
     #[tokio::test]
