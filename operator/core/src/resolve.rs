@@ -81,6 +81,8 @@ pub struct Environment {
     pub zoned_volumes: usize,
     /// Annotations of the CSIDriver object that record where the volumes are.
     pub records: BTreeMap<String, String>,
+    /// The difference between the CustomResourceDefinition of the cluster and that of the operator.
+    pub definition_mismatch: Option<String>,
     /// The present time.
     pub now: Timestamp,
 }
@@ -167,6 +169,7 @@ pub fn resolve_parts(driver: &CinderCSIDriver, env: &Environment) -> (Resolved, 
     let cluster_id = spec.cluster_id.clone().or_else(|| env.cluster_uid.clone());
 
     let mut holds = problems(&driver_name, cluster_id.as_deref(), &spec.node.kubelet_dir, env);
+    holds.extend(env.definition_mismatch.as_deref().map(definition_hold));
     holds.extend(other_drivers::problems(driver, &env.other_drivers));
     let nodes = regions::problems(spec, env.kubernetes_version);
     let nodes = topology::problem(&spec.topology).into_iter().chain(nodes);
@@ -277,6 +280,15 @@ fn users_of(components: &[&ComponentRow]) -> Vec<&'static str> {
     let controller = components.iter().any(is_of_controller).then_some(kind::DEPLOYMENT);
     let nodes = components.iter().any(is_of_nodes).then_some(kind::DAEMON_SET);
     controller.into_iter().chain(nodes).collect()
+}
+
+/// Holds the workloads under a definition of another release: the API server may have dropped fields of the spec that they depend on.
+fn definition_hold(mismatch: &str) -> SpecHold {
+    let problem = Problem {
+        reason: Degraded::CRDMismatch,
+        message: format!("{mismatch}. The pods of the driver are not changed meanwhile"),
+    };
+    SpecHold::new(problem, HoldScope::Kinds(vec![kind::DEPLOYMENT, kind::DAEMON_SET]))
 }
 
 /// All that stands against a spec, beyond what the API server has checked when it took it.

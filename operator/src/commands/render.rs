@@ -79,6 +79,7 @@ pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), RenderComma
         silent_clouds: std::collections::BTreeSet::new(),
         zoned_volumes: 0,
         records: std::collections::BTreeMap::new(),
+        definition_mismatch: None,
         now: Sources::system().now(),
         clouds: std::collections::BTreeMap::new(),
         images: args.images.0.clone(),

@@ -166,6 +166,7 @@ impl Context {
             silent_clouds: std::collections::BTreeSet::new(),
             zoned_volumes: 0,
             records: BTreeMap::new(),
+            definition_mismatch: self.cluster.wrong_definition(),
             now: self.sources.now(),
         })
     }

@@ -238,8 +238,8 @@ impl Cluster {
 
     /// Pretends that something is wrong with the CustomResourceDefinition.
     #[cfg(test)]
-    pub(crate) fn set_wrong_definition(&self, difference: &str) {
-        self.definition.send_replace(Some(difference.to_owned()));
+    pub(crate) fn set_wrong_definition(&self, difference: Option<&str>) {
+        self.definition.send_replace(difference.map(str::to_owned));
     }
 
     /// What is wrong with the CustomResourceDefinition that the cluster has, if anything.

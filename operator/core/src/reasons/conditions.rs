@@ -232,6 +232,8 @@ conditions! {
             "Add it again, or delete its volumes first; see the runbook for volumes to abandon.",
         /// Keystone, Cinder or Nova has not answered as it should for two minutes.
         True CloudUnreachable => "Check the address, the network and the certificates.",
+        /// The CustomResourceDefinition is of another release than the operator. The pods of the driver are not changed meanwhile.
+        True CRDMismatch => "Apply the definition of the operator's release.",
         /// The login failed in another way.
         True LoginFailed => "The message has the answer.",
         /// The operator is older than the driver.

@@ -32,6 +32,7 @@ pub(crate) fn mk_environment() -> Environment {
         silent_clouds: std::collections::BTreeSet::new(),
         zoned_volumes: 0,
         records: BTreeMap::new(),
+        definition_mismatch: None,
         now: Timestamp::UNIX_EPOCH,
         clouds: BTreeMap::new(),
         images: InstalledImages::default(),

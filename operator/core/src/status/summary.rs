@@ -8,9 +8,11 @@ use super::{Judgement, erased, verdict};
 use crate::reasons::{Available, Degraded, Progressing, Ready, Reason, Reconciling, Stalled};
 
 /// Problems that can end without an administrator, because the operator retries or waits.
-const RETRIED: [Degraded; 6] = [
+const RETRIED: [Degraded; 7] = [
     Degraded::ApplyFailed,
     Degraded::CloudUnreachable,
+    // During an update, the definition may precede the operator.
+    Degraded::CRDMismatch,
     Degraded::LoginFailed,
     Degraded::NodePodsFailing,
     Degraded::PendingRecreate,

@@ -158,12 +158,35 @@ async fn a_definition_of_another_release_is_an_event_once_a_day() {
     world
         .context
         .cluster
-        .set_wrong_definition("apply the definition of this release");
+        .set_wrong_definition(Some("apply the definition of this release"));
     world.step().await;
     world.step().await;
     let events = world.api.kinds_of_events();
     let sent = events.iter().filter(|event| *event == "Warning CRDMismatch").count();
     assert_eq!(sent, 1, "{events:?}");
+}
+
+#[tokio::test]
+async fn definition_of_another_release_holds_workloads() {
+    let world = World::managed();
+    world.step().await;
+    let workloads = || [DEPLOYMENT, DAEMON_SET].map(|path| world.api.get(path).expect("a workload")["spec"].clone());
+    let before = workloads();
+    world
+        .context
+        .cluster
+        .set_wrong_definition(Some("the definition is older"));
+    world.api.change(DRIVER, "/spec/logLevel", json!("Debug"));
+    world.step().await;
+    assert_eq!(workloads(), before);
+    assert_eq!(world.condition(ConditionType::Degraded).0, "True/CRDMismatch");
+    assert_eq!(world.condition(ConditionType::Stalled).0, "False/AsExpected");
+    world.api.remove(DAEMON_SET);
+    world.step().await;
+    assert_eq!(workloads(), before, "a held workload is restored");
+    world.context.cluster.set_wrong_definition(None);
+    world.step().await;
+    assert_ne!(workloads(), before);
 }
 
 #[tokio::test]
