@@ -28,7 +28,10 @@ const CUT_OFF: Duration = Duration::from_mins(15);
 
 /// Whether the outage of a cloud is too short to degrade the driver.
 pub(super) fn is_young(previous: Option<&CinderCSIDriverStatus>, cloud: &CloudView, now: Timestamp) -> bool {
-    let lasts = lasts(previous, "Unknown", now);
+    // While another cloud is refused, the condition is False, and its time is all that is known.
+    let lasts = ["Unknown", "False"]
+        .into_iter()
+        .find_map(|status| lasts(previous, status, now));
     cloud.is_down() && cloud.has_credentials && lasts.is_none_or(|lasts| lasts < DEBOUNCE)
 }
 

@@ -104,6 +104,17 @@ fn trouble_of_a_cloud_is_told_at_once_and_degrades_the_driver_only_when_it_lasts
 }
 
 #[test]
+fn outage_counts_next_to_a_refused_cloud() {
+    let mut report = mk(|cloud| refuse(cloud, Refusal::CredentialsRejected));
+    let mut down = mk_cloud();
+    refuse(&mut down, Refusal::CloudUnreachable);
+    report.facts.clouds.push(down);
+    let cloud = &report.facts.clouds[1];
+    assert!(is_young(Some(&after(&report, 1)), cloud, now()));
+    assert!(!is_young(Some(&after(&report, 2)), cloud, now()));
+}
+
+#[test]
 fn a_driver_that_is_locked_out_for_long_is_not_available() {
     let report = mk(|cloud| refuse(cloud, Refusal::CredentialsRejected));
     assert!(cut_off(Some(&after(&report, 14)), &report.facts, now()).is_none());
