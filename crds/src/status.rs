@@ -164,8 +164,8 @@ pub struct NodesStatus {
     /// Some of those where it should run and is not registered, by name; at most 10.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unregistered: Vec<String>,
-    /// Those that were without the driver when a rollout came to them, by name, until they have it; at most 200. They do not count
-    /// against spec.node.update.maxUnavailable.
+    /// Those that were without the driver when a rollout came to them, or joined without it, by name, until they have it; at most 200. They
+    /// do not count against spec.node.update.maxUnavailable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub broken_before: Vec<String>,
 }

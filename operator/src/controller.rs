@@ -252,15 +252,10 @@ fn owner_of(driver: &CinderCSIDriver) -> Owner {
 /// other obstacles causes an event.
 fn next_look(report: &Report, otherwise: Duration, unwatched: Option<Duration>) -> Duration {
     let Report { decision, outcome, .. } = report;
-    let otherwise = [
-        outcome.nodes.look_again,
-        outcome.node_rollout.as_ref().and_then(|nodes| nodes.look_again),
-    ]
-    .into_iter()
-    .flatten()
-    .fold(otherwise, Duration::min)
+    let of_nodes = outcome.node_rollout.as_ref().and_then(|nodes| nodes.look_again);
+    let otherwise = of_nodes.map_or(otherwise, |of_nodes| otherwise.min(of_nodes));
     // A moment later, so that it is over then.
-    .saturating_add(RECHECK_MARGIN);
+    let otherwise = otherwise.saturating_add(RECHECK_MARGIN);
     let is_unwatched = matches!(&decision.removal, Some(Removal::Blocked(blockers)) if blockers.are_unwatched());
     if is_unwatched {
         return otherwise.min(OBSTACLE_PAUSE);
@@ -653,7 +648,6 @@ impl Reconciliation<'_> {
         };
         let daemon_set = of(kind::DAEMON_SET);
         let template = daemon_set.and_then(observe::pod_template);
-        let (deadline, now) = (self.context.registration_deadline, self.context.sources.now());
         let classes = live.keys().filter(|key| key.kind == kind::STORAGE_CLASS);
         Outcome {
             controller: of(kind::DEPLOYMENT).map(Workload::of_deployment),
@@ -662,7 +656,7 @@ impl Reconciliation<'_> {
                 let name = &self.owner.name;
                 self.context
                     .cluster
-                    .read(|index| view(&index.nodes(), template, &index.registered_on(name), deadline, now))
+                    .read(|index| view(&index.nodes(), template, &index.registered_on(name)))
             }),
             node_template: template.map(Box::new),
             storage_classes: classes.map(|key| key.name.clone()).collect(),
@@ -678,8 +672,7 @@ impl Reconciliation<'_> {
         let next = status::status(previous, report, now);
         context.metrics.export(name, report);
         self.report_to_claims(report).await;
-        let nodes = &report.outcome.nodes;
-        context.metrics.nodes(name, nodes.needed(), nodes.registered);
+        context.metrics.nodes(name, &report.outcome);
         let blockers = match &report.decision.removal {
             Some(Removal::Blocked(blockers)) => blockers,
             _ => &Blockers::default(),

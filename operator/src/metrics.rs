@@ -8,7 +8,8 @@ use std::{collections::HashMap, time::Duration};
 
 use cinder_cloud::Observer;
 use cinder_csi_crds::RolloutStatus;
-use cinder_operator_core::decide::{CloudView, Report};
+use cinder_operator_core::decide::{CloudView, Outcome, Report};
+use cinder_operator_core::status;
 use prometheus::core::{Collector, Desc};
 use prometheus::{Error, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
@@ -129,7 +130,7 @@ impl Metrics {
             )?,
             nodes: families.gauge(
                 "nodes",
-                "Nodes by state: desired (should run the driver), registered (kubelet knows it)",
+                "Nodes by state: desired (should run the driver), registered (kubelet knows it), lost (without the driver for longer than the registration deadline)",
                 &["driver", "state"],
             )?,
             deletion_blockers: families.gauge(
@@ -268,14 +269,16 @@ impl Metrics {
         }
     }
 
-    /// Nodes that should run the driver, and those of them that the kubelet registered it on.
-    pub fn nodes(&self, driver: &str, desired: usize, registered: usize) {
-        self.nodes
-            .with_label_values(&[driver, "desired"])
-            .set(as_gauge(desired));
-        self.nodes
-            .with_label_values(&[driver, "registered"])
-            .set(as_gauge(registered));
+    /// Nodes that should run the driver, those with a registration, and those without the driver for too long.
+    pub fn nodes(&self, driver: &str, outcome: &Outcome) {
+        let states = [
+            ("desired", outcome.nodes.needed()),
+            ("registered", outcome.nodes.registered),
+            ("lost", status::absent_nodes(outcome)),
+        ];
+        for (state, count) in states {
+            self.nodes.with_label_values(&[driver, state]).set(as_gauge(count));
+        }
     }
 
     /// How many objects of a kind, by its plural name, do not decode.
@@ -325,6 +328,7 @@ fn as_gauge(count: usize) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use cinder_operator_core::cluster::NodesView;
     use prometheus::{Encoder, TextEncoder};
 
     use super::*;
@@ -349,7 +353,16 @@ mod tests {
         let metrics = Metrics::new().expect("metrics");
         metrics.condition("d", "Available", "Unknown");
         metrics.condition("d", "Available", "True");
-        metrics.nodes("d", 3, 2);
+        let nodes = NodesView {
+            desired: 3,
+            registered: 2,
+            ..NodesView::default()
+        };
+        let outcome = Outcome {
+            nodes,
+            ..Outcome::default()
+        };
+        metrics.nodes("d", &outcome);
         metrics.credentials("d", &[mk_cloud("old"), mk_cloud("default")]);
         metrics.credentials("d", &[mk_cloud("default")]);
         metrics.reconcile_failures("d", 2);

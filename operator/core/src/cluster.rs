@@ -33,7 +33,7 @@ pub use labels::{
 };
 pub use managed_fields::{FIELD_MANAGER, is_applied, is_copy};
 pub use managed_fields::{own_fields, owns_annotation};
-pub use nodes::{NodeFacts, NodesView, eligible_nodes, ready_nodes, view};
+pub use nodes::{NodeFacts, NodeTimes, NodesView, eligible_nodes, ready_node_times, ready_nodes, view};
 pub use objects::{Key, Owner, RELEASED, kind, maker_of};
 pub use pods::{NodePod, PodObject};
 pub use storage_classes::{ClassObject, Marked};

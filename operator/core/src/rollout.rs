@@ -15,4 +15,4 @@ mod nodes;
 
 pub use gate::{Gate, Hold, STANDS_FOR, gate, is_workload, stand_in, withhold_updates};
 pub use nodes::scaled;
-pub use nodes::{NodeRollout, Nodes, Replacement, node_rollout, without_pod};
+pub use nodes::{NodeRollout, Nodes, Replacement, node_rollout, unrecorded_absences};

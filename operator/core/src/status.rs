@@ -29,6 +29,7 @@ mod cluster;
 mod drift;
 mod issues;
 mod monitoring;
+mod nodes;
 mod pods;
 mod removal;
 mod rollout;
@@ -38,6 +39,7 @@ mod volumes;
 pub use classes::unavailable_snapshot_controller;
 pub use clouds::expiring;
 pub use issues::describe_obstacle;
+pub use nodes::absent_nodes;
 pub use volumes::news;
 
 /// How many names a list in the status holds.
@@ -255,7 +257,6 @@ fn available(
             return verdict(Available::ContainersMissing, message);
         }
     }
-    let nodes = &outcome.nodes;
     if outcome.daemon_set.is_none() {
         let message = issues.first().map_or_else(
             || "there is no DaemonSet of the nodes yet: no volume can be mounted or unmounted".to_owned(),
@@ -268,42 +269,23 @@ fn available(
         );
         return verdict(Available::DaemonSetMissing, message);
     }
-    if !nodes.unserved.is_empty() {
-        return verdict(Available::NodesWithoutDriver, rollout::without_driver(nodes));
+    if let Some(verdict) = nodes::unavailable(previous, outcome) {
+        return verdict;
     }
-    if nodes.desired == 0 {
+    if outcome.nodes.desired == 0 {
         return verdict(
             Available::NoNodes,
             "no node matches spec.node (nodeSelector, affinity, tolerations): no pod can use \
             a volume",
         );
     }
-    // A driver that has been in place once does not become unavailable because the cluster grows.
-    let is_growing = nodes.registered > 0 && is_in_place(previous);
-    let unregistered: Vec<String> = if is_growing {
-        nodes.unregistered.clone()
-    } else {
-        nodes.missing().cloned().collect()
-    };
-    if !unregistered.is_empty() {
-        return verdict(
-            Available::NodesUnregistered,
-            format!(
-                "{} of {} nodes have no CSINode entry of the driver, and their pods cannot use volumes: {}; look at the node pods \
-             there and their logs",
-                unregistered.len(),
-                nodes.desired,
-                join_truncated(&unregistered)
-            ),
-        );
-    }
-    if nodes.registered == 0 {
+    if outcome.nodes.registered == 0 {
         return verdict(
             Available::NodesNotReady,
             format!(
                 "none of {} nodes is Ready: {}",
-                nodes.desired,
-                join_truncated(&nodes.not_ready)
+                outcome.nodes.desired,
+                join_truncated(&outcome.nodes.not_ready)
             ),
         );
     }
@@ -322,15 +304,7 @@ fn available(
             ),
         );
     }
-    if let Some(rollout) = outcome.node_rollout.as_ref().filter(|rollout| rollout.is_down()) {
-        return verdict(Available::NodePodsDown, rollout::down(rollout));
-    }
-    clouds::cut_off(previous, facts, now).unwrap_or_else(|| {
-        verdict(
-            Available::AsExpected,
-            "the controller serves, and the driver is registered on every Ready node that should have it",
-        )
-    })
+    clouds::cut_off(previous, facts, now).unwrap_or_else(|| verdict(Available::AsExpected, nodes::available(outcome)))
 }
 
 fn progressing(report: &Report, issues: &[Problem]) -> Verdict<Progressing> {
@@ -389,7 +363,7 @@ fn progressing(report: &Report, issues: &[Problem]) -> Verdict<Progressing> {
         ));
     }
     parts.extend(rollout::node_progress(report));
-    if outcome.nodes.missing().next().is_some() {
+    if !outcome.nodes.unregistered.is_empty() {
         parts.push(format!(
             "nodes: {} of {} registered",
             outcome.nodes.registered, outcome.nodes.desired

@@ -132,7 +132,7 @@ struct Memory {
     is_suspended: bool,
     /// The renewals of Leases of other programs.
     leases: Arc<LeaseRenewals>,
-    /// Since when nodes have had no pod. Nothing in the cluster tells that.
+    /// Since when nodes have had no pod, or a Ready pod and no registration. No object records that.
     lacking: BTreeMap<String, Instant>,
     /// The objects that have led to a check of the credentials.
     doubts: BTreeSet<String>,
@@ -395,7 +395,7 @@ impl Context {
         self.with_memory(driver, |memory| memory.broken_before = Some(broken));
     }
 
-    /// How long these nodes, and no others, have had no pod of the driver, as far as this process has seen.
+    /// How long these nodes, and no others, have been without the driver, as far as this process has observed.
     pub(super) fn lacking(&self, driver: &str, without: &BTreeSet<&str>) -> BTreeMap<String, Duration> {
         self.with_memory(driver, |memory| {
             memory.lacking.retain(|node, _| without.contains(node.as_str()));

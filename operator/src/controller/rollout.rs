@@ -6,16 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cinder_csi_crds::NodeUpdateType;
 use cinder_operator_core::{
-    cluster::{Key, kind, ready_nodes},
+    cluster::{Key, kind, ready_node_times},
     decide::{Draft, Intent},
     notice::Notice,
     plan::{Action, FailedWrite},
     reasons::Event,
     removal::unregistering_since,
-    rollout::{NodeRollout, Nodes, node_rollout, without_pod},
+    rollout::{NodeRollout, Nodes, node_rollout, unrecorded_absences},
     text::join_truncated,
 };
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
 use super::{Reconciliation, adoption::Adoption};
@@ -81,17 +80,16 @@ impl Reconciliation<'_> {
         let revision = observe::current_revision(&context.client, self.namespace(), name, daemon_set).await?;
         let (mut ready, pods, registered) = context.cluster.read(|index| {
             (
-                ready_nodes(&index.nodes(), &template),
+                ready_node_times(&index.nodes(), &template),
                 index.node_pods_of(name),
                 index.registered_on(name),
             )
         });
         // Our pods wait there until those of the other installation are replaced.
         let theirs = adoption.nodes();
-        ready.retain(|node| !theirs.contains(node.as_str()));
-        let lacking = context.lacking(name, &without_pod(&ready, &pods));
+        ready.retain(|node, _| !theirs.contains(node.as_str()));
+        let lacking = context.lacking(name, &unrecorded_absences(&ready, &pods, &registered));
         let broken_before = context.broken_before(name, self.driver.status.as_ref());
-        let one = IntOrString::Int(1);
         let replaces_by_itself = resolved.is_some_and(|resolved| resolved.node.update == NodeUpdateType::RollingUpdate);
         let is_free = unregistering_since(daemon_set).is_none();
         Ok(Some(node_rollout(&Nodes {
@@ -101,7 +99,7 @@ impl Reconciliation<'_> {
             revision: revision.as_deref(),
             lacking: &lacking,
             broken_before: &broken_before,
-            max_unavailable: resolved.map_or(&one, |resolved| &resolved.node.max_unavailable),
+            max_unavailable: &self.driver.spec.node.update.max_unavailable,
             replaces: may_replace && replaces_by_itself && is_free,
             deadline: context.registration_deadline,
             now: context.sources.now(),

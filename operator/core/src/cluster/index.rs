@@ -202,6 +202,7 @@ impl Indexed for NodeObject {
             labels: self.metadata.labels.clone().unwrap_or_default(),
             taints: self.spec.taints.iter().flatten().map(taint_facts).collect(),
             ready: ready.is_some_and(|ready| ready.status == "True"),
+            created: made.map(|time| time.0),
             since: made.into_iter().chain(changed).map(|time| time.0).max(),
         })
     }

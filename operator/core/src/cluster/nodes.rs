@@ -5,10 +5,7 @@
 //! judged here by the node's CSINode entry. Which nodes count follows the rules of the DaemonSet controller: node selector,
 //! required node affinity, and taints that the pods do not tolerate.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration},
@@ -26,8 +23,19 @@ pub struct NodeFacts {
     pub taints: Vec<(String, String, String)>,
     /// Whether its kubelet reports that it is ready. One that does not can neither start nor register anything.
     pub ready: bool,
+    /// When it joined.
+    pub created: Option<Timestamp>,
     /// Since when it is as it is: Ready or not, or made.
     pub since: Option<Timestamp>,
+}
+
+/// The times of a Ready node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NodeTimes {
+    /// When it joined.
+    pub created: Option<Timestamp>,
+    /// Since when it is Ready.
+    pub ready: Option<Timestamp>,
 }
 
 /// The nodes of one driver.
@@ -37,12 +45,8 @@ pub struct NodesView {
     pub desired: usize,
     /// Those of them where the kubelet knows the driver.
     pub registered: usize,
-    /// Ready nodes where the driver should run and is not registered, sorted.
+    /// Ready nodes where the driver should run and is not registered, however long; sorted.
     pub unregistered: Vec<String>,
-    /// Those that have not been Ready for long enough to expect it, sorted.
-    pub joining: Vec<String>,
-    /// When one of those will have taken too long; no event marks that moment.
-    pub look_again: Option<Duration>,
     /// Nodes that are not Ready and have no registration; nothing can be done on them now. Sorted.
     pub not_ready: Vec<String>,
     /// Nodes with attached volumes that the DaemonSet excludes and where no pod of the driver runs, with the volumes.
@@ -51,14 +55,9 @@ pub struct NodesView {
 }
 
 impl NodesView {
-    /// The Ready nodes where the driver is not registered, however long.
-    pub fn missing(&self) -> impl Iterator<Item = &String> {
-        self.unregistered.iter().chain(&self.joining)
-    }
-
     /// The nodes where the driver should run or is needed and is not, however long.
     pub fn without_driver(&self) -> impl Iterator<Item = &String> {
-        self.unserved.keys().chain(self.missing())
+        self.unserved.keys().chain(&self.unregistered)
     }
 
     /// On how many nodes the driver should run or is needed.
@@ -79,27 +78,13 @@ const ALWAYS_TOLERATED: &[&str] = &[
     "node.kubernetes.io/network-unavailable",
 ];
 
-/// Joins the nodes, the pod template of the DaemonSet and the names of the nodes whose CSINode lists the driver. A node has `deadline`
-/// from the moment when it is Ready.
-pub fn view(
-    nodes: &[&NodeFacts],
-    template: &PodSpec,
-    registered_on: &BTreeSet<String>,
-    deadline: Duration,
-    now: Timestamp,
-) -> NodesView {
-    let left = |node: &NodeFacts| {
-        let lasts = Duration::try_from(now.duration_since(node.since?)).unwrap_or_default();
-        deadline.checked_sub(lasts).filter(|left| !left.is_zero())
-    };
+/// Joins the nodes, the pod template of the DaemonSet and the names of the nodes whose CSINode lists the driver.
+pub fn view(nodes: &[&NodeFacts], template: &PodSpec, registered_on: &BTreeSet<String>) -> NodesView {
     let mut view = NodesView::default();
     for node in nodes.iter().filter(|node| is_eligible(node, template)) {
         view.desired += 1;
         if registered_on.contains(&node.name) {
             view.registered += 1;
-        } else if let Some(left) = left(node).filter(|_| node.ready) {
-            view.joining.push(node.name.clone());
-            view.look_again = Some(view.look_again.map_or(left, |already| already.min(left)));
         } else if node.ready {
             view.unregistered.push(node.name.clone());
         } else {
@@ -107,7 +92,6 @@ pub fn view(
         }
     }
     view.unregistered.sort();
-    view.joining.sort();
     view.not_ready.sort();
     view
 }
@@ -116,6 +100,16 @@ pub fn view(
 pub fn ready_nodes(nodes: &[&NodeFacts], template: &PodSpec) -> BTreeSet<String> {
     let wanted = nodes.iter().filter(|node| node.ready && is_eligible(node, template));
     wanted.map(|node| node.name.clone()).collect()
+}
+
+/// The same nodes with their times.
+pub fn ready_node_times(nodes: &[&NodeFacts], template: &PodSpec) -> BTreeMap<String, NodeTimes> {
+    let wanted = nodes.iter().filter(|node| node.ready && is_eligible(node, template));
+    let times = |node: &NodeFacts| NodeTimes {
+        created: node.created,
+        ready: node.since,
+    };
+    wanted.map(|node| (node.name.clone(), times(node))).collect()
 }
 
 /// The nodes where a DaemonSet with this template wants a pod, Ready or not.
@@ -225,14 +219,8 @@ mod tests {
                 .map(|(k, v, e)| ((*k).to_owned(), (*v).to_owned(), (*e).to_owned()))
                 .collect(),
             ready: true,
-            since: None,
+            ..NodeFacts::default()
         }
-    }
-
-    const DEADLINE: Duration = Duration::from_mins(5);
-
-    fn now() -> Timestamp {
-        Timestamp::from_second(1_800_000_000).expect("a time")
     }
 
     fn mk_template(mut spec: Value) -> PodSpec {
@@ -259,7 +247,7 @@ mod tests {
     fn a_node_counts_where_selector_and_affinity_let_the_pod_run(#[case] spec: Value, #[case] expected: bool) {
         let node = mk_node("n1", &[("zone", "a"), ("cores", "8")], &[]);
         assert_eq!(
-            view(&[&node], &mk_template(spec), &BTreeSet::new(), DEADLINE, now()).desired,
+            view(&[&node], &mk_template(spec), &BTreeSet::new()).desired,
             usize::from(expected)
         );
     }
@@ -281,7 +269,7 @@ mod tests {
         let template = mk_template(json!({"tolerations": tolerations}));
         let node = mk_node("n1", &[], &[taint]);
         assert_eq!(
-            view(&[&node], &template, &BTreeSet::new(), DEADLINE, now()).desired,
+            view(&[&node], &template, &BTreeSet::new()).desired,
             usize::from(expected)
         );
     }
@@ -301,13 +289,7 @@ mod tests {
         ];
         let registered = ["n1", "n5", "elsewhere"].map(str::to_owned).into();
         assert_eq!(
-            view(
-                &nodes.iter().collect::<Vec<_>>(),
-                &mk_template(json!({})),
-                &registered,
-                DEADLINE,
-                now()
-            ),
+            view(&nodes.iter().collect::<Vec<_>>(), &mk_template(json!({})), &registered),
             NodesView {
                 desired: 5,
                 registered: 2,
@@ -316,27 +298,5 @@ mod tests {
                 ..NodesView::default()
             }
         );
-    }
-
-    #[test]
-    fn a_node_that_joins_has_its_time_to_register() {
-        let since = |name, seconds: i64| NodeFacts {
-            since: Timestamp::from_second(now().as_second() - seconds).ok(),
-            ..mk_node(name, &[], &[])
-        };
-        let nodes = [since("n3", 10), since("n2", 299), since("n1", 300), since("n4", 20)];
-        let registered = ["n4".to_owned()].into();
-        let view = view(
-            &nodes.iter().collect::<Vec<_>>(),
-            &mk_template(json!({})),
-            &registered,
-            DEADLINE,
-            now(),
-        );
-        assert_eq!(
-            (view.unregistered, view.joining),
-            (vec!["n1".to_owned()], vec!["n2".to_owned(), "n3".to_owned()])
-        );
-        assert_eq!(view.look_again, Some(Duration::from_secs(1)));
     }
 }

@@ -25,6 +25,8 @@ pub struct NodePod {
     pub ready: bool,
     /// Whether it is on its way out.
     pub leaving: bool,
+    /// When it was created.
+    pub created: Option<Timestamp>,
     /// Since when it is as it is: Ready or not, or made.
     pub since: Option<Timestamp>,
     /// What holds it up, in the words of the kubelet or the scheduler.
@@ -145,6 +147,7 @@ impl PodObject {
             revision: revision.cloned().unwrap_or_default(),
             ready: ready.is_some_and(|ready| ready.status == "True"),
             leaving: self.metadata.deletion_timestamp.is_some(),
+            created: made.map(|time| time.0),
             since: made.into_iter().chain(changed).map(|time| time.0).max(),
             trouble: self.trouble(),
         }
@@ -230,6 +233,7 @@ mod tests {
                 revision: "r".to_owned(),
                 ready: true,
                 leaving: false,
+                created: "2026-01-01T00:00:00Z".parse().ok(),
                 since: "2026-01-01T00:01:00Z".parse().ok(),
                 trouble: None,
             }]

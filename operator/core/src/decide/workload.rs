@@ -87,6 +87,12 @@ impl Workload {
             .retain(|name| *name == DRIVER_CONTAINER || wanted.contains(name));
     }
 
+    /// Whether its pods are being replaced, or none of them serves yet.
+    pub fn is_replacing(&self) -> bool {
+        let is_replaced = self.is_current && self.updated >= self.desired && self.outdated == 0;
+        !is_replaced || self.available == 0 && self.desired > 0
+    }
+
     /// Whether all its pods are of the wanted template and serve.
     pub fn is_rolled_out(&self) -> bool {
         self.is_current && self.updated >= self.desired && self.outdated == 0 && self.available >= self.desired

@@ -74,7 +74,8 @@ conditions! {
         True DeletionBlocked => "See condition DeletionBlocked.",
     }
     Available {
-        /// The controller serves, and every Ready node that should have the driver has it registered.
+        /// The controller serves, and at most spec.node.update.maxUnavailable nodes, and not all, have been without the driver
+        /// for longer than --registration-deadline. Condition Degraded names these.
         True AsExpected,
         /// The controller's Deployment does not exist yet.
         False ControllerMissing => "Condition Degraded names what prevents it.",
@@ -86,19 +87,21 @@ conditions! {
         False ControllerDown => "`kubectl describe` of the Deployment and of its pods shows why.",
         /// The DaemonSet of the nodes does not exist: no volume can be mounted or unmounted.
         False DaemonSetMissing => "Condition Degraded names what prevents it.",
-        /// Volumes are attached on nodes that the DaemonSet excludes and where no pod of the driver runs. Pods there
-        /// can neither unmount their volumes nor be deleted.
+        /// More nodes than spec.node.update.maxUnavailable are without the driver. Most of them have volumes attached, the
+        /// DaemonSet excludes them, and no pod of the driver runs there. Pods there can neither unmount their volumes nor be
+        /// deleted.
         False NodesWithoutDriver =>
             "Let spec.node include the nodes again, or restore their labels and taints, until the volumes are detached.",
         /// No node matches spec.node.
         False NoNodes => "Fix nodeSelector, affinity or tolerations in spec.node.",
-        /// Nodes have no CSINode entry of the driver; pods there cannot use volumes.
+        /// More nodes than spec.node.update.maxUnavailable, or all, are without the driver. Most of them have no CSINode entry
+        /// of the driver; pods there cannot use volumes. A node has --registration-deadline, except while the driver is
+        /// installed.
         False NodesUnregistered => "Check the node pods there and their logs.",
         /// None of the nodes is Ready.
         False NodesNotReady => "Check the nodes.",
-        /// No node pod is available, or on more nodes than spec.node.update.maxUnavailable none has served for longer
-        /// than --registration-deadline: no volume can be mounted or unmounted there, although the kubelets know the
-        /// driver.
+        /// No node pod is available, or more nodes than spec.node.update.maxUnavailable have been without the driver for
+        /// longer than --registration-deadline. On most of them the kubelet knows the driver, and its pod does not serve.
         False NodePodsDown =>
             "Condition Degraded names nodes, pods and reasons; `kubectl describe` of the DaemonSet and of its pods \
              shows more.",

@@ -9,7 +9,7 @@ use std::{
 use cinder_csi_crds::FailedNode;
 use k8s_openapi::{apimachinery::pkg::util::intstr::IntOrString, jiff::Timestamp};
 
-use crate::cluster::NodePod;
+use crate::cluster::{NodePod, NodeTimes};
 
 /// How many nodes without the driver the status records. Beyond that, those whose new pod fails count as failures of the rollout.
 const MOST_BROKEN: usize = 200;
@@ -20,15 +20,15 @@ const RECORDED_IN: Duration = Duration::from_secs(1);
 /// The nodes of a driver, as they were found.
 #[derive(Debug)]
 pub struct Nodes<'a> {
-    /// Names of the nodes where a pod should run and the kubelet answers.
-    pub ready: &'a BTreeSet<String>,
+    /// The nodes where a pod should run and the kubelet answers, by name.
+    pub ready: &'a BTreeMap<String, NodeTimes>,
     /// The driver's pods on nodes.
     pub pods: &'a [NodePod],
     /// The nodes whose kubelet knows the driver.
     pub registered: &'a BTreeSet<String>,
     /// The revision that pods should be made from; `None` while the DaemonSet's controller has not made it yet.
     pub revision: Option<&'a str>,
-    /// How long nodes have had no pod, or only one that ends; none of those that have one.
+    /// How long the nodes of [`unrecorded_absences`] have been without the driver, as far as the operator has observed.
     pub lacking: &'a BTreeMap<String, Duration>,
     /// Nodes that were without the driver before their pods were replaced, as the status has recorded them.
     pub broken_before: &'a [String],
@@ -62,15 +62,17 @@ pub struct NodeRollout {
     pub updated: usize,
     /// Nodes with a pod of whatever revision that serves and is registered.
     pub serving: usize,
+    /// Nodes that have lost the driver and have some time left. Nodes that join are not among them.
+    pub coming: usize,
     /// Nodes whose pod is of another revision.
     pub outdated: usize,
     /// Nodes that have been without the driver for longer than a new pod may take, whatever its revision; sorted.
     pub failed: Vec<FailedNode>,
-    /// How many of them have lost the driver by this rollout: the others were without it before.
+    /// How many of them have lost the driver by this rollout: the others were without it before, or joined without it.
     pub lost: usize,
     /// How many nodes may be without the driver at once.
     pub limit: usize,
-    /// Nodes that were without the driver before their pods are replaced, sorted; to be recorded.
+    /// Nodes that were without the driver before their pods are replaced, or joined without it; sorted, to be recorded.
     pub broken_before: Vec<String>,
     /// The pods to be deleted now.
     pub replace: Vec<Replacement>,
@@ -89,9 +91,9 @@ impl NodeRollout {
         self.lost > 0 && self.lost >= self.limit
     }
 
-    /// Whether more nodes are without the driver, and for longer, than a rollout may bring about.
-    pub fn is_down(&self) -> bool {
-        self.failed.len() > self.limit.max(1)
+    /// Whether pods are still to be replaced, or more nodes than allowed, or all, wait for the new pod.
+    pub fn is_replacing(&self) -> bool {
+        self.outdated > 0 || self.coming > self.limit || self.desired > 0 && self.serving == 0
     }
 }
 
@@ -117,20 +119,24 @@ pub fn node_rollout(nodes: &Nodes<'_>) -> NodeRollout {
         ..NodeRollout::default()
     };
     let Some(revision) = nodes.revision else {
-        rollout.serving = nodes.ready.iter().filter(|node| serving(nodes, node).is_some()).count();
+        rollout.serving = nodes.ready.keys().filter(|node| serving(nodes, node).is_some()).count();
+        rollout.coming = rollout.desired;
         return rollout;
     };
     let by_node = newest_by_node(nodes.pods);
     let was_broken: BTreeSet<&str> = nodes.broken_before.iter().map(String::as_str).collect();
-    let (mut healthy, mut broken) = (Vec::new(), Vec::new());
-    // Nodes that are without the driver now and not for long.
-    let mut coming = 0;
+    let (mut healthy, mut broken, mut joining) = (Vec::new(), Vec::new(), Vec::new());
     let mut look_again = Vec::new();
-    for node in nodes.ready {
+    for (node, times) in nodes.ready {
         let is_known = was_broken.contains(node.as_str());
-        let state = state(nodes, revision, node, by_node.get(node.as_str()).copied());
-        if matches!(state, State::Broken(..)) || is_known && matches!(state, State::Coming { .. } | State::Failed(_)) {
+        let pod = by_node.get(node.as_str()).copied();
+        let state = state(nodes, revision, (node, times), pod);
+        let is_absent = matches!(state, State::Coming { .. } | State::Failed(_));
+        let is_joining = is_absent && is_joining(nodes, (node, times), pod);
+        if matches!(state, State::Broken(..)) || is_known && is_absent {
             rollout.broken_before.push(node.clone());
+        } else if is_joining {
+            joining.push(node.clone());
         }
         match state {
             State::Done => {
@@ -152,20 +158,22 @@ pub fn node_rollout(nodes: &Nodes<'_>) -> NodeRollout {
                 broken.push((pod, is_young, is_known));
             }
             State::Coming { left } => {
-                coming += 1;
+                rollout.coming += usize::from(!is_joining);
                 look_again.push(left);
             }
             State::Failed(failed) => {
-                rollout.lost += usize::from(!is_known);
+                rollout.lost += usize::from(!is_known && !is_joining);
                 rollout.failed.push(failed);
             }
         }
     }
     // In the order of the nodes' names, so that one that looks again before the last deletion is seen chooses the same.
     let is_full = rollout.broken_before.len() > MOST_BROKEN;
+    rollout.broken_before.extend(joining);
     rollout.broken_before.truncate(MOST_BROKEN);
+    rollout.broken_before.sort();
     if nodes.replaces && !rollout.is_stopped() {
-        let budget = rollout.limit.saturating_sub(coming + rollout.lost);
+        let budget = rollout.limit.saturating_sub(rollout.coming + rollout.lost);
         let (first, rest) = broken.split_at(budget.min(broken.len()));
         // What fails on a node counts unless it is recorded that the node was broken before.
         let now = first
@@ -195,21 +203,27 @@ impl Replacement {
     }
 }
 
-/// The nodes where no pod is, or only one that ends.
-pub fn without_pod<'a>(ready: &'a BTreeSet<String>, pods: &[NodePod]) -> BTreeSet<&'a str> {
-    let staying: BTreeSet<&str> = pods
-        .iter()
-        .filter(|pod| !pod.leaving)
-        .map(|pod| pod.node.as_str())
-        .collect();
-    ready
-        .iter()
-        .map(String::as_str)
-        .filter(|node| !staying.contains(node))
-        .collect()
+/// The nodes that are without the driver while no object records since when: without a pod that stays, or with a Ready pod and
+/// without a registration.
+pub fn unrecorded_absences<'a>(
+    ready: &'a BTreeMap<String, NodeTimes>,
+    pods: &[NodePod],
+    registered: &BTreeSet<String>,
+) -> BTreeSet<&'a str> {
+    let by_node = newest_by_node(pods);
+    let is_unrecorded = |node: &&str| {
+        let pod = by_node.get(*node).filter(|pod| !pod.leaving);
+        pod.is_none_or(|pod| pod.ready && !registered.contains(*node))
+    };
+    ready.keys().map(String::as_str).filter(is_unrecorded).collect()
 }
 
-fn state<'a>(nodes: &Nodes<'_>, revision: &str, node: &str, pod: Option<&'a NodePod>) -> State<'a> {
+fn state<'a>(
+    nodes: &Nodes<'_>,
+    revision: &str,
+    (node, times): (&str, &NodeTimes),
+    pod: Option<&'a NodePod>,
+) -> State<'a> {
     let is_registered = nodes.registered.contains(node);
     let is_of_revision = pod.is_none_or(|pod| pod.leaving || pod.revision == revision);
     match pod.filter(|pod| !pod.leaving && pod.ready && is_registered) {
@@ -217,12 +231,7 @@ fn state<'a>(nodes: &Nodes<'_>, revision: &str, node: &str, pod: Option<&'a Node
         Some(pod) => return State::Outdated(pod),
         None => {}
     }
-    let taken = match pod.filter(|pod| !pod.leaving) {
-        Some(pod) => pod
-            .since
-            .map_or(Duration::ZERO, |since| nodes.now.duration_since(since).unsigned_abs()),
-        None => nodes.lacking.get(node).copied().unwrap_or_default(),
-    };
+    let taken = absence(nodes, (node, times), pod.filter(|pod| !pod.leaving));
     let left = nodes.deadline.checked_sub(taken).filter(|left| !left.is_zero());
     let left = left.ok_or_else(|| FailedNode {
         node: node.to_owned(),
@@ -234,6 +243,36 @@ fn state<'a>(nodes: &Nodes<'_>, revision: &str, node: &str, pod: Option<&'a Node
         (_, Ok(left)) => State::Coming { left },
         (_, Err(failed)) => State::Failed(failed),
     }
+}
+
+/// How long a node has been without the driver and Ready. An absence that no object records begins with its first observation.
+fn absence(nodes: &Nodes<'_>, (node, times): (&str, &NodeTimes), staying: Option<&NodePod>) -> Duration {
+    let observed = nodes.lacking.get(node).copied().unwrap_or_default();
+    let absence = match staying {
+        Some(pod) if pod.ready => age(nodes, pod.since).min(observed),
+        Some(pod) => age(nodes, pod.since),
+        None => observed,
+    };
+    times
+        .ready
+        .map_or(absence, |ready| absence.min(age(nodes, Some(ready))))
+}
+
+/// Whether an unregistered node still waits for its first pod, or has the pod that it got when it joined. A node whose pod was
+/// replaced keeps its registration.
+fn is_joining(nodes: &Nodes<'_>, (node, times): (&str, &NodeTimes), pod: Option<&NodePod>) -> bool {
+    let waits = match pod.filter(|pod| !pod.leaving) {
+        Some(pod) => age(nodes, pod.created),
+        None => nodes.lacking.get(node).copied().unwrap_or_default(),
+    };
+    let is_young = |created| age(nodes, Some(created)).saturating_sub(waits) < nodes.deadline;
+    !nodes.registered.contains(node) && times.created.is_some_and(is_young)
+}
+
+/// The time since a moment; none since an unknown or a future one.
+fn age(nodes: &Nodes<'_>, since: Option<Timestamp>) -> Duration {
+    let age = since.and_then(|since| Duration::try_from(nodes.now.duration_since(since)).ok());
+    age.unwrap_or_default()
 }
 
 /// Why a node is without the driver.
@@ -286,264 +325,4 @@ pub fn scaled(wanted: &IntOrString, all: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    fn now() -> Timestamp {
-        "2026-01-01T10:00:00Z".parse().expect("a time")
-    }
-
-    /// A pod by its node; revision `new` or `old`, and what is wrong: `-` nothing, `?` not Ready, `!` not Ready for long,
-    /// `x` leaving.
-    fn mk_pod(node: &str, revision: &str, wrong: &str) -> NodePod {
-        let seconds = if wrong == "!" { 301 } else { 10 };
-        NodePod {
-            name: format!("pod-{node}"),
-            uid: format!("uid-{node}"),
-            node: node.to_owned(),
-            revision: revision.to_owned(),
-            ready: wrong == "-" || wrong == "x",
-            leaving: wrong == "x",
-            since: Timestamp::from_second(now().as_second() - seconds).ok(),
-            trouble: (wrong == "!").then(|| "CrashLoopBackOff: back-off 5m0s".to_owned()),
-        }
-    }
-
-    struct World {
-        pods: Vec<NodePod>,
-        unregistered: Vec<&'static str>,
-        /// Nodes that have had no pod for longer than the deadline.
-        lacking: Vec<&'static str>,
-        broken_before: Vec<&'static str>,
-        max_unavailable: IntOrString,
-    }
-
-    /// Nodes as `a=new- b=old? c=`.
-    fn mk(text: &str) -> World {
-        let mut pods = Vec::new();
-        for word in text.split_whitespace() {
-            let (node, rest) = word.split_once('=').expect("node=pod");
-            if rest.is_empty() {
-                pods.push(NodePod {
-                    node: node.to_owned(),
-                    leaving: true,
-                    ..NodePod::default()
-                });
-            } else {
-                pods.push(mk_pod(node, &rest[..3], &rest[3..]));
-            }
-        }
-        World {
-            pods,
-            unregistered: Vec::new(),
-            lacking: Vec::new(),
-            broken_before: Vec::new(),
-            max_unavailable: IntOrString::Int(1),
-        }
-    }
-
-    fn judge(world: &World) -> NodeRollout {
-        let all: BTreeSet<String> = world.pods.iter().map(|pod| pod.node.clone()).collect();
-        let mut registered = all.clone();
-        registered.retain(|node| !world.unregistered.contains(&node.as_str()));
-        let own = |names: &[&str]| -> Vec<String> { names.iter().map(|&name| name.to_owned()).collect() };
-        let lacking = own(&world.lacking)
-            .into_iter()
-            .map(|node| (node, Duration::from_secs(301)));
-        node_rollout(&Nodes {
-            ready: &all,
-            pods: &world.pods,
-            registered: &registered,
-            revision: Some("new"),
-            lacking: &lacking.collect(),
-            broken_before: &own(&world.broken_before),
-            max_unavailable: &world.max_unavailable,
-            replaces: true,
-            deadline: Duration::from_mins(5),
-            now: now(),
-        })
-    }
-
-    fn replaced(rollout: &NodeRollout) -> Vec<&str> {
-        rollout.replace.iter().map(|pod| pod.node.as_str()).collect()
-    }
-
-    #[rstest]
-    #[case::all_done("a=new- b=new-", &[])]
-    #[case::one_after_the_other("a=old- b=old- c=old-", &["a"])]
-    #[case::while_one_comes_up_no_other("a=new? b=old-", &[])]
-    #[case::while_one_leaves_no_other("a=oldx b=old-", &[])]
-    #[case::while_one_is_missing_no_other("a= b=old-", &[])]
-    #[case::the_next_after_one_is_done("a=new- b=old- c=old-", &["b"])]
-    #[case::what_does_not_serve_is_replaced_first("a=old- b=old? c=old-", &["b"])]
-    #[case::broken_ones_within_the_budget_too("a=old- b=old? c=old!", &["b"])]
-    #[case::nothing_after_as_many_failures_as_may_be("a=new! b=old- c=old?", &[])]
-    fn pods_are_replaced_within_the_budget(#[case] nodes: &str, #[case] expected: &[&str]) {
-        let world = World {
-            broken_before: vec!["b", "c"],
-            ..mk(nodes)
-        };
-        assert_eq!(replaced(&judge(&world)), expected);
-    }
-
-    #[rstest]
-    #[case::one_failure_of_three_leaves_two("a=new! b=old- c=old- d=old- e=old-", &[], &["b", "c"], false)]
-    #[case::as_many_as_may_be_stop_it("a=new! b=new! c=new! d=old- e=old-", &[], &[], true)]
-    #[case::those_that_were_broken_before_do_not_count("a=new! b=new! c=new! d=old- e=old-", &["a", "b", "c"], &["d", "e"], false)]
-    #[case::one_that_was_not_does("a=new! b=new! c=new! d=old- e=old-", &["a", "b"], &["d", "e"], false)]
-    #[case::broken_ones_come_before_the_others("a=old- b=old- c=old! d=old! e=old-", &["c", "d"], &["c", "d", "a"], false)]
-    #[case::one_that_may_come_back_by_itself_keeps_its_place("a=new? b=new? c=old- d=old? e=old?", &["d", "e"], &["d"], false)]
-    fn failures_count_against_what_may_be_unavailable(
-        #[case] nodes: &str,
-        #[case] broken_before: &[&'static str],
-        #[case] expected: &[&str],
-        #[case] is_stopped: bool,
-    ) {
-        let world = World {
-            broken_before: broken_before.to_vec(),
-            max_unavailable: IntOrString::Int(3),
-            ..mk(nodes)
-        };
-        let rollout = judge(&world);
-        assert_eq!(
-            (replaced(&rollout), rollout.is_stopped()),
-            (expected.to_vec(), is_stopped)
-        );
-    }
-
-    #[test]
-    fn that_a_node_was_broken_is_recorded_before_its_pod_goes() {
-        let mut world = mk("a=old! b=old- c=new-");
-        let rollout = judge(&world);
-        assert_eq!(rollout.broken_before, ["a"]);
-        assert!(rollout.replace.is_empty(), "{rollout:?}");
-        assert_eq!(rollout.look_again, Some(RECORDED_IN));
-
-        world.broken_before = vec!["a"];
-        assert_eq!(replaced(&judge(&world)), ["a"]);
-
-        for after in ["a= b=old-", "a=new? b=old-", "a=new! b=old-"] {
-            let world = World {
-                broken_before: vec!["a"],
-                ..mk(after)
-            };
-            assert_eq!(judge(&world).broken_before, ["a"], "{after}");
-        }
-        world.pods = mk("a=new- b=old-").pods;
-        assert_eq!(judge(&world).broken_before, [] as [&str; 0], "it has come up");
-    }
-
-    #[test]
-    fn no_more_nodes_are_recorded_than_the_status_takes() {
-        let nodes: Vec<String> = (0..=MOST_BROKEN).map(|number| format!("n{number:03}=old!")).collect();
-        let rollout = judge(&mk(&nodes.join(" ")));
-        assert_eq!(rollout.broken_before.len(), MOST_BROKEN);
-        assert_eq!(replaced(&rollout), ["n000"], "none waits for a record that has no room");
-    }
-
-    #[rstest]
-    #[case::as_many_as_a_rollout_may_take("a=old! b=new- c=new-", &[], false)]
-    #[case::more_of_whatever_revision("a=old! b=new! c=new-", &[], true)]
-    #[case::not_before_their_time("a=old! b=new? c=old?", &[], false)]
-    #[case::no_pod_for_long("a= b= c=new-", &["a", "b"], true)]
-    #[case::no_pod_for_a_moment("a= b= c=new-", &["a"], false)]
-    fn more_nodes_without_the_driver_than_may_be_are_down(
-        #[case] nodes: &str,
-        #[case] lacking: &[&'static str],
-        #[case] expected: bool,
-    ) {
-        let world = World {
-            lacking: lacking.to_vec(),
-            ..mk(nodes)
-        };
-        let rollout = judge(&world);
-        assert_eq!(rollout.is_down(), expected, "{rollout:?}");
-    }
-
-    #[test]
-    fn a_broken_pod_of_an_old_revision_is_named_also_where_none_is_replaced() {
-        let rollout = judge(&mk("a=old! b=old-"));
-        assert_eq!(rollout.failed[0].reason, "CrashLoopBackOff: back-off 5m0s");
-        assert!(!rollout.is_stopped(), "it is no failure of a rollout");
-    }
-
-    #[test]
-    fn a_node_without_a_pod_for_long_has_failed() {
-        let mut world = mk("a= b=new-");
-        world.lacking = vec!["a"];
-        let rollout = judge(&world);
-        assert_eq!(rollout.failed[0].reason, "the pod was deleted and does not end");
-        let without: BTreeSet<String> = ["a", "b", "c"].map(str::to_owned).into();
-        assert_eq!(without_pod(&without, &world.pods), ["a", "c"].into());
-    }
-
-    #[rstest]
-    #[case(IntOrString::Int(2), 2)]
-    #[case(IntOrString::String("10%".to_owned()), 1)]
-    #[case(IntOrString::String("21%".to_owned()), 3)]
-    #[case(IntOrString::String("100%".to_owned()), 10)]
-    fn a_percentage_is_rounded_up(#[case] max_unavailable: IntOrString, #[case] expected: usize) {
-        let world = World {
-            max_unavailable,
-            ..mk("a=old- b=old- c=old- d=old- e=old- f=old- g=old- h=old- i=old- j=old-")
-        };
-        assert_eq!(judge(&world).replace.len(), expected);
-    }
-
-    #[test]
-    fn a_ready_pod_is_not_done_before_the_kubelet_lists_the_driver() {
-        let world = World {
-            unregistered: vec!["a"],
-            ..mk("a=new- b=old-")
-        };
-        let rollout = judge(&world);
-        assert_eq!((rollout.updated, rollout.serving, rollout.outdated), (0, 1, 1));
-        assert!(rollout.replace.is_empty() && !rollout.is_stopped());
-        assert_eq!(rollout.look_again, Some(Duration::from_secs(290)));
-    }
-
-    #[test]
-    fn a_pod_that_does_not_come_up_in_time_is_named_with_the_reason() {
-        let rollout = judge(&mk("a=new! b=old-"));
-        assert!(rollout.is_stopped() && !rollout.is_done());
-        assert_eq!(
-            rollout.failed,
-            [FailedNode {
-                node: "a".to_owned(),
-                pod: Some("pod-a".to_owned()),
-                reason: "CrashLoopBackOff: back-off 5m0s".to_owned()
-            }]
-        );
-    }
-
-    #[test]
-    fn a_pod_that_is_ready_for_long_and_not_registered_has_failed_too() {
-        let mut world = mk("a=new- b=old-");
-        world.unregistered = vec!["a"];
-        world.pods[0].since = Timestamp::from_second(now().as_second() - 301).ok();
-        let rollout = judge(&world);
-        assert!(rollout.failed[0].reason.contains("CSINode"), "{rollout:?}");
-    }
-
-    #[test]
-    fn while_the_revision_is_not_known_nothing_is_replaced() {
-        let world = mk("a=old- b=old?");
-        let all: BTreeSet<String> = ["a", "b"].map(str::to_owned).into();
-        let rollout = node_rollout(&Nodes {
-            ready: &all,
-            pods: &world.pods,
-            registered: &all,
-            revision: None,
-            lacking: &BTreeMap::new(),
-            broken_before: &[],
-            max_unavailable: &IntOrString::Int(1),
-            replaces: true,
-            deadline: Duration::from_mins(5),
-            now: now(),
-        });
-        assert_eq!((rollout.desired, rollout.updated, rollout.serving), (2, 0, 1));
-        assert!(rollout.replace.is_empty());
-    }
-}
+mod tests;

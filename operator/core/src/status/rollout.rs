@@ -3,14 +3,14 @@
 
 use cinder_csi_crds::{ComponentStatus, ManagementState, RolloutState, RolloutStatus};
 
-use super::{Verdict, verdict};
+use super::{Verdict, nodes::AbsentNodes, verdict};
 use crate::{
     cluster::{NodesView, describe_nodes},
     decide::{Report, Workload},
     problem::Problem,
     reasons::{Degraded, Progressing, Reason, Upgradeable},
     rollout::{Hold, NodeRollout},
-    text::{in_words, join_truncated},
+    text::in_words,
 };
 
 /// How many failed nodes the status lists.
@@ -99,19 +99,6 @@ pub(super) fn rollout(report: &Report) -> Option<RolloutStatus> {
 /// Whether nothing goes on by itself: it has lost too many nodes, or those that are left do not come up.
 fn has_stopped(nodes: &NodeRollout) -> bool {
     nodes.is_stopped() || nodes.outdated == 0 && !nodes.failed.is_empty()
-}
-
-/// What Available says of nodes whose pods do not serve.
-pub(super) fn down(nodes: &NodeRollout) -> String {
-    let names: Vec<String> = nodes.failed.iter().map(|failed| failed.node.clone()).collect();
-    format!(
-        "on {} of {} nodes the driver's pod has not served for minutes, and spec.node.update.maxUnavailable allows {}: no volume can be \
-         mounted or unmounted on {}; condition Degraded says why",
-        names.len(),
-        nodes.desired,
-        nodes.limit,
-        join_truncated(&names)
-    )
 }
 
 /// The message about nodes with volumes and without the node plugin.
@@ -244,17 +231,26 @@ fn failed_nodes(nodes: &NodeRollout) -> Option<Problem> {
         let pod = failed.pod.as_deref().unwrap_or("no pod");
         format!("{} ({pod}): {}", failed.node, failed.reason)
     });
-    let failed = failed.collect::<Vec<_>>().join("; ");
+    let mut failed: Vec<String> = failed.collect();
+    if let Some(more @ 1..) = nodes.failed.len().checked_sub(LISTED) {
+        failed.push(format!("and {more} more"));
+    }
     let message = format!(
-        "node pods did not come up in time on {}: {failed}. {remedy}",
-        in_words(nodes.failed.len(), "node")
+        "node pods did not come up in time on {} of {}: {}. {remedy}",
+        nodes.failed.len(),
+        in_words(nodes.desired, "node"),
+        failed.join("; ")
     );
     Some(Problem { reason, message })
 }
 
 /// Upgradeable: whether this is a good moment for another version of the operator or of Kubernetes.
 pub(super) fn upgradeable(report: &Report, issues: &[Problem]) -> Verdict<Upgradeable> {
-    let Report { facts, decision, .. } = report;
+    let Report {
+        facts,
+        decision,
+        outcome,
+    } = report;
     if facts.object.state == ManagementState::Unmanaged {
         return verdict(
             Upgradeable::AsExpected,
@@ -268,7 +264,8 @@ pub(super) fn upgradeable(report: &Report, issues: &[Problem]) -> Verdict<Upgrad
     {
         return failed;
     }
-    if let Some(issue) = issues.first() {
+    let absent = AbsentNodes::of(outcome);
+    if let Some(issue) = issues.iter().find(|issue| !absent.are_tolerated(issue)) {
         return verdict(
             Upgradeable::Degraded,
             format!(
@@ -280,7 +277,7 @@ pub(super) fn upgradeable(report: &Report, issues: &[Problem]) -> Verdict<Upgrad
     if let Some(trouble) = super::cluster::unreadable(&facts.cluster).or_else(|| super::drift::conflict(report)) {
         return trouble;
     }
-    match rollout(report) {
+    match rollout(report).filter(|_| is_replacing(report)) {
         Some(rollout) => verdict(
             Upgradeable::RolloutInProgress,
             format!(
@@ -290,6 +287,14 @@ pub(super) fn upgradeable(report: &Report, issues: &[Problem]) -> Verdict<Upgrad
         ),
         None => overridden.unwrap_or_else(|| verdict(Upgradeable::AsExpected, "the driver is ready to be upgraded")),
     }
+}
+
+/// Whether pods are being replaced. A pod of the desired revision that fails is no rollout.
+fn is_replacing(report: &Report) -> bool {
+    let Report { decision, outcome, .. } = report;
+    let mut controller = outcome.controller.iter();
+    let mut nodes = outcome.node_rollout.iter();
+    decision.gate.from().is_some() || controller.any(Workload::is_replacing) || nodes.any(NodeRollout::is_replacing)
 }
 
 /// Describes what the operator omits while spec.managementState forbids changes.

@@ -156,7 +156,7 @@ fn a_driver_that_works_is_available_and_nothing_else() {
 #[case::controller_down(but(mk_healthy(), |report| { report.outcome.controller = Some(mk_workload(2, 2, 0)); }),
     "Available=False/ControllerDown", "Progressing=True/RollingOut")]
 #[case::a_pod_is_ready_but_the_kubelet_does_not_know_the_driver(
-    but(mk_healthy(), |report| { report.outcome.nodes = NodesView { desired: 3, registered: 2, unregistered: vec!["n3".to_owned()], ..NodesView::default() }; }),
+    but(mk_healthy(), |report| { report.outcome.nodes = NodesView { desired: 3, registered: 1, unregistered: vec!["n2".to_owned(), "n3".to_owned()], ..NodesView::default() }; }),
     "Available=False/NodesUnregistered", "Progressing=True/RollingOut")]
 #[case::a_node_that_is_down_harms_nobody_else(
     but(mk_healthy(), |report| { report.outcome.nodes = NodesView { desired: 3, registered: 2, not_ready: vec!["n3".to_owned()], ..NodesView::default() }; report.outcome.daemon_set = Some(mk_workload(3, 3, 3)); }),
@@ -173,22 +173,27 @@ fn available_is_judged_by_what_serves(#[case] report: Report, #[case] available:
     assert_eq!(verdicts(&report)[2], "Degraded=False/AsExpected");
 }
 
-fn joining(registered: usize) -> Report {
+fn joining(registered: usize, joining: &[&str]) -> Report {
     but(mk_healthy(), |report| {
         report.outcome.nodes = NodesView {
-            desired: registered + 1,
+            desired: registered + joining.len(),
             registered,
-            joining: vec!["n9".to_owned()],
+            unregistered: joining.iter().map(|&node| node.to_owned()).collect(),
             ..NodesView::default()
         };
-        report.outcome.node_rollout = Some(mk_nodes(3, 2));
+        report.outcome.node_rollout = Some(NodeRollout {
+            desired: registered + joining.len(),
+            updated: registered,
+            serving: registered,
+            ..NodeRollout::default()
+        });
     })
 }
 
 #[test]
 fn a_node_that_joins_makes_a_driver_neither_unavailable_nor_a_warning() {
     let healthy = status(None, &mk_healthy(), at(1));
-    let joined = status(Some(&healthy), &joining(3), at(2));
+    let joined = status(Some(&healthy), &joining(3, &["n9"]), at(2));
     let verdict = |type_| {
         joined
             .condition(type_)
@@ -196,6 +201,7 @@ fn a_node_that_joins_makes_a_driver_neither_unavailable_nor_a_warning() {
     };
     assert_eq!(verdict(ConditionType::Available), Some(("True", "AsExpected")));
     assert_eq!(verdict(ConditionType::Progressing), Some(("True", "RollingOut")));
+    assert_eq!(verdict(ConditionType::Upgradeable), Some(("True", "AsExpected")));
     assert_eq!(joined.nodes.as_ref().map(|nodes| nodes.unregistered.len()), Some(1));
     for (from, to) in [(&healthy, &joined), (&joined, &healthy)] {
         let sent = notices(Some(from), to);
@@ -209,10 +215,14 @@ fn a_node_that_joins_makes_a_driver_neither_unavailable_nor_a_warning() {
 }
 
 #[rstest]
-#[case::while_the_driver_is_installed(None, 2)]
-#[case::where_it_is_registered_nowhere(Some(status(None, &mk_healthy(), at(1))), 0)]
-fn a_node_that_joins_counts_at_once(#[case] previous: Option<CinderCSIDriverStatus>, #[case] registered: usize) {
-    let joined = status(previous.as_ref(), &joining(registered), at(2));
+#[case::while_the_driver_is_installed(None, 2, &["n8", "n9"])]
+#[case::where_it_is_registered_nowhere(Some(status(None, &mk_healthy(), at(1))), 0, &["n9"])]
+fn a_node_that_joins_counts_at_once(
+    #[case] previous: Option<CinderCSIDriverStatus>,
+    #[case] registered: usize,
+    #[case] nodes: &[&str],
+) {
+    let joined = status(previous.as_ref(), &joining(registered, nodes), at(2));
     let reason = joined.condition(ConditionType::Available).map(|one| one.reason.clone());
     assert_eq!(reason.as_deref(), Some("NodesUnregistered"));
 }
@@ -651,5 +661,6 @@ fn a_new_pod_beside_the_old_one_that_still_serves_is_no_end_of_an_update() {
 }
 
 pub(crate) mod events;
+mod fleet;
 mod kstatus;
 mod rollout;

@@ -182,8 +182,8 @@ async fn confirmed_narrowing_is_applied(#[case] uid: &str, #[case] is_applied: b
             .cluster
             .change(|index| drop(index.remove::<PodObject>("cinder-csi/n2")));
         world.reconcile().await.expect("reconciled");
-        let (verdict, message) = world.condition(ConditionType::Available);
-        assert_eq!(verdict, "False/NodesWithoutDriver");
+        let (verdict, message) = world.condition(ConditionType::Degraded);
+        assert_eq!(verdict, "True/NodesWithoutDriver");
         assert!(message.contains("n2 (pv-va)"), "{message}");
     }
 }
@@ -316,11 +316,9 @@ async fn attached_node_without_driver_is_reported() {
         drop(index.remove::<PodObject>("cinder-csi/n2"));
     });
     world.reconcile().await.expect("reconciled");
-    for type_ in [ConditionType::Available, ConditionType::Degraded] {
-        let (verdict, message) = world.condition(type_);
-        assert!(verdict.ends_with("/NodesWithoutDriver"), "{verdict}");
-        assert!(message.contains("n2 (pv-va)"), "{message}");
-    }
+    let (verdict, message) = world.condition(ConditionType::Degraded);
+    assert_eq!(verdict, "True/NodesWithoutDriver");
+    assert!(message.contains("n2 (pv-va)"), "{message}");
     let nodes = world.driver().status.and_then(|status| status.nodes).expect("nodes");
     assert_eq!((nodes.desired, nodes.registered), (2, 1));
     assert_eq!(nodes.unregistered, ["n2"]);

@@ -128,7 +128,7 @@ fn a_stopped_rollout_names_node_pod_reason_and_remedy() {
         assert!(message.contains(part), "{part}: {message}");
     }
     assert_eq!(told(&stopped(0), ConditionType::Degraded).0, "True/NodePodsFailing");
-    assert_eq!(told(&stopped(0), ConditionType::Upgradeable).0, "False/Degraded");
+    assert_eq!(told(&stopped(1), ConditionType::Upgradeable).0, "False/Degraded");
 }
 
 #[test]
