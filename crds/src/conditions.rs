@@ -65,6 +65,11 @@ impl fmt::Display for ConditionType {
 }
 
 impl CinderCSIDriverStatus {
+    /// Whether an operator has written the status.
+    pub fn is_observed(&self) -> bool {
+        self.observed_generation.is_none_or(|generation| generation >= 0)
+    }
+
     /// The condition of a type.
     pub fn condition(&self, type_: ConditionType) -> Option<&Condition> {
         let name = type_.as_str();

@@ -10,11 +10,14 @@ use kube::{CustomResourceExt, ResourceExt};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{CinderCSIDriver, SCHEMA_HASH_ANNOTATION};
+use crate::{CinderCSIDriver, ConditionType, SCHEMA_HASH_ANNOTATION};
 
 /// Fields whose inside is Kubernetes' own and is explained there, as in `kubectl explain pod.spec.affinity`. Without its
 /// text the file is a third as long.
 const EXPLAINED_ELSEWHERE: [&str; 5] = ["affinity", "tolerations", "allowedTopologies", "requests", "limits"];
+
+/// Message of the conditions before an operator writes them.
+const UNOBSERVED: &str = "no operator has reconciled this object; check that the operator runs";
 
 /// The CustomResourceDefinition of `CinderCSIDriver`.
 pub fn crd() -> CustomResourceDefinition {
@@ -60,7 +63,17 @@ fn mark_unobserved(status: &mut JSONSchemaProps) {
     for (_, generation) in generation.filter(|(name, _)| *name == "observedGeneration") {
         generation.default = Some(JSON(json!(-1)));
     }
-    status.default = Some(JSON(json!({"observedGeneration": -1})));
+    let unknown = |type_: ConditionType| {
+        json!({"type": type_.as_str(), "status": "Unknown", "reason": "NotReconciled", "message": UNOBSERVED,
+            "lastTransitionTime": "1970-01-01T00:00:00Z"})
+    };
+    let conditions = [
+        ConditionType::Available,
+        ConditionType::Progressing,
+        ConditionType::Degraded,
+    ]
+    .map(unknown);
+    status.default = Some(JSON(json!({"observedGeneration": -1, "conditions": conditions})));
 }
 
 /// Moves the defaults of the schema into the descriptions of the spec. The API server would store them in objects, which would not

@@ -17,6 +17,8 @@ use csi_kit::{endpoint::TcpAddress, telemetry::LogFormat};
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The namespace of `config/default`.
 pub const DEFAULT_NAMESPACE: &str = "cinder-csi";
+/// The Lease of the operator, unless another one is named.
+pub const DEFAULT_LEASE: &str = "cinder-csi-operator";
 
 /// Installs the Cinder CSI driver and watches over it.
 #[derive(Debug, Clone, Parser)]
@@ -54,7 +56,7 @@ pub struct RunArgs {
     pub pod_name: Option<String>,
 
     /// Lease by which the replicas agree on a leader
-    #[arg(long, value_name = "NAME", default_value = "cinder-csi-operator")]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_LEASE)]
     pub lease_name: String,
 
     /// Address of the HTTP server for /healthz and /readyz

@@ -54,6 +54,8 @@ fn counted(names: &[String]) -> i32 {
 
 /// Makes the status. Transition times stay where a condition's status did not change.
 pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Timestamp) -> CinderCSIDriverStatus {
+    let record = recorded(previous, report);
+    let previous = previous.filter(|previous| previous.is_observed());
     let Report {
         facts,
         decision,
@@ -68,7 +70,6 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
         })
         .collect();
     let is_gone = decision.removal.as_ref().is_some_and(Removal::is_over);
-    let record = recorded(previous, report);
     let next = CinderCSIDriverStatus {
         state: Some(removal::state(
             facts.object.state,
@@ -218,7 +219,7 @@ fn available(
         };
         return verdict(
             Available::Removed,
-            format!("the driver was removed and nothing of it is left{remedy}"),
+            format!("the driver was removed: the objects that the operator owned for it are deleted{remedy}"),
         );
     }
     if decision.removal == Some(Removal::Released) {
@@ -523,6 +524,10 @@ fn carry_over<const N: usize>(
     now: Timestamp,
 ) -> CinderCSIDriverStatus {
     let mut next = previous.cloned().unwrap_or_default();
+    let previous = previous.filter(|previous| previous.is_observed());
+    if previous.is_none() {
+        next.conditions.clear();
+    }
     // What blocks a deletion was seen before, as all else.
     if !(object.is_deleted && next.state == Some(DriverState::DeletionBlocked)) {
         next.state = Some(removal::state(object.state, object.is_deleted, None));
@@ -544,6 +549,7 @@ fn whole_seconds(now: Timestamp) -> Timestamp {
 
 /// The events that the change from one status to the next is worth: one per condition whose status or reason changed.
 pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverStatus) -> Vec<Notice> {
+    let previous = previous.filter(|previous| previous.is_observed());
     let changed = |type_: &ConditionType| {
         let old = previous.and_then(|previous| previous.condition(*type_));
         let new = next.condition(*type_)?;

@@ -6,6 +6,7 @@ mod adopt;
 mod bundle;
 mod completion;
 mod diagnose;
+mod heartbeat;
 mod readiness;
 mod status;
 
@@ -26,6 +27,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::{
     args::{DEFAULT_NAMESPACE, Output},
@@ -253,10 +255,7 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginE
             if let Some(name) = name.as_deref().filter(|_| wait) {
                 readiness::wait_until_ready(&client, name, Duration::from_secs(timeout)).await?;
             }
-            let drivers = drivers(&client, name.as_deref()).await?;
-            show(output, &drivers, || {
-                for_terminal(drivers.iter().map(screen).collect::<Vec<_>>().join("\n"))
-            })?
+            status_text(&client, &operators, name.as_deref(), output).await?
         }
         PluginCommand::Diagnose {
             claim,
@@ -297,6 +296,25 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginE
     Ok(code)
 }
 
+/// The operator's state and a screen for each driver.
+async fn status_text(
+    client: &Client,
+    operators: &str,
+    name: Option<&str>,
+    output: Output,
+) -> Result<String, PluginError> {
+    let drivers = drivers(client, name).await?;
+    let namespaces = heartbeat::lease_namespaces(operators, &drivers);
+    let operator = heartbeat::heartbeat(client, &namespaces, Sources::system().now()).await;
+    if matches!(output, Output::Json) {
+        return json(&json!({"operator": operator, "drivers": drivers}));
+    }
+    let screens = show(output, &drivers, || {
+        drivers.iter().map(screen).collect::<Vec<_>>().join("\n")
+    })?;
+    Ok(for_terminal(format!("{operator}\n{screens}")))
+}
+
 /// Renders a part for each driver, or a sentence without one.
 fn show<T: Serialize>(output: Output, drivers: &[T], text: impl FnOnce() -> String) -> Result<String, PluginError> {
     match output {
@@ -311,9 +329,12 @@ fn show<T: Serialize>(output: Output, drivers: &[T], text: impl FnOnce() -> Stri
 /// Encodes objects without managed fields and the last applied configuration.
 fn json(value: &impl Serialize) -> Result<String, PluginError> {
     let mut value = serde_json::to_value(value)?;
-    for object in value.as_array_mut().into_iter().flatten() {
-        bundle::without_bookkeeping(object);
-    }
+    let objects = match &mut value {
+        Value::Object(report) => report.get_mut("drivers"),
+        list => Some(list),
+    };
+    let objects = objects.and_then(Value::as_array_mut).into_iter().flatten();
+    objects.for_each(bundle::without_bookkeeping);
     Ok(format!("{value:#}\n"))
 }
 

@@ -299,7 +299,10 @@ impl Reconciliation<'_> {
         }
         // That it was let go of was told when it was.
         if !self.is_orphaned() {
-            let note = format!("the driver {} was removed and nothing of it is left", self.owner.name);
+            let note = format!(
+                "the driver {} was removed: the objects that the operator owned for it are deleted",
+                self.owner.name
+            );
             self.context
                 .events
                 .publish(&self.driver.object_ref(&()), Notice::new(Event::Removed, note))

@@ -176,10 +176,12 @@ impl PodObject {
             let state = container.state.as_ref()?;
             let cause = state.waiting.as_ref().or(state.terminated.as_ref())?;
             let reason = cause.reason.as_deref().unwrap_or("not running");
-            let detail = match (reason, &cause.message) {
-                // Its message tells the length of the pause, which changes.
-                ("CrashLoopBackOff", _) | (_, None) => "its log says why".to_owned(),
-                (_, Some(message)) => message.clone(),
+            // A container that crashes has run. The message of its back-off has the length of the pause, which changes.
+            let has_log = reason == "CrashLoopBackOff" || state.terminated.is_some();
+            let detail = match &cause.message {
+                Some(message) if reason != "CrashLoopBackOff" => message.clone(),
+                _ if has_log => "its log has the cause".to_owned(),
+                _ => "the events of its pod have the cause".to_owned(),
             };
             Some(format!("container {} is {reason}: {detail}", container.name))
         });
@@ -206,6 +208,7 @@ impl Index {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
     use serde_json::{Value, json};
 
     use super::*;
@@ -241,15 +244,18 @@ mod tests {
         assert!(index.node_pods_of("other").is_empty());
     }
 
-    #[test]
-    fn a_pod_that_crashes_says_so_in_words_that_do_not_change() {
-        let waiting = json!({"reason": "CrashLoopBackOff", "message": "back-off 2m40s restarting failed container"});
-        let status = json!({"containerStatuses": [{"name": "driver", "state": {"waiting": waiting}}]});
+    #[rstest]
+    #[case::crashing(
+        json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 2m40s restarting failed container"}}),
+        "CrashLoopBackOff: its log has the cause"
+    )]
+    #[case::terminated(json!({"terminated": {"reason": "Error", "exitCode": 1}}), "Error: its log has the cause")]
+    #[case::creating(json!({"waiting": {"reason": "ContainerCreating"}}), "ContainerCreating: the events of its pod have the cause")]
+    #[case::image(json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}), "ImagePullBackOff: no such image")]
+    fn trouble_names_where_the_cause_is(#[case] state: Value, #[case] expected: &str) {
+        let status = json!({"containerStatuses": [{"name": "driver", "state": state}]});
         let kept = mk_pod(&json!({"nodeName": "n1"}), &status).keep().expect("kept");
-        assert_eq!(
-            kept.pod.trouble.as_deref(),
-            Some("container driver is CrashLoopBackOff: its log says why")
-        );
+        assert_eq!(kept.pod.trouble, Some(format!("container driver is {expected}")));
     }
 
     #[test]

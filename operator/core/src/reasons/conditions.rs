@@ -112,7 +112,7 @@ conditions! {
         /// spec.deletion.policy is Orphan: the operator has released the driver, which continues to run.
         Unknown Orphaned =>
             "To adopt it again, set spec.adoption.mode to Adopt and spec.managementState to Managed.",
-        /// The driver was removed completely.
+        /// The driver was removed: the objects that the operator owned for it are deleted.
         False Removed => "Set spec.managementState to Managed to install it again.",
         /// The cloud has refused the driver's own credentials for 15 minutes: volumes are neither created, attached,
         /// detached nor deleted. Running pods keep their volumes.

@@ -564,6 +564,31 @@ fn an_event_is_sent_for_a_change_and_none_for_the_same_again() {
 }
 
 #[test]
+fn unobserved_status_counts_as_none() {
+    let default = cinder_csi_crds::crd()
+        .spec
+        .versions
+        .remove(0)
+        .schema
+        .and_then(|schema| {
+            let mut properties = schema.open_api_v3_schema?.properties?;
+            properties.remove("status")?.default
+        });
+    let mut unobserved: CinderCSIDriverStatus = serde_json::from_value(default.unwrap().0).unwrap();
+    let conditions = unobserved.conditions.iter();
+    let conditions: Vec<&str> = conditions.map(|condition| condition.status.as_str()).collect();
+    assert_eq!(conditions, ["Unknown"; 3]);
+    unobserved.operand_namespace = Some("recorded".to_owned());
+
+    let next = status(Some(&unobserved), &mk_healthy(), at(1));
+
+    let first = status(None, &mk_healthy(), at(1));
+    assert_eq!(next.conditions, first.conditions);
+    assert_eq!(notices(Some(&unobserved), &next), notices(None, &first));
+    assert_eq!(next.operand_namespace.as_deref(), Some("recorded"));
+}
+
+#[test]
 fn a_clean_installation_sends_no_warning() {
     let steps = [
         but(Report::default(), |report| {

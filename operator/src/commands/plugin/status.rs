@@ -19,13 +19,15 @@ pub fn screen(driver: &CinderCSIDriver) -> String {
         |state| format!("{state:?}"),
     );
     let mut text = format!("{}  ({state})\n", driver.name_any());
-    let Some(status) = &driver.status else {
-        text.push_str("  The operator has not reported its status yet. Does the operator run? `kubectl get pods -A -l app.kubernetes.io/name=cinder-csi-operator`\n");
+    let Some(status) = driver.status.as_ref().filter(|status| status.is_observed()) else {
+        text.push_str("  No operator has reconciled this object yet. `kubectl get pods -A -l app.kubernetes.io/name=cinder-csi-operator` lists the operator's pods.\n");
         return text;
     };
     let outdated = driver.metadata.generation.zip(status.observed_generation);
     if outdated.is_some_and(|(generation, observed)| generation != observed) {
-        text.push_str("  The spec has changed since; what follows is about the one before.\n");
+        text.push_str(
+            "  The operator has not observed the present spec; the following lines are about the previous one.\n",
+        );
     }
     text.push_str(&versions(status));
     section(&mut text, "Conditions", &conditions(status));
@@ -188,4 +190,21 @@ fn titled(head: &[&str], rows: &[Vec<String>]) -> String {
         return String::new();
     }
     table(head, rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn unobserved_driver_shows_no_conditions() {
+        let driver = json!({"metadata": {"name": "d", "generation": 1}, "spec": {"clouds": []}, "status": {"observedGeneration": -1,
+            "conditions": [{"type": "Available", "status": "Unknown", "reason": "NotReconciled", "message": "",
+                "lastTransitionTime": "1970-01-01T00:00:00Z"}]}});
+        let text = screen(&serde_json::from_value(driver).expect("a driver"));
+        assert!(text.contains("No operator has reconciled this object yet"), "{text}");
+        assert!(!text.contains("Conditions"), "{text}");
+    }
 }

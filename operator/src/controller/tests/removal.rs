@@ -306,7 +306,7 @@ async fn what_is_let_go_of_is_not_called_removed_and_is_to_be_adopted() {
     let events = world.api.events();
     assert!(
         events.iter().any(|event| event.contains("goes on running"))
-            && !events.iter().any(|event| event.contains("nothing of it is left")),
+            && !events.iter().any(|event| event.contains("was removed")),
         "{events:?}"
     );
 }

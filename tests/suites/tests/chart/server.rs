@@ -257,6 +257,11 @@ fn one_release_has_operator_and_driver_and_the_driver_outlives_it() {
         it.helm_on_a_node("install", &[&create[..], &["--create-namespace"]].concat())
             .await?;
         let first = it.api.get(DRIVER).await?;
+        let conditions = first["status"]["conditions"].as_array().context("no conditions")?;
+        ensure!(
+            conditions.len() == 3 && conditions.iter().all(|condition| condition["status"] == "Unknown"),
+            "{conditions:?}"
+        );
         let remains = async |policy: &str| {
             let now = it.api.get(DRIVER).await?;
             let metadata = &now["metadata"];

@@ -58,11 +58,18 @@ pub(crate) async fn kubectl_shows_a_driver_on_one_screen_and_to_programs(world: 
         .output()
         .await?;
 
-    for part in [DRIVER, "Available=True (AsExpected)", "LOGIN OK", "default"] {
+    for part in [
+        DRIVER,
+        "Operator: running",
+        "Available=True (AsExpected)",
+        "LOGIN OK",
+        "default",
+    ] {
         ensure!(screen.contains(part), "no {part} in\n{screen}");
     }
     let objects: Value = serde_json::from_str(&objects).context("is no JSON")?;
-    ensure!(objects[0]["metadata"]["name"] == DRIVER, "{objects}");
+    ensure!(objects["drivers"][0]["metadata"]["name"] == DRIVER, "{objects}");
+    ensure!(objects["operator"]["state"] == "Running", "{objects}");
     let offered = plugin.completed(world, &["sta"]).await?;
     ensure!(offered.starts_with("status\t"), "{offered}");
     let offered = plugin.completed(world, &["diagnose", "--na"]).await?;
