@@ -20,6 +20,7 @@ use std::{
 
 use cinder_csi_crds::CinderCSIDriver;
 use clap::{Parser, Subcommand};
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use csi_sources::Sources;
 use kube::{
     Client, Config, ResourceExt,
@@ -34,6 +35,8 @@ use crate::{
     commands::{render::RenderCommandError, table::for_terminal},
     kubernetes::{GuardedApi, answer, connect},
 };
+
+use diagnose::{TARGET_KINDS, Target};
 
 pub use adopt::AdoptionReport;
 pub use completion::{COMPLETION, complete};
@@ -88,11 +91,15 @@ pub enum PluginCommand {
         #[arg(short, long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
-    /// Show the operator's findings about a PersistentVolumeClaim, and the events of the claim and its pods
+    /// Show the operator's findings about the volume of a claim, pod, PersistentVolume, VolumeSnapshot or VolumeAttachment
     Diagnose {
-        /// Name of the PersistentVolumeClaim
-        #[arg(value_name = "PVC")]
-        claim: String,
+        /// Name of a PersistentVolumeClaim, or KIND/NAME with a kind of pvc, pod, pv, volumesnapshot, volumeattachment
+        #[arg(value_name = "PVC|KIND/NAME", add = ArgValueCandidates::new(kinds))]
+        object: String,
+
+        /// Name of the object where only its kind comes before
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
 
         /// Its namespace; defaults to that of the context
         #[arg(short, long, value_name = "NAME")]
@@ -185,17 +192,15 @@ pub enum PluginError {
         /// Why.
         source: io::Error,
     },
-    /// The claim does not exist.
+    /// The object to diagnose does not exist.
     #[error(
-        "there is no PersistentVolumeClaim {name} in namespace {namespace}; `kubectl get pvc -A` lists the claims, and -n names another \
-         namespace"
+        "there is no {0}; -n names another namespace, and KIND/NAME another kind, as in pod/web-0, pv/NAME, volumesnapshot/NAME or \
+         volumeattachment/NAME"
     )]
-    NoClaim {
-        /// The namespace.
-        namespace: String,
-        /// The name.
-        name: String,
-    },
+    NoObject(String),
+    /// The kind leads to no volume.
+    #[error("{0} is not a kind that leads to a volume; use pvc, pod, pv, volumesnapshot or volumeattachment")]
+    UnknownKind(String),
     /// The file with a CinderCSIDriver is missing or invalid.
     #[error(transparent)]
     File(#[from] RenderCommandError),
@@ -258,12 +263,14 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginE
             status_text(&client, &operators, name.as_deref(), output).await?
         }
         PluginCommand::Diagnose {
-            claim,
+            object,
+            name,
             namespace,
             output,
         } => {
             let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
-            let report = diagnose::report(&client, &namespace, &claim).await?;
+            let target = Target::parse(&object, name.as_deref(), &namespace).map_err(PluginError::UnknownKind)?;
+            let report = diagnose::report(&client, &target, &operators, Sources::system().now()).await?;
             match output {
                 Output::Json => json(&report)?,
                 Output::Text => for_terminal(report.to_string()),
@@ -336,6 +343,16 @@ fn json(value: &impl Serialize) -> Result<String, PluginError> {
     let objects = objects.and_then(Value::as_array_mut).into_iter().flatten();
     objects.for_each(bundle::without_bookkeeping);
     Ok(format!("{value:#}\n"))
+}
+
+/// The kinds of objects that `diagnose` accepts, for completion.
+fn kinds() -> Vec<CompletionCandidate> {
+    let candidate = |words: &[&'static str], help: &'static str| {
+        let word = words.first().map(CompletionCandidate::new);
+        word.map(|word| word.help(Some(help.into())))
+    };
+    let kinds = TARGET_KINDS.iter();
+    kinds.filter_map(|(_, _, words, help)| candidate(words, help)).collect()
 }
 
 async fn client(args: &PluginArgs) -> Result<Client, PluginError> {

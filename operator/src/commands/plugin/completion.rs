@@ -43,6 +43,7 @@ mod tests {
     #[case::flags_of_all_commands(&["status", "--kube"], "--kubeconfig\t")]
     #[case::values(&["status", "-o", "j"], "json\tFor programs")]
     #[case::after_a_flag_with_its_value(&["--context=adopt", "stat"], "status\t")]
+    #[case::kinds(&["diagnose", "volumea"], "volumeattachment\tA VolumeAttachment")]
     #[case::nothing(&["diagnose", "claim", "x"], ":4")]
     fn completes_the_last_word(#[case] words: &[&str], #[case] expected: &str) {
         let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();

@@ -1,100 +1,121 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `kubectl cinder-csi diagnose`: the operator's findings about one claim, and the events of the claim and its pods.
+//! `kubectl cinder-csi diagnose`: the operator's findings about the volumes of an object, and the events on the way to them.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use cinder_csi_crds::{CinderCSIDriver, StuckVolume};
 use k8s_openapi::{
-    api::core::v1::{Event, PersistentVolumeClaim, Pod},
+    api::core::v1::{Event, Pod},
     jiff::Timestamp,
 };
 use kube::{Client, ResourceExt, api::ListParams};
 use serde::Serialize;
 
-use super::PluginError;
+use super::{
+    PluginError,
+    heartbeat::{Heartbeat, heartbeat, lease_namespaces},
+};
 use crate::{
     commands::table::write_notes,
     kubernetes::{GuardedApi, answer},
 };
+use event_line::{EventLine, printable};
+use trail::{TrailReader, VolumeLine};
+
+mod event_line;
+mod target;
+mod trail;
+
+pub(super) use target::{TARGET_KINDS, Target, TargetKind};
 
 /// The most pods whose events are read.
 const MOST_PODS: usize = 10;
 
-/// The report about a claim.
+/// The report about an object and its volumes.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ClaimReport {
-    /// `namespace/name`.
-    claim: String,
-    /// The phase of the claim, unless the claim was deleted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    phase: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    persistent_volume: Option<String>,
+pub(super) struct DiagnosisReport {
+    /// Kind and name.
+    object: String,
+    #[serde(skip)]
+    is_claim: bool,
+    operator: Heartbeat,
+    volumes: Vec<VolumeLine>,
     /// The overdue operations that the operator reports.
     stuck: Vec<StuckVolume>,
+    /// Errors in the status of objects.
+    errors: Vec<EventLine>,
     /// The events, the oldest first.
     events: Vec<EventLine>,
     /// The objects that could not be read.
     notes: Vec<String>,
 }
 
-/// An event of the claim or of a pod.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct EventLine {
-    /// Kind and name.
-    object: String,
-    last_seen: Option<Timestamp>,
-    #[serde(rename = "type")]
-    type_: String,
-    reason: String,
-    message: String,
-}
-
-/// Reads the report with the rights of the user.
-pub(super) async fn report(client: &Client, namespace: &str, name: &str) -> Result<ClaimReport, PluginError> {
-    let key = format!("{namespace}/{name}");
+/// Reads the report with the rights of the user. `operators` is the operator's namespace.
+pub(super) async fn report(
+    client: &Client,
+    target: &Target,
+    operators: &str,
+    now: Timestamp,
+) -> Result<DiagnosisReport, PluginError> {
     let mut notes = Vec::new();
-    let claims: GuardedApi<PersistentVolumeClaim> = GuardedApi::namespaced(client.clone(), namespace);
-    let claim = claims.get_opt(name).await;
-    let claim = claim.map_err(PluginError::read(format!("read PersistentVolumeClaim {key}")))?;
+    let trail = TrailReader::new(client, &mut notes).follow(target).await;
+    let trail = trail.map_err(PluginError::read(format!("read {target}")))?;
     let drivers: GuardedApi<CinderCSIDriver> = GuardedApi::all(client.clone());
     let drivers = list(&drivers, &ListParams::default(), "the CinderCSIDrivers", &mut notes).await;
-    let volumes = drivers.into_iter().filter_map(|driver| driver.status?.volumes);
-    let mut stuck: Vec<StuckVolume> = volumes.flat_map(|volumes| volumes.stuck).collect();
-    stuck.retain(|stuck| stuck.claim.as_ref() == Some(&key));
-    if claim.is_none() && stuck.is_empty() {
-        return Err(PluginError::NoClaim {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        });
+    let operator = heartbeat(client, &lease_namespaces(operators, &drivers), now).await;
+    let statuses = drivers.into_iter().filter_map(|driver| driver.status?.volumes);
+    let mut stuck: Vec<StuckVolume> = statuses.flat_map(|volumes| volumes.stuck).collect();
+    let is_target = |stuck: &StuckVolume| {
+        target.kind == TargetKind::Attachment && stuck.kind == target.kind.as_str() && stuck.name == target.name
+    };
+    stuck.retain(|stuck| is_target(stuck) || trail.volumes.iter().any(|volume| volume.concerns(stuck)));
+    if !trail.exists && stuck.is_empty() {
+        return Err(PluginError::NoObject(target.to_string()));
     }
-    let pods: GuardedApi<Pod> = GuardedApi::namespaced(client.clone(), namespace);
-    let pods = list(&pods, &ListParams::default(), "the pods", &mut notes).await;
-    let pods = pods.iter().filter(|pod| uses(pod, name)).take(MOST_PODS);
-    let objects = claim.iter().filter_map(ResourceExt::uid);
-    let objects: Vec<String> = objects.chain(pods.filter_map(ResourceExt::uid)).collect();
-    let api: GuardedApi<Event> = GuardedApi::namespaced(client.clone(), namespace);
-    let mut events = Vec::new();
-    for uid in objects {
-        let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
-        let of_object = list(&api, &params, "the events", &mut notes).await;
-        events.extend(of_object.into_iter().map(EventLine::from));
-    }
-    events.sort_by_key(|event| event.last_seen);
+    let mut subjects = trail.subjects;
+    subjects.extend(pods(client, &trail.volumes, &mut notes).await);
+    let events = events(client, subjects, &mut notes).await;
     notes.dedup();
-    let volume = claim
-        .as_ref()
-        .and_then(|claim| claim.spec.as_ref()?.volume_name.clone());
-    Ok(ClaimReport {
-        claim: key,
-        phase: claim.map(|claim| claim.status.and_then(|status| status.phase).unwrap_or_default()),
-        persistent_volume: volume,
+    Ok(DiagnosisReport {
+        object: target.to_string(),
+        is_claim: target.kind == TargetKind::Claim,
+        operator,
+        volumes: trail.volumes,
         stuck,
+        errors: trail.errors,
         events,
         notes,
     })
+}
+
+/// Namespace and uid of the pods that use the volumes.
+async fn pods(client: &Client, volumes: &[VolumeLine], notes: &mut Vec<String>) -> Vec<(String, String)> {
+    let keys: BTreeSet<(&str, &str)> = volumes.iter().filter_map(VolumeLine::claim_key).collect();
+    let namespaces: BTreeSet<&str> = keys.iter().map(|(namespace, _)| *namespace).collect();
+    let mut found = Vec::new();
+    for namespace in namespaces {
+        let api: GuardedApi<Pod> = GuardedApi::namespaced(client.clone(), namespace);
+        let pods = list(&api, &ListParams::default(), "the pods", notes).await;
+        let uses = |pod: &&Pod| trail::claims(pod).any(|claim| keys.contains(&(namespace, claim.as_str())));
+        let using = pods.iter().filter(uses).take(MOST_PODS);
+        found.extend(using.filter_map(|pod| Some((namespace.to_owned(), pod.uid()?))));
+    }
+    found
+}
+
+/// The events of objects, each object once.
+async fn events(client: &Client, subjects: Vec<(String, String)>, notes: &mut Vec<String>) -> Vec<EventLine> {
+    let mut events = Vec::new();
+    let subjects: BTreeSet<(String, String)> = subjects.into_iter().collect();
+    for (namespace, uid) in subjects {
+        let api: GuardedApi<Event> = GuardedApi::namespaced(client.clone(), &namespace);
+        let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
+        let of_object = list(&api, &params, "the events", notes).await;
+        events.extend(of_object.into_iter().map(EventLine::from));
+    }
+    events.sort_by_key(|event| event.last_seen);
+    events
 }
 
 /// Lists objects. Adds a note about a failed list.
@@ -109,51 +130,29 @@ where
     })
 }
 
-fn uses(pod: &Pod, claim: &str) -> bool {
-    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    volumes
-        .filter_map(|volume| volume.persistent_volume_claim.as_ref())
-        .any(|source| source.claim_name == claim)
-}
-
-impl From<Event> for EventLine {
-    fn from(event: Event) -> Self {
-        let series = event.series.and_then(|series| series.last_observed_time);
-        let last_seen = series.or(event.event_time).map(|time| time.0);
-        let object = event.involved_object;
-        Self {
-            object: format!(
-                "{} {}",
-                object.kind.unwrap_or_default(),
-                object.name.unwrap_or_default()
-            ),
-            last_seen: event.last_timestamp.map(|time| time.0).max(last_seen),
-            type_: event.type_.unwrap_or_default(),
-            reason: event.reason.unwrap_or_default(),
-            message: event.message.unwrap_or_default(),
+impl DiagnosisReport {
+    fn write_head(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.is_claim {
+            writeln!(f, "{}", self.object)?;
+            if self.volumes.is_empty() {
+                writeln!(f, "  no PersistentVolumeClaim")?;
+            }
         }
+        let indent = if self.is_claim { "" } else { "  " };
+        for volume in &self.volumes {
+            writeln!(f, "{indent}{volume}")?;
+        }
+        write!(f, "{}", self.operator)
     }
-}
 
-/// Replaces control characters in text from other sources, because a terminal would interpret them.
-fn printable(text: &str) -> String {
-    text.replace(char::is_control, " ")
-}
-
-impl fmt::Display for ClaimReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Claim {}: {}",
-            self.claim,
-            self.phase.as_deref().unwrap_or("deleted")
-        )?;
-        match &self.persistent_volume {
-            Some(volume) => writeln!(f, ", PersistentVolume {volume}")?,
-            None => writeln!(f)?,
-        }
+    fn write_stuck(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.stuck.is_empty() {
-            writeln!(f, "\nThe operator reports no overdue operation of this claim.")?;
+            let report = if self.operator.is_running() {
+                "The operator reports"
+            } else {
+                "The last report of the operator has"
+            };
+            writeln!(f, "\n{report} no overdue operation.")?;
         }
         for stuck in &self.stuck {
             let node = stuck
@@ -169,130 +168,26 @@ impl fmt::Display for ClaimReport {
             writeln!(f, "  cause:      {}", stuck.reason)?;
             writeln!(f, "  what to do: {}", printable(&stuck.hint))?;
         }
-        if !self.events.is_empty() {
-            writeln!(f, "\nEvents")?;
-        }
-        for event in &self.events {
-            let at = event.last_seen.map(|at| format!("{at:.0} ")).unwrap_or_default();
-            let EventLine {
-                object,
-                type_,
-                reason,
-                message,
-                ..
-            } = event;
-            writeln!(f, "  {at}{type_} {reason}, {object}: {}", printable(message))?;
+        Ok(())
+    }
+}
+
+impl fmt::Display for DiagnosisReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_head(f)?;
+        self.write_stuck(f)?;
+        for (title, lines) in [
+            ("Errors in the status of objects", &self.errors),
+            ("Events", &self.events),
+        ] {
+            if !lines.is_empty() {
+                writeln!(f, "\n{title}")?;
+            }
+            lines.iter().try_for_each(|line| write!(f, "{line}"))?;
         }
         write_notes(f, &self.notes)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use http::{Request, Response};
-    use kube::client::Body;
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    type Objects = &'static [(&'static str, fn() -> Value)];
-
-    /// The report about claim n/c where the API server has these objects by their paths. Objects that are `null` are forbidden.
-    async fn mk_report(objects: Objects) -> Result<ClaimReport, PluginError> {
-        let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
-        let serving = tokio::spawn(async move {
-            while let Some((request, send)) = handle.next_request().await {
-                let path = request.uri().path();
-                let refusal = |code: u16, reason: &str| {
-                    let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
-                        "reason": reason, "message": "no"});
-                    (code, body)
-                };
-                let object = objects
-                    .iter()
-                    .find(|(known, _)| *known == path)
-                    .map(|(_, object)| object());
-                let (code, answer) = match object {
-                    Some(Value::Null) => refusal(403, "Forbidden"),
-                    Some(object) => (200, object),
-                    None if path.ends_with("/c") => refusal(404, "NotFound"),
-                    None => (200, json!({"metadata": {}, "items": []})),
-                };
-                let response = Response::builder()
-                    .status(code)
-                    .body(Body::from(answer.to_string().into_bytes()));
-                send.send_response(response.expect("a response"));
-            }
-        });
-        let report = report(&Client::new(service, "n"), "n", "c").await;
-        serving.abort();
-        report
-    }
-
-    const CLAIM: &str = "/api/v1/namespaces/n/persistentvolumeclaims/c";
-    const PODS: &str = "/api/v1/namespaces/n/pods";
-    const EVENTS: &str = "/api/v1/namespaces/n/events";
-    const DRIVERS: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers";
-
-    fn mk_claim() -> Value {
-        json!({"metadata": {"namespace": "n", "name": "c", "uid": "u"}, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}})
-    }
-
-    fn mk_drivers() -> Value {
-        let stuck = |claim: &str| {
-            json!({"kind": "VolumeAttachment", "name": "va", "claim": claim, "operation": "Attach", "node": "n1", "volumeID": "id",
-                "since": "2026-06-01T10:00:00Z", "reason": "NodeGone", "hint": "start\u{1b} it"})
-        };
-        json!({"metadata": {}, "items": [{"metadata": {"name": "d"}, "spec": {"clouds": []}, "status":
-            {"volumes": {"stuckCount": 2, "stuck": [stuck("n/c"), stuck("n/other")]}}}]})
-    }
-
-    #[tokio::test]
-    async fn reports_findings_of_operator_and_events() {
-        let report = mk_report(&[
-            (CLAIM, mk_claim),
-            (DRIVERS, mk_drivers),
-            (EVENTS, || {
-                json!({"metadata": {}, "items": [{"metadata": {}, "type": "Warning", "reason": "FailedMount", "message": "no\nway",
-                    "involvedObject": {"kind": "Pod", "name": "web"}, "lastTimestamp": "2026-06-01T10:09:00Z"}]})
-            }),
-        ]);
-        let text = report.await.expect("a report").to_string();
-        assert_eq!(
-            text,
-            "\
-Claim n/c: Bound, PersistentVolume pv
-
-Attach (VolumeAttachment va, node n1)
-  since:      2026-06-01T10:00:00Z
-  volume:     id
-  cause:      NodeGone
-  what to do: start  it
-
-Events
-  2026-06-01T10:09:00Z Warning FailedMount, Pod web: no way
-"
-        );
-    }
-
-    #[tokio::test]
-    async fn deleted_claim_with_stuck_operation_is_reported() {
-        let report = mk_report(&[(DRIVERS, mk_drivers)]).await.expect("a report");
-        assert_eq!((report.phase.as_deref(), report.stuck.len()), (None, 1));
-        let error = mk_report(&[]).await.expect_err("no claim").to_string();
-        assert!(error.contains("no PersistentVolumeClaim c in namespace n"), "{error}");
-    }
-
-    #[tokio::test]
-    async fn notes_name_unreadable_objects() {
-        let report = mk_report(&[
-            (CLAIM, mk_claim),
-            (DRIVERS, || Value::Null),
-            (PODS, || Value::Null),
-            (EVENTS, || Value::Null),
-        ]);
-        let report = report.await.expect("a report");
-        assert_eq!(report.notes.len(), 3, "{report}");
-        assert!(report.to_string().contains("no overdue operation"), "{report}");
-    }
-}
+mod tests;

@@ -118,6 +118,10 @@ fn judge(lease: &Lease, name: String, now: Timestamp) -> Heartbeat {
 }
 
 impl Heartbeat {
+    pub(super) fn is_running(&self) -> bool {
+        self.state == OperatorState::Running
+    }
+
     fn new(state: OperatorState, lease: String, message: String) -> Self {
         Self {
             state,

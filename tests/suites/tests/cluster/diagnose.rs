@@ -50,7 +50,15 @@ pub(crate) async fn diagnose_prints_events_and_overdue_operations(world: &World)
         ensure!(told.contains(part), "no {part} in\n{told}");
     }
     let told = report(world, &plugin, "well").await?;
-    ensure!(told["phase"] == "Bound" && told["stuck"] == json!([]), "{told}");
+    ensure!(
+        told["volumes"][0]["phase"] == "Bound" && told["stuck"] == json!([]),
+        "{told}"
+    );
+
+    let pod = text(world, &plugin, "pod/well").await?;
+    for part in ["Pod users/well", "  Claim users/well: Bound", "Operator: running"] {
+        ensure!(pod.contains(part), "no {part} in\n{pod}");
+    }
 
     // The driver refuses what the class asks for.
     let class = json!({
@@ -78,7 +86,7 @@ pub(crate) async fn diagnose_prints_events_and_overdue_operations(world: &World)
         missing.status.code() == Some(1)
             && missing
                 .stderr
-                .contains("there is no PersistentVolumeClaim missing in namespace users"),
+                .contains("there is no PersistentVolumeClaim users/missing"),
         "{missing:?}"
     );
 

@@ -145,7 +145,10 @@ pub(super) fn request_refused(case: &Case) -> Option<String> {
         && PROVISIONERS.iter().any(|words| said.contains(words))
         && !said.contains("code = ");
     (by_driver || by_provisioner).then(|| {
-        format!("{said}. Change the claim, its class or its source; delete the claim and create it again where it cannot be changed")
+        format!(
+            "the driver or the provisioner refuses the request: change the claim, its class or its source, or delete the claim and \
+             create it again where it cannot be changed ({said})"
+        )
     })
 }
 

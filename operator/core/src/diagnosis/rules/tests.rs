@@ -126,7 +126,7 @@ static TABLE: &[Row] = &[
         Provision,
         |case| case.said = Some("rpc error: code = InvalidArgument desc = no such volume type".to_owned()),
         "RequestRefused",
-        &["no such volume type", "Change the claim"],
+        &["no such volume type", "change the claim"],
     ),
     row(
         Attach,
