@@ -105,7 +105,7 @@ mod tests {
             "\n| `--insecure-metrics` |  | ",
             "\n| `--register=BOOL` |  | ",
             "\n| `--kubelet-dir=DIR` | `/var/lib/kubelet` | ",
-            "\n| `PVC` |  | ",
+            "\n| `PVC\\|KIND/NAME` |  | ",
         ] {
             assert!(page.contains(part), "no {part:?} in\n{page}");
         }
