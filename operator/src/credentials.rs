@@ -238,10 +238,11 @@ impl Trial {
         self.hash == candidate.credentials.hash() && self.proxies == candidate.config.proxies
     }
 
-    /// Whether the cloud answered and refused the login.
+    /// Whether Keystone refused the login. An outage locks no user.
     fn is_refused(&self) -> bool {
         let refusal = self.result.as_ref().err();
-        refusal.is_some_and(|refusal| refusal.reason != Refusal::CloudUnreachable)
+        let reasons = [Refusal::CredentialsRejected, Refusal::CredentialsForbidden];
+        refusal.is_some_and(|refusal| reasons.contains(&refusal.reason))
     }
 
     /// How long this result still holds.
