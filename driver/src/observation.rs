@@ -96,7 +96,7 @@ impl ObservationMetrics {
 struct CloudAnswers {
     /// Whether each of [`SERVICES`] answers. `None`: nothing was requested of it.
     is_up: [Option<bool>; SERVICES.len()],
-    /// Whether the credentials are refused or those of another project. Repeated attempts may lock the account.
+    /// Whether the cloud refuses the credentials, or they belong to another project. Repeated attempts may lock the account.
     is_refused: bool,
     quotas: Option<BTreeMap<String, Quota>>,
     expiry: Vec<(&'static str, Timestamp)>,
@@ -185,7 +185,7 @@ impl Observation {
         }
     }
 
-    /// Fills in the last quotas of clouds that did not answer. Quotas of clouds that are no longer configured are dropped.
+    /// Fills in the last quotas of clouds that did not answer, and drops the quotas of removed clouds.
     fn retain_quotas(&mut self, observed: &mut [(String, CloudAnswers)]) {
         for (cloud, observed) in &mut *observed {
             if observed.quotas.is_none() {

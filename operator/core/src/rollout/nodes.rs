@@ -62,7 +62,7 @@ pub struct NodeRollout {
     pub updated: usize,
     /// Nodes with a pod of whatever revision that serves and is registered.
     pub serving: usize,
-    /// Nodes that have lost the driver and have some time left. Nodes that join are not among them.
+    /// Number of nodes that lost the driver less than a deadline ago, without joining nodes.
     pub coming: usize,
     /// Nodes whose pod is of another revision.
     pub outdated: usize,

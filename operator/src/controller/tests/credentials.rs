@@ -13,6 +13,20 @@ async fn mk_used() -> World {
     world
 }
 
+/// A driver that is installed and has a volume, and the number of logins.
+async fn mk_counted() -> (World, Arc<Mutex<usize>>) {
+    let mut world = World::managed();
+    let mut context = World::mk_context(&world.api, Cluster::fixed(mk_index(&["pv1"], true)));
+    let door = Door::default();
+    let logins = Arc::clone(&door.logins);
+    context.checker = Checker::new(Box::new(door));
+    world.context = Arc::new(context);
+    for _ in 0..2 {
+        world.reconcile().await.expect("reconciled");
+    }
+    (world, logins)
+}
+
 fn annotate(world: &World, uid: &str) {
     let mut metadata = world.api.get(DRIVER).expect("the driver")["metadata"].clone();
     metadata["annotations"] = json!({crate::credentials::MOVE_PROJECT: uid});
@@ -160,15 +174,7 @@ async fn the_owner_of_a_claim_learns_nothing_of_the_clouds_address_or_the_secret
 
 #[tokio::test]
 async fn failed_login_of_attachment_repeats_check_once() {
-    let mut world = World::managed();
-    let mut context = World::mk_context(&world.api, Cluster::fixed(mk_index(&["pv1"], true)));
-    let door = Door::default();
-    let logins = Arc::clone(&door.logins);
-    context.checker = Checker::new(Box::new(door));
-    world.context = Arc::new(context);
-    for _ in 0..2 {
-        world.reconcile().await.expect("reconciled");
-    }
+    let (world, logins) = mk_counted().await;
     let count = || *logins.lock();
     let before = count();
     let attachment = json!({
@@ -186,15 +192,7 @@ async fn failed_login_of_attachment_repeats_check_once() {
 
 #[tokio::test(start_paused = true)]
 async fn silent_provisioning_repeats_the_check_once() {
-    let mut world = World::managed();
-    let mut context = World::mk_context(&world.api, Cluster::fixed(mk_index(&["pv1"], true)));
-    let door = Door::default();
-    let logins = Arc::clone(&door.logins);
-    context.checker = Checker::new(Box::new(door));
-    world.context = Arc::new(context);
-    for _ in 0..2 {
-        world.reconcile().await.expect("reconciled");
-    }
+    let (world, logins) = mk_counted().await;
     let count = || *logins.lock();
     let before = count();
     let claim = json!({
