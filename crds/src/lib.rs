@@ -39,8 +39,8 @@ pub use spec::{
 pub use status::{
     AdoptionStatus, AdoptionStep, Blocker, ChangeAction, CinderCSIDriverStatus, CloudPlace, CloudStatus,
     ComponentStatus, ControllerStatus, DeletionStatus, DriverState, FailedNode, NodesStatus, PendingChange,
-    PendingChanges, PendingTopology, RolloutState, RolloutStatus, StorageClassesStatus, StuckVolume, TopologyStatus,
-    VolumesStatus,
+    PendingChanges, PendingTopology, RecordedContents, RolloutState, RolloutStatus, StorageClassesStatus, StuckVolume,
+    TopologyStatus, VolumesStatus,
 };
 pub use yaml::to_yaml;
 

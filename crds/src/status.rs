@@ -20,7 +20,7 @@ pub use pods::SidecarStatus;
 pub use rollout::{
     ChangeAction, ComponentStatus, FailedNode, PendingChange, PendingChanges, RolloutState, RolloutStatus,
 };
-pub use volumes::{StuckVolume, VolumesStatus};
+pub use volumes::{RecordedContents, StuckVolume, VolumesStatus};
 
 /// What the operator has seen of the driver.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -99,6 +99,12 @@ pub struct CinderCSIDriverStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["cloud".into()]))]
     pub places: Vec<CloudPlace>,
+
+    /// The snapshot contents of this driver in the last successful list, by kind. The record survives a deletion of their
+    /// CustomResourceDefinitions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["kind".into()]))]
+    pub snapshot_contents: Vec<RecordedContents>,
 
     /// What exists of this driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]

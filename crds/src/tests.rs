@@ -167,6 +167,7 @@ fn find_silent(schema: &Value, path: &str, silent: &mut Vec<String>) {
 #[case("status.conditions", "type")]
 #[case("status.clouds", "name")]
 #[case("status.places", "cloud")]
+#[case("status.snapshotContents", "kind")]
 #[case("status.components", "name")]
 #[case("status.rollout.failed", "node")]
 #[case("status.deletion.blockers", "kind")]

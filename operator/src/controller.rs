@@ -348,7 +348,7 @@ impl Reconciliation<'_> {
         let mut environment = context.environment(namespace).await?;
         environment.records = checked.record.annotations();
         (environment.clouds, environment.silent_clouds) = (checked.zones(), checked.silent());
-        self.complete(&mut environment).await;
+        self.complete(&mut environment, &live).await;
         let mut intent = intend(self.driver, &environment, checked.wanted.as_ref())?;
         intent.problems.extend(unlisted.values().map(unlisted_kind));
         // A request for an object of an unserved kind fails, also for an object that is only in the record.

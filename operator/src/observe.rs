@@ -17,8 +17,8 @@ mod watches;
 use std::{collections::BTreeMap, fmt::Debug, ops::ControlFlow};
 
 use cinder_operator_core::cluster::{
-    AttachmentObject, Blockers, ClaimObject, GuardedObject, Indexed, KINDS, Key, Kind, OptionalApis, Owned, Owner,
-    VolumeObject, is_applied, is_copy, key_of, unknown_object,
+    AttachmentObject, Blockers, ClaimObject, ContentsList, GuardedObject, Indexed, KINDS, Key, Kind, OptionalApis,
+    Owned, Owner, SnapshotContents, VolumeObject, is_applied, is_copy, key_of, unknown_object,
 };
 use k8s_openapi::{api::core::v1::PodSpec, apimachinery::pkg::apis::meta::v1::APIGroup};
 use kube::{
@@ -212,19 +212,44 @@ pub async fn blockers(client: &Client, driver: &str, ignore_retained: bool) -> R
 /// Lists snapshots and group snapshots of the driver: no watch has them. The list ends at the first page with one of them.
 pub async fn snapshots(client: &Client, driver: &str) -> Result<Blockers, ObserveError> {
     let mut found = Blockers {
-        snapshots: contents_of(client, driver, "snapshot.storage.k8s.io", "VolumeSnapshotContent").await?,
+        snapshots: contents_of(client, driver, SNAPSHOTS).await?.unwrap_or_default(),
         ..Blockers::default()
     };
     if found.is_empty() {
-        let kind = "VolumeGroupSnapshotContent";
-        found.group_snapshots = contents_of(client, driver, "groupsnapshot.storage.k8s.io", kind).await?;
+        found.group_snapshots = contents_of(client, driver, GROUP_SNAPSHOTS).await?.unwrap_or_default();
     }
     Ok(found)
 }
 
+/// Lists the contents of both kinds, each to the first page with one of the driver's.
+pub(crate) async fn snapshot_contents(client: &Client, driver: &str) -> SnapshotContents {
+    let list = async |kind| match contents_of(client, driver, kind).await {
+        Ok(None) => ContentsList::Unconfirmed,
+        Ok(Some(names)) if names.is_empty() => ContentsList::Empty,
+        Ok(Some(names)) => ContentsList::Exist(names),
+        Err(error) => ContentsList::Failed(error.to_string()),
+    };
+    SnapshotContents {
+        snapshots: list(SNAPSHOTS).await,
+        groups: list(GROUP_SNAPSHOTS).await,
+        ..SnapshotContents::default()
+    }
+}
+
+/// Group and kind of the contents of snapshots.
+const SNAPSHOTS: (&str, &str) = ("snapshot.storage.k8s.io", "VolumeSnapshotContent");
+
+/// Group and kind of the contents of group snapshots.
+const GROUP_SNAPSHOTS: (&str, &str) = ("groupsnapshot.storage.k8s.io", "VolumeGroupSnapshotContent");
+
 /// Lists contents of snapshots of the driver in every served version. Earlier results of discovery are not enough here. A group without
-/// the kind proves nothing: its CustomResourceDefinition was deleted, and the snapshots remain in Cinder.
-async fn contents_of(client: &Client, driver: &str, group: &str, kind: &str) -> Result<Vec<String>, ObserveError> {
+/// the kind proves nothing: its CustomResourceDefinition was deleted, and the snapshots remain in Cinder. `None` where the API server does
+/// not serve the group.
+async fn contents_of(
+    client: &Client,
+    driver: &str,
+    (group, kind): (&str, &str),
+) -> Result<Option<Vec<String>>, ObserveError> {
     let is_ours = |object: &DynamicObject| object.data["spec"]["driver"] == driver;
     let list = async |version: &str| {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
@@ -237,7 +262,7 @@ async fn contents_of(client: &Client, driver: &str, group: &str, kind: &str) -> 
         }
     };
     if let Some(found) = list("v1").await? {
-        return Ok(found);
+        return Ok(Some(found));
     }
     let failed = |source| ObserveError::Group {
         group: group.to_owned(),
@@ -247,14 +272,14 @@ async fn contents_of(client: &Client, driver: &str, group: &str, kind: &str) -> 
     let request = request.map_err(|error| failed(kube::Error::HttpError(error)))?;
     let versions = match client.request::<APIGroup>(request).await {
         Ok(served) => served.versions,
-        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Vec::new()),
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
     for version in versions.iter().map(|version| version.version.as_str()) {
         if version != "v1"
             && let Some(found) = list(version).await?
         {
-            return Ok(found);
+            return Ok(Some(found));
         }
     }
     Err(ObserveError::Missing {

@@ -15,8 +15,9 @@ use super::{OBJECT_NAME, ReclaimPolicy};
 #[serde(rename_all = "camelCase")]
 pub struct Snapshots {
     /// Whether the driver takes snapshots. Auto: as soon as the cluster has the CustomResourceDefinitions of VolumeSnapshots. Enabled:
-    /// the same, and condition Degraded reports missing definitions. Disabled: never. The cluster also needs a snapshot-controller,
-    /// one for all its CSI drivers. Event SnapshotControllerUnavailable reports that none works.
+    /// the same, and condition Degraded reports missing definitions. Disabled: no new ones, and none at all once no contents of
+    /// snapshots exist. The cluster also needs a snapshot-controller, one for all its CSI drivers. Event
+    /// SnapshotControllerUnavailable reports that none works.
     #[serde(default)]
     pub mode: SnapshotsMode,
 

@@ -18,6 +18,17 @@ pub struct VolumesStatus {
     pub stuck: Vec<StuckVolume>,
 }
 
+/// The contents of one kind that the operator listed.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordedContents {
+    /// VolumeSnapshotContent or VolumeGroupSnapshotContent.
+    pub kind: String,
+
+    /// The lowest possible number of them: the list ends at its first page with one.
+    pub count: i32,
+}
+
 /// An operation on a volume that does not end.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]

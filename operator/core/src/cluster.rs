@@ -4,6 +4,7 @@
 mod apis;
 mod attached_nodes;
 mod blockers;
+mod contents;
 mod guarded;
 mod index;
 mod installation;
@@ -20,6 +21,7 @@ mod volumes;
 pub use apis::{OptionalApi, OptionalApis};
 pub use attached_nodes::{AttachedNode, AttachedNodes, LostNodes, describe_nodes, may_lose_nodes};
 pub use blockers::Blockers;
+pub use contents::{ContentsList, SnapshotContents};
 pub use guarded::{GuardedObject, UndecodableObject};
 pub use index::{
     Affected, Index, Indexed, NodeObject, Owned, Registered, RegistrationObject, Scope, VolumeCount, key_of,

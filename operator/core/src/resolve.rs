@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 
 use crate::clouds::CloudFacts;
-use crate::cluster::{KubernetesVersion, Marked, OptionalApi, OptionalApis, kind};
+use crate::cluster::{KubernetesVersion, Marked, OptionalApi, OptionalApis, SnapshotContents, kind};
 use crate::problem::Problem;
 use crate::reasons::Degraded;
 use crate::releases::{COMPONENTS, ComponentRow, DRIVER_CONTAINER, ImageSet, InstalledImages, sidecars};
@@ -75,6 +75,8 @@ pub struct Environment {
     pub default_classes: Vec<Marked>,
     /// Whether a snapshot-controller works in the cluster.
     pub snapshot_controller: ControllerSight,
+    /// The snapshot contents of the driver.
+    pub snapshot_contents: SnapshotContents,
     /// The clouds that did not answer, or not to everything, when they were looked at last.
     pub silent_clouds: BTreeSet<String>,
     /// How many PersistentVolumes of the driver are bound to a zone.
@@ -122,7 +124,7 @@ pub struct Resolved {
     pub restrictions: Restrictions,
     /// Zones.
     pub topology: Topology,
-    /// The optional APIs that are served.
+    /// The optional APIs that are served, or that retained objects need.
     pub apis: OptionalApis,
     /// The images.
     pub images: ImageSet,
@@ -185,12 +187,8 @@ pub fn resolve_parts(driver: &CinderCSIDriver, env: &Environment) -> (Resolved, 
     );
     holds.extend(forbidden(spec, &images, &env.restrictions));
 
-    let snapshots = snapshots::snapshots(
-        &spec.snapshots,
-        &usual_class(driver),
-        env.apis,
-        &env.snapshot_controller,
-    );
+    let snapshots = decide_snapshots(driver, env);
+    let apis = snapshots.complete_apis(env.apis);
     let resolved = Resolved {
         name_prefix: name_prefix_of(driver),
         owner: driver.controller_owner_ref(&()),
@@ -206,7 +204,7 @@ pub fn resolve_parts(driver: &CinderCSIDriver, env: &Environment) -> (Resolved, 
             .iter()
             .map(|secret| secret.name.clone())
             .collect(),
-        controller: controller::controller(&spec.controller, env, &images, snapshots.enabled),
+        controller: controller::controller(&spec.controller, env, &images, apis, snapshots.run_sidecar()),
         node: node::node(spec, &driver_name),
         log_format: spec.log_format,
         version_set: sidecars::version_set(env.kubernetes_version),
@@ -216,7 +214,7 @@ pub fn resolve_parts(driver: &CinderCSIDriver, env: &Environment) -> (Resolved, 
         network_policy: spec.network_policy,
         overrides: spec.overrides.clone(),
         restrictions: env.restrictions.clone(),
-        apis: env.apis,
+        apis,
         images,
         monitoring: (spec.monitoring.mode != MonitoringMode::Disabled && env.apis.has(OptionalApi::Monitoring))
             .then(|| spec.monitoring.clone()),
@@ -350,6 +348,20 @@ fn unknown_classes(spec: &CinderCSIDriverSpec, apis: OptionalApis) -> Vec<String
     let is_unknown = !apis.volume_attributes_classes && !spec.volume_attributes_classes.items.is_empty();
     let field = || "spec.volumeAttributesClasses".to_owned();
     is_unknown.then(field).into_iter().collect()
+}
+
+fn decide_snapshots(driver: &CinderCSIDriver, env: &Environment) -> Snapshots {
+    let status = driver.status.as_ref();
+    snapshots::snapshots(&snapshots::SnapshotsInput {
+        spec: &driver.spec.snapshots,
+        usual_class: &usual_class(driver),
+        apis: env.apis,
+        sight: &env.snapshot_controller,
+        contents: &env.snapshot_contents,
+        recorded: status
+            .map(|status| status.snapshot_contents.as_slice())
+            .unwrap_or_default(),
+    })
 }
 
 fn decide_classes(driver: &CinderCSIDriver, driver_name: &str, env: &Environment) -> Classes {

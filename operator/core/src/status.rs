@@ -104,6 +104,11 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
         topology: classes::topology(previous, decision.classes.as_ref()).filter(|_| !is_gone),
         storage_classes: classes::storage_classes(previous, decision.classes.as_ref(), &outcome.storage_classes)
             .filter(|_| !is_gone),
+        snapshot_contents: if is_gone {
+            Vec::new()
+        } else {
+            classes::snapshot_contents(previous, decision.classes.as_ref())
+        },
         adoption: adoption::status(report),
         deletion: removal::deletion(report),
         kubernetes_version: decision.pods.as_ref().and_then(|pods| pods.kubernetes.clone()),

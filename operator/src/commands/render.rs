@@ -76,6 +76,7 @@ pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), RenderComma
         apis: args.apis(),
         default_classes: Vec::new(),
         snapshot_controller: ControllerSight::Unseen,
+        snapshot_contents: cinder_operator_core::cluster::SnapshotContents::default(),
         silent_clouds: std::collections::BTreeSet::new(),
         zoned_volumes: 0,
         records: std::collections::BTreeMap::new(),

@@ -3,41 +3,99 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use cinder_csi_crds::{CinderCSIDriver, SnapshotsMode};
+use cinder_csi_crds::SnapshotsMode;
 use cinder_operator_core::{
-    cluster::{Key, kind},
+    cluster::{Key, OptionalApis, SnapshotContents, kind},
     decide::Report,
     plan::Desired,
+    releases::Component,
     resolve::{ControllerSight, Environment, Resolved, Topology, topology_interval},
 };
-use kube::Client;
+use k8s_openapi::api::core::v1::Container;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::Reconciliation;
-use crate::observe::snapshot_controller;
+use crate::observe::{self, snapshot_controller};
 
 /// The pause before the zones of a new driver's cloud are read again.
 const ZONES_PAUSE: Duration = Duration::from_secs(10);
 /// Until the operator looks again for a snapshot-controller that does not work: it is not the operator's and so not watched.
 const SNAPSHOT_CONTROLLER_PAUSE: Duration = Duration::from_secs(30);
+/// The shortest interval between two lists of snapshot contents: no watch has them.
+const CONTENTS_PAUSE: Duration = Duration::from_secs(30);
+
+/// A list of snapshot contents, with the circumstances in which it is valid.
+#[derive(Clone, Debug)]
+pub(super) struct ListedContents {
+    contents: SnapshotContents,
+    is_wanted: bool,
+    apis: OptionalApis,
+    at: Instant,
+}
 
 impl Reconciliation<'_> {
-    /// Adds the facts about this driver's volumes and the snapshot-controller.
-    pub(super) async fn complete(&self, environment: &mut Environment) {
+    /// Adds the facts about this driver's volumes, its snapshots and the snapshot-controller.
+    pub(super) async fn complete(&self, environment: &mut Environment, live: &BTreeMap<Key, Value>) {
         let (context, name) = (self.context, &self.owner.name);
-        observe_owned(&context.client, self.driver, environment).await;
+        let is_wanted = self.driver.spec.snapshots.mode != SnapshotsMode::Disabled && environment.apis.snapshots;
+        if is_wanted {
+            environment.snapshot_controller = snapshot_controller::look(&context.client, environment.now).await;
+        }
+        let contents = self.list_snapshot_contents(is_wanted, environment.apis).await;
+        let sidecar = self.find_snapshotter(live);
+        environment.snapshot_contents = SnapshotContents {
+            has_sidecar: sidecar.is_some(),
+            has_groups: sidecar.is_some_and(|container| serves_groups(&container)),
+            ..contents
+        };
         environment.zoned_volumes = context.cluster.read(|index| index.zoned_volumes_of(name));
+    }
+
+    /// Lists the snapshot contents of the driver, or returns an earlier list that is still valid. No watch has them.
+    async fn list_snapshot_contents(&self, is_wanted: bool, apis: OptionalApis) -> SnapshotContents {
+        let (context, name) = (self.context, &self.owner.name);
+        let earlier = context.snapshot_contents(name);
+        let (recent, earlier) = match earlier {
+            Some(earlier) if earlier.at.elapsed() < CONTENTS_PAUSE => (Some(earlier), None),
+            earlier => (None, earlier),
+        };
+        if let Some(recent) = recent
+            && (recent.is_wanted, recent.apis) == (is_wanted, apis)
+        {
+            return recent.contents;
+        }
+        let listed = observe::snapshot_contents(&context.client, name).await;
+        let earlier = earlier.as_ref().map(|earlier| &earlier.contents);
+        let contents = SnapshotContents {
+            snapshots: listed.snapshots.confirm(earlier.map(|earlier| &earlier.snapshots)),
+            groups: listed.groups.confirm(earlier.map(|earlier| &earlier.groups)),
+            ..listed
+        };
+        let remembered = ListedContents {
+            contents: contents.clone(),
+            is_wanted,
+            apis,
+            at: Instant::now(),
+        };
+        context.remember_snapshot_contents(name, remembered);
+        contents
+    }
+
+    /// The csi-snapshotter of the controller's Deployment.
+    fn find_snapshotter(&self, live: &BTreeMap<Key, Value>) -> Option<Container> {
+        let is_controller = |(key, object): &(&Key, &Value)| key.kind == kind::DEPLOYMENT && self.owner.owns(object);
+        let (_, controller) = live.iter().find(is_controller)?;
+        let name = Component::Snapshotter.row().container;
+        let mut containers = observe::pod_template(controller)?.containers.into_iter();
+        containers.find(|container| container.name == name)
     }
 }
 
-/// Adds whether a snapshot-controller works in the cluster.
-async fn observe_owned(client: &Client, driver: &CinderCSIDriver, environment: &mut Environment) {
-    let is_wanted = driver.spec.snapshots.mode != SnapshotsMode::Disabled;
-    environment.snapshot_controller = if is_wanted && environment.apis.snapshots {
-        snapshot_controller::look(client, environment.now).await
-    } else {
-        ControllerSight::Unseen
-    };
+/// Whether a csi-snapshotter has the feature of groups.
+fn serves_groups(snapshotter: &Container) -> bool {
+    let mut arguments = snapshotter.args.iter().flatten();
+    arguments.any(|argument| argument.contains("CSIVolumeGroupSnapshot=true"))
 }
 
 /// Takes out of `live` what the operator is to leave alone: StorageClasses that are left to others.
@@ -48,12 +106,13 @@ pub(super) fn exclude_unmanaged(resolved: &Resolved, desired: &[Desired], live: 
     }
 }
 
-/// When zones, or a snapshot-controller that does not work, have to be looked at again.
+/// The pause until zones, a snapshot-controller that does not work, or the contents that need csi-snapshotter are read again.
 pub(super) fn next_look(report: &Report, pass: &Reconciliation<'_>) -> Option<Duration> {
     let view = report.decision.classes.as_ref()?;
     let works = !view.snapshots.enabled || matches!(view.snapshots.sight, ControllerSight::Found(_));
     let controller = (!works).then_some(SNAPSHOT_CONTROLLER_PAUSE);
-    [controller, next_look_at_zones(&view.topology, pass)]
+    let contents = (!view.snapshots.retained.is_empty()).then_some(CONTENTS_PAUSE);
+    [controller, contents, next_look_at_zones(&view.topology, pass)]
         .into_iter()
         .flatten()
         .min()

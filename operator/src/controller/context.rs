@@ -10,7 +10,7 @@ use std::{
 
 use cinder_csi_crds::CinderCSIDriverStatus;
 use cinder_operator_core::{
-    cluster::{Index, Key, KubernetesVersion},
+    cluster::{Index, Key, KubernetesVersion, SnapshotContents},
     migration::{Migration, check::AdoptionFinding},
     plan::Unapplied,
     releases::InstalledImages,
@@ -23,7 +23,7 @@ use kube::{Client, api::PartialObjectMeta, runtime::reflector::Store};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{OBSTACLE_PAUSE, Watched, volumes::LastLook};
+use super::{OBSTACLE_PAUSE, Watched, classes::ListedContents, volumes::LastLook};
 use crate::{
     apply::Writer, args::VERSION, credentials::Checker, error::ReconcileError, events::Events, kubernetes::GuardedApi,
     metrics::Metrics, observe::Cluster, observe::LeaseRenewals,
@@ -122,6 +122,8 @@ struct Memory {
     calls: u64,
     /// What a switch to this driver would change, with the generation of the spec.
     findings: Option<(Option<i64>, Vec<AdoptionFinding>, Instant)>,
+    /// The last list of snapshot contents.
+    snapshot_contents: Option<ListedContents>,
     /// The installations in other namespaces.
     elsewhere: Option<(Vec<String>, Instant)>,
     /// When nothing was found to take over, with the generation of the spec.
@@ -163,6 +165,7 @@ impl Context {
             other_drivers: self.other_drivers(),
             default_classes: self.cluster.read(Index::default_classes),
             snapshot_controller: ControllerSight::Unseen,
+            snapshot_contents: SnapshotContents::default(),
             silent_clouds: std::collections::BTreeSet::new(),
             zoned_volumes: 0,
             records: BTreeMap::new(),
@@ -341,6 +344,14 @@ impl Context {
         self.with_memory(driver, |memory| {
             memory.findings = Some((generation, findings.to_vec(), Instant::now()));
         });
+    }
+
+    pub(super) fn snapshot_contents(&self, driver: &str) -> Option<ListedContents> {
+        self.with_memory(driver, |memory| memory.snapshot_contents.clone())
+    }
+
+    pub(super) fn remember_snapshot_contents(&self, driver: &str, listed: ListedContents) {
+        self.with_memory(driver, |memory| memory.snapshot_contents = Some(listed));
     }
 
     /// The remembered installations in other namespaces, if they are recent.

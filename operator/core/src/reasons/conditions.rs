@@ -259,8 +259,12 @@ conditions! {
             "Create the Secret of type kubernetes.io/tls, or name another one in spec.clouds[].clientCertSecretRef.",
         /// An object has to be recreated, because a field cannot be changed, and something still needs it.
         True PendingRecreate => "The message names what needs it. The operator recreates the object after that.",
-        /// spec.snapshots.mode is Enabled, and the cluster does not know VolumeSnapshots.
-        True SnapshotCRDsMissing => "Install their CustomResourceDefinitions, or set the mode to Auto or Disabled.",
+        /// spec.snapshots.mode is Enabled, and the cluster does not know VolumeSnapshots; or their CustomResourceDefinitions were
+        /// deleted while the driver had snapshots.
+        True SnapshotCRDsMissing => "Install their CustomResourceDefinitions. The message describes how to find lost snapshots.",
+        /// csi-snapshotter stays, although the spec disables snapshots or a CustomResourceDefinition of them is missing: contents of
+        /// snapshots exist, or could exist.
+        True SnapshotsInUse => "Delete the VolumeSnapshots, or enable snapshots again as the message describes.",
         /// The spec turns zones off, and PersistentVolumes are bound to them.
         True TopologyInUse => "Set spec.topology.mode to Enabled, or confirm as the message describes.",
         /// spec.snapshots.mode is Enabled, and no snapshot-controller works on the VolumeSnapshots of the cluster.

@@ -7,6 +7,7 @@ use cinder_csi_crds::{ControllerSpec, Resources, SidecarName};
 use k8s_openapi::api::core::v1::{Affinity, Toleration, TopologySpreadConstraint};
 
 use super::Environment;
+use crate::cluster::OptionalApis;
 use crate::releases::{COMPONENTS, Component, ImageSet, sidecars};
 
 /// The controller's pods.
@@ -69,7 +70,13 @@ pub struct Sidecar {
 }
 
 /// Decides the defaults of the controller's pods.
-pub(super) fn controller(spec: &ControllerSpec, env: &Environment, images: &ImageSet, snapshots: bool) -> Controller {
+pub(super) fn controller(
+    spec: &ControllerSpec,
+    env: &Environment,
+    images: &ImageSet,
+    apis: OptionalApis,
+    snapshots: bool,
+) -> Controller {
     let replicas = spec.replicas.unwrap_or(if env.nodes >= 2 { 2 } else { 1 });
     Controller {
         replicas,
@@ -83,14 +90,18 @@ pub(super) fn controller(spec: &ControllerSpec, env: &Environment, images: &Imag
         host_network: spec.host_network,
         http_port: spec.http_port,
         resources: spec.resources.clone(),
-        sidecars: sidecars(spec, env, images, snapshots),
+        sidecars: sidecars(spec, |component| gates(component, env, images, apis), snapshots),
     }
 }
 
 /// How many ports the controller's pods have.
 pub(super) const PORTS: u16 = 6;
 
-fn sidecars(spec: &ControllerSpec, env: &Environment, images: &ImageSet, snapshots: bool) -> Vec<Sidecar> {
+fn sidecars(
+    spec: &ControllerSpec,
+    gates: impl Fn(Component) -> BTreeMap<String, bool>,
+    snapshots: bool,
+) -> Vec<Sidecar> {
     let named = COMPONENTS.iter().filter_map(|row| Some((row, row.sidecar?)));
     // The ports follow the two of the driver. They do not depend on which sidecars run.
     let sidecars = (2..).zip(named).filter_map(|(place, (row, name))| {
@@ -105,7 +116,7 @@ fn sidecars(spec: &ControllerSpec, env: &Environment, images: &ImageSet, snapsho
                 .and_then(|settings| settings.timeout.clone())
                 .unwrap_or_else(|| row.timeout.to_owned()),
             worker_threads: settings.and_then(|settings| settings.worker_threads).unwrap_or(100),
-            feature_gates: gates(row.component, env, images),
+            feature_gates: gates(row.component),
             resources: settings.and_then(|settings| settings.resources.clone()),
         })
     });
@@ -113,9 +124,9 @@ fn sidecars(spec: &ControllerSpec, env: &Environment, images: &ImageSet, snapsho
 }
 
 /// What the release needs in this cluster.
-fn gates(component: Component, env: &Environment, images: &ImageSet) -> BTreeMap<String, bool> {
+fn gates(component: Component, env: &Environment, images: &ImageSet, apis: OptionalApis) -> BTreeMap<String, bool> {
     let release = images.get(component).and_then(|image| image.release.as_ref());
     release
-        .map(|release| sidecars::gates(component, release, env.kubernetes_version, env.apis))
+        .map(|release| sidecars::gates(component, release, env.kubernetes_version, apis))
         .unwrap_or_default()
 }

@@ -29,6 +29,7 @@ pub(crate) fn mk_environment() -> Environment {
         apis: OptionalApis::default(),
         default_classes: Vec::new(),
         snapshot_controller: ControllerSight::default(),
+        snapshot_contents: crate::cluster::SnapshotContents::default(),
         silent_clouds: std::collections::BTreeSet::new(),
         zoned_volumes: 0,
         records: BTreeMap::new(),

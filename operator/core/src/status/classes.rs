@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Classes, snapshots and zones: their status, problems and events.
 
-use cinder_csi_crds::{CinderCSIDriverStatus, SnapshotsMode, StorageClassesStatus, TopologyStatus};
+use cinder_csi_crds::{CinderCSIDriverStatus, RecordedContents, SnapshotsMode, StorageClassesStatus, TopologyStatus};
 
 use crate::{
     decide::ClassesView,
@@ -44,6 +44,19 @@ pub(super) fn storage_classes(
     // Never an empty object: server-side apply turns one that lost its last field into null, which the schema refuses.
     let is_empty = status == StorageClassesStatus::default() || names.count() == 0;
     (!is_empty).then_some(status)
+}
+
+/// Returns the record of the snapshot contents.
+pub(super) fn snapshot_contents(
+    previous: Option<&CinderCSIDriverStatus>,
+    view: Option<&ClassesView>,
+) -> Vec<RecordedContents> {
+    match view {
+        Some(view) => view.snapshots.contents.clone(),
+        None => previous
+            .map(|previous| previous.snapshot_contents.clone())
+            .unwrap_or_default(),
+    }
 }
 
 /// Describes why no snapshot-controller works on the VolumeSnapshots of the cluster.
@@ -93,6 +106,7 @@ pub(super) fn issues(view: &ClassesView) -> Vec<Problem> {
             message,
         }));
     }
+    issues.extend(view.snapshots.problems.iter().cloned());
     issues.extend(view.topology.refusal.clone());
     issues
 }

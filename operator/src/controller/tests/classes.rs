@@ -150,3 +150,106 @@ async fn classes_that_are_to_be_removed_go() {
     assert!(world.api.get(CLASS).is_none());
     assert!(world.api.get(DEPLOYMENT).is_some());
 }
+
+const SNAPSHOT_GROUP: &str = "/apis/snapshot.storage.k8s.io/v1";
+const CONTENT: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents/c1";
+
+/// A driver with a snapshot.
+async fn mk_with_snapshot() -> World {
+    let apis = cluster::OptionalApis {
+        snapshots: true,
+        ..cluster::OptionalApis::default()
+    };
+    let world = World::on(mk_spec(), Cluster::fixed(mk_index(&[], true)).with_apis(apis));
+    world.api.put(SNAPSHOT_GROUP, json!({}));
+    world.reconcile().await.expect("reconciled");
+    world
+        .api
+        .put(CONTENT, json!({"metadata": {"name": "c1"}, "spec": {"driver": NAME}}));
+    tokio::time::advance(world.context.idle_interval).await;
+    world.reconcile().await.expect("reconciled");
+    assert!(has_snapshotter(&world));
+    world
+}
+
+fn has_snapshotter(world: &World) -> bool {
+    let deployment = world.api.get(DEPLOYMENT).expect("the controller");
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
+    containers
+        .expect("containers")
+        .iter()
+        .any(|container| container["name"] == "csi-snapshotter")
+}
+
+#[rstest]
+#[case::disabled_snapshots(true)]
+#[case::missing_crds(false)]
+#[tokio::test(start_paused = true)]
+async fn snapshotter_stays_while_contents_exist(#[case] is_disabled: bool) {
+    let mut world = mk_with_snapshot().await;
+    if is_disabled {
+        let mut spec = world.api.get(DRIVER).expect("the driver")["spec"].clone();
+        spec["snapshots"] = json!({"mode": "Disabled"});
+        world.api.change(DRIVER, "/spec", spec);
+    } else {
+        world.restart(mk_index(&[], true));
+    }
+    for (hidden, expected) in [("nothing", "c1"), ("volumesnapshotcontents", "unknown")] {
+        world.api.hide(hidden);
+        tokio::time::advance(CONTENTS_PAUSE).await;
+        world.reconcile().await.expect("reconciled");
+        assert!(has_snapshotter(&world), "{expected}");
+        let (verdict, message) = world.condition(ConditionType::Degraded);
+        assert_eq!(verdict, "True/SnapshotsInUse", "{message}");
+        assert!(message.contains(expected), "{message}");
+    }
+
+    world.api.hide("nothing");
+    world.api.remove(CONTENT);
+    tokio::time::advance(CONTENTS_PAUSE).await;
+    world.reconcile().await.expect("reconciled");
+    assert!(!has_snapshotter(&world));
+    assert_eq!(world.condition(ConditionType::Degraded).0, "False/AsExpected");
+    world.reconcile().await.expect("reconciled");
+    world.api.take_writes();
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.api.take_writes(), Vec::<String>::new());
+}
+
+const CONTENTS_PAUSE: std::time::Duration = std::time::Duration::from_secs(30);
+
+#[tokio::test(start_paused = true)]
+async fn contents_of_deleted_crds_are_reported_after_restart() {
+    let mut world = mk_with_snapshot().await;
+    world.api.remove(CONTENT);
+    world.api.remove(SNAPSHOT_GROUP);
+    world.restart(mk_index(&[], true));
+    // One answer does not prove that the kinds do not exist.
+    for runs in [true, false, false] {
+        world.reconcile().await.expect("reconciled");
+        assert_eq!(has_snapshotter(&world), runs);
+        let (verdict, message) = world.condition(ConditionType::Degraded);
+        assert_eq!(verdict, "True/SnapshotCRDsMissing", "{message}");
+        assert!(message.contains("1 or more VolumeSnapshotContents"), "{message}");
+        tokio::time::advance(CONTENTS_PAUSE).await;
+    }
+    world.restart(mk_index(&[], true));
+    world.reconcile().await.expect("reconciled");
+    assert!(!has_snapshotter(&world));
+    assert_eq!(world.condition(ConditionType::Degraded).0, "True/SnapshotCRDsMissing");
+
+    // The definitions exist again, and the list is empty.
+    world.api.put(SNAPSHOT_GROUP, json!({}));
+    world.restart(mk_index(&[], true));
+    world.reconcile().await.expect("reconciled");
+    assert!(!has_snapshotter(&world));
+    assert_eq!(world.condition(ConditionType::Degraded).0, "False/AsExpected");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cluster_without_snapshots_has_no_snapshotter() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    assert!(!has_snapshotter(&world));
+    assert_eq!(world.condition(ConditionType::Degraded).0, "False/AsExpected");
+}

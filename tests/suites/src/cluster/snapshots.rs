@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{Cluster, wait_for, workspace_root};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{NAMESPACE, PATIENCE, USERS, WITHIN, World};
 
@@ -108,17 +108,98 @@ pub async fn a_clone_has_the_data_of_its_source(world: &World) -> Result<()> {
     world.delete_pod_and_volume("source").await
 }
 
-pub async fn snapshots_are_given_up_when_their_kinds_are_removed(world: &World) -> Result<()> {
+/// Deletes the kinds twice: with a snapshot, by force, and without one.
+pub async fn forced_deletion_of_snapshot_kinds_is_reported(world: &World) -> Result<()> {
+    let crds = world.cluster.tools().path("snapshot-crds")?.to_owned();
+    let crds = crds.to_str().context(NOT_UTF8)?;
+    let disabled = json!({"snapshots": {"mode": "Disabled"}});
+    let enabled = json!({"snapshots": null});
+    world.start_pod("origin", None).await?;
+    world.ready("origin").await?;
+    take(world, "lost", "origin").await?;
+    world.patch_spec(&disabled).await?;
+    reported(world, "SnapshotsInUse").await?;
+    ensure!(
+        has_snapshotter(world).await?,
+        "csi-snapshotter was removed before its contents"
+    );
+    world.patch_spec(&enabled).await?;
+    world.healthy().await?;
+
+    remove_controller(world).await?;
+    force_deletion(world, crds).await?;
+    reported(world, "SnapshotCRDsMissing").await?;
+    without_snapshotter(world).await?;
+    world.condition("Available", "True", |_| true).await?;
+    world.start_pod("other", None).await?;
+    world.ready("other").await?;
+    world.delete_pod_and_volume("other").await?;
+
+    // The API server still has the content in its store.
+    world.cluster.kubectl(&["apply", "-f", crds]).await?;
+    install_controller(&world.cluster).await?;
+    wait_for("the end of the snapshot in the cloud", PATIENCE, async || {
+        let words = [
+            "delete",
+            "volumesnapshot",
+            "lost",
+            "-n",
+            USERS,
+            "--ignore-not-found",
+            "--wait=false",
+        ];
+        world.cluster.kubectl(&words).await?;
+        let remaining = world.cloud_things("snapshots").await?;
+        ensure!(remaining.is_empty(), "the cloud has {remaining:?}");
+        Ok(())
+    })
+    .await?;
+    world.healthy().await?;
+    world.delete_pod_and_volume("origin").await?;
+
+    world.patch_spec(&disabled).await?;
+    without_snapshotter(world).await?;
+    remove_controller(world).await?;
+    let words = ["delete", "-f", crds, WITHIN];
+    world.cluster.kubectl_within(PATIENCE, &words).await?;
+    world.patch_spec(&enabled).await?;
+    world.healthy().await?;
+    ensure!(!has_snapshotter(world).await?, "csi-snapshotter runs without its kinds");
+    Ok(())
+}
+
+/// Deletes the kinds of snapshots without a wait for their objects.
+async fn force_deletion(world: &World, crds: &str) -> Result<()> {
+    world.cluster.kubectl(&["delete", "-f", crds, "--wait=false"]).await?;
+    let names = world.cluster.kubectl(&["get", "crd", "-o", "name"]).await?;
+    for name in names.lines().filter(|name| name.contains("snapshot.storage")) {
+        let patch = r#"{"metadata":{"finalizers":null}}"#;
+        // Definitions without objects may be deleted meanwhile.
+        drop(
+            world
+                .cluster
+                .kubectl(&["patch", name, "--type=merge", "-p", patch])
+                .await,
+        );
+    }
+    Ok(())
+}
+
+async fn reported(world: &World, reason: &str) -> Result<()> {
+    let is_reported = |condition: &Value| condition["reason"] == reason;
+    let report = world.condition("Degraded", "True", is_reported).await?;
+    println!("    Degraded: {}", report["message"]);
+    Ok(())
+}
+
+async fn remove_controller(world: &World) -> Result<()> {
     let component = controller_component();
     let component = component.to_str().context(NOT_UTF8)?;
     let words = ["delete", "-k", component, "--cascade=foreground", WITHIN];
-    world.cluster.kubectl_within(PATIENCE, &words).await?;
-    let crds = world.cluster.tools().path("snapshot-crds")?.to_owned();
-    let crds = crds.to_str().context(NOT_UTF8)?;
-    world
-        .cluster
-        .kubectl_within(PATIENCE, &["delete", "-f", crds, WITHIN])
-        .await?;
+    world.cluster.kubectl_within(PATIENCE, &words).await.map(drop)
+}
+
+async fn without_snapshotter(world: &World) -> Result<()> {
     wait_for("a controller without csi-snapshotter", PATIENCE, async || {
         ensure!(
             !has_snapshotter(world).await?,
@@ -126,8 +207,7 @@ pub async fn snapshots_are_given_up_when_their_kinds_are_removed(world: &World) 
         );
         Ok(())
     })
-    .await?;
-    world.healthy().await
+    .await
 }
 
 /// Whether the controller is to have csi-snapshotter beside the driver.

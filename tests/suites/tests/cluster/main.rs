@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         snapshots::a_clone_has_the_data_of_its_source,
         upkeep::a_removal_waits_for_a_snapshot_and_says_which,
         guide::every_example_of_the_documentation_works_as_it_stands_there,
-        snapshots::snapshots_are_given_up_when_their_kinds_are_removed,
+        snapshots::forced_deletion_of_snapshot_kinds_is_reported,
         bad_input::an_unknown_cloud_is_named_and_disturbs_nothing,
         bad_input::a_missing_secret_is_named_and_disturbs_nothing,
         bad_input::a_secret_that_does_not_log_in_is_refused_and_disturbs_nothing,

@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         snapshots::a_clone_has_the_data_of_its_source,
         copies::a_backup_outlives_its_volume_and_becomes_another,
         copies::a_group_snapshot_is_of_one_moment,
-        snapshots::snapshots_are_given_up_when_their_kinds_are_removed,
+        snapshots::forced_deletion_of_snapshot_kinds_is_reported,
         faults::the_node_plugin_killed_while_a_pod_starts_and_runs_finishes_its_work,
         faults::the_controller_killed_among_many_claims_makes_each_volume_once,
         credentials::a_credential_is_replaced_and_the_old_one_revoked,
