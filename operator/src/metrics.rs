@@ -3,6 +3,7 @@
 //! volume or claim name is ever a label.
 
 mod clouds;
+mod index;
 
 use std::{collections::HashMap, time::Duration};
 
@@ -14,6 +15,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::{Error, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use clouds::{CloudMetrics, forget};
+use index::IndexAge;
 
 /// Prefix of every metric here.
 const PREFIX: &str = "cinder_csi_operator";
@@ -78,6 +80,7 @@ pub struct Metrics {
     openstack_tokens: IntCounterVec,
     undecodable_objects: IntGaugeVec,
     failing_watches: IntGaugeVec,
+    index_age: IndexAge,
     clouds: CloudMetrics,
 }
 
@@ -179,6 +182,10 @@ impl Metrics {
                 ),
                 &["kind"],
             ))?,
+            index_age: families.registered(IndexAge::new(options(
+                "index_age_seconds",
+                "How long the index of the kind has been incomplete, because its list is under way or its watch fails; else 0",
+            )))?,
             clouds: CloudMetrics::new(&mut families)?,
             families,
         })
@@ -289,6 +296,16 @@ impl Metrics {
     /// How many watches of a kind have failed repeatedly.
     pub fn failing_watches(&self, kind: &str, count: usize) {
         self.failing_watches.with_label_values(&[kind]).set(as_gauge(count));
+    }
+
+    /// Whether the index that a watch feeds is complete and current.
+    pub fn index(&self, watch: &str, kind: &'static str, is_current: bool) {
+        self.index_age.set(watch, kind, is_current);
+    }
+
+    /// Removes the index of a watch that ended.
+    pub fn remove_index(&self, watch: &str) {
+        self.index_age.remove(watch);
     }
 
     /// Whether this process leads.

@@ -2,15 +2,19 @@
 //! Connects to the API server.
 //!
 //! The client is the one that kube builds, with another resolver: kube uses `getaddrinfo`, see [`SystemResolver`]. The address of
-//! the API server is a name in a kubeconfig, and in clusters that set `KUBERNETES_SERVICE_HOST` to a name.
+//! the API server is a name in a kubeconfig, and in clusters that set `KUBERNETES_SERVICE_HOST` to a name. Each answer must be
+//! complete within a limit, because kube waits without one.
 
 use std::{
     net::SocketAddr,
     task::{Context, Poll},
+    time::Duration,
 };
 
+use axum::body::{Body as AnswerBody, Bytes, HttpBody, to_bytes};
 use cinder_cloud::{ResolveError, SystemResolver};
 use futures::future::BoxFuture;
+use http::{Request, Response, Uri};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::{
     client::legacy::connect::{HttpConnector, dns::Name},
@@ -18,12 +22,22 @@ use hyper_util::{
 };
 use kube::{
     Client, Config,
-    client::{ConfigExt, retry::RetryPolicy},
+    client::{Body, ConfigExt, retry::RetryPolicy},
 };
-use tower::{BoxError, Service, ServiceBuilder, retry::RetryLayer};
+use tower::{BoxError, Service, ServiceBuilder, retry::RetryLayer, service_fn};
+
+/// The longest time to a complete answer. The API server ends its own work on a request after a minute.
+const ANSWER_LIMIT: Duration = Duration::from_secs(90);
+
+/// The largest answer: a page of 500 objects of half a mebibyte.
+const LARGEST_ANSWER: usize = 256 << 20;
 
 /// A client of the API server.
 pub(crate) fn connect(config: Config) -> Result<Client, kube::Error> {
+    connect_within(config, ANSWER_LIMIT)
+}
+
+fn connect_within(config: Config, limit: Duration) -> Result<Client, kube::Error> {
     if config.proxy_url.is_some() {
         // kube is built without proxies and returns an error that names the proxy.
         return Client::try_from(config);
@@ -43,9 +57,42 @@ pub(crate) fn connect(config: Config) -> Result<Client, kube::Error> {
         .option_layer(retry)
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from)
-        .service(client);
+        .service(service_fn(move |request: Request<Body>| {
+            let is_stream = is_stream(request.uri());
+            read_answer(client.request(request), is_stream, limit)
+        }));
     Ok(Client::new(service, config.default_namespace))
+}
+
+/// Whether the answer to a request continues until the client or the server ends it. The timeout of a watch is its own.
+fn is_stream(uri: &Uri) -> bool {
+    let mut parameters = uri.query().unwrap_or_default().split('&');
+    parameters.any(|parameter| ["watch=true", "follow=true"].contains(&parameter))
+}
+
+/// Reads an answer whole, or the head of a stream.
+async fn read_answer<B, E>(
+    answer: impl Future<Output = Result<Response<B>, E>>,
+    is_stream: bool,
+    limit: Duration,
+) -> Result<Response<AnswerBody>, BoxError>
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+    E: Into<BoxError>,
+{
+    let read = async {
+        let (head, body) = answer.await.map_err(Into::into)?.into_parts();
+        let body = AnswerBody::new(body);
+        let body = if is_stream {
+            body
+        } else {
+            to_bytes(body, LARGEST_ANSWER).await?.into()
+        };
+        Ok(Response::from_parts(head, body))
+    };
+    let elapsed = |_| BoxError::from(format!("the API server did not complete its answer within {limit:?}"));
+    tokio::time::timeout(limit, read).await.map_err(elapsed)?
 }
 
 /// The resolver as hyper calls it.
@@ -74,13 +121,67 @@ impl Service<Name> for NameService {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use axum::{Json, Router, http::HeaderMap, routing::get};
+    use futures::StreamExt as _;
+    use k8s_openapi::api::core::v1::Node;
+    use kube::api::{ListParams, WatchParams};
     use secrecy::SecretString;
     use serde_json::json;
 
     use super::*;
+    use crate::kubernetes::GuardedApi;
+
+    /// Serves on a port of its own, and returns a client with this limit.
+    async fn mk_client(router: Router, limit: Duration) -> Client {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut config = Config::new(format!("http://localhost:{port}").parse().expect("a URL"));
+        config.auth_info.token = Some(SecretString::from("word".to_owned()));
+        connect_within(config, limit).expect("a client")
+    }
+
+    #[tokio::test]
+    async fn list_fails_when_its_body_stalls() {
+        let limit = Duration::from_millis(200);
+        let stalled = get(|| async {
+            let begin = futures::stream::iter([Ok::<_, std::convert::Infallible>(r#"{"items":["#)]);
+            AnswerBody::from_stream(begin.chain(futures::stream::pending()))
+        });
+        let client = mk_client(Router::new().route("/api/v1/nodes", stalled), limit).await;
+        let nodes = GuardedApi::<Node>::all(client);
+        let listed = tokio::time::timeout(limit * 50, nodes.list(&ListParams::default())).await;
+        let error = listed.expect("ended").expect_err("incomplete");
+        assert!(
+            crate::kubernetes::answer(&error).contains("did not complete"),
+            "{error:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn watch_outlives_the_limit() {
+        let limit = Duration::from_millis(200);
+        let late = get(|| async {
+            let bookmark = json!({
+                "type": "BOOKMARK",
+                "object": {"apiVersion": "v1", "kind": "Node", "metadata": {"resourceVersion": "7"}},
+            });
+            AnswerBody::from_stream(futures::stream::once(async move {
+                tokio::time::sleep(Duration::from_millis(600)).await;
+                Ok::<_, std::convert::Infallible>(format!("{bookmark}\n"))
+            }))
+        });
+        let client = mk_client(Router::new().route("/api/v1/nodes", late), limit).await;
+        let nodes = GuardedApi::<Node>::all(client).into_inner();
+        let mut events = nodes
+            .watch(&WatchParams::default(), "0")
+            .await
+            .expect("a watch")
+            .boxed();
+        let event = events.next().await.expect("an event").expect("decoded");
+        assert!(matches!(event, kube::api::WatchEvent::Bookmark(_)), "{event:?}");
+    }
 
     #[tokio::test]
     async fn client_resolves_server_and_authenticates() {
@@ -94,14 +195,7 @@ mod tests {
                 "goVersion": "", "compiler": "", "platform": ""
             }))
         });
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let port = listener.local_addr().expect("bound").port();
-        let served = axum::serve(listener, Router::new().route("/version", version));
-        tokio::spawn(async move { served.await });
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut config = Config::new(format!("http://localhost:{port}").parse().expect("a URL"));
-        config.auth_info.token = Some(SecretString::from("word".to_owned()));
-        let client = connect(config).expect("a client");
+        let client = mk_client(Router::new().route("/version", version), ANSWER_LIMIT).await;
         assert_eq!(
             client.apiserver_version().await.expect("answered").git_version,
             "Bearer word"

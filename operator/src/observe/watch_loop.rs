@@ -126,6 +126,7 @@ impl WatchHealth {
 }
 
 /// A watch that never ends by a failure.
+#[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
 pub(crate) struct WatchLoop<K> {
     kind: &'static str,
     name: String,
@@ -140,6 +141,8 @@ pub(crate) struct WatchLoop<K> {
     ends_with_list: bool,
     /// Whether the last failure is recorded.
     is_recorded: bool,
+    /// Whether the list is complete and the watch works.
+    is_current: bool,
 }
 
 impl<K: Send + 'static> WatchLoop<K> {
@@ -150,6 +153,7 @@ impl<K: Send + 'static> WatchLoop<K> {
         health: WatchHealth,
     ) -> Self {
         health.set(&name, kind, None);
+        health.metrics.index(&name, kind, false);
         Self {
             kind,
             name,
@@ -160,6 +164,7 @@ impl<K: Send + 'static> WatchLoop<K> {
             is_listed: false,
             ends_with_list: true,
             is_recorded: false,
+            is_current: false,
         }
     }
 
@@ -179,10 +184,14 @@ impl<K: Send + 'static> WatchLoop<K> {
                 Ok(Some(Err(error))) => self.fail(&error),
                 Ok(Some(Ok(event))) => {
                     match &event {
-                        Event::Init => self.is_listed = false,
+                        Event::Init => {
+                            self.is_listed = false;
+                            self.set_current(false);
+                        }
                         Event::InitApply(_) => {}
                         Event::InitDone | Event::Apply(_) | Event::Delete(_) => {
                             self.is_listed = true;
+                            self.set_current(true);
                             if self.ends_with_list {
                                 self.report_end();
                             }
@@ -216,6 +225,7 @@ impl<K: Send + 'static> WatchLoop<K> {
         self.failures = self.failures.saturating_add(1);
         self.last = Some(Instant::now());
         self.ends_with_list = !self.is_listed;
+        self.set_current(false);
         let cause = cause_of(self.kind, error);
         warn!(
             watch = self.name,
@@ -230,8 +240,15 @@ impl<K: Send + 'static> WatchLoop<K> {
     /// No failure for long: the next one is the first one.
     fn recover(&mut self) {
         self.report_end();
+        self.set_current(true);
         self.failures = 0;
         self.last = None;
+    }
+
+    fn set_current(&mut self, is_current: bool) {
+        if std::mem::replace(&mut self.is_current, is_current) != is_current {
+            self.health.metrics.index(&self.name, self.kind, is_current);
+        }
     }
 
     fn report_end(&mut self) {
@@ -242,6 +259,14 @@ impl<K: Send + 'static> WatchLoop<K> {
         if self.failures >= LASTING {
             info!(watch = self.name, "the watch works again");
         }
+    }
+}
+
+/// The API server may serve a kind no longer: its watch then ends with a failure.
+impl<K> Drop for WatchLoop<K> {
+    fn drop(&mut self) {
+        self.health.set(&self.name, self.kind, None);
+        self.health.metrics.remove_index(&self.name);
     }
 }
 

@@ -343,13 +343,14 @@ fn leases_keep_their_names() {
 }
 
 /// Each with its labels.
-const METRICS: [&str; 21] = [
+const METRICS: [&str; 22] = [
     "cinder_csi_operator_api_writes_total{kind,verb,result}",
     "cinder_csi_operator_condition{driver,type,status}",
     "cinder_csi_operator_credential_valid{driver,cloud}",
     "cinder_csi_operator_deletion_blockers{driver,kind}",
     "cinder_csi_operator_drift_repaired_total{driver,kind}",
     "cinder_csi_operator_failing_watches{kind}",
+    "cinder_csi_operator_index_age_seconds{kind}",
     "cinder_csi_operator_leader{}",
     "cinder_csi_operator_nodes{driver,state}",
     "cinder_csi_operator_openstack_request_duration_seconds{service,operation}",

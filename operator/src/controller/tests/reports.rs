@@ -301,6 +301,7 @@ async fn every_metric_has_a_series_once_what_it_counts_has_happened() {
     counted.insert("cinder_csi_operator_leader".to_owned());
     // The tests of the watches read these.
     counted.insert("cinder_csi_operator_failing_watches".to_owned());
+    counted.insert("cinder_csi_operator_index_age_seconds".to_owned());
     counted.insert("cinder_csi_operator_undecodable_objects".to_owned());
     let all = of_cloud
         .descriptions()

@@ -130,3 +130,43 @@ fn only_a_refusal_is_about_rights(#[case] error: Error, #[case] expected: bool) 
     assert_eq!(cause.contains("ClusterRole"), expected, "{cause}");
     assert!(!cause.is_empty() && cause.chars().count() <= LONGEST_CAUSE);
 }
+
+fn index_age(health: &WatchHealth) -> Option<f64> {
+    let families = health.metrics.registry().gather();
+    let family = families
+        .iter()
+        .find(|family| family.name().ends_with("_index_age_seconds"))?;
+    Some(family.get_metric().first()?.get_gauge().get_value())
+}
+
+#[tokio::test(start_paused = true)]
+async fn age_of_index_grows_until_it_is_complete() {
+    let (mut events, sender, health) = mk_loop();
+    send(&sender, Ok(Event::Init));
+    drain(&mut events).await;
+    assert_eq!(index_age(&health), Some(3600.0), "its first list stalls");
+    send(&sender, Ok(Event::InitDone));
+    drain(&mut events).await;
+    assert_eq!(index_age(&health), Some(0.0));
+
+    send(&sender, Err(Error::WatchStartFailed(refusal(500))));
+    let minute = tokio::time::timeout(Duration::from_mins(1), events.next()).await;
+    assert!(minute.is_err());
+    assert_eq!(index_age(&health), Some(60.0));
+    drain(&mut events).await;
+    assert_eq!(index_age(&health), Some(0.0), "no failure followed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ended_watch_is_not_reported() {
+    let (mut events, sender, health) = mk_loop();
+    for _ in 0..LASTING {
+        send(&sender, Err(Error::InitialListFailed(refusal(404))));
+    }
+    let minute = tokio::time::timeout(Duration::from_mins(1), events.next()).await;
+    assert!(minute.is_err());
+    assert_eq!(health.failing().len(), 1);
+    drop(events);
+    assert_eq!(health.failing(), [""; 0]);
+    assert_eq!((failing_watches(&health), index_age(&health)), (Some(0.0), None));
+}
