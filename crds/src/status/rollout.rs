@@ -60,6 +60,8 @@ pub enum RolloutState {
     WaitingForApproval,
     /// It would lead to an older version, which spec.update.allowDowngrade does not allow.
     DowngradeRefused,
+    /// The operator is more than one minor version later than the driver.
+    SkipRefused,
     /// Pods did not come up in time; no further ones are replaced.
     Stopped,
     /// spec.managementState forbids changes.

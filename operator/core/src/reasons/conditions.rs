@@ -242,6 +242,8 @@ conditions! {
         /// The operator is older than the driver.
         True DowngradeRefused =>
             "Bring the operator to the driver's version again, or allow the downgrade in spec.update.",
+        /// The operator is more than one minor version later than the driver.
+        True SkipRefused => "Install the operator of the version that the message names first.",
         /// After a change, node pods did not start in time on as many nodes as spec.node.update.maxUnavailable. The
         /// other nodes keep their old pods.
         True RolloutStopped => "Fix the spec or the node, and delete the pod that the message names to retry.",

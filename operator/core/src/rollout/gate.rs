@@ -34,6 +34,8 @@ pub enum Hold {
     Approval,
     /// It would lead back to an older version.
     Downgrade,
+    /// It would skip a minor version.
+    Skip,
 }
 
 impl Hold {
@@ -42,6 +44,7 @@ impl Hold {
         match self {
             Self::Approval => RolloutState::WaitingForApproval,
             Self::Downgrade => RolloutState::DowngradeRefused,
+            Self::Skip => RolloutState::SkipRefused,
         }
     }
 }
@@ -93,6 +96,24 @@ impl Gate {
     }
 }
 
+impl Gate {
+    /// The version from which an update would skip a minor version, and the first version between.
+    pub fn find_skip(&self) -> Option<(&str, String)> {
+        let mut installed = self.node.iter().chain(&self.controller);
+        installed.find_map(|version| Some((version.as_str(), skipped_version(version, &self.target)?)))
+    }
+}
+
+/// The first version between two, without its patch. A release reads what the minor version before it wrote. The first release of a
+/// major version follows each minor version of the one before it. Text that is not a version follows everything.
+fn skipped_version(from: &str, to: &str) -> Option<String> {
+    let (from, to) = (parse(from)?, parse(to)?);
+    let next_minor = (from.major, from.minor.saturating_add(1));
+    let next_major = (from.major.saturating_add(1), 0);
+    let next = if to.major == from.major { next_minor } else { next_major };
+    ((to.major, to.minor) > next).then(|| format!("{}.{}", next.0, next.1))
+}
+
 /// Decides whether an update may begin. One that has begun goes on: a driver of two versions is worse than either.
 pub fn gate(mut gate: Gate, update: &Update) -> Gate {
     gate.hold = hold(&gate, update);
@@ -106,6 +127,9 @@ fn hold(gate: &Gate, update: &Update) -> Option<Hold> {
     let mut installed = gate.controller.iter().chain(&gate.node);
     if installed.any(|version| is_newer(version, &gate.target)) && !update.allow_downgrade {
         return Some(Hold::Downgrade);
+    }
+    if gate.find_skip().is_some() {
+        return Some(Hold::Skip);
     }
     let approved = update.approved_version.as_deref();
     let is_approved = approved.is_some_and(|approved| is_same(approved, &gate.target));
@@ -279,8 +303,9 @@ mod tests {
     #[case::not_approved(mk_gate("0.1.0", "0.1.0", "0.2.0"), manual(None), Some(Hold::Approval))]
     #[case::another_one_approved(mk_gate("0.1.0", "0.1.0", "0.2.0"), manual(Some("0.3.0")), Some(Hold::Approval))]
     #[case::approved(mk_gate("0.1.0", "0.1.0", "0.2.0"), manual(Some("v0.2.0")), None)]
+    #[case::approved_skip(mk_gate("0.1.0", "0.1.0", "0.3.0"), manual(Some("0.3.0")), Some(Hold::Skip))]
     #[case::begun(mk_gate("0.2.0", "0.1.0", "0.2.0"), manual(None), None)]
-    #[case::a_later_one_while_one_is_under_way(mk_gate("0.2.0", "0.1.0", "0.3.0"), manual(None), Some(Hold::Approval))]
+    #[case::a_later_one_while_one_is_under_way(mk_gate("0.2.1", "0.2.0", "0.3.0"), manual(None), Some(Hold::Approval))]
     #[case::back(mk_gate("0.10.0", "0.10.0", "0.9.0"), Update::default(), Some(Hold::Downgrade))]
     #[case::forth_though_the_text_sorts_before(mk_gate("0.9.0", "0.9.0", "0.10.0"), Update::default(), None)]
     #[case::from_a_candidate_to_the_release(mk_gate("0.2.0-rc.1", "0.2.0-rc.1", "0.2.0"), Update::default(), None)]
@@ -295,6 +320,39 @@ mod tests {
         mk_gate("0.2.0", "0.2.0", "0.1.0"), Update { allow_downgrade: true, ..manual(None) }, Some(Hold::Approval))]
     fn an_update_begins_when_it_may(#[case] versions: Gate, #[case] update: Update, #[case] expected: Option<Hold>) {
         assert_eq!(gate(versions, &update).hold, expected);
+    }
+
+    #[rstest]
+    #[case::patch("0.1.0", "0.1.9", None)]
+    #[case::next("0.1.0", "0.2.3", None)]
+    #[case::next_from_candidate("0.1.0-rc.1", "0.2.0", None)]
+    #[case::one_between("0.1.4", "0.3.0", Some("0.2"))]
+    #[case::many_between("1.2.0", "1.10.0", Some("1.3"))]
+    #[case::candidate("0.1.0", "0.3.0-rc.1", Some("0.2"))]
+    #[case::first_of_major("0.7.0", "1.0.2", None)]
+    #[case::second_of_major("0.7.0", "1.1.0", Some("1.0"))]
+    #[case::major_between("0.7.0", "2.0.0", Some("1.0"))]
+    #[case::back("0.3.0", "0.1.0", None)]
+    #[case::back_over_major("1.0.0", "0.1.0", None)]
+    #[case::prefixed("v0.1.0", "0.3.0", Some("0.2"))]
+    #[case::invalid("latest", "0.3.0", None)]
+    fn update_skips_no_minor_version(#[case] from: &str, #[case] to: &str, #[case] expected: Option<&str>) {
+        assert_eq!(skipped_version(from, to).as_deref(), expected);
+        let gate = gate(mk_gate(from, from, to), &Update::default());
+        assert_eq!(gate.hold == Some(Hold::Skip), expected.is_some(), "{gate:?}");
+    }
+
+    #[rstest]
+    #[case::half_updated("0.2.0", "0.1.0", Some("0.1.0"))]
+    #[case::begun("0.3.0", "0.1.0", None)]
+    fn oldest_workload_decides_about_skip(
+        #[case] controller: &str,
+        #[case] node: &str,
+        #[case] expected: Option<&str>,
+    ) {
+        let gate = gate(mk_gate(controller, node, "0.3.0"), &Update::default());
+        let from = gate.hold.as_ref().and(gate.find_skip());
+        assert_eq!(from.map(|(from, _)| from), expected);
     }
 
     fn mk_plan() -> Plan {

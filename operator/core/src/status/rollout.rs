@@ -136,6 +136,12 @@ pub(super) fn progress(report: &Report) -> Option<Verdict<Progressing>> {
                 "the operator is older than the driver, and leaves it as it is",
             ));
         }
+        Some(Hold::Skip) => {
+            return Some(verdict(
+                Progressing::Blocked,
+                format!("{} would skip a minor version; no pod is replaced", way()),
+            ));
+        }
         None => {}
     }
     let nodes = outcome.node_rollout.as_ref()?;
@@ -195,6 +201,18 @@ pub(super) fn issues(report: &Report) -> Vec<Problem> {
                  the driver is to go back, set spec.update.policy to Manual, allowDowngrade to true and approvedVersion to {}",
                 decision.gate.target,
                 decision.gate.from().unwrap_or_default(),
+                decision.gate.target
+            ),
+        });
+    }
+    if decision.gate.hold == Some(Hold::Skip)
+        && let Some((from, next)) = decision.gate.find_skip()
+    {
+        issues.push(Problem {
+            reason: Degraded::SkipRefused,
+            message: format!(
+                "the operator has version {}, and the driver {from}, more than one minor version before it: install version {next} of \
+                 the operator, wait until status.version has it, and continue with the next one",
                 decision.gate.target
             ),
         });

@@ -54,6 +54,7 @@ fn stopped(outdated: usize) -> Report {
     "True/WaitingForApproval"
 )]
 #[case::back(held(Hold::Downgrade), Some(RolloutState::DowngradeRefused), "False/Blocked")]
+#[case::skip(held(Hold::Skip), Some(RolloutState::SkipRefused), "False/Blocked")]
 #[case::nodes(but(mk_healthy(), |report| { report.outcome.node_rollout = Some(mk_nodes(3, 1)); }), Some(RolloutState::Rolling), "True/RollingOut")]
 #[case::by_hand(
     but(mk_healthy(), |report| { report.outcome.node_rollout = Some(mk_nodes(3, 1)); report.decision.leaves_pods = true; }), Some(RolloutState::OnDelete), "True/RollingOut")]
@@ -93,6 +94,22 @@ fn an_update_that_waits_names_both_versions_and_what_to_do() {
     assert!(
         verdict == "True/DowngradeRefused" && message.contains("allowDowngrade"),
         "{verdict} {message}"
+    );
+}
+
+#[test]
+fn skipped_version_is_named() {
+    let report = but(held(Hold::Skip), |report| {
+        report.decision.gate = Gate {
+            hold: Some(Hold::Skip),
+            ..mk_gate("0.1.0", "0.4.0")
+        };
+    });
+    let (verdict, message) = told(&report, ConditionType::Degraded);
+    assert_eq!(verdict, "True/SkipRefused");
+    assert!(
+        message.contains("driver 0.1.0") && message.contains("install version 0.2 "),
+        "{message}"
     );
 }
 
