@@ -45,15 +45,16 @@ impl Installation {
 
     /// Helm with the chart's release, as the documents have it.
     pub(super) async fn helm(&self, command: &str, chart: Option<&Path>, further: &[&str]) -> Result<String> {
-        let mut helm = Command::new(programs::helm()?)
-            .args([command, "--namespace", "cinder-csi", "cinder-csi-operator"])
-            .args(chart)
-            .args(further)
-            .env("KUBECONFIG", self.server.kubeconfig());
-        for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
-            helm = helm.env(variable, self.lab.path(variable));
-        }
+        let release = [command, "--namespace", "cinder-csi", "cinder-csi-operator"];
+        let helm = self.prepare_helm()?.args(release).args(chart).args(further);
         helm.output().await
+    }
+
+    fn prepare_helm(&self) -> Result<Command> {
+        let helm = Command::new(programs::helm()?).env("KUBECONFIG", self.server.kubeconfig());
+        let variables = ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"];
+        let set = |helm: Command, variable| helm.env(variable, self.lab.path(variable));
+        Ok(variables.into_iter().fold(helm, set))
     }
 
     /// Runs helm and reports the success of its pods, as a kubelet would.
@@ -299,6 +300,51 @@ fn one_release_has_operator_and_driver_and_the_driver_outlives_it() {
         remains("Automatic").await?;
         it.helm("install", Some(&chart), &create).await?;
         remains("Manual").await.map(drop)
+    });
+}
+
+#[test]
+fn rollback_restores_spec_of_later_revisions() {
+    in_lab(async |lab| {
+        let it = Installation::start(lab).await?;
+        let chart = chart::directory();
+        let options = |policy| {
+            [
+                "--set=driver.create=true".to_owned(),
+                format!("--set=driver.spec.update.policy={policy}"),
+            ]
+        };
+        let has = async |policy: &str| {
+            let spec = it.api.get(DRIVER).await?["spec"].take();
+            ensure!(spec["update"]["policy"] == policy, "{spec}");
+            Ok(())
+        };
+        let install = [&options("Manual")[..], &["--create-namespace".to_owned()]].concat();
+        let install: Vec<&str> = install.iter().map(String::as_str).collect();
+        it.helm_on_a_node("install", &install).await?;
+        let uid = it.api.get(DRIVER).await?["metadata"]["uid"].take();
+        for policy in ["Automatic", "Manual"] {
+            let options = options(policy);
+            it.helm("upgrade", Some(&chart), &[&options[0], &options[1]]).await?;
+            has(policy).await?;
+        }
+
+        it.helm("rollback", None, &["2"]).await?;
+        has("Automatic").await?;
+        it.helm("rollback", None, &["1"]).await?;
+        has("Automatic").await?;
+
+        let release = ["--namespace", "cinder-csi", "cinder-csi-operator"];
+        let revision = ["--revision", "1", "--output", "yaml"];
+        let get = it.prepare_helm()?.args(["get", "values"]).args(release).args(revision);
+        let values = it.lab.path("values.yaml");
+        std::fs::write(&values, get.output().await?).context("cannot write the values")?;
+        let values = values.to_str().context("a path that is not UTF-8")?;
+        it.helm("upgrade", Some(&chart), &["--values", values]).await?;
+        has("Manual").await?;
+        let now = it.api.get(DRIVER).await?;
+        ensure!(now["metadata"]["uid"] == uid, "{now}");
+        Ok(())
     });
 }
 
