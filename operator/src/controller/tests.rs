@@ -15,6 +15,7 @@ mod namespaces;
 mod narrowing;
 mod removal;
 mod reports;
+mod restore;
 
 use std::collections::BTreeSet;
 
