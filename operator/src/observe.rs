@@ -8,11 +8,13 @@ mod crd;
 mod elsewhere;
 mod installation;
 mod leases;
+mod old_pods;
 mod revisions;
 pub(crate) mod snapshot_controller;
 mod wake;
 mod watch_loop;
 mod watches;
+mod workloads;
 
 use std::{collections::BTreeMap, fmt::Debug, ops::ControlFlow};
 
@@ -37,6 +39,7 @@ pub(crate) use apis::hear_ours;
 pub(crate) use elsewhere::installations_elsewhere;
 pub use installation::{installation, leases_have_ended, pods_of, running_node_pods};
 pub use leases::LeaseRenewals;
+pub use old_pods::OldPods;
 pub use revisions::{current_revision, newest_template};
 pub(crate) use wake::{Changes, Wake, Woken, wake_ups};
 pub(crate) use watch_loop::{WatchHealth, WatchLoop};
@@ -372,12 +375,42 @@ where
 async fn pages<K>(
     api: &GuardedApi<K>,
     plural: &str,
+    take: impl FnMut(Vec<GuardedObject<K>>) -> ControlFlow<()>,
+) -> Result<(), ObserveError>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    matching_pages(api, plural, ListParams::default(), take).await
+}
+
+/// Lists the objects that match the parameters.
+async fn list_matching<K>(
+    api: &GuardedApi<K>,
+    plural: &str,
+    params: ListParams,
+) -> Result<Vec<GuardedObject<K>>, ObserveError>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let mut items = Vec::new();
+    matching_pages(api, plural, params, |page| {
+        items.extend(page);
+        ControlFlow::Continue(())
+    })
+    .await?;
+    Ok(items)
+}
+
+async fn matching_pages<K>(
+    api: &GuardedApi<K>,
+    plural: &str,
+    params: ListParams,
     mut take: impl FnMut(Vec<GuardedObject<K>>) -> ControlFlow<()>,
 ) -> Result<(), ObserveError>
 where
     K: Clone + Debug + DeserializeOwned,
 {
-    let mut params = ListParams::default().limit(PAGE);
+    let mut params = params.limit(PAGE);
     for _ in 0..MOST_PAGES {
         let failed = |source| ObserveError::List {
             plural: plural.to_owned(),

@@ -96,7 +96,8 @@ impl Reconciliation<'_> {
             });
         }
         let renewals = context.lease_renewals(&self.owner.name);
-        let looked = observe::installation(&context.client, &self.owner, &spec.namespace, &renewals).await;
+        let old_pods = context.old_pods(&self.owner.name);
+        let looked = observe::installation(&context.client, &self.owner, &spec.namespace, &renewals, &old_pods).await;
         let mut found = match looked {
             Err(ObserveError::List { plural, source }) if is_forbidden(&source) => {
                 return Ok(Adoption {
@@ -174,7 +175,7 @@ impl Reconciliation<'_> {
             return known;
         }
         let apis = context.cluster.apis();
-        let facts = observe::adoption_check(&context.client, name, &spec.adoption.namespace, apis).await;
+        let facts = observe::adoption_check(&context.client, name, &spec.adoption.namespace, apis, false).await;
         let findings = check::findings(spec, &facts);
         context.remember_findings(name, generation, &findings);
         findings

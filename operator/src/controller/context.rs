@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use super::{OBSTACLE_PAUSE, Watched, classes::ListedContents, volumes::LastLook};
 use crate::{
     apply::Writer, args::VERSION, credentials::Checker, error::ReconcileError, events::Events, kubernetes::GuardedApi,
-    metrics::Metrics, observe::Cluster, observe::LeaseRenewals,
+    metrics::Metrics, observe::Cluster, observe::LeaseRenewals, observe::OldPods,
 };
 
 /// How long the version of the API server and the cluster's identity are taken for granted.
@@ -134,6 +134,8 @@ struct Memory {
     is_suspended: bool,
     /// The renewals of Leases of other programs.
     leases: Arc<LeaseRenewals>,
+    /// The pods of the Go driver.
+    old_pods: Arc<OldPods>,
     /// Since when nodes have had no pod, or a Ready pod and no registration. No object records that.
     lacking: BTreeMap<String, Instant>,
     /// The objects that have led to a check of the credentials.
@@ -242,6 +244,11 @@ impl Context {
     /// The renewals of Leases that matter to a driver.
     pub(super) fn lease_renewals(&self, driver: &str) -> Arc<LeaseRenewals> {
         self.with_memory(driver, |memory| Arc::clone(&memory.leases))
+    }
+
+    /// The pods of the Go driver that a migration replaces.
+    pub(super) fn old_pods(&self, driver: &str) -> Arc<OldPods> {
+        self.with_memory(driver, |memory| Arc::clone(&memory.old_pods))
     }
 
     /// The driver runs where this operator would run it.

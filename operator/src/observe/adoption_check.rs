@@ -12,19 +12,16 @@ use cinder_operator_core::{
     cluster::{ClaimObject, GuardedObject, Indexed as _, OptionalApis, Owned as _, VolumeObject, key_of},
     migration::check::{CheckFacts, CheckGap, OldContainer, PROGRAM, is_proxy},
 };
-use k8s_openapi::api::{
-    apps::v1::{DaemonSet, Deployment, StatefulSet},
-    core::v1::{Container, Pod, PodSpec},
-};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, Resource, api::ObjectMeta};
 use serde::Deserialize;
 
 use super::{
     ObserveError,
     class_parameters::class_parameters,
-    elsewhere::{installations_elsewhere, workloads_elsewhere},
-    installation::{all, is_other, program_of},
+    elsewhere::{installations_elsewhere, is_elsewhere},
     pages,
+    workloads::{ContainerParts, PodParts, Workload, is_other, is_ours, workload_kinds, workloads},
 };
 use crate::kubernetes::{GuardedApi, SecretError, answer, get_secret, is_forbidden};
 
@@ -68,8 +65,15 @@ struct InlineSource {
     driver: String,
 }
 
-/// Looks at all that a switch from the installation in `namespace` affected.
-pub(crate) async fn adoption_check(client: &Client, driver: &str, namespace: &str, apis: OptionalApis) -> CheckFacts {
+/// Looks at all that a switch from the installation in `namespace` affected. `with_workloads` adds the workloads of other namespaces, which
+/// the operator has no right to list.
+pub(crate) async fn adoption_check(
+    client: &Client,
+    driver: &str,
+    namespace: &str,
+    apis: OptionalApis,
+    with_workloads: bool,
+) -> CheckFacts {
     let mut facts = CheckFacts::default();
     let classes = class_parameters(client, driver, apis).await;
     facts.classes = noted(&mut facts.gaps, "the classes of the driver", classes).unwrap_or_default();
@@ -79,10 +83,14 @@ pub(crate) async fn adoption_check(client: &Client, driver: &str, namespace: &st
     noted(&mut facts.gaps, "PersistentVolumeClaims", claims);
     let pods = inline_pods(client, driver, &mut facts).await;
     noted(&mut facts.gaps, "pods with in-line volumes", pods);
-    let others = elsewhere(client, namespace).await;
+    let others = installations_elsewhere(client, namespace).await;
     let others = noted(&mut facts.gaps, "installations in other namespaces", others);
-    facts.elsewhere = others.unwrap_or_default().into_iter().collect();
-    let found = workloads(client, namespace).await;
+    let mut others: BTreeSet<String> = others.unwrap_or_default().into_iter().collect();
+    if with_workloads {
+        others.extend(workloads_elsewhere(client, namespace, &mut facts.gaps).await);
+    }
+    facts.elsewhere = others.into_iter().collect();
+    let found = old_workloads(client, namespace).await;
     let what = format!("the workloads of namespace {namespace}");
     let workloads = noted(&mut facts.gaps, &what, found).unwrap_or_default();
     facts.containers = workloads
@@ -173,55 +181,45 @@ async fn inline_pods(client: &Client, driver: &str, facts: &mut CheckFacts) -> R
     .await
 }
 
-async fn elsewhere(client: &Client, namespace: &str) -> Result<BTreeSet<String>, ObserveError> {
-    let mut found = workloads_elsewhere(client, namespace).await?;
-    found.extend(installations_elsewhere(client, namespace).await?);
-    Ok(found)
+/// Lists the workloads of other installations outside `namespace` that have or want pods.
+async fn workloads_elsewhere(client: &Client, namespace: &str, gaps: &mut Vec<CheckGap>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (kind, resource) in workload_kinds() {
+        let all: GuardedApi<Workload> = GuardedApi::all_with(client.clone(), &resource);
+        let listed = pages(&all, &resource.plural, |page| {
+            let page = page.into_iter();
+            let page = page.filter(|one| is_elsewhere(one.meta(), namespace) && !is_ours(one.meta()));
+            let others = readable(kind, page.collect(), gaps).into_iter();
+            let others = others.filter(|one| one.spec.replicas != Some(0));
+            let others = others.filter(|one| is_other(&one.metadata, &one.spec.template.spec));
+            found.extend(others.map(|one| format!("{kind} {}", key_of(&one.metadata))));
+            ControlFlow::Continue(())
+        });
+        let listed = listed.await;
+        noted(gaps, &format!("the {} of other namespaces", resource.plural), listed);
+    }
+    found
 }
 
 /// What makes the pods of the other installation: kind, namespace and name of each, and the pods that it makes.
-async fn workloads(client: &Client, namespace: &str) -> Result<Vec<(String, PodSpec)>, ObserveError> {
-    let deployments: Vec<Deployment> = all(&GuardedApi::namespaced(client.clone(), namespace)).await?;
-    let stateful_sets: Vec<StatefulSet> = all(&GuardedApi::namespaced(client.clone(), namespace)).await?;
-    let daemon_sets: Vec<DaemonSet> = all(&GuardedApi::namespaced(client.clone(), namespace)).await?;
-    let deployments = deployments.into_iter().filter_map(|one| {
-        let spec = one.spec?.template.spec?;
-        Some(("Deployment", one.metadata, spec))
-    });
-    let stateful_sets = stateful_sets.into_iter().filter_map(|one| {
-        let spec = one.spec?.template.spec?;
-        Some(("StatefulSet", one.metadata, spec))
-    });
-    let daemon_sets = daemon_sets.into_iter().filter_map(|one| {
-        let spec = one.spec?.template.spec?;
-        Some(("DaemonSet", one.metadata, spec))
-    });
-    let every = deployments.chain(stateful_sets).chain(daemon_sets);
-    let others = every.filter(|(_, metadata, spec)| is_other(metadata, spec));
+async fn old_workloads(client: &Client, namespace: &str) -> Result<Vec<(String, PodParts)>, ObserveError> {
+    let all = workloads(client, namespace).await?.into_iter();
+    let others = all.filter(|(_, one)| is_other(&one.metadata, &one.spec.template.spec));
     Ok(others
-        .map(|(kind, metadata, spec)| (format!("{kind} {}", key_of(&metadata)), spec))
+        .map(|(kind, one)| (format!("{kind} {}", key_of(&one.metadata)), one.spec.template.spec))
         .collect())
 }
 
-fn containers(workload: &str, spec: &PodSpec) -> Vec<OldContainer> {
-    let of = |container: &Container| {
-        let variables = container.env.iter().flatten();
-        let values: BTreeMap<&str, &str> = variables
-            .filter_map(|variable| Some((variable.name.as_str(), variable.value.as_deref()?)))
-            .collect();
-        let words = container.command.iter().chain(&container.args).flatten();
-        let words: Vec<String> = words.map(|word| expanded(word, &values)).collect();
+fn containers(workload: &str, spec: &PodParts) -> Vec<OldContainer> {
+    let of = |container: &ContainerParts| {
+        let values = container.variables();
+        let words: Vec<String> = container.words().map(|word| expanded(word, &values)).collect();
         // The name of the program is among them where the image has no entry point.
         let named = words.iter().position(|word| word.rsplit('/').next() == Some(PROGRAM));
         OldContainer {
             workload: workload.to_owned(),
             name: container.name.clone(),
-            program: if named.is_some() {
-                PROGRAM
-            } else {
-                program_of(container)
-            }
-            .to_owned(),
+            program: if named.is_some() { PROGRAM } else { container.program() }.to_owned(),
             arguments: words.into_iter().skip(named.map_or(0, |at| at + 1)).collect(),
             proxies: values
                 .keys()
@@ -230,7 +228,7 @@ fn containers(workload: &str, spec: &PodSpec) -> Vec<OldContainer> {
                 .collect(),
         }
     };
-    spec.containers.iter().map(of).collect()
+    spec.containers().map(of).collect()
 }
 
 /// As the kubelet writes the values of the environment into arguments.
@@ -248,11 +246,8 @@ fn is_cloud_conf(key: &str) -> bool {
 }
 
 /// The keys of every `cloud.conf` in the Secrets of the workloads.
-async fn configuration(client: &Client, namespace: &str, workloads: &[(String, PodSpec)], facts: &mut CheckFacts) {
-    let volumes = workloads.iter().flat_map(|(_, spec)| spec.volumes.iter().flatten());
-    let names: BTreeSet<&str> = volumes
-        .filter_map(|volume| volume.secret.as_ref()?.secret_name.as_deref())
-        .collect();
+async fn configuration(client: &Client, namespace: &str, workloads: &[(String, PodParts)], facts: &mut CheckFacts) {
+    let names: BTreeSet<&str> = workloads.iter().flat_map(|(_, spec)| spec.secrets()).collect();
     if names.is_empty() && !workloads.is_empty() {
         facts.gaps.push(CheckGap {
             what: "cloud.conf".to_owned(),

@@ -51,7 +51,7 @@ pub(super) async fn reports(
     for driver in drivers {
         let (name, spec) = (driver.name_any(), &driver.spec);
         let namespace = namespace.unwrap_or(&spec.adoption.namespace);
-        let facts = observe::adoption_check(client, &name, namespace, apis).await;
+        let facts = observe::adoption_check(client, &name, namespace, apis, true).await;
         reports.push(AdoptionReport {
             driver: name,
             namespace: namespace.to_owned(),

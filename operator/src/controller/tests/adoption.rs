@@ -568,3 +568,87 @@ async fn unlisted_pods_of_other_namespaces_stop_migration() {
         "{message}"
     );
 }
+
+fn put_pod(world: &World, name: &str, image: &str, labels: &Value) {
+    world.api.put(
+        &format!("/api/v1/namespaces/kube-system/pods/{name}"),
+        json!({"metadata": {"name": name, "namespace": "kube-system", "uid": name, "labels": labels},
+            "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": image}]}}),
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn migration_lists_all_pods_once_a_minute() {
+    let world = shown_to_start().await;
+    let labels = json!({"app": "csi", "pod-template-hash": "5f"});
+    put_pod(
+        &world,
+        "theirs",
+        "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0",
+        &labels,
+    );
+    put_pod(&world, "agent", "agent", &json!({"app": "agent"}));
+    world
+        .api
+        .change(OLD, "/spec/selector", json!({"matchLabels": {"app": "csi"}}));
+    tokio::time::advance(Duration::from_mins(1)).await;
+    world.reconcile().await.expect("theirs is stopped");
+    let lists = async || {
+        world.api.take_lists();
+        world.reconcile().await.expect("reconciled");
+        let lists = world.api.take_lists();
+        let mut of_pods = lists
+            .iter()
+            .filter(|list| list.contains("/namespaces/kube-system/pods?"));
+        (
+            of_pods
+                .clone()
+                .filter(|list| !list.contains("labelSelector=app%3Dcsi"))
+                .count(),
+            of_pods.any(|list| list.contains("labelSelector=app%3Dcsi")),
+        )
+    };
+    for second in 0..3 {
+        assert_eq!(lists().await, (0, true), "{second}");
+        assert!(world.api.get(DEPLOYMENT).is_none(), "a pod of theirs runs");
+        tokio::time::advance(MIGRATION_PAUSE).await;
+    }
+    tokio::time::advance(Duration::from_mins(1)).await;
+    assert_eq!(lists().await, (1, false));
+
+    // A pod that lost its label still runs.
+    put_pod(
+        &world,
+        "theirs",
+        "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0",
+        &json!({}),
+    );
+    assert_eq!(lists().await, (0, true));
+    assert!(world.api.get(DEPLOYMENT).is_none(), "a pod of theirs runs");
+    world.api.remove("/api/v1/namespaces/kube-system/pods/theirs");
+    world.reconcile().await.expect("reconciled");
+    assert!(
+        world.api.get(DEPLOYMENT).is_some(),
+        "{:?}",
+        world.condition(ConditionType::Progressing)
+    );
+}
+
+#[rstest]
+#[case::forbidden("/apis/apps/v1/statefulsets", "the statefulsets of other namespaces")]
+#[case::undecodable("", "Deployment storage/odd")]
+#[tokio::test]
+async fn unknown_workloads_elsewhere_are_findings(#[case] hidden: &str, #[case] expected: &str) {
+    let world = beside_another(ManagementState::Managed, "good");
+    world.api.put(
+        "/apis/apps/v1/namespaces/storage/deployments/odd",
+        json!({"metadata": {"name": "odd", "namespace": "storage"}, "spec": {"template": {"spec": {"containers": 7}}}}),
+    );
+    if !hidden.is_empty() {
+        world.api.hide(hidden);
+    }
+    let apis = cluster::OptionalApis::default();
+    let facts = observe::adoption_check(&world.api.client, NAME, "kube-system", apis, true).await;
+    let gaps: Vec<&str> = facts.gaps.iter().map(|gap| gap.what.as_str()).collect();
+    assert!(gaps.contains(&expected), "{gaps:?}");
+}

@@ -24,6 +24,8 @@ struct State {
     objects: BTreeMap<String, Value>,
     writes: Vec<String>,
     reads: Vec<String>,
+    /// The lists that were read, with their parameters.
+    lists: Vec<String>,
     /// The field managers that writes named.
     managers: BTreeSet<String>,
     /// Writes to paths that contain this are answered with an error; with a space at its end, to those that end so.
@@ -122,6 +124,11 @@ impl Api {
         writes.into_iter().filter(|write| !write.contains("/events")).collect()
     }
 
+    /// The lists that were read since the last time, with their parameters.
+    pub(super) fn take_lists(&self) -> Vec<String> {
+        std::mem::take(&mut self.state().lists)
+    }
+
     /// The paths that were read since the last time.
     pub(super) fn take_reads(&self) -> Vec<String> {
         std::mem::take(&mut self.state().reads)
@@ -196,6 +203,47 @@ fn below_namespace<'a>(key: &'a str, path: &str) -> Option<&'a str> {
     rest.strip_prefix(plural)?.strip_prefix('/')
 }
 
+/// The label selector of a list.
+fn selector_of(query: &str) -> String {
+    let mut parameters = query.split('&').filter_map(|one| one.strip_prefix("labelSelector="));
+    let codes = [
+        ("%2F", "/"),
+        ("%3D", "="),
+        ("%2C", ","),
+        ("%28", "("),
+        ("%29", ")"),
+        ("+", " "),
+        ("%20", " "),
+    ];
+    let text = parameters.next().unwrap_or_default().to_owned();
+    codes
+        .iter()
+        .fold(text, |text, (code, character)| text.replace(code, character))
+}
+
+/// Whether labels match a selector with names, equalities and sets of values.
+fn is_selected(labels: &Value, selector: &str) -> bool {
+    let mut terms = vec![String::new()];
+    let mut is_in_set = false;
+    for character in selector.chars() {
+        is_in_set = (is_in_set || character == '(') && character != ')';
+        if character == ',' && !is_in_set {
+            terms.push(String::new());
+        } else if let Some(term) = terms.last_mut() {
+            term.push(character);
+        }
+    }
+    let is_met = |term: &str| match (term.split_once(" in ("), term.split_once('=')) {
+        (Some((name, values)), _) => {
+            let mut values = values.trim_end_matches(')').split(',');
+            values.any(|value| labels[name] == value)
+        }
+        (None, Some((name, value))) => labels[name] == value,
+        (None, None) => term.is_empty() || labels[term].is_string(),
+    };
+    terms.iter().all(|term| is_met(term))
+}
+
 fn refusal(code: u16, reason: &str) -> (u16, Value) {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
         "reason": reason, "message": format!("{reason} by the test")});
@@ -259,7 +307,7 @@ impl State {
         }
     }
 
-    fn read(&self, path: &str, query: &str) -> (u16, Value) {
+    fn read(&mut self, path: &str, query: &str) -> (u16, Value) {
         if let Some(object) = self.objects.get(path) {
             return (200, object.clone());
         }
@@ -268,15 +316,12 @@ impl State {
         if !is_list {
             return refusal(404, "NotFound");
         }
+        self.lists.push(format!("{path}?{query}"));
         let is_listed = |(key, object): &(&String, &Value)| {
             let below = key.strip_prefix(path).and_then(|rest| rest.strip_prefix('/'));
             let below = below.or_else(|| below_namespace(key, path));
-            let labels = &object["metadata"]["labels"];
-            let labelled = labels["csi.openstack.org/instance"].is_string();
-            let component = labels["app.kubernetes.io/component"].as_str().unwrap_or("none");
             below.is_some_and(|rest| !rest.contains('/'))
-                && (labelled || !query.contains("labelSelector"))
-                && (!query.contains("component") || query.contains(component))
+                && is_selected(&object["metadata"]["labels"], &selector_of(query))
         };
         // As in real lists, items do not say what they are.
         let bare = |(_, object): (&String, &Value)| {

@@ -202,7 +202,8 @@ async fn check_of_an_adoption_does_not_show_secrets() {
         json!({"metadata": {"managedFields": managers}, "data": {"cloud.conf": text}}),
     );
 
-    let facts = crate::observe::adoption_check(&world.api.client, NAME, "old", cluster::OptionalApis::default()).await;
+    let facts =
+        crate::observe::adoption_check(&world.api.client, NAME, "old", cluster::OptionalApis::default(), false).await;
 
     let gaps = format!("{:?}", facts.gaps);
     for place in [
