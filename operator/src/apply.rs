@@ -22,7 +22,7 @@ use cinder_operator_core::{
     plan::{APPLIED_HASH, Action, Desired, FailedWrite, Kept, Plan, Unapplied, UnappliedFields, differences, uid_of},
     reasons::Event,
 };
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::{
     Client, ResourceExt,
     api::{
@@ -222,6 +222,17 @@ impl Writer {
         Ok(result?)
     }
 
+    /// Deletes a Lease. One that does not exist is fine.
+    pub async fn delete_lease(&self, namespace: &str, name: &str) -> Result<(), ApplyError> {
+        let leases: GuardedApi<PartialObjectMeta<Lease>> = GuardedApi::namespaced(self.client.clone(), namespace);
+        let result = match leases.delete(name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            other => other.map(drop),
+        };
+        self.metrics.api_write("Lease", "delete", result.is_ok());
+        Ok(result?)
+    }
+
     /// Deletes a pod of the driver, so that its controller makes another one. One that is gone already is fine.
     pub async fn delete_pod(&self, namespace: &str, name: &str, uid: &str) -> Result<(), ApplyError> {
         let pods: GuardedApi<PartialObjectMeta<Pod>> = GuardedApi::namespaced(self.client.clone(), namespace);
@@ -272,13 +283,21 @@ impl Writer {
         Ok(result.map(|_| true)?)
     }
 
-    /// Records in the status of this very object where the driver runs, unless that is recorded already. Returns the recorded namespace.
-    /// Of two clients that record at once, one is refused.
-    pub async fn claim_namespace(&self, driver: &CinderCSIDriver, namespace: &str) -> Result<String, ApplyError> {
+    /// Records in the status of this very object where the driver runs, unless another namespace than `former` is recorded already.
+    /// Returns the recorded namespace. Of two clients that record at once, one is refused.
+    pub async fn claim_namespace(
+        &self,
+        driver: &CinderCSIDriver,
+        namespace: &str,
+        former: Option<&str>,
+    ) -> Result<String, ApplyError> {
         let api: GuardedApi<CinderCSIDriver> = GuardedApi::all(self.client.clone());
         let current = api.get(&driver.name_any()).await?;
         let status = current.status.unwrap_or_default();
-        if let Some(recorded) = status.operand_namespace {
+        if let Some(recorded) = status
+            .operand_namespace
+            .filter(|recorded| Some(recorded.as_str()) != former)
+        {
             return Ok(recorded);
         }
         let version = current.metadata.resource_version.as_deref();
@@ -288,6 +307,22 @@ impl Writer {
         };
         self.apply_status(&driver.metadata, version, &status).await?;
         Ok(namespace.to_owned())
+    }
+
+    /// Sets an annotation of an existing object.
+    pub async fn annotate(&self, key: &Key, annotation: &str, value: &str) -> Result<(), ApplyError> {
+        let patch = json!({"metadata": {"annotations": {annotation: value}}});
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let api = api_for(&self.client, key)?;
+        let result = match api.patch(&key.name, &params, &Patch::Merge(&patch)).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            other => other.map(drop),
+        };
+        self.metrics.api_write(key.kind, "patch", result.is_ok());
+        Ok(result?)
     }
 
     /// Removes an annotation of this very object.

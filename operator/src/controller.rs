@@ -10,8 +10,10 @@ mod context;
 mod failure;
 mod namespace;
 mod records;
+mod relocation;
 mod removal;
 mod rollout;
+mod suspension;
 mod unreadable;
 mod usage;
 mod volumes;
@@ -34,6 +36,7 @@ use crate::{
     apply::{Records, apply_plan},
     error::ReconcileError,
     kubernetes::answer,
+    object_leases::Hold,
     observe::{self, ObserveError},
     recreate_checks, startup_taint,
 };
@@ -69,6 +72,8 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 const RECHECK_MARGIN: Duration = Duration::from_millis(100);
 /// Pause before another look at what stands in the way.
 const OBSTACLE_PAUSE: Duration = Duration::from_secs(10);
+/// Pause before another attempt to hold a Lease whose holder is unknown.
+const LEASE_PAUSE: Duration = Duration::from_secs(5);
 
 /// Reconciles one object, within the time that a reconcile has.
 pub async fn reconcile(driver: Arc<Watched>, context: Arc<Context>) -> Result<Action, ReconcileError> {
@@ -79,7 +84,8 @@ pub async fn reconcile(driver: Arc<Watched>, context: Arc<Context>) -> Result<Ac
     let readable = match &driver.0 {
         Ok(driver) => Ok(driver),
         Err(invalid) => {
-            let read = tokio::time::timeout(limit, unreadable::without_status(invalid, &context)).await;
+            let read = Box::pin(unreadable::without_status(invalid, &context));
+            let read = tokio::time::timeout(limit, read).await;
             match read.unwrap_or(Err(ReconcileError::TimedOut(limit))) {
                 Ok(read) => {
                     without_status = read;
@@ -91,11 +97,12 @@ pub async fn reconcile(driver: Arc<Watched>, context: Arc<Context>) -> Result<Ac
     };
     let result = match readable {
         Ok(driver) => {
-            let result = tokio::time::timeout(limit, reconcile_one(driver, &context))
+            // On the heap: every reconcile that waits would be as large as the largest of them.
+            let result = tokio::time::timeout(limit, Box::pin(reconcile_one(driver, &context)))
                 .await
                 .unwrap_or(Err(ReconcileError::TimedOut(limit)));
             if let Err(error) = &result {
-                Reconciliation::of(driver, &context).report_error(error).await;
+                Box::pin(Reconciliation::of(driver, &context).report_error(error)).await;
             }
             result
         }
@@ -155,38 +162,56 @@ async fn reconcile_one(driver: &CinderCSIDriver, context: &Context) -> Result<Ac
     debug!(driver = pass.owner.name, ?mode, "reconcile");
     if mode == ReconcileMode::Nothing {
         context.forget(&pass.owner.name);
+        context.leases.delete(&pass.owner.name).await;
         return Ok(Action::await_change());
     }
     if let Some(problem) = namespace::unserved(driver, context) {
-        return pass.suspend(problem).await;
+        return pass.suspend(problem, Some(pass.namespace)).await;
     }
-    // On the heap: every reconcile that waits would be as large as the largest of them.
     if !matches!(mode, ReconcileMode::Remove { .. })
-        && let Some(done) = Box::pin(pass.reconcile_volumes_only()).await
+        && let Some(guard) = context.leases.held(&pass.owner.name)
+        && let Some(done) = guard.protect(Box::pin(pass.reconcile_volumes_only())).await?
     {
-        return done;
+        return Ok(done);
     }
-    // On the heap: every reconcile that waits would be as large as the largest of them.
     match Box::pin(pass.execute_at_home(mode)).await {
-        Err(ReconcileError::Observe(error)) => match namespace::forbidden(driver, context, &error) {
-            Some(problem) => pass.suspend(problem).await,
-            None => Err(error.into()),
+        Err(error) => match namespace::forbidden(pass.namespace, context, &error) {
+            Some(problem) => pass.suspend(problem, Some(pass.namespace)).await,
+            None => Err(error),
         },
-        other => other,
+        done => done,
     }
 }
 
 impl Reconciliation<'_> {
-    /// Executes a mode, unless the driver runs in another namespace.
+    /// Executes a mode while this process holds the Lease of the object, unless the driver runs in another namespace.
     async fn execute_at_home(&self, mode: ReconcileMode) -> Result<Action, ReconcileError> {
-        match self.residence().await? {
-            Residence::Elsewhere(elsewhere) => self.suspend_beside(elsewhere).await,
-            Residence::New => self.execute(mode, true).await,
-            Residence::Here => self.execute(mode, false).await,
+        let (context, name) = (self.context, &self.owner.name);
+        let is_new = match self.residence().await? {
+            Residence::Elsewhere(elsewhere) => return self.stay_away(elsewhere, mode).await,
+            Residence::New => true,
+            Residence::Here => false,
+        };
+        let guard = match context.leases.hold(&self.owner, self.namespace, !is_new).await {
+            Ok(Hold::Held(guard)) => guard,
+            Ok(Hold::By(lease)) => return Ok(self.suspend_beside(&lease).await),
+            Ok(Hold::Unknown) => return Ok(Action::requeue(LEASE_PAUSE)),
+            // No operator can hold a Lease in such a namespace, and what is there is deleted with it.
+            Err(error) if matches!(mode, ReconcileMode::Remove { .. }) && error.is_in_terminating_namespace() => {
+                return Box::pin(self.execute(mode, is_new, false)).await;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        context.end_suspension(name);
+        let action = guard.protect(Box::pin(self.execute(mode, is_new, true))).await?;
+        if action == Action::await_change() && mode != (ReconcileMode::Remove { finalize: false }) {
+            context.leases.delete(name).await;
         }
+        Ok(action)
     }
 
-    async fn execute(&self, mode: ReconcileMode, is_new: bool) -> Result<Action, ReconcileError> {
+    /// Executes a mode. Without the Lease, `may_repair` is unset, and a blocked removal changes nothing.
+    async fn execute(&self, mode: ReconcileMode, is_new: bool, may_repair: bool) -> Result<Action, ReconcileError> {
         let (pass, driver, context) = (self, self.driver, self.context);
         match mode {
             ReconcileMode::Nothing => Ok(Action::await_change()),
@@ -205,39 +230,16 @@ impl Reconciliation<'_> {
                     }
                 }
                 if is_new && let Some(elsewhere) = pass.claim().await? {
-                    return pass.suspend_beside(elsewhere).await;
+                    let namespace = elsewhere.only_namespace();
+                    return pass.suspend(elsewhere.problem.clone(), namespace).await;
                 }
+                self.end_relocation().await?;
                 pass.maintain(None, true).await
             }
             ReconcileMode::Watch => pass.maintain(None, false).await,
             ReconcileMode::Hold => pass.maintain(Some(Removal::Held), false).await,
-            ReconcileMode::Remove { finalize } => Box::pin(pass.remove(finalize)).await,
+            ReconcileMode::Remove { finalize } => Box::pin(pass.remove(finalize, may_repair)).await,
         }
-    }
-
-    /// Where the driver runs.
-    fn namespace(&self) -> &str {
-        namespace_of(self.driver, &self.context.namespace)
-    }
-
-    /// Changes nothing, looks at nothing, and says why.
-    async fn suspend(&self, problem: Problem) -> Result<Action, ReconcileError> {
-        let previous = self.driver.status.as_ref();
-        let next = self.suspended_status(problem);
-        self.publish(previous, &next, Vec::new()).await?;
-        Ok(Action::requeue(OBSTACLE_PAUSE))
-    }
-
-    fn suspended_status(&self, problem: Problem) -> CinderCSIDriverStatus {
-        let report = Report {
-            facts: self.facts(),
-            decision: Decision {
-                problems: vec![problem],
-                ..Decision::default()
-            },
-            ..Report::default()
-        };
-        status::not_reconciled(self.driver.status.as_ref(), &report, self.context.sources.now())
     }
 }
 
@@ -295,6 +297,8 @@ struct Reconciliation<'a> {
     driver: &'a CinderCSIDriver,
     context: &'a Context,
     owner: Owner,
+    /// Where the driver runs.
+    namespace: &'a str,
     /// How often a look at everything had been called for when it began.
     calls: u64,
 }
@@ -307,6 +311,7 @@ impl<'a> Reconciliation<'a> {
             context,
             calls: context.calls(&owner.name),
             owner,
+            namespace: namespace_of(driver, &context.namespace),
         }
     }
 }
@@ -336,7 +341,7 @@ impl Reconciliation<'_> {
     /// Makes what is wanted (or only looks, without `may_write`), and says how it is.
     async fn maintain(&self, removal: Option<Removal>, may_write: bool) -> Result<Action, ReconcileError> {
         let context = self.context;
-        let (namespace, apis) = (self.namespace(), context.cluster.apis());
+        let (namespace, apis) = (self.namespace, context.cluster.apis());
         let (mut live, unlisted) = observe::live_parts(&context.client, &self.owner, namespace, apis).await?;
         let prefix = name_prefix_of(self.driver);
         let record = LastApplied::key(namespace, &prefix);
@@ -565,7 +570,7 @@ impl Reconciliation<'_> {
         if record.is_empty() && record.uid().is_none() {
             return None;
         }
-        let written = match record.config_map(owner, self.namespace(), prefix) {
+        let written = match record.config_map(owner, self.namespace, prefix) {
             Ok(config_map) if record.is_stored_as(&config_map) => return None,
             Ok(config_map) => {
                 let uid = record.uid();
@@ -575,7 +580,7 @@ impl Reconciliation<'_> {
             Err(error) => Err(error.into()),
         };
         let message = written.err()?.to_string();
-        let key = LastApplied::key(self.namespace(), prefix);
+        let key = LastApplied::key(self.namespace, prefix);
         Some(FailedWrite { key, message })
     }
 

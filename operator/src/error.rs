@@ -10,6 +10,8 @@ use thiserror::Error;
 
 use crate::{
     kubernetes::{ApplyError, answer},
+    leader::LeaderError,
+    object_leases::LeaseLost,
     observe::ObserveError,
 };
 
@@ -19,6 +21,12 @@ pub enum ReconcileError {
     /// Something could not be seen.
     #[error(transparent)]
     Observe(#[from] ObserveError),
+    /// The holder of the object's Lease is unknown.
+    #[error(transparent)]
+    Lease(#[from] LeaderError),
+    /// The object's Lease was lost during the work.
+    #[error(transparent)]
+    LeaseLost(#[from] LeaseLost),
     /// The cluster's own facts could not be read.
     #[error("cannot read the version of the API server: {0}")]
     Version(#[source] Box<kube::Error>),
@@ -97,8 +105,10 @@ impl ReconcileError {
             | Self::ReplacePod { .. }
             | Self::Migrate { .. }
             | Self::Unreadable(_)
+            | Self::LeaseLost(_)
             | Self::Status(_) => true,
             Self::Observe(_)
+            | Self::Lease(_)
             | Self::Version(_)
             | Self::Operands(_)
             | Self::Encode(_)

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Leader election on a `coordination.k8s.io` Lease.
+//! Holds `coordination.k8s.io` Leases: the operator's own, for leader election, and one for each object.
 //!
-//! One operator reconciles at a time; the others stand by. What makes that safe:
+//! One process works at a time; the others stand by. What makes that safe:
 //!
 //! * Every write carries the `resourceVersion` that was read, so of two candidates one loses with a conflict.
 //! * A foreign lease counts as expired when it was **seen unchanged** for its whole duration on this process's own
-//!   monotonic clock. The times inside the Lease are for people; nothing compares clocks of two machines.
+//!   monotonic clock. The times inside the Lease are for people; nothing compares clocks of two machines. A duration that another
+//!   client wrote counts within bounds.
 //! * The holder gives up [`LeaseSettings::renew_deadline`] after its last successful renewal, which is shorter than the
 //!   duration that others wait for: it has stopped before anybody else starts. Until then a renewal that failed is tried again
 //!   and again, so that an API server may be away for nearly half a minute.
@@ -18,14 +19,14 @@ use std::time::Duration;
 use csi_sources::Sources;
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
-    apimachinery::pkg::apis::meta::v1::MicroTime,
+    apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference},
 };
 use kube::{
     Client,
-    api::{ObjectMeta, PostParams},
+    api::{DeleteParams, ObjectMeta, PostParams, Preconditions},
 };
 use thiserror::Error;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -35,10 +36,19 @@ use crate::kubernetes::GuardedApi;
 const FAILED_PAUSE: Duration = Duration::from_secs(2);
 
 /// How long one attempt may take: a request to an API server that went away without a word must not use up the time of the next ones.
-const ATTEMPT_LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const ATTEMPT_LIMIT: Duration = Duration::from_secs(5);
+
+/// The longest duration of a Lease that is awaited: five times that of the operator's own.
+pub(crate) const LONGEST_LEASE: Duration = Duration::from_mins(5);
+
+/// The cause with which the API server refuses new objects in a namespace that is being deleted.
+const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
+
+/// The shortest duration of a Lease that is awaited: longer than the pause between two renewals.
+const SHORTEST_LEASE: Duration = Duration::from_secs(30);
 
 /// Who competes for which Lease, and at what pace.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LeaseSettings {
     /// Namespace of the Lease.
     pub namespace: String,
@@ -52,6 +62,10 @@ pub struct LeaseSettings {
     pub renew_deadline: Duration,
     /// Pause between two attempts to acquire, and between two renewals.
     pub retry: Duration,
+    /// Prefix of the identities of earlier processes of this installation. All of them have stopped when this one leads.
+    pub predecessors: Option<String>,
+    /// The object that the Lease is about. The Lease is deleted with it.
+    pub owner: Option<OwnerReference>,
 }
 
 impl LeaseSettings {
@@ -64,6 +78,8 @@ impl LeaseSettings {
             duration: Duration::from_mins(1),
             renew_deadline: Duration::from_secs(40),
             retry: Duration::from_secs(10),
+            predecessors: None,
+            owner: None,
         }
     }
 }
@@ -97,6 +113,25 @@ pub enum LeaderError {
     },
 }
 
+impl LeaderError {
+    /// Whether the Lease cannot be created because its namespace is being deleted.
+    pub(crate) fn is_in_terminating_namespace(&self) -> bool {
+        let Some(kube::Error::Api(status)) = self.answer() else {
+            return false;
+        };
+        let mut causes = status.details.iter().flat_map(|details| &details.causes);
+        causes.any(|cause| cause.reason == NAMESPACE_TERMINATING)
+    }
+
+    /// The answer of the API server, if there is one.
+    pub(crate) fn answer(&self) -> Option<&kube::Error> {
+        match self {
+            Self::Read { source, .. } | Self::Write { source, .. } => Some(source),
+            Self::NoAnswer { .. } => None,
+        }
+    }
+}
+
 /// What one look at the Lease calls for.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 enum LeaseDecision {
@@ -110,19 +145,33 @@ enum LeaseDecision {
     Wait,
 }
 
-/// Decides from the Lease as read and from how long it was seen unchanged.
-fn decide(lease: Option<&Lease>, identity: &str, unchanged_for: Duration) -> LeaseDecision {
+/// Decides from the Lease as read and from how long it was seen unchanged. A missing Lease is created after `vacancy`.
+fn decide(
+    lease: Option<&Lease>,
+    settings: &LeaseSettings,
+    unchanged_for: Duration,
+    vacancy: Duration,
+) -> LeaseDecision {
     let Some(lease) = lease else {
-        return LeaseDecision::Create;
+        return if unchanged_for < vacancy {
+            LeaseDecision::Wait
+        } else {
+            LeaseDecision::Create
+        };
     };
     let spec = lease.spec.as_ref();
-    let holder = spec.and_then(|s| s.holder_identity.as_deref()).unwrap_or_default();
-    if holder == identity {
+    let holder = holder_of(Some(lease));
+    if holder == settings.identity {
         return LeaseDecision::Renew;
     }
     let seconds = spec.and_then(|s| s.lease_duration_seconds).unwrap_or_default();
     let duration = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
-    if holder.is_empty() || unchanged_for > duration {
+    let duration = duration.clamp(SHORTEST_LEASE, LONGEST_LEASE);
+    let is_predecessor = settings
+        .predecessors
+        .as_ref()
+        .is_some_and(|prefix| holder.starts_with(prefix));
+    if holder.is_empty() || is_predecessor || unchanged_for > duration {
         LeaseDecision::TakeOver
     } else {
         LeaseDecision::Wait
@@ -137,6 +186,8 @@ pub struct Elector {
     sources: Sources,
     /// The `resourceVersion` seen last and since when it has not changed.
     seen: Option<(String, Instant)>,
+    /// The Lease as this process wrote it last, until a renewal fails. The next renewal needs no read.
+    written: Option<Lease>,
 }
 
 impl Elector {
@@ -147,7 +198,12 @@ impl Elector {
             settings,
             sources,
             seen: None,
+            written: None,
         }
+    }
+
+    pub(crate) fn settings(&self) -> &LeaseSettings {
+        &self.settings
     }
 
     fn lease_name(&self) -> String {
@@ -164,20 +220,17 @@ impl Elector {
             let begun = Instant::now();
             let attempt = tokio::select! {
                 () = shutdown.cancelled() => return None,
-                attempt = self.bounded_attempt() => attempt,
+                attempt = self.bounded_attempt(Duration::ZERO) => attempt,
             };
             match attempt {
-                Ok(Held::Mine(lease)) => {
+                Ok(Held::Mine) => {
                     info!(lease = self.lease_name(), identity = self.settings.identity, "leading");
-                    return Some(Leader {
-                        renewed: begun,
-                        lease: *lease,
-                        elector: self,
-                    });
+                    return Some(self.lead(begun));
                 }
                 // The next look shows who was faster.
                 Ok(Held::Changed) => {}
-                Ok(Held::By(holder)) => {
+                Ok(Held::By(lease)) => {
+                    let holder = holder_of(lease.as_deref());
                     if waiting_for.as_ref() != Some(&holder) {
                         info!(lease = self.lease_name(), holder, "standing by");
                         waiting_for = Some(holder);
@@ -192,29 +245,52 @@ impl Elector {
         }
     }
 
-    async fn bounded_attempt(&mut self) -> Result<Held, LeaderError> {
+    /// The holder of the Lease after an attempt that began at `begun` and succeeded.
+    pub(crate) fn lead(self, begun: Instant) -> Leader {
+        Leader {
+            elector: self,
+            renewed: watch::Sender::new(begun),
+        }
+    }
+
+    /// Competes once. A missing Lease is created when it was observed as missing for `vacancy`: until then its holder, which creates
+    /// it again, may not have noticed.
+    pub(crate) async fn bounded_attempt(&mut self, vacancy: Duration) -> Result<Held, LeaderError> {
         let limit = ATTEMPT_LIMIT;
         let name = self.lease_name();
-        tokio::time::timeout(limit, self.attempt())
+        tokio::time::timeout(limit, self.attempt(vacancy))
             .await
             .unwrap_or(Err(LeaderError::NoAnswer { name, limit }))
     }
 
-    async fn attempt(&mut self) -> Result<Held, LeaderError> {
-        let current = self
-            .api
-            .get_opt(&self.settings.name)
-            .await
-            .map_err(|source| LeaderError::Read {
-                name: self.lease_name(),
-                source: Box::new(source),
-            })?;
+    async fn attempt(&mut self, vacancy: Duration) -> Result<Held, LeaderError> {
+        if let Some(written) = self.written.take() {
+            return self.write(self.mine(Some(&written)), false).await;
+        }
+        let current = self.read().await?;
         let unchanged_for = self.note(current.as_ref());
-        match decide(current.as_ref(), &self.settings.identity, unchanged_for) {
-            LeaseDecision::Wait => Ok(Held::By(holder_of(current.as_ref()))),
+        match decide(current.as_ref(), &self.settings, unchanged_for, vacancy) {
+            LeaseDecision::Wait => Ok(Held::By(current.map(Box::new))),
             LeaseDecision::Create => self.write(self.mine(None), true).await,
             LeaseDecision::Renew | LeaseDecision::TakeOver => self.write(self.mine(current.as_ref()), false).await,
         }
+    }
+
+    async fn read(&self) -> Result<Option<Lease>, LeaderError> {
+        let current = self.api.get_opt(&self.settings.name).await;
+        current.map_err(|source| LeaderError::Read {
+            name: self.lease_name(),
+            source: Box::new(source),
+        })
+    }
+
+    /// The present Lease, if this process is its holder.
+    async fn own(&mut self) -> Result<Option<Lease>, LeaderError> {
+        if let Some(written) = self.written.take() {
+            return Ok(Some(written));
+        }
+        let current = self.read().await?;
+        Ok(current.filter(|lease| holder_of(Some(lease)) == self.settings.identity))
     }
 
     /// Remembers the version that was seen and says for how long it has not changed.
@@ -242,15 +318,19 @@ impl Elector {
         } else {
             None
         };
+        let mut metadata = current.map_or_else(
+            || ObjectMeta {
+                name: Some(self.settings.name.clone()),
+                namespace: Some(self.settings.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            |l| l.metadata.clone(),
+        );
+        if let Some(owner) = &self.settings.owner {
+            metadata.owner_references = Some(vec![owner.clone()]);
+        }
         Lease {
-            metadata: current.map_or_else(
-                || ObjectMeta {
-                    name: Some(self.settings.name.clone()),
-                    namespace: Some(self.settings.namespace.clone()),
-                    ..ObjectMeta::default()
-                },
-                |l| l.metadata.clone(),
-            ),
+            metadata,
             spec: Some(LeaseSpec {
                 holder_identity: Some(self.settings.identity.clone()),
                 lease_duration_seconds: i32::try_from(self.settings.duration.as_secs()).ok(),
@@ -277,9 +357,10 @@ impl Elector {
         match written {
             Ok(lease) => {
                 self.note(Some(&lease));
-                Ok(Held::Mine(Box::new(lease)))
+                self.written = Some(lease);
+                Ok(Held::Mine)
             }
-            Err(kube::Error::Api(status)) if status.code == 409 => {
+            Err(kube::Error::Api(status)) if status.code == 409 || (status.code == 404 && !create) => {
                 debug!(lease = self.lease_name(), "another writer was faster");
                 Ok(Held::Changed)
             }
@@ -293,14 +374,15 @@ impl Elector {
 
 /// Who holds the Lease after an attempt.
 #[derive(Debug)]
-enum Held {
-    Mine(Box<Lease>),
-    By(String),
+pub(crate) enum Held {
+    Mine,
+    /// Another candidate holds it; `None` while it is missing and may still have a holder.
+    By(Option<Box<Lease>>),
     /// Unknown: between the look and the write it was written, by another candidate or by someone who set a label.
     Changed,
 }
 
-fn holder_of(lease: Option<&Lease>) -> String {
+pub(crate) fn holder_of(lease: Option<&Lease>) -> String {
     lease
         .and_then(|l| l.spec.as_ref())
         .and_then(|s| s.holder_identity.clone())
@@ -311,9 +393,8 @@ fn holder_of(lease: Option<&Lease>) -> String {
 #[derive(Debug)]
 pub struct Leader {
     elector: Elector,
-    lease: Lease,
     /// When the last renewal that succeeded was begun: the others may count from any moment after that.
-    renewed: Instant,
+    renewed: watch::Sender<Instant>,
 }
 
 impl Leader {
@@ -327,10 +408,10 @@ impl Leader {
         let mut pause = retry;
         loop {
             // Nothing may outlast the deadline, a renewal that hangs least of all.
-            let deadline = self.renewed + renew_deadline;
+            let deadline = *self.renewed.borrow() + renew_deadline;
             let renewal = async {
                 tokio::time::sleep(pause).await;
-                (Instant::now(), self.elector.bounded_attempt().await)
+                (Instant::now(), self.elector.bounded_attempt(Duration::ZERO).await)
             };
             let attempt = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
@@ -338,12 +419,14 @@ impl Leader {
             };
             pause = FAILED_PAUSE;
             match attempt {
-                Ok((begun, Ok(Held::Mine(lease)))) => {
-                    self.renewed = begun;
-                    self.lease = *lease;
+                Ok((begun, Ok(Held::Mine))) => {
+                    self.renewed.send_replace(begun);
                     pause = retry;
                 }
-                Ok((_, Ok(Held::By(holder)))) => return Err(LeadershipLost::Taken { holder }),
+                Ok((_, Ok(Held::By(lease)))) => {
+                    let holder = holder_of(lease.as_deref());
+                    return Err(LeadershipLost::Taken { holder });
+                }
                 // Whose it is, the next look tells.
                 Ok((_, Ok(Held::Changed))) => {}
                 Ok((_, Err(error))) => warn!(%error, "cannot renew the lease; it is tried again"),
@@ -352,26 +435,64 @@ impl Leader {
         }
     }
 
-    /// Gives the Lease back, so that the next holder need not wait for its expiry. Bounded by one retry interval.
-    pub async fn release(self) {
-        let mut lease = self.lease;
-        if let Some(spec) = lease.spec.as_mut() {
-            spec.holder_identity = Some(String::new());
-            spec.lease_duration_seconds = Some(1);
-            spec.renew_time = Some(MicroTime(self.elector.sources.now()));
-        }
-        let settings = &self.elector.settings;
-        let params = PostParams::default();
-        let write = self.elector.api.replace(&settings.name, &params, &lease);
-        match tokio::time::timeout(settings.retry, write).await {
-            Ok(Ok(_)) => info!(lease = self.elector.lease_name(), "released"),
-            Ok(Err(error)) => {
-                warn!(%error, lease = self.elector.lease_name(), "could not release the lease; it will expire");
+    /// The begin of the last renewal. The channel closes with the loss of the Lease.
+    pub(crate) fn renewals(&self) -> watch::Receiver<Instant> {
+        self.renewed.subscribe()
+    }
+
+    /// Gives the Lease back, so that the next holder need not wait for its expiry. Bounded by one attempt.
+    pub async fn release(mut self) {
+        let elector = &mut self.elector;
+        let release = async {
+            let Some(mut lease) = elector.own().await? else {
+                return Ok(false);
+            };
+            if let Some(spec) = lease.spec.as_mut() {
+                spec.holder_identity = Some(String::new());
+                spec.lease_duration_seconds = Some(1);
+                spec.renew_time = Some(MicroTime(elector.sources.now()));
             }
-            Err(_) => warn!(
-                lease = self.elector.lease_name(),
-                "could not release the lease in time; it will expire"
-            ),
+            let released = elector.write(lease, false).await?;
+            Ok(matches!(released, Held::Mine))
+        };
+        let outcome = tokio::time::timeout(ATTEMPT_LIMIT, release).await;
+        self.log_end("released", outcome);
+    }
+
+    /// Deletes the Lease, because the object was deleted or its driver was moved. Bounded by one attempt.
+    pub(crate) async fn delete(mut self) {
+        let elector = &mut self.elector;
+        let delete = async {
+            let Some(lease) = elector.own().await? else {
+                return Ok(false);
+            };
+            let preconditions = Preconditions {
+                uid: lease.metadata.uid,
+                resource_version: lease.metadata.resource_version,
+            };
+            let params = DeleteParams {
+                preconditions: Some(preconditions),
+                ..DeleteParams::default()
+            };
+            match elector.api.delete(&elector.settings.name, &params).await {
+                Ok(()) => Ok(true),
+                Err(source) => Err(LeaderError::Write {
+                    name: elector.lease_name(),
+                    source: Box::new(source),
+                }),
+            }
+        };
+        let outcome = tokio::time::timeout(ATTEMPT_LIMIT, delete).await;
+        self.log_end("deleted", outcome);
+    }
+
+    fn log_end<E>(&self, done: &str, outcome: Result<Result<bool, LeaderError>, E>) {
+        let lease = self.elector.lease_name();
+        match outcome {
+            Ok(Ok(true)) => info!(lease, "{done}"),
+            Ok(Ok(false)) => info!(lease, "another writer was faster; the lease is not {done}"),
+            Ok(Err(error)) => warn!(%error, lease, "the lease is not {done}; it will expire"),
+            Err(_) => warn!(lease, "the lease is not {done} in time; it will expire"),
         }
     }
 }

@@ -7,7 +7,7 @@
 //! 5   commands                                             crd and render, the plugin of kubectl
 //! 4   controller                                           one reconcile: observe → decide → apply → report
 //! 3   apply  error  recreate_checks                        writes to the cluster
-//! 2   observe  events  startup_taint                       reads of the cluster, and events
+//! 2   observe  events  object_leases  startup_taint        reads of the cluster, events, and Leases of objects
 //! 1   args  credentials  kubernetes  leader  metrics  scrape
 //! ```
 //!
@@ -18,7 +18,8 @@
 //! * An object that is not this instance's is never written or deleted.
 //! * Nothing is torn down while a volume of the driver exists.
 //! * Credentials reach the driver only after they have logged in.
-//! * At rest nothing is written but the Lease.
+//! * A process acts on an object only while it holds the object's Lease.
+//! * At rest nothing is written but Leases.
 //! * Any process may be killed between any two calls: everything is derived from what exists.
 
 pub mod apply;
@@ -31,6 +32,7 @@ pub mod events;
 mod kubernetes;
 pub mod leader;
 pub mod metrics;
+pub mod object_leases;
 pub mod observe;
 pub mod recreate_checks;
 pub mod scrape;

@@ -40,6 +40,7 @@ use crate::{
     kubernetes::{GuardedApi, answer, connect},
     leader::{Elector, LeaseSettings},
     metrics::Metrics,
+    object_leases::ObjectLeases,
     observe::{Changes, Cluster, Wake, WatchHealth, WatchLoop, Woken, hear, hear_ours, wake_ups},
     scrape::{self, Certificate, KubernetesAccess},
 };
@@ -101,11 +102,11 @@ async fn run(args: RunArgs) -> Result<(), Error> {
         () = known.cluster.wait_until_known(|missing| drop(phase.send_replace(Phase::Listing(missing)))) => true,
         () = shutdown.cancelled() => false,
     };
-    let settings = LeaseSettings::new(
-        &args.namespace,
-        &args.lease_name,
-        &format!("{identity}_{}", sources.uuid()),
-    );
+    let process = format!("{identity}_{}", sources.uuid());
+    let settings = LeaseSettings::new(&args.namespace, &args.lease_name, &process);
+    let installation = (args.namespace.as_str(), args.lease_name.as_str());
+    let leases = ObjectLeases::new(client.clone(), installation, &process, sources.clone());
+    let leases = Arc::new(leases);
     // Only a replica that knows the cluster can lead.
     let leader = if is_known {
         phase.send_replace(Phase::StandingBy);
@@ -123,14 +124,18 @@ async fn run(args: RunArgs) -> Result<(), Error> {
                 &args,
                 known,
                 Arc::clone(&metrics),
-                &identity,
+                Leadership {
+                    identity,
+                    leases: Arc::clone(&leases),
+                    phase,
+                },
                 sources,
-                phase,
                 shutdown.clone(),
             );
             let as_long_as_it_lasts = CancellationToken::new();
             let result = tokio::select! {
                 result = work => {
+                    leases.release_all().await;
                     leader.release().await;
                     result
                 }
@@ -256,6 +261,14 @@ async fn check_crd(client: &Client) -> Result<(), Error> {
     })
 }
 
+/// What only the leading process has.
+struct Leadership {
+    /// The process, as events name it.
+    identity: String,
+    leases: Arc<ObjectLeases>,
+    phase: watch::Sender<Phase>,
+}
+
 /// Reconciles until `shutdown`.
 async fn lead(
     args: &RunArgs,
@@ -267,9 +280,12 @@ async fn lead(
         woken,
     }: Known,
     metrics: Arc<Metrics>,
-    identity: &str,
+    Leadership {
+        identity,
+        leases,
+        phase,
+    }: Leadership,
     sources: Sources,
-    phase: watch::Sender<Phase>,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     let health = cluster.health();
@@ -288,12 +304,18 @@ async fn lead(
         writer: apply::Writer::new(client.clone(), Arc::clone(&metrics)),
         sources: sources.clone(),
         cluster,
-        events: Events::new(client.clone(), PROGRAM, identity, Arc::clone(&metrics), sources.clone()),
+        events: Events::new(
+            client.clone(),
+            PROGRAM,
+            &identity,
+            Arc::clone(&metrics),
+            sources.clone(),
+        ),
         metrics,
         checker: Checker::new(Box::new(RealKeystone { options })),
         namespace: args.namespace.clone(),
         operand_namespaces: args.operand_namespaces.clone(),
-        lease_name: args.lease_name.clone(),
+        leases,
         images: args.images.0.clone(),
         restrictions: args.restrictions(),
         drivers: store.clone(),
@@ -310,7 +332,10 @@ async fn lead(
             match result {
                 Err(controller::Error::QueueError(error)) => warn!(%error, "a watch failed; it is tried again"),
                 // Whoever took its finalizer off: no series may go on telling of it.
-                Err(controller::Error::ObjectNotFound(gone)) => context.forget(&gone.name),
+                Err(controller::Error::ObjectNotFound(gone)) => {
+                    context.forget(&gone.name);
+                    context.leases.forget(&gone.name);
+                }
                 // Failed reconciles were logged by the error policy.
                 _ => {}
             }

@@ -218,7 +218,7 @@ impl Reconciliation<'_> {
     }
 
     async fn ask_for_own_part(&self) -> Result<Found, ReconcileError> {
-        let (client, owner, namespace) = (&self.context.client, &self.owner, self.namespace());
+        let (client, owner, namespace) = (&self.context.client, &self.owner, self.namespace);
         let running = observe::running_node_pods(client, owner, namespace).await?;
         let mut controller_pods = observe::pods_of(client, owner, namespace, &[CONTROLLER_COMPONENT]).await?;
         let cluster = &self.context.cluster;

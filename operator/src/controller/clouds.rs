@@ -138,7 +138,7 @@ impl Reconciliation<'_> {
         let mut in_use = BTreeMap::new();
         let recorded = &record;
         let checks = self.driver.spec.clouds.iter().map(|cloud| async move {
-            let source = Source::new(self.namespace(), cloud).with_options_of(&self.driver.spec);
+            let source = Source::new(self.namespace, cloud).with_options_of(&self.driver.spec);
             let candidate = source.read(&context.client).await;
             let was = part_of(before, cloud, unnamed == Some(cloud.name.as_str()));
             let wanted = candidate.as_ref().ok().map(Candidate::auth_method);

@@ -13,6 +13,7 @@ use cinder_operator_core::{
     cluster::{Index, Key, KubernetesVersion, SnapshotContents},
     migration::{Migration, check::AdoptionFinding},
     plan::Unapplied,
+    reasons::Degraded,
     releases::InstalledImages,
     resolve::{ControllerSight, Environment, OtherDriver},
     restrictions::Restrictions,
@@ -26,7 +27,7 @@ use tokio::time::Instant;
 use super::{OBSTACLE_PAUSE, Watched, classes::ListedContents, volumes::LastLook};
 use crate::{
     apply::Writer, args::VERSION, credentials::Checker, error::ReconcileError, events::Events, kubernetes::GuardedApi,
-    metrics::Metrics, observe::Cluster, observe::LeaseRenewals, observe::OldPods,
+    metrics::Metrics, object_leases::ObjectLeases, observe::Cluster, observe::LeaseRenewals, observe::OldPods,
 };
 
 /// How long the version of the API server and the cluster's identity are taken for granted.
@@ -59,8 +60,8 @@ pub struct Context {
     pub namespace: String,
     /// Further namespaces where drivers may run.
     pub operand_namespaces: Vec<String>,
-    /// Name of the Lease by which replicas of the operator agree on a leader.
-    pub lease_name: String,
+    /// The Leases of the objects.
+    pub leases: Arc<ObjectLeases>,
     /// The images of this installation.
     pub images: InstalledImages,
     /// What the operator's flags keep from the spec.
@@ -130,8 +131,8 @@ struct Memory {
     done: Option<(Option<i64>, Instant)>,
     /// The unwatched obstacles of the last reconcile, and how often in a row they were the same.
     obstacles: (Vec<String>, u32),
-    /// Whether the status was written because the driver runs in another namespace.
-    is_suspended: bool,
+    /// The generation and the reason for which the status reports a suspension.
+    suspension: Option<(Option<i64>, Degraded)>,
     /// The renewals of Leases of other programs.
     leases: Arc<LeaseRenewals>,
     /// The pods of the Go driver.
@@ -151,6 +152,11 @@ impl fmt::Debug for Context {
 }
 
 impl Context {
+    /// Whether the operator may work in a namespace.
+    pub(super) fn serves(&self, namespace: &str) -> bool {
+        namespace == self.namespace || self.operand_namespaces.iter().any(|served| served == namespace)
+    }
+
     /// What the resolver needs to know of the cluster.
     pub(super) async fn environment(&self, namespace: &str) -> Result<Environment, ReconcileError> {
         let facts = self.facts().await?;
@@ -236,9 +242,14 @@ impl Context {
         }
     }
 
-    /// The driver runs in another namespace; returns whether this process has not reported that yet.
-    pub(super) fn begin_suspension(&self, driver: &str) -> bool {
-        self.with_memory(driver, |memory| !std::mem::replace(&mut memory.is_suspended, true))
+    /// Whether this process has written the status for a suspension.
+    pub(super) fn has_reported(&self, driver: &str, suspension: &(Option<i64>, Degraded)) -> bool {
+        self.with_memory(driver, |memory| memory.suspension.as_ref() == Some(suspension))
+    }
+
+    /// The status was written for a suspension.
+    pub(super) fn remember_suspension(&self, driver: &str, suspension: (Option<i64>, Degraded)) {
+        self.with_memory(driver, |memory| memory.suspension = Some(suspension));
     }
 
     /// The renewals of Leases that matter to a driver.
@@ -251,9 +262,9 @@ impl Context {
         self.with_memory(driver, |memory| Arc::clone(&memory.old_pods))
     }
 
-    /// The driver runs where this operator would run it.
+    /// This process holds the Lease.
     pub(super) fn end_suspension(&self, driver: &str) {
-        self.with_memory(driver, |memory| memory.is_suspended = false);
+        self.with_memory(driver, |memory| memory.suspension = None);
     }
 
     /// A change came then that calls for a reconcile.

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is told where a reconcile ends before it could tell anything.
+//!
+//! Without the Lease of the object, another operator may write the status: an event reports the error then.
 
 use std::time::Duration;
 
 use cinder_csi_crds::CinderCSIDriver;
-use cinder_operator_core::{decide::ObjectFacts, status};
+use cinder_operator_core::{decide::ObjectFacts, notice::Notice, reasons::Event, status};
+use kube::Resource;
 use tracing::warn;
 
 use super::Reconciliation;
@@ -17,13 +20,18 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(10);
 
 impl Reconciliation<'_> {
-    /// Says in condition Degraded why the reconcile failed, where the status does not say it yet.
+    /// Reports in condition Degraded why the reconcile failed, unless the status reports it already.
     pub(super) async fn report_error(&self, error: &ReconcileError) {
         if error.is_reported() {
             return;
         }
-        let name = &self.owner.name;
-        match tokio::time::timeout(LIMIT, self.add_failure(error)).await {
+        let (context, name) = (self.context, &self.owner.name);
+        let Some(guard) = context.leases.held(name) else {
+            let notice = Notice::new(Event::Degraded, error.problem().message);
+            context.events.publish_daily(&self.driver.object_ref(&()), notice).await;
+            return;
+        };
+        match tokio::time::timeout(LIMIT, guard.protect(self.add_failure(error))).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => warn!(driver = name, %error, "the status cannot say that the reconcile failed"),
             Err(_) => warn!(

@@ -1,37 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The namespace where a driver runs: one that the operator serves (spec.operandNamespace), and the one that is recorded.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use cinder_csi_crds::{CinderCSIDriver, CinderCSIDriverStatus, ConditionType};
+use cinder_csi_crds::CinderCSIDriver;
 use cinder_operator_core::{
     cluster::{KINDS, Key, kind},
     manifests::OPERAND_NAMESPACE_ANNOTATION,
-    notice::Notice,
     problem::Problem,
-    reasons::{Degraded, Event, Reason},
+    reasons::Degraded,
     resolve::namespace_of,
 };
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Resource, runtime::controller::Action};
 use serde_json::Value;
-use tracing::warn;
 
-use super::{Context, OBSTACLE_PAUSE, Reconciliation};
+use super::{Context, Reconciliation, relocation::MOVE_NAMESPACE};
 use crate::{
     error::ReconcileError,
-    kubernetes::GuardedApi,
     observe::{self, ObserveError},
 };
-
-/// Time limit of one request for a Lease.
-const LEASE_LIMIT: Duration = Duration::from_secs(5);
-
-/// The longest duration of a Lease that is waited for: five times that of the operator's own.
-const LONGEST_LEASE: Duration = Duration::from_mins(5);
 
 /// The longest name of a namespace.
 const LONGEST_NAME: usize = 63;
@@ -43,8 +29,7 @@ const REMEDY: &str = "with the chart, add it to the value operandNamespaces; wit
 /// Why nothing is done about a driver whose namespace the operator was not told of: what happens there, it would not hear.
 pub(super) fn unserved(driver: &CinderCSIDriver, context: &Context) -> Option<Problem> {
     let namespace = namespace_of(driver, &context.namespace);
-    let is_served = namespace == context.namespace || context.operand_namespaces.iter().any(|one| one == namespace);
-    (!is_served).then(|| Problem {
+    (!context.serves(namespace)).then(|| Problem {
         reason: Degraded::OperandNamespaceNotServed,
         message: format!(
             "spec.operandNamespace is {namespace}, which is none of the namespaces that the operator serves; nothing is changed. Create \
@@ -54,17 +39,17 @@ pub(super) fn unserved(driver: &CinderCSIDriver, context: &Context) -> Option<Pr
 }
 
 /// What the operator lacks in the namespace of a driver, where the API server refused a look for want of rights.
-pub(super) fn forbidden(driver: &CinderCSIDriver, context: &Context, error: &ObserveError) -> Option<Problem> {
-    let namespace = namespace_of(driver, &context.namespace);
+pub(super) fn forbidden(namespace: &str, context: &Context, error: &ReconcileError) -> Option<Problem> {
     let (source, is_there) = match error {
-        ObserveError::List { plural, source } => {
+        ReconcileError::Observe(ObserveError::List { plural, source }) => {
             let is_there = KINDS.iter().any(|kind| kind.namespaced && kind.plural == plural);
-            (source, is_there)
+            (&**source, is_there)
         }
-        ObserveError::Get { key, source } => (source, key.namespace.is_some()),
+        ReconcileError::Observe(ObserveError::Get { key, source }) => (&**source, key.namespace.is_some()),
+        ReconcileError::Lease(error) => (error.answer()?, true),
         _ => return None,
     };
-    match &**source {
+    match source {
         kube::Error::Api(status) if status.code == 403 && is_there && namespace != context.namespace => Some(Problem {
             reason: Degraded::OperandNamespaceForbidden,
             message: format!(
@@ -91,15 +76,25 @@ pub(super) enum Residence {
 /// A driver that runs in another namespace.
 #[derive(Debug)]
 pub(super) struct Elsewhere {
-    problem: Problem,
-    /// The namespace; `None` where it is not certain.
-    namespace: Option<String>,
+    pub(super) problem: Problem,
+    /// The recorded namespaces: several where it is not certain, none where it is unknown.
+    pub(super) namespaces: Vec<String>,
+}
+
+impl Elsewhere {
+    /// The namespace, if it is certain.
+    pub(super) fn only_namespace(&self) -> Option<&str> {
+        match self.namespaces.as_slice() {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
 }
 
 impl Reconciliation<'_> {
     /// Determines where the driver runs: by the status, the annotation of the CSIDriver object, or the existing objects.
     pub(super) async fn residence(&self) -> Result<Residence, ReconcileError> {
-        let (context, here) = (self.context, self.namespace());
+        let (context, here) = (self.context, self.namespace);
         let key = Key::new(kind::CSI_DRIVER, None, &self.owner.name);
         let mut objects = BTreeMap::new();
         observe::complete(&context.client, &mut objects, std::slice::from_ref(&key)).await?;
@@ -116,7 +111,7 @@ impl Reconciliation<'_> {
             .filter(|name| is_namespace(name))
             .collect();
         match records.iter().copied().collect::<Vec<_>>().as_slice() {
-            [only] if *only == here => return Ok(self.at_home()),
+            [only] if *only == here => return Ok(Residence::Here),
             [only] => return Ok(Residence::Elsewhere(self.elsewhere(&[only]))),
             _ => {}
         }
@@ -126,7 +121,7 @@ impl Reconciliation<'_> {
         if !records.is_empty() {
             let is_ours = records.contains(here) && bound.iter().eq([here]);
             return Ok(if is_ours {
-                self.at_home()
+                Residence::Here
             } else {
                 let names: Vec<&str> = records.into_iter().collect();
                 Residence::Elsewhere(self.elsewhere(&names))
@@ -135,45 +130,41 @@ impl Reconciliation<'_> {
         let has_run = csi_driver.is_some_and(|object| self.owner.owns(object))
             || status.is_some_and(|status| status.version.is_some());
         Ok(match bound.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-            [only] if *only == here => self.at_home(),
-            [] if is_here => self.at_home(),
+            [only] if *only == here => Residence::Here,
+            [] if is_here => Residence::Here,
             [] if !has_run => Residence::New,
             [] => Residence::Elsewhere(self.unknown_residence()),
             others => Residence::Elsewhere(self.elsewhere(others)),
         })
     }
 
-    fn at_home(&self) -> Residence {
-        self.context.end_suspension(&self.owner.name);
-        Residence::Here
-    }
-
     /// Records the namespace before any object is created. The record of an operator that did so first remains.
     pub(super) async fn claim(&self) -> Result<Option<Elsewhere>, ReconcileError> {
-        let here = self.namespace();
-        let claimed = self.context.writer.claim_namespace(self.driver, here).await;
+        let here = self.namespace;
+        let claimed = self.context.writer.claim_namespace(self.driver, here, None).await;
         let claimed = claimed.map_err(ReconcileError::Status)?;
         Ok((claimed != here).then(|| self.elsewhere(&[&claimed])))
     }
 
     fn elsewhere(&self, namespaces: &[&str]) -> Elsewhere {
-        let (here, namespace) = (self.namespace(), namespaces.join(" or "));
+        let (here, namespace) = (self.namespace, namespaces.join(" or "));
         let problem = Problem {
             reason: Degraded::OperandsElsewhere,
             message: format!(
                 "the driver runs in namespace {namespace}, and this operator would run it in namespace {here}; nothing is changed. \
                  Install the operator in namespace {namespace} again; or let this operator maintain the driver there: set \
-                 spec.operandNamespace to {namespace}, and {REMEDY}. The runbook describes how to move a driver to another namespace"
+                 spec.operandNamespace to {namespace}, and {REMEDY}. To move the driver to {here}, set the annotation {MOVE_NAMESPACE} to \
+                 its uid, as the runbook describes"
             ),
         };
         Elsewhere {
             problem,
-            namespace: (namespaces.len() == 1).then_some(namespace),
+            namespaces: namespaces.iter().map(|&name| name.to_owned()).collect(),
         }
     }
 
     fn unknown_residence(&self) -> Elsewhere {
-        let (here, name) = (self.namespace(), &self.owner.name);
+        let (here, name) = (self.namespace, &self.owner.name);
         let problem = Problem {
             reason: Degraded::OperandsElsewhere,
             message: format!(
@@ -184,51 +175,9 @@ impl Reconciliation<'_> {
         };
         Elsewhere {
             problem,
-            namespace: None,
+            namespaces: Vec::new(),
         }
     }
-
-    /// Suspends a driver that another operator may maintain. While that operator renews its Lease, this one reports by events, log and
-    /// metrics alone. Without a Lease to read, it writes the status once, unless another client overwrites it.
-    pub(super) async fn suspend_beside(&self, elsewhere: Elsewhere) -> Result<Action, ReconcileError> {
-        let (context, name) = (self.context, &self.owner.name);
-        let Elsewhere { problem, namespace } = elsewhere;
-        let is_served = match &namespace {
-            Some(namespace) => self.has_operator(namespace).await,
-            None => false,
-        };
-        if is_reported(self.driver.status.as_ref()) || (!is_served && context.begin_suspension(name)) {
-            return self.suspend(problem).await;
-        }
-        for condition in &self.suspended_status(problem.clone()).conditions {
-            context.metrics.condition(name, &condition.type_, &condition.status);
-        }
-        let notice = Notice::new(Event::Degraded, problem.message);
-        context.events.publish_daily(&self.driver.object_ref(&()), notice).await;
-        Ok(Action::requeue(OBSTACLE_PAUSE))
-    }
-
-    /// Whether an operator renews its Lease in a namespace. A Lease counts as renewed until it was seen unchanged for its whole duration.
-    async fn has_operator(&self, namespace: &str) -> bool {
-        let context = self.context;
-        let leases: GuardedApi<Lease> = GuardedApi::namespaced(context.client.clone(), namespace);
-        let lease = match tokio::time::timeout(LEASE_LIMIT, leases.get_opt(&context.lease_name)).await {
-            Ok(Ok(lease)) => lease,
-            Ok(Err(error)) => {
-                warn!(driver = self.owner.name, namespace, %error, "the Lease of an operator there cannot be read");
-                return false;
-            }
-            Err(_) => return false,
-        };
-        let renewals = context.lease_renewals(&self.owner.name);
-        lease.is_some_and(|lease| renewals.may_lead(&lease, 1) && renewals.observe(&lease) < LONGEST_LEASE)
-    }
-}
-
-/// Whether the status reports that the driver runs elsewhere.
-fn is_reported(status: Option<&CinderCSIDriverStatus>) -> bool {
-    let degraded = status.and_then(|status| status.condition(ConditionType::Degraded));
-    degraded.is_some_and(|degraded| Degraded::OperandsElsewhere.is(degraded))
 }
 
 fn is_namespace(name: &str) -> bool {

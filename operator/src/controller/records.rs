@@ -21,7 +21,7 @@ impl Reconciliation<'_> {
     pub(super) async fn find_credentials(&self, live: &mut BTreeMap<Key, Value>) -> Result<(), ReconcileError> {
         let secret = cloud_config_name_of(self.driver);
         let keys = [
-            Key::new(kind::SECRET, Some(self.namespace()), &secret),
+            Key::new(kind::SECRET, Some(self.namespace), &secret),
             Key::new(kind::CSI_DRIVER, None, &self.owner.name),
         ];
         Ok(observe::complete(&self.context.client, live, &keys).await?)
@@ -43,7 +43,7 @@ impl Reconciliation<'_> {
     ) -> DriverRecord {
         let status = self.driver.status.as_ref();
         let is_operand = |(key, object): (&Key, &Value)| key.kind == kind::CSI_DRIVER && self.owner.owns(object);
-        let here = self.namespace();
+        let here = self.namespace;
         let before = status.and_then(|status| status.operand_namespace.clone());
         DriverRecord {
             namespace: if may_write {

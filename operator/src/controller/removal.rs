@@ -30,19 +30,19 @@ use super::Reconciliation;
 use crate::{error::ReconcileError, observe};
 
 /// How long until a step that takes its time is looked at again, should no watch tell of its end before.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// As the CRD's default.
 const DRAIN_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// More steps than a removal has; what is left after them is done by the next reconcile.
-const MOST_STEPS: usize = 10;
+pub(super) const MOST_STEPS: usize = 10;
 
 impl Reconciliation<'_> {
-    /// Takes the driver away, as far as it can be now.
-    pub(super) async fn remove(&self, finalize: bool) -> Result<Action, ReconcileError> {
+    /// Removes the driver, as far as it can be removed now. `may_repair` permits writes while something needs the driver.
+    pub(super) async fn remove(&self, finalize: bool, may_repair: bool) -> Result<Action, ReconcileError> {
         let (context, deletion) = (self.context, &self.driver.spec.deletion);
-        let mut environment = context.environment(self.namespace()).await?;
+        let mut environment = context.environment(self.namespace).await?;
         environment.records = self.place_record(&BTreeMap::new()).for_both().annotations();
         let unregistering = resolve(self.driver, &environment).ok().map(|mut resolved| {
             resolved.node.registration = Registration::Unregister;
@@ -53,8 +53,7 @@ impl Reconciliation<'_> {
             let (name, ignore_retained) = (&self.owner.name, deletion.ignore_retained);
             // That something is in the way costs no request: it may be so for days.
             let mut blockers = context.cluster.read(|index| index.blockers(name, ignore_retained));
-            let mut live =
-                observe::live(&context.client, &self.owner, self.namespace(), context.cluster.apis()).await?;
+            let mut live = observe::live(&context.client, &self.owner, self.namespace, context.cluster.apis()).await?;
             if deletion.policy != DeletionPolicy::Orphan {
                 self.find_by_name(&mut live, unregistering.as_ref()).await?;
             }
@@ -88,7 +87,7 @@ impl Reconciliation<'_> {
             }
             let done = match step {
                 // The driver is needed to take these volumes away: it is kept, and made whole where a removal had begun.
-                Step::Blocked => return self.maintain(Some(Removal::Blocked(blockers)), true).await,
+                Step::Blocked => return self.maintain(Some(Removal::Blocked(blockers)), may_repair).await,
                 Step::Release { objects } => self.release(objects, &mut notices).await,
                 Step::Delete { objects } => {
                     if objects.iter().any(|(key, _)| key.kind == kind::DAEMON_SET) {
@@ -144,7 +143,7 @@ impl Reconciliation<'_> {
 
     /// Adds what is the driver's by its name, though it looks like somebody's copy of that (as out of a backup), and what it was to
     /// take up and could not yet.
-    async fn find_by_name(
+    pub(super) async fn find_by_name(
         &self,
         live: &mut BTreeMap<Key, Value>,
         resolved: Option<&Resolved>,
@@ -188,7 +187,11 @@ impl Reconciliation<'_> {
         self.report_status(&report, notices).await
     }
 
-    async fn delete(&self, objects: Vec<(Key, String)>, notices: &mut Vec<Notice>) -> Result<(), ReconcileError> {
+    pub(super) async fn delete(
+        &self,
+        objects: Vec<(Key, String)>,
+        notices: &mut Vec<Notice>,
+    ) -> Result<(), ReconcileError> {
         let mut names = Vec::new();
         for (key, uid) in objects {
             names.push(key.to_string());
@@ -222,7 +225,7 @@ impl Reconciliation<'_> {
     }
 
     /// Deletes workloads once more, without waiting for their pods: those that are left are on nodes that are not Ready.
-    async fn abandon(
+    pub(super) async fn abandon(
         &self,
         objects: Vec<(Key, String)>,
         nodes: &[String],
@@ -237,8 +240,8 @@ impl Reconciliation<'_> {
     }
 
     /// Where the last pods of workloads are that go and cannot end.
-    async fn stranded(&self, live: &BTreeMap<Key, Value>) -> Result<Stranded, ReconcileError> {
-        let (context, namespace) = (self.context, self.namespace());
+    pub(super) async fn stranded(&self, live: &BTreeMap<Key, Value>) -> Result<Stranded, ReconcileError> {
+        let (context, namespace) = (self.context, self.namespace);
         let goes = |kind| {
             live.iter()
                 .any(|(key, object)| key.kind == kind && is_being_deleted(object))
@@ -319,7 +322,7 @@ impl Reconciliation<'_> {
 }
 
 /// How long the kubelets may take to unregister the driver. What the CRD's pattern lets through and is no time counts as the default.
-fn drain_timeout(deletion: &Deletion) -> Duration {
+pub(super) fn drain_timeout(deletion: &Deletion) -> Duration {
     duration(&deletion.drain_timeout).unwrap_or(DRAIN_TIMEOUT)
 }
 

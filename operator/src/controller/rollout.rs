@@ -53,7 +53,7 @@ impl Reconciliation<'_> {
         let (client, name) = (&self.context.client, &self.owner.name);
         let mut templates = BTreeMap::new();
         for key in draft.missing_workloads() {
-            let template = observe::newest_template(client, self.namespace(), name, key.kind).await?;
+            let template = observe::newest_template(client, self.namespace, name, key.kind).await?;
             templates.insert(key.clone(), template.map(serde_json::to_value).transpose()?);
         }
         Ok(templates)
@@ -77,7 +77,7 @@ impl Reconciliation<'_> {
         else {
             return Ok(None);
         };
-        let revision = observe::current_revision(&context.client, self.namespace(), name, daemon_set).await?;
+        let revision = observe::current_revision(&context.client, self.namespace, name, daemon_set).await?;
         let (mut ready, pods, registered) = context.cluster.read(|index| {
             (
                 ready_node_times(&index.nodes(), &template),
@@ -110,7 +110,7 @@ impl Reconciliation<'_> {
     pub(super) async fn replace(&self, rollout: &NodeRollout) -> Result<Vec<Notice>, ReconcileError> {
         let context = self.context;
         for pod in &rollout.replace {
-            let deleted = context.writer.delete_pod(self.namespace(), &pod.pod, &pod.uid).await;
+            let deleted = context.writer.delete_pod(self.namespace, &pod.pod, &pod.uid).await;
             deleted.map_err(|error| ReconcileError::ReplacePod {
                 pod: pod.pod.clone(),
                 node: pod.node.clone(),

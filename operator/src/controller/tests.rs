@@ -10,9 +10,11 @@ mod failures;
 mod guard;
 mod held;
 mod holds;
+mod leases;
 mod looks;
 mod namespaces;
 mod narrowing;
+mod relocation;
 mod removal;
 mod reports;
 mod restore;
@@ -40,6 +42,7 @@ use crate::{
     credentials::{Checker, Keystone, Questions, TrialError, Tried},
     events::Events,
     metrics::Metrics,
+    object_leases::ObjectLeases,
     observe::Cluster,
 };
 use api::{Api, DRIVER};
@@ -49,6 +52,8 @@ const SOURCE: &str = "/api/v1/namespaces/cinder-csi/secrets/openstack-credential
 const OWN_SECRET: &str = "/api/v1/namespaces/cinder-csi/secrets/cinder-csi-cloud-config";
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-controller";
 const DAEMON_SET: &str = "/apis/apps/v1/namespaces/cinder-csi/daemonsets/cinder-csi-node";
+const LEASE: &str =
+    "/apis/coordination.k8s.io/v1/namespaces/cinder-csi/leases/cinder-csi-operator.cinder.csi.openstack.org";
 const CLASS: &str = "/apis/storage.k8s.io/v1/storageclasses/cinder";
 const CSI_DRIVER: &str = "/apis/storage.k8s.io/v1/csidrivers/cinder.csi.openstack.org";
 
@@ -197,7 +202,7 @@ impl World {
             checker: Checker::new(Box::new(Door::default())),
             namespace: "cinder-csi".to_owned(),
             operand_namespaces: vec!["drivers".to_owned()],
-            lease_name: "cinder-csi-operator".to_owned(),
+            leases: Self::mk_leases(api, "cinder-csi", "cinder-csi-operator"),
             images: InstalledImages::default(),
             restrictions: Restrictions::default(),
             drivers: kube::runtime::reflector::store().0,
@@ -206,6 +211,14 @@ impl World {
             registration_deadline: Duration::from_mins(10),
             memories: Memories::default(),
         }
+    }
+
+    /// The Leases of a new process of an installation.
+    fn mk_leases(api: &Api, namespace: &str, lease: &str) -> Arc<ObjectLeases> {
+        let sources = Sources::system();
+        let process = format!("pod_{}", sources.uuid());
+        let leases = ObjectLeases::new(api.client.clone(), (namespace, lease), &process, sources);
+        Arc::new(leases)
     }
 
     /// Starts the operator again; the watches bring the same objects.

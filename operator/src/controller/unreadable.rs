@@ -2,7 +2,13 @@
 //! Objects that this version of the operator cannot read, such as those of a newer CustomResourceDefinition.
 
 use cinder_csi_crds::{CinderCSIDriver, FINALIZER};
-use cinder_operator_core::{cluster::UndecodableObject, notice::Notice, reasons::Event, status};
+use cinder_operator_core::{
+    cluster::{Owner, UndecodableObject},
+    notice::Notice,
+    reasons::Event,
+    status,
+};
+use futures::TryFutureExt;
 use kube::{
     Resource, ResourceExt,
     api::{ApiResource, DynamicObject},
@@ -11,7 +17,7 @@ use serde_json::Value;
 use tracing::warn;
 
 use super::Context;
-use crate::{args::VERSION, error::ReconcileError, kubernetes::GuardedApi};
+use crate::{args::VERSION, error::ReconcileError, kubernetes::GuardedApi, leader::LeaderError, object_leases::Hold};
 
 /// Reads the object again without its status, which the next one replaces. Where the rest cannot be read, the status says so.
 pub(super) async fn without_status(
@@ -61,7 +67,31 @@ async fn report(object: &DynamicObject, status: &Value, error: &str, context: &C
     let notice = Notice::new(Event::Unreadable, message);
     let resource = ApiResource::erase::<CinderCSIDriver>(&());
     context.events.publish(&object.object_ref(&resource), notice).await;
-    if let Err(error) = context.writer.set_status(&object.metadata, &next).await {
+    let written = match hold(object, status, context).await {
+        Ok(Hold::Held(guard)) => {
+            let write = context.writer.set_status(&object.metadata, &next);
+            guard.protect(write.map_err(ReconcileError::Status)).await
+        }
+        // The operator that holds the Lease writes the status.
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.into()),
+    };
+    if let Err(error) = written {
         warn!(driver = name, %error, "the status cannot say that the object cannot be read");
     }
+}
+
+/// Holds the Lease of an object, as far as the object can be read.
+async fn hold(object: &DynamicObject, status: &Value, context: &Context) -> Result<Hold, LeaderError> {
+    let recorded = status["operandNamespace"].as_str();
+    let namespace = recorded.or_else(|| object.data["spec"]["operandNamespace"].as_str());
+    let namespace = namespace.unwrap_or(&context.namespace);
+    if !context.serves(namespace) {
+        return Ok(Hold::Unknown);
+    }
+    let owner = Owner {
+        name: object.name_any(),
+        uid: object.uid().unwrap_or_default(),
+    };
+    context.leases.hold(&owner, namespace, recorded.is_some()).await
 }

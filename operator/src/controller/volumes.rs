@@ -64,14 +64,16 @@ impl ObjectState {
 impl Reconciliation<'_> {
     /// Where nothing but volumes, attachments and claims has changed since the last look at everything: looks at them, with no
     /// request to the API server but the status where it changes. `None` where everything has to be looked at.
-    pub(super) async fn reconcile_volumes_only(&self) -> Option<Result<Action, ReconcileError>> {
+    pub(super) async fn reconcile_volumes_only(&self) -> Result<Option<Action>, ReconcileError> {
         let (context, name) = (self.context, &self.owner.name);
-        let last = context.take_last_look(name)?;
+        let Some(last) = context.take_last_look(name) else {
+            return Ok(None);
+        };
         let left = last.until.saturating_duration_since(Instant::now());
         let is_awaited_change = last.awaited != self.awaited(&last.report);
         let is_recheck_due = self.recheck_due_in(&self.login_doubts()) == Some(Duration::ZERO);
         if last.of != ObjectState::of(self.driver) || left.is_zero() || is_awaited_change || is_recheck_due {
-            return None;
+            return Ok(None);
         }
         let (volumes, soon) = self.observe_volumes(&last.report.facts, &last.report.outcome);
         let Report {
@@ -85,10 +87,8 @@ impl Reconciliation<'_> {
             decision,
             outcome,
         };
-        if let Err(error) = self.report_status(&report, Vec::new()).await {
-            return Some(Err(error));
-        }
-        Some(Ok(self.until_next_look(report, soon, left)))
+        self.report_status(&report, Vec::new()).await?;
+        Ok(Some(self.until_next_look(report, soon, left)))
     }
 
     /// Remembers what was seen; says when to look again: at volumes after `soon`, at everything after `left`.

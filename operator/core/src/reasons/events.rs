@@ -66,6 +66,8 @@ events! {
     Warning Observe DeletionBlocked,
     /// The driver is degraded. The note has the causes.
     Warning Observe Degraded,
+    /// Another operator maintains the driver, or may do so. This one changes nothing. The note has the holder and the remedy.
+    Warning Observe Suspended,
     /// The driver can be upgraded again.
     Normal Observe UpgradeableTrue,
     /// The driver should not be upgraded now. The note has cause and remedy.

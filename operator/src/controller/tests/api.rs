@@ -34,6 +34,8 @@ struct State {
     cut: Option<(String, usize)>,
     /// Paths that contain this may not be read.
     hidden: Option<String>,
+    /// A namespace that is being deleted: nothing can be created there.
+    terminating: Option<String>,
     /// Objects with pods that do not end: they go only when these are not waited for.
     waiting: Vec<String>,
     made: u32,
@@ -85,6 +87,13 @@ impl Api {
         all.map(|(path, _)| path.clone()).collect()
     }
 
+    /// Where all objects but events are.
+    pub(super) fn paths(&self) -> Vec<String> {
+        let state = self.state();
+        let paths = state.objects.keys().filter(|path| !path.contains("/events/"));
+        paths.cloned().collect()
+    }
+
     pub(super) fn get(&self, path: &str) -> Option<Value> {
         self.state().objects.get(path).cloned()
     }
@@ -118,8 +127,19 @@ impl Api {
         self.state().hidden = Some(part.to_owned());
     }
 
-    /// The writes since the last time, as `METHOD path`, without those of events.
+    pub(super) fn terminate(&self, namespace: &str) {
+        self.state().terminating = Some(format!("/namespaces/{namespace}/"));
+    }
+
+    /// The writes since the last time, as `METHOD path`, without those of events and Leases.
     pub(super) fn take_writes(&self) -> Vec<String> {
+        let mut writes = self.take_all_writes();
+        writes.retain(|write| !write.contains("/leases"));
+        writes
+    }
+
+    /// The same with those of Leases.
+    pub(super) fn take_all_writes(&self) -> Vec<String> {
         let writes = std::mem::take(&mut self.state().writes);
         writes.into_iter().filter(|write| !write.contains("/events")).collect()
     }
@@ -298,13 +318,41 @@ impl State {
             Method::GET => self.read(path, query),
             Method::POST => {
                 let name = body["metadata"]["name"].as_str().unwrap_or_default();
-                self.objects.insert(format!("{path}/{name}"), body.clone());
-                (201, body.clone())
+                let path = format!("{path}/{name}");
+                if self
+                    .terminating
+                    .as_ref()
+                    .is_some_and(|part| path.contains(part.as_str()))
+                {
+                    let (code, mut status) = refusal(403, "Forbidden");
+                    status["details"] = json!({"causes": [{"reason": "NamespaceTerminating"}]});
+                    return (code, status);
+                }
+                if self.objects.contains_key(&path) {
+                    return refusal(409, "AlreadyExists");
+                }
+                (201, self.store(&path, body))
             }
+            Method::PUT => match self.objects.get(path) {
+                None => refusal(404, "NotFound"),
+                Some(there) if there["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"] => {
+                    refusal(409, "Conflict")
+                }
+                Some(_) => (200, self.store(path, body)),
+            },
             Method::PATCH => self.patch(path, body),
             Method::DELETE => self.delete(path, body),
             _ => refusal(405, "MethodNotAllowed"),
         }
+    }
+
+    /// Stores an object under a new version.
+    fn store(&mut self, path: &str, body: &Value) -> Value {
+        self.made += 1;
+        let mut object = body.clone();
+        object["metadata"]["resourceVersion"] = json!(self.made.to_string());
+        self.objects.insert(path.to_owned(), object.clone());
+        object
     }
 
     fn read(&mut self, path: &str, query: &str) -> (u16, Value) {

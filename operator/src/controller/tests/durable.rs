@@ -19,7 +19,9 @@ use super::*;
 use crate::{
     args::{Args, Command, VERSION},
     commands::render::render,
+    controller::relocation::MOVE_NAMESPACE,
     credentials::MOVE_PROJECT,
+    object_leases::lease_name,
 };
 
 /// The command that the words are.
@@ -215,6 +217,7 @@ fn marks_that_are_read_are_those_that_were_written() {
             OWNER_UID_ANNOTATION,
             APPLIED_HASH,
             DEFAULT_CLASS_ANNOTATION,
+            MOVE_NAMESPACE,
             MOVE_PROJECT,
             PLACES_ANNOTATION,
             OPERAND_NAMESPACE_ANNOTATION,
@@ -232,6 +235,7 @@ fn marks_that_are_read_are_those_that_were_written() {
             "csi.openstack.org/owner-uid",
             "csi.openstack.org/applied-hash",
             "storageclass.kubernetes.io/is-default-class",
+            "csi.openstack.org/move-namespace",
             "csi.openstack.org/move-project",
             "csi.openstack.org/places",
             "csi.openstack.org/operand-namespace",
@@ -309,13 +313,14 @@ fn leases_keep_their_names() {
         panic!("not run");
     };
     let sidecars = COMPONENTS.iter().filter_map(|component| component.lease(NAME));
-    let mut leases: Vec<String> = sidecars.chain([args.lease_name]).collect();
+    let mut leases: Vec<String> = sidecars.chain([args.lease_name, lease_name(NAME)]).collect();
     leases.sort();
     assert_eq!(
         leases,
         [
             "cinder-csi-openstack-org",
             "cinder-csi-operator",
+            "cinder-csi-operator.cinder.csi.openstack.org",
             "external-attacher-leader-cinder-csi-openstack-org",
             "external-resizer-cinder-csi-openstack-org",
             "external-snapshotter-leader-cinder-csi-openstack-org",

@@ -140,14 +140,15 @@ async fn missing_role_is_reported_before_first_record() {
 }
 
 /// The operator in another namespace, on the same cluster.
-fn mk_beside(world: &World) -> Arc<Context> {
+pub(super) fn mk_beside(world: &World) -> Arc<Context> {
     let mut context = World::mk_context(&world.api, Cluster::fixed(mk_index(&[], true)));
     context.namespace = "elsewhere".to_owned();
     context.operand_namespaces.clear();
+    context.leases = World::mk_leases(&world.api, "elsewhere", "cinder-csi-operator");
     Arc::new(context)
 }
 
-async fn reconcile_in(world: &World, context: &Arc<Context>) -> Action {
+pub(super) async fn reconcile_in(world: &World, context: &Arc<Context>) -> Action {
     context.call_for_whole_look(NAME);
     let driver = GuardedObject(Ok(world.driver()));
     reconcile(Arc::new(driver), Arc::clone(context))
@@ -156,7 +157,7 @@ async fn reconcile_in(world: &World, context: &Arc<Context>) -> Action {
 }
 
 /// An installed driver at rest.
-async fn mk_resting() -> World {
+pub(super) async fn mk_resting() -> World {
     let world = World::managed();
     for _ in 0..2 {
         world.reconcile().await.expect("reconciled");
@@ -197,11 +198,13 @@ async fn operator_elsewhere_changes_nothing(
     }
     forget(&world);
     world.api.change(DRIVER, "/spec/managementState", json!(state));
+    // Of an operator without a Lease of the object.
+    world.api.remove(LEASE);
     let beside = mk_beside(&world);
     for _ in 0..2 {
         reconcile_in(&world, &beside).await;
     }
-    assert_eq!(world.api.take_writes(), [format!("PATCH {DRIVER}/status")]);
+    assert_eq!(world.api.take_all_writes(), [format!("PATCH {DRIVER}/status")]);
     let (degraded, message) = world.condition(ConditionType::Degraded);
     assert_eq!(degraded, "True/OperandsElsewhere");
     assert!(
@@ -215,6 +218,7 @@ async fn operator_elsewhere_changes_nothing(
 async fn operator_elsewhere_keeps_finalizer_of_deleted_object() {
     let world = mk_resting().await;
     let beside = mk_beside(&world);
+    world.api.remove(LEASE);
     world.delete();
     for _ in 0..2 {
         reconcile_in(&world, &beside).await;
@@ -250,14 +254,14 @@ async fn two_operators_do_not_overrule_each_other() {
 
 #[tokio::test(start_paused = true)]
 async fn status_is_written_after_last_renewal() {
-    const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/cinder-csi/leases/cinder-csi-operator";
     let world = mk_resting().await;
+    world.context.leases.forget(NAME);
     let beside = mk_beside(&world);
     let renew = |at: &str| {
         let spec = json!({"holderIdentity": "pod", "leaseDurationSeconds": 60, "renewTime": at});
         world.api.put(
             LEASE,
-            json!({"metadata": {"name": "cinder-csi-operator"}, "spec": spec}),
+            json!({"metadata": {"name": "cinder-csi-operator.cinder.csi.openstack.org"}, "spec": spec}),
         );
     };
     for second in 10..30 {
@@ -290,6 +294,7 @@ async fn operator_elsewhere_serves_the_recorded_namespace() {
     let world = mk_resting().await;
     let mut beside = mk_beside(&world);
     reconcile_in(&world, &beside).await;
+    world.context.leases.release_all().await;
     Arc::get_mut(&mut beside).expect("not shared").operand_namespaces = vec!["cinder-csi".to_owned()];
     let mut spec = world.api.get(DRIVER).expect("the driver")["spec"].clone();
     spec["operandNamespace"] = json!("cinder-csi");
@@ -298,7 +303,8 @@ async fn operator_elsewhere_serves_the_recorded_namespace() {
     reconcile_in(&world, &beside).await;
     assert_eq!(world.condition(ConditionType::Degraded).0, "False/AsExpected");
     assert!(world.api.get(DAEMON_SET).is_some());
-    assert!(!world.api.paths_of(NAME).iter().any(|path| path.contains("/elsewhere/")));
+    assert!(!world.api.paths().iter().any(|path| path.contains("/elsewhere/")));
+    assert_eq!(super::leases::holder(&world), beside.leases.identity());
 }
 
 #[tokio::test]
@@ -333,7 +339,7 @@ async fn records_that_disagree_are_decided_by_bindings() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn corrected_record_adds_subjects_to_bindings() {
     const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/cinder-csi-attacher";
     let world = mk_resting().await;
@@ -343,6 +349,8 @@ async fn corrected_record_adds_subjects_to_bindings() {
     let annotation = "/metadata/annotations/csi.openstack.org~1operand-namespace";
     world.api.change(CSI_DRIVER, annotation, json!("elsewhere"));
     let beside = mk_beside(&world);
+    reconcile_in(&world, &beside).await;
+    tokio::time::advance(Duration::from_secs(20)).await;
     reconcile_in(&world, &beside).await;
     assert!(
         world

@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use suites::chart;
 
-use crate::world::{LEASE, OBJECT, World};
+use crate::world::{OBJECT, World, is_renewal};
 
 /// What ten idle minutes bring, with the usual interval of five minutes between two looks: two. Here come many times more, a
 /// fifth of a second apart, and watches that end and begin anew.
@@ -32,10 +32,7 @@ pub(crate) async fn at_rest_nothing_is_written_but_the_lease(world: &World) -> R
 
 fn nothing_since(world: &World, before: usize) -> Result<()> {
     let writes = world.writes()?.split_off(before);
-    let others: Vec<_> = writes
-        .iter()
-        .filter(|write| **write != format!("update {LEASE}"))
-        .collect();
+    let others: Vec<_> = writes.iter().filter(|write| !is_renewal(write)).collect();
     ensure!(others.is_empty(), "written at rest: {others:?}");
     Ok(())
 }

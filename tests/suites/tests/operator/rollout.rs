@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use harness::wait_for;
 use serde_json::json;
 
-use crate::world::{DAEMON_SET, DEPLOYMENT, LEASE, NODES, OBJECT, PATIENCE, World};
+use crate::world::{DAEMON_SET, DEPLOYMENT, NODES, OBJECT, PATIENCE, World, is_renewal};
 
 /// How long nothing is to happen, in reconciles.
 const QUIET: f64 = 5.0;
@@ -144,7 +144,7 @@ pub(crate) async fn update_continues_after_its_approval_is_removed(world: &World
     operator.reconciles(QUIET).await?;
     let writes = world.writes()?.split_off(before);
     ensure!(
-        writes.iter().all(|write| *write == format!("update {LEASE}")),
+        writes.iter().all(|write| is_renewal(write)),
         "written without approval: {writes:?}"
     );
     for path in [DEPLOYMENT, DAEMON_SET] {

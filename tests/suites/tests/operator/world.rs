@@ -22,6 +22,13 @@ use crate::api::{Api, Object};
 
 /// The name of the driver under test.
 pub(crate) const DRIVER: &str = "cinder.csi.openstack.org";
+/// Whether a write renews a Lease of the operator.
+pub(crate) fn is_renewal(write: &str) -> bool {
+    [LEASE, OBJECT_LEASE]
+        .iter()
+        .any(|lease| write == format!("update {lease}"))
+}
+
 /// Where the operator and its operands live.
 pub(crate) const NAMESPACE: &str = "cinder-csi";
 /// The path of the object under test.
@@ -30,6 +37,9 @@ const OBJECTS: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers";
 pub(crate) const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-controller";
 pub(crate) const DAEMON_SET: &str = "/apis/apps/v1/namespaces/cinder-csi/daemonsets/cinder-csi-node";
 pub(crate) const CLASS: &str = "/apis/storage.k8s.io/v1/storageclasses/cinder";
+/// The Lease of the object under test.
+const OBJECT_LEASE: &str =
+    "/apis/coordination.k8s.io/v1/namespaces/cinder-csi/leases/cinder-csi-operator.cinder.csi.openstack.org";
 pub(crate) const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/cinder-csi/leases/cinder-csi-operator";
 pub(crate) const PODS: &str = "/api/v1/namespaces/cinder-csi/pods";
 const REVISIONS: &str = "/apis/apps/v1/namespaces/cinder-csi/controllerrevisions";

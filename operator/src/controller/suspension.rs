@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Suspends a driver that this operator does not maintain.
+//!
+//! The operator that holds the Lease of the object writes the status. A suspended operator would overwrite it, so it reports by events,
+//! log and metrics. It writes the status where no other operator renews the Lease, once for each generation and reason: a holder that
+//! this operator cannot see overwrites that, and the two do not alternate.
+
+use std::time::Duration;
+
+use cinder_csi_crds::CinderCSIDriverStatus;
+use cinder_operator_core::{
+    decide::{Decision, Report},
+    notice::Notice,
+    problem::Problem,
+    reasons::{Degraded, Event},
+    status,
+};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Resource, ResourceExt, runtime::controller::Action};
+use tracing::warn;
+
+use super::{OBSTACLE_PAUSE, ReconcileMode, Reconciliation, namespace::Elsewhere};
+use crate::{
+    error::ReconcileError,
+    kubernetes::GuardedApi,
+    leader::{LONGEST_LEASE, holder_of},
+    object_leases::lease_name,
+};
+
+/// Time limit of one request for a Lease.
+const LEASE_LIMIT: Duration = Duration::from_secs(5);
+
+/// The longest part of a foreign identity that is shown.
+const LONGEST_IDENTITY: usize = 200;
+
+impl Reconciliation<'_> {
+    /// Suspends a driver that runs in another namespace, or moves it here if an administrator has confirmed that.
+    pub(super) async fn stay_away(&self, elsewhere: Elsewhere, mode: ReconcileMode) -> Result<Action, ReconcileError> {
+        if mode == ReconcileMode::Manage && self.may_relocate() {
+            return Box::pin(self.relocate(elsewhere)).await;
+        }
+        self.suspend_elsewhere(elsewhere).await
+    }
+
+    /// Suspends a driver that runs in another namespace.
+    pub(super) async fn suspend_elsewhere(&self, elsewhere: Elsewhere) -> Result<Action, ReconcileError> {
+        let namespace = elsewhere.only_namespace();
+        let action = self.suspend(elsewhere.problem.clone(), namespace).await?;
+        // The driver may have run here before.
+        self.context.leases.delete(&self.owner.name).await;
+        Ok(action)
+    }
+
+    /// Suspends a driver whose Lease would be in `namespace`, and reports the problem.
+    pub(super) async fn suspend(&self, problem: Problem, namespace: Option<&str>) -> Result<Action, ReconcileError> {
+        let (context, name) = (self.context, &self.owner.name);
+        let holder = match namespace {
+            Some(namespace) => self.foreign_holder(namespace).await,
+            None => None,
+        };
+        let suspension = (self.driver.metadata.generation, problem.reason);
+        if holder.is_none() && !context.has_reported(name, &suspension) {
+            let next = self.suspended_status(problem);
+            self.publish(self.driver.status.as_ref(), &next, Vec::new()).await?;
+            context.remember_suspension(name, suspension);
+        } else {
+            self.report_suspension(problem, holder.as_ref()).await;
+        }
+        Ok(Action::requeue(OBSTACLE_PAUSE))
+    }
+
+    /// Suspends a driver that another operator maintains in the same namespace.
+    pub(super) async fn suspend_beside(&self, lease: &Lease) -> Action {
+        let problem = Problem {
+            reason: Degraded::OperandsElsewhere,
+            message: format!(
+                "another operator maintains the driver in namespace {}; this one changes nothing. Only one operator may maintain a \
+                 driver: uninstall one of the two. This one continues when the other releases the Lease or does not renew it",
+                self.namespace
+            ),
+        };
+        self.report_suspension(problem, Some(lease)).await;
+        Action::requeue(OBSTACLE_PAUSE)
+    }
+
+    /// Reports a suspension without a write of the status.
+    async fn report_suspension(&self, problem: Problem, holder: Option<&Lease>) {
+        let (context, name) = (self.context, &self.owner.name);
+        let note = match holder {
+            Some(lease) => format!("{}. {}", problem.message, describe_holder(lease)),
+            None => problem.message.clone(),
+        };
+        for condition in &self.suspended_status(problem).conditions {
+            context.metrics.condition(name, &condition.type_, &condition.status);
+        }
+        let notice = Notice::new(Event::Suspended, note);
+        context.events.publish_daily(&self.driver.object_ref(&()), notice).await;
+    }
+
+    pub(super) fn suspended_status(&self, problem: Problem) -> CinderCSIDriverStatus {
+        let report = Report {
+            facts: self.facts(),
+            decision: Decision {
+                problems: vec![problem],
+                ..Decision::default()
+            },
+            ..Report::default()
+        };
+        status::not_reconciled(self.driver.status.as_ref(), &report, self.context.sources.now())
+    }
+
+    /// The Lease of the object in a namespace while another operator renews it. A Lease counts as renewed until it was seen unchanged
+    /// for its whole duration.
+    async fn foreign_holder(&self, namespace: &str) -> Option<Lease> {
+        let (context, name) = (self.context, &self.owner.name);
+        let leases: GuardedApi<Lease> = GuardedApi::namespaced(context.client.clone(), namespace);
+        let lease = match tokio::time::timeout(LEASE_LIMIT, leases.get_opt(&lease_name(name))).await {
+            Ok(Ok(lease)) => lease?,
+            Ok(Err(error)) => {
+                warn!(driver = name, namespace, %error, "the Lease of the object cannot be read");
+                return None;
+            }
+            Err(_) => return None,
+        };
+        let renewals = context.lease_renewals(name);
+        let is_renewed = renewals.may_lead(&lease, 1) && renewals.observe(&lease) < LONGEST_LEASE;
+        (is_renewed && holder_of(Some(&lease)) != context.leases.identity()).then_some(lease)
+    }
+}
+
+/// The holder of a Lease in a sentence.
+fn describe_holder(lease: &Lease) -> String {
+    let holder: String = holder_of(Some(lease)).chars().take(LONGEST_IDENTITY).collect();
+    let (namespace, name) = (lease.namespace().unwrap_or_default(), lease.name_any());
+    let since = lease.spec.as_ref().and_then(|spec| spec.acquire_time.as_ref());
+    let since = since.map(|since| format!(" since {:.0}", since.0)).unwrap_or_default();
+    format!("{} holds Lease {namespace}/{name}{since}", holder.escape_debug())
+}
