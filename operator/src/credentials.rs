@@ -409,6 +409,37 @@ impl Checker {
         found
     }
 
+    /// Whether credentials lead back to the volumes of the driver, after a move to a place without them: a volume exists there, and none
+    /// in the recorded place. Without the driver's credentials for the recorded place, all volumes of its only cloud must exist there. A
+    /// refusal is used again for [`LOOKUP_LIFETIME`].
+    async fn has_returned(
+        &self,
+        attempt: &Attempt<'_>,
+        place: &Place,
+        volumes: &Arc<BTreeSet<String>>,
+    ) -> Result<bool, String> {
+        if !self.find_volumes(attempt, place, volumes).await? {
+            return Ok(false);
+        }
+        let installed = attempt.installed.credentials.as_ref();
+        let returned = match installed.and_then(DriverCredentials::config) {
+            Some(config) => self.list_existing(config, volumes).await.map(|there| there.is_empty()),
+            None if attempt.stakes.places.len() == 1 => {
+                let mut config = attempt.candidate.config.clone();
+                config.region = config.region.or_else(|| place.region.clone());
+                let found = self.list_existing(config, volumes).await;
+                found.map(|found| found.len() == volumes.len())
+            }
+            None => Ok(false),
+        };
+        if returned != Ok(true) {
+            let key = (attempt.driver.to_owned(), attempt.source.cloud.clone());
+            let hash = attempt.candidate.credentials.hash();
+            self.remember_lookup(key, hash, returned.clone().map(|_| Vec::new()));
+        }
+        returned
+    }
+
     /// Judges the project and region of credentials that log in. Returns them as they are to be recorded; `None` for credentials that
     /// the driver has already, while their project and region remain unknown.
     async fn admit(&self, attempt: &Attempt<'_>, tried: &Tried) -> Result<Option<Place>, Refused> {
@@ -440,6 +471,13 @@ impl Checker {
                     tried.place
                 ),
             },
+            Admission::IfReturned(usage, reason) => {
+                match self.has_returned(attempt, &tried.place, &usage.volumes).await {
+                    Ok(true) => return Ok(Some(tried.place.clone())),
+                    Ok(false) => reason,
+                    Err(error) => format!("{reason}; the operator cannot determine where its volumes exist: {error}"),
+                }
+            }
         };
         if attempt.is_changed {
             Err(stakes.refused(attempt.source, &refusal))

@@ -133,7 +133,7 @@ impl Reconciliation<'_> {
         rename_only(&mut record, &self.driver.spec.clouds, unnamed);
         let has_run = self.has_run(live);
         let query = &ClusterUsage::new(context, name);
-        let stakes = &self.stakes(query);
+        let stakes = &self.stakes(query, &record);
         let mut look_again = interval;
         let mut in_use = BTreeMap::new();
         let recorded = &record;
@@ -200,8 +200,13 @@ impl Reconciliation<'_> {
     }
 
     /// The cost of another project, or of the removal of a cloud.
-    fn stakes<'a>(&self, query: &'a ClusterUsage<'_>) -> Stakes<'a> {
+    fn stakes<'a>(&self, query: &'a ClusterUsage<'_>, record: &PlaceRecord) -> Stakes<'a> {
+        let clouds = record.clouds();
+        let places = clouds
+            .iter()
+            .filter_map(|cloud| record.place_of(cloud, None, true).known().cloned());
         Stakes {
+            places: places.collect(),
             query,
             uid: self.owner.uid.clone(),
             may_move: self.may_move(),

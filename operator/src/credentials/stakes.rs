@@ -51,6 +51,11 @@ impl Usage {
         self.failure.is_none() && others.into_iter().all(Vec::is_empty)
     }
 
+    /// Whether a lookup of volumes finds the cloud of everything that needs the driver.
+    fn is_locatable(&self) -> bool {
+        self.failure.is_none() && self.unattributed().is_empty() && !self.volumes.is_empty()
+    }
+
     /// The objects whose cloud cannot be found by a lookup of volumes.
     fn unattributed(&self) -> Vec<String> {
         let kinds = self.blockers.by_kind();
@@ -94,6 +99,8 @@ pub struct Stakes<'a> {
     pub uid: String,
     /// Whether the annotation is set.
     pub may_move: bool,
+    /// The recorded places of all clouds.
+    pub places: Vec<Place>,
 }
 
 impl fmt::Debug for Stakes<'_> {
@@ -114,6 +121,8 @@ pub(super) enum Admission<'a> {
     Refused(String),
     /// Only where one of these volumes exists there; the cause that the place does not decide.
     IfFound(&'a Usage, String),
+    /// Only where one of these volumes exists there and none in the recorded place; the reason of the refusal.
+    IfReturned(&'a Usage, String),
 }
 
 impl Stakes<'_> {
@@ -130,9 +139,14 @@ impl Stakes<'_> {
             RecordedPlace::NewCloud => return Admission::Admitted,
             RecordedPlace::Never if usage.has_only_claims() => return Admission::Admitted,
             RecordedPlace::Known(known) if known.is_another(place) => {
-                return Admission::Refused(format!(
-                    "they lead to {place}, and the driver is in use in {known} (in use: {usage})"
-                ));
+                let reason = format!("they lead to {place}, and the driver is in use in {known} (in use: {usage})");
+                // The credentials of two clouds may be swapped.
+                let is_of_other_cloud = self.places.iter().any(|recorded| recorded.is_same(place));
+                return if usage.is_locatable() && !is_of_other_cloud {
+                    Admission::IfReturned(usage, reason)
+                } else {
+                    Admission::Refused(reason)
+                };
             }
             RecordedPlace::Known(known) => format!("the record has {known}, which names no region to compare"),
             RecordedPlace::Unknown(cause) => cause.clone(),

@@ -632,6 +632,7 @@ fn mk_stakes(query: &Fixed) -> Stakes<'_> {
         query,
         uid: "the-uid".to_owned(),
         may_move: false,
+        places: Vec::new(),
     }
 }
 

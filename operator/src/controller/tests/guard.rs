@@ -389,13 +389,76 @@ async fn move_ends_with_its_annotation() {
     );
     assert_eq!(world.driver().status.expect("a status").places[0].project_id, "another");
 
-    world.set_password("good");
+    world.set_password("faraway");
     world.reconcile().await.expect("reconciled");
     assert_eq!(reason(&world), "False/ProjectChanged");
     assert_eq!(
         world.condition(ConditionType::CredentialsValid).0,
         "False/ProjectChanged"
     );
+}
+
+fn keep_all(_: &World) {}
+
+/// A driver whose project an administrator moved away from its volumes by mistake.
+async fn mk_moved(spec: CinderCSIDriverSpec) -> (World, String) {
+    let world = mk_installed(spec, volumes()).await;
+    let before = args(&world);
+    annotate(&world);
+    world.set_password("elsewhere");
+    settle(&world).await;
+    assert!(args(&world).contains("another") && !world.driver().annotations().contains_key(MOVE_PROJECT));
+    (world, before)
+}
+
+#[rstest]
+#[tokio::test]
+async fn right_credentials_return_after_a_move(
+    #[values(mk_spec(), mk_two_clouds())] spec: CinderCSIDriverSpec,
+    #[values(keep_all, lose_label, lose_status, lose_annotation)] damage: fn(&World),
+    #[values(false, true)] restarts: bool,
+) {
+    let (mut world, before) = mk_moved(spec).await;
+    damage(&world);
+    if restarts {
+        world.restart(volumes());
+    }
+    world.set_password("good");
+    settle(&world).await;
+    assert_eq!(reason(&world), "True/AsExpected");
+    assert_eq!(args(&world), before);
+    assert_eq!(world.driver().status.expect("a status").places[0].project_id, "p");
+}
+
+#[rstest]
+#[case::one_cloud(mk_spec(), "True/AsExpected")]
+#[case::two_clouds(mk_two_clouds(), "False/ProjectChanged")]
+#[tokio::test]
+async fn return_without_secret_needs_every_volume(
+    #[case] spec: CinderCSIDriverSpec,
+    #[case] expected: &str,
+    #[values(false, true)] restarts: bool,
+) {
+    let (mut world, _) = mk_moved(spec).await;
+    lose_secret(&world);
+    if restarts {
+        world.restart(volumes());
+    }
+    world.set_password("good");
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(reason(&world), expected);
+}
+
+#[tokio::test]
+async fn return_is_refused_beside_snapshots() {
+    let (world, before) = mk_moved(mk_spec()).await;
+    world
+        .api
+        .put(SNAPSHOT, json!({"metadata": {"name": "s1"}, "spec": {"driver": NAME}}));
+    world.set_password("good");
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(reason(&world), "False/ProjectChanged");
+    assert_ne!(args(&world), before);
 }
 
 #[tokio::test]
@@ -437,18 +500,34 @@ async fn driver_is_not_given_one_cloud_alone() {
 }
 
 #[rstest]
+#[case::snapshot(SNAPSHOT, json!({"metadata": {"name": "s1"}, "spec": {"driver": NAME}}))]
+#[case::group_snapshot(
+    "/apis/groupsnapshot.storage.k8s.io/v1/volumegroupsnapshotcontents/s1",
+    json!({"metadata": {"name": "s1"}, "spec": {"driver": NAME}})
+)]
+#[case::claim_being_provisioned(
+    "/api/v1/persistentvolumeclaims/s1",
+    json!({"metadata": {"name": "s1", "namespace": "ns", "annotations": {"volume.kubernetes.io/storage-provisioner": NAME}},
+        "status": {"phase": "Pending"}})
+)]
 #[tokio::test]
-async fn removed_cloud_stays_while_snapshots_exist(#[values(true, false)] loses_secret: bool) {
-    let world = mk_installed(mk_two_clouds(), mk_index(&[], true)).await;
+async fn removed_cloud_stays_while_in_use(
+    #[case] path: &str,
+    #[case] object: Value,
+    #[values(true, false)] loses_secret: bool,
+    #[values(true, false)] restarts: bool,
+) {
+    let mut world = mk_installed(mk_two_clouds(), mk_index(&[], true)).await;
     let before = args(&world);
-    world
-        .api
-        .put(SNAPSHOT, json!({"metadata": {"name": "s1"}, "spec": {"driver": NAME}}));
+    world.api.put(path, object);
     let mut spec = world.api.get(DRIVER).expect("the driver")["spec"].clone();
     spec["clouds"].as_array_mut().expect("clouds").pop();
     world.api.change(DRIVER, "/spec", spec);
     if loses_secret {
         lose_secret(&world);
+    }
+    if restarts {
+        world.restart(mk_index(&[], true));
     }
     world.reconcile().await.expect("reconciled");
     let (verdict, message) = world.condition(ConditionType::Degraded);
@@ -456,7 +535,7 @@ async fn removed_cloud_stays_while_snapshots_exist(#[values(true, false)] loses_
     assert!(message.contains("west") && message.contains("s1"), "{message}");
     assert_eq!(args(&world), before);
 
-    world.api.remove(SNAPSHOT);
+    world.api.remove(path);
     world.reconcile().await.expect("reconciled");
     assert!(!args(&world).contains("=w"), "{}", args(&world));
     assert_eq!(world.driver().status.expect("a status").places.len(), 1);
