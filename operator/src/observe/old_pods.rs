@@ -39,10 +39,10 @@ type Labels = BTreeMap<String, String>;
 
 /// The pods that earlier lists found.
 #[derive(Debug, Default)]
-pub struct OldPods(Mutex<Option<Known>>);
+pub struct OldPods(Mutex<Option<PodRecord>>);
 
 #[derive(Debug, Clone)]
-struct Known {
+struct PodRecord {
     namespace: String,
     listed: Instant,
     /// The pods by uid.
@@ -70,7 +70,7 @@ impl OldPods {
             Some(pods) => pods,
             None => read_all(&api, harmless).await?,
         };
-        *self.0.lock() = Some(Known {
+        *self.0.lock() = Some(PodRecord {
             namespace: namespace.to_owned(),
             listed: listed.unwrap_or_else(Instant::now),
             pods: pods.iter().map(|pod| (uid_of(pod), pod.clone())).collect(),
@@ -98,7 +98,7 @@ async fn read_all(api: &GuardedApi<AnyPod>, harmless: &BTreeSet<String>) -> Resu
 /// Reads the known pods, and new ones of the same labels. `None` where a list of all pods costs less.
 async fn read_known(
     api: &GuardedApi<AnyPod>,
-    known: &Known,
+    known: &PodRecord,
     workloads: &[&Workload],
     harmless: &BTreeSet<String>,
 ) -> Result<Option<Vec<AnyPod>>, ObserveError> {
