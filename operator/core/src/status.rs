@@ -369,7 +369,7 @@ fn progressing(report: &Report, issues: &[Problem]) -> Verdict<Progressing> {
         ));
     }
     parts.extend(rollout::node_progress(report));
-    if !outcome.nodes.unregistered.is_empty() {
+    if nodes::awaits_registration(outcome) {
         parts.push(format!(
             "nodes: {} of {} registered",
             outcome.nodes.registered, outcome.nodes.desired

@@ -48,7 +48,7 @@ macro_rules! conditions {
 
 conditions! {
     Ready {
-        /// The driver is available and not degraded.
+        /// The driver is available, and nothing is degraded except single nodes, which the message names.
         True AsExpected,
         /// The driver does not work.
         False Unavailable => "See condition Available.",

@@ -108,6 +108,24 @@ impl<'a> AbsentNodes<'a> {
     }
 }
 
+/// Whether each node has the newest pod, or is one of so few without the driver that the rollout counts as complete.
+pub(super) fn is_settled(outcome: &Outcome) -> bool {
+    let absent = AbsentNodes::of(outcome);
+    outcome.node_rollout.as_ref().is_some_and(|nodes| {
+        let has_ended = nodes.outdated == 0 && nodes.updated + nodes.failed.len() == nodes.desired;
+        nodes.is_done() || has_ended && !absent.are_too_many()
+    })
+}
+
+/// Whether an unregistered node still has time, or too many have none.
+pub(super) fn awaits_registration(outcome: &Outcome) -> bool {
+    let (all, lost) = (
+        outcome.nodes.unregistered.len(),
+        AbsentNodes::of(outcome).unregistered.len(),
+    );
+    all > lost || lost > 0 && !is_settled(outcome)
+}
+
 /// Counts the nodes that have been without the driver for longer than the registration deadline.
 pub fn absent_nodes(outcome: &Outcome) -> usize {
     AbsentNodes::of(outcome).count()

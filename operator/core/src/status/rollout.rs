@@ -3,7 +3,11 @@
 
 use cinder_csi_crds::{ComponentStatus, ManagementState, RolloutState, RolloutStatus};
 
-use super::{Verdict, nodes::AbsentNodes, verdict};
+use super::{
+    Verdict,
+    nodes::{AbsentNodes, is_settled},
+    verdict,
+};
 use crate::{
     cluster::{NodesView, describe_nodes},
     decide::{Report, Workload},
@@ -52,8 +56,7 @@ pub(super) fn version(report: &Report) -> Option<String> {
         .as_ref()
         .filter(|workload| workload.is_rolled_out())?;
     let node = outcome.daemon_set.as_ref().filter(|workload| workload.is_current)?;
-    let is_done = outcome.node_rollout.as_ref().is_some_and(NodeRollout::is_done);
-    (is_done && controller.version == node.version)
+    (is_settled(outcome) && controller.version == node.version)
         .then(|| controller.version.clone())
         .flatten()
 }
@@ -65,7 +68,7 @@ pub(super) fn rollout(report: &Report) -> Option<RolloutStatus> {
     let nodes = outcome.node_rollout.as_ref()?;
     let from_version = decision.gate.from().map(str::to_owned);
     let is_controller_done = controller.is_rolled_out();
-    if from_version.is_none() && is_controller_done && nodes.is_done() {
+    if from_version.is_none() && is_controller_done && is_settled(outcome) {
         return None;
     }
     let state = if super::is_paused(report) {
@@ -172,7 +175,7 @@ pub(super) fn node_progress(report: &Report) -> Option<String> {
     if decision.gate.from().is_some() && decision.gate.node.as_deref() == decision.gate.from() {
         return Some("node pods: they follow when the controller is done".to_owned());
     }
-    if nodes.is_done() {
+    if is_settled(outcome) {
         return None;
     }
     let left = if decision.leaves_pods && nodes.outdated > 0 {

@@ -23,7 +23,10 @@ const RETRIED: [Degraded; 7] = [
 pub(super) fn summary(status: &CinderCSIDriverStatus) -> [Judgement; 3] {
     let find = |type_| status.condition(type_);
     let is_bad = |type_: ConditionType| find(type_).filter(|condition| condition.status != type_.good_status());
-    let degraded = is_bad(ConditionType::Degraded);
+    // Available is False where more nodes lack the driver than spec.node.update.maxUnavailable.
+    let serves = find(ConditionType::Available).is_some_and(|available| Available::AsExpected.is(available));
+    let is_tolerated = |condition: &&Condition| serves && Degraded::NodePodsFailing.is(condition);
+    let degraded = is_bad(ConditionType::Degraded).filter(|condition| !is_tolerated(condition));
     let needs_help = degraded.filter(|condition| !RETRIED.iter().any(|reason| reason.is(condition)));
     let blocked = is_bad(ConditionType::DeletionBlocked);
     let progressing = is_bad(ConditionType::Progressing).filter(|condition| {
@@ -35,7 +38,11 @@ pub(super) fn summary(status: &CinderCSIDriverStatus) -> [Judgement; 3] {
             erased(verdict(Ready::NotReconciled, sentence(available)))
         }
         (Some(available), None) if Available::AsExpected.is(available) => {
-            erased(verdict(Ready::AsExpected, "the driver is available and not degraded"))
+            let message = match is_bad(ConditionType::Degraded) {
+                Some(failing) => format!("the driver is available. {}", sentence(failing)),
+                None => "the driver is available and not degraded".to_owned(),
+            };
+            erased(verdict(Ready::AsExpected, message))
         }
         (Some(available), Some(degraded)) if Available::AsExpected.is(available) => {
             erased(verdict(Ready::Degraded, sentence(degraded)))

@@ -207,3 +207,42 @@ fn failing_pod_is_no_rollout(#[case] controller: Workload, #[case] coming: usize
     });
     assert_eq!(judged(&report, ConditionType::Upgradeable).0, expected);
 }
+
+#[rstest]
+#[case::one_unregistered(Fleet { unregistered: 1, ..Fleet::default() }, true)]
+#[case::one_down(Fleet { down: 1, ..Fleet::default() }, true)]
+#[case::limit(Fleet { unregistered: 250, down: 250, ..Fleet::default() }, true)]
+#[case::one_more(Fleet { down: LIMIT + 1, ..Fleet::default() }, false)]
+fn single_nodes_leave_driver_ready(#[case] fleet: Fleet, #[case] is_ready: bool) {
+    let report = mk_fleet(&fleet);
+    let (ready, message) = judged(&report, ConditionType::Ready);
+    assert_eq!(ready == "True/AsExpected", is_ready, "{ready}");
+    assert!(message.contains("0001"), "a node is named: {message}");
+    assert!(judged(&report, ConditionType::Degraded).0.starts_with("True/"));
+    let expected = |healthy: &str| {
+        let verdict = |type_| judged(&report, type_).0 == healthy;
+        (verdict(ConditionType::Progressing), verdict(ConditionType::Reconciling))
+    };
+    assert_eq!(expected("False/AsExpected"), (is_ready, is_ready));
+    let status = status(None, &report, at(1));
+    assert_eq!(status.rollout.is_none(), is_ready);
+    assert_eq!(status.version.is_some(), is_ready);
+}
+
+#[test]
+fn other_problem_beside_single_node_is_reported_first() {
+    let report = but(
+        mk_fleet(&Fleet {
+            down: 1,
+            ..Fleet::default()
+        }),
+        |report| {
+            report.decision.problems.push(Problem {
+                reason: Degraded::InvalidSpec,
+                message: "an invalid field".to_owned(),
+            });
+        },
+    );
+    assert_eq!(judged(&report, ConditionType::Degraded).0, "True/InvalidSpec");
+    assert_eq!(judged(&report, ConditionType::Ready).0, "False/Degraded");
+}

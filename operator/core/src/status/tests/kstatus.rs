@@ -60,6 +60,20 @@ fn cases() -> Vec<(&'static str, &'static str, i64, Value)> {
     let paused = but(mk_healthy(), |report| {
         report.facts.object.state = ManagementState::Paused;
     });
+    let stopped_node = but(mk_healthy(), |report| {
+        report.outcome.node_rollout = Some(NodeRollout {
+            desired: 3,
+            updated: 2,
+            serving: 2,
+            failed: vec![cinder_csi_crds::FailedNode {
+                node: "n1".to_owned(),
+                pod: None,
+                reason: "CrashLoopBackOff".to_owned(),
+            }],
+            limit: 1,
+            ..NodeRollout::default()
+        });
+    });
     let down = but(mk_healthy(), |report| {
         report.outcome.controller = Some(mk_workload(2, 2, 0));
     });
@@ -115,6 +129,7 @@ fn cases() -> Vec<(&'static str, &'static str, i64, Value)> {
         ("unreadable spec", "Failed", 5, unreadable),
         ("removal blocked", "Failed", 4, of(blocked)),
         ("ready", "Current", 4, of(mk_healthy())),
+        ("one node of three without the driver", "Current", 4, of(stopped_node)),
         ("paused", "Current", 4, of(paused)),
         ("update waits for approval", "Current", 4, of(waiting)),
         (
