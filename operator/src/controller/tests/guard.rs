@@ -204,15 +204,19 @@ async fn swapped_clouds_are_refused(#[values(true, false)] loses_secret: bool) {
 async fn each_kind_alone_counts_as_use(
     #[case] path: &str,
     #[case] object: Value,
-    #[values(None, Some(lose_secret as fn(&World)), Some(lose_all as fn(&World)))] damage: Option<fn(&World)>,
+    #[values(keep_all, lose_secret, lose_label, lose_all)] damage: fn(&World),
+    #[values(false, true)] restarts: bool,
 ) {
-    let world = mk_installed(mk_spec(), mk_index(&[], true)).await;
+    let mut world = mk_installed(mk_spec(), mk_index(&[], true)).await;
     let before = args(&world);
     let name = object["metadata"]["name"].as_str().expect("a name").to_owned();
     world.api.put(path, object);
     world.set_password("elsewhere");
-    if let Some(damage) = damage {
-        damage(&world);
+    // The refused trial is remembered when the damage occurs.
+    world.reconcile().await.expect("reconciled");
+    damage(&world);
+    if restarts {
+        world.restart(mk_index(&[], true));
     }
     world.reconcile().await.expect("reconciled");
     assert_eq!(args(&world), before);
