@@ -9,11 +9,11 @@ mod pollable;
 pub(crate) mod schedule;
 mod task;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout_at};
@@ -54,6 +54,12 @@ struct WatchState<T: Pollable> {
     next_polls: HashMap<T::Id, Instant>,
     /// Before then no list of changes is asked for.
     next_list: Option<Instant>,
+    /// Failed lists of changes in a row.
+    failed_lists: u32,
+    /// Before then all polls are direct, because lists of changes fail.
+    lists_rest: Option<Instant>,
+    /// The things whose last poll was slow.
+    slow: HashSet<T::Id>,
     schedule: PollSchedule,
     /// Whether a list of changes was refused.
     no_changes: bool,
@@ -67,6 +73,9 @@ impl<T: Pollable> Default for WatchState<T> {
             running: false,
             next_polls: HashMap::new(),
             next_list: None,
+            failed_lists: 0,
+            lists_rest: None,
+            slow: HashSet::new(),
             schedule: PollSchedule::default(),
             no_changes: false,
         }
@@ -94,7 +103,7 @@ struct Waiter<T: Pollable> {
     last_look: Option<Duration>,
     /// Whether a list has told of it: that happens when others are due, and says nothing about how long the operation takes.
     listed: bool,
-    /// Whether it is due and the last list did not show it: then it is looked at directly.
+    /// Whether it is due, and the last list failed or did not contain it. It is polled directly then.
     unlisted: bool,
     polls_out: mpsc::UnboundedSender<PollResult<T>>,
 }
@@ -116,6 +125,17 @@ pub struct Progress {
     pub status: String,
     /// Time since the request.
     pub waited: Duration,
+}
+
+/// What a poll says about a wait.
+#[derive(Debug)]
+pub(crate) enum Verdict<R> {
+    /// The operation continues.
+    Pending,
+    /// The wait has ended.
+    Done(Result<R, CloudError>),
+    /// The state may be the one from before the request. It ends the wait once no API node shows such a state any more.
+    Unchanged(Result<R, CloudError>),
 }
 
 /// What to wait for.
@@ -148,12 +168,12 @@ impl<T: Pollable> Watch<T> {
         }
     }
 
-    /// Looks until `verdict` gives one (`None`: the cloud does not know the thing), or the deadline comes. A look that fails for
-    /// reasons that pass is forgotten. May be cancelled: the looking ends with the last waiter.
+    /// Polls until `verdict` ends the wait (`None`: the cloud does not know the thing), or until the deadline. Transient errors
+    /// of a poll are ignored. May be cancelled: the polls end with the last waiter.
     pub(crate) async fn until<R>(
         &self,
         wait: Wait<'_, T>,
-        mut verdict: impl FnMut(Option<&T>) -> Option<Result<R, CloudError>>,
+        mut verdict: impl FnMut(Option<&T>) -> Verdict<R>,
     ) -> Result<R, CloudError> {
         let mut registration = self.register(&wait);
         let mut last_status = wait
@@ -161,7 +181,6 @@ impl<T: Pollable> Watch<T> {
             .as_ref()
             .map_or_else(|| "not seen".to_owned(), ToString::to_string);
         let mut last_error = String::new();
-        let mut seen = false;
         loop {
             let Ok(Some(result)) = timeout_at(wait.deadline, registration.polls.recv()).await else {
                 return Err(CloudError::Timeout {
@@ -172,15 +191,14 @@ impl<T: Pollable> Watch<T> {
                 });
             };
             match result {
-                // A 404 from an API node whose database lags. What was never seen cannot have gone.
-                Ok(None) if wait.kind == Kind::Create && !seen && wait.started.elapsed() < TIMING.database_lag => {
-                    "not shown yet".clone_into(&mut last_status);
-                }
                 Ok(thing) => {
-                    seen |= thing.is_some();
-                    if let Some(result) = verdict(thing.as_ref()) {
-                        registration.learn(result.is_ok());
-                        return result;
+                    match verdict(thing.as_ref()) {
+                        Verdict::Unchanged(_) if self.may_precede(wait.started, thing.as_ref()) => {}
+                        Verdict::Done(result) | Verdict::Unchanged(result) => {
+                            registration.learn(result.is_ok());
+                            return result;
+                        }
+                        Verdict::Pending => {}
                     }
                     last_status =
                         thing.map_or_else(|| "unknown to the cloud".to_owned(), |thing| thing.status().to_string());
@@ -195,6 +213,23 @@ impl<T: Pollable> Watch<T> {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Whether a polled state may be older than the request: an API node whose database lags shows such a state for
+    /// [`database_lag`](crate::timing::Timing::database_lag). A state that changed after the request is news.
+    fn may_precede(&self, requested: Instant, thing: Option<&T>) -> bool {
+        let elapsed = requested.elapsed();
+        if elapsed >= TIMING.database_lag {
+            return false;
+        }
+        let now = self.shared.transport.time_of_cinder();
+        let changed_for = thing.and_then(T::changed_at).map(|at| now.duration_since(at));
+        // Cinder rounds its times and its clock to seconds.
+        let is_news = changed_for.is_some_and(|changed_for| {
+            SignedDuration::try_from(elapsed.saturating_sub(TIMING.whole_seconds))
+                .is_ok_and(|since| changed_for < since)
+        });
+        !is_news
     }
 
     /// What is waited for about a thing, by id or name; the longest wait where there are several.
@@ -231,7 +266,7 @@ impl<T: Pollable> Watch<T> {
             started: wait.started,
             registered,
             since: (self.shared.transport.sources().now())
-                .checked_sub(jiff::SignedDuration::try_from(age).unwrap_or(jiff::SignedDuration::ZERO))
+                .checked_sub(SignedDuration::try_from(age).unwrap_or(SignedDuration::ZERO))
                 .unwrap_or(Timestamp::MIN),
             first_poll,
             due: wait.started + first_poll,

@@ -48,8 +48,12 @@ pub(crate) struct Timing {
     pub(crate) shared_poll_interval: Duration,
     /// The same while one of them is an attachment, for which a pod waits.
     pub(crate) shared_poll_interval_attach: Duration,
-    /// How long one look may take; the next one begins afresh.
+    /// How long one poll may take. The next poll starts a new request.
     pub(crate) poll_timeout: Duration,
+    /// A poll that takes longer is slow: it gives its permit to others.
+    pub(crate) slow_poll: Duration,
+    /// How long no list of changes is requested after lists have failed.
+    pub(crate) list_rest: Duration,
     /// What is made changes when it is given a place, and once more when it is complete: until then no list shows it.
     pub(crate) unlisted_creation: Duration,
     /// What is waited for longer is looked at directly, so that the list of changes stays short.
@@ -104,6 +108,10 @@ pub(crate) struct Timing {
     pub(crate) deletion_retry: Duration,
     /// The pause before a growth that was refused is asked for again.
     pub(crate) expand_retry: Duration,
+    /// A list that takes longer is slow: many callers do not wait for its end.
+    pub(crate) slow_answer: Duration,
+    /// How long a slow list is good.
+    pub(crate) slow_answer_ttl: Duration,
     /// How long after its time a list is dropped.
     pub(crate) list_eviction: Duration,
 }
@@ -132,6 +140,8 @@ pub(crate) const TIMING: Timing = Timing {
     shared_poll_interval: Duration::from_secs(1),
     shared_poll_interval_attach: Duration::from_millis(500),
     poll_timeout: Duration::from_secs(20),
+    slow_poll: Duration::from_secs(2),
+    list_rest: Duration::from_mins(1),
     unlisted_creation: Duration::from_secs(10),
     list_horizon: Duration::from_mins(5),
     clock_skew: jiff::SignedDuration::from_secs(30),
@@ -163,5 +173,7 @@ pub(crate) const TIMING: Timing = Timing {
     unshown_recheck: Duration::from_millis(500),
     deletion_retry: Duration::from_secs(1),
     expand_retry: Duration::from_millis(500),
+    slow_answer: Duration::from_secs(10),
+    slow_answer_ttl: Duration::from_secs(90),
     list_eviction: Duration::from_secs(1),
 };

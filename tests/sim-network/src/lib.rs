@@ -35,6 +35,14 @@ impl SimNetwork {
         network
     }
 
+    /// The same, by API nodes whose database is `lag` behind.
+    pub fn behind(sim: &Sim, lag: Duration) -> Self {
+        let network = Self::default();
+        let host = host_of(sim.base_url()).to_owned();
+        network.hosts().insert(host, sim.client().behind(lag));
+        network
+    }
+
     /// Puts a simulator where its address says, in place of the one that is there.
     pub fn add(&self, sim: &Sim) {
         let host = host_of(sim.base_url()).to_owned();
@@ -114,7 +122,7 @@ mod tests {
 
     fn cloud(sim: &Sim, network: SimNetwork) -> Cloud {
         // Each test process installs it once; a second time changes nothing.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        drop(rustls::crypto::ring::default_provider().install_default());
         let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("a good configuration");
         let options = CloudOptions {
             request_timeout: LIMIT,

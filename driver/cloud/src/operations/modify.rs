@@ -18,8 +18,8 @@ use crate::operations::capacity::type_named;
 use crate::operations::groups::own::leave_own_group;
 use crate::operations::snapshots::words;
 use crate::operations::volumes::{passing, passing_unseen, settle};
-use crate::poll::Wait;
 use crate::poll::schedule::Kind;
+use crate::poll::{Verdict, Wait};
 
 /// How often a change is asked for anew after an obstacle to it has gone.
 const ROUNDS: u32 = 5;
@@ -48,7 +48,7 @@ pub(crate) async fn modify_volume(cx: &Context, id: &VolumeId, changes: &Changes
         if volume.status.is_transition() {
             // A change that an earlier call began, or something else that ends by itself.
             volume = if volume.status == VolumeStatus::Retyping {
-                wait_retyped(cx, id, Instant::now(), deadline).await?
+                wait_retyped(cx, id, &wanted, Instant::now(), deadline).await?
             } else {
                 let settled = settle(cx, &volume, deadline, format!("volume {id}")).await?;
                 settled.ok_or_else(|| CloudError::no_volume(id))?
@@ -60,7 +60,7 @@ pub(crate) async fn modify_volume(cx: &Context, id: &VolumeId, changes: &Changes
         let started = Instant::now();
         match cinder.retype(id, &wanted.name, changes.migration).await {
             Ok(true) => {
-                volume = wait_retyped(cx, id, started, deadline).await?;
+                volume = wait_retyped(cx, id, &wanted, started, deadline).await?;
                 if volume.volume_type.as_deref() == Some(&wanted.name) {
                     break;
                 }
@@ -127,7 +127,13 @@ async fn another_type(cx: &Context, volume: &Volume, changes: &Changes) -> Resul
     Ok((volume.volume_type.as_ref() != Some(&found.name)).then_some(found))
 }
 
-async fn wait_retyped(cx: &Context, id: &VolumeId, started: Instant, deadline: Instant) -> Result<Volume, CloudError> {
+async fn wait_retyped(
+    cx: &Context,
+    id: &VolumeId,
+    wanted: &VolumeType,
+    started: Instant,
+    deadline: Instant,
+) -> Result<Volume, CloudError> {
     let wait = Wait {
         kind: Kind::Retype,
         id,
@@ -140,9 +146,12 @@ async fn wait_retyped(cx: &Context, id: &VolumeId, started: Instant, deadline: I
     };
     cx.watch
         .until(wait, |now| match now {
-            None => Some(Err(CloudError::no_volume(id))),
-            Some(now) if now.status == VolumeStatus::Retyping => None,
-            Some(now) => Some(Ok(now.clone())),
+            None => Verdict::Unchanged(Err(CloudError::no_volume(id))),
+            Some(now) if now.status == VolumeStatus::Retyping => Verdict::Pending,
+            Some(now) if now.volume_type.as_ref() == Some(&wanted.name) || now.status.is_error() => {
+                Verdict::Done(Ok(now.clone()))
+            }
+            Some(now) => Verdict::Unchanged(Ok(now.clone())),
         })
         .await
 }

@@ -10,8 +10,8 @@ use crate::context::Context;
 use crate::error::CloudError;
 use crate::ids::{BackupId, SnapshotId, VolumeId};
 use crate::metadata_keys;
-use crate::poll::Wait;
 use crate::poll::schedule::Kind;
+use crate::poll::{Verdict, Wait};
 
 /// How often a request is made anew after the obstacle to it has gone.
 pub(crate) const ROUNDS: u32 = 5;
@@ -112,8 +112,9 @@ pub(crate) async fn settled_snapshot(
     let passing = snapshot.status.clone();
     cx.snapshots
         .until(wait, |now| match now {
-            Some(now) if now.status == passing => None,
-            other => Some(Ok(other.cloned())),
+            None => Verdict::Unchanged(Ok(None)),
+            Some(now) if now.status == passing => Verdict::Pending,
+            Some(now) => Verdict::Done(Ok(Some(now.clone()))),
         })
         .await
 }

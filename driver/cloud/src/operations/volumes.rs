@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use crate::api::block_storage::{Volume, VolumeStatus};
 use crate::context::Context;
 use crate::error::{CloudError, Failure};
-use crate::poll::Wait;
 use crate::poll::schedule::Kind;
+use crate::poll::{Verdict, Wait};
 use crate::timing::TIMING;
 
 /// How often a request is made anew after the obstacle to it has gone.
@@ -74,8 +74,8 @@ pub(crate) async fn settle(
     };
     cx.watch
         .until(wait, |now| match now {
-            Some(now) if now.status.is_transition() => None,
-            other => Some(Ok(other.cloned())),
+            Some(now) if now.status.is_transition() => Verdict::Pending,
+            other => Verdict::Done(Ok(other.cloned())),
         })
         .await
 }

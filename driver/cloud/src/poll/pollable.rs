@@ -28,6 +28,11 @@ pub(crate) trait Pollable: Clone + Debug + Send + Sync + 'static {
 
     fn status(&self) -> &Self::Status;
 
+    /// When its record changed last, by Cinder's clock, where the cloud says so.
+    fn changed_at(&self) -> Option<Timestamp> {
+        None
+    }
+
     /// The name of the operation in metrics and progress reports.
     fn operation(kind: Kind) -> &'static str {
         kind.name()
@@ -66,6 +71,10 @@ impl Pollable for Volume {
 
     fn status(&self) -> &VolumeStatus {
         &self.status
+    }
+
+    fn changed_at(&self) -> Option<Timestamp> {
+        self.updated_at.as_deref().and_then(timestamp)
     }
 
     fn under_way(kind: Kind) -> VolumeStatus {

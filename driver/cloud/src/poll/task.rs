@@ -2,7 +2,8 @@
 //! The task that polls for all who wait: a few things directly, many by one list of what has changed.
 //!
 //! What a list shows is news. What it does not show says nothing (an API node whose database lags does not list what has changed),
-//! so the waits that are due are looked at directly then: only a 404 for the thing itself says that it is gone.
+//! so the waits that are due are looked at directly then: only a 404 for the thing itself says that it is gone. A list that fails
+//! leads to direct polls too.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,8 +22,18 @@ use crate::timing::TIMING;
 
 /// So many things are looked at directly; more by one list.
 const FEW: usize = 4;
-/// Direct looks at the same time.
+/// Concurrent direct polls.
 const PARALLEL: usize = 8;
+/// Failed lists in a row after which lists rest.
+const FAILED_LISTS: u32 = 2;
+
+/// Limits the concurrent direct polls. Slow things have permits of their own, so that servers of a cell that does not answer delay no
+/// other server.
+#[derive(Debug)]
+struct Lanes {
+    fast: Semaphore,
+    slow: Semaphore,
+}
 
 /// One request that is due.
 #[derive(Debug)]
@@ -33,7 +44,10 @@ enum PollRequest<I> {
 
 /// Polls until the last waiter has left. A look under way ends with it: no waiter is left for its answer.
 pub(super) async fn run<T: Pollable>(shared: Arc<Shared<T>>) {
-    let direct = Arc::new(Semaphore::new(PARALLEL));
+    let lanes = Arc::new(Lanes {
+        fast: Semaphore::new(PARALLEL),
+        slow: Semaphore::new(PARALLEL),
+    });
     let mut polls = JoinSet::new();
     loop {
         let due = {
@@ -42,6 +56,7 @@ pub(super) async fn run<T: Pollable>(shared: Arc<Shared<T>>) {
                 state.running = false;
                 state.next_list = None;
                 state.next_polls.clear();
+                state.slow.clear();
                 return;
             };
             due
@@ -56,10 +71,10 @@ pub(super) async fn run<T: Pollable>(shared: Arc<Shared<T>>) {
         let ahead = shared.transport.cinder_is_ahead();
         for request in requests(&mut shared.state(), ahead) {
             // On its own, so that an answer that does not come delays no other.
-            let (shared, direct) = (Arc::clone(&shared), Arc::clone(&direct));
+            let (shared, lanes) = (Arc::clone(&shared), Arc::clone(&lanes));
             polls.spawn(async move {
                 match request {
-                    PollRequest::One(id) => look_at(&shared, &direct, &id).await,
+                    PollRequest::One(id) => poll_one(&shared, &lanes, &id).await,
                     PollRequest::ChangedSince(since) => list(&shared, since).await,
                 }
             });
@@ -70,7 +85,8 @@ pub(super) async fn run<T: Pollable>(shared: Arc<Shared<T>>) {
 /// Whether a list of changes serves the waiters that are young.
 fn lists<T: Pollable>(state: &WatchState<T>, now: Instant) -> bool {
     let young = || state.waiters.values().filter(|waiter| is_young(waiter, now));
-    T::LISTS && !state.no_changes && young().map(|waiter| &waiter.id).collect::<BTreeSet<_>>().len() > FEW
+    let may_list = T::LISTS && !state.no_changes && state.lists_rest.is_none_or(|end| end <= now);
+    may_list && young().map(|waiter| &waiter.id).collect::<BTreeSet<_>>().len() > FEW
 }
 
 /// How long a request that serves all of these is good for.
@@ -116,6 +132,8 @@ fn requests<T: Pollable>(state: &mut WatchState<T>, ahead: SignedDuration) -> Ve
     let due: BTreeSet<Option<T::Id>> = due.collect();
     // Also those that are left of waiters who have gone.
     state.next_polls.retain(|_, next| *next > now);
+    let WatchState { waiters, slow, .. } = &mut *state;
+    slow.retain(|id| waiters.values().any(|waiter| waiter.id == *id));
     let mut requests = Vec::new();
     for id in due {
         let Some(id) = id else {
@@ -130,20 +148,35 @@ fn requests<T: Pollable>(state: &mut WatchState<T>, ahead: SignedDuration) -> Ve
             requests.push(PollRequest::ChangedSince(since.min().unwrap_or(Timestamp::MIN)));
             continue;
         };
-        state.next_polls.insert(id.clone(), now + TIMING.poll_timeout);
+        // Until the poll ends, however long it waits for a permit.
+        state.next_polls.insert(id.clone(), now + TIMING.operation_timeout);
         requests.push(PollRequest::One(id));
     }
     requests
 }
 
-async fn look_at<T: Pollable>(shared: &Shared<T>, direct: &Semaphore, id: &T::Id) {
-    let (asked, result) = within_time(&format!("look at {id}"), async {
-        // Never closed. Its place in the queue is part of the time.
-        let _permit = direct.acquire().await;
-        (Instant::now(), T::get(&shared.transport, id).await)
-    })
-    .await;
+async fn poll_one<T: Pollable>(shared: &Shared<T>, lanes: &Lanes, id: &T::Id) {
+    let was_slow = shared.state().slow.contains(id);
+    let lane = if was_slow { &lanes.slow } else { &lanes.fast };
+    // Never closed.
+    let permit = lane.acquire().await;
+    let asked = Instant::now();
+    let what = format!("look at {id}");
+    let mut poll = std::pin::pin!(within_time(&what, T::get(&shared.transport, id)));
+    let in_time = timeout(TIMING.slow_poll, &mut poll).await;
+    let is_slow = in_time.is_err();
+    let result = if let Ok(result) = in_time {
+        result
+    } else {
+        let _permit = Some(permit).filter(|_| was_slow);
+        poll.await
+    };
     let mut state = shared.state();
+    if is_slow {
+        state.slow.insert(id.clone());
+    } else if was_slow {
+        state.slow.remove(id);
+    }
     let waiters: Vec<u64> = (state.waiters.iter())
         .filter(|(_, waiter)| waiter.id == *id && waiter.registered <= asked)
         .map(|(number, _)| *number)
@@ -163,16 +196,15 @@ async fn look_at<T: Pollable>(shared: &Shared<T>, direct: &Semaphore, id: &T::Id
 
 /// One list tells about all that have changed since their requests.
 async fn list<T: Pollable>(shared: &Shared<T>, since: Timestamp) {
-    let (asked, listed) = within_time("list of changes", async {
-        (Instant::now(), T::changed_since(&shared.transport, since).await)
-    })
-    .await;
+    let asked = Instant::now();
+    let listed = within_time("list of changes", T::changed_since(&shared.transport, since)).await;
     let mut state = shared.state();
     state.next_list = Some(asked + shared_gap(state.waiters.values()));
     let now = Instant::now();
     let served = |waiter: &Waiter<T>| waiter.registered <= asked && is_young(waiter, now);
     match listed {
         Ok(Some(things)) => {
+            state.failed_lists = 0;
             let things: HashMap<T::Id, T> = things.into_iter().map(|thing| (thing.id().clone(), thing)).collect();
             let numbers: Vec<u64> = state.waiters.keys().copied().collect();
             for number in numbers {
@@ -197,13 +229,14 @@ async fn list<T: Pollable>(shared: &Shared<T>, since: Timestamp) {
             state.no_changes = true;
         }
         Err(error) => {
-            let due = |waiter: &Waiter<T>| served(waiter) && waiter.due <= asked;
-            let numbers: Vec<u64> = (state.waiters.iter())
-                .filter(|(_, waiter)| due(waiter))
-                .map(|(number, _)| *number)
-                .collect();
-            for number in numbers {
-                deliver(&mut state, number, Err(error.clone()), true);
+            state.failed_lists += 1;
+            if state.failed_lists >= FAILED_LISTS {
+                state.lists_rest = Some(now + TIMING.list_rest);
+            }
+            tracing::debug!(%error, failures = state.failed_lists, "a list of changes failed; its waits are polled directly");
+            let due = |waiter: &&mut Waiter<T>| served(waiter) && waiter.due <= asked;
+            for waiter in state.waiters.values_mut().filter(due) {
+                waiter.unlisted = true;
             }
         }
     }
@@ -211,13 +244,9 @@ async fn list<T: Pollable>(shared: &Shared<T>, since: Timestamp) {
     shared.wake.notify_one();
 }
 
-/// The look, with the time at which it was asked for; an error when it takes longer than `poll_timeout`.
-async fn within_time<R>(
-    what: &str,
-    result: impl Future<Output = (Instant, Result<R, CloudError>)>,
-) -> (Instant, Result<R, CloudError>) {
-    let begun = Instant::now();
-    timeout(TIMING.poll_timeout, result).await.unwrap_or_else(|_| {
+/// The result of a poll, or an error after `poll_timeout`.
+async fn within_time<R>(what: &str, poll: impl Future<Output = Result<R, CloudError>>) -> Result<R, CloudError> {
+    timeout(TIMING.poll_timeout, poll).await.unwrap_or_else(|_| {
         let failure = Failure {
             operation: "look",
             object: what.to_owned(),
@@ -226,7 +255,7 @@ async fn within_time<R>(
             request_id: None,
             elapsed: TIMING.poll_timeout,
         };
-        (begun, Err(CloudError::Unreachable { failure, sent: true }))
+        Err(CloudError::Unreachable { failure, sent: true })
     })
 }
 
@@ -247,5 +276,5 @@ fn deliver<T: Pollable>(state: &mut WatchState<T>, number: u64, result: PollResu
         waiter.status = thing.status().clone();
     }
     // The other end is gone only when its registration is about to be.
-    let _ = waiter.polls_out.send(result);
+    drop(waiter.polls_out.send(result));
 }

@@ -2,13 +2,14 @@
 //! The watch in a time of its own: what it costs and how late it is, without any cloud.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use futures::future::join_all;
 use tokio::time::{sleep, sleep_until};
 
 use super::*;
 use crate::config::CloudConfig;
+use crate::error::Failure;
 use crate::http::connection::Connection;
 use crate::http::options::CloudOptions;
 
@@ -20,6 +21,17 @@ struct Thing {
     changed: Timestamp,
 }
 
+/// How the cloud lists changes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum ListMode {
+    #[default]
+    Complete,
+    /// Every second list is empty.
+    Forgetful,
+    Failing,
+    Unserved,
+}
+
 #[derive(Debug, Default)]
 struct World {
     /// When each is done; `None` for never.
@@ -29,11 +41,11 @@ struct World {
     since: Vec<Timestamp>,
     lists: usize,
     gets: usize,
-    lists_changes: bool,
+    list_mode: ListMode,
     /// Whether what is busy has not changed since it was made, so that no list of changes tells of it.
     unplaced: bool,
-    /// Whether every second list of changes is empty.
-    forgets: bool,
+    /// The things of which no poll ends.
+    dead: HashSet<u32>,
     changed: Timestamp,
 }
 
@@ -79,7 +91,14 @@ impl Pollable for Thing {
         "busy"
     }
 
+    fn changed_at(&self) -> Option<Timestamp> {
+        Some(self.changed)
+    }
+
     async fn get(_: &Transport, id: &u32) -> Result<Option<Self>, CloudError> {
+        if world(|world| world.dead.contains(id)) {
+            std::future::pending::<()>().await;
+        }
         Ok(world(|world| {
             world.gets += 1;
             world.result(*id)
@@ -87,13 +106,24 @@ impl Pollable for Thing {
     }
 
     async fn changed_since(_: &Transport, since: Timestamp) -> Result<Option<Vec<Self>>, CloudError> {
+        if world(|world| world.list_mode == ListMode::Failing) {
+            world(|world| world.lists += 1);
+            return Err(CloudError::Server(Failure {
+                operation: "volumes_get",
+                object: "list of changes".to_owned(),
+                status: Some(500),
+                fault: String::new(),
+                request_id: None,
+                elapsed: Duration::ZERO,
+            }));
+        }
         Ok(world(|world| {
-            if !world.lists_changes {
+            if world.list_mode == ListMode::Unserved {
                 return None;
             }
             world.lists += 1;
             world.since.push(since);
-            let forgotten = world.forgets && world.lists.is_multiple_of(2);
+            let forgotten = world.list_mode == ListMode::Forgetful && world.lists.is_multiple_of(2);
             let all = world.ends.keys().filter_map(|id| world.result(*id));
             let reported =
                 |thing: &Thing| thing.changed >= since && !(world.unplaced && thing.status == "busy") && !forgotten;
@@ -104,7 +134,7 @@ impl Pollable for Thing {
 
 fn watch() -> Watch<Thing> {
     // A second installation in this process changes nothing.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    drop(rustls::crypto::ring::default_provider().install_default());
     let config = CloudConfig::from_cloud_conf(
         "[Global]\nauth-url=http://127.0.0.1:1\napplication-credential-id=i\napplication-credential-secret=s\n",
     )
@@ -114,7 +144,6 @@ fn watch() -> Watch<Thing> {
     world(|world| {
         *world = World {
             ended: Some("done"),
-            lists_changes: true,
             changed: options.sources.now(),
             ..World::default()
         };
@@ -137,8 +166,8 @@ async fn wait(watch: &Watch<Thing>, kind: Kind, id: u32, takes: Duration) -> Dur
         what: format!("thing {id}"),
     };
     let end = watch.until(wait, |thing| match thing {
-        Some(thing) if thing.status == "busy" => None,
-        _ => Some(Ok(())),
+        Some(thing) if thing.status == "busy" => Verdict::Pending,
+        _ => Verdict::Done(Ok(())),
     });
     end.await.expect("it ends");
     started.elapsed().saturating_sub(takes)
@@ -229,7 +258,7 @@ async fn what_a_list_of_changes_does_not_hold_is_asked_for_before_it_is_gone() {
 async fn what_an_api_node_that_lags_does_not_list_is_not_gone() {
     let watch = watch();
     // Nothing that has changed is listed, though all of it was seen before and is there.
-    world(|world| world.forgets = true);
+    world(|world| world.list_mode = ListMode::Forgetful);
     let waits = (0..40).map(|id| wait(&watch, Kind::Attach, id, Duration::from_millis(900)));
     join_all(waits).await;
 }
@@ -309,7 +338,7 @@ async fn those_of_a_crowd_whose_time_comes_alone_wait_for_the_list_of_all() {
 #[tokio::test(start_paused = true)]
 async fn a_cloud_that_does_not_list_changes_is_asked_directly() {
     let watch = watch();
-    world(|world| world.lists_changes = false);
+    world(|world| world.list_mode = ListMode::Unserved);
     let waits = (0..40).map(|id| wait(&watch, Kind::Attach, id, Duration::from_secs(1)));
     let (_, worst) = summary(join_all(waits).await);
     let (lists, gets) = world(|world| (world.lists, world.gets));
@@ -336,9 +365,86 @@ async fn a_wait_that_wants_few_looks_gets_few_of_its_own_and_all_of_the_others()
     watch
         .until(rare, |thing| {
             polls += 1;
-            thing.filter(|thing| thing.status == "done").map(|_| Ok(()))
+            match thing {
+                Some(thing) if thing.status == "done" => Verdict::Done(Ok(())),
+                _ => Verdict::Pending,
+            }
         })
         .await
         .expect("it ends");
     assert!((6..=7).contains(&polls), "{polls}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_lists_lead_to_direct_polls() {
+    let watch = watch();
+    world(|world| world.list_mode = ListMode::Failing);
+    let waits = (0..40).map(|id| wait(&watch, Kind::Attach, id, Duration::from_millis(900)));
+    let (_, worst) = summary(join_all(waits).await);
+    let (lists, gets) = world(|world| (world.lists, world.gets));
+    assert!(worst <= Duration::from_secs(1), "{worst:?}");
+    assert!((1..=2).contains(&lists) && gets <= 120, "{lists} lists, {gets} polls");
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_servers_do_not_delay_others() {
+    let watch = watch();
+    let healthy = async {
+        world(|world| world.list_mode = ListMode::Unserved);
+        // The first polls of the dead ones are under way.
+        sleep(Duration::from_secs(30)).await;
+        let waits = (0..8).map(|id| wait(&watch, Kind::Detach, id, Duration::from_millis(900)));
+        summary(join_all(waits).await)
+    };
+    let dead = (100..164).map(|id| {
+        world(|world| world.dead.insert(id));
+        wait(&watch, Kind::Detach, id, Duration::from_mins(9))
+    });
+    let worst = tokio::select! {
+        (_, worst) = healthy => worst,
+        _ = join_all(dead) => panic!("the dead ones end"),
+    };
+    assert!(worst <= Duration::from_secs(1), "{worst:?}");
+}
+
+/// Waits for a thing whose state may be the one from before the request, and returns how long that takes.
+async fn wait_unchanged(watch: &Watch<Thing>, takes: Option<Duration>) -> (bool, Duration) {
+    let started = Instant::now();
+    world(|world| world.ends.insert(1, takes.map(|takes| started + takes)));
+    let wait = Wait {
+        kind: Kind::Attach,
+        id: &1,
+        name: None,
+        status: None,
+        started,
+        deadline: started + Duration::from_mins(1),
+        at_most_every: None,
+        what: "thing 1".to_owned(),
+    };
+    let end = watch.until(wait, |thing| match thing {
+        Some(thing) if thing.status == "done" => Verdict::Done(Ok(true)),
+        _ => Verdict::Unchanged(Ok(false)),
+    });
+    (end.await.expect("it ends"), started.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn state_from_before_the_request_proves_nothing() {
+    let watch = watch();
+    world(|world| world.changed = Timestamp::UNIX_EPOCH);
+    let (done, _) = wait_unchanged(&watch, Some(Duration::from_secs(8))).await;
+    assert!(done, "an API node lags");
+    let (done, took) = wait_unchanged(&watch, None).await;
+    assert!(
+        !done && took >= TIMING.database_lag && took <= 2 * TIMING.database_lag,
+        "{took:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn state_that_changed_after_the_request_is_news() {
+    let watch = watch();
+    world(|world| world.changed += Duration::from_mins(1));
+    let (done, took) = wait_unchanged(&watch, None).await;
+    assert!(!done && took <= Duration::from_secs(3), "{took:?}");
 }

@@ -10,6 +10,7 @@ mod deleted_servers;
 mod expand;
 mod facts;
 mod groups;
+mod lag;
 mod listing;
 mod lives;
 mod modify;

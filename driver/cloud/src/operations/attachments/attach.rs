@@ -21,7 +21,7 @@ use crate::ids::{ServerId, VolumeId};
 use crate::metadata_keys;
 use crate::operations::attachments::AttachOutcome;
 use crate::poll::schedule::Kind;
-use crate::poll::{Wait, timestamp};
+use crate::poll::{Verdict, Wait, timestamp};
 use crate::timing::TIMING;
 
 /// The refusals that mean: this server is full. Nova has no error code of its own for them.
@@ -276,22 +276,24 @@ impl AttachmentStateMachine<'_> {
             .watch
             .until(wait, |now| {
                 let Some(now) = now else {
-                    return Some(Err(CloudError::no_volume(volume)));
+                    return Verdict::Unchanged(Err(CloudError::no_volume(volume)));
                 };
                 match (&now.status, now.attachment_to(server)) {
-                    (VolumeStatus::Detaching, _) => None,
+                    (VolumeStatus::Detaching, _) => Verdict::Pending,
                     // An attachment of which Nova knew nothing, beside the one that is on its way.
-                    (VolumeStatus::Reserved | VolumeStatus::Attaching, Some(_)) if !now.multiattach => None,
-                    (_, Some(_)) => Some(Ok(now.clone())),
-                    (VolumeStatus::Available, None) => Some(Err(failed(&now.status))),
-                    (status, None) if status.is_error() => Some(Err(failed(status))),
-                    (VolumeStatus::InUse, None) if !now.multiattach => Some(Err(CloudError::AttachedElsewhere {
-                        volume: volume.clone(),
-                        server: server.clone(),
-                        servers: now.servers(),
-                        request_id: request_id.map(str::to_owned),
-                    })),
-                    _ => None,
+                    (VolumeStatus::Reserved | VolumeStatus::Attaching, Some(_)) if !now.multiattach => Verdict::Pending,
+                    (_, Some(_)) => Verdict::Done(Ok(now.clone())),
+                    (VolumeStatus::Available, None) => Verdict::Unchanged(Err(failed(&now.status))),
+                    (status, None) if status.is_error() => Verdict::Done(Err(failed(status))),
+                    (VolumeStatus::InUse, None) if !now.multiattach => {
+                        Verdict::Unchanged(Err(CloudError::AttachedElsewhere {
+                            volume: volume.clone(),
+                            server: server.clone(),
+                            servers: now.servers(),
+                            request_id: request_id.map(str::to_owned),
+                        }))
+                    }
+                    _ => Verdict::Pending,
                 }
             })
             .await;

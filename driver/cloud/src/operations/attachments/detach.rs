@@ -9,8 +9,8 @@ use crate::api::block_storage::VolumeStatus;
 use crate::api::compute::{Compute, Server};
 use crate::error::{CloudError, Failure};
 use crate::operations::attachments::AttachOutcome;
-use crate::poll::Wait;
 use crate::poll::schedule::Kind;
+use crate::poll::{Verdict, Wait};
 use crate::timing::TIMING;
 
 impl AttachmentStateMachine<'_> {
@@ -99,11 +99,10 @@ impl AttachmentStateMachine<'_> {
                 what: what.clone(),
             },
             |records| match records {
-                Some(records) if records.has(volume) => None,
-                known => Some(Ok(known.is_some())),
+                Some(records) if records.has(volume) => Verdict::Pending,
+                known => Verdict::Done(Ok(known.is_some())),
             },
         );
-        let mut back_in_use = 0;
         let given_up = self.inner.watch.until(
             Wait {
                 kind: Kind::Detach,
@@ -116,24 +115,22 @@ impl AttachmentStateMachine<'_> {
                 what,
             },
             |now| {
-                // A volume that Cinder no longer knows is nowhere.
-                let Some(now) = now else { return Some(Ok(true)) };
-                if now.status == VolumeStatus::InUse && now.attachment_to(server).is_some() {
-                    back_in_use += 1;
-                    // Once may be the moment before Nova begins; twice is Nova's way to say that the guest keeps the device.
-                    return (back_in_use > 1).then(|| {
-                        Err(CloudError::Conflict(Failure {
-                            operation: "volume_detach",
-                            object: super::pair(volume, server),
-                            status: None,
-                            fault: "Nova gave the detachment up, the volume is in-use again; the guest may not have let the device go"
-                                .to_owned(),
-                            request_id: request_id.map(str::to_owned),
-                            elapsed: started.elapsed(),
-                        }))
-                    });
+                // A volume that Cinder no longer knows is attached to no server.
+                let Some(now) = now else {
+                    return Verdict::Unchanged(Ok(true));
+                };
+                if now.status != VolumeStatus::InUse || now.attachment_to(server).is_none() {
+                    return Verdict::Pending;
                 }
-                None
+                Verdict::Unchanged(Err(CloudError::Conflict(Failure {
+                    operation: "volume_detach",
+                    object: super::pair(volume, server),
+                    status: None,
+                    fault: "Nova gave up the detachment, and the volume is in-use again; the guest may not have released the device"
+                        .to_owned(),
+                    request_id: request_id.map(str::to_owned),
+                    elapsed: started.elapsed(),
+                })))
             },
         );
         let end = tokio::select! {

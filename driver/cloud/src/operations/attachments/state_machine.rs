@@ -18,7 +18,7 @@ use crate::http::retry::jitter;
 use crate::ids::{AttachmentId, ServerId, VolumeId};
 use crate::operations::attachments::AttachOutcome;
 use crate::poll::schedule::Kind;
-use crate::poll::{Wait, timestamp};
+use crate::poll::{Verdict, Wait, timestamp};
 use crate::timing::TIMING;
 
 /// How often Nova is asked.
@@ -331,8 +331,8 @@ impl<'a> AttachmentStateMachine<'a> {
             .inner
             .watch
             .until(wait, |now| match now {
-                Some(now) if now.status == before => None,
-                other => Some(Ok(other.cloned())),
+                Some(now) if now.status == before => Verdict::Pending,
+                other => Verdict::Done(Ok(other.cloned())),
             })
             .await;
         match left {

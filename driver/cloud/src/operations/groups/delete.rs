@@ -27,7 +27,7 @@ pub(crate) async fn delete_group_snapshot(
     let deadline = Instant::now() + cx.options.operation_timeout;
     // One that was just made may be deleted at once, and an API node whose database lags says that it is not there.
     let look = || cinder.group_snapshot(id.as_str());
-    let Some(record) = shown(cx, deadline, look, |_| true).await? else {
+    let Some(record) = shown(cx, deadline, look, |found| found.is_some()).await? else {
         // An earlier call may have been killed between the snapshot and its group.
         return dissolve_group_of(cx, id.as_str(), deadline).await;
     };
@@ -59,7 +59,12 @@ pub(super) async fn remove_group_snapshot(
             Err(CloudError::BadRequest(failure)) => Some(failure.to_string()),
             Err(error) => return Err(error),
         };
-        if let Some(left) = group_snapshot_settled(cx, id, deadline).await? {
+        // After an accepted request the status from before it proves nothing.
+        let is_news = |left: Option<&GroupSnapshotRecord>| {
+            refused.is_some() || denied || left.is_none_or(|left| left.status != record.status)
+        };
+        let look = || group_snapshot_settled(cx, id, deadline);
+        if let Some(left) = shown(cx, deadline, look, is_news).await? {
             return Err(match refused {
                 Some(message) => CloudError::StillNeeded {
                     kind: ObjectKind::GroupSnapshot,

@@ -12,7 +12,13 @@ use crate::timing::TIMING;
 
 /// A group that was just asked for, once it is made; `None` when it is gone.
 pub(super) async fn group_made(cx: &Context, id: &str, deadline: Instant) -> Result<Option<Group>, CloudError> {
-    shown(cx, deadline, || group_settled(cx, id, deadline), |_| true).await
+    shown(
+        cx,
+        deadline,
+        || group_settled(cx, id, deadline),
+        |found| found.is_some(),
+    )
+    .await
 }
 
 /// The group once nothing is under way with it and these volumes are in it; as it is where they do not get there.
@@ -22,7 +28,8 @@ pub(super) async fn group_with(
     volumes: &[VolumeId],
     deadline: Instant,
 ) -> Result<Option<Group>, CloudError> {
-    let are_in = |group: &Group| group.status != "available" || volumes.iter().all(|one| group.volumes.contains(one));
+    let has_all = |group: &Group| volumes.iter().all(|one| group.volumes.contains(one));
+    let are_in = |group: Option<&Group>| group.is_some_and(|group| group.status != "available" || has_all(group));
     shown(cx, deadline, || group_settled(cx, id, deadline), are_in).await
 }
 
@@ -32,21 +39,27 @@ pub(super) async fn group_snapshot_made(
     id: &str,
     deadline: Instant,
 ) -> Result<Option<GroupSnapshotRecord>, CloudError> {
-    shown(cx, deadline, || group_snapshot_settled(cx, id, deadline), |_| true).await
+    shown(
+        cx,
+        deadline,
+        || group_snapshot_settled(cx, id, deadline),
+        |found| found.is_some(),
+    )
+    .await
 }
 
-/// Looks until what was just done is shown: an API node whose database lags shows what was before. What is not shown after
-/// `database_lag` has not come about.
+/// Polls until the result of a request is shown: an API node whose database lags shows the state from before the request. A result
+/// that is not shown within `database_lag` does not exist.
 pub(super) async fn shown<T, L: Future<Output = Result<Option<T>, CloudError>>>(
     cx: &Context,
     deadline: Instant,
     look: impl Fn() -> L,
-    is_shown: impl Fn(&T) -> bool,
+    is_shown: impl Fn(Option<&T>) -> bool,
 ) -> Result<Option<T>, CloudError> {
     let last = (Instant::now() + TIMING.database_lag).min(deadline);
     loop {
         let found = look().await?;
-        if found.as_ref().is_some_and(&is_shown) || Instant::now() >= last {
+        if is_shown(found.as_ref()) || Instant::now() >= last {
             return Ok(found);
         }
         sleep(jitter(TIMING.unshown_recheck, &cx.options.sources)).await;
@@ -62,7 +75,7 @@ pub(super) async fn group_settled(cx: &Context, id: &str, deadline: Instant) -> 
 
 /// Waits until the group is gone.
 pub(super) async fn group_gone(cx: &Context, id: &str, deadline: Instant) -> Result<(), CloudError> {
-    match group_settled(cx, id, deadline).await? {
+    match shown(cx, deadline, || group_settled(cx, id, deadline), |left| left.is_none()).await? {
         None => Ok(()),
         Some(group) => Err(CloudError::Busy {
             kind: crate::error::ObjectKind::Group,

@@ -12,8 +12,8 @@ use crate::ids::{GiB, VolumeId};
 use crate::operations::attachments::delete_stale_attachments;
 use crate::operations::snapshots::words;
 use crate::operations::volumes::settle;
-use crate::poll::Wait;
 use crate::poll::schedule::Kind;
+use crate::poll::{Verdict, Wait};
 use crate::timing::TIMING;
 
 /// See [`crate::Cloud::expand_volume`].
@@ -30,7 +30,7 @@ pub(crate) async fn expand_volume(cx: &Context, id: &VolumeId, size: GiB) -> Res
         let volume = cinder.volume(id).await?.ok_or_else(|| CloudError::no_volume(id))?;
         if volume.status == VolumeStatus::Extending {
             // Somebody's request, an earlier one of ours as a rule: its end decides what is left to do.
-            let grown = wait_extended(cx, &volume, started, deadline).await?;
+            let grown = wait_extended(cx, &volume, size, started, deadline).await?;
             if grown.size >= size {
                 return Ok(grown);
             }
@@ -71,7 +71,7 @@ pub(crate) async fn expand_volume(cx: &Context, id: &VolumeId, size: GiB) -> Res
         let refusal = match cinder.extend(&volume, size).await {
             Ok(answer) if answer.missing() => return Err(CloudError::no_volume(id)),
             Ok(_) => {
-                let grown = wait_extended(cx, &volume, started, deadline).await?;
+                let grown = wait_extended(cx, &volume, size, started, deadline).await?;
                 // Cinder gives the former status back to a volume for which it found no room: only the size tells.
                 return if grown.size >= size {
                     Ok(grown)
@@ -110,6 +110,7 @@ fn busy(volume: &Volume) -> CloudError {
 async fn wait_extended(
     cx: &Context,
     volume: &Volume,
+    wanted: GiB,
     started: Instant,
     deadline: Instant,
 ) -> Result<Volume, CloudError> {
@@ -125,9 +126,10 @@ async fn wait_extended(
     };
     cx.watch
         .until(wait, |now| match now {
-            None => Some(Err(CloudError::no_volume(&volume.id))),
-            Some(now) if now.status == VolumeStatus::Extending => None,
-            Some(now) => Some(Ok(now.clone())),
+            None => Verdict::Unchanged(Err(CloudError::no_volume(&volume.id))),
+            Some(now) if now.status == VolumeStatus::Extending => Verdict::Pending,
+            Some(now) if now.size >= wanted || now.status.is_error() => Verdict::Done(Ok(now.clone())),
+            Some(now) => Verdict::Unchanged(Ok(now.clone())),
         })
         .await
 }

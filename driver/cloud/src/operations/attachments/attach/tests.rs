@@ -58,7 +58,7 @@ fn an_attachment_from_before_the_request_is_not_taken_for_its_outcome_issue_2115
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_does_not_come_ends_with_the_operations_time() {
     // A second installation in this process changes nothing.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    drop(rustls::crypto::ring::default_provider().install_default());
     // Nobody listens on port 1, and nobody is asked.
     let config = crate::CloudConfig::from_cloud_conf(
         "[Global]\nauth-url=http://127.0.0.1:1\napplication-credential-id=i\napplication-credential-secret=s\n",

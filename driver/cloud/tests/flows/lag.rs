@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+//! API nodes whose database lags: a state from before a request proves nothing about the request.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cinder_cloud::{AttachOptions, Changes, CloudError, CloudOptions, GiB, NewBackup, NewGroupSnapshot, VolumeStatus};
+use openstack_sim::{Effect, Fault, GroupType, SimConfig, VolumeType};
+use sim_network::SimNetwork;
+
+use crate::support::{ONE, Stage, stage_with};
+
+const LAG: Duration = Duration::from_secs(3);
+
+/// A cloud whose reads are all [`LAG`] behind.
+async fn lagging() -> Stage {
+    let stage = stage_with(SimConfig {
+        longest_lag: 2 * LAG,
+        volume_types: vec![VolumeType::new("fast"), VolumeType::new("slow")],
+        group_types: vec![GroupType::consistent("together")],
+        ..SimConfig::default()
+    })
+    .await;
+    let options = CloudOptions {
+        connector: Arc::new(SimNetwork::behind(&stage.sim, LAG)),
+        ..stage.options()
+    };
+    Stage::new(stage.sim, options)
+}
+
+/// Lets the lagging node catch up.
+async fn catch_up() {
+    tokio::time::sleep(2 * LAG).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn attach_and_detach_survive_lag() {
+    let stage = lagging().await;
+    let volume = stage.create("pvc-1").await;
+    let server = ONE.into();
+    let options = AttachOptions::default();
+    stage
+        .cloud
+        .attach(&volume.id, &server, options)
+        .await
+        .expect("attached");
+    catch_up().await;
+    stage.cloud.detach(&volume.id, Some(&server)).await.expect("detached");
+    assert_eq!(stage.sim.state().volumes[0].status.as_str(), "available");
+}
+
+#[tokio::test(start_paused = true)]
+async fn expand_survives_lag() {
+    let stage = lagging().await;
+    let volume = stage.create("pvc-1").await;
+    catch_up().await;
+    let size = GiB::new(2).expect("a size");
+    let grown = stage.cloud.expand_volume(&volume.id, size).await.expect("grown");
+    assert_eq!(grown.size, size);
+}
+
+#[tokio::test(start_paused = true)]
+async fn retype_survives_lag() {
+    let stage = lagging().await;
+    let volume = stage.create("pvc-1").await;
+    catch_up().await;
+    let changes = Changes {
+        volume_type: Some("slow".to_owned()),
+        ..Changes::default()
+    };
+    let modified = stage.cloud.modify_volume(&volume.id, &changes).await.expect("modified");
+    assert_eq!(modified.volume_type.as_deref(), Some("slow"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_retype_is_reported_despite_lag() {
+    let stage = lagging().await;
+    let volume = stage.create("pvc-1").await;
+    catch_up().await;
+    let fails = Fault::on("retype_volume").times(1).effect(Effect::work_fails());
+    stage.sim.fault(fails).expect("a rule");
+    let changes = Changes {
+        volume_type: Some("slow".to_owned()),
+        ..Changes::default()
+    };
+    let error = stage.cloud.modify_volume(&volume.id, &changes).await;
+    let error = error.expect_err("the work fails");
+    assert!(matches!(error, CloudError::RetypeFailed { .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletion_of_failed_volume_survives_lag() {
+    let stage = lagging().await;
+    let volume = stage.create("pvc-1").await;
+    let is_set = stage
+        .sim
+        .set_volume_status(volume.id.as_str(), openstack_sim::VolumeStatus::Error);
+    assert!(is_set);
+    catch_up().await;
+    stage.cloud.delete_volume(&volume.id).await.expect("deleted");
+    assert!(stage.sim.state().volumes.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn backup_deletion_survives_lag() {
+    let stage = lagging().await;
+    let volume = stage.create("pvc-1").await;
+    let new = NewBackup {
+        name: "b-1".to_owned(),
+        volume_id: volume.id.clone(),
+        incremental: false,
+        availability_zone: None,
+        description: String::new(),
+        metadata: BTreeMap::new(),
+    };
+    let backup = stage.cloud.create_backup(new).await.expect("a backup");
+    catch_up().await;
+    stage
+        .cloud
+        .delete_point_in_time(backup.id.as_str())
+        .await
+        .expect("deleted");
+    assert!(stage.sim.state().backups.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn group_snapshot_deletion_survives_lag() {
+    let stage = lagging().await;
+    let volume = stage.create("pvc-1").await;
+    catch_up().await;
+    let new = NewGroupSnapshot {
+        name: "groupsnapshot-1".to_owned(),
+        volumes: BTreeSet::from([volume.id.clone()]),
+        group_type: Some("together".to_owned()),
+        cluster: "test".to_owned(),
+    };
+    let taken = stage.cloud.create_group_snapshot(new).await.expect("taken");
+    catch_up().await;
+    stage
+        .cloud
+        .delete_group_snapshot(&taken.id, &BTreeSet::new())
+        .await
+        .expect("deleted");
+    let left = stage.sim.state();
+    assert_eq!((left.groups.len(), left.snapshots.len()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_attachment_is_reported_despite_lag() {
+    let stage = lagging().await;
+    let volume = stage.create("pvc-1").await;
+    let fails = Fault::on("attach_volume").times(1).effect(Effect::work_fails());
+    stage.sim.fault(fails).expect("a rule");
+    let error = stage
+        .cloud
+        .attach(&volume.id, &ONE.into(), AttachOptions::default())
+        .await;
+    let error = error.expect_err("Nova gives it up");
+    assert!(matches!(error, CloudError::AttachFailed { .. }), "{error}");
+    let found = stage.cloud.volume(&volume.id).await.expect("a look").expect("a volume");
+    assert_eq!(found.status, VolumeStatus::Available);
+}
