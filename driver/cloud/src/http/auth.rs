@@ -357,7 +357,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_token_that_still_works_is_used_while_its_renewal_hangs() {
         // A second installation in this process changes nothing.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        drop(rustls::crypto::ring::default_provider().install_default());
         let conf = "[Global]\nauth-url=http://127.0.0.1:9\nuser-id=u\npassword=p\ntenant-id=t\n";
         let config = CloudConfig::from_cloud_conf(conf).expect("good");
         let options = CloudOptions::default();

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use openstack::session::Session;
 use openstack::{EndpointFilters, ErrorKind, InterfaceType};
+use parking_lot::Mutex;
 use reqwest::Url;
 use tokio::sync::OnceCell;
 
@@ -21,7 +22,8 @@ use crate::http::service::{MicroVersion, Service};
 pub(crate) struct Connection {
     pub(crate) http: Http,
     keystone: Arc<Keystone>,
-    session: OnceCell<Session>,
+    /// Looks up endpoints in the catalog of one token, with the generation of that token.
+    session: Mutex<Option<(u64, Session)>>,
     /// Empty until the first login where the configuration names no region. It never changes afterwards: the catalogue may.
     region: OnceLock<Region>,
     interface: Interface,
@@ -38,7 +40,7 @@ impl Connection {
         Ok(Self {
             http,
             keystone: Arc::new(keystone),
-            session: OnceCell::new(),
+            session: Mutex::default(),
             region: config
                 .region
                 .clone()
@@ -86,6 +88,31 @@ impl Connection {
         }
     }
 
+    /// A session keeps the endpoints that it has found, so each token has its own: the catalog may change.
+    async fn start_session(&self, region: &Region) -> Result<Session, CloudError> {
+        let interface = match self.interface {
+            Interface::Public => InterfaceType::Public,
+            Interface::Internal => InterfaceType::Internal,
+            Interface::Admin => InterfaceType::Admin,
+        };
+        let filters = EndpointFilters::default().with_interfaces(interface);
+        let auth = SessionAuth {
+            keystone: Arc::clone(&self.keystone),
+            region: region.clone(),
+        };
+        // The session sends no request: it does no discovery (`service.rs`), and its token is ours. Its client never opens a
+        // connection, and has no root certificate to accept one with.
+        let idle = reqwest::Client::builder()
+            .tls_built_in_root_certs(false)
+            .no_proxy()
+            .build();
+        let idle = idle.map_err(|error| CloudError::Setup(error.to_string()))?;
+        Session::new_with_client(idle, auth)
+            .await
+            .map(|session| session.with_endpoint_filters(filters))
+            .map_err(|error| CloudError::Setup(error.to_string()))
+    }
+
     /// The address of `path` at a service.
     pub(crate) async fn endpoint(&self, service: Service, path: &[&str], token: &Token) -> Result<Url, CloudError> {
         let region = self.region(token)?;
@@ -96,32 +123,15 @@ impl Connection {
             known: catalog::describe(&token.catalog),
         };
         let region = region.ok_or_else(missing)?;
-        let session = self
-            .session
-            .get_or_try_init(async || {
-                let interface = match self.interface {
-                    Interface::Public => InterfaceType::Public,
-                    Interface::Internal => InterfaceType::Internal,
-                    Interface::Admin => InterfaceType::Admin,
-                };
-                let filters = EndpointFilters::default().with_interfaces(interface);
-                let auth = SessionAuth {
-                    keystone: Arc::clone(&self.keystone),
-                    region: region.clone(),
-                };
-                // The session sends no request: it does no discovery (`service.rs`), and its token is ours. Its client never opens
-                // a connection, and has no root certificate to accept one with.
-                let idle = reqwest::Client::builder()
-                    .tls_built_in_root_certs(false)
-                    .no_proxy()
-                    .build();
-                let idle = idle.map_err(|error| CloudError::Setup(error.to_string()))?;
-                Session::new_with_client(idle, auth)
-                    .await
-                    .map(|session| session.with_endpoint_filters(filters))
-                    .map_err(|error| CloudError::Setup(error.to_string()))
-            })
-            .await?;
+        let known = self.session.lock().clone();
+        let session = match known {
+            Some((generation, session)) if generation == token.generation => session,
+            _ => {
+                let session = self.start_session(region).await?;
+                *self.session.lock() = Some((token.generation, session.clone()));
+                session
+            }
+        };
         session
             .get_endpoint(service, path)
             .await

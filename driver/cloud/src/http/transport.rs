@@ -23,7 +23,7 @@ use crate::http::observer::Observer;
 use crate::http::options::CloudOptions;
 use crate::http::retry::Retry;
 use crate::http::service::{MicroVersion, Service};
-use crate::http::throttle::{NotSent, Throttle};
+use crate::http::throttle::{Access, NotSent, Throttle};
 use crate::http::{catalog, fault};
 use crate::last_failure;
 
@@ -243,7 +243,12 @@ impl Transport {
             let connection = self.connection();
             let token = connection.keystone().token().await?;
             self.check_token(&token)?;
-            let slot = self.throttle.acquire(request.service.index(), deadline).await;
+            let access = if request.method == Method::GET {
+                Access::Read
+            } else {
+                Access::Write
+            };
+            let slot = self.throttle.acquire(request.service, access, deadline).await;
             let slot = slot.map_err(|held| held_back(held, request, started))?;
             if request.makes && !Awaited::is_work_of_task() {
                 return Err(unawaited(request, started));
@@ -336,7 +341,7 @@ impl Transport {
         if let Some(pause) = wanted.filter(|_| matches!(code, 413 | 429 | 498 | 503)) {
             let id = id.as_deref().unwrap_or("without an id");
             let answer = format!("{} was answered HTTP {code} (request {id})", request.operation);
-            self.throttle.pause(request.service.index(), pause, answer);
+            self.throttle.pause(request.service, pause, answer);
         }
         if status.is_success() && id.is_none() && fault::is_page(&body) {
             // Whatever it stands for, the service has not said that it did anything.
@@ -405,7 +410,10 @@ fn held_back(held: NotSent, request: &Request<'_>, started: Instant) -> CloudErr
             )
         }
         NotSent::Crowded => (
-            "not asked: too many requests to the cloud are waiting for an answer".to_owned(),
+            format!(
+                "not sent: too many requests to {} are waiting for an answer",
+                request.service.name()
+            ),
             None,
         ),
     };
