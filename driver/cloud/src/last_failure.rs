@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 tokio::task_local! {
     /// Where the requests of the operation that this task works on leave their failures.
@@ -41,6 +43,18 @@ impl LastFailure {
     /// Does `work`, and keeps what its requests meet. What it hands over to other tasks is not seen.
     pub async fn during<F: Future>(&self, work: F) -> F::Output {
         OF_TASK.scope(self.clone(), work).await
+    }
+
+    /// Starts a task that leaves its failures where the work of this task leaves them, and logs in the same span.
+    pub(crate) fn spawn<F>(work: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        let work = work.in_current_span();
+        match OF_TASK.try_with(Self::clone) {
+            Ok(of_task) => tokio::spawn(async move { of_task.during(work).await }),
+            Err(_) => tokio::spawn(work),
+        }
     }
 
     /// The request by which the work of this task was told last that there is no such thing; `None` where that was not asked.

@@ -2,17 +2,21 @@
 //! An answer that is kept for a while and asked for once at a time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::error::CloudError;
+use crate::timing::TIMING;
 
 /// One kept answer. Those who want it while it is being asked for wait for that very answer, a failure included.
 #[derive(Debug)]
 pub(crate) struct CachedAnswer<T> {
     lifetime: Duration,
+    /// Whether a task drops the answer at its end.
+    evicts: AtomicBool,
     list_cache: tokio::sync::Mutex<Option<KeptAnswer<T>>>,
     /// Answers that were asked for before this moment no longer count.
     changed: Mutex<Option<Instant>>,
@@ -29,6 +33,7 @@ impl<T> CachedAnswer<T> {
     pub(crate) fn for_time(lifetime: Duration) -> Self {
         Self {
             lifetime,
+            evicts: AtomicBool::new(false),
             list_cache: tokio::sync::Mutex::default(),
             changed: Mutex::default(),
         }
@@ -56,15 +61,37 @@ impl<T> CachedAnswer<T> {
         answer
     }
 
-    /// Drops an answer that is out of date. Waits for a question that is being asked.
-    pub(crate) async fn evict(&self) {
-        let mut list_cache = self.list_cache.lock().await;
-        if list_cache
-            .as_ref()
-            .is_some_and(|known| !self.is_good(known, Instant::now()))
-        {
-            *list_cache = None;
+    /// Starts the task that drops the answer once it is out of date, unless it runs.
+    pub(crate) fn evict_later(self: &Arc<Self>)
+    where
+        T: Send + Sync + 'static,
+    {
+        if self.evicts.swap(true, Ordering::Relaxed) {
+            return;
         }
+        let (cached, lifetime) = (Arc::downgrade(self), self.lifetime);
+        tokio::spawn(async move {
+            loop {
+                sleep(lifetime + TIMING.list_eviction).await;
+                let Some(cached) = cached.upgrade() else { return };
+                if cached.evict().await {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Drops an answer that is out of date. Returns whether none remains. Waits for a request that is under way.
+    async fn evict(&self) -> bool {
+        let mut list_cache = self.list_cache.lock().await;
+        if let Some(known) = list_cache.as_ref()
+            && self.is_good(known, Instant::now())
+        {
+            return false;
+        }
+        *list_cache = None;
+        self.evicts.store(false, Ordering::Relaxed);
+        true
     }
 
     /// The world has changed: no answer that was asked for before now is good any more.
@@ -74,12 +101,16 @@ impl<T> CachedAnswer<T> {
 
     fn is_good(&self, known: &KeptAnswer<T>, arrived: Instant) -> bool {
         let changed = *self.changed.lock();
-        if changed.is_some_and(|changed| known.asked <= changed) {
+        let took = known.came - known.asked;
+        // Callers that do not wait so long get a slow answer at a later call, also while the cloud changes all the time.
+        let is_slow = took >= TIMING.slow_answer;
+        if !is_slow && changed.is_some_and(|changed| known.asked <= changed) {
             return false;
         }
+        let lifetime = if is_slow { TIMING.slow_answer_ttl } else { self.lifetime };
         match known.answer {
             // From when it came: the answer of a slow cloud would be old at once, and all who wait for it would ask anew in turn.
-            Ok(_) => known.came.elapsed() < self.lifetime,
+            Ok(_) => known.came.elapsed() < lifetime,
             Err(_) => known.came >= arrived,
         }
     }
@@ -159,6 +190,24 @@ mod tests {
         };
         get().await.expect("one");
         tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(*get().await.expect("two"), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_answer_outlives_changes() {
+        let (cached, asked) = (CachedAnswer::for_time(LIFETIME), Cell::new(0));
+        let get = || {
+            cached.get(|| async {
+                asked.set(asked.get() + 1);
+                cached.forget();
+                tokio::time::sleep(TIMING.slow_answer).await;
+                Ok(asked.get())
+            })
+        };
+        get().await.expect("one");
+        tokio::time::advance(TIMING.slow_answer_ttl / 2).await;
+        assert_eq!(*get().await.expect("the same"), 1);
+        tokio::time::advance(TIMING.slow_answer_ttl).await;
         assert_eq!(*get().await.expect("two"), 2);
     }
 }

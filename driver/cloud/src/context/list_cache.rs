@@ -3,9 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::time::sleep;
 
 use super::cached_answer::CachedAnswer;
 use crate::api::block_storage::{Source, Volume};
@@ -58,26 +55,4 @@ impl Default for ListCache {
             servers: Arc::new(CachedAnswer::for_time(TIMING.server_list_ttl)),
         }
     }
-}
-
-impl ListCache {
-    pub(crate) fn evict_volumes_later(&self) {
-        evict_later(&self.volumes, TIMING.volume_list_ttl);
-    }
-
-    pub(crate) fn evict_servers_later(&self) {
-        evict_later(&self.servers, TIMING.server_list_ttl);
-    }
-}
-
-/// Drops an answer that comes now, once it is out of date.
-fn evict_later<T: Send + Sync + 'static>(cached: &Arc<CachedAnswer<T>>, lifetime: Duration) {
-    let cached = Arc::downgrade(cached);
-    tokio::spawn(async move {
-        // Its time begins a moment later than the sleep.
-        sleep(lifetime + TIMING.list_eviction).await;
-        if let Some(cached) = cached.upgrade() {
-            cached.evict().await;
-        }
-    });
 }

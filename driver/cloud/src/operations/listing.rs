@@ -10,12 +10,29 @@ use std::sync::Arc;
 use crate::api::block_storage::{BlockStorage, Volume};
 use crate::api::compute::{Compute, Server};
 use crate::context::Context;
+use crate::context::cached_answer::CachedAnswer;
 use crate::context::list_cache::ListedVolume;
 use crate::error::CloudError;
+use crate::http::transport::Transport;
 use crate::ids::ServerId;
+use crate::last_failure::LastFailure;
 
 /// See [`crate::Cloud::listed_volumes`].
 pub(crate) async fn listed_volumes(cx: &Context) -> Result<Arc<Vec<ListedVolume>>, CloudError> {
+    let (transport, cached) = (Arc::clone(&cx.transport), Arc::clone(&cx.list_cache.volumes));
+    // In a task, which completes the list also for callers that do not wait so long.
+    let list = LastFailure::spawn(async move { list_volumes(&transport, &cached).await });
+    list.await.unwrap_or_else(|error| {
+        Err(CloudError::Setup(format!(
+            "the list of volumes ended without a result: {error}"
+        )))
+    })
+}
+
+async fn list_volumes(
+    transport: &Transport,
+    cached: &Arc<CachedAnswer<Vec<ListedVolume>>>,
+) -> Result<Arc<Vec<ListedVolume>>, CloudError> {
     let ask = || async {
         let mut zones: BTreeSet<Arc<str>> = BTreeSet::new();
         let mut shared = |zone: &str| {
@@ -26,20 +43,20 @@ pub(crate) async fn listed_volumes(cx: &Context) -> Result<Arc<Vec<ListedVolume>
             })
         };
         let slim = |volume: Volume| Some(ListedVolume::of(&volume, &mut shared));
-        let mut all = BlockStorage::new(&cx.transport).map_all(slim).await?;
+        let mut all = BlockStorage::new(transport).map_all(slim).await?;
         all.sort_unstable_by(|one, other| one.id.cmp(&other.id));
         all.shrink_to_fit();
-        cx.list_cache.evict_volumes_later();
+        cached.evict_later();
         Ok(all)
     };
-    cx.list_cache.volumes.get(ask).await
+    cached.get(ask).await
 }
 
 /// See [`crate::Cloud::listed_servers`].
 pub(crate) async fn listed_servers(cx: &Context) -> Result<Arc<BTreeMap<ServerId, Server>>, CloudError> {
     let ask = || async {
         let all = Compute::new(&cx.transport).servers().await?;
-        cx.list_cache.evict_servers_later();
+        cx.list_cache.servers.evict_later();
         Ok(all.into_iter().map(|server| (server.id.clone(), server)).collect())
     };
     cx.list_cache.servers.get(ask).await
