@@ -4,7 +4,7 @@
 mod failure;
 mod object;
 mod obstacle;
-mod words;
+pub(crate) mod words;
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use thiserror::Error;
 pub use failure::Failure;
 pub use object::ObjectKind;
 pub use obstacle::Obstacle;
-use words::{message_text, region_text, request_text, servers_text};
+use words::{message_text, names_text, region_text, request_text, servers_text};
 
 use crate::ids::{GiB, GroupSnapshotId, ServerId, SnapshotId, VolumeId};
 use crate::last_failure::LastFailure;
@@ -363,7 +363,7 @@ pub enum CloudError {
         reason: String,
     },
     /// A group snapshot has other members than those named; it stays.
-    #[error("group snapshot {id} has other members than those named: {}", .members.iter().map(SnapshotId::as_str).collect::<Vec<_>>().join(", "))]
+    #[error("group snapshot {id} has other members than those named: {}", names_text(.members.iter().map(SnapshotId::to_string)))]
     OtherMembers {
         id: GroupSnapshotId,
         /// The members that it has.

@@ -4,6 +4,8 @@
 
 /// On a volume, a snapshot or a backup: the cluster that it was made for. Every CSI driver for Cinder writes it.
 pub const CLUSTER: &str = "cinder.csi.openstack.org/cluster";
+/// On a volume: the name of its PersistentVolume, which external-provisioner adds with `--extra-create-metadata`.
+pub(crate) const PV_NAME: &str = "csi.storage.k8s.io/pv/name";
 /// On a volume: the id of the backup that it was restored from. Cinder keeps that of a snapshot or a volume itself.
 pub const SOURCE_BACKUP: &str = "cinder.csi.openstack.org/source-backup";
 /// The same as Cinder itself writes it when the backup is restored. All other metadata is that of the volume in the backup then, the

@@ -5,6 +5,7 @@ pub(crate) mod access_mode;
 pub(crate) mod attachments;
 pub(crate) mod backups;
 pub(crate) mod capacity;
+pub(crate) mod clusters;
 pub(crate) mod deletion;
 pub(crate) mod dependents;
 pub(crate) mod groups;

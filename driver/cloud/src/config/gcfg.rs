@@ -338,7 +338,7 @@ mod tests {
 
         #[test]
         fn any_text_at_all_is_read_or_refused(text in "\\PC*") {
-            let _ = parse(&text, "f");
+            drop(parse(&text, "f"));
         }
     }
 }

@@ -3,6 +3,9 @@
 
 use crate::ids::ServerId;
 
+/// The most names of a list in a text.
+const MOST_NAMED: usize = 10;
+
 pub(super) fn request_text(id: Option<&str>) -> String {
     id.map(|id| format!(" (request {id})")).unwrap_or_default()
 }
@@ -23,9 +26,29 @@ pub(super) fn servers_text(servers: &[ServerId]) -> String {
     match servers {
         [] => "a server that Cinder does not name".to_owned(),
         [one] => format!("server {one}"),
-        many => format!(
-            "servers {}",
-            many.iter().map(ServerId::as_str).collect::<Vec<_>>().join(", ")
-        ),
+        many => format!("servers {}", names_text(many.iter().map(ServerId::to_string))),
+    }
+}
+
+/// The first names of a list, and how many more there are.
+pub(crate) fn names_text(names: impl ExactSizeIterator<Item = String>) -> String {
+    let more = names.len().saturating_sub(MOST_NAMED);
+    let mut shown: Vec<String> = names.take(MOST_NAMED).collect();
+    if more > 0 {
+        shown.push(format!("and {more} more"));
+    }
+    shown.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lists_are_cut_with_their_count() {
+        let names = |count: usize| names_text((0..count).map(|number| number.to_string()));
+        assert_eq!(names(0), "");
+        assert_eq!(names(3), "0, 1, 2");
+        assert_eq!(names(MOST_NAMED + 4_996).split(", ").last(), Some("and 4996 more"));
     }
 }

@@ -7,7 +7,9 @@ pub(crate) mod backup;
 pub(crate) mod snapshot;
 pub(crate) mod volume;
 
-use tokio::time::{Instant, sleep};
+use std::fmt::Display;
+
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
@@ -15,7 +17,7 @@ use crate::http::retry::jitter;
 use crate::http::transport::Answer;
 use crate::operations::snapshots::ROUNDS;
 use crate::poll::schedule::Kind;
-use crate::poll::{Pollable, Wait, Watch};
+use crate::poll::{Pollable, Verdict, Wait, Watch};
 use crate::timing::TIMING;
 
 /// A resource that can be deleted.
@@ -143,15 +145,10 @@ pub(super) async fn wait_gone<R: Deletable>(
         at_most_every: None,
         what: format!("{} {id}", R::KIND),
     };
-    let mut seen_available = false;
     let remaining = R::watch(cx).until(wait, |now| match now {
-        None => Some(Ok(None)),
-        Some(now) => match now.status().to_string().as_str() {
-            "deleting" => None,
-            // An API node whose database lags shows it as it was before the deletion.
-            "available" if !std::mem::replace(&mut seen_available, true) => None,
-            _ => Some(Ok(Some(now.clone()))),
-        },
+        None => Verdict::Done(Ok(None)),
+        Some(now) if now.status().to_string() == "deleting" => Verdict::Pending,
+        Some(now) => Verdict::Unchanged(Ok(Some(now.clone()))),
     });
     match remaining.await? {
         None => {
@@ -159,6 +156,42 @@ pub(super) async fn wait_gone<R: Deletable>(
             Ok(())
         }
         Some(remaining) => Err(remaining.remaining(cx, started).await?),
+    }
+}
+
+/// Removes what a failed creation left behind. Returns the reason why something may remain.
+///
+/// The resource is so young that an API node whose database lags may not show it. The answer to a second deletion proves that it does
+/// not exist.
+pub(super) async fn remove_remains<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), String> {
+    // On the heap: a creation that cleans up would be as large as a deletion.
+    let removal = Box::pin(async {
+        delete::<R>(cx, id).await?;
+        delete::<R>(cx, id).await
+    });
+    match timeout(TIMING.clean_up_timeout, removal).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(format!("its removal failed: {error}")),
+        Err(_) => Err("its removal is not finished".to_owned()),
+    }
+}
+
+/// Returns the error of a failed creation if nothing remains of it. Otherwise the caller has to retry: after a final error the rest would
+/// stay for ever.
+pub(super) fn final_if_removed(
+    error: CloudError,
+    kind: ObjectKind,
+    id: impl Display,
+    removal: Result<(), impl Display>,
+) -> CloudError {
+    match removal {
+        Err(reason) if !error.is_transient() => CloudError::Busy {
+            kind,
+            id: id.to_string(),
+            status: format!("left over from a failed creation ({error}), and {reason}"),
+            wanted: "deleted",
+        },
+        _ => error,
     }
 }
 

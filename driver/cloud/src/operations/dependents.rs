@@ -7,6 +7,7 @@
 use crate::api::block_storage::{BlockStorage, Volume};
 use crate::context::Context;
 use crate::error::CloudError;
+use crate::error::words::names_text;
 
 /// The names and ids of the volumes that are built on `id`, as they were when its deletion was refused first; empty for none.
 pub(crate) async fn volumes_built_on(
@@ -19,7 +20,7 @@ pub(crate) async fn volumes_built_on(
     }
     let name = |volume: Volume| is_built(&volume).then(|| format!("volume {} ({})", volume.name, volume.id));
     let names = BlockStorage::new(&cx.transport).map_all(name).await?;
-    let names = names.join(", ");
+    let names = names_text(names.into_iter());
     cx.dependents.insert(id.to_owned(), names.clone());
     Ok(names)
 }

@@ -25,13 +25,16 @@ use crate::api::block_storage::{
     BlockStorage, Group, GroupSnapshotRecord, GroupType, GroupedVolume, NewGroup, Snapshot, VolumeStatus,
 };
 use crate::context::Context;
+use crate::error::words::names_text;
 use crate::error::{CloudError, ObjectKind};
 use crate::http::retry::jitter;
 use crate::ids::{GroupSnapshotId, VolumeId};
+use crate::operations::clusters::other_cluster;
+use crate::operations::deletion::final_if_removed;
 use crate::operations::groups::delete::remove_group_snapshot;
 use crate::operations::groups::members::with_members;
 use crate::operations::groups::own::{
-    age, dissolve_groups_named, dissolve_if_own, free_volumes, leave_own_group, own_group,
+    age, dissolve_groups_named, dissolve_if_own, leave_own_group, own_group, try_free_volumes,
 };
 use crate::operations::groups::poll::{group_made, group_snapshot_made, group_with, settled};
 use crate::timing::TIMING;
@@ -51,6 +54,8 @@ pub struct NewGroupSnapshot {
     pub volumes: BTreeSet<VolumeId>,
     /// The type of the group, by name or id. Without it the first one that Cinder shows to be consistent is taken.
     pub group_type: Option<String>,
+    /// The cluster that it is taken for; empty for none.
+    pub cluster: String,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -60,6 +65,8 @@ pub struct GroupSnapshot {
     pub created_at: String,
     /// The snapshots of its volumes.
     pub snapshots: Vec<Snapshot>,
+    /// The cluster that it was taken for, if this driver took it.
+    pub cluster: Option<String>,
 }
 
 impl GroupSnapshot {
@@ -79,15 +86,12 @@ impl GroupSnapshot {
         if sources == new.volumes.iter().collect() {
             return Ok(self);
         }
-        let list = |ids: &mut dyn Iterator<Item = &VolumeId>| ids.map(VolumeId::as_str).collect::<Vec<_>>().join(", ");
+        let wanted = names_text(new.volumes.iter().map(VolumeId::to_string));
+        let found = names_text(sources.into_iter().map(VolumeId::to_string));
         Err(CloudError::SnapshotExists {
             kind: ObjectKind::GroupSnapshot,
             name: new.name.clone(),
-            difference: format!(
-                "volumes {} are wanted, it has {}",
-                list(&mut new.volumes.iter()),
-                list(&mut sources.into_iter())
-            ),
+            difference: format!("volumes {wanted} are requested, it has {found}"),
             id: self.id.to_string(),
         })
     }
@@ -134,6 +138,14 @@ async fn attempt_group_snapshot(
         let Some(found) = group_snapshot_named(cx, &new.name).await? else {
             return make_group_snapshot(cx, new, deadline).await;
         };
+        if let Some(difference) = other_cluster(own::cluster_of(&found.description), Some(&new.cluster)) {
+            return Err(CloudError::SnapshotExists {
+                kind: ObjectKind::GroupSnapshot,
+                id: found.id,
+                name: new.name.clone(),
+                difference,
+            });
+        }
         let Some(settled) = settled(cx, found, deadline).await? else {
             continue;
         };
@@ -180,7 +192,7 @@ async fn attempt_group_snapshot(
         }
         let found = found.of_all(new)?;
         // An earlier call may have been killed before this.
-        free_volumes(cx, &settled, deadline).await?;
+        try_free_volumes(cx, &settled, deadline).await?;
         return Ok(found);
     }
     Err(failed(new, "error", "it failed again and again"))
@@ -218,9 +230,8 @@ async fn make_group_snapshot(
         Err(error) if error.is_transient() || matches!(error, CloudError::Busy { .. }) => return Err(error),
         Err(error) => {
             // It may be the last answer: what an earlier attempt left goes with it.
-            let removed = dissolve_groups_named(cx, &new.name, deadline).await;
-            removed.map_err(|left| left_over(&new.name, &left))?;
-            return Err(error);
+            let removal = dissolve_groups_named(cx, &new.name, &new.cluster, deadline).await;
+            return Err(final_if_removed(error, ObjectKind::Group, &new.name, removal));
         }
     };
     match cut(cx, new, &group, deadline).await {
@@ -240,18 +251,17 @@ async fn make_group_snapshot(
                     removed: removed.is_ok(),
                 });
             }
-            free_volumes(cx, &record, deadline).await?;
+            try_free_volumes(cx, &record, deadline).await?;
             found.of_all(new)
         }
         Err(error) => {
             if may_be_cut(cx, new, &error).await {
                 // A volume that left the group now would be missing in the snapshot. The next attempt finds it by its name.
                 tracing::warn!(%error, group = group.id, "the group of a group snapshot stays as it is, because Cinder may still work on it");
-            } else if let Err(left) = dissolve_if_own(cx, &group.id, deadline).await {
-                tracing::warn!(%error, group = group.id, "the group of a failed group snapshot is still there");
-                return Err(left_over(&group.id, &left));
+                return Err(error);
             }
-            Err(error)
+            let removal = dissolve_if_own(cx, &group.id, deadline).await;
+            Err(final_if_removed(error, ObjectKind::Group, &group.id, removal))
         }
     }
 }
@@ -317,7 +327,7 @@ async fn cut(
             wanted: "made once",
         });
     }
-    let description = own::description_of_snapshot(new.volumes.len());
+    let description = own::description_of_snapshot(new.volumes.len(), &new.cluster);
     let id = match cinder.create_group_snapshot(&group.id, &new.name, &description).await {
         Err(CloudError::BadRequest(failure)) => return Err(cannot(new, failure.to_string())),
         answer => answer?,
@@ -436,7 +446,7 @@ async fn group_type(cx: &Context, new: &NewGroupSnapshot) -> Result<GroupType, C
 async fn group_for(cx: &Context, new: &NewGroupSnapshot, deadline: Instant) -> Result<Group, CloudError> {
     let volumes = volumes_to_group(cx, new).await?;
     let group_type = group_type(cx, new).await?;
-    let own = own_group(cx, &new.name, &group_type, deadline).await?;
+    let own = own_group(cx, &new.name, &new.cluster, &group_type, deadline).await?;
     let elsewhere =
         |one: &&GroupedVolume| !one.group_id.is_empty() && own.as_ref().is_none_or(|own| own.id != one.group_id);
     for placed in volumes.iter().filter(elsewhere) {
@@ -486,7 +496,7 @@ async fn group_for(cx: &Context, new: &NewGroupSnapshot, deadline: Instant) -> R
     let id = BlockStorage::new(&cx.transport)
         .create_group(&NewGroup {
             name: &new.name,
-            description: own::MARK,
+            description: &own::description_of_group(&new.cluster),
             group_type: &group_type.id,
             volume_types: types.iter().map(|&name| name.to_owned()).collect(),
             availability_zone: volumes.first().and_then(|one| one.volume.availability_zone.as_deref()),
@@ -498,32 +508,22 @@ async fn group_for(cx: &Context, new: &NewGroupSnapshot, deadline: Instant) -> R
         return Ok(group);
     }
     let status = group.status.clone();
-    let removed = dissolve_if_own(cx, &id, deadline).await;
-    removed.map_err(|left| left_over(&id, &left))?;
-    Err(cannot(
+    let error = cannot(
         new,
         format!(
             "its group went to {status}: no backend in the volumes' zone takes a group of type {} with volumes of {}",
             group_type.name,
             Vec::from_iter(types).join(" and ")
         ),
-    ))
+    );
+    let removal = dissolve_if_own(cx, &id, deadline).await;
+    Err(final_if_removed(error, ObjectKind::Group, &id, removal))
 }
 
 fn cannot(new: &NewGroupSnapshot, reason: impl Into<String>) -> CloudError {
     CloudError::CannotGroup {
         name: new.name.clone(),
         reason: reason.into(),
-    }
-}
-
-/// A group of ours could not be removed. The caller has to ask again: after a final answer it would stay for good.
-fn left_over(group: &str, error: &CloudError) -> CloudError {
-    CloudError::Busy {
-        kind: ObjectKind::Group,
-        id: group.to_owned(),
-        status: format!("left over, and its removal failed: {error}"),
-        wanted: "deleted",
     }
 }
 

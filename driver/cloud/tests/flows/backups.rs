@@ -223,7 +223,7 @@ async fn a_process_that_was_killed_at_any_request_of_a_backup_leaves_one_backup_
                 .fault(Fault::on(operation).times(1).effect(Effect::cut(when)))
                 .expect("rule");
             // The answer may be found again, or be an error: the process knows no more of it.
-            let _ = stage.cloud.create_backup(backup("b-1", &volume)).await;
+            drop(stage.cloud.create_backup(backup("b-1", &volume)).await);
             complete(&stage, backup("b-1", &volume)).await;
             let left = stage.sim.state();
             assert_eq!(
@@ -393,4 +393,71 @@ async fn a_restoration_elsewhere_that_was_cut_short_keeps_its_name_and_stays() {
         "{error}"
     );
     assert!(stage.cloud.volume(&left.id).await.expect("a look").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn complete_backup_is_ready_with_remaining_snapshot() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    let refused = Fault::on("delete_snapshot").effect(Effect::work_fails());
+    stage.sim.fault(refused).expect("a rule");
+    let made = complete(&stage, backup("b-1", &volume)).await;
+    let left = stage.sim.state();
+    assert_eq!(left.snapshots.len(), 1, "its deletion fails");
+    let error = stage.cloud.delete_point_in_time(made.id.as_str()).await;
+    error.expect_err("without the backup no caller would know the snapshot");
+    stage.sim.clear_faults();
+    let reset = openstack_sim::SnapshotStatus::Available;
+    assert!(stage.sim.set_snapshot_status(&left.snapshots[0].id, reset));
+    stage
+        .cloud
+        .delete_point_in_time(made.id.as_str())
+        .await
+        .expect("deleted");
+    let left = stage.sim.state();
+    assert_eq!((left.backups.len(), left.snapshots.len()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_backup_is_final_without_remains_only() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    let refuses = |sim: &openstack_sim::Sim| {
+        sim.fault(Fault::on("create_backup").times(1).effect(Effect::quota()))
+            .expect("a rule");
+    };
+    refuses(&stage.sim);
+    let fails = Fault::on("delete_snapshot").times(1).effect(Effect::status(500));
+    stage.sim.fault(fails).expect("a rule");
+    let error = stage.cloud.create_backup(backup("b-1", &volume)).await;
+    let error = error.expect_err("the quota is used up");
+    assert!(
+        matches!(error, CloudError::Quota(_) | CloudError::Busy { .. }),
+        "{error}"
+    );
+    let is_left = !stage.sim.state().snapshots.is_empty();
+    assert_eq!(is_left, matches!(error, CloudError::Busy { .. }), "{error}");
+
+    stage.sim.clear_faults();
+    refuses(&stage.sim);
+    let error = stage.cloud.create_backup(backup("b-1", &volume)).await;
+    let error = error.expect_err("the quota is used up");
+    assert!(matches!(error, CloudError::Quota(_)), "{error}");
+    assert!(stage.sim.state().snapshots.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn backup_of_other_cluster_is_refused() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    let mut theirs = backup("b-1", &volume);
+    let cluster = "cinder.csi.openstack.org/cluster".to_owned();
+    theirs.metadata.insert(cluster, "another".to_owned());
+    complete(&stage, theirs).await;
+    let error = stage.cloud.create_backup(backup("b-1", &volume)).await;
+    let error = error.expect_err("the other cluster's");
+    assert!(
+        matches!(&error, CloudError::SnapshotExists { difference, .. } if difference.contains("another")),
+        "{error}"
+    );
 }

@@ -12,7 +12,7 @@ use crate::support::{NOTHING, ONE, Stage};
 /// A simulator that listens.
 async fn stage() -> Stage {
     // Each test process installs it once; a second time changes nothing.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    drop(rustls::crypto::ring::default_provider().install_default());
     let config = SimConfig {
         servers: vec![ServerSpec::new(ONE)],
         ..SimConfig::default()
@@ -163,7 +163,7 @@ async fn behind_mutual_tls(sim: &Sim, server: &TlsIdentity, client_pem: &str) ->
                     return;
                 };
                 let mut inside = tokio::net::TcpStream::connect(behind).await.expect("the simulator");
-                let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
+                drop(tokio::io::copy_bidirectional(&mut outside, &mut inside).await);
             });
         }
     });

@@ -260,7 +260,7 @@ async fn attachments_of_other_services_stay() {
                 let mark = (mark.to_owned(), "{}".to_owned());
                 assert!(stage.sim.set_volume(id, |volume| volume.metadata.extend([mark])));
             }
-            let _ = call.run(&stage, &volume).await;
+            drop(call.run(&stage, &volume).await);
             let left = stage.sim.state();
             assert_eq!(left.attachments.len(), 1, "{name}, {call:?}");
             assert_eq!(stage.sim.count("delete_attachment"), 0, "{name}, {call:?}");
@@ -297,7 +297,7 @@ async fn interrupted_clean_up_is_completed() {
         let stage = old_stage().await;
         let volume = abandoned(&stage, false, VolumeStatus::InUse).await;
         // Before the attachment is deleted, and right after.
-        let _ = tokio::time::timeout(Duration::from_secs(1), call.run(&stage, &volume)).await;
+        drop(tokio::time::timeout(Duration::from_secs(1), call.run(&stage, &volume)).await);
         assert_eq!(servers(&stage), [ONE], "{call:?}");
         tokio::select! {
             result = call.run(&stage, &volume) => panic!("{call:?}: {result:?}"),

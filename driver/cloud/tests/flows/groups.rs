@@ -48,6 +48,7 @@ fn wanted(volumes: &[Volume]) -> NewGroupSnapshot {
         name: "groupsnapshot-1".to_owned(),
         volumes: volumes.iter().map(|volume| volume.id.clone()).collect(),
         group_type: Some("together".to_owned()),
+        cluster: "test".to_owned(),
     }
 }
 
@@ -487,6 +488,43 @@ async fn members_that_are_gone_already_do_not_keep_the_rest_alive_and_other_snap
     stage
         .cloud
         .delete_group_snapshot(&taken.id, &named)
+        .await
+        .expect("deleted");
+    assert_eq!(stage.left(), (0, 0, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn group_snapshot_of_other_cluster_is_refused() {
+    let stage = grouping().await;
+    let volumes = stage.pair().await;
+    let theirs = NewGroupSnapshot {
+        cluster: "other.example".to_owned(),
+        ..wanted(&volumes)
+    };
+    let taken = stage.take(&theirs).await.expect("taken");
+    assert_eq!(taken.cluster.as_deref(), Some("other.example"));
+    let error = stage.take(&wanted(&volumes)).await.expect_err("the other cluster's");
+    assert!(
+        matches!(&error, CloudError::SnapshotExists { difference, .. } if difference.contains("other.example")),
+        "{error}"
+    );
+    assert_eq!(stage.take(&theirs).await.expect("the same").id, taken.id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn complete_group_snapshot_survives_busy_volumes() {
+    let stage = grouping().await;
+    let volumes = stage.pair().await;
+    // The first update puts the volumes into the group, the second takes them out.
+    let refused = Fault::on("update_group").skip(1).effect(Effect::status(400));
+    stage.sim.fault(refused).expect("a rule");
+    let taken = stage.take(&wanted(&volumes)).await.expect("it is complete");
+    assert_eq!(taken.snapshots.len(), 2);
+    assert_eq!(stage.left(), (1, 1, 2, 2), "the volumes are still in the group");
+    stage.sim.clear_faults();
+    stage
+        .cloud
+        .delete_group_snapshot(&taken.id, &BTreeSet::new())
         .await
         .expect("deleted");
     assert_eq!(stage.left(), (0, 0, 0, 0));

@@ -146,7 +146,7 @@ async fn a_failed_snapshot_that_an_earlier_process_left_is_made_anew_and_one_of_
         match again {
             Ok(made) => assert!(remade && left.is_some_and(|left| left != made.id.as_str())),
             Err(error) => assert!(
-                !remade && matches!(error, CloudError::SnapshotFailed { removed: false, .. }),
+                !remade && matches!(error, CloudError::SnapshotExists { .. }),
                 "{error:?}"
             ),
         }

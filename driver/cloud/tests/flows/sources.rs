@@ -178,7 +178,7 @@ async fn a_volume_for_one_server_that_could_not_be_removed_is_removed_by_the_nex
         .effect(Effect::policy("volume:delete"));
     stage.sim.fault(refused).expect("rule");
     let error = stage.cloud.create_volume(shared()).await.expect_err("it is left");
-    assert!(matches!(error, CloudError::Forbidden(_)), "{error:?}");
+    assert!(matches!(error, CloudError::Busy { .. }), "{error:?}");
     let left = &stage.sim.state().volumes[0];
     assert_eq!(left.metadata[metadata_keys::REQUESTED_MULTIATTACH], "true");
     let error = stage

@@ -67,7 +67,7 @@ pub(crate) async fn stage() -> Stage {
 /// As the configuration says, with two servers; called directly, on the paused clock of the test.
 pub(crate) async fn stage_with(config: SimConfig) -> Stage {
     // Each test process installs it once; a second time changes nothing.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    drop(rustls::crypto::ring::default_provider().install_default());
     let sources = Sources::seeded(1, "2026-01-02T03:04:05Z".parse().expect("a time"));
     let servers = vec![ServerSpec::new(ONE), ServerSpec::new(TWO)];
     let config = SimConfig {

@@ -315,3 +315,26 @@ async fn a_volume_that_a_lagging_api_node_still_shows_available_is_deleted_all_t
     deleted.expect("the first look was at an old record");
     assert!(stage.sim.state().volumes.is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn volume_of_changed_class_gets_no_final_error() {
+    let stage = stage().await;
+    let claims = |size: u64| {
+        let mut new = NewVolume {
+            size: GiB::new(size).expect("a size"),
+            ..new("pvc-1")
+        };
+        let pv = "csi.storage.k8s.io/pv/name".to_owned();
+        new.metadata.insert(pv, "pvc-1".to_owned());
+        new
+    };
+    stage.cloud.create_volume(claims(1)).await.expect("a volume");
+    let error = stage.cloud.create_volume(claims(2)).await.expect_err("it differs");
+    assert!(matches!(error, CloudError::Busy { .. }), "{error}");
+    let other = NewVolume {
+        size: GiB::new(2).expect("a size"),
+        ..new("pvc-1")
+    };
+    let error = stage.cloud.create_volume(other).await.expect_err("not the claim's");
+    assert!(matches!(error, CloudError::AlreadyExists { .. }), "{error}");
+}

@@ -2,19 +2,21 @@
 //! A backup by its name: found, or the data frozen and the backup asked for. Its end is not waited for, so its id is answered before
 //! it is known whether it fails. A caller keeps the first id that it gets: what may have been answered is never replaced.
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::api::block_storage::{Backup, BackupStatus, BlockStorage, NewBackup, NewSnapshot, Snapshot, SnapshotStatus};
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
 use crate::http::retry::jitter;
 use crate::ids::BackupId;
-use crate::metadata_keys;
-use crate::operations::deletion::backup::delete_backup;
-use crate::operations::deletion::snapshot::{delete_snapshot, thaw};
-use crate::operations::deletion::wait_gone;
+use crate::metadata_keys::{self, CLUSTER};
+use crate::operations::clusters::other_cluster;
+use crate::operations::deletion::snapshot::thaw;
+use crate::operations::deletion::{final_if_removed, remove_remains, wait_gone};
 use crate::operations::snapshots::create::create_snapshot;
 use crate::operations::snapshots::{ROUNDS, joined, words};
+use crate::poll::schedule::Kind;
+use crate::poll::{Verdict, Wait};
 use crate::timing::TIMING;
 
 /// How often the id of a backup that failed is answered before its failure is: each answer may be lost.
@@ -32,7 +34,10 @@ pub(crate) async fn create_backup(cx: &Context, new: &NewBackup) -> Result<Backu
         rounds += 1;
         let Some(found) = find_backup(cx, new).await? else {
             let id = make_backup(cx, new).await?;
-            let made = cinder.backup(&id).await?.ok_or_else(|| no_backup(&id))?;
+            let made = match cinder.backup(&id).await? {
+                Some(made) => made,
+                None => wait_shown(cx, &id, deadline).await?,
+            };
             if made.status == BackupStatus::Error {
                 return Err(remove_failed(cx, &made).await);
             }
@@ -46,6 +51,14 @@ pub(crate) async fn create_backup(cx: &Context, new: &NewBackup) -> Result<Backu
                 difference: format!("it is one of volume {}, not of {}", found.volume_id, new.volume_id),
             });
         }
+        if let Some(difference) = other_cluster(found.metadata.get(CLUSTER), new.metadata.get(CLUSTER)) {
+            return Err(CloudError::SnapshotExists {
+                kind: ObjectKind::Backup,
+                id: found.id.to_string(),
+                name: new.name.clone(),
+                difference,
+            });
+        }
         match &found.status {
             BackupStatus::Deleting if rounds < ROUNDS => {
                 wait_gone::<Backup>(cx, &found.id, Instant::now(), deadline).await?;
@@ -56,10 +69,31 @@ pub(crate) async fn create_backup(cx: &Context, new: &NewBackup) -> Result<Backu
     }
 }
 
+/// Waits until Cinder shows a new backup: an API node whose database lags does not show it at once.
+async fn wait_shown(cx: &Context, id: &BackupId, deadline: Instant) -> Result<Backup, CloudError> {
+    let wait = Wait {
+        kind: Kind::Create,
+        id,
+        name: None,
+        status: Some(BackupStatus::Creating),
+        started: Instant::now(),
+        deadline,
+        at_most_every: None,
+        what: format!("backup {id}"),
+    };
+    let shown = cx.backups.until(wait, |backup| match backup {
+        None => Verdict::Unchanged(Err(no_backup(id))),
+        Some(backup) => Verdict::Done(Ok(backup.clone())),
+    });
+    shown.await
+}
+
 /// What is to be done about a backup in the status in which it is.
 async fn judged(cx: &Context, backup: Backup) -> Result<Backup, CloudError> {
     if backup.status.is_complete() {
-        thaw(cx, &backup).await?;
+        if let Err(error) = thaw(cx, &backup).await {
+            tracing::warn!(%error, backup = %backup.id, "the temporary snapshot of a complete backup remains until the backup is deleted");
+        }
         return Ok(backup);
     }
     if backup.status == BackupStatus::Creating {
@@ -70,12 +104,8 @@ async fn judged(cx: &Context, backup: Backup) -> Result<Backup, CloudError> {
 
 /// Removes a backup that failed before its id was answered.
 async fn remove_failed(cx: &Context, backup: &Backup) -> CloudError {
-    let removal = match timeout(TIMING.clean_up_timeout, delete_backup(cx, &backup.id)).await {
-        Ok(Ok(())) => String::new(),
-        Ok(Err(error)) => format!("its removal failed: {error}"),
-        Err(_) => "its removal is not finished".to_owned(),
-    };
-    failed(cx, backup, removal).await
+    let removal = remove_remains::<Backup>(cx, &backup.id).await;
+    failed(cx, backup, removal.err().unwrap_or_default()).await
 }
 
 /// The failure, in Cinder's words and with what became of the backup; nothing where it is removed.
@@ -165,11 +195,8 @@ async fn make_backup(cx: &Context, new: &NewBackup) -> Result<BackupId, CloudErr
         Err(error @ CloudError::Unawaited(_)) => return Err(error),
         Err(error) => error,
     };
-    // Refused: nobody comes back for the snapshot if this was final.
-    if let Err(removal) = delete_snapshot(cx, &frozen.id).await {
-        tracing::warn!(error = %removal, snapshot = %frozen.id, "the snapshot for a backup that was refused is left behind until the next try");
-    }
-    Err(error)
+    let removal = remove_remains::<Snapshot>(cx, &frozen.id).await;
+    Err(final_if_removed(error, ObjectKind::Snapshot, &frozen.id, removal))
 }
 
 /// The snapshot whose data the backup gets; complete, so that the moment is fixed.

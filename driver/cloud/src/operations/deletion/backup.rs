@@ -6,12 +6,13 @@ use tokio::time::Instant;
 use super::{Attempt, Deletable, NextStep, accepted, delete, remedy};
 use crate::api::block_storage::{Backup, BackupStatus, BlockStorage, Snapshot};
 use crate::context::Context;
+use crate::error::words::names_text;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::{BackupId, SnapshotId};
 use crate::operations::deletion::snapshot::{delete_snapshot, thaw};
 use crate::operations::snapshots::{PointInTime, joined, point_in_time, words};
 use crate::poll::schedule::Kind;
-use crate::poll::{Wait, Watch};
+use crate::poll::{Verdict, Wait, Watch};
 use crate::timing::TIMING;
 
 /// See [`crate::Cloud::delete_point_in_time`].
@@ -124,8 +125,8 @@ async fn settle_backup(cx: &Context, backup: &Backup, deadline: Instant) -> Resu
     };
     let passing = backup.status.clone();
     let settled = cx.backups.until(wait, |now| match now {
-        Some(now) if now.status == passing => None,
-        _ => Some(Ok(())),
+        Some(now) if now.status == passing => Verdict::Pending,
+        _ => Verdict::Done(Ok(())),
     });
     settled.await.map_err(|error| match error {
         CloudError::Timeout { .. } => busy(backup),
@@ -155,11 +156,10 @@ async fn needed_backup(cx: &Context, backup: &Backup, message: &str) -> CloudErr
         dependents: if dependents.is_empty() {
             "incremental backups that Cinder does not name are built on it".to_owned()
         } else {
-            let names: Vec<String> = dependents
+            let names = dependents
                 .iter()
-                .map(|backup| format!("incremental backup {} ({})", backup.name, backup.id))
-                .collect();
-            names.join(", ")
+                .map(|backup| format!("incremental backup {} ({})", backup.name, backup.id));
+            names_text(names)
         },
         message: message.to_owned(),
     }

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 use super::{Attempt, Deletable, NextStep, accepted, delete, remedy};
 use crate::api::block_storage::{BlockStorage, Snapshot, Volume, VolumeStatus};
 use crate::context::Context;
+use crate::error::words::names_text;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::{ServerId, VolumeId};
 use crate::operations::attachments::delete_stale_attachments;
@@ -113,13 +114,12 @@ async fn dependents(cx: &Context, volume: &Volume, refusal: CloudError) -> Resul
     let (CloudError::BadRequest(failure) | CloudError::Conflict(failure)) = refusal else {
         return Ok(refusal);
     };
-    let names: Vec<String> = snapshots
+    let names = snapshots
         .iter()
-        .map(|snapshot| format!("snapshot {} ({})", snapshot.name, snapshot.id))
-        .collect();
+        .map(|snapshot| format!("snapshot {} ({})", snapshot.name, snapshot.id));
     Ok(CloudError::VolumeHasDependents {
         volume: id.clone(),
-        dependents: names.join(", "),
+        dependents: names_text(names),
         failure,
     })
 }

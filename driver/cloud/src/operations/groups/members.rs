@@ -8,6 +8,7 @@ use crate::api::block_storage::{BlockStorage, GroupSnapshotRecord};
 use crate::context::Context;
 use crate::error::CloudError;
 use crate::ids::{GroupSnapshotId, SnapshotId};
+use crate::operations::groups::own::cluster_of;
 
 /// The group snapshot with its members. Cinder has no filter for them, but they bear its name.
 pub(super) async fn with_members(cx: &Context, record: &GroupSnapshotRecord) -> Result<GroupSnapshot, CloudError> {
@@ -23,6 +24,7 @@ pub(super) async fn with_members(cx: &Context, record: &GroupSnapshotRecord) -> 
         id: GroupSnapshotId::new(record.id.clone()),
         created_at: record.created_at.clone(),
         snapshots,
+        cluster: cluster_of(&record.description).map(str::to_owned),
     })
 }
 

@@ -15,12 +15,18 @@ use crate::api::block_storage::{BlockStorage, Group, GroupSnapshotRecord, GroupT
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::VolumeId;
-use crate::operations::groups::poll::{group_gone, group_made, group_settled};
+use crate::operations::clusters::other_cluster;
+use crate::operations::groups::poll::{group_gone, group_made, group_settled, shown};
 use crate::poll::timestamp;
 
 /// How the description of every group snapshot and every group of ours begins. Behind it are the number of volumes of the one, and the id
 /// of the snapshot of the other once it is known.
 pub(super) const MARK: &str = "Made by the OpenStack Cinder CSI driver for one snapshot of several volumes.";
+
+/// Introduces the cluster in a description.
+const CLUSTER: &str = " Cluster: ";
+/// A longer name of a cluster is not written: a description has 255 characters.
+const LONGEST_CLUSTER: usize = 128;
 
 pub(super) fn is_own(group: &Group) -> bool {
     group.description.starts_with(MARK)
@@ -32,14 +38,34 @@ pub(super) fn is_own_snapshot(record: &GroupSnapshotRecord) -> bool {
 }
 
 /// The description of a group snapshot of so many volumes.
-pub(super) fn description_of_snapshot(volumes: usize) -> String {
-    format!("{MARK} Volumes: {volumes}.")
+pub(super) fn description_of_snapshot(volumes: usize, cluster: &str) -> String {
+    format!("{MARK} Volumes: {volumes}.{}", cluster_text(cluster))
+}
+
+/// The description of a group before its snapshot is complete.
+pub(super) fn description_of_group(cluster: &str) -> String {
+    format!("{MARK}{}", cluster_text(cluster))
+}
+
+fn cluster_text(cluster: &str) -> String {
+    if cluster.is_empty() || cluster.chars().count() > LONGEST_CLUSTER {
+        String::new()
+    } else {
+        format!("{CLUSTER}{cluster}.")
+    }
+}
+
+/// The cluster that a group or group snapshot of this driver was created for, by its description.
+pub(super) fn cluster_of(description: &str) -> Option<&str> {
+    let (_, cluster) = description.strip_prefix(MARK)?.split_once(CLUSTER)?;
+    cluster.strip_suffix('.')
 }
 
 /// Number of volumes of a group snapshot of this driver. The snapshot has fewer members if a volume left the group too early.
 pub(super) fn members_wanted(record: &GroupSnapshotRecord) -> Option<usize> {
     let rest = record.description.strip_prefix(MARK)?;
-    rest.strip_prefix(" Volumes: ")?.strip_suffix('.')?.parse().ok()
+    let (volumes, _) = rest.strip_prefix(" Volumes: ")?.split_once('.')?;
+    volumes.parse().ok()
 }
 
 /// The description of the group of a group snapshot.
@@ -47,16 +73,22 @@ fn description_of(id: &str) -> String {
     format!("{MARK} Group snapshot {id}.")
 }
 
+/// Whether this driver created the group for a snapshot of this name in this cluster.
+fn is_of_request(group: &Group, name: &str, cluster: &str) -> bool {
+    group.name == name && is_own(group) && other_cluster(cluster_of(&group.description), Some(cluster)).is_none()
+}
+
 /// Our group of this name, if an earlier attempt left one that can be used; others of the name are removed.
 pub(super) async fn own_group(
     cx: &Context,
     name: &str,
+    cluster: &str,
     group_type: &GroupType,
     deadline: Instant,
 ) -> Result<Option<Group>, CloudError> {
     let all = BlockStorage::new(&cx.transport).groups().await?;
     let mut usable: Option<Group> = None;
-    for found in all.iter().filter(|group| group.name == name && is_own(group)) {
+    for found in all.iter().filter(|group| is_of_request(group, name, cluster)) {
         let Some(group) = group_settled(cx, &found.id, deadline).await? else {
             continue;
         };
@@ -79,9 +111,14 @@ pub(super) async fn own_group(
 }
 
 /// Deletes what an earlier attempt at the group snapshot of this name left, its volumes aside.
-pub(super) async fn dissolve_groups_named(cx: &Context, name: &str, deadline: Instant) -> Result<(), CloudError> {
+pub(super) async fn dissolve_groups_named(
+    cx: &Context,
+    name: &str,
+    cluster: &str,
+    deadline: Instant,
+) -> Result<(), CloudError> {
     let all = BlockStorage::new(&cx.transport).groups().await?;
-    for found in all.iter().filter(|group| group.name == name && is_own(group)) {
+    for found in all.iter().filter(|group| is_of_request(group, name, cluster)) {
         dissolve_if_own(cx, &found.id, deadline).await?;
     }
     Ok(())
@@ -105,7 +142,9 @@ pub(super) async fn free_volumes(
     cinder
         .update_group(&group.id, &[], &group.volumes, Some(&description))
         .await?;
-    match group_settled(cx, &group.id, deadline).await? {
+    let look = || group_settled(cx, &group.id, deadline);
+    let is_empty = |left: Option<&Group>| left.is_none_or(|left| left.volumes.is_empty());
+    match shown(cx, deadline, look, is_empty).await? {
         Some(left) if !left.volumes.is_empty() => Err(CloudError::Busy {
             kind: ObjectKind::Group,
             id: left.id,
@@ -113,6 +152,22 @@ pub(super) async fn free_volumes(
             wanted: "empty",
         }),
         _ => Ok(()),
+    }
+}
+
+/// The same for a complete group snapshot: only an error that passes delays its answer. A volume that stays in the group leaves it before
+/// its deletion and its retype.
+pub(super) async fn try_free_volumes(
+    cx: &Context,
+    record: &GroupSnapshotRecord,
+    deadline: Instant,
+) -> Result<(), CloudError> {
+    match free_volumes(cx, record, deadline).await {
+        Err(error) if !error.is_transient() => {
+            tracing::warn!(%error, group = record.group_id, group_snapshot = record.id, "volumes stay in the group of a complete snapshot");
+            Ok(())
+        }
+        result => result,
     }
 }
 
@@ -124,7 +179,8 @@ pub(super) async fn dissolve_if_own(cx: &Context, id: &str, deadline: Instant) -
     };
     if !group.volumes.is_empty() {
         cinder.update_group(id, &[], &group.volumes, None).await?;
-        let emptied = group_settled(cx, id, deadline).await?;
+        let is_empty = |left: Option<&Group>| left.is_none_or(|left| left.volumes.is_empty());
+        let emptied = shown(cx, deadline, || group_settled(cx, id, deadline), is_empty).await?;
         if emptied.is_none_or(|emptied| !emptied.volumes.is_empty()) {
             return Err(CloudError::Busy {
                 kind: ObjectKind::Group,
@@ -193,11 +249,12 @@ async fn take_out(cx: &Context, volume: &VolumeId) -> Result<bool, CloudError> {
     cinder
         .update_group(&group.id, &[], std::slice::from_ref(volume), None)
         .await?;
-    let left = group_settled(cx, &group.id, deadline).await?;
+    let is_out = |left: Option<&Group>| left.is_none_or(|left| !left.volumes.contains(volume));
+    let left = shown(cx, deadline, || group_settled(cx, &group.id, deadline), is_out).await?;
     let out = left.as_ref().is_none_or(|left| !left.volumes.contains(volume));
     if out && left.is_some_and(|left| left.volumes.is_empty()) {
         // Refused while its snapshot exists, with which it goes.
-        let _ = dissolve_if_own(cx, &group.id, deadline).await;
+        drop(dissolve_if_own(cx, &group.id, deadline).await);
     }
     Ok(out)
 }

@@ -75,6 +75,7 @@ async fn a_failed_group_snapshot_that_bears_no_mark_of_ours_stays() {
         name: "groupsnapshot-1".to_owned(),
         volumes: BTreeSet::from([volume.id]),
         group_type: Some("together".to_owned()),
+        cluster: String::new(),
     };
     let error = create_group_snapshot(&cx, &new).await.expect_err("somebody else's");
     assert!(

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A snapshot by its name: found, made, waited for to its end.
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::{ROUNDS, joined};
 use crate::api::block_storage::{BlockStorage, NewSnapshot, Snapshot, SnapshotStatus, VolumeStatus};
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
 use crate::http::retry::jitter;
-use crate::metadata_keys;
+use crate::metadata_keys::{self, CLUSTER};
+use crate::operations::clusters::other_cluster;
+use crate::operations::deletion::remove_remains;
 use crate::operations::deletion::snapshot::delete_snapshot;
 use crate::operations::snapshots::{settled_snapshot, words};
 use crate::operations::volumes::{passing, settle};
@@ -37,6 +39,14 @@ pub(crate) async fn create_snapshot(cx: &Context, new: &NewSnapshot) -> Result<S
                 id: found.id.to_string(),
                 name: new.name.clone(),
                 difference: format!("it is one of volume {}, not of {}", found.volume_id, new.volume_id),
+            });
+        }
+        if let Some(difference) = other_cluster(found.metadata.get(CLUSTER), new.metadata.get(CLUSTER)) {
+            return Err(CloudError::SnapshotExists {
+                kind: ObjectKind::Snapshot,
+                id: found.id.to_string(),
+                name: new.name.clone(),
+                difference,
             });
         }
         match &found.status {
@@ -161,16 +171,7 @@ async fn wait_snapshot(
     }
     let message = words(cx, now.id.as_str()).await;
     let removal = if is_ours(&now, new) {
-        // So young that an API node whose database lags may not show it yet: only a second deletion says that it is gone.
-        let removed = async {
-            delete_snapshot(cx, &now.id).await?;
-            delete_snapshot(cx, &now.id).await
-        };
-        match timeout(TIMING.clean_up_timeout, removed).await {
-            Ok(Ok(())) => String::new(),
-            Ok(Err(error)) => format!("its removal failed: {error}"),
-            Err(_) => "its removal is not finished".to_owned(),
-        }
+        remove_remains::<Snapshot>(cx, &now.id).await.err().unwrap_or_default()
     } else {
         "another caller created it; not deleted".to_owned()
     };

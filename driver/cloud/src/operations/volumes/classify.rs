@@ -6,6 +6,7 @@ use jiff::civil::DateTime;
 use crate::api::block_storage::{NewVolume, Source, Volume, VolumeStatus};
 use crate::ids::VolumeId;
 use crate::metadata_keys;
+use crate::operations::clusters::other_cluster;
 use crate::timing::TIMING;
 
 /// What a volume found by name means.
@@ -33,9 +34,9 @@ pub(super) const UNFIT: &str = "Cinder made it otherwise than it was asked to";
 pub(super) enum Reason {
     /// It failed, and another request made it, or it was of use before, or it cannot be deleted.
     Failed,
-    /// It is where it is not wanted, and an earlier attempt at this request may have made it: one to which other zones would do, or
-    /// one that was cut short before it wrote the marks of a restored volume.
-    Elsewhere(String),
+    /// It differs, and an earlier attempt at this request may have created it: with other acceptable zones, with an earlier content of
+    /// the class, or interrupted before it wrote the marks of a restored volume.
+    EarlierAttempt(String),
     /// It differs in this.
     Different(String),
 }
@@ -66,8 +67,9 @@ pub(super) fn classify_existing(volume: &Volume, new: &NewVolume, ignore_zone: b
         let is_elsewhere = zone_difference(volume, new).as_ref() == Some(&difference);
         let is_unused = volume.status == VolumeStatus::Available || volume.status.is_coming();
         let may_be_earlier = !marks_are_own(volume) || (is_ours(volume, new) && is_unused);
-        if is_elsewhere && may_be_earlier && volume.attachments.is_empty() {
-            return ExistingVolume::Other(Reason::Elsewhere(difference));
+        let is_claims = marks_are_own(volume) && new.metadata.contains_key(metadata_keys::PV_NAME);
+        if (is_elsewhere || is_claims) && may_be_earlier && volume.attachments.is_empty() {
+            return ExistingVolume::Other(Reason::EarlierAttempt(difference));
         }
         return ExistingVolume::Other(Reason::Different(difference));
     }
@@ -230,21 +232,13 @@ pub(super) fn difference(volume: &Volume, new: &NewVolume, ignore_zone: bool) ->
     zone_difference(volume, new)
 }
 
-/// Whose the volume is, where it bears the mark of another cluster: two clusters that one was restored from have claims of the same
-/// names. One without a mark is taken, as one that was made by hand.
 fn cluster_difference(volume: &Volume, new: &NewVolume) -> Option<String> {
-    let own = new.metadata.get(metadata_keys::CLUSTER)?;
     // Until ours is written again, a restored volume has the metadata of the volume in the backup.
     if volume.status == VolumeStatus::RestoringBackup || !marks_are_own(volume) {
         return None;
     }
-    let found = volume.metadata.get(metadata_keys::CLUSTER);
-    let other = found.filter(|found| !found.is_empty() && *found != own)?;
-    Some(format!(
-        "it was made for cluster {other:?}, as its metadata {} says, and this driver serves {own:?} (--cluster); delete the claim and \
-         make one of another name, or remove that key if the volume is meant",
-        metadata_keys::CLUSTER
-    ))
+    let key = metadata_keys::CLUSTER;
+    other_cluster(volume.metadata.get(key), new.metadata.get(key))
 }
 
 fn source_difference(volume: &Volume, wanted: Option<&Source>) -> Option<String> {

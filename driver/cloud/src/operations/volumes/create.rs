@@ -16,11 +16,11 @@ use crate::ids::VolumeId;
 use crate::metadata_keys;
 use crate::operations::capacity::type_named;
 use crate::operations::deletion::volume::delete_volume;
-use crate::operations::deletion::wait_gone;
+use crate::operations::deletion::{final_if_removed, remove_remains, wait_gone};
 use crate::operations::snapshots::words;
 use crate::operations::volumes::source::order;
-use crate::poll::Wait;
 use crate::poll::schedule::Kind;
+use crate::poll::{Verdict, Wait};
 use crate::timing::TIMING;
 
 /// See [`crate::Cloud::create_volume`].
@@ -54,7 +54,7 @@ pub(crate) async fn create_volume(cx: &Context, new: &NewVolume) -> Result<Creat
                 });
             }
             // It may be ours: a final answer would leave it behind. It is not removed, for it may be in use.
-            ExistingVolume::Other(Reason::Elsewhere(difference)) => {
+            ExistingVolume::Other(Reason::EarlierAttempt(difference)) => {
                 return Err(CloudError::Busy {
                     kind: ObjectKind::Volume,
                     id: volume.id.to_string(),
@@ -128,10 +128,12 @@ async fn checked(cx: &Context, new: &NewVolume, created: CreatedVolume) -> Resul
     if !new.multiattach || created.volume.multiattach {
         return Ok(created);
     }
-    delete_volume(cx, &created.volume.id).await?;
-    Err(CloudError::NotMultiattach {
-        volume_type: created.volume.volume_type.unwrap_or_default(),
-    })
+    let id = &created.volume.id;
+    let removal = remove_remains::<Volume>(cx, id).await;
+    let error = CloudError::NotMultiattach {
+        volume_type: created.volume.volume_type.clone().unwrap_or_default(),
+    };
+    Err(final_if_removed(error, ObjectKind::Volume, id, removal))
 }
 
 /// A volume that was restored from a backup has the metadata of the volume in the backup: its own is written again.
@@ -204,7 +206,7 @@ async fn wait_created(
     deadline: Instant,
 ) -> Result<CreatedVolume, CloudError> {
     let id = volume.id.clone();
-    let created = if let Some(result) = made(&id, Some(&volume)) {
+    let created = if let Verdict::Done(result) = judge_creation(&id, Some(&volume)) {
         result?
     } else {
         let wait = Wait {
@@ -217,7 +219,7 @@ async fn wait_created(
             at_most_every: None,
             what: format!("volume {id} ({})", new.name),
         };
-        cx.watch.until(wait, |volume| made(&id, volume)).await?
+        cx.watch.until(wait, |volume| judge_creation(&id, volume)).await?
     };
     if !failed_creation(&created.status) {
         return Ok(CreatedVolume {
@@ -230,12 +232,7 @@ async fn wait_created(
     let removal = if adopted && !is_ours(&created, new) {
         Some("another caller created it; not deleted".to_owned())
     } else {
-        let removal = tokio::time::timeout(TIMING.clean_up_timeout, delete_volume(cx, &id)).await;
-        match removal {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(format!("its removal failed: {error}")),
-            Err(_) => Some("its removal is not finished".to_owned()),
-        }
+        remove_remains::<Volume>(cx, &id).await.err()
     };
     Err(CloudError::VolumeFailed {
         volume: id,
@@ -250,13 +247,13 @@ async fn wait_created(
     })
 }
 
-/// The end of a creation: the volume, or its disappearance, which begins with its deletion. An errored volume is an end, too.
-fn made(id: &VolumeId, volume: Option<&Volume>) -> Option<Result<Volume, CloudError>> {
+/// A creation ends with the volume, also one in error, or with its deletion.
+fn judge_creation(id: &VolumeId, volume: Option<&Volume>) -> Verdict<Volume> {
     match volume {
-        None => Some(Err(CloudError::no_volume(id))),
-        Some(volume) if volume.status.is_coming() => None,
-        Some(volume) if volume.status == VolumeStatus::Deleting => Some(Err(CloudError::no_volume(id))),
-        Some(volume) => Some(Ok(volume.clone())),
+        None => Verdict::Unchanged(Err(CloudError::no_volume(id))),
+        Some(volume) if volume.status.is_coming() => Verdict::Pending,
+        Some(volume) if volume.status == VolumeStatus::Deleting => Verdict::Done(Err(CloudError::no_volume(id))),
+        Some(volume) => Verdict::Done(Ok(volume.clone())),
     }
 }
 
@@ -271,9 +268,13 @@ mod tests {
         let seen = |status: &str| {
             let volume = json!({"id": "1", "size": 1, "status": status});
             let volume: Volume = serde_json::from_value(volume).expect("a volume");
-            made(&volume.id, Some(&volume))
+            judge_creation(&volume.id, Some(&volume))
         };
-        assert!(matches!(seen("deleting"), Some(Err(CloudError::NotFound { .. }))));
-        assert!(matches!(seen("available"), Some(Ok(_))) && seen("creating").is_none());
+        assert!(matches!(
+            seen("deleting"),
+            Verdict::Done(Err(CloudError::NotFound { .. }))
+        ));
+        assert!(matches!(seen("available"), Verdict::Done(Ok(_))));
+        assert!(matches!(seen("creating"), Verdict::Pending));
     }
 }

@@ -198,13 +198,21 @@ fn a_failed_volume_that_is_attached_or_of_another_cluster_stays() {
 #[case("east", "available", ExistingVolume::Ours(UNFIT))]
 #[case("east,west", "available", ExistingVolume::Ours(UNFIT))]
 // An earlier attempt made it where it was wanted then, and its answer may have arrived.
-#[case("east,nova", "available", ExistingVolume::Other(Reason::Elsewhere(String::new())))]
+#[case(
+    "east,nova",
+    "available",
+    ExistingVolume::Other(Reason::EarlierAttempt(String::new()))
+)]
 // A server has it, or is about to.
 #[case("east", "in-use", ExistingVolume::Other(Reason::Different(String::new())))]
 #[case("east", "reserved", ExistingVolume::Other(Reason::Different(String::new())))]
 // It cannot be deleted yet.
 #[case("east", "creating", ExistingVolume::Coming)]
-#[case("east,nova", "creating", ExistingVolume::Other(Reason::Elsewhere(String::new())))]
+#[case(
+    "east,nova",
+    "creating",
+    ExistingVolume::Other(Reason::EarlierAttempt(String::new()))
+)]
 fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_got_it(
     #[case] requested: &str,
     #[case] status: &str,
@@ -220,7 +228,9 @@ fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_
         .insert(metadata_keys::REQUESTED_ZONES.into(), requested.into());
     let judged = match classify_existing(&found, &wanted, false) {
         ExistingVolume::Other(Reason::Different(_)) => ExistingVolume::Other(Reason::Different(String::new())),
-        ExistingVolume::Other(Reason::Elsewhere(_)) => ExistingVolume::Other(Reason::Elsewhere(String::new())),
+        ExistingVolume::Other(Reason::EarlierAttempt(_)) => {
+            ExistingVolume::Other(Reason::EarlierAttempt(String::new()))
+        }
         other => other,
     };
     assert_eq!(judged, expected);
@@ -351,7 +361,7 @@ fn the_marks_that_a_backup_brought_along_prove_nothing_about_the_volume_restored
     assert!(
         matches!(
             classify_existing(&restored, &wanted, false),
-            ExistingVolume::Other(Reason::Elsewhere(_))
+            ExistingVolume::Other(Reason::EarlierAttempt(_))
         ),
         "somebody may have got it"
     );
