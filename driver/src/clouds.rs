@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use cinder_cloud::{Cloud, CloudConfig, CloudError, CloudOptions, Source, VolumeId};
+use cinder_cloud::{Cloud, CloudConfig, CloudError, CloudOptions, GroupSnapshotId, Source, VolumeId};
 use csi_proto::csi::v1::{Topology, TopologyRequirement};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -139,8 +139,26 @@ impl Clouds {
             Some(Source::PointInTime(id)) => self.holder(CloudObject::Snapshot(id), secrets).await?,
             Some(Source::Volume(id)) => self.holder(CloudObject::Volume(id), secrets).await?,
         };
+        let holder = match (source, holder) {
+            // The source was deleted after an earlier attempt created the volume.
+            (Some(_), None) => self.holder(CloudObject::VolumeName(name), secrets).await?,
+            (_, holder) => holder,
+        };
         if let Some(cloud) = holder {
-            let ours = requirement.map(|asked| marks(&cloud.config()).only(asked));
+            let marks = marks(&cloud.config());
+            let ours = requirement.map(|asked| marks.only(asked));
+            let is_unreachable = |asked: &TopologyRequirement, ours: &TopologyRequirement| {
+                !asked.requisite.is_empty() && ours.requisite.is_empty()
+            };
+            if requirement
+                .zip(ours.as_ref())
+                .is_some_and(|(asked, ours)| is_unreachable(asked, ours))
+            {
+                return Err(status::zone_impossible(format_args!(
+                    "the source of volume {name} is in a cloud ({marks}) that none of the requested nodes can reach; run the pod on \
+                     nodes of that cloud, or use a source in the cloud of the nodes"
+                )));
+            }
             return Ok(CloudChoice {
                 cloud,
                 requirement: ours,
@@ -207,6 +225,15 @@ impl Clouds {
         secrets: &BTreeMap<String, String>,
     ) -> Result<Option<Cloud>, Status> {
         check_holder(self.holder(CloudObject::Snapshot(snapshot), secrets).await?).await
+    }
+
+    /// The cloud that has a group snapshot, as [`Clouds::of_volume`].
+    pub async fn of_group_snapshot(
+        &self,
+        group_snapshot: &GroupSnapshotId,
+        secrets: &BTreeMap<String, String>,
+    ) -> Result<Option<Cloud>, Status> {
+        check_holder(self.holder(CloudObject::GroupSnapshot(group_snapshot), secrets).await?).await
     }
 
     /// Every cloud with its name, in the order of their names; without those of credentials in secrets. Fails where one fails its
@@ -302,7 +329,9 @@ impl Clouds {
         while let Some((name, answer)) = asked.next().await {
             match answer {
                 Ok(true) => {
-                    self.remember(object.id(), name);
+                    if !matches!(object, CloudObject::VolumeName(_)) {
+                        self.remember(object.id(), name);
+                    }
                     return Ok(named.get(name).cloned());
                 }
                 Ok(false) => {}
@@ -348,20 +377,25 @@ enum CloudObject<'a> {
     Volume(&'a VolumeId),
     /// A snapshot or a backup.
     Snapshot(&'a str),
+    GroupSnapshot(&'a GroupSnapshotId),
+    /// A volume by its name, which is not remembered.
+    VolumeName(&'a str),
 }
 
 impl CloudObject<'_> {
     fn kind(&self) -> &'static str {
         match self {
-            Self::Volume(_) => "volume",
+            Self::Volume(_) | Self::VolumeName(_) => "volume",
             Self::Snapshot(_) => "snapshot",
+            Self::GroupSnapshot(_) => "group snapshot",
         }
     }
 
     fn id(&self) -> &str {
         match self {
             Self::Volume(id) => id.as_str(),
-            Self::Snapshot(id) => id,
+            Self::Snapshot(id) | Self::VolumeName(id) => id,
+            Self::GroupSnapshot(id) => id.as_str(),
         }
     }
 
@@ -369,6 +403,8 @@ impl CloudObject<'_> {
         match self {
             Self::Volume(id) => cloud.volume(id).await.map(|found| found.is_some()),
             Self::Snapshot(id) => cloud.point_in_time(id).await.map(|found| found.is_some()),
+            Self::GroupSnapshot(id) => cloud.group_snapshot(id).await.map(|found| found.is_some()),
+            Self::VolumeName(name) => cloud.volumes_named(name).await.map(|found| !found.is_empty()),
         }
     }
 }

@@ -91,6 +91,11 @@ impl ControllerService {
         self.settings.args.protect_other_clusters
     }
 
+    /// The name of the cluster that the driver serves.
+    pub(crate) fn cluster(&self) -> &str {
+        &self.settings.args.cluster
+    }
+
     /// How a cloud's zones are named.
     fn zone_names(&self, config: &CloudConfig) -> ZoneNames {
         ZoneNames::new(&config.topology, self.settings.args.zone_labels)

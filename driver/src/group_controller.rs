@@ -15,7 +15,7 @@ use csi_proto::csi::v1::{
 };
 use tonic::Status;
 
-use crate::clouds::{Clouds, UncheckedCloud};
+use crate::clouds::Clouds;
 use crate::controller::ControllerService;
 use crate::layers::rpcs;
 use crate::operations::{Deadline, Operations, Target, with_deadline};
@@ -100,6 +100,7 @@ impl GroupControllerService {
                         name: wanted.name,
                         volumes: wanted.volumes,
                         group_type: wanted.parameters.group_type,
+                        cluster: service.controller.cluster().to_owned(),
                     };
                     let made = cloud.create_group_snapshot(new).await;
                     let made = made.map_err(|error| status::cloud(Act::Snapshot, &error))?;
@@ -133,12 +134,14 @@ impl GroupControllerService {
                     let (controller, secrets) = (self.controller.clone(), request.secrets);
                     async move {
                         progress.set("deleting the group snapshot and its members and waiting until they are gone");
-                        // An id says nothing about its cloud, and none that lacks it has anything to delete.
-                        for cloud in candidates(controller.clouds(), &secrets)? {
-                            let cloud = cloud.check().await?;
-                            refuse_foreign(&controller, &cloud, &id).await?;
-                            let deleted = cloud.delete_group_snapshot(&id, &members).await;
-                            deleted.map_err(|error| status::cloud(Act::Delete, &error))?;
+                        let clouds = controller.clouds();
+                        if let Some(cloud) = clouds.of_group_snapshot(&id, &secrets).await? {
+                            delete_in(&controller, &cloud, &id, &members).await?;
+                        } else {
+                            // The group of a deleted snapshot may remain in any of them.
+                            for (_, cloud) in clouds.all().await? {
+                                delete_in(&controller, &cloud, &id, &members).await?;
+                            }
                         }
                         Ok(DeleteVolumeGroupSnapshotResponse {})
                     }
@@ -158,26 +161,27 @@ impl GroupControllerService {
             return Err(unknown());
         }
         let look = async {
-            for cloud in candidates(self.controller.clouds(), &request.secrets)? {
-                let cloud = cloud.check().await?;
-                let found = cloud.group_snapshot(&id).await;
-                let found = found.map_err(|error| status::cloud(Act::Look, &error))?;
-                if let Some(found) = found {
-                    let wanted: BTreeSet<&str> = request.snapshot_ids.iter().map(String::as_str).collect();
-                    let members: BTreeSet<&str> = found.snapshots.iter().map(|member| member.id.as_str()).collect();
-                    if !wanted.is_empty() && wanted != members {
-                        return Err(status::invalid(
-                            "snapshot_ids",
-                            format_args!(
-                                "group snapshot {id} has other members: {}",
-                                Vec::from_iter(members).join(", ")
-                            ),
-                        ));
-                    }
-                    return Ok(self.encode(&cloud, &found));
-                }
+            let cloud = self
+                .controller
+                .clouds()
+                .of_group_snapshot(&id, &request.secrets)
+                .await?;
+            let cloud = cloud.ok_or_else(unknown)?;
+            let found = cloud.group_snapshot(&id).await;
+            let found = found.map_err(|error| status::cloud(Act::Look, &error))?;
+            let found = found.ok_or_else(unknown)?;
+            let wanted: BTreeSet<&str> = request.snapshot_ids.iter().map(String::as_str).collect();
+            let members: BTreeSet<&str> = found.snapshots.iter().map(|member| member.id.as_str()).collect();
+            if !wanted.is_empty() && wanted != members {
+                return Err(status::invalid(
+                    "snapshot_ids",
+                    format_args!(
+                        "group snapshot {id} has other members: {}",
+                        Vec::from_iter(members).join(", ")
+                    ),
+                ));
             }
-            Err(unknown())
+            Ok(self.encode(&cloud, &found))
         };
         let found = with_deadline(deadline, "GetVolumeGroupSnapshot", look).await??;
         Ok(GetVolumeGroupSnapshotResponse {
@@ -200,27 +204,32 @@ impl GroupControllerService {
     }
 }
 
-/// Refuses a group snapshot with a member of another cluster, if volumes of other clusters are protected. Cinder writes no mark of a
-/// cluster on members.
+/// Deletes a group snapshot in one cloud.
+async fn delete_in(
+    controller: &ControllerService,
+    cloud: &Cloud,
+    id: &GroupSnapshotId,
+    members: &BTreeSet<SnapshotId>,
+) -> Result<(), Status> {
+    refuse_foreign(controller, cloud, id).await?;
+    let deleted = cloud.delete_group_snapshot(id, members).await;
+    deleted.map_err(|error| status::cloud(Act::Delete, &error))
+}
+
+/// Refuses a group snapshot of another cluster, or with a member of one, if volumes of other clusters are protected.
 async fn refuse_foreign(controller: &ControllerService, cloud: &Cloud, id: &GroupSnapshotId) -> Result<(), Status> {
     if !controller.protects_other_clusters() {
         return Ok(());
     }
     let found = cloud.group_snapshot(id).await;
-    let found = found.map_err(|error| status::cloud(Act::Delete, &error))?;
-    for member in found.into_iter().flat_map(|found| found.snapshots) {
+    let Some(found) = found.map_err(|error| status::cloud(Act::Delete, &error))? else {
+        return Ok(());
+    };
+    controller.refuse_cluster("group snapshot", id.as_str(), found.cluster.as_deref())?;
+    for member in found.snapshots {
         controller.refuse_foreign("snapshot", member.id.as_str(), &member.metadata)?;
     }
     Ok(())
-}
-
-/// The clouds that may have a group snapshot: the one that the secrets name, else all.
-fn candidates(clouds: &Clouds, secrets: &BTreeMap<String, String>) -> Result<Vec<UncheckedCloud>, Status> {
-    if secrets.is_empty() {
-        Ok(clouds.configured().into_iter().map(|(_, cloud)| cloud).collect())
-    } else {
-        clouds.chosen(secrets).map(|cloud| vec![cloud])
-    }
 }
 
 /// The cloud of all the volumes; `FAILED_PRECONDITION` when they are in several.

@@ -134,6 +134,13 @@ impl ZoneNames {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks(BTreeMap<String, String>);
 
+impl fmt::Display for Marks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let marks: Vec<String> = self.0.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        f.write_str(&marks.join(", "))
+    }
+}
+
 impl Marks {
     /// The segments that the configuration names, else the catalogue's region.
     pub fn new(options: &TopologyOptions, region: Option<&str>) -> Self {

@@ -232,11 +232,15 @@ impl ControllerService {
         id: &str,
         metadata: &BTreeMap<String, String>,
     ) -> Result<(), Status> {
-        match metadata.get(METADATA_CLUSTER) {
-            Some(cluster) if self.settings.args.protect_other_clusters && *cluster != self.settings.args.cluster => {
-                Err(status::foreign(kind, id, cluster))
-            }
-            _ => Ok(()),
+        self.refuse_cluster(kind, id, metadata.get(METADATA_CLUSTER).map(String::as_str))
+    }
+
+    /// The same for the name of a cluster.
+    pub(crate) fn refuse_cluster(&self, kind: &str, id: &str, cluster: Option<&str>) -> Result<(), Status> {
+        let args = &self.settings.args;
+        match cluster.filter(|cluster| args.protect_other_clusters && *cluster != args.cluster) {
+            Some(cluster) => Err(status::foreign(kind, id, cluster)),
+            None => Ok(()),
         }
     }
 }
