@@ -9,6 +9,7 @@ use std::future::{Ready, ready};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cinder_cloud::VolumeId;
 use cinder_cloud::config::MetadataOptions;
 use csi_host::{Device, Host, Mount, MountError, MountTable};
 use csi_proto::csi::v1::node_server::Node;
@@ -173,6 +174,15 @@ impl NodeService {
 
 /// Unmounts what is at a place of a volume, unless that is another volume. Returns whether something was mounted there.
 async fn unmount(host: &Host, path: &Path, volume_id: &str) -> Result<bool, NodeError> {
+    if !VolumeId::new(volume_id).is_uuid() {
+        // An inline volume of an older Go driver. Its handle is not the id of its Cinder volume.
+        tracing::warn!(
+            volume = volume_id,
+            path = %path.display(),
+            "unmounting an inline volume; its volume in Cinder has to be detached and deleted by hand"
+        );
+        return Ok(host.unmount(path).await?);
+    }
     match host.other_volume_at(path, volume_id).await {
         Ok(None) => {}
         Ok(Some(serial)) => {

@@ -40,12 +40,12 @@ impl NodeCapability {
     }
 }
 
-/// The id of a volume that is asked about. Whether it can be one of Cinder's does not matter here: no device has another.
+/// The id of a volume to read, expand or unpublish. It need not be an id of Cinder's: no device has another.
 pub(super) fn volume_id(value: &str) -> Result<String, Status> {
     fields::required("volume_id", value).map(str::to_owned)
 }
 
-/// The id of a volume that is staged or published, or no longer. A device is found by the first 20 characters of an id, so that
+/// The id of a volume that is staged, unstaged or published. A device is found by the first 20 characters of an id, so that
 /// anything with such a beginning would do.
 pub(super) fn volume_uuid(value: &str) -> Result<String, Status> {
     const FIELD: &str = "volume_id";

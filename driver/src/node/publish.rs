@@ -242,13 +242,14 @@ impl PublishRequest {
     }
 }
 
-/// Whatever is at the target goes: a bind, several that an earlier driver stacked, an empty directory, nothing.
+/// Whatever is at the target is removed: a bind mount, several that an earlier driver stacked, an empty directory, nothing. The id may be of
+/// any form: inline volumes of Go drivers up to 1.30 have handles that are no ids of Cinder.
 pub(super) async fn unpublish(
     service: &NodeService,
     request: NodeUnpublishVolumeRequest,
     deadline: Deadline,
 ) -> Result<NodeUnpublishVolumeResponse, Status> {
-    let volume_id = fields::volume_uuid(&request.volume_id)?;
+    let volume_id = fields::volume_id(&request.volume_id)?;
     let path = fields::path("target_path", &request.target_path)?;
     let target = service.place("target_path", path)?;
     let (host, known, volume) = (service.host.clone(), service.known.clone(), volume_id.clone());

@@ -157,8 +157,8 @@ pub fn findings(spec: &CinderCSIDriverSpec, facts: &CheckFacts) -> Vec<AdoptionF
             AdoptionFindingReason::InlineVolume,
             "pods with in-line volumes (spec.volumes[].csi)",
             &facts.inline_pods,
-            "this driver serves no in-line volumes, so that such a pod does not start again",
-            "Use generic ephemeral volumes (spec.volumes[].ephemeral.volumeClaimTemplate)",
+            "this driver serves no in-line volumes: such a pod ends, its volume in Cinder remains, and it does not start again",
+            "End these pods before the migration, and use generic ephemeral volumes (spec.volumes[].ephemeral.volumeClaimTemplate)",
         ),
     ];
     let parameters = unknown_parameters(&facts.classes)
