@@ -161,7 +161,7 @@ where
     let volume = volume(&request).to_owned();
     Span::current().record("volume_id", &volume);
     tracing::debug!(rpc, ?request, "request");
-    let answer = handler(request, deadline).await;
+    let answer = handler(request, deadline).await.map_err(status::bounded);
     let elapsed_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
     // The keys to the logs of Keystone, Cinder and Nova. A call that joined an operation has none: they are told by the one that
     // started it.

@@ -39,6 +39,22 @@ pub enum Act {
     Look,
 }
 
+/// The most bytes of a message. It travels in a header of the answer, and the sidecars write it into events and objects.
+const LONGEST_MESSAGE: usize = 4_000;
+/// The part of a longer message that its end keeps: errors end with the remedy.
+const MESSAGE_END: usize = 1_000;
+
+/// The same status with a message of limited length.
+pub fn bounded(status: Status) -> Status {
+    let message = status.message();
+    if message.len() <= LONGEST_MESSAGE {
+        return status;
+    }
+    let begin = &message[..message.floor_char_boundary(LONGEST_MESSAGE - MESSAGE_END)];
+    let end = &message[message.ceil_char_boundary(message.len() - MESSAGE_END)..];
+    Status::new(status.code(), format!("{begin} […] {end}"))
+}
+
 /// The status for a failed act on the cloud.
 pub fn cloud(act: Act, error: &CloudError) -> Status {
     Status::new(code(act, error), error.to_string())
