@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use tokio::time::{Instant, sleep_until};
 
 pub use self::holders::{Holder, Holders, Layer};
-pub(crate) use self::identity::{StaleLinks, is_named, serials, upper};
+pub(crate) use self::identity::{StaleLinks, is_named, list_disks, serials, upper};
 pub use self::pin::PinnedDevice;
 
 use crate::machine::{Disk, Open};
@@ -99,14 +99,15 @@ pub enum DeviceError {
     },
     /// The disk is smaller than the volume.
     #[error(
-        "{device} has {actual} bytes and volume {volume_id} has {expected}: this node has not seen the volume grow, or it \
-         is not the volume; nothing was touched. Nova has to inform the hypervisor (Cinder's event volume-extended); \
-         detaching and attaching the volume does the same"
+        "{device} has {actual} bytes and volume {volume_id} has {expected}: {}; nothing was touched",
+        small_text(.map.as_deref())
     )]
     TooSmall {
         volume_id: String,
         /// The kernel's name of the disk.
         device: String,
+        /// The name of the multipath map, if only the map is too small and its paths have grown.
+        map: Option<String>,
         /// Bytes of the volume.
         expected: u64,
         /// Bytes of the disk.
@@ -155,6 +156,19 @@ pub enum DeviceError {
     /// A look at the node gave no answer.
     #[error(transparent)]
     NoAnswer(#[from] OffloadError),
+}
+
+fn small_text(map: Option<&str>) -> String {
+    match map {
+        Some(map) => format!(
+            "the paths of multipath map {} have grown, and the map has not; run `multipathd resize map {}` on the node",
+            map.escape_debug(),
+            map.escape_debug()
+        ),
+        None => "this node has not seen the volume grow, or it is not the volume; Nova has to inform the hypervisor (Cinder's event \
+                 volume-extended), and detaching and attaching the volume does the same"
+            .to_owned(),
+    }
 }
 
 impl Host {
@@ -296,7 +310,10 @@ impl Host {
                 expected_size,
             )
         };
-        self.inner.calls.run(what, TIMING.device_look_timeout, look).await?
+        self.inner
+            .calls
+            .run_local(what, TIMING.device_look_timeout, look)
+            .await?
     }
 }
 
@@ -341,6 +358,7 @@ impl Device {
             return Err(DeviceError::TooSmall {
                 volume_id,
                 device,
+                map: None,
                 expected: self.size_bytes,
                 actual,
             });

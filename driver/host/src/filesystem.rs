@@ -317,6 +317,7 @@ impl Host {
             return Err(DeviceError::TooSmall {
                 volume_id: volume_id(),
                 device: device.name.clone(),
+                map: None,
                 expected,
                 actual: device.size_bytes,
             }

@@ -42,7 +42,7 @@ impl Host {
         };
         self.inner
             .calls
-            .run("reading the firmware's tables", TIMING.firmware_timeout, read)
+            .run_local("reading the firmware's tables", TIMING.firmware_timeout, read)
             .await
     }
 
@@ -59,7 +59,7 @@ impl Host {
         let read = move || fs::read_to_string(path).ok()?.trim().parse().ok();
         self.inner
             .calls
-            .run("reading a network interface", TIMING.firmware_timeout, read)
+            .run_local("reading a network interface", TIMING.firmware_timeout, read)
             .await
     }
 
@@ -89,7 +89,7 @@ impl Host {
         };
         self.inner
             .calls
-            .run("reading the network interfaces", TIMING.firmware_timeout, read)
+            .run_local("reading the network interfaces", TIMING.firmware_timeout, read)
             .await
     }
 }

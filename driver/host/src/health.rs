@@ -92,7 +92,7 @@ impl Host {
         let machine = self.inner.machine.clone();
         self.inner
             .calls
-            .run(what, TIMING.health_timeout, move || machine.exists(&entry))
+            .run_local(what, TIMING.health_timeout, move || machine.exists(&entry))
             .await
     }
 
@@ -146,7 +146,7 @@ impl Host {
         let state = self
             .inner
             .calls
-            .run(what, TIMING.health_timeout, move || machine.read_to_string(&file))
+            .run_local(what, TIMING.health_timeout, move || machine.read_to_string(&file))
             .await;
         let state = state.ok()?.ok()?;
         let state = state.trim();
@@ -204,7 +204,7 @@ impl Host {
         let (count, function) = self
             .inner
             .calls
-            .run(what, TIMING.health_timeout, read)
+            .run_local(what, TIMING.health_timeout, read)
             .await
             .ok()?
             .ok()?;

@@ -121,7 +121,7 @@ impl Host {
         Ok(self
             .inner
             .calls
-            .run("reading the list of mounts", TIMING.mount_table_timeout, read)
+            .run_local("reading the list of mounts", TIMING.mount_table_timeout, read)
             .await??)
     }
 
@@ -132,7 +132,7 @@ impl Host {
         Ok(self
             .inner
             .calls
-            .run(what, TIMING.mount_table_timeout, move || {
+            .run_local(what, TIMING.mount_table_timeout, move || {
                 mountinfo::resolve(&*machine, &path)
             })
             .await?)

@@ -20,6 +20,9 @@ use crate::Machine;
 /// call takes milliseconds.
 pub(crate) const MOST_THREADS: usize = 128;
 
+/// The same for local calls, which touch no device. They have threads of their own: those of dead devices never delay them.
+const MOST_LOCAL_THREADS: usize = 32;
+
 /// Most of them that may do the same to the same thing. What hangs takes no more than these before it is known to hang.
 const MOST_ALIKE: usize = 8;
 
@@ -87,6 +90,7 @@ impl OffloadError {
 pub(crate) struct Calls {
     machine: Arc<dyn Machine>,
     free: Arc<Semaphore>,
+    local: Arc<Semaphore>,
     alike: Arc<Mutex<BTreeMap<String, Act>>>,
 }
 
@@ -145,6 +149,7 @@ impl Calls {
         Self {
             machine,
             free: Arc::new(Semaphore::new(threads)),
+            local: Arc::new(Semaphore::new(MOST_LOCAL_THREADS)),
             alike: Arc::default(),
         }
     }
@@ -158,13 +163,41 @@ impl Calls {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
+        self.run_on(&self.free, what, limit, call).await
+    }
+
+    /// The same for a call that reads procfs, sysfs or the driver's own files, and touches no device.
+    pub(crate) async fn run_local<T, F>(
+        &self,
+        what: impl Into<String>,
+        limit: Duration,
+        call: F,
+    ) -> Result<T, OffloadError>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        self.run_on(&self.local, what, limit, call).await
+    }
+
+    async fn run_on<T, F>(
+        &self,
+        threads: &Arc<Semaphore>,
+        what: impl Into<String>,
+        limit: Duration,
+        call: F,
+    ) -> Result<T, OffloadError>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
         let what = what.into();
         let start = Instant::now();
         let deadline = start + limit;
         let (part, alike) = self.join(&what, start)?;
         let permits = async {
             let alike = alike.acquire_owned().await;
-            (alike, self.free.clone().acquire_owned().await)
+            (alike, threads.clone().acquire_owned().await)
         };
         let Ok((Ok(alike), Ok(thread))) = timeout_at(deadline, permits).await else {
             return Err(OffloadError::Saturated { what, limit });
@@ -181,7 +214,7 @@ impl Calls {
             // First given back, then answered: who comes after the answer finds its place free.
             drop(held);
             // The receiver is gone when the caller gave up: nobody is left to tell.
-            let _ = answer.send(value);
+            drop(answer.send(value));
         };
         if let Err(source) = self.machine.start(Box::new(job)) {
             return Err(OffloadError::StartThread { what, source });
@@ -275,6 +308,8 @@ mod tests {
         assert!(matches!(first, Err(OffloadError::TimedOut { .. })));
         let second = calls.run("second", Duration::from_millis(10), || ()).await;
         assert!(matches!(second, Err(OffloadError::Saturated { .. })));
+        let local = calls.run_local("a read of sysfs", Duration::from_secs(10), || 7).await;
+        assert_eq!(local.expect("local calls have threads of their own"), 7);
         drop(release);
         calls
             .run("third", Duration::from_secs(10), || ())

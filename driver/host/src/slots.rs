@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::device::{serials, upper};
+use crate::device::{list_disks, serials, upper};
 use crate::timing::TIMING;
 use crate::{Host, Machine, MountError, MountTable, mountinfo};
 
@@ -15,7 +15,7 @@ pub const MOST_VOLUMES: u32 = 256;
 const SLOTS_OF_A_BUS: usize = 32;
 
 /// How volumes reach this machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bus {
     /// virtio-blk: each volume is a PCI device and takes a slot.
     Virtio,
@@ -54,33 +54,39 @@ impl Host {
         Ok(self
             .inner
             .calls
-            .run("counting disks and slots", TIMING.slots_timeout, count)
+            .run_local("counting disks and slots", TIMING.slots_timeout, count)
             .await?)
     }
 }
 
 struct CountedDisk {
     bus: Bus,
+    /// The multipath device that the disk is a path of, else the disk.
+    upper: String,
     is_volume: bool,
 }
 
 fn count(machine: &dyn Machine, sys: &Path, mounts: &MountTable) -> VolumeSlots {
-    let disks: Vec<CountedDisk> = names(machine, &sys.join("block"))
+    let disks: Vec<CountedDisk> = list_disks(machine, sys)
+        .unwrap_or_default()
         .into_iter()
         .filter_map(|name| disk(machine, sys, mounts, &name))
         .collect();
     let volumes = || disks.iter().filter(|disk| disk.is_volume);
-    // Further volumes come as those before them did; before the first one, as the disk that the machine booted from did.
-    let bus = volumes().chain(&disks).next().map(|disk| disk.bus);
+    // Further volumes come on the bus of the attached ones. Before the first one, a disk of the hypervisor's bus decides: Nova passes
+    // local NVMe disks through beside it.
+    let bus = volumes().next().map(|disk| disk.bus);
+    let bus = bus.or_else(|| disks.iter().map(|disk| disk.bus).min());
     let on = |bus: Bus| disks.iter().filter(|disk| disk.bus == bus).count();
     let free = match bus {
         Some(Bus::Virtio) => free_slots(machine, sys),
         Some(bus @ (Bus::Scsi | Bus::Nvme)) => Some((MOST_VOLUMES as usize).saturating_sub(on(bus))),
         None => None,
     };
+    let attached: BTreeSet<&str> = volumes().map(|disk| disk.upper.as_str()).collect();
     VolumeSlots {
         bus,
-        attached: u32::try_from(volumes().count()).unwrap_or(MOST_VOLUMES),
+        attached: u32::try_from(attached.len()).unwrap_or(MOST_VOLUMES),
         free: free.map_or(MOST_VOLUMES, |free| u32::try_from(free).unwrap_or(MOST_VOLUMES)),
     }
 }
@@ -99,7 +105,11 @@ fn disk(machine: &dyn Machine, sys: &Path, mounts: &MountTable, name: &str) -> O
     // What nothing uses yet is most likely about to be staged.
     let is_volume = is_volume(machine, sys, name)
         && (!is_in_use(machine, sys, &used) || is_shown_by_csi(machine, sys, mounts, &used));
-    Some(CountedDisk { bus, is_volume })
+    Some(CountedDisk {
+        bus,
+        upper: used,
+        is_volume,
+    })
 }
 
 /// Whether a disk has partitions, bears a mounted file system, or is a part of another block device. sysfs shows that for the whole

@@ -188,12 +188,14 @@ impl Expand {
             DeviceError::TooSmall {
                 volume_id,
                 device,
+                map,
                 actual,
                 ..
             } => {
                 let small = DeviceError::TooSmall {
                     volume_id,
                     device,
+                    map,
                     expected: self.required_bytes,
                     actual,
                 };

@@ -174,7 +174,7 @@ impl Host {
         let name = device.name.clone();
         self.inner
             .calls
-            .run(what, TIMING.device_look_timeout, move || layers(&*machine, &sys, &name))
+            .run_local(what, TIMING.device_look_timeout, move || layers(&*machine, &sys, &name))
             .await
     }
 
@@ -187,7 +187,11 @@ impl Host {
         let what = format!("finding the users of {}", device.name);
         let examined = device.clone();
         let find = move || holders(&*machine, &paths, &examined);
-        let holders = self.inner.calls.run(what, TIMING.device_look_timeout, find).await?;
+        let holders = self
+            .inner
+            .calls
+            .run_local(what, TIMING.device_look_timeout, find)
+            .await?;
         if !matches!(holders.first(), None | Some(Holder::Filesystem { .. })) {
             return Ok(holders);
         }
@@ -196,7 +200,11 @@ impl Host {
         let (examined, known) = (device.clone(), holders.clone());
         let search = move || with_open_files(&*machine, &paths, &examined, known);
         let what = "a search for processes with open files";
-        let named = self.inner.calls.run(what, TIMING.device_look_timeout, search).await;
+        let named = self
+            .inner
+            .calls
+            .run_local(what, TIMING.device_look_timeout, search)
+            .await;
         Ok(named.unwrap_or_else(|error| {
             tracing::debug!(device = device.name, %error, "the processes that use a device are not named");
             holders

@@ -128,6 +128,7 @@ pub(super) fn look(
     match expected_size {
         Some(expected) if device.size_bytes < expected => Err(DeviceError::TooSmall {
             volume_id: volume_id.to_owned(),
+            map: stale_map(machine, paths, volume_id, &device),
             device: name,
             expected,
             actual: device.size_bytes,
@@ -136,17 +137,26 @@ pub(super) fn look(
     }
 }
 
-/// Names of all disks. Partitions are not among them.
 fn disks(machine: &dyn Machine, sys: &Path) -> Result<Vec<String>, DeviceError> {
+    list_disks(machine, sys).map_err(|source| DeviceError::Access {
+        what: "list",
+        path: sys.join("block"),
+        source,
+    })
+}
+
+/// Names of all disks, without partitions. Hidden disks are left out: each is one path of a multipath NVMe disk and has no node in /dev.
+pub(crate) fn list_disks(machine: &dyn Machine, sys: &Path) -> io::Result<Vec<String>> {
     let dir = sys.join("block");
-    match machine.list(&dir) {
-        Ok(names) => Ok(names.into_iter().filter_map(|name| name.into_string().ok()).collect()),
-        Err(source) => Err(DeviceError::Access {
-            what: "list",
-            path: dir,
-            source,
-        }),
-    }
+    let names = machine
+        .list(&dir)?
+        .into_iter()
+        .filter_map(|name| name.into_string().ok());
+    let is_hidden = |name: &String| {
+        let hidden = machine.read_to_string(&dir.join(name).join("hidden"));
+        hidden.is_ok_and(|hidden| hidden.trim() == "1")
+    };
+    Ok(names.filter(|name| !is_hidden(name)).collect())
 }
 
 /// Whether a disk may have a serial of its own: what the kernel makes up itself (loop, RAM, device mapper) has none, and a node
@@ -184,9 +194,40 @@ fn world_wide_names(machine: &dyn Machine, sys: &Path, name: &str) -> Vec<String
         .collect()
 }
 
-/// Asks the kernel to read the size of this one disk anew, where its bus can do that: SCSI and NVMe. virtio tells by
-/// itself. `true` if it was asked. Blocks until the disk has answered.
+/// Requests that the kernel reads the size of a disk again, or of each path of a device-mapper device. Returns whether one could be
+/// rescanned. Blocks until the disks answer.
 pub(super) fn rescan(machine: &dyn Machine, sys: &Path, name: &str) -> Result<bool, DeviceError> {
+    let paths = path_disks(machine, sys, name);
+    if paths.is_empty() {
+        return rescan_disk(machine, sys, name);
+    }
+    let mut rescans = paths.iter().map(|path| rescan_disk(machine, sys, path));
+    rescans.try_fold(false, |any, rescanned| Ok(any | rescanned?))
+}
+
+/// The disks below a device-mapper device.
+fn path_disks(machine: &dyn Machine, sys: &Path, name: &str) -> Vec<String> {
+    let slaves = machine.list(&sys.join("block").join(name).join("slaves"));
+    let slaves = slaves.unwrap_or_default().into_iter();
+    slaves.filter_map(|slave| slave.into_string().ok()).collect()
+}
+
+/// The multipath map whose paths are all larger than the map itself, with its name.
+fn stale_map(machine: &dyn Machine, paths: &HostPaths, volume_id: &str, device: &Device) -> Option<String> {
+    let disks = path_disks(machine, &paths.sys, &device.name);
+    let sizes = disks
+        .iter()
+        .map(|disk| describe(machine, paths, volume_id, disk).map(|disk| disk.size_bytes));
+    let smallest = sizes.collect::<Result<Vec<u64>, _>>().ok()?.into_iter().min()?;
+    if smallest <= device.size_bytes {
+        return None;
+    }
+    let map = paths.sys.join("block").join(&device.name).join("dm/name");
+    Some(machine.read_to_string(&map).ok()?.trim().to_owned())
+}
+
+/// The same for one disk of a bus with rescans: SCSI and NVMe. The kernel learns the size of a virtio disk without one.
+fn rescan_disk(machine: &dyn Machine, sys: &Path, name: &str) -> Result<bool, DeviceError> {
     for file in ["device/rescan", "device/rescan_controller"] {
         let path = sys.join("block").join(name).join(file);
         match machine.write(&path, b"1") {

@@ -44,6 +44,6 @@ impl Drop for PinnedDevice {
         // Elsewhere: to close a disk that has died may take for ever. Where no thread is to be had, it is closed here. There are no
         // more of these threads than openings that came to an end, and of a disk that hangs none does.
         let disk = self.disk.take();
-        let _ = self.host.inner.machine.start(Box::new(move || drop(disk)));
+        drop(self.host.inner.machine.start(Box::new(move || drop(disk))));
     }
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::MountError;
-use crate::device::{is_named, serials};
+use crate::device::{is_named, list_disks, serials};
 use crate::mountinfo::{self, MountTable};
 use crate::timing::TIMING;
 use crate::{Host, HostPaths, Machine, slots};
@@ -19,7 +19,10 @@ impl Host {
         let what = format!("looking whose volume is at {}", target.display());
         let (target, volume_id) = (target.to_owned(), volume_id.to_owned());
         let look = move || other_volume_at(&*machine, &paths, &target, &volume_id);
-        self.inner.calls.run(what, TIMING.mount_table_timeout, look).await?
+        self.inner
+            .calls
+            .run_local(what, TIMING.mount_table_timeout, look)
+            .await?
     }
 }
 
@@ -35,7 +38,7 @@ fn other_volume_at(
     );
     let sys = &paths.sys;
     for mount in mounts.iter().filter(|mount| mount.target == place) {
-        let mut disks = slots::names(machine, &sys.join("block")).into_iter();
+        let mut disks = list_disks(machine, sys).unwrap_or_default().into_iter();
         // A raw device is shown by its name, which another disk has after a detachment: that proves nothing, and the place has to go.
         let disk = disks.find(|name| mount.is_of_disk(name, slots::number(machine, sys, name)));
         if let Some(disk) = disk

@@ -17,6 +17,10 @@ pub(super) fn explain(errno: Errno, fs_type: FsType, messages: &[String]) -> Str
         Errno::UCLEAN => "the file system is damaged: run e2fsck on it; a snapshot first is wise",
         Errno::IO => "the device cannot be read or written; see the kernel's log of the node and the volume in Cinder",
         Errno::ROFS | Errno::ACCESS => "the device can only be read; mount it read-only",
+        Errno::INVAL if fs_type == FsType::Xfs => {
+            "an option of mountOptions may be unknown to this file system, the file system may have features that this node's kernel does \
+             not know (see the kernel's log; mkfsOptions of the StorageClass selects features for new volumes), or it is damaged"
+        }
         Errno::INVAL => "an option of mountOptions may be unknown to this file system, or the file system is damaged",
         _ => "see the kernel's log of the node",
     };

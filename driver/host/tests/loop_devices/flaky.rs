@@ -102,7 +102,7 @@ fn serve(target: &Path, file: File, size: u64, flaky: Flaky) {
             let answer = move || {
                 let answer = answer(&request, &file, size, &flaky);
                 if let Some(answer) = answer {
-                    let _ = (&*device).write(&answer);
+                    drop((&*device).write(&answer));
                 }
             };
             thread::spawn(answer);

@@ -68,7 +68,7 @@ fn a_disk_that_fails_and_its_stopped_file_system_are_named() {
             assert_eq!(troubles(&host, &device).await, [Trouble::ReadError]);
             // The journal cannot be written, so the kernel stops writing.
             let file = File::create(target.join("data"));
-            let _ = file.and_then(|file| file.sync_all());
+            drop(file.and_then(|file| file.sync_all()));
             flaky.be(Mood::Well);
             let found = troubles(&host, &device).await;
             assert!(found.contains(&Trouble::ReadOnlyByKernel), "{found:?}");

@@ -153,7 +153,7 @@ impl Drop for Lab {
     fn drop(&mut self) {
         for node in self.loops.borrow().iter() {
             // Lazily if something is still mounted: the namespace goes with this process, and the loop device with it.
-            let _ = Command::new("losetup").args(["--detach", node]).status();
+            drop(Command::new("losetup").args(["--detach", node]).status());
         }
     }
 }

@@ -412,6 +412,7 @@ fn device_errors() -> Vec<DeviceError> {
         DeviceError::TooSmall {
             volume_id: volume_id(),
             device: device(),
+            map: None,
             expected: 2 << 30,
             actual: 1 << 30,
         },
