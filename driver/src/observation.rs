@@ -263,7 +263,7 @@ mod tests {
 
     async fn mk(config: SimConfig) -> (Sim, Observation, Metrics) {
         // A second installation in this process changes nothing.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        drop(rustls::crypto::ring::default_provider().install_default());
         let sim = Sim::start(config).await.expect("a cloud");
         let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("good");
         let cloud = Cloud::new(config, CloudOptions::default()).expect("a cloud");

@@ -74,7 +74,7 @@ pub fn bind(path: &Path, mode: u32) -> Result<UnixListener, SocketError> {
     });
     listener.map_err(|error| {
         // Best effort: what cannot be removed now is stale at the next start.
-        let _ = fs::remove_file(&temporary);
+        drop(fs::remove_file(&temporary));
         make(error)
     })
 }

@@ -12,7 +12,7 @@ const NOTHING: &str = "99999999-9999-4999-8999-999999999999";
 
 async fn sim() -> Sim {
     // A second installation in this process changes nothing.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    drop(rustls::crypto::ring::default_provider().install_default());
     Sim::start(SimConfig::default()).await.expect("a cloud")
 }
 

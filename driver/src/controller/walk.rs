@@ -179,7 +179,7 @@ mod tests {
     impl Stage {
         fn new() -> Self {
             // A second installation in this process changes nothing.
-            let _ = rustls::crypto::ring::default_provider().install_default();
+            drop(rustls::crypto::ring::default_provider().install_default());
             let conf =
                 "[Global]\nauth-url=http://127.0.0.1:1/v3\nusername=u\npassword=p\ntenant-name=t\ndomain-name=d\n";
             let config = CloudConfig::from_cloud_conf(conf).expect("a configuration");

@@ -40,7 +40,7 @@ fn api(status: &str, body: &str) -> (String, JoinHandle<String>) {
 
 fn claims(address: &str, folder: &tempfile::TempDir) -> PvcAnnotations {
     // A second installation in this process changes nothing.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    drop(rustls::crypto::ring::default_provider().install_default());
     std::fs::write(folder.path().join("token"), "the-token\n").expect("a file");
     PvcAnnotations {
         address: address.to_owned(),

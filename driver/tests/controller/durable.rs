@@ -236,7 +236,7 @@ async fn what_is_written_into_openstack_is_what_other_versions_know() {
         ..create_request("shared")
     };
     // Whether this cloud's types can be attached twice or not: the mark comes with the request.
-    let _ = driver.create(shared).await;
+    drop(driver.create(shared).await);
     let group = CreateVolumeGroupSnapshotRequest {
         name: "groupsnapshot-1".into(),
         source_volume_ids: vec![id.clone()],

@@ -261,7 +261,7 @@ impl Driver {
 /// Flags of a controller whose `cloud.conf` says this.
 pub(crate) fn arguments(folder: &TempDir, cloud_conf: &str) -> Args {
     // Each test process installs it once; a second time changes nothing.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    drop(rustls::crypto::ring::default_provider().install_default());
     let file = folder.path().join("cloud.conf");
     std::fs::write(&file, cloud_conf).expect("a file");
     Args {

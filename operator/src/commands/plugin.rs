@@ -357,7 +357,7 @@ fn kinds() -> Vec<CompletionCandidate> {
 
 async fn client(args: &PluginArgs) -> Result<Client, PluginError> {
     // The API server's certificate is checked by rustls, whose provider is chosen once in a process.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    drop(rustls::crypto::ring::default_provider().install_default());
     let options = KubeConfigOptions {
         context: args.context.clone(),
         ..KubeConfigOptions::default()

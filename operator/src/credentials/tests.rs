@@ -436,7 +436,7 @@ async fn rotated_credentials_of_another_region_are_refused() {
 
 #[tokio::test]
 async fn several_regions_are_refused_unless_one_is_recorded() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    drop(rustls::crypto::ring::default_provider().install_default());
     let sim = Sim::start(SimConfig {
         other_regions: vec!["RegionZero".to_owned()],
         ..SimConfig::default()
@@ -524,7 +524,7 @@ fn the_authorities_of_the_proxy_are_trusted_beside_those_of_the_cloud() {
 
 #[tokio::test]
 async fn what_a_proxy_that_looks_into_tls_shows_is_trusted_by_operator_and_driver() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    drop(rustls::crypto::ring::default_provider().install_default());
     let made = || rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
     let (shown, other) = (made(), made());
     // Instead of the cloud's own certificate a client sees the proxy's.

@@ -136,7 +136,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
         tokio::spawn(async move { axum::serve(listener, router).await });
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        drop(rustls::crypto::ring::default_provider().install_default());
         let mut config = Config::new(format!("http://localhost:{port}").parse().expect("a URL"));
         config.auth_info.token = Some(SecretString::from("word".to_owned()));
         connect_within(config, limit).expect("a client")
@@ -204,7 +204,7 @@ mod tests {
 
     #[tokio::test]
     async fn unknown_server_is_named_in_the_error() {
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        drop(rustls::crypto::ring::default_provider().install_default());
         let mut config = Config::new("https://kubernetes.invalid:6443".parse().expect("a URL"));
         config.connect_timeout = Some(Duration::from_secs(10));
         let error = connect(config)

@@ -104,7 +104,7 @@ pub(super) fn forget(gauge: &IntGaugeVec, driver: &str, is_gone: impl Fn(&HashMa
                 .collect();
             if labels.get("driver") == Some(&driver) && is_gone(&labels) {
                 // It was there a moment ago.
-                let _ = gauge.remove(&labels);
+                drop(gauge.remove(&labels));
             }
         }
     }

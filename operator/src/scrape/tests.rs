@@ -62,7 +62,7 @@ async fn run(certificate: Certificate) -> Running {
 
 fn provider() {
     // Another test may have been first.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    drop(rustls::crypto::ring::default_provider().install_default());
 }
 
 #[rstest]

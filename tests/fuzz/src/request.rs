@@ -63,7 +63,7 @@ fn eat(bytes: &[u8]) {
             assert!(parameters.unknown().len() <= keys, "more keys than there were");
         }
         // Refused or understood, as words and never as a panic.
-        let _ = MutableParameters::decode(&request.mutable_parameters);
+        drop(MutableParameters::decode(&request.mutable_parameters));
     }
     if let Some(request) = hides::<CreateSnapshotRequest>(bytes, |request| &mut request.secrets) {
         let keys = request.parameters.len();

@@ -35,7 +35,7 @@ impl Forward {
             .name("forward".to_owned())
             .spawn(move || match enter(pid) {
                 Ok(runtime) => {
-                    let _ = entered.send(Ok(()));
+                    drop(entered.send(Ok(())));
                     runtime.block_on(async {
                         tokio::select! {
                             _ = ended => {}
@@ -44,7 +44,7 @@ impl Forward {
                     });
                 }
                 Err(error) => {
-                    let _ = entered.send(Err(error));
+                    drop(entered.send(Err(error)));
                 }
             })
             .context("cannot start a thread")?;
@@ -101,7 +101,7 @@ async fn accept(listener: std::net::TcpListener, remote: SocketAddr) -> Result<(
             // A client outside sees a refused connection as one that ends at once.
             let inside = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(remote)).await;
             if let Ok(Ok(mut inside)) = inside {
-                let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
+                drop(tokio::io::copy_bidirectional(&mut outside, &mut inside).await);
             }
         });
     }

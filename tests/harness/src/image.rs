@@ -215,7 +215,7 @@ fn forget_older(directory: &Path, short: &str) {
             .is_some_and(|rest| rest.len() == FINGERPRINT + 4);
         if same && age.is_some_and(|age| age > UNUSED_FOR) {
             // It is only a cache.
-            let _ = fs::remove_file(entry.path());
+            drop(fs::remove_file(entry.path()));
         }
     }
 }

@@ -108,9 +108,9 @@ impl Run {
         self.released = true;
         if let Some(mut pipe) = self.pipe.take() {
             // A keeper that is gone has nothing to be told.
-            let _ = pipe.write_all(b"release\n");
+            drop(pipe.write_all(b"release\n"));
         }
-        let _ = self.keeper.wait();
+        drop(self.keeper.wait());
     }
 }
 

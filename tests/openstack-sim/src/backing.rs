@@ -69,7 +69,7 @@ pub(crate) struct Backing {
 impl Drop for Backing {
     fn drop(&mut self) {
         // To close it is not enough: a program that another thread is about to start has the file open until it is executed.
-        let _ = self.lock.unlock();
+        drop(self.lock.unlock());
     }
 }
 

@@ -116,14 +116,14 @@ impl Responder {
         let mut buffer = [0; 4096];
         while let Ok((length, client)) = socket.recv_from(&mut buffer) {
             if let Some(answer) = buffer.get(..length).and_then(|message| self.answer(message, false)) {
-                let _ = socket.send_to(&answer, client);
+                drop(socket.send_to(&answer, client));
             }
         }
     }
 
     fn serve_tcp(&self, listener: &TcpListener) {
         for stream in listener.incoming().flatten() {
-            let _ = self.serve_stream(stream);
+            drop(self.serve_stream(stream));
         }
     }
 

@@ -100,7 +100,7 @@ impl Listener {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
                 continue;
             };
-            let _ = tcp.set_nodelay(true);
+            drop(tcp.set_nodelay(true));
             let (answer, acceptor, stopped) = (answer.clone(), acceptor.clone(), stopped.clone());
             tokio::spawn(async move {
                 let socket = Socket::new(tcp);

@@ -333,7 +333,7 @@ impl Sim {
         for task in self.tasks.drain(..) {
             task.abort();
             // Aborted or done: nothing of it runs any more.
-            let _ = task.await;
+            drop(task.await);
         }
         // Work that was cut short leaves its half-way state, which the next start takes up.
         self.cloud.settled(Duration::from_secs(10)).await;

@@ -219,7 +219,7 @@ impl Mounting {
             self.cached.clear();
         }
         // It is there, or the driver says why it cannot make it.
-        let _ = self.machine().create_directories(&self.staging, 0o750);
+        drop(self.machine().create_directories(&self.staging, 0o750));
         self.staged.begin();
         let request = NodeStageVolumeRequest {
             volume_id: self.claim.volume.clone(),
@@ -254,7 +254,7 @@ impl Mounting {
         target.presence.begin();
         let path = target.path.clone();
         if let Some(parent) = path.parent() {
-            let _ = self.machine().create_directories(parent, 0o750);
+            drop(self.machine().create_directories(parent, 0o750));
         }
         let request = NodePublishVolumeRequest {
             volume_id: self.claim.volume.clone(),
@@ -286,7 +286,7 @@ impl Mounting {
         self.targets[at].presence = Presence::Present;
         self.check_shown(&path, "NodePublishVolume");
         // The pod has files open. Where nothing is, that was said above.
-        let _ = self.machine().hold(&path);
+        drop(self.machine().hold(&path));
         Ok(())
     }
 
@@ -330,7 +330,7 @@ impl Mounting {
         self.note("is unstaged");
         self.staged = Presence::Absent;
         // The driver may have removed it before.
-        let _ = self.machine().remove_directory(&self.staging);
+        drop(self.machine().remove_directory(&self.staging));
         if let Some(place) = self.machine().places(&volume).first() {
             self.wrong(&format!(
                 "NodeUnstageVolume answered OK, and it is mounted at {}",

@@ -65,7 +65,7 @@ pub fn run(plan: Plan, folder: &Path) -> std::io::Result<Report> {
 
 async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
     // Each process installs it once; a second time changes nothing.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    drop(rustls::crypto::ring::default_provider().install_default());
     let start = jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(24 * 365 * 56);
     let sources = Sources::seeded(plan.seed, start);
     let schedule = Schedule::new(sources.clone(), plan.whole);

@@ -101,7 +101,7 @@ impl Gateway {
             .name("gateway".to_owned())
             .spawn(move || match outside(doors, &notes, addresses.as_ref()) {
                 Ok((runtime, servers)) => {
-                    let _ = started.send(Ok(()));
+                    drop(started.send(Ok(())));
                     runtime.block_on(async move {
                         tokio::select! {
                             _ = ended => {}
@@ -110,7 +110,7 @@ impl Gateway {
                     });
                 }
                 Err(error) => {
-                    let _ = started.send(Err(error));
+                    drop(started.send(Err(error)));
                 }
             })
             .context("cannot start a thread")?;

@@ -248,7 +248,7 @@ impl Lab {
         };
         for device in &leaked {
             // The test fails anyway; the machine must not run out of devices.
-            let _ = Command::new("losetup").args(["--detach", device]).status().await;
+            drop(Command::new("losetup").args(["--detach", device]).status().await);
         }
         if keep_logs || keeps_logs.get() {
             let kept = directory.keep();

@@ -119,6 +119,6 @@ impl Drop for Process {
             thread::sleep(Duration::from_millis(10));
         }
         // Nothing more can be done about an error here.
-        let _ = self.child.start_kill();
+        drop(self.child.start_kill());
     }
 }

@@ -121,7 +121,7 @@ impl Report {
         let (suite, ran) = (self.suite.name(), passed + failed);
         let line = format!("{suite}, {what}: {ran} specs run: {passed} passed, {failed} failed; {skipped} skipped\n");
         // Nobody reads it where standard error is closed.
-        let _ = std::io::stderr().write_all(line.as_bytes());
+        drop(std::io::stderr().write_all(line.as_bytes()));
     }
 
     /// All specs ran and passed, but for those that the suite itself gets wrong: these failed, and for that reason.

@@ -84,7 +84,7 @@ impl Traced {
         let Self { strace, trace, .. } = self;
         if strace.pid().is_ok() {
             // It may end at this moment, with what it follows.
-            let _ = strace.stop().await;
+            drop(strace.stop().await);
         }
         Ok(read(&trace).into_iter().map(|call| call.name).collect())
     }

@@ -63,8 +63,8 @@ struct Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        drop(self.process.kill());
+        drop(self.process.wait());
     }
 }
 
@@ -109,7 +109,7 @@ impl Machine {
             let mut reader = BufReader::new(output);
             let mut line = Vec::new();
             while reader.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-                let _ = sender.send(String::from_utf8_lossy(&line).trim().to_owned());
+                drop(sender.send(String::from_utf8_lossy(&line).trim().to_owned()));
                 line.clear();
             }
         });

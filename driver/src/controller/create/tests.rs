@@ -16,7 +16,7 @@ use crate::parameters::TOPOLOGY_ZONE;
 
 async fn cloud_and_service() -> (Sim, Cloud, ControllerService) {
     // A second installation in this process changes nothing.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    drop(rustls::crypto::ring::default_provider().install_default());
     let sim = Sim::start(SimConfig::default()).await.expect("a cloud");
     let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("a configuration");
     let cloud = Cloud::new(config, CloudOptions::default()).expect("a client");

@@ -63,7 +63,7 @@ struct Stage {
 
 async fn sim() -> Sim {
     // A second installation in this process changes nothing.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    drop(rustls::crypto::ring::default_provider().install_default());
     Sim::start(SimConfig::default()).await.expect("a cloud")
 }
 

@@ -141,7 +141,7 @@ async fn lost_lease_stops_a_reconcile(#[case] lose: fn(&World), #[case] before: 
     assert!(matches!(lost, ReconcileError::LeaseLost(_)), "{lost}");
     assert!(begun.elapsed() <= Duration::from_secs(21), "{:?}", begun.elapsed());
     world.set_password("good");
-    let _ = world.reconcile().await;
+    drop(world.reconcile().await);
     assert_eq!(world.api.take_writes(), Vec::<String>::new());
     assert_eq!(world.driver().status, status);
 }

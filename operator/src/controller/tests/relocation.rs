@@ -107,7 +107,7 @@ async fn move_survives_a_crash_at_every_write() {
         let mover = mk_mover(&world);
         for _ in 0..3 {
             let driver = GuardedObject(Ok(world.driver()));
-            let _ = reconcile(Arc::new(driver), Arc::clone(&mover)).await;
+            drop(reconcile(Arc::new(driver), Arc::clone(&mover)).await);
         }
         let is_done = !world
             .driver()
@@ -118,7 +118,7 @@ async fn move_survives_a_crash_at_every_write() {
         let mover = mk_mover(&world);
         for _ in 0..20 {
             let driver = GuardedObject(Ok(world.driver()));
-            let _ = reconcile(Arc::new(driver), Arc::clone(&mover)).await;
+            drop(reconcile(Arc::new(driver), Arc::clone(&mover)).await);
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
         assert!(is_complete(&world), "after {writes} writes: {:?}", world.api.paths());

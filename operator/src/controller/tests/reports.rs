@@ -230,7 +230,7 @@ async fn a_migration_without_a_role_in_the_other_namespace_says_so() {
 /// Checks credentials. The metrics count its requests and logins.
 async fn check_credentials(metrics: &Arc<Metrics>) {
     // A second installation in this process changes nothing.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    drop(rustls::crypto::ring::default_provider().install_default());
     let sim = Sim::start(SimConfig::default()).await.expect("the simulator starts");
     let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("good");
     let options = CloudOptions {

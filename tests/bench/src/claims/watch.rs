@@ -195,11 +195,13 @@ impl Watch {
             names.iter().filter(there).cloned().collect()
         };
         // Those that have not come there are missing in the answer.
-        let _ = wait_for_some("objects", limit, async || {
-            self.check()?;
-            Ok((have().len() == names.len()).then_some(()))
-        })
-        .await;
+        drop(
+            wait_for_some("objects", limit, async || {
+                self.check()?;
+                Ok((have().len() == names.len()).then_some(()))
+            })
+            .await,
+        );
         self.check()?;
         Ok(have())
     }

@@ -89,7 +89,7 @@ impl Daemon {
 
     /// Collects the ended child. Called after its namespaces are gone, so that it does not wait for long.
     pub(crate) fn reap(mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        drop(self.child.kill());
+        drop(self.child.wait());
     }
 }

@@ -39,7 +39,7 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if self.reset.0.load(Ordering::Acquire) {
-            let _ = self.tcp.set_zero_linger();
+            drop(self.tcp.set_zero_linger());
         }
     }
 }

@@ -146,7 +146,7 @@ impl World {
     pub(crate) fn end_attach(&mut self, mapping: &Mapping, loop_device: Option<LoopDevice>) -> Option<LoopDevice> {
         let known = self.mapping_mut(&mapping.id)?;
         known.loop_device = loop_device;
-        let _ = self.complete(&mapping.attachment_id, Some(&mapping.device));
+        drop(self.complete(&mapping.attachment_id, Some(&mapping.device)));
         if self.is_offloaded(&mapping.server_id) {
             self.terminate_connection(mapping)
         } else {
@@ -156,7 +156,7 @@ impl World {
 
     /// The guest did not take the device: both records are undone.
     pub(crate) fn fail_attach(&mut self, mapping: &Mapping) {
-        let _ = self.disconnect(&mapping.attachment_id);
+        drop(self.disconnect(&mapping.attachment_id));
         self.remove_mapping(mapping);
     }
 
@@ -186,7 +186,7 @@ impl World {
         if server.vm_state == OFFLOADED {
             self.remove_mapping(&mapping);
             if !cinder_fails {
-                let _ = self.disconnect(&mapping.attachment_id);
+                drop(self.disconnect(&mapping.attachment_id));
             }
             return Ok(Begun::Done(mapping));
         }
@@ -218,7 +218,7 @@ impl World {
         if let Some(known) = self.mapping_mut(&mapping.id) {
             known.loop_device = None;
         }
-        let _ = self.disconnect(&mapping.attachment_id);
+        drop(self.disconnect(&mapping.attachment_id));
     }
 
     /// Nova's record goes, after Cinder's.
@@ -250,7 +250,7 @@ impl World {
             let of_server = |attachment: &&Attachment| attachment.server_id.as_deref() == Some(id);
             let all = self.attachments.values().flatten().filter(of_server);
             for attachment in all.map(|attachment| attachment.id.clone()).collect::<Vec<_>>() {
-                let _ = self.disconnect(&attachment);
+                drop(self.disconnect(&attachment));
             }
         }
         gone

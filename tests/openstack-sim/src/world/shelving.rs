@@ -62,7 +62,7 @@ impl World {
             return None;
         }
         let reserved = self.reserve(&mapping.volume_id, Some(&mapping.server_id)).ok()?;
-        let _ = self.disconnect(&mapping.attachment_id);
+        drop(self.disconnect(&mapping.attachment_id));
         let known = self.mapping_mut(&mapping.id)?;
         known.attachment_id = reserved.id;
         known.loop_device.take()

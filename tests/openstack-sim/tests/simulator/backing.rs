@@ -75,7 +75,7 @@ impl Drop for Place {
     /// A test that failed half-way leaves devices.
     fn drop(&mut self) {
         for device in self.devices() {
-            let _ = Command::new("losetup").arg("--detach").arg(device).status();
+            drop(Command::new("losetup").arg("--detach").arg(device).status());
         }
     }
 }
@@ -293,7 +293,7 @@ struct Program {
 impl Program {
     fn start(place: &Place, more: &[&str]) -> Self {
         let ready_file = place.path("ready");
-        let _ = fs::remove_file(&ready_file);
+        drop(fs::remove_file(&ready_file));
         let child = Command::new(env!("CARGO_BIN_EXE_openstack-sim"))
             .args(["serve", "--backing"])
             .arg(place.path("backing"))
@@ -370,8 +370,8 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        drop(self.child.kill());
+        drop(self.child.wait());
     }
 }
 

@@ -41,7 +41,7 @@ async fn main() -> Result<()> {
 
 fn say(line: &str) {
     println!("VM {line}");
-    let _ = std::io::stdout().flush();
+    drop(std::io::stdout().flush());
 }
 
 async fn scenario(address: &str) -> Result<()> {

@@ -59,7 +59,7 @@ impl Report {
             let _ = writeln!(text, "    not needed this time: {place}");
         }
         // Nobody reads it where standard error is closed.
-        let _ = std::io::stderr().write_all(text.as_bytes());
+        drop(std::io::stderr().write_all(text.as_bytes()));
     }
 }
 

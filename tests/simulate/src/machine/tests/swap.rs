@@ -17,7 +17,7 @@ struct Notes(UnboundedSender<String>);
 
 impl Observer for Notes {
     fn note(&self, _node: &str, what: &str) {
-        let _ = self.0.send(what.to_owned());
+        drop(self.0.send(what.to_owned()));
     }
 
     fn violation(&self, _violation: &Violation) {}
