@@ -38,7 +38,8 @@ pub struct CinderCSIDriverStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 
-    /// The version that the operator brings the driver to: its own.
+    /// The version that the operator brings the driver to: its own. While pods change within the version, a token follows it, as in
+    /// 1.2.3+5f2c01ab. Its value as spec.update.approvedVersion approves the update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_version: Option<String>,
 
@@ -47,9 +48,14 @@ pub struct CinderCSIDriverStatus {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub components: Vec<ComponentStatus>,
 
-    /// Version of the Kubernetes API, by which the sidecars are chosen.
+    /// Version of the Kubernetes API, by which the sidecars are chosen. Another version counts once the API servers have reported it for an
+    /// hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes_version: Option<String>,
+
+    /// The optional APIs by which the sidecars are chosen. A change counts once the API servers have reported it for an hour.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "optionalAPIs")]
+    pub optional_apis: Option<Vec<String>>,
 
     /// The versions of Kubernetes that the chosen releases of the sidecars are for.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -43,13 +43,15 @@ use crate::{
 use adoption::Adoption;
 use cinder_operator_core::{
     cluster::{
-        AttachedNodes, Blockers, GuardedObject, Index, KINDS, Key, LostNodes, NodesView, OptionalApi, Owner, kind, view,
+        AttachedNodes, Blockers, GuardedObject, Index, KINDS, Key, Kind, LostNodes, NodesView, OptionalApi, Owner,
+        kind, view,
     },
     decide::{
-        ClusterView, Decision, Facts, Intent, Lookups, MonitoringView, ObjectFacts, Outcome, ProjectGuard, Removal,
-        Report, Situation, VolumeFacts, Workload, decide, draft, intend,
+        ClusterView, Decision, Existing, Facts, Intent, Lookups, MonitoringView, ObjectFacts, Outcome, ProjectGuard,
+        Removal, Report, Situation, VolumeFacts, Workload, decide, draft, intend,
     },
     manifests::DriverCredentials,
+    migration::adopt_orphans,
     notice::Notice,
     plan::{FailedWrite, LastApplied, Obstacle},
     problem::Problem,
@@ -347,17 +349,31 @@ impl Reconciliation<'_> {
         let record = LastApplied::key(namespace, &prefix);
         observe::complete(&context.client, &mut live, std::slice::from_ref(&record)).await?;
         let last_applied = LastApplied::take(&mut live, &self.owner, namespace, &prefix);
-        self.find_credentials(&mut live).await?;
+        self.find_unlabelled(&mut live).await?;
         self.recheck_credentials();
         let checked = self.check_credentials(&live).await;
-        let mut environment = context.environment(namespace).await?;
+        let adopts = self.driver.spec.adoption.mode == AdoptionMode::Adopt;
+        if adopts {
+            // The releases of adopted workloads count.
+            adopt_orphans(&self.owner, &mut live);
+        }
+        let existing = Existing {
+            owner: &self.owner,
+            live: &live,
+            last_applied: &last_applied,
+        };
+        let mut environment = context
+            .environment(namespace, self.driver, self.known_apis(existing))
+            .await?;
         environment.records = checked.record.annotations();
         (environment.clouds, environment.silent_clouds) = (checked.zones(), checked.silent());
         self.complete(&mut environment, &live).await;
-        let mut intent = intend(self.driver, &environment, checked.wanted.as_ref())?;
+        let mut intent = intend(self.driver, &environment, checked.wanted.as_ref(), existing)?;
         intent.problems.extend(unlisted.values().map(unlisted_kind));
-        // A request for an object of an unserved kind fails, also for an object that is only in the record.
-        let unserved = KINDS.iter().filter(|kind| !kind.is_served(apis)).map(|kind| kind.kind);
+        // A request for an object of an unserved kind fails, also for an object that is only in the record. Objects of an unconfirmed kind
+        // may be wanted later.
+        let is_unserved = |kind: &&Kind| !kind.is_served(apis) || !kind.is_served(environment.apis);
+        let unserved = KINDS.iter().filter(is_unserved).map(|kind| kind.kind);
         let unlisted: BTreeSet<&'static str> = unlisted.into_keys().chain(unserved).collect();
         let recorded = last_applied.iter().map(|(key, _)| key.clone());
         let mut keys: Vec<Key> = intent.keys().into_iter().chain(recorded).collect();
@@ -366,7 +382,6 @@ impl Reconciliation<'_> {
         exclude_unmanaged(&intent.resolved, &intent.desired, &mut live);
         // Another installation is not replaced by one that cannot be created as the spec describes it.
         let complete = Some(&intent).filter(|intent| intent.problems.is_empty());
-        let adopts = self.driver.spec.adoption.mode == AdoptionMode::Adopt;
         let adoption = if complete.is_some() || adopts || self.may_have_stopped() {
             Box::pin(self.look_for_installation(&mut live, complete)).await?
         } else {

@@ -5,22 +5,24 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A version as in 1.2.3 or 1.2.3-rc.1; a `v` in front is allowed.
-const VERSION: &str = r"^v?(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$";
+/// A version as in 1.2.3 or 1.2.3-rc.1, perhaps with the token of an update within the version; a `v` in front is allowed.
+const VERSION: &str =
+    r"^v?(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9a-f]{8})?$";
 
-/// How the driver follows the operator to another version. Changes of this spec are carried out at once in any case.
+/// When the driver's pods change without a change of this spec: another version of the operator, other images of the same version, other
+/// sidecars for another Kubernetes, zones and optional APIs. Changes of this spec and of credentials are carried out at once in any case.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!(has(self.allowDowngrade) && self.allowDowngrade) || has(self.policy) && self.policy == 'Manual'")
     .message("allowDowngrade works only with policy Manual, where approvedVersion names the older version"))]
 pub struct Update {
-    /// Automatic: the driver follows as soon as the operator runs in another version. Manual: it stays as it is until
-    /// approvedVersion is the operator's version.
+    /// Automatic: such a change is carried out at once. Manual: the pods stay as they are until approvedVersion is
+    /// status.targetVersion.
     #[serde(default)]
     pub policy: UpdatePolicy,
 
-    /// The version that the driver may be brought to under policy Manual, as in 1.2.3. status.targetVersion is the one that
-    /// waits.
+    /// The update that is approved under policy Manual: status.targetVersion. It is a version such as 1.2.3, or, for an update within
+    /// the version, 1.2.3+5f2c01ab. The token approves exactly the images, Kubernetes version, zones and optional APIs of that update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), regex(pattern = VERSION))]
     pub approved_version: Option<String>,
@@ -34,7 +36,7 @@ pub struct Update {
 /// Who decides about another version.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UpdatePolicy {
-    /// The operator's own version does.
+    /// The operator does.
     #[default]
     Automatic,
     /// An administrator does, by approvedVersion.

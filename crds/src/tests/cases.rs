@@ -269,6 +269,11 @@ fn updates_and_removals() -> Vec<Case> {
             update,
             json!({ "policy": "Manual", "allowDowngrade": true, "approvedVersion": "v0.1.0-rc.1" }),
         ),
+        accepted(
+            "an approved update within a version",
+            update,
+            json!({ "policy": "Manual", "approvedVersion": "0.1.0+5f2c01ab" }),
+        ),
     ]
 }
 

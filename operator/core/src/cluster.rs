@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is known of the cluster: names and kinds of objects, and the facts that are observed of them.
 
+mod answers;
 mod apis;
 mod attached_nodes;
 mod blockers;
@@ -18,6 +19,7 @@ mod storage_classes;
 mod version;
 mod volumes;
 
+pub use answers::{ANSWERS_HOLD, Answers, ApiAnswers};
 pub use apis::{OptionalApi, OptionalApis};
 pub use attached_nodes::{AttachedNode, AttachedNodes, LostNodes, describe_nodes, may_lose_nodes};
 pub use blockers::Blockers;

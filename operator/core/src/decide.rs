@@ -13,6 +13,7 @@ mod decision;
 mod facts;
 mod held;
 mod outcome;
+mod pod_templates;
 mod workload;
 mod zones;
 
@@ -28,14 +29,17 @@ pub use cloud::CloudView;
 pub use decision::{ClassesView, Decision, Drift, PodsView, Removal};
 pub use facts::{ClusterView, Facts, MonitoringView, ObjectFacts, ProjectGuard, VolumeFacts};
 pub use outcome::{Outcome, Report};
+pub use pod_templates::Existing;
 pub use workload::Workload;
 pub use zones::ZoneMismatch;
 
 pub use held::{HeldDesired, Holds};
 
+use pod_templates::{Renderer, from_operand};
+
 use crate::{
     cluster::{AttachedNodes, Key, Owner, kind},
-    manifests::{DriverCredentials, Operand, RenderError, Stage, render},
+    manifests::{DriverCredentials, RenderError, Stage, render},
     migration::Migration,
     notice::Notice,
     plan::{
@@ -46,7 +50,7 @@ use crate::{
     problem::Problem,
     reasons::{Degraded, Event},
     resolve::{Environment, Resolved, resolve_parts},
-    rollout::{Gate, gate, is_workload, stand_in, withhold_updates},
+    rollout::{Gate, Release, stand_in, withhold_updates},
 };
 
 /// Annotation on a CinderCSIDriver, with the object's uid as value: the DaemonSet may exclude nodes that have volumes of the
@@ -68,6 +72,8 @@ pub struct Intent {
     pub problems: Vec<Problem>,
     /// The objects that keep their last applied content.
     pub holds: Holds,
+    /// The releases of the workloads, and whether an update may begin.
+    pub gate: Gate,
     pods: PodsView,
 }
 
@@ -83,19 +89,36 @@ pub fn intend(
     driver: &CinderCSIDriver,
     environment: &Environment,
     credentials: Option<&DriverCredentials>,
+    existing: Existing<'_>,
 ) -> Result<Intent, RenderError> {
     let (resolved, spec_holds) = resolve_parts(driver, environment);
     let mut problems: Vec<Problem> = spec_holds.iter().map(|hold| hold.problem.clone()).collect();
     let (operands, overridden) = render(&resolved, credentials)?;
     problems.extend(failed_overrides(&overridden.failed));
     let scopes = spec_holds.into_iter().map(|hold| hold.scope).collect();
+    let holds = Holds::new(scopes, &overridden, &resolved.overrides);
+    let mut desired = operands.iter().map(from_operand).collect::<Result<Vec<_>, _>>()?;
+    let renderer = Renderer {
+        driver,
+        environment,
+        credentials,
+        existing,
+    };
+    let target = Release {
+        version: resolved.version.clone(),
+        inputs: Some(resolved.inputs.clone()),
+    };
+    let (gate, of_controller) = renderer.choose(target, &mut desired, &holds)?;
+    desired.retain(|desired| !waits(desired.key.kind, &resolved, credentials.is_some()));
+    let of_controller = of_controller.as_ref().unwrap_or(&resolved);
     Ok(Intent {
-        holds: Holds::new(scopes, &overridden, &resolved.overrides),
-        pods: PodsView::of(&resolved, environment.kubernetes_version, overridden),
-        desired: desired(&resolved, &operands, credentials.is_some())?,
+        pods: PodsView::of(of_controller, environment, overridden),
+        desired,
         is_complete: credentials.is_some() && resolved.topology.is_decided,
         has_credentials: credentials.is_some(),
         problems,
+        holds,
+        gate,
         resolved,
     })
 }
@@ -110,18 +133,14 @@ fn failed_overrides(failed: &[String]) -> Option<Problem> {
     })
 }
 
-/// The objects that are wanted. Without credentials the controller is left out: it would only fail, and one that runs with
-/// older credentials must not be touched. Controller and nodes wait until it is known whether zones are used.
-fn desired(resolved: &Resolved, operands: &[Operand], has_credentials: bool) -> Result<Vec<Desired>, RenderError> {
-    let waits = |kind: &str| match kind {
+/// Whether a workload is not wanted yet. Without credentials the controller would only fail, and one that runs with older credentials must
+/// not be touched. Controller and nodes wait until it is known whether zones are used.
+fn waits(kind: &str, resolved: &Resolved, has_credentials: bool) -> bool {
+    match kind {
         kind::DEPLOYMENT => !has_credentials || !resolved.topology.is_decided,
         kind::DAEMON_SET => !resolved.topology.is_decided,
         _ => false,
-    };
-    let wanted = operands.iter().filter(|operand| !waits(operand.kind.kind));
-    wanted
-        .map(|operand| Desired::from_operand(operand).map_err(|source| RenderError::new(operand.kind.kind, source)))
-        .collect()
+    }
 }
 
 /// What a plan is made from.
@@ -159,9 +178,9 @@ pub struct Draft {
 impl Draft {
     /// The workloads that are missing while an update waits: they are to come back as they were.
     pub fn missing_workloads(&self) -> impl Iterator<Item = &Key> {
-        let is_held = self.gate.hold.is_some();
+        let gate = &self.gate;
         self.plan.actions.iter().filter_map(move |action| match action {
-            Action::Create(desired) if is_held && is_workload(&desired.key) => {
+            Action::Create(desired) if gate.hold.is_some() && gate.pinned.contains(desired.key.kind) => {
                 Some(&desired.key).filter(|key| !self.held.recorded.contains(*key))
             }
             _ => None,
@@ -172,7 +191,6 @@ impl Draft {
 /// Compares what is wanted with what exists.
 pub fn draft(situation: &Situation<'_>) -> Draft {
     let Situation {
-        driver,
         owner,
         intent,
         live,
@@ -180,11 +198,11 @@ pub fn draft(situation: &Situation<'_>) -> Draft {
         unlisted,
         unapplied,
         instant,
+        ..
     } = *situation;
-    let installed = Gate::of(owner, live, &intent.resolved.version);
+    let gate = intent.gate.clone();
     let mut held = intent.holds.hold(owner, &intent.desired, live, last_applied, unlisted);
-    let gate = gate(installed, &driver.spec.update);
-    held.hold_version(&gate, live, last_applied);
+    held.hold_workloads(owner, &gate, live, last_applied);
     let scope = held.plan_scope(intent.is_complete, last_applied);
     Draft {
         plan: plan(owner, &held.desired, live, unapplied, &scope, instant),
@@ -231,7 +249,7 @@ pub fn decide(situation: &Situation<'_>, Draft { mut plan, gate, held }: Draft, 
     let mut notices = Vec::new();
     if lookups.may_write {
         notices = bring_back(&mut plan, &gate, &lookups.templates);
-        withhold_updates(&mut plan, &gate, live, &held.recorded, is_controller_done(live));
+        withhold_updates(&mut plan, &gate, live, is_controller_done(live));
     } else {
         plan.actions.clear();
     }
@@ -281,7 +299,7 @@ fn bring_back(plan: &mut Plan, gate: &Gate, templates: &BTreeMap<Key, Option<Val
                 "{} is missing while an update waits, and no earlier revision of it is left: it is made as version {} has it; what \
                  else runs stays at {} until the update may begin (spec.update)",
                 desired.key,
-                gate.target,
+                gate.target.version,
                 gate.from().unwrap_or_default()
             );
             notices.push(Notice::new(Event::VersionMixed, note));

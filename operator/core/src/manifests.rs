@@ -8,7 +8,7 @@ use k8s_openapi::Resource;
 use kube::api::DynamicObject;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{Key, Kind, kinds};
+use crate::cluster::{Key, Kind, kind, kinds};
 use crate::resolve::Resolved;
 
 mod access;
@@ -27,6 +27,7 @@ mod secret;
 mod sidecars;
 mod storage;
 
+use metadata::ComponentLabel;
 pub use overrides::Overridden;
 pub use place::Place;
 pub use pod::DRIVER_PORT as DRIVER_PORT_NAME;
@@ -145,6 +146,17 @@ impl RenderError {
         let source = serde::ser::Error::custom("the kind is not in the list of those that are made");
         Self { kind, source }
     }
+}
+
+/// The Deployment and the DaemonSet of a driver.
+pub fn workload_keys(namespace: &str, name_prefix: &str) -> [Key; 2] {
+    let key = |kind, component: ComponentLabel| {
+        Key::new(kind, Some(namespace), &format!("{name_prefix}-{}", component.as_str()))
+    };
+    [
+        key(kind::DEPLOYMENT, ComponentLabel::Controller),
+        key(kind::DAEMON_SET, ComponentLabel::Node),
+    ]
 }
 
 /// Everything that `resolved` is made of, in the order of its stages.

@@ -111,6 +111,11 @@ impl Desired {
         own
     }
 
+    /// Whether the live object was applied with this content last.
+    pub fn is_applied_to(&self, live: &Value) -> bool {
+        live["metadata"]["annotations"][APPLIED_HASH].as_str() == Some(self.hash.as_str())
+    }
+
     /// The hash of the intent.
     pub fn hash(&self) -> &str {
         &self.hash

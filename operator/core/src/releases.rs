@@ -3,7 +3,9 @@
 
 mod component;
 mod images;
+mod inputs;
 pub mod sidecars;
 
 pub use component::{COMPONENTS, Component, ComponentRow, DRIVER_CONTAINER};
 pub use images::{Image, ImageSet, InstalledImages};
+pub use inputs::{TEMPLATE_INPUTS, TemplateInputs};

@@ -15,7 +15,9 @@ use crate::clouds::CloudFacts;
 use crate::cluster::{KubernetesVersion, Marked, OptionalApi, OptionalApis, SnapshotContents, kind};
 use crate::problem::Problem;
 use crate::reasons::Degraded;
-use crate::releases::{COMPONENTS, ComponentRow, DRIVER_CONTAINER, ImageSet, InstalledImages, sidecars};
+use crate::releases::{
+    COMPONENTS, ComponentRow, DRIVER_CONTAINER, ImageSet, InstalledImages, TemplateInputs, sidecars,
+};
 use crate::restrictions::Restrictions;
 use crate::text::short_hash;
 
@@ -147,6 +149,8 @@ pub struct Resolved {
     pub attributes_classes: Vec<VolumeAttributesClassItem>,
     /// Fields of the spec with classes of kinds that the cluster does not know.
     pub unknown_classes: Vec<String>,
+    /// The other inputs of the pod templates, next to the spec, the credentials and the version.
+    pub inputs: TemplateInputs,
     /// Whether the driver's containers serve their metrics over TLS.
     pub secure_metrics: bool,
     /// What Prometheus and Grafana are given; `None` where nothing is wanted or the cluster has no place for it.
@@ -189,14 +193,22 @@ pub fn resolve_parts(driver: &CinderCSIDriver, env: &Environment) -> (Resolved, 
 
     let snapshots = decide_snapshots(driver, env);
     let apis = snapshots.complete_apis(env.apis);
+    let topology = decide_topology(driver, env);
     let resolved = Resolved {
         name_prefix: name_prefix_of(driver),
+        inputs: TemplateInputs {
+            kubernetes: env.kubernetes_version,
+            // Monitoring has no part in the pod templates.
+            apis: env.apis.with(OptionalApi::Monitoring, false),
+            topology: topology.enabled,
+            images: env.images.clone(),
+        },
         owner: driver.controller_owner_ref(&()),
         namespace: env.namespace.clone(),
         version: env.operator_version.clone(),
         cluster_id: cluster_id.unwrap_or_default(),
         log_level: spec.log_level,
-        topology: decide_topology(driver, env),
+        topology,
         pull_policy: spec.images.pull_policy,
         pull_secrets: spec
             .images
@@ -233,6 +245,20 @@ pub fn resolve_parts(driver: &CinderCSIDriver, env: &Environment) -> (Resolved, 
         driver_name,
     };
     (resolved, holds)
+}
+
+/// Decides every default of `driver`'s spec for other template inputs than the present ones.
+pub fn resolve_for(driver: &CinderCSIDriver, env: &Environment, inputs: &TemplateInputs) -> Resolved {
+    let env = Environment {
+        kubernetes_version: inputs.kubernetes,
+        apis: inputs.apis,
+        images: inputs.images.clone(),
+        ..env.clone()
+    };
+    let (mut resolved, _) = resolve_parts(driver, &env);
+    resolved.topology.enabled = inputs.topology;
+    resolved.inputs = inputs.clone();
+    resolved
 }
 
 /// What the operator's flags do not allow.

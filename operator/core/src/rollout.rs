@@ -13,6 +13,6 @@
 mod gate;
 mod nodes;
 
-pub use gate::{Gate, Hold, STANDS_FOR, gate, is_workload, stand_in, withhold_updates};
+pub use gate::{Gate, Hold, Release, STANDS_FOR, WORKLOADS, gate, is_workload, stand_in, withhold_updates};
 pub use nodes::scaled;
 pub use nodes::{NodeRollout, Nodes, Replacement, node_rollout, unrecorded_absences};

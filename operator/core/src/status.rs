@@ -14,6 +14,7 @@ use k8s_openapi::{
 use serde_json::{Value, json};
 
 use crate::{
+    cluster::OptionalApi,
     decide::{ObjectFacts, Removal, Report},
     notice::Notice,
     problem::Problem,
@@ -112,6 +113,10 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
         adoption: adoption::status(report),
         deletion: removal::deletion(report),
         kubernetes_version: decision.pods.as_ref().and_then(|pods| pods.kubernetes.clone()),
+        optional_apis: decision.pods.as_ref().map(|pods| {
+            let served = OptionalApi::ALL.into_iter().filter(|api| pods.apis.has(*api));
+            served.map(|api| api.as_str().to_owned()).collect()
+        }),
         sidecar_version_set: decision.pods.as_ref().map(|pods| pods.version_set.clone()),
         sidecars: if decision.held.holds_workload() {
             // The spec describes other pods than the running ones.
@@ -125,7 +130,7 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
             .as_ref()
             .map(|pods| pods.unsupported.clone())
             .unwrap_or_default(),
-        target_version: Some(decision.gate.target.clone()).filter(|target| !target.is_empty() && !is_gone),
+        target_version: Some(decision.gate.target_name()).filter(|target| !target.is_empty() && !is_gone),
         components: rollout::components(report),
         rollout: rollout::rollout(report),
         pending_changes: decision.pending.clone(),

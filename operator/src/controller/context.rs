@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
-use cinder_csi_crds::CinderCSIDriverStatus;
+use cinder_csi_crds::{CinderCSIDriver, CinderCSIDriverSpec, CinderCSIDriverStatus, SnapshotsMode};
 use cinder_operator_core::{
-    cluster::{Index, Key, KubernetesVersion, SnapshotContents},
+    cluster::{Answers, Index, Key, KubernetesVersion, OptionalApis, SnapshotContents},
     migration::{Migration, check::AdoptionFinding},
     plan::Unapplied,
     reasons::Degraded,
@@ -32,10 +32,6 @@ use crate::{
 
 /// How long the version of the API server and the cluster's identity are taken for granted.
 const FACTS_HOLD: Duration = Duration::from_mins(10);
-
-/// How long a version of Kubernetes counts after an API server of it has answered. Of several the one that answers is a matter of
-/// chance, and while they are upgraded the lowest decides which sidecars run: pods must not be replaced back and forth.
-const VERSION_HOLD: Duration = Duration::from_hours(1);
 
 /// The namespace whose uid identifies the cluster.
 const IDENTIFYING_NAMESPACE: &str = "kube-system";
@@ -82,26 +78,12 @@ pub struct Context {
 #[derive(Debug, Default)]
 pub struct Memories {
     facts: Mutex<Option<(Facts, Instant)>>,
-    versions: Mutex<Versions>,
+    versions: Mutex<Answers<KubernetesVersion>>,
     objects: Mutex<HashMap<String, Memory>>,
-}
-
-/// The versions of the API servers that have answered, with the time of each one's last answer.
-#[derive(Debug, Default)]
-struct Versions(BTreeMap<KubernetesVersion, Instant>);
-
-impl Versions {
-    /// Takes in what was seen; the lowest that still counts.
-    fn lowest(&mut self, seen: Option<KubernetesVersion>, now: Instant) -> Option<KubernetesVersion> {
-        self.0.retain(|_, at| now.duration_since(*at) < VERSION_HOLD);
-        self.0.extend(seen.map(|version| (version, now)));
-        self.0.keys().next().copied()
-    }
 }
 
 #[derive(Debug, Clone)]
 struct Facts {
-    kubernetes_version: Option<KubernetesVersion>,
     cluster_uid: Option<String>,
 }
 
@@ -157,16 +139,26 @@ impl Context {
         namespace == self.namespace || self.operand_namespaces.iter().any(|served| served == namespace)
     }
 
-    /// What the resolver needs to know of the cluster.
-    pub(super) async fn environment(&self, namespace: &str) -> Result<Environment, ReconcileError> {
+    /// The properties of the cluster for the resolver. The driver's pods depend on the present version and the present APIs, if known.
+    pub(super) async fn environment(
+        &self,
+        namespace: &str,
+        driver: &CinderCSIDriver,
+        (version, apis): (Option<KubernetesVersion>, Option<OptionalApis>),
+    ) -> Result<Environment, ReconcileError> {
         let facts = self.facts().await?;
+        let kubernetes_version = self
+            .memories
+            .versions
+            .lock()
+            .confirmed(version, Instant::now().into_std());
         Ok(Environment {
             namespace: namespace.to_owned(),
             operator_version: VERSION.to_owned(),
-            kubernetes_version: facts.kubernetes_version,
+            kubernetes_version,
             cluster_uid: facts.cluster_uid,
             nodes: self.cluster.read(Index::node_count),
-            apis: self.cluster.apis(),
+            apis: self.used_apis(&driver.spec, apis),
             clouds: BTreeMap::new(),
             images: self.images.clone(),
             restrictions: self.restrictions.clone(),
@@ -180,6 +172,21 @@ impl Context {
             definition_mismatch: self.cluster.wrong_definition(),
             now: self.sources.now(),
         })
+    }
+
+    /// The optional APIs that the driver uses: the confirmed ones. No pod template depends on monitoring, so it is used at once.
+    ///
+    /// All API servers serve the same CustomResourceDefinitions. csi-snapshotter ends without its kinds, so their absence counts at once, and so
+    /// does their presence if the spec requires them.
+    fn used_apis(&self, spec: &CinderCSIDriverSpec, current: Option<OptionalApis>) -> OptionalApis {
+        let (served, confirmed) = (self.cluster.apis(), self.cluster.confirmed_apis(current));
+        let is_required = spec.snapshots.mode == SnapshotsMode::Enabled;
+        OptionalApis {
+            snapshots: served.snapshots && (confirmed.snapshots || is_required),
+            group_snapshots: served.group_snapshots && (confirmed.group_snapshots || is_required),
+            monitoring: served.monitoring,
+            volume_attributes_classes: confirmed.volume_attributes_classes,
+        }
     }
 
     /// What the drivers of the cluster take for themselves, also the one that is looked at.
@@ -206,13 +213,10 @@ impl Context {
             Err(kube::Error::Api(status)) if status.code == 403 || status.code == 404 => None,
             Err(error) => return Err(ReconcileError::Version(Box::new(error))),
         };
-        let seen = KubernetesVersion::parse(&version.major, &version.minor);
-        let mut versions = self.memories.versions.lock();
-        let facts = Facts {
-            kubernetes_version: versions.lowest(seen, Instant::now()),
-            cluster_uid,
-        };
-        drop(versions);
+        if let Some(version) = KubernetesVersion::parse(&version.major, &version.minor) {
+            self.memories.versions.lock().add(version, Instant::now().into_std());
+        }
+        let facts = Facts { cluster_uid };
         *self.memories.facts.lock() = Some((facts.clone(), Instant::now()));
         Ok(facts)
     }
@@ -457,24 +461,5 @@ impl Context {
         self.metrics.forget(driver);
         self.checker.forget(driver);
         self.memories.objects.lock().remove(driver);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn the_lowest_version_of_the_last_hour_counts() {
-        let mut versions = Versions::default();
-        let minor = |minor| Some(KubernetesVersion { major: 1, minor });
-        let begun = Instant::now();
-        let told = [(0, 35), (10, 36), (20, 35), (30, 36), (79, 36), (80, 36), (90, 36)];
-        let lowest = told.map(|(minutes, seen)| {
-            let version = versions.lowest(minor(seen), begun + Duration::from_mins(minutes));
-            version.map(|version| version.minor)
-        });
-        assert_eq!(lowest, [35, 35, 35, 35, 35, 36, 36].map(Some));
-        assert_eq!(Versions::default().lowest(None, begun), None);
     }
 }

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use cinder_csi_crds::ConditionType;
 use cinder_operator_core::{
-    cluster::{Key, kind},
-    decide::ProjectGuard,
-    manifests::{DriverCredentials, cloud_config_name_of},
+    cluster::{Key, KubernetesVersion, OptionalApi, OptionalApis, kind},
+    decide::{Existing, ProjectGuard},
+    manifests::{DriverCredentials, cloud_config_name_of, workload_keys},
     reasons::{CredentialsValid, Reason},
     record::{DriverRecord, PlaceRecord},
+    resolve::name_prefix_of,
 };
 use serde_json::Value;
 
@@ -17,14 +18,35 @@ use super::{Reconciliation, last_good};
 use crate::{credentials::MOVE_PROJECT, error::ReconcileError, observe};
 
 impl Reconciliation<'_> {
-    /// Adds the objects that credentials are judged by and that have lost their label.
-    pub(super) async fn find_credentials(&self, live: &mut BTreeMap<Key, Value>) -> Result<(), ReconcileError> {
+    /// Adds objects that have lost their label: those that credentials are judged by, and those with pods.
+    pub(super) async fn find_unlabelled(&self, live: &mut BTreeMap<Key, Value>) -> Result<(), ReconcileError> {
         let secret = cloud_config_name_of(self.driver);
-        let keys = [
+        let mut keys = vec![
             Key::new(kind::SECRET, Some(self.namespace), &secret),
             Key::new(kind::CSI_DRIVER, None, &self.owner.name),
         ];
+        keys.extend(workload_keys(self.namespace, &name_prefix_of(self.driver)));
         Ok(observe::complete(&self.context.client, live, &keys).await?)
+    }
+
+    /// The version of Kubernetes and the optional APIs that the driver uses; none before it has pods. The status records the confirmed ones,
+    /// and the workloads record those of their pods.
+    pub(super) fn known_apis(&self, existing: Existing<'_>) -> (Option<KubernetesVersion>, Option<OptionalApis>) {
+        if !existing.is_installed() {
+            return (None, None);
+        }
+        let (status, inputs) = (self.driver.status.as_ref(), existing.inputs());
+        let version = status.and_then(|status| KubernetesVersion::read(status.kubernetes_version.as_ref()?));
+        let apis = status.and_then(|status| status.optional_apis.as_ref());
+        let apis = apis.map(|names| {
+            let is_named = |api: &OptionalApi| names.iter().any(|name| name == api.as_str());
+            OptionalApi::ALL.into_iter().filter(is_named).collect()
+        });
+        let of_pods = inputs.as_ref();
+        (
+            version.or_else(|| of_pods?.kubernetes),
+            apis.or_else(|| Some(of_pods?.apis)),
+        )
     }
 
     /// Whether the driver has these credentials now.

@@ -110,7 +110,7 @@ impl Reconciliation<'_> {
     /// Deletes all that the driver has in this namespace, its pods first. Returns `None` when nothing is there.
     async fn evacuate(&self, target: &str) -> Result<Option<Action>, ReconcileError> {
         let (context, name) = (self.context, &self.owner.name);
-        let environment = context.environment(self.namespace).await?;
+        let environment = context.environment(self.namespace, self.driver, (None, None)).await?;
         let resolved = resolve(self.driver, &environment).ok();
         let mut notices = Vec::new();
         for _ in 0..MOST_STEPS {

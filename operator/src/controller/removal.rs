@@ -42,7 +42,7 @@ impl Reconciliation<'_> {
     /// Removes the driver, as far as it can be removed now. `may_repair` permits writes while something needs the driver.
     pub(super) async fn remove(&self, finalize: bool, may_repair: bool) -> Result<Action, ReconcileError> {
         let (context, deletion) = (self.context, &self.driver.spec.deletion);
-        let mut environment = context.environment(self.namespace).await?;
+        let mut environment = context.environment(self.namespace, self.driver, (None, None)).await?;
         environment.records = self.place_record(&BTreeMap::new()).for_both().annotations();
         let unregistering = resolve(self.driver, &environment).ok().map(|mut resolved| {
             resolved.node.registration = Registration::Unregister;

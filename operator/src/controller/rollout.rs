@@ -25,7 +25,7 @@ impl Reconciliation<'_> {
     pub(super) fn known_objects(&self, draft: &Draft) -> BTreeSet<Key> {
         let spec_is_known = self.driver.status.as_ref().is_some_and(|status| {
             status.observed_generation == self.driver.metadata.generation
-                && status.version.as_deref() == Some(draft.gate.target.as_str())
+                && status.version.as_deref() == Some(draft.gate.target.version.as_str())
         });
         let missing = draft.plan.actions.iter().filter_map(|action| match action {
             Action::Create(desired) => Some(&desired.key),

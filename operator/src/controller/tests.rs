@@ -18,6 +18,7 @@ mod relocation;
 mod removal;
 mod reports;
 mod restore;
+mod updates;
 
 use std::collections::BTreeSet;
 

@@ -4,13 +4,13 @@
 //!
 //! The API server's discovery documents tell what is served, in which version, and everybody who is authenticated may read
 //! them: no permission on CustomResourceDefinitions is needed. They cannot be watched, so they are looked at again and
-//! again. What appears is used at once; what seems gone is believed at the second look only, because pods are replaced for
-//! it. A look that fails changes nothing.
+//! again. Objects of a kind are managed as soon as it appears; what seems gone is believed at the second look only. Pod templates follow the
+//! confirmed answers alone. A look that fails changes nothing.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use cinder_csi_crds::INSTANCE_LABEL;
-use cinder_operator_core::cluster::{Affected, KINDS, Kind, OptionalApi, OptionalApis};
+use cinder_operator_core::cluster::{Affected, ApiAnswers, KINDS, Kind, OptionalApi, OptionalApis};
 use kube::{
     Client,
     api::{DynamicObject, PartialObjectMeta},
@@ -19,6 +19,7 @@ use kube::{
 use tokio::{
     sync::watch,
     task::{AbortHandle, JoinSet},
+    time::Instant,
 };
 use tracing::{info, warn};
 
@@ -35,16 +36,21 @@ const LOOK_LIMIT: Duration = Duration::from_secs(10);
 const LOOKS_UNTIL_GONE: u8 = 2;
 
 /// What looks have told so far.
-#[derive(Debug, Default)]
-struct Discovered {
-    apis: OptionalApis,
+#[derive(Debug, Clone, Default)]
+pub(super) struct Discovered {
+    pub(super) apis: OptionalApis,
+    /// All answers, until they are confirmed.
+    pub(super) answers: ApiAnswers,
     /// Looks in a row that did not find what was there before.
     missed: BTreeMap<OptionalApi, u8>,
 }
 
 impl Discovered {
     /// Takes in the answer about one API; `None` when it failed.
-    fn take(&mut self, api: OptionalApi, is_served: Option<bool>) {
+    pub(super) fn take(&mut self, api: OptionalApi, is_served: Option<bool>) {
+        if let Some(is_served) = is_served {
+            self.answers.add(api, is_served, Instant::now().into_std());
+        }
         match is_served {
             Some(true) => {
                 self.missed.remove(&api);
@@ -94,7 +100,7 @@ pub async fn discover(client: &Client) -> OptionalApis {
 #[derive(Debug)]
 pub(super) struct Discoveries {
     /// The optional APIs that are served.
-    pub(super) apis: watch::Sender<OptionalApis>,
+    pub(super) apis: watch::Sender<Discovered>,
     /// What is wrong with the operator's own definition.
     pub(super) definition: watch::Sender<Option<String>>,
     pub(super) health: WatchHealth,
@@ -108,22 +114,20 @@ pub(super) async fn follow(
     is_ready: watch::Sender<bool>,
     wake: Wake,
 ) {
-    let mut known = Discovered::default();
     let mut watches = JoinSet::new();
     let mut followed: Vec<(&'static Kind, AbortHandle)> = Vec::new();
     loop {
         let mut is_complete = true;
+        let before = found.apis.borrow().apis;
         for api in OptionalApi::ALL {
             let told = is_served(&client, api).await;
             is_complete &= told.is_some();
-            known.take(api, told);
+            found.apis.send_modify(|known| known.take(api, told));
         }
-        let before = *found.apis.borrow();
-        let now = known.apis;
+        let now = found.apis.borrow().apis;
         if before != now {
             let served: Vec<_> = OptionalApi::ALL.into_iter().filter(|api| now.has(*api)).collect();
             info!(?served, "the optional APIs that the cluster serves changed");
-            found.apis.send_replace(now);
         }
         followed.retain(|(kind, watch)| {
             let stays = kind.is_served(now);
@@ -271,7 +275,7 @@ mod tests {
     async fn what_is_served_is_told_to_all_drivers_once() {
         let (path, names) = ("/apis/storage.k8s.io/v1", ["volumeattributesclasses"]);
         let client = mk_client(vec![(path, 200, mk_list("storage.k8s.io/v1", &names))]);
-        let (apis, mut told) = watch::channel(OptionalApis::default());
+        let (apis, told) = watch::channel(Discovered::default());
         let (definition, _) = watch::channel(None);
         let (is_ready, mut ready) = watch::channel(false);
         let (wake, mut woken) = wake_ups();
@@ -288,7 +292,7 @@ mod tests {
         ));
 
         ready.wait_for(|ready| *ready).await.expect("a first look");
-        assert!(told.borrow_and_update().volume_attributes_classes);
+        assert!(told.borrow().apis.volume_attributes_classes);
         assert_eq!(woken.next().await.1.whole, Affected::All);
         let next = tokio::time::timeout(LOOK_EVERY * 4, woken.next()).await;
         assert!(next.is_err(), "nothing changed, nobody is woken: {next:?}");

@@ -20,7 +20,7 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::{info, warn};
 
 use super::{
-    apis::{self, Discoveries},
+    apis::{self, Discovered, Discoveries},
     wake::Wake,
     watch_loop::{WatchHealth, WatchLoop},
 };
@@ -48,7 +48,7 @@ pub struct Cluster {
     ready: Vec<(&'static str, watch::Receiver<bool>)>,
     /// When a list brought something last.
     progress: watch::Sender<Instant>,
-    apis: watch::Receiver<OptionalApis>,
+    apis: watch::Receiver<Discovered>,
     /// What is wrong with the CustomResourceDefinition.
     definition: watch::Sender<Option<String>>,
     health: WatchHealth,
@@ -64,7 +64,7 @@ impl Cluster {
             index: Arc::default(),
             ready: Vec::new(),
             progress: watch::channel(Instant::now()).0,
-            apis: watch::channel(OptionalApis::default()).1,
+            apis: watch::channel(Discovered::default()).1,
             definition: watch::channel(None).0,
             watches: JoinSet::new(),
         };
@@ -90,7 +90,7 @@ impl Cluster {
             index: Arc::new(RwLock::new(index)),
             ready: Vec::new(),
             progress: watch::channel(Instant::now()).0,
-            apis: watch::channel(OptionalApis::default()).1,
+            apis: watch::channel(Discovered::default()).1,
             definition: watch::channel(None).0,
             watches: JoinSet::new(),
         }
@@ -99,8 +99,18 @@ impl Cluster {
     /// Such a cluster that serves these optional APIs.
     #[cfg(test)]
     pub(crate) fn with_apis(mut self, apis: OptionalApis) -> Self {
-        self.apis = watch::channel(apis).1;
+        self.hear_apis(apis);
         self
+    }
+
+    /// Adds answers of an API server to such a cluster.
+    #[cfg(test)]
+    pub(crate) fn hear_apis(&mut self, apis: OptionalApis) {
+        let mut found = self.apis.borrow().clone();
+        for api in cinder_operator_core::cluster::OptionalApi::ALL {
+            found.take(api, Some(apis.has(api)));
+        }
+        self.apis = watch::channel(found).1;
     }
 
     /// Changes the index of such a cluster.
@@ -169,7 +179,7 @@ impl Cluster {
     fn start_looking_for_apis(&mut self, client: &Client, namespaces: &[String], wake: Wake) {
         let (is_ready, ready) = watch::channel(false);
         self.ready.push(("API groups", ready));
-        let (told, apis) = watch::channel(OptionalApis::default());
+        let (told, apis) = watch::channel(Discovered::default());
         self.apis = apis;
         self.watches.spawn(apis::follow(
             client.clone(),
@@ -233,7 +243,13 @@ impl Cluster {
 
     /// The optional APIs that are served, as they were seen last.
     pub fn apis(&self) -> OptionalApis {
-        *self.apis.borrow()
+        self.apis.borrow().apis
+    }
+
+    /// The optional APIs that are confirmed. The present ones are `current`, where anything depends on them.
+    pub fn confirmed_apis(&self, current: Option<OptionalApis>) -> OptionalApis {
+        let now = Instant::now().into_std();
+        self.apis.borrow().answers.confirmed(current, now)
     }
 
     /// Pretends that something is wrong with the CustomResourceDefinition.

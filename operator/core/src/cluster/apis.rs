@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The APIs that not every cluster serves. They come with CustomResourceDefinitions or with later versions of Kubernetes.
 
+use serde::{Deserialize, Serialize};
+
 /// An API that not every cluster serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
 pub enum OptionalApi {
@@ -22,6 +24,16 @@ impl OptionalApi {
         Self::Monitoring,
         Self::VolumeAttributesClasses,
     ];
+
+    /// Its name in the status.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Snapshots => "VolumeSnapshot",
+            Self::GroupSnapshots => "VolumeGroupSnapshot",
+            Self::Monitoring => "ServiceMonitor",
+            Self::VolumeAttributesClasses => "VolumeAttributesClass",
+        }
+    }
 
     /// The group and version that the operator uses, and the resources that make the API complete.
     pub fn resources(self) -> (&'static str, &'static [&'static str]) {
@@ -45,7 +57,8 @@ impl OptionalApi {
 }
 
 /// Which optional APIs the cluster serves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 #[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
 pub struct OptionalApis {
     /// VolumeSnapshots and their classes.

@@ -3,8 +3,10 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// Major and minor version of Kubernetes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct KubernetesVersion {
     /// 1, so far.
     pub major: u32,
@@ -13,6 +15,12 @@ pub struct KubernetesVersion {
 }
 
 impl KubernetesVersion {
+    /// Reads a version as it is displayed.
+    pub fn read(text: &str) -> Option<Self> {
+        let (major, minor) = text.split_once('.')?;
+        Self::parse(major, minor)
+    }
+
     /// Reads what `/version` says. Some providers add a plus sign to the minor version.
     pub fn parse(major: &str, minor: &str) -> Option<Self> {
         let number = |text: &str| text.trim_end_matches('+').parse().ok();

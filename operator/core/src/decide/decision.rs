@@ -5,22 +5,24 @@ use cinder_csi_crds::{NodeRegistration, PendingChanges, status::SidecarStatus};
 
 use super::HeldDesired;
 use crate::{
-    cluster::{Blockers, KubernetesVersion},
+    cluster::{Blockers, OptionalApi, OptionalApis},
     manifests::Overridden,
     migration::Migration,
     notice::Notice,
     plan::Plan,
     problem::Problem,
     releases::{COMPONENTS, ComponentRow, Image},
-    resolve::{Classes, Resolved, Snapshots, Topology},
+    resolve::{Classes, Environment, Resolved, Snapshots, Topology},
     rollout::Gate,
 };
 
 /// What the spec has come to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodsView {
-    /// Version of the API server.
+    /// The confirmed version of the API server.
     pub kubernetes: Option<String>,
+    /// The confirmed optional APIs.
+    pub apis: OptionalApis,
     /// The row of the table of sidecars.
     pub version_set: String,
     /// The containers beside the driver.
@@ -33,7 +35,7 @@ pub struct PodsView {
 
 impl PodsView {
     /// What a resolved spec has come to.
-    pub fn of(resolved: &Resolved, kubernetes: Option<KubernetesVersion>, overridden: Overridden) -> Self {
+    pub fn of(resolved: &Resolved, environment: &Environment, overridden: Overridden) -> Self {
         let by_sidecar = resolved.node.registrar == NodeRegistration::Sidecar;
         let runs = |row: &&ComponentRow| row.sidecar.map_or(by_sidecar, |name| resolved.controller.runs(name));
         let status = |row: &ComponentRow| {
@@ -46,7 +48,9 @@ impl PodsView {
             })
         };
         Self {
-            kubernetes: kubernetes.map(|version| version.to_string()),
+            kubernetes: environment.kubernetes_version.map(|version| version.to_string()),
+            // Monitoring has no part in the pods.
+            apis: environment.apis.with(OptionalApi::Monitoring, false),
             version_set: resolved.version_set.name.to_owned(),
             sidecars: COMPONENTS.iter().filter(runs).filter_map(status).collect(),
             unsupported: resolved.unknown_classes.clone(),

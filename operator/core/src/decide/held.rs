@@ -60,7 +60,7 @@ impl Holds {
     }
 
     /// Whether an object is held.
-    fn covers(&self, key: &Key, recorded: Option<&RecordedObject>) -> bool {
+    pub(super) fn covers(&self, key: &Key, recorded: Option<&RecordedObject>) -> bool {
         let is_target = || self.targets.contains(&(key.kind.to_owned(), key.name.clone()));
         let has_lost_override =
             || self.has_unknown_target && recorded.is_some_and(|recorded| recorded.overridden) && !is_target();
@@ -112,19 +112,32 @@ impl Holds {
 }
 
 impl HeldDesired {
-    /// Replaces workloads by their recorded content while an update of the version waits.
-    pub(super) fn hold_version(&mut self, gate: &Gate, live: &BTreeMap<Key, Value>, last_applied: &LastApplied) {
-        if gate.hold.is_none() {
-            return;
-        }
-        for desired in self.desired.iter_mut().filter(|desired| is_workload(&desired.key)) {
+    /// Replaces workloads that cannot be rendered at their release by their recorded content. Without a valid record they remain as they
+    /// are.
+    pub(super) fn hold_workloads(
+        &mut self,
+        owner: &Owner,
+        gate: &Gate,
+        live: &BTreeMap<Key, Value>,
+        last_applied: &LastApplied,
+    ) {
+        for desired in self
+            .desired
+            .iter_mut()
+            .filter(|desired| gate.pinned.contains(desired.key.kind))
+        {
             let there = live.get(&desired.key);
             let version = |object: &Value| object["metadata"]["labels"][VERSION_LABEL].as_str().map(str::to_owned);
-            let installed = there.map_or_else(|| gate.from().map(str::to_owned), version);
+            let installed = match there {
+                Some(there) => version(there),
+                None => Some(gate.from().unwrap_or(&gate.target.version).to_owned()),
+            };
             let content = last_applied.content_for(&desired.key, there);
             if let Some(content) = content.filter(|content| version(&content.object) == installed) {
                 self.recorded.insert(desired.key.clone());
                 *desired = content.clone();
+            } else if there.is_some_and(|there| owner.owns(there)) {
+                self.untouched.insert(desired.key.clone());
             }
         }
     }

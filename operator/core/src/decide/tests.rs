@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     cluster::VERSION_LABEL,
     resolve::tests::{mk_driver, mk_environment},
-    rollout::Hold,
+    rollout::{Hold, is_workload},
 };
 
 const NAME: &str = "cinder.csi.openstack.org";
@@ -21,8 +21,17 @@ fn mk_owner() -> Owner {
 }
 
 fn intent_of(driver: &CinderCSIDriver) -> Intent {
+    let existing = Existing {
+        owner: &mk_owner(),
+        live: &BTreeMap::new(),
+        last_applied: &LastApplied::default(),
+    };
+    intent_with(driver, &mk_environment(), existing)
+}
+
+fn intent_with(driver: &CinderCSIDriver, environment: &Environment, existing: Existing<'_>) -> Intent {
     let credentials = DriverCredentials::new("[Global]\n".to_owned().into(), None);
-    intend(driver, &mk_environment(), Some(&credentials)).expect("manifests")
+    intend(driver, environment, Some(&credentials), existing).expect("manifests")
 }
 
 /// What the API server has after everything of an intent was applied.
@@ -53,14 +62,31 @@ fn decision_with(
 }
 
 /// The same, with a record of the last applied content.
-#[expect(clippy::disallowed_methods, reason = "no clock is looked at again")]
 fn decision_after(
     driver: &CinderCSIDriver,
     live: &BTreeMap<Key, Value>,
     last_applied: &LastApplied,
     lookups: impl FnOnce(&Draft, &Intent) -> Lookups,
 ) -> Decision {
-    let (intent, owner) = (intent_of(driver), mk_owner());
+    decision_in(driver, &mk_environment(), live, last_applied, lookups)
+}
+
+/// The same in another environment.
+#[expect(clippy::disallowed_methods, reason = "no clock is looked at again")]
+fn decision_in(
+    driver: &CinderCSIDriver,
+    environment: &Environment,
+    live: &BTreeMap<Key, Value>,
+    last_applied: &LastApplied,
+    lookups: impl FnOnce(&Draft, &Intent) -> Lookups,
+) -> Decision {
+    let owner = mk_owner();
+    let existing = Existing {
+        owner: &owner,
+        live,
+        last_applied,
+    };
+    let intent = intent_with(driver, environment, existing);
     let situation = Situation {
         driver,
         owner: &owner,
@@ -198,7 +224,12 @@ fn a_workload_that_is_missing_while_an_update_waits_comes_back(
 
 #[test]
 fn without_credentials_the_controller_is_not_wanted_yet() {
-    let intent = intend(&mk_driver(NAME), &mk_environment(), None).expect("manifests");
+    let existing = Existing {
+        owner: &mk_owner(),
+        live: &BTreeMap::new(),
+        last_applied: &LastApplied::default(),
+    };
+    let intent = intend(&mk_driver(NAME), &mk_environment(), None, existing).expect("manifests");
     assert!(!intent.is_complete && !intent.has_credentials);
     assert!(intent.keys().iter().all(|key| key.kind != kind::DEPLOYMENT));
     assert!(intent.keys().iter().any(|key| key.kind == kind::DAEMON_SET));

@@ -38,7 +38,7 @@ pub(super) fn deployment(resolved: &Resolved, credentials: Option<&DriverCredent
     let in_turn = resolved.controller.replicas > 1 || resolved.controller.host_network;
     let (unavailable, surge) = if in_turn { (1, 0) } else { (0, 1) };
     Deployment {
-        metadata: metadata::namespaced(
+        metadata: metadata::workload(
             resolved,
             format!("{}-controller", resolved.name_prefix),
             ComponentLabel::Controller,

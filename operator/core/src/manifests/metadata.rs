@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use crate::cluster::{
     COMPONENT_LABEL, CONTROLLER_COMPONENT, MANAGED_BY, MANAGED_BY_LABEL, NODE_COMPONENT, VERSION_LABEL,
 };
+use crate::releases::TEMPLATE_INPUTS;
 use crate::resolve::Resolved;
 
 /// A part of the driver.
@@ -41,6 +42,14 @@ pub(super) fn namespaced(resolved: &Resolved, name: String, component: Component
         namespace: Some(resolved.namespace.clone()),
         ..remembered(resolved, name, component)
     }
+}
+
+/// Metadata of a workload, which records the inputs of its pod template.
+pub(super) fn workload(resolved: &Resolved, name: String, component: ComponentLabel) -> ObjectMeta {
+    let mut metadata = namespaced(resolved, name, component);
+    let annotations = metadata.annotations.get_or_insert_default();
+    annotations.insert(TEMPLATE_INPUTS.to_owned(), resolved.inputs.annotation());
+    metadata
 }
 
 /// Metadata of an object that remembers its owner in an annotation.

@@ -32,7 +32,7 @@ pub(super) const REGISTRY_VOLUME: &str = "registration-dir";
 
 pub(super) fn daemon_set(resolved: &Resolved) -> DaemonSet {
     DaemonSet {
-        metadata: metadata::namespaced(resolved, format!("{}-node", resolved.name_prefix), ComponentLabel::Node),
+        metadata: metadata::workload(resolved, format!("{}-node", resolved.name_prefix), ComponentLabel::Node),
         spec: Some(DaemonSetSpec {
             selector: metadata::selector(resolved, ComponentLabel::Node),
             update_strategy: Some(DaemonSetUpdateStrategy {

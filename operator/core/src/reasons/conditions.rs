@@ -138,7 +138,7 @@ conditions! {
         False Blocked => "See condition Degraded.",
         /// The object is being deleted and is Unmanaged.
         False DeletionPaused => "Set spec.managementState to Managed to begin the removal.",
-        /// An update of the version waits for an administrator; no pod is replaced until then.
+        /// An update waits for an administrator; no pod is replaced until then.
         True WaitingForApproval => "Set spec.update.approvedVersion to status.targetVersion.",
         /// spec.managementState is Paused, DryRun or Unmanaged: nothing is changed.
         False Paused => "Set spec.managementState to Managed to allow changes.",

@@ -2,6 +2,7 @@
 //! The table of the programs that run in containers of their own.
 
 use cinder_csi_crds::{ImageOverrides, SidecarName};
+use serde::{Deserialize, Serialize};
 
 use crate::cluster::{KubernetesVersion, OptionalApis, at_least};
 
@@ -9,7 +10,7 @@ use crate::cluster::{KubernetesVersion, OptionalApis, at_least};
 pub const DRIVER_CONTAINER: &str = "cinder-csi-driver";
 
 /// A program that runs in a container of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Component {
     /// The driver, in the controller's pods and on the nodes.
     Driver,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! May the driver be brought to this version now, and what has to wait until it may?
+//! May the pod templates change now, and what waits until they may?
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,16 @@ use serde_json::Value;
 
 use crate::{
     cluster::{Key, Owner, VERSION_LABEL, kind},
-    plan::{Action, Desired, Plan, differences},
+    plan::{Action, Desired, LastApplied, Plan, differences},
+    releases::{TEMPLATE_INPUTS, TemplateInputs},
 };
 
 /// Annotation on a workload that was made again while an update waits, and of which no earlier revision was left: the version that
 /// it stands for. It counts as of that version, so that the update of the rest goes on to wait.
 pub const STANDS_FOR: &str = "csi.openstack.org/stands-for-version";
+
+/// The kinds with pods, in the order in which they are updated.
+pub const WORKLOADS: [&str; 2] = [kind::DEPLOYMENT, kind::DAEMON_SET];
 
 /// Kinds that give pods their rights.
 const RIGHTS: [&str; 5] = [
@@ -27,7 +31,7 @@ const RIGHTS: [&str; 5] = [
 const ROLE: &str = "Role";
 const CLUSTER_ROLE: &str = "ClusterRole";
 
-/// Why an update of the version waits.
+/// Why an update waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hold {
     /// Nobody has approved it.
@@ -49,58 +53,165 @@ impl Hold {
     }
 }
 
-/// Which versions the controller and the nodes were made for, and where they are to go.
+/// The causes of a pod template next to the spec and the credentials.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Release {
+    /// The version of the operator.
+    pub version: String,
+    /// The other inputs; `None` if their record is lost.
+    pub inputs: Option<TemplateInputs>,
+}
+
+impl Release {
+    /// Reads the release of a workload.
+    fn read(workload: &Value) -> Option<Self> {
+        let metadata = &workload["metadata"];
+        let stands_for = metadata["annotations"][STANDS_FOR].as_str();
+        let version = stands_for.or_else(|| metadata["labels"][VERSION_LABEL].as_str())?;
+        Some(Self {
+            version: version.to_owned(),
+            inputs: TemplateInputs::read(workload),
+        })
+    }
+
+    /// Whether both have the same version.
+    pub fn is_same_version(&self, other: &Self) -> bool {
+        is_same(&self.version, &other.version)
+    }
+
+    /// Whether both are known to be the same.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.is_same_version(other) && self.inputs.is_some() && self.inputs == other.inputs
+    }
+}
+
+/// The releases of the controller and the nodes, and the release that they are updated to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gate {
-    /// The version of the controller's Deployment.
-    pub controller: Option<String>,
-    /// The version of the nodes' DaemonSet.
-    pub node: Option<String>,
-    /// The version of this operator.
-    pub target: String,
-    /// Why the way there is closed.
+    /// The release of the controller's Deployment.
+    pub controller: Option<Release>,
+    /// The release of the nodes' DaemonSet.
+    pub node: Option<Release>,
+    /// The release of this operator in this cluster.
+    pub target: Release,
+    /// The workloads whose pod template differs from that of the target for another cause than the spec.
+    pub due: BTreeSet<&'static str>,
+    /// The workloads that keep their last applied content.
+    pub pinned: BTreeSet<&'static str>,
+    /// Whether the nodes wait for the controller.
+    pub is_node_waiting: bool,
+    /// Why the update waits.
     pub hold: Option<Hold>,
 }
 
 impl Gate {
-    /// Reads the versions of what exists and is the owner's.
-    pub fn of(owner: &Owner, live: &BTreeMap<Key, Value>, target: &str) -> Self {
-        let version = |kind: &str| {
+    /// Reads the releases of the owner's workloads. The record of the last applied content has them where an annotation or all workloads
+    /// are missing.
+    pub fn of(owner: &Owner, live: &BTreeMap<Key, Value>, last_applied: &LastApplied, target: Release) -> Self {
+        let existing = |kind: &str| {
             let is_meant = |(key, object): &(&Key, &Value)| key.kind == kind && owner.owns(object);
-            let metadata = &live.iter().find(is_meant)?.1["metadata"];
-            let stands_for = metadata["annotations"][STANDS_FOR].as_str();
-            stands_for
-                .or_else(|| metadata["labels"][VERSION_LABEL].as_str())
-                .map(str::to_owned)
+            let (key, object) = live.iter().find(is_meant)?;
+            let recorded = || TemplateInputs::read(&last_applied.content_for(key, Some(object))?.object);
+            let mut release = Release::read(object)?;
+            release.inputs = release.inputs.or_else(recorded);
+            Some(release)
         };
+        let recorded = |kind: &str| {
+            let (_, recorded) = last_applied.iter().find(|(key, _)| key.kind == kind)?;
+            Release::read(&recorded.desired.object)
+        };
+        let mut releases = WORKLOADS.map(existing);
+        if releases.iter().all(Option::is_none) {
+            releases = WORKLOADS.map(recorded);
+        }
+        let [controller, node] = releases;
         Self {
-            controller: version(kind::DEPLOYMENT),
-            node: version(kind::DAEMON_SET),
-            target: target.to_owned(),
-            hold: None,
+            controller,
+            node,
+            target,
+            ..Self::default()
         }
     }
 
-    /// Whether an update of the version would begin: something is installed, and none of it has the target's version.
-    pub fn is_start(&self) -> bool {
-        let mut installed = self.controller.iter().chain(&self.node).peekable();
-        installed.peek().is_some() && !installed.any(|version| is_same(version, &self.target))
+    /// The release of a workload.
+    pub fn release(&self, kind: &str) -> Option<&Release> {
+        match kind {
+            kind::DEPLOYMENT => self.controller.as_ref(),
+            kind::DAEMON_SET => self.node.as_ref(),
+            _ => None,
+        }
     }
 
-    /// The version that an update comes from, when there is one.
+    fn installed(&self) -> impl Iterator<Item = &Release> {
+        self.controller.iter().chain(&self.node)
+    }
+
+    /// Whether an update would begin: a pod template would change, and none is of the target.
+    fn is_start(&self) -> bool {
+        !self.due.is_empty() && !self.installed().any(|release| release.is_same(&self.target))
+    }
+
+    /// The other version that an update starts from.
     pub fn from(&self) -> Option<&str> {
         let mut installed = self.node.iter().chain(&self.controller);
         installed
-            .find(|version| !is_same(version, &self.target))
-            .map(String::as_str)
+            .find(|release| !is_same(&release.version, &self.target.version))
+            .map(|release| release.version.as_str())
+    }
+
+    /// The name of the target: the version, with a token where an update does not change the version. It approves the update.
+    pub fn target_name(&self) -> String {
+        let version = &self.target.version;
+        match &self.target.inputs {
+            Some(inputs) if !self.due.is_empty() && self.from().is_none() => format!("{version}+{}", inputs.token()),
+            _ => version.clone(),
+        }
+    }
+
+    /// The causes of an update that does not change the version.
+    pub fn changed_inputs(&self) -> Vec<String> {
+        let mut due = self.due.iter().filter_map(|kind| self.release(kind)?.inputs.as_ref());
+        let before = due.next();
+        let changes = self.target.inputs.as_ref().zip(before);
+        changes
+            .map(|(target, before)| target.changes_since(before))
+            .unwrap_or_default()
+    }
+
+    /// The inputs of a release that this operator can render again.
+    fn inputs_of<'a>(&self, release: Option<&'a Release>) -> Option<&'a TemplateInputs> {
+        let release = release.filter(|release| is_same(&release.version, &self.target.version));
+        release.and_then(|release| release.inputs.as_ref())
+    }
+
+    /// The inputs of a workload that stays at its release; `None` if this operator cannot render it again.
+    pub fn own_inputs(&self, kind: &str) -> Option<&TemplateInputs> {
+        self.inputs_of(self.release(kind))
+    }
+
+    /// The inputs that a workload is brought to once it is its turn. While an update waits, the nodes follow the controller; `None` if this
+    /// operator cannot render such a template.
+    pub fn goal(&self, kind: &str) -> Option<&TemplateInputs> {
+        if self.hold.is_none() {
+            return self.target.inputs.as_ref();
+        }
+        let (controller, node) = (self.own_inputs(kind::DEPLOYMENT), self.own_inputs(kind::DAEMON_SET));
+        match kind {
+            kind::DEPLOYMENT if self.controller.is_some() => controller,
+            _ => controller.or(node),
+        }
     }
 }
 
 impl Gate {
     /// The version from which an update would skip a minor version, and the first version between.
     pub fn find_skip(&self) -> Option<(&str, String)> {
-        let mut installed = self.node.iter().chain(&self.controller);
-        installed.find_map(|version| Some((version.as_str(), skipped_version(version, &self.target)?)))
+        let mut installed = self
+            .node
+            .iter()
+            .chain(&self.controller)
+            .map(|release| release.version.as_str());
+        installed.find_map(|version| Some((version, skipped_version(version, &self.target.version)?)))
     }
 }
 
@@ -114,7 +225,7 @@ fn skipped_version(from: &str, to: &str) -> Option<String> {
     ((to.major, to.minor) > next).then(|| format!("{}.{}", next.0, next.1))
 }
 
-/// Decides whether an update may begin. One that has begun goes on: a driver of two versions is worse than either.
+/// Decides whether an update may begin. One that has begun goes on: a driver of two releases is worse than either.
 pub fn gate(mut gate: Gate, update: &Update) -> Gate {
     gate.hold = hold(&gate, update);
     gate
@@ -124,16 +235,30 @@ fn hold(gate: &Gate, update: &Update) -> Option<Hold> {
     if !gate.is_start() {
         return None;
     }
-    let mut installed = gate.controller.iter().chain(&gate.node);
-    if installed.any(|version| is_newer(version, &gate.target)) && !update.allow_downgrade {
+    let is_newer = |release: &Release| is_newer(&release.version, &gate.target.version);
+    if gate.installed().any(is_newer) && !update.allow_downgrade {
         return Some(Hold::Downgrade);
     }
     if gate.find_skip().is_some() {
         return Some(Hold::Skip);
     }
     let approved = update.approved_version.as_deref();
-    let is_approved = approved.is_some_and(|approved| is_same(approved, &gate.target));
+    let is_approved = approved.is_some_and(|approved| approves(approved, gate));
     (update.policy == UpdatePolicy::Manual && !is_approved).then_some(Hold::Approval)
+}
+
+/// Whether an approval is for the target. A version alone approves only an update from other versions.
+fn approves(approved: &str, gate: &Gate) -> bool {
+    let token = approved.split_once('+').map(|(_, token)| token);
+    let target = &gate.target;
+    let is_approved = match (token, &target.inputs) {
+        (Some(token), Some(inputs)) => token == inputs.token(),
+        (Some(_), None) => false,
+        (None, _) => !gate
+            .installed()
+            .any(|release| is_same(&release.version, &target.version)),
+    };
+    is_approved && is_same(approved, &target.version)
 }
 
 fn parse(version: &str) -> Option<Version> {
@@ -153,49 +278,35 @@ fn is_newer(one: &str, other: &str) -> bool {
     matches!((parse(one), parse(other)), (Some(one), Some(other)) if one.cmp_precedence(&other).is_gt())
 }
 
-/// Takes out of a plan what must wait; says whether anything was.
+/// Removes from a plan what waits for the workloads. They have their content from [`Gate::goal`] already.
 ///
-/// While an update is held, workloads that exist are restored to their content of that version where it is among `recorded`, and
-/// otherwise stay as they are. All else is made and repaired, because pods of either version need it. While the controller is on its way to
-/// another version the nodes keep theirs. In both cases pods of two versions or specs are there, and no right is taken from them.
-pub fn withhold_updates(
-    plan: &mut Plan,
-    gate: &Gate,
-    live: &BTreeMap<Key, Value>,
-    recorded: &BTreeSet<Key>,
-    is_controller_done: bool,
-) -> bool {
-    let before = plan.actions.len();
-    let is_controller_due = plan.actions.iter().any(|action| action.key().kind == kind::DEPLOYMENT);
-    // One that cannot be brought to the target now, such as for want of credentials, is due without a write.
-    let is_left_behind = gate
-        .controller
-        .as_ref()
-        .is_some_and(|version| !is_same(version, &gate.target));
-    let is_on_its_way = is_controller_due || is_left_behind || !is_controller_done;
-    if gate.hold.is_some() {
-        plan.actions.retain(|action| match action {
-            Action::Create(_) => true,
-            Action::Update { desired, .. } | Action::Repair { desired, .. } => {
-                !is_workload(&desired.key) || recorded.contains(&desired.key)
-            }
-            Action::Recreate { .. } | Action::Prune { .. } => false,
-        });
-    } else if is_on_its_way && gate.node.as_ref().is_some_and(|node| !is_same(node, &gate.target)) {
-        plan.actions.retain(|action| {
-            let key = action.key();
-            key.kind != kind::DAEMON_SET || matches!(action, Action::Create(_)) || recorded.contains(key)
-        });
-    }
+/// While an update to another version is held, nothing is deleted or recreated. Until the controller is updated, classes whose parameters it
+/// has to know are not recreated. In both cases pods of two releases exist, and their rights remain.
+pub fn withhold_updates(plan: &mut Plan, gate: &Gate, live: &BTreeMap<Key, Value>, is_controller_done: bool) {
+    let is_controller_planned = plan.actions.iter().any(|action| action.key().kind == kind::DEPLOYMENT);
+    // A controller without credentials is due without a write.
+    let is_controller_due = gate.due.contains(kind::DEPLOYMENT);
+    let is_on_its_way = is_controller_planned || is_controller_due || !is_controller_done;
+    let is_version_held = gate.hold.is_some() && gate.from().is_some();
+    let is_behind = gate.hold.is_none() && !gate.due.is_empty() && is_on_its_way;
+    plan.actions.retain(|action| match action {
+        Action::Recreate { desired, .. } => !(is_version_held || is_behind && is_class(desired.key.kind)),
+        Action::Prune { .. } => !is_version_held,
+        Action::Create(_) | Action::Update { .. } | Action::Repair { .. } => true,
+    });
     if gate.hold.is_some() || is_on_its_way {
         keep_rights(plan, live);
     }
-    plan.actions.len() < before
+}
+
+/// Whether volumes or snapshots are created with the parameters of a kind.
+fn is_class(kind: &str) -> bool {
+    [kind::STORAGE_CLASS, kind::ATTRIBUTES_CLASS, kind::GROUP_SNAPSHOT_CLASS].contains(&kind)
 }
 
 /// Whether an object makes pods.
 pub fn is_workload(key: &Key) -> bool {
-    [kind::DEPLOYMENT, kind::DAEMON_SET].contains(&key.kind)
+    WORKLOADS.contains(&key.kind)
 }
 
 /// Retains the rights of pods that may still lead: roles and bindings are only widened, and no object with rights is deleted.
@@ -255,308 +366,24 @@ fn covers(rule: &Value, other: &Value) -> bool {
             .all(has_all)
 }
 
-/// A workload that is missing while an update waits: as its newest revision was where one is left, else as this version makes it.
+/// A workload that is missing while an update waits: with the template of its newest revision, or with the present one if no revision
+/// is known. Its inputs are unknown.
 pub fn stand_in(desired: &Desired, gate: &Gate, template: Option<Value>) -> Desired {
-    let Some(version) = gate.from() else {
-        return desired.clone();
-    };
     let mut object = desired.object.clone();
+    let metadata = &mut object["metadata"];
+    if let Some(annotations) = metadata["annotations"].as_object_mut() {
+        annotations.remove(TEMPLATE_INPUTS);
+    }
+    match (gate.from(), &template) {
+        (Some(version), Some(_)) => metadata["labels"][VERSION_LABEL] = Value::from(version),
+        (Some(version), None) => metadata["annotations"][STANDS_FOR] = Value::from(version),
+        (None, _) => {}
+    }
     if let Some(template) = template {
         object["spec"]["template"] = template;
-        object["metadata"]["labels"][VERSION_LABEL] = Value::from(version);
-    } else {
-        object["metadata"]["annotations"][STANDS_FOR] = Value::from(version);
     }
     desired.with(object)
 }
 
 #[cfg(test)]
-mod tests {
-    use rstest::rstest;
-    use serde_json::json;
-
-    use super::*;
-    use crate::manifests::Stage;
-
-    fn mk_gate(controller: &str, node: &str, target: &str) -> Gate {
-        let version = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        Gate {
-            controller: version(controller),
-            node: version(node),
-            target: target.to_owned(),
-            hold: None,
-        }
-    }
-
-    fn manual(approved: Option<&str>) -> Update {
-        Update {
-            policy: UpdatePolicy::Manual,
-            approved_version: approved.map(str::to_owned),
-            ..Update::default()
-        }
-    }
-
-    #[rstest]
-    #[case::nothing_is_installed(mk_gate("", "", "0.2.0"), manual(None), None)]
-    #[case::automatic(mk_gate("0.1.0", "0.1.0", "0.2.0"), Update::default(), None)]
-    #[case::the_same_version(mk_gate("0.2.0", "0.2.0", "0.2.0"), manual(None), None)]
-    #[case::not_approved(mk_gate("0.1.0", "0.1.0", "0.2.0"), manual(None), Some(Hold::Approval))]
-    #[case::another_one_approved(mk_gate("0.1.0", "0.1.0", "0.2.0"), manual(Some("0.3.0")), Some(Hold::Approval))]
-    #[case::approved(mk_gate("0.1.0", "0.1.0", "0.2.0"), manual(Some("v0.2.0")), None)]
-    #[case::approved_skip(mk_gate("0.1.0", "0.1.0", "0.3.0"), manual(Some("0.3.0")), Some(Hold::Skip))]
-    #[case::begun(mk_gate("0.2.0", "0.1.0", "0.2.0"), manual(None), None)]
-    #[case::a_later_one_while_one_is_under_way(mk_gate("0.2.1", "0.2.0", "0.3.0"), manual(None), Some(Hold::Approval))]
-    #[case::back(mk_gate("0.10.0", "0.10.0", "0.9.0"), Update::default(), Some(Hold::Downgrade))]
-    #[case::forth_though_the_text_sorts_before(mk_gate("0.9.0", "0.9.0", "0.10.0"), Update::default(), None)]
-    #[case::from_a_candidate_to_the_release(mk_gate("0.2.0-rc.1", "0.2.0-rc.1", "0.2.0"), Update::default(), None)]
-    #[case::from_the_release_to_a_candidate(
-        mk_gate("0.2.0", "0.2.0", "0.2.0-rc.1"),
-        Update::default(),
-        Some(Hold::Downgrade)
-    )]
-    #[case::back_when_allowed_and_approved(
-        mk_gate("0.2.0", "0.2.0", "0.1.0"), Update { allow_downgrade: true, ..manual(Some("0.1.0")) }, None)]
-    #[case::back_when_allowed_and_not_approved(
-        mk_gate("0.2.0", "0.2.0", "0.1.0"), Update { allow_downgrade: true, ..manual(None) }, Some(Hold::Approval))]
-    fn an_update_begins_when_it_may(#[case] versions: Gate, #[case] update: Update, #[case] expected: Option<Hold>) {
-        assert_eq!(gate(versions, &update).hold, expected);
-    }
-
-    #[rstest]
-    #[case::patch("0.1.0", "0.1.9", None)]
-    #[case::next("0.1.0", "0.2.3", None)]
-    #[case::next_from_candidate("0.1.0-rc.1", "0.2.0", None)]
-    #[case::one_between("0.1.4", "0.3.0", Some("0.2"))]
-    #[case::many_between("1.2.0", "1.10.0", Some("1.3"))]
-    #[case::candidate("0.1.0", "0.3.0-rc.1", Some("0.2"))]
-    #[case::first_of_major("0.7.0", "1.0.2", None)]
-    #[case::second_of_major("0.7.0", "1.1.0", Some("1.0"))]
-    #[case::major_between("0.7.0", "2.0.0", Some("1.0"))]
-    #[case::back("0.3.0", "0.1.0", None)]
-    #[case::back_over_major("1.0.0", "0.1.0", None)]
-    #[case::prefixed("v0.1.0", "0.3.0", Some("0.2"))]
-    #[case::invalid("latest", "0.3.0", None)]
-    fn update_skips_no_minor_version(#[case] from: &str, #[case] to: &str, #[case] expected: Option<&str>) {
-        assert_eq!(skipped_version(from, to).as_deref(), expected);
-        let gate = gate(mk_gate(from, from, to), &Update::default());
-        assert_eq!(gate.hold == Some(Hold::Skip), expected.is_some(), "{gate:?}");
-    }
-
-    #[rstest]
-    #[case::half_updated("0.2.0", "0.1.0", Some("0.1.0"))]
-    #[case::begun("0.3.0", "0.1.0", None)]
-    fn oldest_workload_decides_about_skip(
-        #[case] controller: &str,
-        #[case] node: &str,
-        #[case] expected: Option<&str>,
-    ) {
-        let gate = gate(mk_gate(controller, node, "0.3.0"), &Update::default());
-        let from = gate.hold.as_ref().and(gate.find_skip());
-        assert_eq!(from.map(|(from, _)| from), expected);
-    }
-
-    fn mk_plan() -> Plan {
-        let update = |kind| Action::Update {
-            desired: Desired::new(Key::new(kind, None, "x"), Stage::Base, json!({"metadata": {}})),
-            uid: "u".to_owned(),
-        };
-        Plan {
-            actions: [kind::SECRET, "ClusterRole", kind::DEPLOYMENT, kind::DAEMON_SET]
-                .map(update)
-                .into(),
-            ..Plan::default()
-        }
-    }
-
-    fn kinds(plan: &Plan) -> Vec<&'static str> {
-        plan.actions.iter().map(|action| action.key().kind).collect()
-    }
-
-    fn mk_held() -> Gate {
-        Gate {
-            hold: Some(Hold::Approval),
-            ..mk_gate("0.1.0", "0.1.0", "0.2.0")
-        }
-    }
-
-    #[test]
-    fn while_an_update_is_held_what_has_no_pods_is_repaired_and_what_is_missing_is_made() {
-        let mut plan = mk_plan();
-        plan.actions
-            .extend(plan.actions.clone().into_iter().map(|action| match action {
-                Action::Update { desired, .. } => Action::Create(desired),
-                other => other,
-            }));
-        plan.actions.push(Action::Prune {
-            key: Key::new(kind::STORAGE_CLASS, None, "x"),
-            uid: "u".to_owned(),
-        });
-        assert!(withhold_updates(
-            &mut plan,
-            &mk_held(),
-            &BTreeMap::new(),
-            &BTreeSet::new(),
-            true
-        ));
-        let all = [kind::SECRET, CLUSTER_ROLE, kind::DEPLOYMENT, kind::DAEMON_SET];
-        assert_eq!(kinds(&plan), [&all[..2], &all].concat());
-    }
-
-    fn mk_role(rules: &Value) -> Value {
-        json!({"metadata": {"name": "x"}, "rules": rules})
-    }
-
-    fn mk_rule(verbs: &str) -> Value {
-        let verbs: Vec<&str> = verbs.split(' ').collect();
-        json!({"apiGroups": [""], "resources": ["nodes"], "verbs": verbs})
-    }
-
-    #[rstest]
-    #[case::it_lacks_a_right(json!([mk_rule("get")]), json!([mk_rule("get list")]), json!([mk_rule("get"), mk_rule("get list")]))]
-    #[case::it_is_missing_all(json!([]), json!([mk_rule("get")]), json!([mk_rule("get")]))]
-    #[case::it_has_more(json!([mk_rule("get list")]), json!([mk_rule("get")]), json!([mk_rule("get list")]))]
-    fn pods_of_two_versions_keep_the_rights_of_both(#[case] has: Value, #[case] needs: Value, #[case] becomes: Value) {
-        let key = Key::new(CLUSTER_ROLE, None, "x");
-        let desired = Desired::new(key.clone(), Stage::Base, mk_role(&needs));
-        let mut there = desired.object.clone();
-        there["rules"] = has;
-        let live = BTreeMap::from([(key, there)]);
-        let planned = Plan {
-            actions: vec![Action::Repair {
-                desired,
-                uid: "u".to_owned(),
-                fields: vec!["rules".to_owned()],
-            }],
-            ..Plan::default()
-        };
-        for (gate, is_done) in [(mk_held(), true), (mk_gate("0.2.0", "0.2.0", "0.2.0"), false)] {
-            let mut plan = planned.clone();
-            withhold_updates(&mut plan, &gate, &live, &BTreeSet::new(), is_done);
-            let Some(Action::Repair { desired, .. }) = plan.actions.first() else {
-                panic!("{plan:?}")
-            };
-            assert_eq!(desired.object["rules"], becomes);
-        }
-        let mut plan = planned.clone();
-        withhold_updates(
-            &mut plan,
-            &mk_gate("0.2.0", "0.2.0", "0.2.0"),
-            &live,
-            &BTreeSet::new(),
-            true,
-        );
-        assert_eq!(plan, planned, "where only one version is left it has its own rights");
-    }
-
-    #[test]
-    fn rollout_only_adds_subjects_to_bindings() {
-        let subject = |name: &str| json!({"kind": "ServiceAccount", "namespace": "cinder-csi", "name": name});
-        let key = Key::new(kind::CLUSTER_ROLE_BINDING, None, "x");
-        let binding = |subjects: Value| json!({"metadata": {"name": "x"}, "subjects": subjects});
-        let desired = Desired::new(key.clone(), Stage::Base, binding(json!([subject("new")])));
-        let mut there = desired.object.clone();
-        there["subjects"] = json!([subject("old")]);
-        let live = BTreeMap::from([(key, there)]);
-        let subjects_after = |is_done: bool| {
-            let mut plan = Plan {
-                actions: vec![Action::Update {
-                    desired: desired.clone(),
-                    uid: "u".to_owned(),
-                }],
-                ..Plan::default()
-            };
-            withhold_updates(
-                &mut plan,
-                &mk_gate("0.2.0", "0.2.0", "0.2.0"),
-                &live,
-                &BTreeSet::new(),
-                is_done,
-            );
-            let Some(Action::Update { desired, .. }) = plan.actions.pop() else {
-                panic!("no update")
-            };
-            desired.object["subjects"].clone()
-        };
-        assert_eq!(subjects_after(false), json!([subject("old"), subject("new")]));
-        assert_eq!(subjects_after(true), json!([subject("new")]));
-    }
-
-    #[rstest]
-    #[case::a_rollout(false, 1)]
-    #[case::none(true, 2)]
-    fn rights_go_when_no_pod_leads_with_them(#[case] is_controller_done: bool, #[case] left: usize) {
-        let prune = |kind| Action::Prune {
-            key: Key::new(kind, None, "x"),
-            uid: "u".to_owned(),
-        };
-        let mut plan = Plan {
-            actions: vec![prune(CLUSTER_ROLE), prune(kind::STORAGE_CLASS)],
-            ..Plan::default()
-        };
-        let gate = mk_gate("0.2.0", "0.2.0", "0.2.0");
-        withhold_updates(&mut plan, &gate, &BTreeMap::new(), &BTreeSet::new(), is_controller_done);
-        assert_eq!(plan.actions.len(), left);
-    }
-
-    #[test]
-    fn what_stands_in_for_a_missing_workload_is_of_the_version_that_waits() {
-        let key = Key::new(kind::DEPLOYMENT, None, "x");
-        let made = json!({"metadata": {"labels": {(VERSION_LABEL): "0.2.0"}}, "spec": {"template": {"spec": "new"}}});
-        let desired = Desired::new(key.clone(), Stage::Controller, made);
-        let owner = Owner {
-            name: "d".to_owned(),
-            uid: "u".to_owned(),
-        };
-        let held = Gate {
-            controller: None,
-            ..mk_held()
-        };
-        for (template, image) in [(Some(json!({"spec": "old"})), "old"), (None, "new")] {
-            let mut stand_in = stand_in(&desired, &held, template).object;
-            assert_eq!(stand_in["spec"]["template"]["spec"], image);
-            stand_in["metadata"]["ownerReferences"] = json!([{"uid": "u"}]);
-            let live = BTreeMap::from([(key.clone(), stand_in)]);
-            assert_eq!(Gate::of(&owner, &live, "0.2.0").controller.as_deref(), Some("0.1.0"));
-        }
-    }
-
-    #[rstest]
-    #[case::the_controller_is_due(mk_plan(), true, false)]
-    #[case::the_controller_is_on_its_way(Plan { actions: mk_plan().actions.split_off(3), ..Plan::default() }, false, false)]
-    #[case::the_controller_is_done(Plan { actions: mk_plan().actions.split_off(3), ..Plan::default() }, true, true)]
-    fn the_nodes_follow_when_the_controller_is_done(#[case] mut plan: Plan, #[case] done: bool, #[case] follow: bool) {
-        let mut of_old = plan.clone();
-        withhold_updates(
-            &mut of_old,
-            &mk_gate("0.1.0", "0.1.0", "0.2.0"),
-            &BTreeMap::new(),
-            &BTreeSet::new(),
-            done,
-        );
-        assert!(
-            !kinds(&of_old).contains(&kind::DAEMON_SET),
-            "the controller cannot be updated now"
-        );
-        withhold_updates(
-            &mut plan,
-            &mk_gate("0.2.0", "0.1.0", "0.2.0"),
-            &BTreeMap::new(),
-            &BTreeSet::new(),
-            done,
-        );
-        assert_eq!(kinds(&plan).contains(&kind::DAEMON_SET), follow);
-    }
-
-    #[test]
-    fn a_change_of_the_spec_within_a_version_waits_for_nothing() {
-        let mut plan = mk_plan();
-        assert!(!withhold_updates(
-            &mut plan,
-            &mk_gate("0.2.0", "0.2.0", "0.2.0"),
-            &BTreeMap::new(),
-            &BTreeSet::new(),
-            false
-        ));
-        assert_eq!(kinds(&plan).len(), 4);
-    }
-}
+mod tests;

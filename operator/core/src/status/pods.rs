@@ -68,7 +68,7 @@ mod tests {
         let environment = mk_environment();
         let resolved = resolve(&driver, &environment).unwrap();
 
-        let view = PodsView::of(&resolved, environment.kubernetes_version, Overridden::default());
+        let view = PodsView::of(&resolved, &environment, Overridden::default());
 
         let told: Vec<_> = view
             .sidecars

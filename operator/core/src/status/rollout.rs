@@ -13,7 +13,7 @@ use crate::{
     decide::{Report, Workload},
     problem::Problem,
     reasons::{Degraded, Progressing, Reason, Upgradeable},
-    rollout::{Hold, NodeRollout},
+    rollout::{Gate, Hold, NodeRollout},
     text::in_words,
 };
 
@@ -68,7 +68,7 @@ pub(super) fn rollout(report: &Report) -> Option<RolloutStatus> {
     let nodes = outcome.node_rollout.as_ref()?;
     let from_version = decision.gate.from().map(str::to_owned);
     let is_controller_done = controller.is_rolled_out();
-    if from_version.is_none() && is_controller_done && is_settled(outcome) {
+    if decision.gate.due.is_empty() && is_controller_done && is_settled(outcome) {
         return None;
     }
     let state = if super::is_paused(report) {
@@ -92,7 +92,7 @@ pub(super) fn rollout(report: &Report) -> Option<RolloutStatus> {
         component: component.to_owned(),
         state,
         from_version,
-        to_version: decision.gate.target.clone(),
+        to_version: decision.gate.target_name(),
         desired,
         updated,
         failed: nodes.failed.iter().take(LISTED).cloned().collect(),
@@ -115,23 +115,32 @@ pub(super) fn without_driver(nodes: &NodesView) -> String {
     )
 }
 
+/// Describes an update that waits.
+fn describe_update(gate: &Gate) -> String {
+    let version = &gate.target.version;
+    if let Some(from) = gate.from() {
+        return format!("the driver's update from version {from} to {version} waits");
+    }
+    let causes = gate.changed_inputs();
+    let causes = if causes.is_empty() {
+        "the cause is unknown, because the record of the present pods is lost".to_owned()
+    } else {
+        causes.join(", ")
+    };
+    format!("other pods of version {version} ({causes}) wait")
+}
+
 /// What Progressing says of a rollout, when there is one.
 pub(super) fn progress(report: &Report) -> Option<Verdict<Progressing>> {
     let Report { decision, outcome, .. } = report;
-    let way = || {
-        let from = decision.gate.from().unwrap_or_default();
-        format!("the driver's update from version {from} to {}", decision.gate.target)
-    };
     match &decision.gate.hold {
         Some(Hold::Approval) => {
-            return Some(verdict(
-                Progressing::WaitingForApproval,
-                format!(
-                    "{} waits until spec.update.approvedVersion is {}; no pod is replaced until then",
-                    way(),
-                    decision.gate.target
-                ),
-            ));
+            let message = format!(
+                "{} until spec.update.approvedVersion is {}; no pod is replaced until then",
+                describe_update(&decision.gate),
+                decision.gate.target_name()
+            );
+            return Some(verdict(Progressing::WaitingForApproval, message));
         }
         Some(Hold::Downgrade) => {
             return Some(verdict(
@@ -142,7 +151,10 @@ pub(super) fn progress(report: &Report) -> Option<Verdict<Progressing>> {
         Some(Hold::Skip) => {
             return Some(verdict(
                 Progressing::Blocked,
-                format!("{} would skip a minor version; no pod is replaced", way()),
+                format!(
+                    "{}, because it would skip a minor version; no pod is replaced",
+                    describe_update(&decision.gate)
+                ),
             ));
         }
         None => {}
@@ -172,7 +184,7 @@ pub(super) fn node_progress(report: &Report) -> Option<String> {
             .as_ref()
             .map(|_| "node pods: not seen yet".to_owned());
     };
-    if decision.gate.from().is_some() && decision.gate.node.as_deref() == decision.gate.from() {
+    if decision.gate.is_node_waiting {
         return Some("node pods: they follow when the controller is done".to_owned());
     }
     if is_settled(outcome) {
@@ -202,9 +214,9 @@ pub(super) fn issues(report: &Report) -> Vec<Problem> {
             message: format!(
                 "the operator has version {}, and the driver {}, which is later: bring the operator to that version again, or, if \
                  the driver is to go back, set spec.update.policy to Manual, allowDowngrade to true and approvedVersion to {}",
-                decision.gate.target,
+                decision.gate.target.version,
                 decision.gate.from().unwrap_or_default(),
-                decision.gate.target
+                decision.gate.target.version
             ),
         });
     }
@@ -216,7 +228,7 @@ pub(super) fn issues(report: &Report) -> Vec<Problem> {
             message: format!(
                 "the operator has version {}, and the driver {from}, more than one minor version before it: install version {next} of \
                  the operator, wait until status.version has it, and continue with the next one",
-                decision.gate.target
+                decision.gate.target.version
             ),
         });
     }
@@ -315,7 +327,7 @@ fn is_replacing(report: &Report) -> bool {
     let Report { decision, outcome, .. } = report;
     let mut controller = outcome.controller.iter();
     let mut nodes = outcome.node_rollout.iter();
-    decision.gate.from().is_some() || controller.any(Workload::is_replacing) || nodes.any(NodeRollout::is_replacing)
+    !decision.gate.due.is_empty() || controller.any(Workload::is_replacing) || nodes.any(NodeRollout::is_replacing)
 }
 
 /// Describes what the operator omits while spec.managementState forbids changes.

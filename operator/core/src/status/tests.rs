@@ -11,7 +11,8 @@ use crate::{
     migration::Migration,
     plan::{FailedWrite, Obstacle},
     reasons::{Refusal, Refused, Severity},
-    rollout::{Gate, NodeRollout},
+    releases::TemplateInputs,
+    rollout::{Gate, NodeRollout, Release, WORKLOADS},
 };
 
 fn at(second: i64) -> Timestamp {
@@ -77,11 +78,20 @@ fn mk_nodes(desired: usize, updated: usize) -> NodeRollout {
 }
 
 fn mk_gate(installed: &str, target: &str) -> Gate {
+    let due = WORKLOADS.into_iter().filter(|_| installed != target);
     Gate {
-        controller: Some(installed.to_owned()),
-        node: Some(installed.to_owned()),
-        target: target.to_owned(),
-        hold: None,
+        controller: Some(mk_release(installed)),
+        node: Some(mk_release(installed)),
+        target: mk_release(target),
+        due: due.collect(),
+        ..Gate::default()
+    }
+}
+
+fn mk_release(version: &str) -> Release {
+    Release {
+        version: version.to_owned(),
+        inputs: Some(TemplateInputs::default()),
     }
 }
 

@@ -276,7 +276,8 @@ impl State {
             self.reads.push(path.to_owned());
         }
         if path == "/version" {
-            let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "",
+            let minor = self.objects.get(path).cloned().unwrap_or_else(|| json!("36"));
+            let version = json!({"major": "1", "minor": minor, "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "",
                 "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
             return (200, version);
         }

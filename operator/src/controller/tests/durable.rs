@@ -136,12 +136,13 @@ fn the_objects_of_an_instance_keep_their_names(
 }
 
 /// Labels, selectors and annotations of all objects and of their pods.
-const MARKS: [&str; 27] = [
+const MARKS: [&str; 28] = [
     "annotations csi.openstack.org/clouds: east,west",
     "annotations csi.openstack.org/credentials-hash: {hash}",
     "annotations csi.openstack.org/operand-namespace: cinder-csi",
     "annotations csi.openstack.org/owner-uid: driver-uid",
     "annotations csi.openstack.org/regions: east=one,west=one",
+    "annotations csi.openstack.org/template-inputs: {\"kubernetes\":null,\"apis\":{\"snapshots\":true,\"groupSnapshots\":true,\"monitoring\":false,\"volumeAttributesClasses\":true},\"topology\":false,\"images\":{}}",
     "annotations storageclass.kubernetes.io/is-default-class: true",
     "labels app.kubernetes.io/component: controller",
     "labels app.kubernetes.io/component: monitoring",
@@ -282,6 +283,7 @@ async fn what_a_reconcile_leaves_on_objects_is_what_other_versions_know() {
             "annotations csi.openstack.org/credentials-hash: {hash}",
             "annotations csi.openstack.org/owner-uid: driver-uid",
             "annotations csi.openstack.org/regions: one",
+            "annotations csi.openstack.org/template-inputs: {\"kubernetes\":{\"major\":1,\"minor\":36},\"apis\":{\"snapshots\":false,\"groupSnapshots\":false,\"monitoring\":false,\"volumeAttributesClasses\":false},\"topology\":true,\"images\":{}}",
         ]
     );
 

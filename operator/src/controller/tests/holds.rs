@@ -24,7 +24,7 @@ fn nodes_override(patch: &str) -> Value {
 const ALIASES: &str = "spec: {template: {spec: {hostAliases: [{ip: 192.0.2.10, hostnames: [keystone.example.org]}]}}}";
 
 impl World {
-    fn set_spec(&self, field: &str, value: Value) {
+    pub(super) fn set_spec(&self, field: &str, value: Value) {
         let mut spec = self.api.get(DRIVER).expect("the driver")["spec"].clone();
         spec[field] = value;
         self.api.change(DRIVER, "/spec", spec);
@@ -40,7 +40,7 @@ impl World {
         self.api.change(DEPLOYMENT, "/status", status);
     }
 
-    async fn settle(&self) {
+    pub(super) async fn settle(&self) {
         for _ in 0..2 {
             self.reconcile().await.expect("reconciled");
         }

@@ -22,6 +22,8 @@ pub async fn snapshots_can_be_taken_from_when_their_kinds_are_installed(world: &
     let crds = world.cluster.tools().path("snapshot-crds")?.to_owned();
     let crds = crds.to_str().context(NOT_UTF8)?;
     world.cluster.kubectl(&["apply", "-f", crds]).await?;
+    // Under mode Auto kinds that appear count after an hour.
+    world.patch_spec(&json!({"snapshots": {"mode": "Enabled"}})).await?;
     wait_for("the event about the snapshot-controller", PATIENCE, async || {
         let words = [
             "get",
@@ -113,7 +115,7 @@ pub async fn forced_deletion_of_snapshot_kinds_is_reported(world: &World) -> Res
     let crds = world.cluster.tools().path("snapshot-crds")?.to_owned();
     let crds = crds.to_str().context(NOT_UTF8)?;
     let disabled = json!({"snapshots": {"mode": "Disabled"}});
-    let enabled = json!({"snapshots": null});
+    let enabled = json!({"snapshots": {"mode": "Enabled"}});
     world.start_pod("origin", None).await?;
     world.ready("origin").await?;
     take(world, "lost", "origin").await?;
@@ -162,7 +164,7 @@ pub async fn forced_deletion_of_snapshot_kinds_is_reported(world: &World) -> Res
     remove_controller(world).await?;
     let words = ["delete", "-f", crds, WITHIN];
     world.cluster.kubectl_within(PATIENCE, &words).await?;
-    world.patch_spec(&enabled).await?;
+    world.patch_spec(&json!({"snapshots": null})).await?;
     world.healthy().await?;
     ensure!(!has_snapshotter(world).await?, "csi-snapshotter runs without its kinds");
     Ok(())

@@ -118,7 +118,8 @@ fn while_the_controller_is_on_its_way_the_nodes_wait_for_it() {
     let report = but(mk_healthy(), |report| {
         report.outcome.controller = Some(mk_workload(2, 1, 2));
         report.decision.gate = Gate {
-            controller: Some("0.2.0".to_owned()),
+            controller: Some(mk_release("0.2.0")),
+            is_node_waiting: true,
             ..mk_gate("0.1.0", "0.2.0")
         };
     });
@@ -363,7 +364,7 @@ fn a_patch_that_does_not_fit_stands_against_another_version() {
         ..crate::manifests::Overridden::default()
     };
     let report = but(mk_healthy(), |report| {
-        report.decision.pods = Some(crate::decide::PodsView::of(&resolved, None, overridden));
+        report.decision.pods = Some(crate::decide::PodsView::of(&resolved, &mk_environment(), overridden));
     });
     let (verdict, message) = told(&report, ConditionType::Upgradeable);
     assert!(
