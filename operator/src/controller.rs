@@ -559,6 +559,13 @@ impl Reconciliation<'_> {
                 Err(error) => failed = Some(error),
             }
         }
+        if may_replace && failed.is_none() {
+            let added = self
+                .add_duties(decision, outcome.node_rollout.as_ref(), &mut live)
+                .await;
+            outcome.failures.extend(added.failures);
+            notices.extend(added.notices);
+        }
         problems.extend(failed.as_ref().map(ReconcileError::problem));
         outcome.problems = problems;
         Ok(Acted {

@@ -173,6 +173,8 @@ pub struct Draft {
     pub gate: Gate,
     /// The objects of the plan, with the held ones.
     pub held: HeldDesired,
+    /// The CSIDriver object with new duties for the nodes, where the plan has it without them.
+    pub after_nodes: Option<Desired>,
 }
 
 impl Draft {
@@ -191,6 +193,7 @@ impl Draft {
 /// Compares what is wanted with what exists.
 pub fn draft(situation: &Situation<'_>) -> Draft {
     let Situation {
+        driver,
         owner,
         intent,
         live,
@@ -198,16 +201,22 @@ pub fn draft(situation: &Situation<'_>) -> Draft {
         unlisted,
         unapplied,
         instant,
-        ..
     } = *situation;
     let gate = intent.gate.clone();
     let mut held = intent.holds.hold(owner, &intent.desired, live, last_applied, unlisted);
     held.hold_workloads(owner, &gate, live, last_applied);
+    let is_dry_run = driver.spec.management_state == ManagementState::DryRun;
+    let after_nodes = if is_dry_run {
+        None
+    } else {
+        held.defer_duties(owner, live)
+    };
     let scope = held.plan_scope(intent.is_complete, last_applied);
     Draft {
         plan: plan(owner, &held.desired, live, unapplied, &scope, instant),
         gate,
         held,
+        after_nodes,
     }
 }
 
@@ -233,7 +242,13 @@ pub struct Lookups {
 }
 
 /// Decides what is done now.
-pub fn decide(situation: &Situation<'_>, Draft { mut plan, gate, held }: Draft, lookups: Lookups) -> Decision {
+pub fn decide(situation: &Situation<'_>, first: Draft, lookups: Lookups) -> Decision {
+    let Draft {
+        mut plan,
+        gate,
+        held,
+        after_nodes,
+    } = first;
     let Situation {
         driver, intent, live, ..
     } = *situation;
@@ -265,6 +280,7 @@ pub fn decide(situation: &Situation<'_>, Draft { mut plan, gate, held }: Draft, 
         pending,
         has_topology: intent.resolved.topology.enabled,
         leaves_pods: intent.resolved.node.update != NodeUpdateType::RollingUpdate,
+        after_nodes: after_nodes.filter(|_| lookups.may_write),
         plan,
         notices,
     }

@@ -10,9 +10,11 @@
 //! that were without the driver before do not count. The status records them before their pods are deleted, because nothing
 //! shows it afterwards.
 
+mod duties;
 mod gate;
 mod nodes;
 
+pub use duties::without_new_duties;
 pub use gate::{Gate, Hold, Release, STANDS_FOR, WORKLOADS, gate, is_workload, stand_in, withhold_updates};
 pub use nodes::scaled;
 pub use nodes::{NodeRollout, Nodes, Replacement, node_rollout, unrecorded_absences};

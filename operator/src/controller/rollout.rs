@@ -7,18 +7,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use cinder_csi_crds::NodeUpdateType;
 use cinder_operator_core::{
     cluster::{Key, kind, ready_node_times},
-    decide::{Draft, Intent},
+    decide::{Decision, Draft, Intent},
     notice::Notice,
-    plan::{Action, FailedWrite},
+    plan::{Action, FailedWrite, PlanScope, plan},
     reasons::Event,
     removal::unregistering_since,
     rollout::{NodeRollout, Nodes, node_rollout, unrecorded_absences},
     text::join_truncated,
 };
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::{Reconciliation, adoption::Adoption};
-use crate::{error::ReconcileError, observe};
+use crate::{
+    apply::{Applied, Records, apply_plan},
+    error::ReconcileError,
+    observe,
+};
 
 impl Reconciliation<'_> {
     /// The missing objects of a draft that were there before; where this process has not looked yet, what the spec wanted then.
@@ -104,6 +109,32 @@ impl Reconciliation<'_> {
             deadline: context.registration_deadline,
             now: context.sources.now(),
         })))
+    }
+
+    /// Writes the CSIDriver object with new duties for the nodes, once all of them have pods that know these.
+    pub(super) async fn add_duties(
+        &self,
+        decision: &Decision,
+        nodes: Option<&NodeRollout>,
+        live: &mut BTreeMap<Key, Value>,
+    ) -> Applied {
+        let (context, name) = (self.context, &self.owner.name);
+        let is_ready =
+            decision.gate.has_current_nodes(&self.owner, live) && nodes.is_some_and(NodeRollout::has_only_new_pods);
+        let Some(desired) = decision.after_nodes.as_ref().filter(|_| is_ready) else {
+            return Applied::default();
+        };
+        let mut unapplied = context.unapplied(name);
+        let desired = std::slice::from_ref(desired);
+        let now = Instant::now().into_std();
+        let plan = plan(&self.owner, desired, live, &unapplied, &PlanScope::default(), now);
+        let mut applied = apply_plan(&context.writer, &plan, live, Records::default()).await;
+        unapplied.append(&mut applied.left);
+        context.remember_unapplied(name, unapplied);
+        for (key, object) in &applied.written {
+            live.extend(object.clone().map(|object| (key.clone(), object)));
+        }
+        applied
     }
 
     /// Deletes the pods that are to be replaced now.

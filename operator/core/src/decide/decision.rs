@@ -9,7 +9,7 @@ use crate::{
     manifests::Overridden,
     migration::Migration,
     notice::Notice,
-    plan::Plan,
+    plan::{Desired, Plan},
     problem::Problem,
     releases::{COMPONENTS, ComponentRow, Image},
     resolve::{Classes, Environment, Resolved, Snapshots, Topology},
@@ -148,6 +148,8 @@ pub struct Decision {
     pub leaves_pods: bool,
     /// What is written, and what is in the way.
     pub plan: Plan,
+    /// The CSIDriver object with new duties for the nodes. It is written after the plan, once all nodes have new pods.
+    pub after_nodes: Option<Desired>,
     /// What is worth an event.
     pub notices: Vec<Notice>,
 }

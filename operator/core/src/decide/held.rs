@@ -18,7 +18,7 @@ use crate::{
     manifests::{Overridden, Stage},
     plan::{Action, Desired, LastApplied, Obstacle, Plan, PlanScope, RecordedObject, is_base, plan},
     resolve::HoldScope,
-    rollout::{Gate, is_workload},
+    rollout::{Gate, is_workload, without_new_duties},
 };
 
 /// The objects of a spec that keep their last applied content.
@@ -140,6 +140,18 @@ impl HeldDesired {
                 self.untouched.insert(desired.key.clone());
             }
         }
+    }
+
+    /// Removes new duties of the nodes from the CSIDriver object. Returns the object with them.
+    pub(super) fn defer_duties(&mut self, owner: &Owner, live: &BTreeMap<Key, Value>) -> Option<Desired> {
+        let mut fresh = self
+            .desired
+            .iter_mut()
+            .filter(|desired| !self.recorded.contains(&desired.key));
+        let desired = fresh.find(|desired| desired.key.kind == kind::CSI_DRIVER)?;
+        let there = live.get(&desired.key).filter(|there| owner.owns(there))?;
+        let early = without_new_duties(desired, there)?;
+        Some(std::mem::replace(desired, early))
     }
 
     /// Whether the pods of a workload differ from the spec.

@@ -189,6 +189,12 @@ impl Gate {
         self.inputs_of(self.release(kind))
     }
 
+    /// Whether the DaemonSet has a template of the operator's version, and does not wait for the controller.
+    pub fn has_current_nodes(&self, owner: &Owner, live: &BTreeMap<Key, Value>) -> bool {
+        let nodes = Self::of(owner, live, &LastApplied::default(), Release::default()).node;
+        !self.is_node_waiting && nodes.is_some_and(|nodes| nodes.is_same_version(&self.target))
+    }
+
     /// The inputs that a workload is brought to once it is its turn. While an update waits, the nodes follow the controller; `None` if this
     /// operator cannot render such a template.
     pub fn goal(&self, kind: &str) -> Option<&TemplateInputs> {

@@ -66,6 +66,8 @@ pub struct NodeRollout {
     pub coming: usize,
     /// Nodes whose pod is of another revision.
     pub outdated: usize,
+    /// Whether the wanted revision is known.
+    pub is_revision_known: bool,
     /// Nodes that have been without the driver for longer than a new pod may take, whatever its revision; sorted.
     pub failed: Vec<FailedNode>,
     /// How many of them have lost the driver by this rollout: the others were without it before, or joined without it.
@@ -84,6 +86,11 @@ impl NodeRollout {
     /// Whether every node that answers has what it should have.
     pub fn is_done(&self) -> bool {
         self.updated == self.desired
+    }
+
+    /// Whether no Ready node has a pod of another revision.
+    pub fn has_only_new_pods(&self) -> bool {
+        self.is_revision_known && self.outdated == 0
     }
 
     /// Whether it goes no further, because it has taken the driver from as many nodes as may be without it at once.
@@ -116,6 +123,7 @@ pub fn node_rollout(nodes: &Nodes<'_>) -> NodeRollout {
     let mut rollout = NodeRollout {
         desired: nodes.ready.len(),
         limit: scaled(nodes.max_unavailable, nodes.ready.len()),
+        is_revision_known: nodes.revision.is_some(),
         ..NodeRollout::default()
     };
     let Some(revision) = nodes.revision else {

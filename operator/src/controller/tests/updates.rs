@@ -2,14 +2,15 @@
 //! Changes of pod templates that no change of the spec causes.
 
 use cinder_operator_core::{
-    cluster::{OptionalApi, OptionalApis, VERSION_LABEL},
-    plan::LAST_APPLIED_SUFFIX,
+    cluster::{OptionalApi, OptionalApis, REVISION_LABEL, VERSION_LABEL},
+    plan::{APPLIED_HASH, LAST_APPLIED_SUFFIX},
     releases::{Component, TEMPLATE_INPUTS},
 };
 
 use super::*;
 
 const IMAGE: &str = "mirror.example.org/driver:rebuilt";
+const REVISION: &str = "/apis/apps/v1/namespaces/cinder-csi/controllerrevisions/new";
 
 /// A cause of other pod templates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -331,4 +332,36 @@ async fn approved_update_survives_failed_write() {
     // It has begun, and continues without its approval.
     world.set_spec("update", json!({"policy": "Manual"}));
     world.follow_order(&before, true).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_duties_follow_nodes() {
+    let mut world = mk_installed("Manual").await;
+    let is_on = |world: &World, field: &str| world.api.get(CSI_DRIVER).expect("it")["spec"][field] == true;
+    let mut object = world.api.get(CSI_DRIVER).expect("it");
+    object["metadata"]["annotations"][APPLIED_HASH] = json!("of another version");
+    object["spec"]["seLinuxMount"] = json!(false);
+    object["spec"]["requiresRepublish"] = json!(true);
+    world.api.put(CSI_DRIVER, object);
+    Cause::Version.apply(&mut world);
+    wait_for_approval(&mut world, Cause::Version).await;
+    assert!(!is_on(&world, "seLinuxMount") && !is_on(&world, "requiresRepublish"));
+    world.settle().await;
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.api.take_writes(), Vec::<String>::new());
+
+    approve(&world, crate::args::VERSION);
+    world.reconcile().await.expect("reconciled");
+    world.reconcile().await.expect("reconciled");
+    assert!(!is_on(&world, "seLinuxMount"), "the revision of the nodes is unknown");
+    let uid = world.api.get(DAEMON_SET).expect("it")["metadata"]["uid"].clone();
+    let labels = json!({"csi.openstack.org/instance": NAME, (REVISION_LABEL): "new"});
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "cinder-csi-node", "uid": uid}]);
+    let metadata = json!({"name": "new", "labels": labels, "ownerReferences": owner});
+    world.api.put(REVISION, json!({"metadata": metadata, "revision": 1}));
+    world.reconcile().await.expect("reconciled");
+    assert!(is_on(&world, "seLinuxMount"));
+    world.settle().await;
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.api.take_writes(), Vec::<String>::new());
 }
