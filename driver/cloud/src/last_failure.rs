@@ -45,7 +45,7 @@ impl LastFailure {
         OF_TASK.scope(self.clone(), work).await
     }
 
-    /// Starts a task that leaves its failures where the work of this task leaves them, and logs in the same span.
+    /// Starts a task that records its failures for the operation of this task, and logs in the same span.
     pub(crate) fn spawn<F>(work: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,

@@ -58,7 +58,7 @@ struct WatchState<T: Pollable> {
     failed_lists: u32,
     /// Before then all polls are direct, because lists of changes fail.
     lists_rest: Option<Instant>,
-    /// The things whose last poll was slow.
+    /// The things with a slow last poll.
     slow: HashSet<T::Id>,
     schedule: PollSchedule,
     /// Whether a list of changes was refused.
@@ -127,7 +127,7 @@ pub struct Progress {
     pub waited: Duration,
 }
 
-/// What a poll says about a wait.
+/// Result of a poll for a wait.
 #[derive(Debug)]
 pub(crate) enum Verdict<R> {
     /// The operation continues.

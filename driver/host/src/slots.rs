@@ -73,8 +73,8 @@ fn count(machine: &dyn Machine, sys: &Path, mounts: &MountTable) -> VolumeSlots 
         .filter_map(|name| disk(machine, sys, mounts, &name))
         .collect();
     let volumes = || disks.iter().filter(|disk| disk.is_volume);
-    // Further volumes come on the bus of the attached ones. Before the first one, a disk of the hypervisor's bus decides: Nova passes
-    // local NVMe disks through beside it.
+    // Further volumes come on the bus of the attached ones. Before the first one, a disk of the hypervisor's bus decides: Nova may also
+    // pass local NVMe disks through.
     let bus = volumes().next().map(|disk| disk.bus);
     let bus = bus.or_else(|| disks.iter().map(|disk| disk.bus).min());
     let on = |bus: Bus| disks.iter().filter(|disk| disk.bus == bus).count();

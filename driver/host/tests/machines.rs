@@ -117,7 +117,7 @@ impl Machine {
     }
 }
 
-/// Content with `\xNN` for bytes that are no text.
+/// Decodes `\xNN`, which describes a byte outside of text.
 fn unescape(content: &str) -> Vec<u8> {
     let mut parts = content.split("\\x");
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();

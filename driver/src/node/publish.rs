@@ -243,7 +243,7 @@ impl PublishRequest {
 }
 
 /// Whatever is at the target is removed: a bind mount, several that an earlier driver stacked, an empty directory, nothing. The id may be of
-/// any form: inline volumes of Go drivers up to 1.30 have handles that are no ids of Cinder.
+/// any form: inline volumes of Go drivers up to 1.30 have handles that are not ids of Cinder.
 pub(super) async fn unpublish(
     service: &NodeService,
     request: NodeUnpublishVolumeRequest,

@@ -65,7 +65,7 @@ struct InlineSource {
     driver: String,
 }
 
-/// Looks at all that a switch from the installation in `namespace` affected. `with_workloads` adds the workloads of other namespaces, which
+/// Reads all that a switch from the installation in `namespace` affected. `with_workloads` adds the workloads of other namespaces, which
 /// the operator has no right to list.
 pub(crate) async fn adoption_check(
     client: &Client,

@@ -22,7 +22,7 @@ use crate::http::service::{MicroVersion, Service};
 pub(crate) struct Connection {
     pub(crate) http: Http,
     keystone: Arc<Keystone>,
-    /// Looks up endpoints in the catalog of one token, with the generation of that token.
+    /// Finds endpoints in the catalog of one token, with the generation of that token.
     session: Mutex<Option<(u64, Session)>>,
     /// Empty until the first login where the configuration names no region. It never changes afterwards: the catalogue may.
     region: OnceLock<Region>,

@@ -15,8 +15,8 @@ use crate::timing::TIMING;
 
 /// Concurrent reads per service. Writes cannot take their slots: polls continue while requests to change something hang.
 const READS: usize = 16;
-/// Concurrent writes per service. An attach request is an RPC to the server's host, and there is one at a time per server. So the servers
-/// of a rack that does not answer leave slots to others.
+/// Concurrent writes per service. An attach request is an RPC to the server's host, and there is one at a time per server. So requests to
+/// other servers still get slots while a rack does not answer.
 const WRITES: usize = 64;
 
 /// Whether a request only reads.

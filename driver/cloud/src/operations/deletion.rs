@@ -159,7 +159,7 @@ pub(super) async fn wait_gone<R: Deletable>(
     }
 }
 
-/// Removes what a failed creation left behind. Returns the reason why something may remain.
+/// Removes the remains of a failed creation. Returns the reason why something may remain.
 ///
 /// The resource is so young that an API node whose database lags may not show it. The answer to a second deletion proves that it does
 /// not exist.

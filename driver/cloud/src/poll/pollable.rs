@@ -28,7 +28,7 @@ pub(crate) trait Pollable: Clone + Debug + Send + Sync + 'static {
 
     fn status(&self) -> &Self::Status;
 
-    /// When its record changed last, by Cinder's clock, where the cloud says so.
+    /// Time of the last change of its record, by Cinder's clock, if known.
     fn changed_at(&self) -> Option<Timestamp> {
         None
     }

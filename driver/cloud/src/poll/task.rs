@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The task that polls for all who wait: a few things directly, many by one list of what has changed.
 //!
-//! What a list shows is news. What it does not show says nothing (an API node whose database lags does not list what has changed),
-//! so the waits that are due are looked at directly then: only a 404 for the thing itself says that it is gone. A list that fails
-//! leads to direct polls too.
+//! A list that contains a thing is news about it. A list without it proves nothing, because an API node with a lagging database does not
+//! list recent changes. Direct polls follow then, and after a list that fails. Only a 404 for the thing itself proves that it is deleted.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

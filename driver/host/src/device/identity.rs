@@ -145,7 +145,7 @@ fn disks(machine: &dyn Machine, sys: &Path) -> Result<Vec<String>, DeviceError> 
     })
 }
 
-/// Names of all disks, without partitions. Hidden disks are left out: each is one path of a multipath NVMe disk and has no node in /dev.
+/// Names of all disks, without partitions. Hidden disks are excluded: each is one path of a multipath NVMe disk and has no node in /dev.
 pub(crate) fn list_disks(machine: &dyn Machine, sys: &Path) -> io::Result<Vec<String>> {
     let dir = sys.join("block");
     let names = machine

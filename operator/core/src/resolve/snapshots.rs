@@ -53,12 +53,12 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    /// Whether csi-snapshotter runs beside the driver.
+    /// Whether csi-snapshotter runs.
     pub fn run_sidecar(&self) -> bool {
         self.enabled || !self.retained.is_empty()
     }
 
-    /// The optional APIs with those that retained contents need.
+    /// The optional APIs, including the ones that retained contents need.
     pub(super) fn complete_apis(&self, apis: OptionalApis) -> OptionalApis {
         let has_groups = apis.group_snapshots || self.retained.contains(GROUPS.kind);
         apis.with(OptionalApi::GroupSnapshots, has_groups)
@@ -84,7 +84,7 @@ const GROUPS: ContentsKind = ContentsKind {
     objects: "VolumeGroupSnapshots",
 };
 
-/// What the decision is made of.
+/// Input of the decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SnapshotsInput<'a> {
     pub(super) spec: &'a Spec,

@@ -155,8 +155,8 @@ pub(super) async fn free_volumes(
     }
 }
 
-/// The same for a complete group snapshot: only an error that passes delays its answer. A volume that stays in the group leaves it before
-/// its deletion and its retype.
+/// The same for a complete group snapshot: only an error that passes delays its answer. A volume that stays in the group is removed
+/// from it before its deletion and its retype.
 pub(super) async fn try_free_volumes(
     cx: &Context,
     record: &GroupSnapshotRecord,
