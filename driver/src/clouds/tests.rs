@@ -380,3 +380,30 @@ async fn a_copy_is_made_in_the_cloud_of_its_source() {
     let requirement = place.requirement.expect("what is about this cloud");
     assert_eq!((requirement.requisite.len(), requirement.preferred.len()), (1, 0));
 }
+
+#[tokio::test]
+async fn copy_out_of_reach_is_refused() {
+    let (_east, _west, clouds) = two().await;
+    let source = Source::Volume(volume(&all(&clouds).await[1].1, "source").await);
+    let asked = at_sites(&["east"], &["east"]);
+    let none = BTreeMap::new();
+    let place = clouds.place(&none, Some(&asked), Some(&source), "copy");
+    let refusal = place.await.expect_err("no requested node reaches it");
+    assert_eq!(refusal.code(), Code::ResourceExhausted, "{refusal}");
+    assert!(refusal.message().contains("example.com/site=west"), "{refusal}");
+}
+
+#[tokio::test]
+async fn copy_of_deleted_source_keeps_its_cloud() {
+    let (_east, _west, clouds) = two().await;
+    volume(&all(&clouds).await[1].1, "copy").await;
+    let source = Source::Volume(VolumeId::new(NOTHING));
+    let asked = at_sites(&["east"], &["east", "west"]);
+    let none = BTreeMap::new();
+    let place = clouds.place(&none, Some(&asked), Some(&source), "copy");
+    let place = place.await.expect("a place");
+    assert!(
+        place.cloud.is(&clouds.configured()[1].1),
+        "an earlier attempt created it there"
+    );
+}

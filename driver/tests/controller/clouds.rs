@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Several clouds behind one driver, as clients of CSI see them.
 
+use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
 use csi_proto::csi::v1::{
-    CreateVolumeRequest, DeleteVolumeRequest, GetCapacityRequest, ListVolumesRequest, Topology, TopologyRequirement,
+    CreateVolumeGroupSnapshotRequest, CreateVolumeRequest, DeleteVolumeGroupSnapshotRequest, DeleteVolumeRequest,
+    GetCapacityRequest, GetVolumeGroupSnapshotRequest, ListVolumesRequest, Topology, TopologyRequirement,
 };
-use openstack_sim::{Effect, Fault, Sim};
+use openstack_sim::{Effect, Fault, GroupType, Sim};
 use sim_network::SimNetwork;
 use tonic::{Code, Status};
 
@@ -18,6 +20,7 @@ async fn two() -> (Sim, Sim, Driver) {
     let at = async |name: &str| {
         let sim = cloud(|config| {
             config.public_url = Some(format!("http://{name}.invalid"));
+            config.group_types = vec![GroupType::consistent("together")];
             // No id is given twice.
             config.sources = sources.clone();
         });
@@ -206,4 +209,36 @@ async fn each_regions_capacity_is_that_of_its_cloud() {
         told.into_inner().available_capacity
     };
     assert_eq!(capacity("east").await - capacity("west").await, 1 << 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_cloud_delays_no_group_snapshot() {
+    let (east, west, driver) = two().await;
+    let volume = driver.create(of_cloud("pvc-1", "west")).await.expect("a volume");
+    let mut groups = GroupControllerClient::new(driver.channel());
+    let new = CreateVolumeGroupSnapshotRequest {
+        name: "groupsnapshot-1".into(),
+        source_volume_ids: vec![volume.volume_id],
+        parameters: [("group-type".to_owned(), "together".to_owned())].into(),
+        ..CreateVolumeGroupSnapshotRequest::default()
+    };
+    let taken = groups.create_volume_group_snapshot(patient(new)).await.expect("taken");
+    let taken = taken.into_inner().group_snapshot.expect("a group snapshot");
+    east.fault(Fault::everywhere().effect(Effect::status(503)))
+        .expect("a rule");
+    let group_snapshot_id = taken.group_snapshot_id;
+    let get = GetVolumeGroupSnapshotRequest {
+        group_snapshot_id: group_snapshot_id.clone(),
+        ..GetVolumeGroupSnapshotRequest::default()
+    };
+    groups.get_volume_group_snapshot(patient(get)).await.expect("found");
+    let delete = DeleteVolumeGroupSnapshotRequest {
+        group_snapshot_id,
+        ..DeleteVolumeGroupSnapshotRequest::default()
+    };
+    groups
+        .delete_volume_group_snapshot(patient(delete))
+        .await
+        .expect("deleted");
+    assert!(west.state().group_snapshots.is_empty());
 }

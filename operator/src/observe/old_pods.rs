@@ -135,7 +135,7 @@ async fn read_known(
     Ok(Some(pods.into_values().collect()))
 }
 
-/// The label selectors of all pods and workloads; `None` where there are no objects, or one of them has no labels.
+/// The label selectors of all pods and workloads; `None` where there are objects are missing, or one of them is without labels.
 fn selectors<'a>(pods: impl Iterator<Item = &'a AnyPod>, workloads: &[&Workload]) -> Option<BTreeSet<String>> {
     let of_workloads = workloads.iter().map(|workload| {
         workload

@@ -57,6 +57,34 @@ fn an_empty_volume_gets_the_file_system_that_is_asked_for_and_keeps_its_data_eve
     });
 }
 
+/// The incompatible and read-only features that Linux 5.10 knows (`XFS_SB_FEAT_INCOMPAT_*`, `XFS_SB_FEAT_RO_COMPAT_*` of its
+/// `xfs_format.h`).
+const XFS_INCOMPATIBLE: u32 = 0b1111;
+const XFS_READ_ONLY: u32 = 0b1111;
+
+#[test]
+fn new_xfs_mounts_on_linux_5_10() {
+    run("format::new_xfs_mounts_on_linux_5_10", |lab| async move {
+        let (host, device) = (lab.host(), lab.volume(VOLUME, 320 * MIB).await);
+        let wanted = Prepare {
+            fs_type: Some(FsType::Xfs),
+            ..ANY
+        };
+        host.prepare_filesystem(&device, wanted).await.expect("it is empty");
+        let features = |offset| {
+            let bytes = read_at(&device, offset, 4).try_into().expect("four bytes");
+            u32::from_be_bytes(bytes)
+        };
+        // `sb_features_ro_compat` and `sb_features_incompat` of the superblock.
+        let (read_only, incompatible) = (features(212), features(216));
+        assert_eq!(
+            (read_only & !XFS_READ_ONLY, incompatible & !XFS_INCOMPATIBLE),
+            (0, 0),
+            "{read_only:#b} {incompatible:#b}"
+        );
+    });
+}
+
 #[test]
 fn bytes_of_unknown_meaning_are_never_formatted_wherever_they_are() {
     let name = "format::bytes_of_unknown_meaning_are_never_formatted_wherever_they_are";
