@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used)]
 
 mod attachments;
+mod awaited;
 mod backups;
 mod connections;
 mod deleted_servers;
