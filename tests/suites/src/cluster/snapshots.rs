@@ -135,7 +135,8 @@ pub async fn forced_deletion_of_snapshot_kinds_is_reported(world: &World) -> Res
     world.condition("Available", "True", |_| true).await?;
     world.start_pod("other", None).await?;
     world.ready("other").await?;
-    world.delete_pod_and_volume("other").await?;
+    world.delete_pod("other").await?;
+    world.delete_claim("other").await?;
 
     // The API server still has the content in its store.
     world.cluster.kubectl(&["apply", "-f", crds]).await?;
