@@ -198,7 +198,7 @@ impl Reconciliation<'_> {
             Ok(Hold::Held(guard)) => guard,
             Ok(Hold::By(lease)) => return Ok(self.suspend_beside(&lease).await),
             Ok(Hold::Unknown) => return Ok(Action::requeue(LEASE_PAUSE)),
-            // No operator can hold a Lease in such a namespace, and what is there is deleted with it.
+            // No operator can hold a Lease in such a namespace, and its objects are deleted with it.
             Err(error) if matches!(mode, ReconcileMode::Remove { .. }) && error.is_in_terminating_namespace() => {
                 return Box::pin(self.execute(mode, is_new, false)).await;
             }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Holds `coordination.k8s.io` Leases: the operator's own, for leader election, and one for each object.
 //!
-//! One process works at a time; the others stand by. What makes that safe:
+//! One process works at a time; the others wait. These rules ensure it:
 //!
 //! * Every write carries the `resourceVersion` that was read, so of two candidates one loses with a conflict.
 //! * A foreign lease counts as expired when it was **seen unchanged** for its whole duration on this process's own

@@ -20,7 +20,7 @@ use crate::Machine;
 /// call takes milliseconds.
 pub(crate) const MOST_THREADS: usize = 128;
 
-/// The same for local calls, which touch no device. They have threads of their own: those of dead devices never delay them.
+/// The same for local calls, which touch no device. They have threads of their own, so that dead devices never delay them.
 const MOST_LOCAL_THREADS: usize = 32;
 
 /// Most of them that may do the same to the same thing. What hangs takes no more than these before it is known to hang.

@@ -118,7 +118,7 @@ impl Reconciliation<'_> {
             let mut live = observe::live(&context.client, &self.owner, self.namespace, apis).await?;
             self.find_by_name(&mut live, resolved.as_ref()).await?;
             live.retain(|key, _| key.namespace.as_deref() == Some(self.namespace));
-            // What is missing from now on, the operator itself has deleted.
+            // The operator itself deletes the objects from now on.
             context.remember_objects(name, |_| BTreeSet::new());
             let what = match self.evacuation_step(&live).await? {
                 Step::Delete { objects } => {

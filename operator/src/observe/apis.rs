@@ -4,8 +4,8 @@
 //!
 //! The API server's discovery documents tell what is served, in which version, and everybody who is authenticated may read
 //! them: no permission on CustomResourceDefinitions is needed. They cannot be watched, so they are looked at again and
-//! again. Objects of a kind are managed as soon as it appears; what seems gone is believed at the second look only. Pod templates follow the
-//! confirmed answers alone. A look that fails changes nothing.
+//! again. Objects of a kind are managed as soon as it appears; a missing kind counts after two answers without it. Pod templates follow the
+//! confirmed answers alone. A failed request changes nothing.
 
 use std::{collections::BTreeMap, time::Duration};
 

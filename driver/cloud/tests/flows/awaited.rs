@@ -70,7 +70,7 @@ async fn request_without_caller_is_not_sent(#[case] request: &str, #[case] earli
     .await;
     let volume = stage.create("pvc-1").await;
     stage.sim.clear_log();
-    // The caller goes away after the earlier requests of the operation.
+    // The caller ends after the earlier requests of the operation.
     let asked = AtomicUsize::new(0);
     let awaited = Awaited::new(move || asked.fetch_add(1, Ordering::Relaxed) < earlier);
     let run = || Box::pin(run(&stage, &volume, request));

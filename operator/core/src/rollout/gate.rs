@@ -231,7 +231,7 @@ fn skipped_version(from: &str, to: &str) -> Option<String> {
     ((to.major, to.minor) > next).then(|| format!("{}.{}", next.0, next.1))
 }
 
-/// Decides whether an update may begin. One that has begun goes on: a driver of two releases is worse than either.
+/// Decides whether an update may begin. An update that has begun continues: a driver of two releases is worse than either.
 pub fn gate(mut gate: Gate, update: &Update) -> Gate {
     gate.hold = hold(&gate, update);
     gate

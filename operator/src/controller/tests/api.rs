@@ -131,14 +131,14 @@ impl Api {
         self.state().terminating = Some(format!("/namespaces/{namespace}/"));
     }
 
-    /// The writes since the last time, as `METHOD path`, without those of events and Leases.
+    /// The writes since the last time, as `METHOD path`, except events and Leases.
     pub(super) fn take_writes(&self) -> Vec<String> {
         let mut writes = self.take_all_writes();
         writes.retain(|write| !write.contains("/leases"));
         writes
     }
 
-    /// The same with those of Leases.
+    /// The same, including Leases.
     pub(super) fn take_all_writes(&self) -> Vec<String> {
         let writes = std::mem::take(&mut self.state().writes);
         writes.into_iter().filter(|write| !write.contains("/events")).collect()
