@@ -139,9 +139,12 @@ impl GroupControllerService {
                             delete_in(&controller, &cloud, &id, &members).await?;
                         } else {
                             // The group of a deleted snapshot may remain in any of them.
-                            for (_, cloud) in clouds.all().await? {
-                                delete_in(&controller, &cloud, &id, &members).await?;
-                            }
+                            let clouds = clouds.all().await?;
+                            let deletions = clouds
+                                .iter()
+                                .map(|(_, cloud)| delete_in(&controller, cloud, &id, &members));
+                            let deletions = futures::future::join_all(deletions).await;
+                            deletions.into_iter().collect::<Result<(), Status>>()?;
                         }
                         Ok(DeleteVolumeGroupSnapshotResponse {})
                     }

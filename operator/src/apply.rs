@@ -209,17 +209,7 @@ impl Writer {
             "labels": {INSTANCE_LABEL: null, MANAGED_BY_LABEL: null},
             "annotations": {OWNER_UID_ANNOTATION: null, APPLIED_HASH: null},
         }});
-        let params = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
-        let api = api_for(&self.client, key)?;
-        let result = match api.patch(&key.name, &params, &Patch::Merge(&patch)).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            other => other.map(drop),
-        };
-        self.metrics.api_write(key.kind, "patch", result.is_ok());
-        Ok(result?)
+        self.merge(key, &patch).await
     }
 
     /// Deletes a Lease. One that does not exist is fine.
@@ -309,20 +299,25 @@ impl Writer {
         Ok(namespace.to_owned())
     }
 
-    /// Sets an annotation of an existing object.
-    pub async fn annotate(&self, key: &Key, annotation: &str, value: &str) -> Result<(), ApplyError> {
-        let patch = json!({"metadata": {"annotations": {annotation: value}}});
+    /// Merges a patch into an object; a missing object is not an error.
+    async fn merge(&self, key: &Key, patch: &Value) -> Result<(), ApplyError> {
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
         let api = api_for(&self.client, key)?;
-        let result = match api.patch(&key.name, &params, &Patch::Merge(&patch)).await {
+        let result = match api.patch(&key.name, &params, &Patch::Merge(patch)).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             other => other.map(drop),
         };
         self.metrics.api_write(key.kind, "patch", result.is_ok());
         Ok(result?)
+    }
+
+    /// Sets an annotation of an existing object.
+    pub async fn annotate(&self, key: &Key, annotation: &str, value: &str) -> Result<(), ApplyError> {
+        let patch = json!({"metadata": {"annotations": {annotation: value}}});
+        self.merge(key, &patch).await
     }
 
     /// Removes an annotation of this very object.

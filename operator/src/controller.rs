@@ -371,7 +371,7 @@ impl Reconciliation<'_> {
         let mut intent = intend(self.driver, &environment, checked.wanted.as_ref(), existing)?;
         intent.problems.extend(unlisted.values().map(unlisted_kind));
         // A request for an object of an unserved kind fails, also for an object that is only in the record. Objects of an unconfirmed kind
-        // may be wanted later.
+        // may become desired later.
         let is_unserved = |kind: &&Kind| !kind.is_served(apis) || !kind.is_served(environment.apis);
         let unserved = KINDS.iter().filter(is_unserved).map(|kind| kind.kind);
         let unlisted: BTreeSet<&'static str> = unlisted.into_keys().chain(unserved).collect();

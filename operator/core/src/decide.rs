@@ -133,7 +133,7 @@ fn failed_overrides(failed: &[String]) -> Option<Problem> {
     })
 }
 
-/// Whether a workload is not wanted yet. Without credentials the controller would only fail, and one that runs with older credentials must
+/// Whether a workload is not created yet. Without credentials the controller would only fail, and one that runs with older credentials must
 /// not be touched. Controller and nodes wait until it is known whether zones are used.
 fn waits(kind: &str, resolved: &Resolved, has_credentials: bool) -> bool {
     match kind {

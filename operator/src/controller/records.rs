@@ -18,7 +18,7 @@ use super::{Reconciliation, last_good};
 use crate::{credentials::MOVE_PROJECT, error::ReconcileError, observe};
 
 impl Reconciliation<'_> {
-    /// Adds objects that have lost their label: those that credentials are judged by, and those with pods.
+    /// Adds objects without their label: the objects that decide about credentials, and the workloads.
     pub(super) async fn find_unlabelled(&self, live: &mut BTreeMap<Key, Value>) -> Result<(), ReconcileError> {
         let secret = cloud_config_name_of(self.driver);
         let mut keys = vec![
@@ -30,7 +30,7 @@ impl Reconciliation<'_> {
     }
 
     /// The version of Kubernetes and the optional APIs that the driver uses; none before it has pods. The status records the confirmed ones,
-    /// and the workloads record those of their pods.
+    /// and each workload records the ones of its pods.
     pub(super) fn known_apis(&self, existing: Existing<'_>) -> (Option<KubernetesVersion>, Option<OptionalApis>) {
         if !existing.is_installed() {
             return (None, None);

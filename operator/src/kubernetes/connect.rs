@@ -161,14 +161,14 @@ mod tests {
 
     #[tokio::test]
     async fn watch_outlives_the_limit() {
-        let limit = Duration::from_millis(200);
-        let late = get(|| async {
+        let limit = Duration::from_secs(1);
+        let late = get(move || async move {
             let bookmark = json!({
                 "type": "BOOKMARK",
                 "object": {"apiVersion": "v1", "kind": "Node", "metadata": {"resourceVersion": "7"}},
             });
             AnswerBody::from_stream(futures::stream::once(async move {
-                tokio::time::sleep(Duration::from_millis(600)).await;
+                tokio::time::sleep(limit * 3 / 2).await;
                 Ok::<_, std::convert::Infallible>(format!("{bookmark}\n"))
             }))
         });

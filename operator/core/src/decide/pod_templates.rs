@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Chooses the inputs of each pod template: those of the update, once it is the workload's turn, or those that its pods have.
+//! Chooses the inputs of each pod template: the inputs of the update once it is the workload's turn, else the inputs of its pods.
 //!
 //! The spec and the credentials are the present ones in either case. So their changes never wait for an update.
 
@@ -112,7 +112,7 @@ impl Renderer<'_> {
         }
     }
 
-    /// Decides whether an update to `target` may begin, and replaces the workloads in `desired`, which are those of the update, by the
+    /// Decides whether an update to `target` may begin. `desired` contains the workloads of the update, and this replaces them by the
     /// chosen ones. Returns the spec as the controller has it, where it is not that of the update.
     pub(super) fn choose(
         &self,

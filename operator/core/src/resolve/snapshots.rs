@@ -312,7 +312,7 @@ mod tests {
     #[case::perhaps_lost(ContentsList::Unconfirmed, true, false, 1)]
     #[case::lost(ContentsList::Unserved, true, false, 1)]
     #[case::none(ContentsList::Empty, true, false, 0)]
-    fn feature_of_groups_stays_while_group_contents_could_exist(
+    fn group_feature_stays_with_possible_contents(
         #[case] list: ContentsList,
         #[case] runs: bool,
         #[case] has_groups: bool,

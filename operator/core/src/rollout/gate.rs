@@ -221,7 +221,7 @@ impl Gate {
     }
 }
 
-/// The first version between two, without its patch. A release reads what the minor version before it wrote. The first release of a
+/// The first version between two, without its patch. A release can read the records of the minor version before it. The first release of a
 /// major version follows each minor version of the one before it. Text that is not a version follows everything.
 fn skipped_version(from: &str, to: &str) -> Option<String> {
     let (from, to) = (parse(from)?, parse(to)?);

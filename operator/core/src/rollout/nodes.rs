@@ -66,7 +66,7 @@ pub struct NodeRollout {
     pub coming: usize,
     /// Nodes whose pod is of another revision.
     pub outdated: usize,
-    /// Whether the wanted revision is known.
+    /// Whether the desired revision is known.
     pub is_revision_known: bool,
     /// Nodes that have been without the driver for longer than a new pod may take, whatever its revision; sorted.
     pub failed: Vec<FailedNode>,

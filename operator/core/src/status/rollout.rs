@@ -322,7 +322,7 @@ pub(super) fn upgradeable(report: &Report, issues: &[Problem]) -> Verdict<Upgrad
     }
 }
 
-/// Whether pods are being replaced. A pod of the desired revision that fails is no rollout.
+/// Whether pods are being replaced. A failing pod of the desired revision does not count.
 fn is_replacing(report: &Report) -> bool {
     let Report { decision, outcome, .. } = report;
     let mut controller = outcome.controller.iter();

@@ -19,7 +19,7 @@ use crate::{
 /// Validity of a Lease without a duration.
 const DEFAULT_VALIDITY: i32 = 60;
 
-/// What the Lease shows about the operator.
+/// The state of the operator by its Lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Heartbeat {

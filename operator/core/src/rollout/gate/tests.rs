@@ -260,7 +260,7 @@ fn rights_go_when_no_pod_leads_with_them(#[case] is_controller_done: bool, #[cas
 }
 
 #[test]
-fn what_stands_in_for_a_missing_workload_is_of_the_version_that_waits() {
+fn replacement_of_missing_workload_has_installed_version() {
     let key = Key::new(kind::DEPLOYMENT, None, "x");
     let made = json!({"metadata": {"labels": {(VERSION_LABEL): "0.2.0"}}, "spec": {"template": {"spec": "new"}}});
     let desired = Desired::new(key.clone(), Stage::Controller, made);

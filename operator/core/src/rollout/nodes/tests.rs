@@ -148,7 +148,7 @@ fn failures_count_against_what_may_be_unavailable(
 }
 
 #[test]
-fn that_a_node_was_broken_is_recorded_before_its_pod_goes() {
+fn broken_node_is_recorded_before_replacement() {
     let mut world = mk("a=old! b=old- c=new-");
     let rollout = judge(&world);
     assert_eq!(rollout.broken_before, ["a"]);
@@ -170,7 +170,7 @@ fn that_a_node_was_broken_is_recorded_before_its_pod_goes() {
 }
 
 #[test]
-fn no_more_nodes_are_recorded_than_the_status_takes() {
+fn recorded_nodes_are_bounded_by_status() {
     let nodes: Vec<String> = (0..=MOST_BROKEN).map(|number| format!("n{number:03}=old!")).collect();
     let rollout = judge(&mk(&nodes.join(" ")));
     assert_eq!(rollout.broken_before.len(), MOST_BROKEN);
@@ -278,7 +278,7 @@ fn unknown_absence_has_just_begun(#[case] nodes: &str, #[case] ages: &[(&'static
 }
 
 #[test]
-fn a_broken_pod_of_an_old_revision_is_named_also_where_none_is_replaced() {
+fn broken_pod_of_old_revision_is_named() {
     let rollout = judge(&mk("a=old! b=old-"));
     assert_eq!(rollout.failed[0].reason, "CrashLoopBackOff: back-off 5m0s");
     assert!(!rollout.is_stopped(), "it is no failure of a rollout");
@@ -328,7 +328,7 @@ fn a_ready_pod_is_not_done_before_the_kubelet_lists_the_driver() {
 }
 
 #[test]
-fn a_pod_that_does_not_come_up_in_time_is_named_with_the_reason() {
+fn late_pod_is_named_with_its_reason() {
     let rollout = judge(&mk("a=new! b=old-"));
     assert!(rollout.is_stopped() && !rollout.is_done());
     assert_eq!(
@@ -342,7 +342,7 @@ fn a_pod_that_does_not_come_up_in_time_is_named_with_the_reason() {
 }
 
 #[test]
-fn a_pod_that_is_ready_for_long_and_not_registered_has_failed_too() {
+fn ready_pod_without_registration_fails() {
     let mut world = mk("a=new- b=old-");
     (world.unregistered, world.lacking) = (vec!["a"], vec!["a"]);
     world.pods[0].since = Timestamp::from_second(now().as_second() - 301).ok();
@@ -351,7 +351,7 @@ fn a_pod_that_is_ready_for_long_and_not_registered_has_failed_too() {
 }
 
 #[test]
-fn while_the_revision_is_not_known_nothing_is_replaced() {
+fn unknown_revision_replaces_no_pod() {
     let world = mk("a=old- b=old?");
     let all: BTreeSet<String> = ["a", "b"].map(str::to_owned).into();
     let rollout = node_rollout(&Nodes {

@@ -163,7 +163,7 @@ async fn object_leads_to_its_volume(#[case] object: &str, #[case] head: &str, #[
 }
 
 #[tokio::test]
-async fn deleted_claim_is_reported_while_an_operation_is_stuck() {
+async fn deleted_claim_of_stuck_operation_is_reported() {
     let report = mk_report("c", &[(DRIVERS, mk_drivers)]).await.expect("a report");
     assert_eq!((report.volumes[0].phase.as_deref(), report.stuck.len()), (None, 1));
 }

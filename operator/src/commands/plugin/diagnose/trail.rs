@@ -234,7 +234,7 @@ impl<'a> TrailReader<'a> {
         });
     }
 
-    /// Adds what the claim has, once.
+    /// Adds the fields of the claim, once.
     async fn claim(&mut self, mut line: VolumeLine, is_target: bool) -> kube::Result<VolumeLine> {
         let Some((namespace, name)) = line.claim_key().filter(|_| line.phase.is_none()) else {
             return Ok(line);
@@ -259,7 +259,7 @@ impl<'a> TrailReader<'a> {
         Ok(line)
     }
 
-    /// Adds what the PersistentVolume has.
+    /// Adds the fields of the PersistentVolume.
     async fn volume(&mut self, mut line: VolumeLine, is_target: bool) -> kube::Result<VolumeLine> {
         let Some(name) = line.persistent_volume.clone() else {
             return Ok(line);
@@ -289,7 +289,7 @@ fn snapshot_resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(SNAPSHOT_GROUP, "v1", kind))
 }
 
-/// The claims of a pod, those of its ephemeral volumes included.
+/// The claims of a pod, including the claims of its ephemeral volumes.
 pub(super) fn claims(pod: &Pod) -> impl Iterator<Item = String> {
     let name = pod.name_any();
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
