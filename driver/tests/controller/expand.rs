@@ -159,7 +159,11 @@ async fn a_growth_that_fails_in_the_cloud_is_told_with_cinders_own_words_issue_1
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // It stays so until somebody mends it, and is told each time.
-    refused(expand(&driver, request(&volume, 2 * GIB, 0)).await, Code::Internal);
+    // The status remains until an administrator resets it.
+    let text = refused(expand(&driver, request(&volume, 2 * GIB, 0)).await, Code::Aborted);
+    assert!(
+        text.contains("Driver failed to extend") && text.contains("reset"),
+        "{text}"
+    );
     assert_eq!(sim.count("extend_volume"), 1);
 }

@@ -6,6 +6,7 @@
 
 mod capacity;
 mod channel;
+mod cloud_states;
 mod clouds;
 mod compatibility;
 mod copies;

@@ -11,13 +11,13 @@ use tokio::time::Instant;
 
 use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus, VolumeType};
 use crate::context::Context;
-use crate::error::{CloudError, ObjectKind};
+use crate::error::CloudError;
 use crate::ids::VolumeId;
 use crate::migration::MigrationPolicy;
 use crate::operations::capacity::type_named;
 use crate::operations::groups::own::leave_own_group;
 use crate::operations::snapshots::words;
-use crate::operations::volumes::{passing, passing_unseen, settle};
+use crate::operations::volumes::{blocked_because, passing, passing_unseen, settle};
 use crate::poll::schedule::Kind;
 use crate::poll::{Verdict, Wait};
 
@@ -181,21 +181,7 @@ fn suits(volume: &Volume, wanted: &VolumeType) -> Result<(), CloudError> {
                 wanted.name
             ),
         )),
-        status if status.is_under_work() => Err(CloudError::Busy {
-            kind: ObjectKind::Volume,
-            id: volume.id.to_string(),
-            status: status.to_string(),
-            wanted: "available or in-use",
-        }),
-        status => Err(CloudError::VolumeFailed {
-            volume: volume.id.clone(),
-            status: status.to_string(),
-            message:
-                "its type cannot be changed in this state; an administrator has to find out why and reset its status"
-                    .to_owned(),
-            removed: false,
-            elapsed: std::time::Duration::ZERO,
-        }),
+        _ => Err(blocked_because(volume, "its type cannot be changed in this status")),
     }
 }
 

@@ -8,9 +8,10 @@ pub(crate) mod source;
 
 use tokio::time::Instant;
 
-use crate::api::block_storage::{Volume, VolumeStatus};
+use crate::api::block_storage::Volume;
 use crate::context::Context;
-use crate::error::{CloudError, Failure};
+use crate::error::{CloudError, Failure, ObjectKind};
+use crate::operations::snapshots::{joined, words};
 use crate::poll::schedule::Kind;
 use crate::poll::{Verdict, Wait};
 use crate::timing::TIMING;
@@ -35,6 +36,35 @@ pub(crate) fn passing(volume: &Volume, refusal: &CloudError) -> Option<CloudErro
     Some(in_state(state, failure))
 }
 
+/// The error about a volume whose status allows no operation, with Cinder's message about a failure.
+pub(crate) async fn blocked(cx: &Context, volume: &Volume) -> CloudError {
+    if volume.status.is_error() {
+        blocked_because(volume, &words(cx, volume.id.as_str()).await)
+    } else {
+        blocked_because(volume, "")
+    }
+}
+
+/// As [`blocked`], with this reason.
+pub(crate) fn blocked_because(volume: &Volume, reason: &str) -> CloudError {
+    let (kind, id, status) = (ObjectKind::Volume, volume.id.to_string(), &volume.status);
+    if status.is_error() {
+        CloudError::Broken {
+            kind,
+            id,
+            status: status.to_string(),
+            message: joined(reason, status.remedy()),
+        }
+    } else {
+        CloudError::Busy {
+            kind,
+            id,
+            status: format!("{status} ({})", joined(reason, status.remedy())),
+            wanted: "available or in-use",
+        }
+    }
+}
+
 /// As [`passing`], of a free volume that Cinder refuses with a list of all that may be in the way: nothing of it can be seen, so it is
 /// what cannot.
 pub(crate) fn passing_unseen(volume: &Volume, refusal: &CloudError) -> Option<CloudError> {
@@ -43,7 +73,7 @@ pub(crate) fn passing_unseen(volume: &Volume, refusal: &CloudError) -> Option<Cl
     };
     let listed = ["must not be migrating", "active migration"];
     let is_listed = listed.iter().any(|words| failure.fault.contains(words));
-    let is_free = volume.status == VolumeStatus::Available && volume.attachments.is_empty();
+    let is_free = volume.status.is_deletable() && volume.attachments.is_empty();
     (is_listed && is_free).then(|| in_state("migrating, or in a group that is not this driver's", failure))
 }
 

@@ -234,7 +234,7 @@ async fn a_volume_that_does_not_exist_or_has_failed_is_told() {
         .modify_volume(&volume.id, &to_type("slow"))
         .await
         .expect_err("failed");
-    assert!(matches!(error, CloudError::VolumeFailed { .. }), "{error}");
+    assert!(matches!(error, CloudError::Broken { .. }), "{error}");
     assert_eq!(stage.writes(), 0);
 }
 

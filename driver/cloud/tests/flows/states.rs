@@ -322,7 +322,7 @@ async fn a_failed_volume_is_neither_attached_nor_detached_in_silence() {
     let volume = stage.create("pvc-1").await;
     stage.sim.set_volume_status(volume.id.as_str(), SimStatus::Error);
     let error = attach(&stage, &volume.id, ONE).await.expect_err("failed");
-    assert!(matches!(error, CloudError::VolumeFailed { .. }), "{error:?}");
+    assert!(matches!(error, CloudError::Broken { .. }), "{error:?}");
     assert!(
         error.to_string().contains(ONE) && error.to_string().contains("req-"),
         "{error}"
@@ -338,7 +338,7 @@ async fn a_failed_volume_is_neither_attached_nor_detached_in_silence() {
     let error = detach(&stage, &volume.id, ONE)
         .await
         .expect_err("Cinder does not let go");
-    assert!(matches!(error, CloudError::VolumeFailed { .. }), "{error:?}");
+    assert!(matches!(error, CloudError::Broken { .. }), "{error:?}");
 }
 
 /// How many requests were taken.

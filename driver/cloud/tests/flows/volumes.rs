@@ -260,7 +260,7 @@ async fn a_deletion_that_cinder_gives_up_is_reported_until_an_administrator_rese
         .expect("rule");
     for _ in 0..2 {
         let error = stage.cloud.delete_volume(&volume.id).await.expect_err("failed");
-        let CloudError::VolumeFailed { status, .. } = &error else {
+        let (CloudError::VolumeFailed { status, .. } | CloudError::Broken { status, .. }) = &error else {
             panic!("{error:?}")
         };
         assert_eq!(status, "error_deleting");

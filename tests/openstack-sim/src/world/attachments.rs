@@ -179,11 +179,10 @@ impl World {
             .push(attachment);
         let of_volume = match status {
             AttachmentStatus::Reserved => VolumeStatus::Reserved,
-            AttachmentStatus::Attaching => VolumeStatus::Attaching,
+            AttachmentStatus::Attaching | AttachmentStatus::ErrorAttaching => VolumeStatus::Attaching,
             AttachmentStatus::Attached => VolumeStatus::InUse,
-            AttachmentStatus::Detaching => VolumeStatus::Detaching,
+            AttachmentStatus::Detaching | AttachmentStatus::ErrorDetaching => VolumeStatus::Detaching,
             AttachmentStatus::Detached => VolumeStatus::Available,
-            AttachmentStatus::ErrorAttaching | AttachmentStatus::ErrorDetaching => VolumeStatus::Error,
         };
         self.set_status(volume_id, of_volume);
         Ok(id)

@@ -75,6 +75,8 @@ statuses! {
         /// On its way to another type.
         Retyping = "retyping",
         Deleting = "deleting",
+        /// Offered to another project, which may accept it.
+        AwaitingTransfer = "awaiting-transfer",
         Error = "error",
         /// Failed to be deleted.
         ErrorDeleting = "error_deleting",
@@ -85,6 +87,21 @@ impl VolumeStatus {
     /// Whether the volume is still being made.
     pub(crate) fn is_coming(&self) -> bool {
         matches!(self, Self::Creating | Self::Downloading | Self::RestoringBackup)
+    }
+
+    /// Whether Cinder deletes a free volume in this status.
+    pub(crate) fn is_deletable(&self) -> bool {
+        let failed = ["error", "error_restoring", "error_extending", "error_managing"];
+        *self == Self::Available || failed.contains(&self.as_str())
+    }
+
+    /// The remedy for a volume that stays in this status.
+    pub(crate) fn remedy(&self) -> &'static str {
+        match self {
+            Self::AwaitingTransfer => "accept or delete its transfer: openstack volume transfer request list",
+            status if status.is_error() => "an administrator has to find out why and reset its status",
+            _ => "if that does not end, an administrator has to find out why and reset its status",
+        }
     }
 
     /// Whether an operation is under way that ends by itself.

@@ -229,7 +229,12 @@ impl AttachmentStateMachine<'_> {
 
     /// Cinder may have shown an attachment from before, which Nova has lost, while Nova gave the new one up: one that is not as
     /// young as the request is believed only if Nova has it recorded.
-    async fn check_fresh(&self, volume: &Volume, started: Instant, request_id: Option<&str>) -> Result<(), CloudError> {
+    async fn check_fresh(
+        &mut self,
+        volume: &Volume,
+        started: Instant,
+        request_id: Option<&str>,
+    ) -> Result<(), CloudError> {
         let found = volume.attachment_to(self.server);
         let now = self.inner.transport.time_of_cinder();
         let nova = Compute::new(&self.inner.transport);
@@ -238,13 +243,8 @@ impl AttachmentStateMachine<'_> {
         {
             return Ok(());
         }
-        Err(CloudError::AttachFailed {
-            volume: self.volume_id.clone(),
-            server: self.server.clone(),
-            status: format!("{}, by an attachment of which Nova has no record", volume.status),
-            elapsed: started.elapsed(),
-            request_id: request_id.map(str::to_owned),
-        })
+        self.accept(request_id);
+        Err(self.obstructed(Obstacle::Disagreement).await)
     }
 
     async fn wait_attached(&mut self, started: Instant, request_id: Option<&str>) -> Result<Volume, CloudError> {

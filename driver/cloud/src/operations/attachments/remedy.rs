@@ -2,8 +2,10 @@
 //! What to say and to advise when an attachment or a detachment cannot go on.
 
 use super::step::{DesiredAttachment, Refusal, ShelvedVersion, View, Views};
+use crate::api::block_storage::VolumeStatus;
 use crate::api::compute::Server;
 use crate::error::Obstacle;
+use crate::ids::ServerId;
 
 /// The states on both sides, in words.
 pub(super) fn states(view: &View<'_>) -> String {
@@ -45,6 +47,7 @@ pub(super) fn states(view: &View<'_>) -> String {
     match view.refusal {
         Some(Refusal::Locked) => parts.push("it is locked".to_owned()),
         Some(Refusal::HostDown) => parts.push("its host's nova-compute does not answer".to_owned()),
+        Some(Refusal::Recorded) if !recorded => parts.push("Nova has it recorded at another server".to_owned()),
         _ => {}
     }
     if view.shelved_version == ShelvedVersion::Missing {
@@ -65,13 +68,19 @@ pub(super) fn remedy(obstacle: Obstacle, desired: DesiredAttachment, view: &View
             (_, Some(server)) => for_state(&server.status, server.task_state.as_deref(), server.id.as_str()),
             _ => format!("look at the server: openstack server show {server}"),
         },
-        Obstacle::Busy => "the call can be repeated when that is over".to_owned(),
+        Obstacle::Busy => {
+            let status = view.snapshot.volume.as_ref().map(|volume| &volume.status);
+            let remedy = status.map(VolumeStatus::remedy).unwrap_or_default();
+            format!("the call can be repeated when that is over; {remedy}")
+        }
+        Obstacle::Stuck | Obstacle::Disagreement if reset(view).is_some() => reset(view).unwrap_or_default(),
         Obstacle::Stuck => match (desired, view.snapshot.recorded) {
-            (_, false) => {
-                "its owner is unknown: find out who reserved it (openstack volume attachment list), then have an administrator \
-                 delete that attachment or set the volume's state"
-                    .to_owned()
-            }
+            (_, false) => match others(view).next() {
+                Some(other) => format!("see the log of nova-compute on the host of server {other}, which gets or loses the volume"),
+                None => "its owner is unknown: find out who reserved it (openstack volume attachment list), then have an administrator \
+                         delete that attachment or set the volume's state"
+                    .to_owned(),
+            },
             (DesiredAttachment::Attach { .. }, _) => {
                 "see the log of nova-compute on the server's host; it goes on when Nova does".to_owned()
             }
@@ -89,6 +98,40 @@ pub(super) fn remedy(obstacle: Obstacle, desired: DesiredAttachment, view: &View
                 .to_owned()
         }
     }
+}
+
+/// The other servers that Cinder lists attachments of.
+fn others<'a>(view: &View<'a>) -> impl Iterator<Item = &'a ServerId> {
+    let (listed, server) = (view.snapshot.attachments.iter().flatten(), view.server);
+    listed
+        .filter_map(|attachment| attachment.instance.as_ref())
+        .filter(move |other| *other != server)
+}
+
+/// The remedy for a volume whose status alone contradicts its attachments.
+fn reset(view: &View<'_>) -> Option<String> {
+    let Views {
+        volume,
+        attachments,
+        recorded,
+        ..
+    } = view.snapshot;
+    let volume = volume.as_ref()?;
+    let is_here = volume.attachment_to(view.server).is_some();
+    let (id, status) = (&volume.id, &volume.status);
+    let options = match status {
+        VolumeStatus::Available | VolumeStatus::Reserved | VolumeStatus::Attaching if is_here && *recorded => {
+            "--state in-use"
+        }
+        VolumeStatus::Available if *recorded || view.refusal == Some(Refusal::Recorded) => "--state in-use --attached",
+        VolumeStatus::InUse if volume.attachments.is_empty() && attachments.as_ref().is_some_and(Vec::is_empty) => {
+            "--state available --detached"
+        }
+        _ => return None,
+    };
+    Some(format!(
+        "an administrator has to find out which server has the disk and reset the volume's status: openstack volume set {options} {id}"
+    ))
 }
 
 /// A shelved server need not be deleted: Nova detaches its volumes, or gives them to it when it is unshelved.

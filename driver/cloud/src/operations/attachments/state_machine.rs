@@ -400,21 +400,18 @@ impl<'a> AttachmentStateMachine<'a> {
             DesiredAttachment::Attach { .. } => "attached to",
             DesiredAttachment::Detach => "detached from",
         };
-        CloudError::VolumeFailed {
-            volume: self.volume_id.clone(),
-            status: self
-                .volume()
-                .map(|volume| volume.status.to_string())
-                .unwrap_or_default(),
+        let status = self.volume().map(|volume| volume.status.clone());
+        let request_id = self.request_id().map(|id| format!(" (request {id})"));
+        CloudError::Broken {
+            kind: ObjectKind::Volume,
+            id: self.volume_id.to_string(),
             message: format!(
-                "it cannot be {what} server {}{}; an administrator has to find out why and reset its status",
+                "it cannot be {what} server {}{}; {}",
                 self.server,
-                self.request_id()
-                    .map(|id| format!(" (request {id})"))
-                    .unwrap_or_default()
+                request_id.unwrap_or_default(),
+                status.as_ref().map(VolumeStatus::remedy).unwrap_or_default()
             ),
-            removed: false,
-            elapsed: self.started.elapsed(),
+            status: status.map(|status| status.to_string()).unwrap_or_default(),
         }
     }
 
@@ -423,10 +420,25 @@ impl<'a> AttachmentStateMachine<'a> {
         if self.host().is_some_and(|server| server.task_state.is_some()) {
             return self.obstructed(Obstacle::Server).await;
         }
+        if self.is_recorded_by_nova_alone() {
+            return self.obstructed(Obstacle::Disagreement).await;
+        }
         match &self.refused {
             Some((_, error)) => error.clone(),
             None => self.obstructed(Obstacle::Stuck).await,
         }
+    }
+
+    /// Whether Nova refuses to attach a volume of which it has a record, and Cinder has the volume available.
+    fn is_recorded_by_nova_alone(&self) -> bool {
+        let is_recorded = self.snapshot.as_ref().is_some_and(|snapshot| snapshot.recorded)
+            || matches!(self.refused, Some((Refusal::Recorded, _)));
+        let is_attach = matches!(self.desired, DesiredAttachment::Attach { .. });
+        is_attach
+            && is_recorded
+            && self
+                .volume()
+                .is_some_and(|volume| volume.status == VolumeStatus::Available)
     }
 
     pub(super) async fn obstructed(&mut self, obstacle: Obstacle) -> CloudError {
@@ -460,10 +472,15 @@ impl<'a> AttachmentStateMachine<'a> {
         }
     }
 
-    /// An accepted request has been under way for too long.
-    pub(super) async fn stuck(&mut self, request_id: Option<&str>) -> CloudError {
+    /// Records that Nova accepted a request, after which the views are outdated.
+    pub(super) fn accept(&mut self, request_id: Option<&str>) {
         self.forget();
         self.accepted = request_id.map(str::to_owned);
+    }
+
+    /// An accepted request has been under way for too long.
+    pub(super) async fn stuck(&mut self, request_id: Option<&str>) -> CloudError {
+        self.accept(request_id);
         if let Err(error) = Box::pin(self.look()).await {
             tracing::debug!(%error, volume = %self.volume_id, server = %self.server, "the volume and the server could not be looked at");
         }

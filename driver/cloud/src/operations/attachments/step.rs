@@ -35,6 +35,8 @@ pub(super) enum Refusal {
     HostDown,
     /// The server or the volume is busy, or in a state that forbids it (409).
     Busy,
+    /// Nova has a record of the volume at a server (400).
+    Recorded,
     /// The request is refused as it is (400).
     Bad,
     /// Something has changed since the refusal.
@@ -53,6 +55,7 @@ impl Refusal {
             CloudError::Conflict(_) if fault.contains(" is locked") => Some(Self::Locked),
             CloudError::Conflict(_) if fault.contains("service is unavailable") => Some(Self::HostDown),
             CloudError::Conflict(_) => Some(Self::Busy),
+            CloudError::BadRequest(_) if fault.contains("already attached to instance") => Some(Self::Recorded),
             CloudError::BadRequest(_) => Some(Self::Bad),
             _ => None,
         }
@@ -161,8 +164,11 @@ fn attach(view: &View<'_>, refusal: Refusal, volume: &Volume, exclusive: bool) -
         return Step::Missing(ObjectKind::Server);
     }
     let recorded = view.snapshot.recorded;
+    let needs_alone = exclusive || !volume.multiattach;
     match (&volume.status, volume.attachment_to(view.server)) {
-        (VolumeStatus::Detaching, _) => remove_stale(view, |_| true).unwrap_or_else(|| settle(view, Obstacle::Stuck)),
+        (VolumeStatus::Detaching, Some(_)) => {
+            remove_stale(view, |_| true).unwrap_or_else(|| settle(view, Obstacle::Stuck))
+        }
         (VolumeStatus::Deleting, _) => settle(view, Obstacle::Busy),
         // Whatever else was done to the volume, an extension that failed included: a listed attachment is complete.
         (_, Some(attachment)) if recorded => Step::Done(attachment.device.clone()),
@@ -183,25 +189,36 @@ fn attach(view: &View<'_>, refusal: Refusal, volume: &Volume, exclusive: bool) -
         (status, None) if status.is_under_work() && is_refused_by_server(view, refusal) => {
             Step::Obstructed(Obstacle::Server)
         }
-        (VolumeStatus::Reserved | VolumeStatus::Attaching, None) => {
-            remove_stale(view, |_| true).unwrap_or_else(|| await_reservation(view))
+        (VolumeStatus::Reserved | VolumeStatus::Attaching | VolumeStatus::Detaching, None) => {
+            let is_elsewhere = needs_alone && !volume.attachments.is_empty();
+            remove_stale(view, |_| true).unwrap_or_else(|| await_release(view, is_elsewhere))
         }
         (status, None) if status.is_under_work() => settle(view, Obstacle::Busy),
-        (VolumeStatus::InUse, None) if exclusive || !volume.multiattach => {
+        (VolumeStatus::InUse, None) if needs_alone && has_no_attachment(view, volume) => {
+            Step::Obstructed(Obstacle::Disagreement)
+        }
+        (VolumeStatus::InUse, None) if needs_alone => remove_stale(view, |_| true).unwrap_or(Step::Elsewhere),
+        // An administrator reset the status of an attached volume.
+        (VolumeStatus::Available, None) if needs_alone && !volume.attachments.is_empty() => {
             remove_stale(view, |_| true).unwrap_or(Step::Elsewhere)
         }
         (VolumeStatus::Available | VolumeStatus::InUse, None) => free(view, refusal, volume),
-        _ => Step::Refused,
+        _ => Step::Obstructed(Obstacle::Busy),
     }
 }
 
-/// The volume is on its way to another server, or reserved for one without a host until that is unshelved.
-fn await_reservation(view: &View<'_>) -> Step {
-    if view.snapshot.offloaded.is_empty() {
-        settle(view, Obstacle::Stuck)
-    } else {
+/// The volume is on its way to or from another server, or reserved for one without a host until that is unshelved.
+fn await_release(view: &View<'_>, is_elsewhere: bool) -> Step {
+    if !view.snapshot.offloaded.is_empty() || (is_elsewhere && view.stuck) {
         Step::Elsewhere
+    } else {
+        settle(view, Obstacle::Stuck)
     }
+}
+
+/// Whether Cinder lists no attachment of the volume, whatever the status.
+fn has_no_attachment(view: &View<'_>, volume: &Volume) -> bool {
+    volume.attachments.is_empty() && view.snapshot.attachments.as_ref().is_some_and(Vec::is_empty)
 }
 
 /// Cinder sees no obstacle to an attachment.
@@ -218,7 +235,7 @@ fn free(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
         Step::Obstructed(Obstacle::Server)
     } else if server.is_shelved() && view.shelved_version != ShelvedVersion::Used {
         Step::Request
-    } else if view.snapshot.recorded || refusal == Refusal::Busy {
+    } else if view.snapshot.recorded || matches!(refusal, Refusal::Busy | Refusal::Recorded) {
         // Nova has not yet forgotten a detachment, or has not yet told Cinder of an attachment.
         Step::Pause
     } else {
@@ -250,8 +267,9 @@ fn detach(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
 fn cut_short(view: &View<'_>, volume: &Volume) -> Step {
     match attachments_here(view).next() {
         None => Step::Done(None),
-        // Nova may be about to end it.
-        Some(_) if has_host(view) => settle(view, Obstacle::Stuck),
+        Some(_) if has_host(view) => {
+            remove_stale(view, |server| server == view.server).unwrap_or_else(|| settle(view, Obstacle::Stuck))
+        }
         Some(_) => unknown_to_nova(view, volume),
     }
 }
@@ -291,6 +309,8 @@ fn recorded(view: &View<'_>, refusal: Refusal, volume: &Volume, here: bool) -> S
         VolumeStatus::Reserved | VolumeStatus::Attaching => settle(view, Obstacle::Stuck),
         // Cinder has let go, Nova is about to forget.
         VolumeStatus::Available if !here => Step::WaitForDetach,
+        // An administrator reset the status of an attached volume.
+        VolumeStatus::Available if refusal == Refusal::Bad => Step::Obstructed(Obstacle::Disagreement),
         status if status.is_error() => Step::Broken,
         status if status.is_under_work() => settle(view, Obstacle::Busy),
         _ => match server_allows(view, refusal) {
@@ -328,7 +348,7 @@ fn detach_from_shelved(view: &View<'_>, refusal: Refusal, volume: &Volume, serve
 fn retry_detach(refusal: Refusal) -> Step {
     match refusal {
         Refusal::Uncertain | Refusal::Busy | Refusal::Outdated | Refusal::NotFound => Step::Pause,
-        Refusal::Locked | Refusal::HostDown | Refusal::Bad => Step::Refused,
+        Refusal::Locked | Refusal::HostDown | Refusal::Recorded | Refusal::Bad => Step::Refused,
     }
 }
 

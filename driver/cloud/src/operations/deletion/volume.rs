@@ -14,7 +14,7 @@ use crate::operations::deletion::snapshot::clear_temporary;
 use crate::operations::dependents::{or_unknown, volumes_built_on};
 use crate::operations::groups::own::leave_own_group;
 use crate::operations::snapshots::{joined, words};
-use crate::operations::volumes::{passing, passing_unseen, settle};
+use crate::operations::volumes::{blocked, passing, passing_unseen, settle};
 use crate::poll::Watch;
 
 /// See [`crate::Cloud::delete_volume`].
@@ -57,10 +57,9 @@ impl Deletable for Volume {
         match &self.status {
             VolumeStatus::Deleting => Ok(NextStep::Wait),
             VolumeStatus::InUse => Err(in_use(&self, &refusal)),
-            // Cinder does not accept a second deletion.
-            VolumeStatus::ErrorDeleting => Err(not_deleted(cx, &self, attempt.started).await),
             status if status.is_transition() && !attempt.is_last => {
                 match settle(cx, &self, attempt.deadline, format!("volume {}", self.id)).await {
+                    Err(CloudError::Timeout { .. }) if self.attachments.is_empty() => Err(blocked(cx, &self).await),
                     Err(CloudError::Timeout { .. }) => Err(in_use(&self, &refusal)),
                     settled => settled.map(|_| NextStep::Retry),
                 }
@@ -108,8 +107,13 @@ async fn dependents(cx: &Context, volume: &Volume, refusal: CloudError) -> Resul
     let id = &volume.id;
     let snapshots = snapshots_of(cx, id).await?;
     if snapshots.is_empty() {
-        let passing = passing(volume, &refusal).or_else(|| passing_unseen(volume, &refusal));
-        return Ok(passing.unwrap_or(refusal));
+        return Ok(
+            match passing(volume, &refusal).or_else(|| passing_unseen(volume, &refusal)) {
+                Some(passing) => passing,
+                None if !volume.status.is_deletable() => blocked(cx, volume).await,
+                None => refusal,
+            },
+        );
     }
     let (CloudError::BadRequest(failure) | CloudError::Conflict(failure)) = refusal else {
         return Ok(refusal);

@@ -3,10 +3,10 @@
 
 use tokio::time::{Instant, sleep};
 
-use super::{ROUNDS, passing};
+use super::{ROUNDS, blocked, passing};
 use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus};
 use crate::context::Context;
-use crate::error::{CloudError, ObjectKind};
+use crate::error::CloudError;
 use crate::http::retry::jitter;
 use crate::ids::{GiB, VolumeId};
 use crate::operations::attachments::delete_stale_attachments;
@@ -49,11 +49,14 @@ pub(crate) async fn expand_volume(cx: &Context, id: &VolumeId, size: GiB) -> Res
                 continue;
             }
             if volume.status == VolumeStatus::Reserved && !clean_up.offloaded.is_empty() {
-                return Err(busy(&volume));
+                return Err(blocked(cx, &volume).await);
             }
         }
         if volume.status.is_transition() && volume.status != VolumeStatus::Deleting && rounds < ROUNDS {
-            settle(cx, &volume, deadline, format!("volume {id}")).await?;
+            match settle(cx, &volume, deadline, format!("volume {id}")).await {
+                Err(CloudError::Timeout { .. }) => return Err(blocked(cx, &volume).await),
+                settled => settled?,
+            };
             continue;
         }
         match volume.status {
@@ -65,8 +68,7 @@ pub(crate) async fn expand_volume(cx: &Context, id: &VolumeId, size: GiB) -> Res
                     volume: volume.id,
                 });
             }
-            _ if volume.status.is_error() => return Err(not_expanded(cx, &volume, size, started).await),
-            _ => return Err(busy(&volume)),
+            _ => return Err(blocked(cx, &volume).await),
         }
         let refusal = match cinder.extend(&volume, size).await {
             Ok(answer) if answer.missing() => return Err(CloudError::no_volume(id)),
@@ -94,15 +96,6 @@ pub(crate) async fn expand_volume(cx: &Context, id: &VolumeId, size: GiB) -> Res
             }
         }
         sleep(jitter(TIMING.expand_retry, &cx.options.sources)).await;
-    }
-}
-
-fn busy(volume: &Volume) -> CloudError {
-    CloudError::Busy {
-        kind: ObjectKind::Volume,
-        id: volume.id.to_string(),
-        status: volume.status.to_string(),
-        wanted: "available or in-use",
     }
 }
 

@@ -139,7 +139,10 @@ fn nova_is_asked_before_anything_is_looked_at() {
 #[case("deleting", false, &[], false, ATTACH, Step::WaitForTransition)]
 #[case("error", false, &[], false, ATTACH, Step::Broken)]
 #[case("error_extending", false, &[], false, ATTACH, Step::Broken)]
-#[case("awaiting-transfer", false, &[], false, ATTACH, Step::Refused)]
+#[case("awaiting-transfer", false, &[], false, ATTACH, Step::Obstructed(Obstacle::Busy))]
+// An administrator reset the status of an attached volume.
+#[case("available", false, &[THERE], false, ATTACH, Step::Elsewhere)]
+#[case("available", false, &[HERE], true, DesiredAttachment::Detach, Step::Obstructed(Obstacle::Disagreement))]
 // Nova has not yet forgotten a detachment.
 #[case("available", false, &[], true, ATTACH, Step::Pause)]
 #[case("available", false, &[], false, DesiredAttachment::Detach, Step::Done(None))]
@@ -628,6 +631,7 @@ fn no_combination_reports_what_is_uncertain_or_touches_what_is_not_ours() {
         Refusal::Locked,
         Refusal::HostDown,
         Refusal::Busy,
+        Refusal::Recorded,
         Refusal::Bad,
         Refusal::Outdated,
     ];
