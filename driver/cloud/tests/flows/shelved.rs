@@ -415,6 +415,27 @@ async fn ignored_cinder_failure_is_no_detachment() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn offloading_hides_no_failure_of_cinder() {
+    let stage = stage().await;
+    let volume = at_server_in(&stage, "shelved").await;
+    stage
+        .sim
+        .set_latencies(latencies(|l| l.answer = Duration::from_millis(100)));
+    let fault = Fault::on("detach_volume").skip(1).effect(Effect::work_fails());
+    stage.sim.fault(fault).expect("a rule");
+    stage.sim.clear_log();
+    let (detached, ()) = tokio::join!(detach(&stage, &volume.id, ONE), async {
+        // The driver has seen the server on its host.
+        while stage.sim.count("get_server") == 0 {
+            tick().await;
+        }
+        assert!(stage.sim.set_server_state(ONE, "shelved_offloaded", None));
+    });
+    detached.expect("detached");
+    assert_free(&stage);
+}
+
+#[tokio::test(start_paused = true)]
 async fn lost_answers_of_shelved_detach_lead_to_its_end() {
     for effect in [
         Effect::status(500),

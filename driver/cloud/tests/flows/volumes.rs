@@ -135,6 +135,26 @@ async fn a_volume_that_failed_to_be_made_is_removed_and_the_reason_told() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn failed_volume_is_removed_despite_lag() {
+    let stage = stage().await;
+    // The API node that gets the deletion does not show the new volume yet.
+    for (operation, effect) in [
+        ("create_volume", Effect::work_fails()),
+        ("delete_volume", Effect::status(404)),
+    ] {
+        let fault = Fault::on(operation).times(1).effect(effect);
+        stage.sim.fault(fault).expect("a rule");
+    }
+    let error = stage.cloud.create_volume(new("pvc-1")).await.expect_err("failed");
+    assert!(
+        matches!(error, CloudError::VolumeFailed { removed: true, .. }),
+        "{error:?}"
+    );
+    assert!(stage.sim.state().volumes.is_empty());
+    assert_eq!(stage.sim.count("delete_volume"), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failed_volume_of_an_earlier_call_is_replaced_and_one_of_somebody_else_stays() {
     let stage = stage().await;
     let ours = stage.create("ours").await;

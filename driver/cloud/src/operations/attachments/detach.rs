@@ -38,7 +38,7 @@ impl AttachmentStateMachine<'_> {
                         error: self.conflict("the detachment was cut short", request_id, started),
                     });
                 }
-                if self.may_have_failed_in_cinder() {
+                if self.may_have_failed_in_cinder().await {
                     let fault =
                         "Nova has detached the volume from a shelved server, and Cinder still has the attachment";
                     return Ok(RequestOutcome::Refused {
@@ -57,10 +57,13 @@ impl AttachmentStateMachine<'_> {
     }
 
     /// Whether Cinder may still have the attachment that Nova has forgotten: Nova ignores a failure of Cinder when it detaches a volume from
-    /// a server without a host.
-    fn may_have_failed_in_cinder(&self) -> bool {
-        let is_on_host = self.host().is_some_and(|server| !server.is_offloaded());
-        self.shelved_version == ShelvedVersion::Used && !is_on_host
+    /// a server without a host. Nova may have taken a shelved server off its host after the last poll.
+    async fn may_have_failed_in_cinder(&self) -> bool {
+        if self.shelved_version != ShelvedVersion::Used {
+            return false;
+        }
+        let server = Compute::new(&self.inner.transport).server(self.server).await;
+        !server.is_ok_and(|server| server.is_some_and(|server| !server.is_offloaded()))
     }
 
     fn conflict(&self, fault: &str, request_id: Option<String>, started: Instant) -> CloudError {
