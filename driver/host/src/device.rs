@@ -67,8 +67,8 @@ pub enum DeviceError {
     },
     /// A link for the volume leads to a disk of another volume, and nothing else leads to a disk of this one.
     #[error(
-        "{} leads to {device}, whose serial is {serial} and not that of volume {volume_id}: the link is stale; nothing was \
-         touched. `udevadm trigger {device}` on the node recreates it", link.display()
+        "{} leads to {device}, whose serial is {serial} and not that of volume {volume_id}: the link is stale{}; nothing was \
+         touched. `udevadm trigger {device}` on the node recreates it", link.display(), unidentified_text(.unidentified.as_deref())
     )]
     Stale {
         volume_id: String,
@@ -76,6 +76,8 @@ pub enum DeviceError {
         /// The kernel's name of the disk.
         device: String,
         serial: String,
+        /// A disk without a readable serial, which may be the volume. `None`: every disk is another one.
+        unidentified: Option<String>,
     },
     /// Two disks claim to be the volume.
     #[error(
@@ -156,6 +158,11 @@ pub enum DeviceError {
     /// A look at the node gave no answer.
     #[error(transparent)]
     NoAnswer(#[from] OffloadError),
+}
+
+fn unidentified_text(disk: Option<&str>) -> String {
+    disk.map(|disk| format!(", and {disk} shows no serial and may be the volume"))
+        .unwrap_or_default()
 }
 
 fn small_text(map: Option<&str>) -> String {

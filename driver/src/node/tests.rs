@@ -236,14 +236,25 @@ async fn no_answer_says_that_nothing_was_mounted_where_something_is() {
 }
 
 #[tokio::test]
-async fn a_volume_is_not_unstaged_while_nothing_tells_which_disk_it_is() {
+async fn unstage_refuses_while_a_disk_is_unidentified() {
     let machine = Machine::new();
     machine.lose_the_link();
+    fs::create_dir_all(machine.at("sys/block/vdb")).expect("a directory");
     let error = machine.unstage().await.expect_err("its disk may be in use");
-    assert!(error.message().contains("udevadm trigger"), "{error}");
-    // Of a disk that is not there nothing is in use.
+    assert_eq!(error.code(), Code::FailedPrecondition);
+    for part in ["udevadm trigger", "vdb shows no serial"] {
+        assert!(error.message().contains(part), "{error}");
+    }
+    // A link alone does not prove a disk.
     fs::remove_file(machine.link()).expect("it is ours");
-    machine.unstage().await.expect("the disk is gone");
+    machine.unstage().await.expect("the disk was unplugged");
+}
+
+#[tokio::test]
+async fn unstage_ignores_a_stale_link() {
+    let machine = Machine::new();
+    machine.lose_the_link();
+    machine.unstage().await.expect("the disk was unplugged");
 }
 
 #[tokio::test]

@@ -77,7 +77,8 @@ impl Unstage {
         }
         let device = match host.find_device(&self.volume_id, None, Duration::ZERO).await {
             Ok(device) => device,
-            Err(DeviceError::NotFound { .. }) => return Ok(None),
+            // The disk was unplugged. A link that udev did not remove leads to another volume's disk.
+            Err(DeviceError::NotFound { .. } | DeviceError::Stale { unidentified: None, .. }) => return Ok(None),
             // Nothing is known about the device, and it may be in use. A later look may find it.
             Err(error @ (DeviceError::NoAnswer(_) | DeviceError::Stale { .. } | DeviceError::Ambiguous { .. })) => {
                 return Err(error.into());

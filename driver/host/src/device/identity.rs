@@ -57,12 +57,15 @@ pub(super) fn look(
     let links = paths.dev.join("disk/by-id");
     // The kernel's name of each candidate, with where it was found.
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut unidentified = None;
     for name in disks.iter().filter(|name| has_bus(machine, &paths.sys, name)) {
         if is_named(machine, &paths.sys, name, volume_id) {
             found
                 .entry(upper(machine, &paths.sys, name))
                 .or_default()
                 .push(format!("serial of {name}"));
+        } else if serials(machine, &paths.sys, name).is_empty() {
+            unidentified.get_or_insert(name.clone());
         }
     }
     let mut stale = None;
@@ -89,6 +92,7 @@ pub(super) fn look(
                 link,
                 device: name,
                 serial: serial.clone(),
+                unidentified: unidentified.clone(),
             });
             continue;
         }

@@ -121,18 +121,27 @@ async fn a_link_that_only_begins_like_the_volumes_is_not_taken(#[case] link: &st
     assert!(matches!(error, DeviceError::NotFound { looked_at: 1, .. }), "{error}");
 }
 
+#[rstest]
+#[case::every_disk_is_another_one("vda", None)]
+#[case::a_disk_without_a_serial_may_be_it("sdc", Some("sdc"))]
 #[tokio::test]
-async fn a_link_that_leads_to_another_volumes_disk_is_refused_issue_2115() {
+async fn stale_link_is_refused_issue_2115(#[case] second: &str, #[case] expected: Option<&str>) {
     let machine = Machine::new();
     machine
         .disk("vdb", 1)
         .file("sys/block/vdb/serial", &OTHER[..20])
         .link("virtio-0cf2a1d9-6b1c-4c3e-9", "vdb");
+    machine.disk("vda", 8).file("sys/block/vda/serial", "volume-2");
+    machine.disk(second, 8);
     let error = machine.find().await.expect_err("the link is stale");
-    assert!(
-        matches!(&error, DeviceError::Stale { serial, .. } if serial == &OTHER[..20]),
-        "{error}"
-    );
+    let DeviceError::Stale {
+        serial, unidentified, ..
+    } = &error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!((serial.as_str(), unidentified.as_deref()), (&OTHER[..20], expected));
+    assert_eq!(error.to_string().contains("sdc"), expected.is_some(), "{error}");
 }
 
 #[tokio::test]

@@ -400,6 +400,7 @@ fn device_errors() -> Vec<DeviceError> {
             link: path(),
             device: device(),
             serial: text("OTHER"),
+            unidentified: None,
         },
         DeviceError::Ambiguous {
             volume_id: volume_id(),
