@@ -163,7 +163,8 @@ pub enum CloudError {
     },
     /// Nova accepted an attachment and gave it up afterwards.
     #[error(
-        "server {server} did not take volume {volume}: back in status {status} after {:.1} s{}; see the log of nova-compute on the server's host",
+        "server {server} did not take volume {volume}: back in status {status} after {:.1} s{}; see the log of nova-compute on the server's host: `No more \
+         available PCI slots` means that the server is full (set [libvirt] num_pcie_ports, or lower the node's attach limit)",
         .elapsed.as_secs_f64(),
         request_text(.request_id.as_deref())
     )]
