@@ -76,7 +76,7 @@ pub enum DeviceError {
         /// The kernel's name of the disk.
         device: String,
         serial: String,
-        /// A disk without a readable serial, which may be the volume. `None`: every disk is another one.
+        /// A disk whose serial the kernel cannot read, which may be the volume. `None`: every disk is another one.
         unidentified: Option<String>,
     },
     /// Two disks claim to be the volume.
@@ -161,7 +161,7 @@ pub enum DeviceError {
 }
 
 fn unidentified_text(disk: Option<&str>) -> String {
-    disk.map(|disk| format!(", and {disk} shows no serial and may be the volume"))
+    disk.map(|disk| format!(", and the serial of {disk}, which may be the volume, cannot be read"))
         .unwrap_or_default()
 }
 

@@ -57,15 +57,12 @@ pub(super) fn look(
     let links = paths.dev.join("disk/by-id");
     // The kernel's name of each candidate, with where it was found.
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let mut unidentified = None;
     for name in disks.iter().filter(|name| has_bus(machine, &paths.sys, name)) {
         if is_named(machine, &paths.sys, name, volume_id) {
             found
                 .entry(upper(machine, &paths.sys, name))
                 .or_default()
                 .push(format!("serial of {name}"));
-        } else if serials(machine, &paths.sys, name).is_empty() {
-            unidentified.get_or_insert(name.clone());
         }
     }
     let mut stale = None;
@@ -87,12 +84,12 @@ pub(super) fn look(
             && !is_named(machine, &paths.sys, &name, volume_id)
         {
             // It is surely not about this volume, so it is no candidate beside those that are.
-            stale.get_or_insert(DeviceError::Stale {
+            stale.get_or_insert_with(|| DeviceError::Stale {
                 volume_id: volume_id.to_owned(),
                 link,
                 device: name,
                 serial: serial.clone(),
-                unidentified: unidentified.clone(),
+                unidentified: unidentified(machine, &paths.sys, &disks),
             });
             continue;
         }
@@ -168,6 +165,22 @@ pub(crate) fn list_disks(machine: &dyn Machine, sys: &Path) -> io::Result<Vec<St
 fn has_bus(machine: &dyn Machine, sys: &Path, name: &str) -> bool {
     let target = machine.read_link(&sys.join("block").join(name)).unwrap_or_default();
     !target.to_string_lossy().contains("/devices/virtual/block/")
+}
+
+/// A disk that may be any volume, because the kernel cannot read its serial.
+///
+/// A disk whose serial is empty is not a volume, since udev derives the links from the same data. Removable media, such as the
+/// config drive in a CD-ROM drive, are not volumes either.
+fn unidentified(machine: &dyn Machine, sys: &Path, disks: &[String]) -> Option<String> {
+    let is_identified = |name: &str| {
+        let files = ["serial", "device/serial", "device/vpd_pg80", "device/vpd_pg83"];
+        let disk = sys.join("block").join(name);
+        let removable = machine.read_to_string(&disk.join("removable"));
+        removable.is_ok_and(|text| text.trim() == "1")
+            || files.iter().any(|file| machine.read(&disk.join(file)).is_ok())
+    };
+    let mut disks = disks.iter().filter(|name| has_bus(machine, sys, name));
+    disks.find(|name| !is_identified(name)).cloned()
 }
 
 /// Whether the kernel shows something of the disk that is the volume's id.

@@ -122,17 +122,23 @@ async fn a_link_that_only_begins_like_the_volumes_is_not_taken(#[case] link: &st
 }
 
 #[rstest]
-#[case::every_disk_is_another_one("vda", None)]
-#[case::a_disk_without_a_serial_may_be_it("sdc", Some("sdc"))]
+#[case::another_volume(Some(("serial", "volume-2")), None)]
+// The root disk of a server that boots from an image.
+#[case::empty_serial(Some(("serial", "")), None)]
+#[case::scsi_without_serial(Some(("device/vpd_pg83", "QEMU")), None)]
+#[case::config_drive(Some(("removable", "1\n")), None)]
+#[case::unreadable(None, Some("sdc"))]
 #[tokio::test]
-async fn stale_link_is_refused_issue_2115(#[case] second: &str, #[case] expected: Option<&str>) {
+async fn stale_link_is_refused_issue_2115(#[case] attribute: Option<(&str, &str)>, #[case] expected: Option<&str>) {
     let machine = Machine::new();
     machine
         .disk("vdb", 1)
         .file("sys/block/vdb/serial", &OTHER[..20])
         .link("virtio-0cf2a1d9-6b1c-4c3e-9", "vdb");
-    machine.disk("vda", 8).file("sys/block/vda/serial", "volume-2");
-    machine.disk(second, 8);
+    machine.disk("sdc", 8);
+    if let Some((file, content)) = attribute {
+        machine.file(&format!("sys/block/sdc/{file}"), content);
+    }
     let error = machine.find().await.expect_err("the link is stale");
     let DeviceError::Stale {
         serial, unidentified, ..
