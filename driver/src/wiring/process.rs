@@ -173,6 +173,11 @@ impl Process {
     pub fn rpcs(&self) -> Rpcs {
         self.rpcs.clone()
     }
+
+    /// How many operations run now.
+    pub fn running_operations(&self) -> usize {
+        self.operations.running()
+    }
 }
 
 /// Makes clouds of configurations, at the start and when a section comes later.

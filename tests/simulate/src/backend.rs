@@ -247,10 +247,16 @@ impl Backend {
     /// Whether a node can mount what a volume holds: it is blank or has a whole file system, and no half-made one that was copied.
     pub fn is_mountable(&self, volume: &str) -> bool {
         let state = self.state();
-        state
+        let contents = state.contents.get(volume);
+        contents.is_some_and(|contents| contents.mode == VolumeMode::Block || contents.medium.is_mountable())
+    }
+
+    /// An administrator repairs all damaged file systems.
+    pub fn repair(&self) {
+        self.state()
             .contents
-            .get(volume)
-            .is_some_and(|contents| contents.medium.is_mountable())
+            .values()
+            .for_each(|contents| contents.medium.repair());
     }
 
     /// A key that is about to be written to a volume: from now on pods may find it.

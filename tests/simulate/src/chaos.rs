@@ -170,12 +170,7 @@ pub fn calm(cluster: &Cluster) {
             driver.start();
         }
     }
-    for node in cluster.nodes() {
-        node.machine().set_faults(faults.machine);
-        node.machine().unmount_all_elsewhere();
-        node.set_reports(true);
-        cluster.power_on(&node);
-    }
+    nodes::calm(cluster);
     cluster.schedule.set_calm();
     repair(cluster);
 }

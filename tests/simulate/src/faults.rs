@@ -91,17 +91,7 @@ impl Faults {
             administrator: draw(4),
             nodes: draw(60),
             outages: draw(8),
-            machine: machine::Faults {
-                hang: draw(300),
-                hang_limit: Duration::from_secs(1 + schedule.below(90)),
-                io_error: draw(300),
-                unmount_busy: draw(20_000),
-                slow_udev: draw(50_000),
-                missing_link: draw(50_000),
-                stale_link: draw(50_000),
-                mkfs_fails: draw(50_000),
-                late_size: draw(50_000),
-            },
+            machine: machine::Faults::draw(draw, Duration::from_secs(1 + schedule.below(90))),
             builds: draw(16),
             pauses: schedule.below(200),
         }

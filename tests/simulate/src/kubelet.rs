@@ -4,6 +4,7 @@
 //! It repeats itself as the real one does, remembers what may be mounted, and takes a final error for a promise that nothing is.
 //! After a restart it knows no more than its directories tell: everything that was begun may be there.
 
+mod checks;
 mod pod;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cinder_csi_driver::parameters::PUBLISH_READONLY;
 use csi_host::Machine;
 use csi_proto::csi::v1::{
     CapacityRange, NodeExpandVolumeRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
@@ -93,6 +95,8 @@ pub struct Mounting {
     staging: PathBuf,
     staged: Presence,
     targets: Vec<Target>,
+    /// The volume is attached to this node read-only.
+    is_attached_read_only: bool,
     since: Since,
     /// Keys that pods have written and not synced.
     cached: BTreeSet<u64>,
@@ -106,6 +110,8 @@ impl Mounting {
     pub fn new(cluster: Arc<Cluster>, node: Node, claim: Arc<Claim>) -> Self {
         let schedule = cluster.schedule.clone();
         let volume = &claim.volume;
+        // Only what exists can be read.
+        let is_attached_read_only = cluster.backend.holds_keys(volume) && schedule.chance(100);
         let staging = match claim.mode {
             VolumeMode::Filesystem(_) => format!("{PLUGINS}/cinder.csi.openstack.org/{volume}/globalmount"),
             VolumeMode::Block => format!("{PLUGINS}/volumeDevices/staging/{volume}"),
@@ -118,7 +124,7 @@ impl Mounting {
             };
             Target {
                 path: path.into(),
-                is_read_only: schedule.chance(150),
+                is_read_only: is_attached_read_only || schedule.chance(150),
                 presence: Presence::Absent,
             }
         };
@@ -131,6 +137,7 @@ impl Mounting {
             node,
             claim,
             context: BTreeMap::new(),
+            is_attached_read_only,
             staged: Presence::Absent,
             since: Since::default(),
             cached: BTreeSet::new(),
@@ -149,6 +156,9 @@ impl Mounting {
     pub async fn run(&mut self, context: BTreeMap<String, String>, acts: u64) {
         let node = self.node.clone();
         self.context = context;
+        if self.is_attached_read_only {
+            self.context.insert(PUBLISH_READONLY.into(), "true".into());
+        }
         self.turn = Some(node.turn(&self.claim.volume).await);
         loop {
             node.ready().await;
@@ -225,7 +235,7 @@ impl Mounting {
             volume_id: self.claim.volume.clone(),
             publish_context: self.context.clone(),
             staging_target_path: self.staging.display().to_string(),
-            volume_capability: Some(self.claim.mode.capability()),
+            volume_capability: Some(self.capability()),
             volume_context: self.claim.context.clone(),
             ..NodeStageVolumeRequest::default()
         };
@@ -233,11 +243,9 @@ impl Mounting {
         let answer = self.node.call(request, call).await;
         if let Err(status) = answer {
             self.note(&format!("is not staged: {:?}: {}", status.code(), status.message()));
-            if self.staged.fail(&status) && self.is_mounted(&self.staging) {
-                self.wrong(&format!(
-                    "NodeStageVolume ended with {:?}, and it is mounted at the staging path",
-                    status.code()
-                ));
+            if self.staged.fail(&status) {
+                self.check_absent(&self.staging, "NodeStageVolume", status.code());
+                drop(self.machine().remove_directory(&self.staging));
             }
             return Err(status);
         }
@@ -261,7 +269,7 @@ impl Mounting {
             publish_context: self.context.clone(),
             staging_target_path: self.staging.display().to_string(),
             target_path: path.display().to_string(),
-            volume_capability: Some(self.claim.mode.capability()),
+            volume_capability: Some(self.capability()),
             readonly: self.targets[at].is_read_only,
             volume_context: self.claim.context.clone(),
             ..NodePublishVolumeRequest::default()
@@ -270,11 +278,8 @@ impl Mounting {
         let answer = self.node.call(request, call).await;
         if let Err(status) = answer {
             self.note(&format!("is not published: {:?}: {}", status.code(), status.message()));
-            if self.targets[at].presence.fail(&status) && self.is_mounted(&path) {
-                self.wrong(&format!(
-                    "NodePublishVolume ended with {:?}, and it is mounted at the target",
-                    status.code()
-                ));
+            if self.targets[at].presence.fail(&status) {
+                self.check_absent(&path, "NodePublishVolume", status.code());
             }
             return Err(status);
         }
@@ -366,7 +371,7 @@ impl Mounting {
                 limit_bytes: 0,
             }),
             staging_target_path: self.staging.display().to_string(),
-            volume_capability: Some(self.claim.mode.capability()),
+            volume_capability: Some(self.capability()),
             ..NodeExpandVolumeRequest::default()
         };
         let call = |mut client: Client, request| async move { client.node_expand_volume(request).await };
@@ -379,29 +384,7 @@ impl Mounting {
         };
         self.note(&format!("has grown to {} bytes", answer.capacity_bytes));
         self.claim.set_grown(required);
-        let required = u64::try_from(required).unwrap_or_default();
-        let answered = u64::try_from(answer.capacity_bytes).unwrap_or_default();
-        let is_whole = |bytes: u64| bytes + UNUSED > required;
-        let usage = self.machine().statvfs(&path);
-        let has_grown = match (self.claim.mode, usage) {
-            (VolumeMode::Filesystem(_), Ok(usage)) => is_whole(usage.bytes_total) || self.is_excused(),
-            (VolumeMode::Filesystem(_), Err(_)) => self.is_excused(),
-            (VolumeMode::Block, _) => true,
-        };
-        if !is_whole(answered) || !has_grown {
-            self.wrong(&format!(
-                "NodeExpandVolume to {required} answered OK with {answered}, and the file system has not grown"
-            ));
-        }
-    }
-
-    /// After an OK the volume is at this path, unless it was taken away since.
-    fn check_shown(&self, path: &std::path::Path, call: &str) {
-        let shown = self.machine().volume_at(path);
-        let is_shown = shown.as_ref().is_ok_and(|volume| *volume == self.claim.volume);
-        if !is_shown && !self.is_excused() {
-            self.wrong(&format!("{call} answered OK, and at {} is {shown:?}", path.display()));
-        }
+        self.check_growth(required, answer);
     }
 
     fn is_mounted(&self, path: &std::path::Path) -> bool {

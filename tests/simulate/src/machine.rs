@@ -10,15 +10,22 @@
 //! One lock guards a node, and a call is atomic, so that what interleaves is calls. Chance comes from the sources that are passed
 //! in, time from tokio's clock: on a paused clock in a runtime of one thread the same seed gives the same run.
 
+mod cache;
+mod damage;
 mod disks;
 mod filesystem;
+mod hardware;
+mod holders;
 mod kernel;
 mod medium;
 mod mounts;
+mod options;
 mod pods;
 mod programs;
+mod rest;
 mod state;
 mod sysfs;
+mod trap;
 mod violation;
 
 #[cfg(test)]
@@ -33,7 +40,11 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use tokio::time::Instant;
 
+pub use hardware::Hardware;
+pub use holders::Holder;
 pub use medium::Medium;
+pub use options::ShownMount;
+pub use trap::{Moment, Stopped};
 pub use violation::{Observer, Violation, Violations};
 
 use state::{By, State};
@@ -59,6 +70,38 @@ pub struct Faults {
     pub mkfs_fails: u64,
     /// The kernel shows a new disk, or one that has grown, with less than its size for up to half a minute.
     pub late_size: u64,
+    /// A blank disk is smaller than its volume for as long as it is attached.
+    pub short_disk: u64,
+    /// A blank volume is delivered with foreign content.
+    pub foreign: u64,
+    /// A crash, or an unplugged disk, damages an ext file system.
+    pub damage: u64,
+    /// An e2fsck fails without a result.
+    pub fsck_fails: u64,
+    /// An agent opens a new disk and keeps it open.
+    pub watched_disk: u64,
+}
+
+impl Faults {
+    /// Draws the faults of a seed by `draw`, which returns a number up to the given one.
+    pub fn draw(draw: impl Fn(u64) -> u64, hang_limit: Duration) -> Self {
+        Self {
+            hang: draw(300),
+            hang_limit,
+            io_error: draw(300),
+            unmount_busy: draw(20_000),
+            slow_udev: draw(50_000),
+            missing_link: draw(50_000),
+            stale_link: draw(50_000),
+            mkfs_fails: draw(50_000),
+            late_size: draw(50_000),
+            short_disk: draw(10_000),
+            foreign: draw(20_000),
+            damage: draw(100_000),
+            fsck_fails: draw(20_000),
+            watched_disk: draw(100_000),
+        }
+    }
 }
 
 /// A node, as one process of the driver sees it or as it is seen from outside. Cheap to clone; clones are the same node.
@@ -82,13 +125,13 @@ struct Node {
 impl SimMachine {
     /// A node that has booted, with the disk that it booted from and the directories of a kubelet. `violations` is shared by all
     /// nodes.
-    pub fn new(name: impl Into<String>, sources: Sources, violations: Violations) -> Self {
+    pub fn new(name: impl Into<String>, hardware: Hardware, sources: Sources, violations: Violations) -> Self {
         let node = Node {
             name: name.into(),
             sources,
             violations,
             began: Instant::now(),
-            state: Mutex::new(State::booted()),
+            state: Mutex::new(State::booted(hardware)),
         };
         Self {
             node: Arc::new(node),
@@ -134,16 +177,21 @@ impl SimMachine {
         for (_, program) in std::mem::take(&mut state.programs) {
             program.abort();
         }
+        for disk in state.disks.keys().copied().collect::<Vec<u64>>() {
+            self.node.lose(&mut state, disk);
+        }
         state.close_all(|_| true);
         self.node.unmount_everything(&mut state);
-        state.forget_unplugged();
-        let disks: Vec<u64> = state.disks.keys().copied().collect();
+        for disk in state.disks.values_mut() {
+            disk.read_only = false;
+            disk.has_layer = false;
+            disk.late = None;
+            disk.bytes = disk.storage_bytes;
+            disk.path_bytes = [disk.storage_bytes; 2];
+        }
+        state.write_unused();
         state.links.clear();
-        for disk in disks {
-            if let Some(disk) = state.disks.get_mut(&disk) {
-                disk.read_only = false;
-                disk.late = None;
-            }
+        for disk in state.disks.keys().copied().collect::<Vec<u64>>() {
             self.node.link(&mut state, disk);
         }
     }

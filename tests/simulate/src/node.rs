@@ -15,7 +15,7 @@ use tokio::sync::OwnedMutexGuard;
 use tonic::{Request, Response, Status};
 
 use crate::backend::Backend;
-use crate::machine::{Observer, SimMachine, Violation, Violations};
+use crate::machine::{Hardware, Observer, SimMachine, Violation, Violations};
 use crate::process::{Channel, Driver, within};
 use crate::schedule::Schedule;
 use crate::watched::Watched;
@@ -100,7 +100,21 @@ impl Condition {
 impl Node {
     /// A node whose machine has power, and whose driver and kubelet run.
     pub fn new(name: String, server: String, backend: Backend, violations: Violations, schedule: Schedule) -> Self {
-        let machine = SimMachine::new(name.clone(), schedule.sources().clone(), violations);
+        let hardware = schedule.one_of(&Hardware::ALL);
+        Self::on(hardware, name, server, backend, violations, schedule)
+    }
+
+    /// The same on a machine of this kind.
+    pub fn on(
+        hardware: Hardware,
+        name: String,
+        server: String,
+        backend: Backend,
+        violations: Violations,
+        schedule: Schedule,
+    ) -> Self {
+        schedule.note(&format!("{name} is {hardware:?}"));
+        let machine = SimMachine::new(name.clone(), hardware, schedule.sources().clone(), violations);
         let environment = Environment {
             sources: schedule.sources().clone(),
             ..Environment::default()
@@ -269,6 +283,17 @@ impl Node {
     pub fn start_driver(&self) {
         if self.condition().is_on() && !self.inner.driver.is_running() {
             self.inner.driver.start();
+        }
+    }
+
+    /// Reports what no pod uses any more and is still there.
+    pub fn check_at_rest(&self) {
+        let mut leftovers = self.inner.machine.leftovers();
+        let operations = self.inner.driver.running_operations();
+        leftovers.extend((operations > 0).then(|| format!("{operations} operations of the driver")));
+        if !leftovers.is_empty() {
+            let what = format!("{}: no pod is left, and {leftovers:?} are", self.name());
+            self.inner.schedule.violation(&what);
         }
     }
 

@@ -55,7 +55,7 @@ impl fmt::Debug for Inner {
 struct Running {
     rpcs: Rpcs,
     killed: CancellationToken,
-    _process: Process,
+    process: Process,
 }
 
 impl Driver {
@@ -98,7 +98,7 @@ impl Driver {
                 *self.running() = Some(Running {
                     rpcs: process.rpcs(),
                     killed: CancellationToken::new(),
-                    _process: process,
+                    process,
                 });
             }
             Err(error) => self
@@ -122,6 +122,13 @@ impl Driver {
     /// Whether it runs.
     pub fn is_running(&self) -> bool {
         self.running().is_some()
+    }
+
+    /// How many operations it runs.
+    pub fn running_operations(&self) -> usize {
+        self.running()
+            .as_ref()
+            .map_or(0, |running| running.process.running_operations())
     }
 
     /// Calls its Controller service.

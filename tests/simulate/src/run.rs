@@ -17,6 +17,7 @@ use crate::chaos;
 use crate::cluster::{Cluster, ENCRYPTED};
 use crate::faults::Faults;
 use crate::network::Network;
+use crate::node::Node;
 use crate::process::{Driver, controller_args};
 use crate::schedule::Schedule;
 
@@ -201,6 +202,7 @@ async fn whole(cluster: Arc<Cluster>, steps: u64) {
     }
     cluster.sim.settled(Duration::from_mins(10)).await;
     cluster.judge.look_at_rest();
+    cluster.nodes().iter().for_each(Node::check_at_rest);
 }
 
 fn encrypted() -> VolumeType {

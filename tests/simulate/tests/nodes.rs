@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use cinder_csi_driver::parameters::PUBLISH_SIZE;
 use csi_proto::csi::v1::{
-    CapacityRange, NodeExpandVolumeRequest, NodeGetVolumeStatsRequest, NodePublishVolumeRequest,
-    NodeStageVolumeRequest, NodeUnstageVolumeRequest,
+    CapacityRange, NodeExpandVolumeRequest, NodeGetInfoRequest, NodeGetVolumeStatsRequest, NodePublishVolumeRequest,
+    NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
 };
 use csi_sources::Sources;
 use rstest::rstest;
 use simulate::backend::Backend;
 use simulate::cluster::VolumeMode;
-use simulate::machine::{Faults, Medium, Violations};
+use simulate::machine::{Faults, Hardware, Holder, Medium, Moment, Violations};
 use simulate::node::{Node, Trace};
 use simulate::schedule::Schedule;
 use tokio::time::{Duration, Instant, sleep};
@@ -27,17 +27,17 @@ const TARGET: &str = "/var/lib/kubelet/pods/1/volumes/kubernetes.io~csi/pvc-1/mo
 const GIB: u64 = 1 << 30;
 
 fn node() -> Node {
+    node_on(Hardware::Virtio).0
+}
+
+fn node_on(hardware: Hardware) -> (Node, Schedule) {
     let start = "2026-01-02T03:04:05Z".parse().expect("a time");
     let schedule = Schedule::new(Sources::seeded(1, start), true);
     let violations = Violations::observed_by(Arc::new(Trace(schedule.clone())));
     let server = "6c1f2b9e-0000-4000-8000-000000000001".to_owned();
-    Node::new(
-        "node-1".into(),
-        server,
-        Backend::new(schedule.clone()),
-        violations,
-        schedule,
-    )
+    let backend = Backend::new(schedule.clone());
+    let node = Node::on(hardware, "node-1".into(), server, backend, violations, schedule.clone());
+    (node, schedule)
 }
 
 fn staging(volume: &str) -> String {
@@ -116,6 +116,17 @@ async fn publish(node: &Node, mode: VolumeMode) -> Result<(), Status> {
     answer.await.map(drop)
 }
 
+async fn unpublish(node: &Node) -> Result<(), Status> {
+    let request = NodeUnpublishVolumeRequest {
+        volume_id: VOLUME.to_owned(),
+        target_path: TARGET.to_owned(),
+    };
+    let answer = node.call(request, async |mut client, request| {
+        client.node_unpublish_volume(request).await
+    });
+    answer.await.map(drop)
+}
+
 /// Expands as the kubelet does, which names both paths.
 async fn expand(node: &Node, path: &str, mode: VolumeMode) -> Result<i64, Status> {
     let request = NodeExpandVolumeRequest {
@@ -165,8 +176,8 @@ async fn volume_is_staged_again_while_file_is_open(#[case] fs_type: &'static str
     machine.plug(VOLUME, Medium::blank(), GIB);
     stage(&node, VOLUME, fs_type).await.expect("the volume is blank");
     machine.write(Path::new(&staging), 1).expect("it is writable");
-    machine.mount_elsewhere(VOLUME);
-    machine.open_elsewhere(VOLUME);
+    machine.hold_elsewhere(VOLUME, Holder::Mounts);
+    machine.hold_elsewhere(VOLUME, Holder::File);
     for _ in 0..2 {
         let (seconds, code) = timed(unstage(&node, VOLUME)).await;
         assert_eq!(
@@ -180,7 +191,7 @@ async fn volume_is_staged_again_while_file_is_open(#[case] fs_type: &'static str
         let keys = machine.read(Path::new(&staging)).expect("it is mounted");
         assert_eq!(keys.into_iter().collect::<Vec<u64>>(), [1]);
     }
-    machine.unmount_elsewhere(VOLUME);
+    machine.release_elsewhere(VOLUME);
     let (seconds, code) = timed(unstage(&node, VOLUME)).await;
     assert_eq!((seconds, code), (0, Code::Ok));
 }
@@ -192,7 +203,7 @@ async fn private_mount_does_not_delay_unstage() {
     machine.plug(VOLUME, Medium::blank(), GIB);
     for _ in 0..2 {
         stage(&node, VOLUME, "ext4").await.expect("it can be mounted");
-        machine.mount_elsewhere(VOLUME);
+        machine.hold_elsewhere(VOLUME, Holder::Mounts);
         let (seconds, code) = timed(unstage(&node, VOLUME)).await;
         assert_eq!((seconds, code), (0, Code::Ok));
         assert!(!machine.is_used(VOLUME));
@@ -254,4 +265,152 @@ async fn small_disk_is_staged_unless_it_is_blank() {
     unstage(&node, VOLUME).await.expect("it is not in use");
     let existing = timed(stage_as(&node, VOLUME, mode, Some(2 * GIB))).await;
     assert_eq!(existing, (10, Code::Ok));
+}
+
+#[rstest]
+#[tokio::test(start_paused = true)]
+async fn volume_is_found_and_grows_on_each_hardware(
+    #[values(
+        Hardware::Virtio,
+        Hardware::VirtioWithLocalNvme,
+        Hardware::NvmeMultipath,
+        Hardware::ScsiMultipath
+    )]
+    hardware: Hardware,
+    #[values(VolumeMode::Filesystem("ext4"), VolumeMode::Filesystem("btrfs"), VolumeMode::Block)] mode: VolumeMode,
+) {
+    let (node, schedule) = node_on(hardware);
+    let machine = node.machine();
+    machine.plug(VOLUME, Medium::blank(), GIB);
+    machine.plug(CLONE, Medium::blank(), GIB);
+    stage_as(&node, VOLUME, mode, Some(GIB))
+        .await
+        .expect("the volume is blank");
+    publish(&node, mode).await.expect("it is staged");
+    machine.write(Path::new(TARGET), 1).expect("it is writable");
+    machine.resize(VOLUME, 2 * GIB);
+    let grown = expand(&node, TARGET, mode).await.expect("the disk has grown");
+    assert_eq!(u64::try_from(grown), Ok(2 * GIB));
+    let (device, filesystem) = machine.sizes(VOLUME);
+    assert_eq!(device, Some(2 * GIB));
+    assert!(mode == VolumeMode::Block || filesystem == device, "{filesystem:?}");
+
+    let info = node.call(NodeGetInfoRequest::default(), async |mut client, request| {
+        client.node_get_info(request).await
+    });
+    let promised = info.await.expect("the node is known").max_volumes_per_node;
+    assert!(
+        (20..=i64::try_from(machine.room()).expect("a small number")).contains(&promised),
+        "{promised}"
+    );
+
+    unpublish(&node).await.expect("it is not open");
+    unstage(&node, VOLUME).await.expect("it is not in use");
+    // The kubelet removes its directory.
+    drop(csi_host::Machine::remove_directory(
+        machine,
+        Path::new(&staging(VOLUME)),
+    ));
+    assert_eq!(machine.leftovers(), Vec::<String>::new());
+    assert_eq!(schedule.violated(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn foreign_content_is_never_formatted() {
+    let (node, schedule) = node_on(Hardware::Virtio);
+    let machine = node.machine();
+    machine.set_faults(Faults {
+        foreign: 1_000_000,
+        ..Faults::default()
+    });
+    for index in 0..16 {
+        let volume = format!("{index:02}{}", &VOLUME[2..]);
+        let medium = Medium::blank();
+        machine.plug(&volume, medium.clone(), GIB);
+        assert!(medium.is_foreign());
+        let refused = stage(&node, &volume, "ext4").await.expect_err("it may be data");
+        assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+        machine.unplug(&volume);
+    }
+    assert_eq!(schedule.violated(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn damaged_file_system_is_checked_before_mount() {
+    let (node, schedule) = node_on(Hardware::NvmeMultipath);
+    let (machine, medium) = (node.machine(), Medium::blank());
+    machine.plug(VOLUME, medium.clone(), GIB);
+    let mut refusals = 0;
+    for _ in 0..12 {
+        let staged = stage(&node, VOLUME, "ext4").await;
+        if staged.is_err() {
+            refusals += 1;
+            medium.repair();
+            stage(&node, VOLUME, "ext4").await.expect("it was repaired");
+        }
+        machine.set_faults(Faults {
+            damage: 1_000_000,
+            ..Faults::default()
+        });
+        machine.unplug(VOLUME);
+        machine.set_faults(Faults::default());
+        unstage(&node, VOLUME).await.expect("a dead mount is unmounted");
+        machine.plug(VOLUME, medium.clone(), GIB);
+    }
+    assert!((1..12).contains(&refusals), "{refusals}");
+    assert_eq!(schedule.violated(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn raw_device_is_durable_after_unstage() {
+    let node = node();
+    let (machine, medium, target) = (node.machine(), Medium::blank(), Path::new(TARGET));
+    machine.plug(VOLUME, medium.clone(), GIB);
+    for key in [1, 2] {
+        stage_as(&node, VOLUME, VolumeMode::Block, Some(GIB))
+            .await
+            .expect("it is attached");
+        publish(&node, VolumeMode::Block).await.expect("it is staged");
+        assert!(
+            machine
+                .read(target)
+                .expect("it is published")
+                .iter()
+                .copied()
+                .eq(1..key)
+        );
+        machine.write_cached(target, key).expect("it is writable");
+        machine.hold_elsewhere(VOLUME, Holder::Device);
+        unpublish(&node).await.expect("no pod has it open");
+        unstage(&node, VOLUME).await.expect("an agent does not count");
+        machine.unplug(VOLUME);
+        machine.plug(VOLUME, medium.clone(), GIB);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn driver_killed_at_any_mount_loses_nothing() {
+    let ((node, schedule), mode) = (node_on(Hardware::ScsiMultipath), VolumeMode::Filesystem("xfs"));
+    let machine = node.machine();
+    machine.plug(VOLUME, Medium::blank(), GIB);
+    for moment in Moment::ALL {
+        for after in 0..4 {
+            let kill = async {
+                let stopped = machine.stop_at(moment, after, Duration::from_secs(20)).await;
+                node.driver().kill();
+                drop(stopped);
+                node.start_driver();
+            };
+            // The call may end before.
+            let (staged, ()) = tokio::join!(stage(&node, VOLUME, "xfs"), kill);
+            if staged.is_err() {
+                stage(&node, VOLUME, "xfs").await.expect("a retry continues");
+            }
+            publish(&node, mode).await.expect("it is staged");
+            machine.write(Path::new(TARGET), after).expect("it is writable");
+            unpublish(&node).await.expect("it is not open");
+            unstage(&node, VOLUME).await.expect("it is not in use");
+        }
+    }
+    assert_eq!(schedule.violated(), None);
 }

@@ -9,7 +9,11 @@ use tokio::time::{sleep, timeout};
 use super::LOOK;
 use crate::cluster::Cluster;
 use crate::ledger::Known;
+use crate::machine::{Holder, Moment, Stopped};
 use crate::node::Node;
+
+/// Between two repairs of file systems.
+const CHECK: Duration = Duration::from_mins(7);
 
 /// Goes on until it is dropped.
 pub(super) async fn reign(cluster: &Cluster) {
@@ -42,8 +46,37 @@ pub(super) async fn reign(cluster: &Cluster) {
             }
         }
     };
+    let checks = async {
+        loop {
+            cluster
+                .schedule
+                .event(CHECK, || "file systems are checked by hand".into())
+                .await;
+            cluster.backend.repair();
+        }
+    };
     // Two at once.
-    tokio::join!(servers, outages, builds, disturb_some(cluster), disturb_some(cluster));
+    tokio::join!(
+        servers,
+        outages,
+        builds,
+        checks,
+        disturb_some(cluster),
+        disturb_some(cluster)
+    );
+}
+
+/// All nodes run, and nothing goes wrong on them any more. Some agents stay.
+pub(super) fn calm(cluster: &Cluster) {
+    let faults = cluster.network.faults().machine;
+    let keep_harmless = cluster.schedule.chance(500);
+    cluster.backend.repair();
+    for node in cluster.nodes() {
+        node.machine().set_faults(faults);
+        node.machine().release_all_elsewhere(keep_harmless);
+        node.set_reports(true);
+        cluster.power_on(&node);
+    }
 }
 
 async fn disturb_some(cluster: &Cluster) {
@@ -60,15 +93,17 @@ async fn disturb_some(cluster: &Cluster) {
 /// Something short happens to a node.
 async fn disturb(cluster: &Cluster, node: &Node) {
     let schedule = &cluster.schedule;
-    if schedule.chance(800) {
-        // Amid a call: after a moment, or some seconds, in which a volume may be formatted.
-        let _ = timeout(Duration::from_mins(1), node.called()).await;
-        sleep(Duration::from_millis(schedule.below(1 << schedule.below(14)))).await;
-    }
+    // Released when its process is dead, or the node, or the disk.
+    let stopped = if schedule.chance(800) {
+        aim(cluster, node).await
+    } else {
+        None
+    };
     let pause = |longest: u64| schedule.between(Duration::ZERO, Duration::from_secs(longest));
-    match schedule.below(8) {
+    match schedule.below(12) {
         0..4 => {
             node.driver().kill();
+            drop(stopped);
             schedule
                 .event(pause(40), || format!("the driver of {} comes back", node.name()))
                 .await;
@@ -76,6 +111,7 @@ async fn disturb(cluster: &Cluster, node: &Node) {
         }
         4 => {
             node.stop_kubelet();
+            drop(stopped);
             schedule
                 .event(pause(60), || format!("the kubelet of {} comes back", node.name()))
                 .await;
@@ -83,39 +119,70 @@ async fn disturb(cluster: &Cluster, node: &Node) {
         }
         5 | 6 => {
             node.power_off();
+            drop(stopped);
             schedule
                 .event(pause(120), || format!("{} has rebooted", node.name()))
                 .await;
             cluster.power_on(node);
         }
+        7 | 8 => unplug(cluster, node),
         _ => {
-            let volumes = node.machine().volumes();
-            if volumes.is_empty() {
+            let Some(volume) = pick_volume(cluster, node) else {
                 return;
-            }
-            let volume = &volumes[usize::try_from(schedule.below(volumes.len() as u64)).unwrap_or_default()];
-            let has_file = schedule.chance(500);
-            let what = if has_file {
-                "opens a file"
-            } else {
-                "takes a copy of the mounts"
             };
-            schedule.note(&format!("{}: an agent {what} of {volume}", node.name()));
-            if has_file {
-                node.machine().open_elsewhere(volume);
-            } else {
-                node.machine().mount_elsewhere(volume);
-            }
+            let holder = schedule.one_of(&Holder::ALL);
+            schedule.note(&format!("{}: an agent uses {volume}: {holder:?}", node.name()));
+            node.machine().hold_elsewhere(&volume, holder);
+            drop(stopped);
             if schedule.chance(300) {
-                // It stays until the calm, or until the node reboots.
+                // It stays, at least until the calm or until the node reboots.
                 return;
             }
             schedule
                 .event(pause(180), || format!("{}: the agent ends", node.name()))
                 .await;
-            node.machine().unmount_elsewhere(volume);
+            node.machine().release_elsewhere(&volume);
         }
     }
+}
+
+/// Waits for a call of the driver, and mostly stops it at some moment: before a system call, after a mount, within a program.
+async fn aim(cluster: &Cluster, node: &Node) -> Option<Stopped> {
+    let schedule = &cluster.schedule;
+    let _ = timeout(Duration::from_mins(1), node.called()).await;
+    if schedule.chance(300) {
+        // After a moment, or some seconds, in which a volume may be formatted.
+        sleep(Duration::from_millis(schedule.below(1 << schedule.below(14)))).await;
+        return None;
+    }
+    let moment = schedule.one_of(&Moment::ALL);
+    let after = match moment {
+        Moment::SystemCall => schedule.below(60),
+        Moment::Mount | Moment::Program => schedule.below(5),
+    };
+    node.machine().stop_at(moment, after, LOOK).await
+}
+
+fn pick_volume(cluster: &Cluster, node: &Node) -> Option<String> {
+    let volumes = node.machine().volumes();
+    let at = usize::try_from(cluster.schedule.below(volumes.len() as u64)).unwrap_or_default();
+    volumes.get(at).cloned()
+}
+
+/// An administrator detaches a volume while it is in use.
+fn unplug(cluster: &Cluster, node: &Node) {
+    let Some(volume) = pick_volume(cluster, node) else {
+        return;
+    };
+    let steps = cluster.schedule.steps();
+    cluster.ledger.book().touched.insert(volume.clone(), steps);
+    if cluster.sim.detach(node.server(), &volume) {
+        cluster.schedule.note(&format!(
+            "an administrator detaches volume {volume} from {}",
+            node.name()
+        ));
+    }
+    cluster.backend.follow(&cluster.sim.state());
 }
 
 /// A node is away for minutes.

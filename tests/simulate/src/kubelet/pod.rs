@@ -27,11 +27,12 @@ impl Mounting {
                 .event(time, || format!("the pod of {} does something", self.claim.volume))
                 .await;
             let at = usize::try_from(schedule.below(self.targets.len() as u64)).unwrap_or_default();
-            match schedule.below(8) {
-                0..3 => self.write(at, true),
-                3..6 => self.write(at, false),
-                6 => self.read(),
-                _ => self.ask_usage(at).await,
+            match schedule.below(16) {
+                0..6 => self.write(at, true),
+                6..12 => self.write(at, false),
+                12..14 => self.read(),
+                14 => self.ask_usage(at).await,
+                _ => self.ask_limit().await,
             }
             self.expand().await;
         }
@@ -60,7 +61,7 @@ impl Mounting {
                     path.display()
                 ));
             }
-            Ok(()) if is_synced || self.is_block() => self.cluster.backend.keep(&volume, [key]),
+            Ok(()) if is_synced => self.cluster.backend.keep(&volume, [key]),
             Ok(()) => {
                 self.cached.insert(key);
             }

@@ -11,24 +11,34 @@ use csi_host::machine::{self, Open};
 use rustix::io::Errno;
 use tokio::time::Instant;
 
-use super::medium::Medium;
+use super::cache::PageCache;
+use super::filesystem::Filesystem;
+use super::hardware::Hardware;
+use super::holders::Holder;
+use super::medium::{Medium, Readable as _};
 use super::state::{By, Disk, Link, Opening, State};
 use super::{Node, SimMachine, fail};
 
 /// What Cinder counts in.
 const GIB: u64 = 1 << 30;
-/// Where virtio cuts a serial.
-const SERIAL: usize = 20;
 /// How long udev takes, and how long where it is slow.
 const UDEV: Duration = Duration::from_millis(300);
 const SLOW_UDEV: Duration = Duration::from_mins(1);
 /// How long the kernel may show another size than the disk has.
 const LATE_SIZE: Duration = Duration::from_secs(30);
+/// How long a hypervisor that did not carry an expansion through shows the size before it.
+const SHORT: Duration = Duration::from_hours(24);
+/// How long multipathd takes to create a map, or to resize it after its paths.
+const MULTIPATHD: Duration = Duration::from_secs(2);
+
+/// How the mark of a format begins.
+const MARK: &[u8] = b"cinder-csi: volume";
 
 impl SimMachine {
     /// Attaches a volume of `bytes` to this node. One that is attached already stays as it is.
     pub fn plug(&self, volume_id: &str, medium: Arc<Medium>, bytes: u64) {
-        let mut state = self.node.state();
+        let node = &self.node;
+        let mut state = node.state();
         if state.disk_of_volume(volume_id).is_some() {
             return;
         }
@@ -36,28 +46,47 @@ impl SimMachine {
         let is_free = |index: &u32| state.disks.values().all(|disk| disk.index != *index);
         let index = (1..u32::MAX).find(is_free).unwrap_or(u32::MAX);
         let id = state.number();
+        let (faults, hardware) = (state.faults, state.hardware);
+        if medium.is_blank() && node.happens(faults.foreign) {
+            let what = node.spoil(&medium, bytes);
+            node.note(|| format!("volume {volume_id} is delivered with {what}"));
+        }
         // Nothing yet, or what it had before Cinder extended it.
         let before = bytes.saturating_sub(GIB);
-        let shown = if bytes.is_multiple_of(GIB) && self.node.happens(500_000) {
-            before
+        let is_whole = bytes.is_multiple_of(GIB);
+        let shown = if is_whole && node.happens(500_000) { before } else { 0 };
+        let mut late = node.late(&state, shown);
+        if is_whole && medium.is_blank() && node.happens(faults.short_disk) {
+            late = Some((before, Instant::now() + SHORT));
+        }
+        let appears = if hardware == Hardware::ScsiMultipath {
+            Instant::now() + node.draw(MULTIPATHD)
         } else {
-            0
+            Instant::now()
         };
-        let late = self.node.late(&state, shown);
         let disk = Disk {
             volume_id: volume_id.to_owned(),
+            hardware,
             index,
             bytes,
             first_bytes: bytes,
+            storage_bytes: bytes,
+            path_bytes: [bytes; 2],
             late,
+            appears,
             read_only: false,
             medium,
+            cache: PageCache::default(),
             plugged: true,
+            has_layer: false,
         };
-        self.node
-            .note(|| format!("{} is plugged in, volume {volume_id} of {bytes} bytes", disk.name()));
+        node.note(|| format!("{} is plugged in, volume {volume_id} of {bytes} bytes", disk.name()));
         state.disks.insert(id, disk);
-        self.node.link(&mut state, id);
+        node.link(&mut state, id);
+        drop(state);
+        if node.happens(faults.watched_disk) {
+            self.hold_elsewhere(volume_id, Holder::Device);
+        }
     }
 
     /// Takes a volume away, whoever uses it. One that is not attached is fine.
@@ -67,13 +96,15 @@ impl SimMachine {
             return;
         };
         self.node.note(|| format!("volume {volume_id} is unplugged"));
+        self.node.lose(&mut state, id);
         if let Some(disk) = state.disks.get_mut(&id) {
             disk.plugged = false;
         }
         let faults = state.faults;
         if !self.node.happens(faults.stale_link) {
             let changes = self.node.udev(&state);
-            if let Some(link) = state.links.get_mut(&link_name(volume_id)) {
+            let name = state.hardware.link_name(volume_id);
+            if let Some(link) = state.links.get_mut(&name) {
                 let before = link.target().map(str::to_owned);
                 *link = Link {
                     before,
@@ -82,15 +113,15 @@ impl SimMachine {
                 };
             }
         }
-        if let Some(superblock) = state.superblock_of(id) {
-            if let Some(lost) = state.superblocks.get_mut(&superblock) {
-                lost.dirty.clear();
-            }
-            if let Some(disk) = state.disks.get(&id) {
-                disk.medium.unmounted(&self.node.name, superblock);
-            }
+        if let Some(superblock) = state.superblock_of(id)
+            && let Some(disk) = state.disks.get(&id)
+        {
+            disk.medium.unmounted(&self.node.name, superblock);
         }
-        state.forget_unplugged();
+        // An agent closes a device that answers with errors only.
+        let openings = &mut state.openings;
+        openings.retain(|_, opening| opening.by != By::Agent || opening.disk != id);
+        state.write_unused();
     }
 
     /// Has udev look at all disks again, as `udevadm trigger` does: afterwards there are the links of those that are there.
@@ -108,35 +139,42 @@ impl SimMachine {
         }
     }
 
-    /// The attached volume has another size. virtio tells the kernel at once.
+    /// The attached volume has another size. virtio and NVMe report it to the kernel at once; a path of SCSI shows it after a rescan.
     pub fn resize(&self, volume_id: &str, bytes: u64) {
         let mut state = self.node.state();
         let Some(id) = state.disk_of_volume(volume_id) else {
             return;
         };
-        let Some(before) = state.disks.get(&id).filter(|disk| disk.bytes != bytes).map(Disk::size) else {
+        let Some(before) = state
+            .disks
+            .get(&id)
+            .filter(|disk| disk.storage_bytes != bytes)
+            .map(Disk::size)
+        else {
             return;
         };
         let late = self.node.late(&state, before);
         if let Some(disk) = state.disks.get_mut(&id) {
-            disk.bytes = bytes;
-            disk.late = late;
+            disk.storage_bytes = bytes;
+            if disk.hardware != Hardware::ScsiMultipath {
+                disk.bytes = bytes;
+                disk.late = late;
+            }
         }
+    }
+
+    /// Bytes of the volume's disk and of the file system on it, as they are now. A missing one is `None`.
+    pub fn sizes(&self, volume_id: &str) -> (Option<u64>, Option<u64>) {
+        let state = self.node.state();
+        let disk = state.disk_of_volume(volume_id).and_then(|id| state.disks.get(&id));
+        let filesystem = disk.and_then(Filesystem::of);
+        (disk.map(Disk::size), filesystem.map(|filesystem| filesystem.size))
     }
 
     /// Whether the volume is attached to this node.
     pub fn has(&self, volume_id: &str) -> bool {
         self.node.state().disk_of_volume(volume_id).is_some()
     }
-}
-
-/// The serial of a volume's disk.
-pub(super) fn serial(volume_id: &str) -> &str {
-    volume_id.get(..SERIAL).unwrap_or(volume_id)
-}
-
-fn link_name(volume_id: &str) -> String {
-    format!("virtio-{}", serial(volume_id))
 }
 
 impl Node {
@@ -160,16 +198,48 @@ impl Node {
         if self.happens(faults.missing_link) {
             return;
         }
-        let (name, after) = (link_name(&disk.volume_id), Some(disk.name()));
+        let (name, after) = (disk.hardware.link_name(&disk.volume_id), Some(disk.name()));
         let before = state.links.get(&name).and_then(|link| link.target().map(str::to_owned));
         let link = Link { before, after, changes };
         state.links.insert(name, link);
     }
 
+    /// What was written to a disk or to its file system, and is not durable, is lost.
+    pub(super) fn lose(&self, state: &mut State, id: u64) {
+        let faults = state.faults;
+        let superblock = state.superblock_of(id).and_then(|id| state.superblocks.get_mut(&id));
+        let is_written_ext = superblock.is_some_and(|lost| {
+            lost.dirty.clear();
+            lost.fs_type.is_ext() && !lost.read_only
+        });
+        let Some(disk) = state.disks.get_mut(&id).filter(|disk| disk.plugged) else {
+            return;
+        };
+        disk.lose_cache(|| self.happens(500_000));
+        if is_written_ext && let Some(damage) = self.damage(&disk.medium, faults.damage) {
+            self.note(|| format!("the file system of volume {} is damaged: {damage:?}", disk.volume_id));
+        }
+    }
+
+    /// A SCSI path reads its size again. multipathd resizes the map when it has seen both.
+    pub(super) fn rescan(&self, state: &mut State, name: &str) -> Option<()> {
+        let (id, path) = state.path_named(name)?;
+        let late = self.happens(state.faults.late_size);
+        let wait = self.draw(if late { LATE_SIZE } else { MULTIPATHD });
+        let disk = state.disks.get_mut(&id).filter(|disk| disk.hardware.shows_paths())?;
+        *disk.path_bytes.get_mut(path.index)? = disk.storage_bytes;
+        let smallest = disk.path_bytes.into_iter().min().unwrap_or_default();
+        if smallest > disk.bytes {
+            disk.late = Some((disk.size(), Instant::now() + wait));
+            disk.bytes = smallest;
+        }
+        Some(())
+    }
+
     /// Opens the device at a path: its node in `/dev`, or a bind of it.
     pub(super) fn open(self: &Arc<Self>, path: &Path, how: Open, by: By) -> io::Result<SimDisk> {
         let mut state = self.state();
-        let id = state.device_at(path)?;
+        let (id, number) = state.device_at(path)?;
         let alone = matches!(how, Open::ReadAlone | Open::WriteAlone);
         let Some(disk) = state.disks.get(&id) else {
             return fail(Errno::NXIO);
@@ -177,11 +247,19 @@ impl Node {
         if how == Open::WriteAlone && disk.read_only {
             return fail(Errno::ACCESS);
         }
-        if alone && state.is_claimed(id) {
+        // The device mapper claims the paths of a map.
+        let is_claimed_path = disk.number() != number && disk.is_shown();
+        if alone && (is_claimed_path || state.is_claimed(id)) {
             return fail(Errno::BUSY);
         }
         let opening = state.number();
-        state.openings.insert(opening, Opening { disk: id, by, alone });
+        let opened = Opening {
+            disk: id,
+            by,
+            number,
+            alone,
+        };
+        state.openings.insert(opening, opened);
         Ok(SimDisk {
             node: self.clone(),
             opening,
@@ -190,14 +268,15 @@ impl Node {
 }
 
 impl State {
-    /// The disk whose device is at a path.
-    pub(super) fn device_at(&self, path: &Path) -> io::Result<u64> {
+    /// The disk whose device, or a path of it, is at a path; and the number that the device has.
+    pub(super) fn device_at(&self, path: &Path) -> io::Result<(u64, (u32, u32))> {
         let number = match self.node_at(path) {
             Some(number) => number,
             None if self.kind_at(path).is_some() => return fail(Errno::NOTBLK),
             None => return fail(Errno::NOENT),
         };
-        self.disk_numbered(number).map_or_else(|| fail(Errno::NXIO), Ok)
+        let disk = self.disk_numbered(number);
+        disk.map_or_else(|| fail(Errno::NXIO), |disk| Ok((disk, number)))
     }
 }
 
@@ -209,10 +288,10 @@ pub(super) struct SimDisk {
 }
 
 impl SimDisk {
-    fn with<T>(&self, call: impl FnOnce(&Opening, &Disk) -> io::Result<T>) -> io::Result<T> {
-        let state = self.node.state();
+    fn with<T>(&self, call: impl FnOnce(&Opening, &mut Disk) -> io::Result<T>) -> io::Result<T> {
+        let state = &mut *self.node.state();
         let opening = state.openings.get(&self.opening);
-        let disk = opening.and_then(|opening| Some((opening, state.disks.get(&opening.disk)?)));
+        let disk = opening.and_then(|opening| Some((opening, state.disks.get_mut(&opening.disk)?)));
         match disk {
             Some((opening, disk)) => call(opening, disk),
             None => fail(Errno::BADF),
@@ -220,7 +299,7 @@ impl SimDisk {
     }
 
     /// The same, which may fail where the faults say so. Programs fail otherwise.
-    fn transfer<T>(&self, call: impl FnOnce(&Disk) -> io::Result<T>) -> io::Result<T> {
+    fn transfer<T>(&self, call: impl FnOnce(&mut Disk) -> io::Result<T>) -> io::Result<T> {
         let millionths = self.node.state().faults.io_error;
         self.with(|opening, disk| {
             if matches!(opening.by, By::Process(_)) && self.node.happens(millionths) {
@@ -230,14 +309,20 @@ impl SimDisk {
         })
     }
 
-    /// What is on it, while it is plugged in.
-    pub(super) fn medium(&self) -> io::Result<Arc<Medium>> {
+    /// What a program does to a disk that is plugged in.
+    pub(super) fn access<T>(&self, call: impl FnOnce(&mut Disk) -> T) -> io::Result<T> {
+        self.with(|_, disk| if disk.plugged { Ok(call(disk)) } else { fail(Errno::IO) })
+    }
+
+    /// Reports a format whose mark could be lost while a part of the new file system remains.
+    pub(super) fn judge_mark(&self) -> io::Result<()> {
         self.with(|_, disk| {
-            if disk.plugged {
-                Ok(disk.medium.clone())
-            } else {
-                fail(Errno::IO)
+            let is_marked = disk.medium.has_block(MARK);
+            if !is_marked {
+                let what = "mkfs begins before the mark of the format is durable";
+                self.node.report(&disk.volume_id, what.into());
             }
+            Ok(())
         })
     }
 
@@ -260,11 +345,15 @@ impl SimDisk {
 
 impl machine::Disk for SimDisk {
     fn number(&self) -> io::Result<(u32, u32)> {
-        self.with(|_, disk| Ok(disk.number()))
+        self.with(|opening, _| Ok(opening.number))
     }
 
     fn size(&self) -> io::Result<u64> {
-        self.with(|_, disk| Ok(disk.size()))
+        self.with(|opening, disk| {
+            let path = disk.paths().into_iter().find(|path| path.number == opening.number);
+            let bytes = path.and_then(|path| disk.path_bytes.get(path.index).copied());
+            Ok(bytes.unwrap_or_else(|| disk.size()))
+        })
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -273,8 +362,7 @@ impl machine::Disk for SimDisk {
             // A disk that was unplugged has no bytes left.
             let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
             let length = buffer.len().min(left);
-            disk.medium
-                .read_at(buffer.get_mut(..length).unwrap_or_default(), offset);
+            disk.read_at(buffer.get_mut(..length).unwrap_or_default(), offset);
             Ok(length)
         })
     }
@@ -295,13 +383,19 @@ impl machine::Disk for SimDisk {
                 );
                 self.node.report(&disk.volume_id, what);
             }
-            disk.medium.write_at(bytes, offset);
+            disk.write_at(bytes, offset);
             Ok(())
         })
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.transfer(|disk| if disk.plugged { Ok(()) } else { fail(Errno::IO) })
+        self.transfer(|disk| {
+            if !disk.plugged {
+                return fail(Errno::IO);
+            }
+            disk.flush();
+            Ok(())
+        })
     }
 
     fn set_direct(&self, _direct: bool) -> io::Result<()> {

@@ -3,7 +3,7 @@
 
 use csi_host::FsType;
 
-use super::medium::Medium;
+use super::medium::Readable;
 
 /// What the block size of each of them is here.
 const BLOCK: u64 = 4096;
@@ -23,12 +23,12 @@ pub(super) struct Filesystem {
 
 impl Filesystem {
     /// The file system on a medium. Nothing where there is none, or a btrfs whose mkfs has not ended.
-    pub(super) fn of(medium: &Medium) -> Option<Self> {
+    pub(super) fn of(medium: &impl Readable) -> Option<Self> {
         Self::all(medium).into_iter().next()
     }
 
     /// Every superblock that is there.
-    pub(super) fn all(medium: &Medium) -> Vec<Self> {
+    pub(super) fn all(medium: &impl Readable) -> Vec<Self> {
         let read = |at: u64, length: usize| {
             let mut bytes = vec![0; length];
             medium.read_at(&mut bytes, at);

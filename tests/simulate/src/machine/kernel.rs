@@ -16,8 +16,11 @@ use rustix::mount::MountFlags;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
+use super::filesystem::Filesystem;
+use super::hardware::LOCAL_SECTORS;
 use super::state::{By, Mount, Root, State};
-use super::sysfs::{Entry, FIXED_SLOTS, ROOT_SECTORS, slot};
+use super::sysfs::Entry;
+use super::trap::Moment;
 use super::{Node, SimMachine, fail, programs};
 
 /// How long a call takes that does not hang.
@@ -43,7 +46,8 @@ impl Machine for SimMachine {
         let runtime = Handle::try_current().map_err(io::Error::other)?;
         let node = self.alive()?;
         let (process, faults) = {
-            let state = node.state();
+            let mut state = node.state();
+            state.calls += 1;
             (state.process, state.faults)
         };
         let limit = if node.happens(faults.hang) {
@@ -58,9 +62,15 @@ impl Machine for SimMachine {
         };
         runtime.spawn(async move {
             sleep(latency).await;
+            machine.node.pass(Moment::SystemCall).await;
+            let mounts = machine.node.state().mount_calls;
             if let Ok(node) = machine.alive() {
                 node.violations.call(&node.name);
                 job();
+            }
+            machine.node.state().calls -= 1;
+            if machine.node.state().mount_calls != mounts {
+                machine.node.pass(Moment::Mount).await;
             }
         });
         Ok(())
@@ -72,7 +82,7 @@ impl Machine for SimMachine {
             return Ok(state.mountinfo().into_bytes());
         }
         match (state.sysfs(path), state.kind_at(path)) {
-            (Some(Entry::File(text)), _) => Ok(text.into_bytes()),
+            (Some(Entry::File(content)), _) => Ok(content),
             (_, Some(Kind::Directory)) => fail(Errno::ISDIR),
             (_, Some(_)) => Ok(Vec::new()),
             (_, None) => fail(Errno::NOENT),
@@ -109,12 +119,8 @@ impl Machine for SimMachine {
         if let Some(disk) = state.linked(path) {
             return Ok(Path::new("../..").join(disk));
         }
-        let name = path.strip_prefix("/sys/block").ok().and_then(Path::to_str);
-        match name.and_then(|name| Some((name, state.index_of(name)?))) {
-            Some((name, index)) => {
-                let device = format!("pci0000:00/{}/virtio{index}", slot(FIXED_SLOTS + index));
-                Ok(format!("../devices/{device}/block/{name}").into())
-            }
+        match state.block_link(path) {
+            Some(target) => Ok(target),
             None if state.kind_at(path).is_some() => fail(Errno::INVAL),
             None => fail(Errno::NOENT),
         }
@@ -148,8 +154,16 @@ impl Machine for SimMachine {
     }
 
     fn write(&self, path: &Path, _bytes: &[u8]) -> io::Result<io::Result<()>> {
-        // virtio has nothing to be asked for a rescan.
-        let exists = self.alive()?.state().kind_at(path).is_some();
+        let node = self.alive()?;
+        let state = &mut *node.state();
+        let exists = state.kind_at(path).is_some();
+        let disk = path.strip_prefix("/sys/block").ok().and_then(Path::to_str);
+        if exists
+            && let Some(name) = disk.and_then(|path| path.strip_suffix("/device/rescan"))
+            && node.rescan(state, name).is_some()
+        {
+            return Ok(Ok(()));
+        }
         fail(if exists { Errno::ACCESS } else { Errno::NOENT })
     }
 
@@ -159,6 +173,7 @@ impl Machine for SimMachine {
     }
 
     fn mount(&self, device: &Path, target: &Path, fs_type: FsType, options: &MountOptions) -> Result<(), Refusal> {
+        self.node.state().mount_calls += 1;
         let killed = |_| Refusal {
             errno: Errno::INTR,
             messages: Vec::new(),
@@ -171,6 +186,7 @@ impl Machine for SimMachine {
     }
 
     fn bind(&self, from: &Path, target: &Path) -> io::Result<()> {
+        self.node.state().mount_calls += 1;
         let bound = self.alive()?.bind(from, target);
         self.node
             .note(|| format!("bind {} to {}: {bound:?}", from.display(), target.display()));
@@ -178,10 +194,12 @@ impl Machine for SimMachine {
     }
 
     fn remount_bind(&self, target: &Path, flags: MountFlags) -> io::Result<()> {
+        self.node.state().mount_calls += 1;
         self.alive()?.remount_bind(target, flags - MountFlags::BIND)
     }
 
     fn unmount(&self, target: &Path) -> io::Result<()> {
+        self.node.state().mount_calls += 1;
         let unmounted = self.alive()?.unmount(target);
         self.node
             .note(|| format!("unmount {}: {unmounted:?}", target.display()));
@@ -301,7 +319,11 @@ impl State {
             Some(name) => name,
             None => path.strip_prefix("/dev").ok()?.to_str()?,
         };
-        self.disk_named(name).map(|(_, disk)| disk.number())
+        if let Some((_, disk)) = self.disk_named(name) {
+            return Some(disk.number());
+        }
+        let path = self.path_named(name).filter(|_| self.hardware.shows_paths());
+        path.map(|(_, path)| path.number)
     }
 
     /// The name of the disk that udev's link at a path leads to, there or not.
@@ -331,7 +353,7 @@ impl State {
         let names = children.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
         let mut names: BTreeSet<String> = names.collect();
         if directory == Path::new("/dev") {
-            names.extend(self.disk_names());
+            names.extend(self.device_names());
         }
         Ok(names)
     }
@@ -351,8 +373,8 @@ impl State {
             Root::Volume(superblock) => self.disks.get(&self.superblocks.get(&superblock)?.disk),
             _ => None,
         });
-        let filesystem = disk.and_then(|disk| disk.medium.filesystem());
-        let bytes_total = filesystem.map_or(ROOT_SECTORS * 512, |filesystem| filesystem.size);
+        let filesystem = disk.and_then(Filesystem::of);
+        let bytes_total = filesystem.map_or(LOCAL_SECTORS * 512, |filesystem| filesystem.size);
         let inodes_total = bytes_total >> 14;
         Usage {
             bytes_total,

@@ -2,21 +2,32 @@
 //! The contents of a volume.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::damage::Damage;
 use super::filesystem::Filesystem;
 use super::lock;
 
 /// What contents are kept in.
-const BLOCK: usize = 4096;
+pub(super) const BLOCK: usize = 4096;
 
 /// Data of pods begins here: behind what every mkfs of this model writes at the beginning.
 const DATA: u64 = 8 << 20;
 
 /// What a block with data of a pod begins with; then come the UUID of its file system, or zeros, and the key.
 const TAG: &[u8; 16] = b"the pods' data: ";
+
+/// Blocks by their number. A missing one is zero.
+pub(super) type Blocks = BTreeMap<u64, Box<[u8]>>;
+
+/// Bytes that can be read: of a medium, or of a disk with what its node has not written yet.
+pub(super) trait Readable {
+    /// Reads what is at `offset`.
+    fn read_at(&self, buffer: &mut [u8], offset: u64);
+}
 
 /// The contents of a volume: sparse, zero where nothing was written. Nodes that have the volume attached share one, a snapshot or a
 /// clone is a [`Medium::copy`]. It has no size: that is the attached disk's.
@@ -25,9 +36,12 @@ pub struct Medium(Mutex<Contents>);
 
 #[derive(Debug, Clone, Default)]
 struct Contents {
-    blocks: BTreeMap<u64, Box<[u8]>>,
+    blocks: Blocks,
     holds_data: bool,
     was_mounted: bool,
+    /// It was delivered with content that is not the cluster's.
+    is_foreign: bool,
+    damage: Option<Damage>,
     writers: BTreeSet<(String, u64)>,
 }
 
@@ -52,35 +66,65 @@ impl Medium {
         lock(&self.0).holds_data
     }
 
-    /// Whether it must not be formatted: it holds data, or a file system that was mounted once.
+    /// Whether it must not be formatted: it holds data, or a file system that was mounted once, or foreign content.
     pub fn is_precious(&self) -> bool {
         let contents = lock(&self.0);
-        contents.holds_data || contents.was_mounted
+        contents.holds_data || contents.was_mounted || contents.is_foreign
     }
 
-    /// Whether a node can use it as a file system: it is blank, or has a whole one.
+    /// Whether a node can use it as a file system: it is blank, or has a whole one that needs no administrator.
     pub fn is_mountable(&self) -> bool {
-        let is_blank = lock(&self.0).blocks.is_empty();
-        is_blank || self.filesystem().is_some_and(|found| !found.in_progress)
+        let is_whole = || self.filesystem().is_some_and(|found| !found.in_progress);
+        (self.is_blank() || is_whole()) && !self.is_foreign() && self.damage() != Some(Damage::Uncorrected)
     }
 
-    /// What is at `offset`.
+    /// Whether nothing was ever written to it.
+    pub(super) fn is_blank(&self) -> bool {
+        lock(&self.0).blocks.is_empty()
+    }
+
+    /// Whether it was delivered with content that is not the cluster's.
+    pub fn is_foreign(&self) -> bool {
+        lock(&self.0).is_foreign
+    }
+
+    pub(super) fn set_foreign(&self) {
+        lock(&self.0).is_foreign = true;
+    }
+
+    /// What is wrong with its file system.
+    pub(super) fn damage(&self) -> Option<Damage> {
+        lock(&self.0).damage
+    }
+
+    pub(super) fn set_damage(&self, damage: Option<Damage>) {
+        lock(&self.0).damage = damage;
+    }
+
+    /// An administrator repairs the file system by hand.
+    pub fn repair(&self) {
+        self.set_damage(None);
+    }
+
+    /// Reads what is at `offset`.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) {
         lock(&self.0).read_at(buffer, offset);
+    }
+
+    /// The numbers of the blocks that are not zero, among these.
+    pub(super) fn blocks(&self, among: Range<u64>) -> Vec<u64> {
+        lock(&self.0).blocks.range(among).map(|(number, _)| *number).collect()
+    }
+
+    /// Whether a block begins so.
+    pub(super) fn has_block(&self, beginning: &[u8]) -> bool {
+        let contents = lock(&self.0);
+        contents.blocks.values().any(|bytes| bytes.starts_with(beginning))
     }
 
     /// Writes without asking anybody, as an administrator or another driver may.
     pub fn write_at(&self, bytes: &[u8], offset: u64) {
         lock(&self.0).write_at(bytes, offset);
-    }
-
-    /// The same for zeros, which take no memory.
-    pub(super) fn clear(&self, from: u64, to: u64) {
-        let mut contents = lock(&self.0);
-        let block = BLOCK as u64;
-        contents
-            .blocks
-            .retain(|index, _| index * block < from || (index + 1) * block > to);
     }
 
     pub(super) fn filesystem(&self) -> Option<Filesystem> {
@@ -138,16 +182,7 @@ impl Medium {
 impl Contents {
     fn read_at(&self, buffer: &mut [u8], offset: u64) {
         buffer.fill(0);
-        let end = offset + buffer.len() as u64;
-        let block = BLOCK as u64;
-        for (index, bytes) in self.blocks.range(offset / block..end.div_ceil(block)) {
-            let start = index * block;
-            let (from, to) = (start.max(offset), (start + block).min(end));
-            let part = |from: u64, to: u64, base: u64| index_of(from - base)..index_of(to - base);
-            if let (Some(to), Some(from)) = (buffer.get_mut(part(from, to, offset)), bytes.get(part(from, to, start))) {
-                to.copy_from_slice(from);
-            }
-        }
+        overlay(&self.blocks, buffer, offset);
     }
 
     fn write_at(&mut self, mut bytes: &[u8], mut offset: u64) {
@@ -179,7 +214,27 @@ impl Contents {
     }
 }
 
+impl Readable for Medium {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) {
+        Self::read_at(self, buffer, offset);
+    }
+}
+
+/// Copies the blocks over what was read at `offset`.
+pub(super) fn overlay(blocks: &Blocks, buffer: &mut [u8], offset: u64) {
+    let end = offset + buffer.len() as u64;
+    let block = BLOCK as u64;
+    for (index, bytes) in blocks.range(offset / block..end.div_ceil(block)) {
+        let start = index * block;
+        let (from, to) = (start.max(offset), (start + block).min(end));
+        let part = |from: u64, to: u64, base: u64| index_of(from - base)..index_of(to - base);
+        if let (Some(to), Some(from)) = (buffer.get_mut(part(from, to, offset)), bytes.get(part(from, to, start))) {
+            to.copy_from_slice(from);
+        }
+    }
+}
+
 /// An index into memory. What does not fit is out of every range.
-fn index_of(offset: u64) -> usize {
+pub(super) fn index_of(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }

@@ -10,6 +10,7 @@ use csi_host::{FsType, MountOptions};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
+use super::filesystem::Filesystem;
 use super::state::{Mount, Root, State, Superblock};
 use super::{Node, fail};
 
@@ -30,7 +31,11 @@ impl Node {
             errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
             messages: Vec::new(),
         };
-        let disk = state.device_at(device).map_err(plain)?;
+        let (disk, number) = state.device_at(device).map_err(plain)?;
+        let is_path = state.disks.get(&disk).is_some_and(|disk| disk.number() != number);
+        if is_path {
+            return Err(refuse(Errno::BUSY, "the device mapper has the path"));
+        }
         state.check_target(target, Kind::Directory).map_err(plain)?;
         let superblock = match state.superblock_of(disk) {
             Some(id) => {
@@ -71,14 +76,16 @@ impl Node {
         if state.is_claimed(disk) {
             return Err(refuse(Errno::BUSY, "device in use"));
         }
-        let Some(found) = state.disks.get(&disk) else {
+        let Some(found) = state.disks.get_mut(&disk) else {
             return Err(refuse(Errno::NXIO, "no such device"));
         };
+        found.flush();
         let read_only = options.is_read_only();
         if found.read_only && !read_only {
             return Err(refuse(Errno::ACCESS, "the device is read-only"));
         }
-        let Some(filesystem) = found.medium.filesystem().filter(|there| there.fs_type == fs_type) else {
+        let found = &*found;
+        let Some(filesystem) = Filesystem::of(found).filter(|there| there.fs_type == fs_type) else {
             return Err(refuse(Errno::INVAL, "bad magic number"));
         };
         if filesystem.in_progress {
@@ -102,6 +109,10 @@ impl Node {
         }
         let (medium, volume_id) = (found.medium.clone(), found.volume_id.clone());
         let id = state.number();
+        if !read_only && medium.damage().is_some() {
+            let what = "its file system is damaged, and is mounted for writing without a successful check";
+            self.report(&volume_id, what.into());
+        }
         if let Some(other) = medium.mounted(&self.name, id, read_only) {
             let what = format!("its file system is mounted for writing while node {other} has it mounted so");
             self.report(&volume_id, what);
@@ -111,6 +122,7 @@ impl Node {
             fs_type,
             uuid: filesystem.uuid,
             read_only,
+            options: options.of_the_filesystem().to_vec(),
             source: device.to_owned(),
             dirty: BTreeSet::new(),
             copies: BTreeSet::new(),
@@ -199,7 +211,7 @@ impl Node {
         {
             disk.medium.unmounted(&self.name, superblock);
         }
-        state.forget_unplugged();
+        state.write_unused();
     }
 
     /// Takes all mounts off a directory or file that was removed, in every mount namespace, as Linux does.
@@ -242,6 +254,13 @@ impl State {
         }
     }
 
+    /// Writes what was written to a device itself.
+    pub(super) fn write_back_device(&mut self, disk: u64) {
+        if let Some(disk) = self.disks.get_mut(&disk).filter(|disk| disk.plugged) {
+            disk.flush();
+        }
+    }
+
     fn check_target(&self, target: &Path, from: Kind) -> io::Result<()> {
         match (self.kind_at(target), from) {
             (None, _) => fail(Errno::NOENT),
@@ -253,9 +272,17 @@ impl State {
 
     /// `/proc/self/mountinfo`.
     pub(super) fn mountinfo(&self) -> String {
-        let mut text = String::from(
-            "1 0 252:1 / / rw,relatime - ext4 /dev/vda1 rw\n\
-             2 1 0:6 / /dev rw,nosuid - devtmpfs udev rw\n\
+        let boot = self.hardware.local_disks().first();
+        let (root_number, root_source) = boot.map_or(((0, 0), "overlay".to_owned()), |disk| {
+            let partition = disk.partition.unwrap_or(disk.name);
+            ((disk.number.0, disk.number.1 + 1), format!("/dev/{partition}"))
+        });
+        let mut text = format!(
+            "1 0 {}:{} / / rw,relatime - ext4 {root_source} rw\n",
+            root_number.0, root_number.1
+        );
+        text.push_str(
+            "2 1 0:6 / /dev rw,nosuid - devtmpfs udev rw\n\
              3 1 0:21 / /sys rw,nosuid,nodev,noexec - sysfs sysfs rw\n\
              4 1 0:20 / /proc rw,nosuid,nodev,noexec - proc proc rw\n",
         );
@@ -282,7 +309,7 @@ impl State {
                 }
                 Root::Tree(path) => {
                     let root = path.display().to_string();
-                    ((252, 1), root, "ext4", "/dev/vda1".into(), false)
+                    (root_number, root, "ext4", root_source.clone(), false)
                 }
             };
             let options = options(mount.flags);

@@ -11,15 +11,14 @@ use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use tokio::time::sleep;
 
+use super::cache::NO_FILESYSTEM;
 use super::medium::Medium;
-use super::state::{By, Opening, Root, State, Superblock};
+use super::state::{By, Opening, Root, State};
 use super::{SimMachine, fail};
 
-/// The owner of what is written to a device itself.
-const NO_FILESYSTEM: [u8; 16] = [0; 16];
-
-/// How long the kernel keeps what was written before it writes it back.
+/// How long the kernel keeps what was written before it writes it back, and how long that takes at most.
 const WRITE_BACK: Duration = Duration::from_secs(30);
+const SLOW_WRITE_BACK: Duration = Duration::from_mins(1);
 
 /// What is at a pod's path.
 struct Seen {
@@ -39,35 +38,43 @@ impl SimMachine {
     /// Writes `key` durably into the volume that is mounted or bound at `path`. `ENOENT` where none is, `EROFS` or `EPERM` where it
     /// is read-only, `EIO` where its disk is gone.
     pub fn write(&self, path: &Path, key: u64) -> io::Result<()> {
-        let state = self.node.state();
+        let mut state = self.node.state();
         let seen = state.seen(path)?;
         if let Some(errno) = seen.refusal {
             return fail(errno);
+        }
+        if seen.superblock.is_none()
+            && let Some(disk) = state.disks.get_mut(&seen.disk)
+        {
+            disk.flush();
         }
         seen.medium.write_key(seen.owner, key);
         Ok(())
     }
 
-    /// The same without `fsync`: for up to 30 s the key is in the node's memory alone, and is lost with the node or the disk. An
-    /// unmount of the file system's last mount writes it back. What is written to a device is durable at once.
+    /// The same without `fsync`: for up to 90 s the key is in the node's memory alone, and is lost with the node or the disk. An
+    /// unmount of the file system's last mount, or the last closing of a device, writes it back.
     pub fn write_cached(&self, path: &Path, key: u64) -> io::Result<()> {
         let mut state = self.node.state();
         let seen = state.seen(path)?;
-        let Some(superblock) = seen.superblock else {
-            drop(state);
-            return self.write(path, key);
-        };
         if let Some(errno) = seen.refusal {
             return fail(errno);
         }
         seen.medium.holds_data_now();
-        if let Some(found) = state.superblocks.get_mut(&superblock) {
-            found.dirty.insert(key);
+        match seen.superblock {
+            Some(id) => drop(state.superblocks.get_mut(&id).map(|found| found.dirty.insert(key))),
+            None => drop(state.disks.get_mut(&seen.disk).map(|disk| disk.cache_key(key))),
         }
+        drop(state);
         let node = self.node.clone();
+        let time = WRITE_BACK + node.draw(SLOW_WRITE_BACK);
         tokio::spawn(async move {
-            sleep(WRITE_BACK).await;
-            node.state().write_back(superblock);
+            sleep(time).await;
+            let mut state = node.state();
+            match seen.superblock {
+                Some(superblock) => state.write_back(superblock),
+                None => state.write_back_device(seen.disk),
+            }
         });
         Ok(())
     }
@@ -82,6 +89,9 @@ impl SimMachine {
             .superblock
             .and_then(|superblock| state.superblocks.get(&superblock));
         keys.extend(superblock.iter().flat_map(|superblock| &superblock.dirty));
+        if seen.superblock.is_none() {
+            keys.extend(state.disks.get(&seen.disk).iter().flat_map(|disk| disk.cached_keys()));
+        }
         Ok(keys)
     }
 
@@ -106,7 +116,7 @@ impl SimMachine {
         let Some(disk) = state.disk_of_volume(volume_id) else {
             return false;
         };
-        let is_open = |opening: &Opening| opening.disk == disk && !matches!(opening.by, By::Process(_));
+        let is_open = |opening: &Opening| opening.disk == disk && matches!(opening.by, By::Program | By::Pod);
         let superblock = state.superblock_of(disk).and_then(|id| state.superblocks.get(&id));
         superblock.is_some_and(|found| !found.is_elsewhere()) || state.openings.values().any(is_open)
     }
@@ -116,58 +126,6 @@ impl SimMachine {
         let state = self.node.state();
         let plugged = state.disks.values().filter(|disk| disk.plugged);
         plugged.map(|disk| disk.volume_id.clone()).collect()
-    }
-
-    /// An agent with a mount namespace of its own takes a copy of the mounts of a volume. The device stays in use when it is unmounted
-    /// here, until the directories of the mounts are removed, [`SimMachine::unmount_elsewhere`] or a reboot. Nothing mounted is fine.
-    pub fn mount_elsewhere(&self, volume_id: &str) {
-        self.change_superblocks(volume_id, |found, targets| found.copies.extend(targets));
-    }
-
-    /// The same agent opens a file of the volume. That keeps the device in use without any mount.
-    pub fn open_elsewhere(&self, volume_id: &str) {
-        self.change_superblocks(volume_id, |found, _| found.is_open = true);
-    }
-
-    /// The agent is gone.
-    pub fn unmount_elsewhere(&self, volume_id: &str) {
-        self.change_superblocks(volume_id, |found, _| {
-            found.copies.clear();
-            found.is_open = false;
-        });
-    }
-
-    /// No agent is left.
-    pub fn unmount_all_elsewhere(&self) {
-        let volumes: BTreeSet<String> = {
-            let state = self.node.state();
-            state.disks.values().map(|disk| disk.volume_id.clone()).collect()
-        };
-        for volume in volumes {
-            self.unmount_elsewhere(&volume);
-        }
-    }
-
-    /// Changes the superblocks of a volume. The second argument has the targets of the mounts.
-    fn change_superblocks(&self, volume_id: &str, change: impl Fn(&mut Superblock, Vec<PathBuf>)) {
-        let mut state = self.node.state();
-        let disks = state.disks.iter().filter(|(_, disk)| disk.volume_id == volume_id);
-        let disks: BTreeSet<u64> = disks.map(|(id, _)| *id).collect();
-        let superblocks = state
-            .superblocks
-            .iter()
-            .filter(|(_, found)| disks.contains(&found.disk));
-        for superblock in superblocks.map(|(id, _)| *id).collect::<Vec<u64>>() {
-            let mounts = state
-                .mounts
-                .iter()
-                .filter(|mount| mount.root == Root::Volume(superblock));
-            let targets = mounts.map(|mount| mount.target.clone()).collect();
-            if let Some(found) = state.superblocks.get_mut(&superblock) {
-                change(found, targets);
-            }
-            self.node.release(&mut state, superblock);
-        }
     }
 
     /// The id of the volume whose bytes are at `path`.
@@ -181,8 +139,14 @@ impl SimMachine {
         let seen = state.seen(path)?;
         let opening = seen.superblock.is_none().then(|| state.number());
         if let Some(opening) = opening {
-            let (disk, by, alone) = (seen.disk, By::Pod, false);
-            state.openings.insert(opening, Opening { disk, by, alone });
+            let number = state.disks.get(&seen.disk).map(super::state::Disk::number);
+            let opened = Opening {
+                disk: seen.disk,
+                by: By::Pod,
+                number: number.unwrap_or_default(),
+                alone: false,
+            };
+            state.openings.insert(opening, opened);
         }
         state.held.push((path.to_owned(), seen.mount, opening));
         Ok(())

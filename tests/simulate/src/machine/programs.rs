@@ -12,10 +12,11 @@ use csi_host::{FsType, ToolError};
 use rustix::io::Errno;
 use tokio::time::{sleep, timeout};
 
+use super::damage::Damage;
 use super::disks::SimDisk;
 use super::filesystem::Filesystem;
-use super::medium::Medium;
-use super::state::{By, Root};
+use super::state::{By, Disk, Root};
+use super::trap::Moment;
 use super::{Node, fail};
 
 /// How long they take.
@@ -142,28 +143,30 @@ async fn execute(node: &Arc<Node>, tool: &str, args: &[String], place: &Path) ->
     ended.unwrap_or_else(|error| (failure, format!("{tool}: {}: {error}", place.display())))
 }
 
+impl Node {
+    /// A program works for some time.
+    async fn work(&self, limit: Duration) {
+        sleep(self.draw(limit)).await;
+        self.pass(Moment::Program).await;
+    }
+}
+
 fn open(node: &Arc<Node>, device: &Path, how: Open) -> io::Result<SimDisk> {
     node.open(device, how, By::Program)
 }
 
 async fn probe(node: &Arc<Node>, device: &Path) -> io::Result<End> {
     let disk = open(node, device, Open::Read)?;
-    sleep(node.draw(PROBE)).await;
-    Ok(probed(&*disk.medium()?))
+    node.work(PROBE).await;
+    disk.access(|disk| probed(disk))
 }
 
 /// What blkid's low-level probe says.
-fn probed(medium: &Medium) -> End {
-    let mut head = [0; 1024];
-    medium.read_at(&mut head, 0);
-    let found = Filesystem::all(medium);
-    if head.starts_with(b"LUKS\xba\xbe") {
-        return (0, "TYPE=crypto_LUKS\nUSAGE=crypto\n".into());
+fn probed(disk: &Disk) -> End {
+    if let Some((status, output)) = disk.medium.probed_as_foreign() {
+        return (status, output.into());
     }
-    if head.get(512..520) == Some(b"EFI PART") {
-        return (0, "PTTYPE=gpt\n".into());
-    }
-    match found.as_slice() {
+    match Filesystem::all(disk).as_slice() {
         [] => (2, String::new()),
         [one] => (0, format!("TYPE={}\nUSAGE=filesystem\n", one.fs_type)),
         _ => (8, String::new()),
@@ -172,74 +175,93 @@ fn probed(medium: &Medium) -> End {
 
 async fn make(node: &Arc<Node>, fs_type: FsType, device: &Path) -> io::Result<End> {
     let disk = open(node, device, Open::WriteAlone)?;
-    let (medium, bytes) = (disk.medium()?, disk.size()?);
+    let bytes = disk.size()?;
     disk.judge_format(fs_type)?;
+    disk.judge_mark()?;
     let end = if fs_type == FsType::Btrfs {
         CLEARED_END_BTRFS
     } else {
         CLEARED_END
     };
-    medium.clear(0, CLEARED.min(bytes));
-    medium.clear(bytes.saturating_sub(end), bytes);
-    sleep(node.draw(MKFS_STEP)).await;
+    disk.access(|disk| {
+        disk.clear(0, CLEARED.min(bytes));
+        disk.clear(bytes.saturating_sub(end), bytes);
+    })?;
+    node.work(MKFS_STEP).await;
 
-    let medium = disk.medium()?;
     let mut filesystem = Filesystem {
         fs_type,
         uuid: *node.sources.uuid().as_bytes(),
         size: bytes,
         in_progress: true,
     };
-    if fs_type.is_ext() {
-        for at in WRITTEN_BEFORE {
-            medium.write_at(b"written before the superblock", at);
+    disk.access(|disk| {
+        if fs_type.is_ext() {
+            for at in WRITTEN_BEFORE {
+                disk.write_at(b"written before the superblock", at);
+            }
+        } else {
+            let (at, superblock) = filesystem.superblock();
+            disk.write_at(&superblock, at);
         }
-    } else {
-        let (at, superblock) = filesystem.superblock();
-        medium.write_at(&superblock, at);
-    }
-    sleep(node.draw(MKFS_STEP)).await;
+    })?;
+    node.work(MKFS_STEP).await;
 
-    let (medium, faults) = (disk.medium()?, node.state().faults);
+    let faults = node.state().faults;
     if node.happens(faults.mkfs_fails) {
         return fail(Errno::IO);
     }
-    if medium.is_precious() {
+    if disk.access(|disk| disk.medium.is_precious())? {
         disk.judge_format(fs_type)?;
     }
     filesystem.in_progress = false;
-    let (at, superblock) = filesystem.superblock();
-    medium.write_at(&superblock, at);
+    disk.access(|disk| {
+        let (at, superblock) = filesystem.superblock();
+        disk.write_at(&superblock, at);
+        disk.flush();
+    })?;
     Ok((0, String::new()))
 }
 
 async fn check(node: &Arc<Node>, device: &Path) -> io::Result<End> {
     let disk = open(node, device, Open::WriteAlone)?;
-    sleep(node.draw(CHECK)).await;
-    match disk.medium()?.filesystem() {
-        Some(found) if found.fs_type.is_ext() => Ok((0, format!("{}: clean", device.display()))),
-        _ => Ok((8, "bad magic number in super-block".into())),
+    node.work(CHECK).await;
+    let faults = node.state().faults;
+    if node.happens(faults.fsck_fails) {
+        return Ok((8, "memory allocation failed".into()));
     }
+    let (found, damage) = disk.access(|disk| (Filesystem::of(disk), disk.medium.damage()))?;
+    if !found.is_some_and(|found| found.fs_type.is_ext()) {
+        return Ok((8, "bad magic number in super-block".into()));
+    }
+    let Some(damage) = damage else {
+        return Ok((0, format!("{}: clean", device.display())));
+    };
+    if damage != Damage::Uncorrected {
+        disk.access(|disk| disk.medium.repair())?;
+    }
+    let (status, report) = damage.report();
+    Ok((status, report.into()))
 }
 
 async fn grow_ext(node: &Arc<Node>, device: &Path) -> io::Result<End> {
     let is_mounted = {
         let state = node.state();
-        let disk = state.device_at(device)?;
+        let (disk, _) = state.device_at(device)?;
         state.superblock_of(disk).is_some()
     };
     // Of a mounted one the kernel is asked.
     let how = if is_mounted { Open::Read } else { Open::WriteAlone };
     let disk = open(node, device, how)?;
-    sleep(node.draw(GROW)).await;
-    match disk.medium()?.filesystem() {
+    node.work(GROW).await;
+    match disk.access(|disk| Filesystem::of(disk))? {
         Some(found) if found.fs_type.is_ext() => grow(&disk, found),
         _ => Ok((1, "bad magic number in super-block".into())),
     }
 }
 
 async fn grow_mounted(node: &Arc<Node>, target: &Path) -> io::Result<End> {
-    sleep(node.draw(GROW)).await;
+    node.work(GROW).await;
     let device = {
         let state = node.state();
         let superblock = match state.mount_at(target).map(|mount| &mount.root) {
@@ -254,7 +276,7 @@ async fn grow_mounted(node: &Arc<Node>, target: &Path) -> io::Result<End> {
         return Ok((1, "is not a mounted file system".into()));
     };
     let disk = open(node, &device, Open::Read)?;
-    match disk.medium()?.filesystem() {
+    match disk.access(|disk| Filesystem::of(disk))? {
         Some(found) => grow(&disk, found),
         None => fail(Errno::UCLEAN),
     }
@@ -264,13 +286,16 @@ async fn grow_mounted(node: &Arc<Node>, target: &Path) -> io::Result<End> {
 fn grow(disk: &SimDisk, filesystem: Filesystem) -> io::Result<End> {
     let size = disk.size()?.max(filesystem.size);
     let (at, superblock) = Filesystem { size, ..filesystem }.superblock();
-    disk.medium()?.write_at(&superblock, at);
+    disk.access(|disk| {
+        disk.write_at(&superblock, at);
+        disk.flush();
+    })?;
     Ok((0, format!("it has {size} bytes now")))
 }
 
 fn set_read_only(node: &Arc<Node>, device: &Path, read_only: bool) -> io::Result<End> {
     let mut state = node.state();
-    let disk = state.device_at(device)?;
+    let (disk, _) = state.device_at(device)?;
     if let Some(disk) = state.disks.get_mut(&disk) {
         disk.read_only = read_only;
     }

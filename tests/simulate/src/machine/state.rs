@@ -11,7 +11,10 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::Faults;
+use super::cache::PageCache;
+use super::hardware::{DiskPath, Hardware};
 use super::medium::Medium;
+use super::trap::Trap;
 
 /// The directories that there are before a driver comes.
 const DIRECTORIES: [&str; 5] = [
@@ -22,11 +25,21 @@ const DIRECTORIES: [&str; 5] = [
     "/var/lib/kubelet/pods",
 ];
 
+/// Block devices on top of disks are numbered from here on.
+const FIRST_LAYER: u32 = 1_000;
+
 #[derive(Debug)]
 pub(super) struct State {
     /// The driver's process that runs now.
     pub(super) process: u64,
+    pub(super) hardware: Hardware,
     pub(super) faults: Faults,
+    /// Where the next call of the driver is stopped.
+    pub(super) trap: Option<Trap>,
+    /// System calls that have begun and not ended.
+    pub(super) calls: u64,
+    /// How often something was mounted, bound or unmounted.
+    pub(super) mount_calls: u64,
     /// The next number for whatever wants one.
     next: u64,
     pub(super) disks: BTreeMap<u64, Disk>,
@@ -47,26 +60,55 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct Disk {
     pub(super) volume_id: String,
+    pub(super) hardware: Hardware,
     /// Its place among all disks, which gives it its name and its number.
     pub(super) index: u32,
     /// What it has, and what it had when it was plugged in.
     pub(super) bytes: u64,
     pub(super) first_bytes: u64,
+    /// What the storage has, and what SCSI paths show of it since their last rescan.
+    pub(super) storage_bytes: u64,
+    pub(super) path_bytes: [u64; 2],
     /// What the kernel shows instead, and until when.
     pub(super) late: Option<(u64, Instant)>,
+    /// When multipathd has created the map of the paths.
+    pub(super) appears: Instant,
     /// What `blockdev --setro` sets.
     pub(super) read_only: bool,
     pub(super) medium: Arc<Medium>,
+    pub(super) cache: PageCache,
     pub(super) plugged: bool,
+    /// An agent has activated a block device on top of it.
+    pub(super) has_layer: bool,
 }
 
 impl Disk {
     pub(super) fn name(&self) -> String {
-        disk_name(self.index)
+        self.hardware.disk_name(self.index)
     }
 
     pub(super) fn number(&self) -> (u32, u32) {
-        (252, self.index * 16)
+        self.hardware.number(self.index)
+    }
+
+    /// Its paths, where the kernel shows paths.
+    pub(super) fn paths(&self) -> Vec<DiskPath> {
+        if self.plugged {
+            self.hardware.paths(self.index)
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// The name and the number of the block device on top of it, if there is one.
+    pub(super) fn layer(&self) -> Option<(String, u32)> {
+        let number = FIRST_LAYER + self.index;
+        (self.has_layer && self.plugged).then(|| (format!("dm-{number}"), number))
+    }
+
+    /// Whether the kernel shows it.
+    pub(super) fn is_shown(&self) -> bool {
+        self.plugged && self.appears <= Instant::now()
     }
 
     /// The size that the kernel shows.
@@ -79,27 +121,22 @@ impl Disk {
     }
 }
 
-/// `vda`, `vdb` … `vdz`, `vdaa` …
-fn disk_name(index: u32) -> String {
-    let letter = |index: u32| char::from(b'a' + u8::try_from(index % 26).unwrap_or_default());
-    match index / 26 {
-        0 => format!("vd{}", letter(index)),
-        more => format!("vd{}{}", letter(more - 1), letter(index)),
-    }
-}
-
 /// Who has a device open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
     Process(u64),
     Program,
     Pod,
+    /// An agent of the node that is neither the driver nor a pod.
+    Agent,
 }
 
 #[derive(Debug)]
 pub(super) struct Opening {
     pub(super) disk: u64,
     pub(super) by: By,
+    /// The number of the node that was opened: of the disk or of a path.
+    pub(super) number: (u32, u32),
     /// With the kernel's claim.
     pub(super) alone: bool,
 }
@@ -131,6 +168,8 @@ pub(super) struct Superblock {
     pub(super) fs_type: FsType,
     pub(super) uuid: [u8; 16],
     pub(super) read_only: bool,
+    /// What it was mounted with first.
+    pub(super) options: Vec<String>,
     /// What was mounted first.
     pub(super) source: PathBuf,
     /// What pods have written and the kernel has not.
@@ -168,14 +207,18 @@ pub(super) struct Mount {
 }
 
 impl State {
-    pub(super) fn booted() -> Self {
+    pub(super) fn booted(hardware: Hardware) -> Self {
         let mut tree = BTreeMap::new();
         for directory in DIRECTORIES {
             tree.extend(Path::new(directory).ancestors().map(|path| (path.to_owned(), true)));
         }
         Self {
             process: 0,
+            hardware,
             faults: Faults::default(),
+            trap: None,
+            calls: 0,
+            mount_calls: 0,
             next: 100,
             disks: BTreeMap::new(),
             openings: BTreeMap::new(),
@@ -195,16 +238,28 @@ impl State {
 
     /// The disk that the kernel shows under this name.
     pub(super) fn disk_named(&self, name: &str) -> Option<(u64, &Disk)> {
-        let mut disks = self.disks.iter().filter(|(_, disk)| disk.plugged);
+        let mut disks = self.disks.iter().filter(|(_, disk)| disk.is_shown());
         disks
             .find(|(_, disk)| disk.name() == name)
             .map(|(id, disk)| (*id, disk))
     }
 
-    /// The disk that has this number, plugged in or not: what is opened by a node that a bind shows.
+    /// The disk that has a path of this name.
+    pub(super) fn path_named(&self, name: &str) -> Option<(u64, DiskPath)> {
+        self.disks.iter().find_map(|(id, disk)| {
+            let path = disk.paths().into_iter().find(|path| path.name == name)?;
+            Some((*id, path))
+        })
+    }
+
+    /// The disk that has this number, or a path with a node of this number: what is opened by a node that a bind shows.
     pub(super) fn disk_numbered(&self, number: (u32, u32)) -> Option<u64> {
+        let is_numbered = |disk: &Disk| {
+            let is_path = || disk.paths().iter().any(|path| path.number == number);
+            (disk.is_shown() && disk.number() == number) || (disk.hardware.shows_paths() && is_path())
+        };
         let mut disks = self.disks.iter().filter(|(_, disk)| disk.plugged);
-        disks.find(|(_, disk)| disk.number() == number).map(|(id, _)| *id)
+        disks.find(|(_, disk)| is_numbered(disk)).map(|(id, _)| *id)
     }
 
     pub(super) fn disk_of_volume(&self, volume_id: &str) -> Option<u64> {
@@ -218,35 +273,37 @@ impl State {
         found.next().map(|(id, _)| *id)
     }
 
-    /// Whether whoever wants a disk alone is refused.
+    /// Whether a caller that needs the disk alone is refused.
     pub(super) fn is_claimed(&self, disk: u64) -> bool {
+        let mut openings = self.openings.values();
         self.superblock_of(disk).is_some()
-            || self
-                .openings
-                .values()
-                .any(|opening| opening.alone && opening.disk == disk)
+            || openings.any(|opening| opening.alone && opening.disk == disk)
+            || self.disks.get(&disk).is_some_and(|disk| disk.has_layer)
     }
 
     /// Closes an opening, if it is still open.
     pub(super) fn close(&mut self, opening: u64) {
         if self.openings.remove(&opening).is_some() {
-            self.forget_unplugged();
+            self.write_unused();
         }
     }
 
     pub(super) fn close_all(&mut self, whose: impl Fn(By) -> bool) {
         self.openings.retain(|_, opening| !whose(opening.by));
-        self.forget_unplugged();
+        self.write_unused();
     }
 
-    /// Frees names and numbers of disks that are unplugged and neither open nor mounted.
-    pub(super) fn forget_unplugged(&mut self) {
-        let used: BTreeSet<u64> = self
-            .openings
-            .values()
-            .map(|opening| opening.disk)
-            .chain(self.superblocks.values().map(|superblock| superblock.disk))
-            .collect();
+    /// Writes back what is dirty of disks without a user, as the last closing does, and frees names and numbers of those that are
+    /// unplugged.
+    pub(super) fn write_unused(&mut self) {
+        let openings = self.openings.values().map(|opening| opening.disk);
+        let mounted = self.superblocks.values().map(|superblock| superblock.disk);
+        let mut used: BTreeSet<u64> = openings.chain(mounted).collect();
+        used.extend(self.disks.iter().filter(|(_, disk)| disk.has_layer).map(|(id, _)| *id));
+        let unused = self.disks.iter_mut().filter(|(id, _)| !used.contains(id));
+        for (_, disk) in unused.filter(|(_, disk)| disk.plugged) {
+            disk.flush();
+        }
         self.disks.retain(|id, disk| disk.plugged || used.contains(id));
     }
 

@@ -20,6 +20,7 @@ use rstest::rstest;
 use rustix::io::Errno;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::medium::Readable as _;
 use super::*;
 
 const VOLUME: &str = "0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10";
@@ -31,7 +32,7 @@ const POD: &str = "/var/lib/kubelet/pods/1/mount";
 
 fn node(name: &str, seed: u64, violations: &Violations) -> SimMachine {
     let start = "2026-01-02T03:04:05Z".parse().expect("a time");
-    SimMachine::new(name, Sources::seeded(seed, start), violations.clone())
+    SimMachine::new(name, Hardware::Virtio, Sources::seeded(seed, start), violations.clone())
 }
 
 /// A node with a blank volume of 1 GiB.
@@ -167,12 +168,13 @@ async fn what_a_pod_wrote_to_the_device_itself_is_not_formatted() {
 }
 
 /// Waits until a mkfs has written something and has not ended.
-async fn half_made(machine: &SimMachine, medium: &Medium) {
+async fn half_made(machine: &SimMachine) {
     let begins = async {
-        // Each mkfs has written at one of these by then.
+        // Each mkfs has written at one of these by then, at least into the page cache.
         let is_written = |at: u64| {
             let mut bytes = [0; 128];
-            medium.read_at(&mut bytes, at);
+            let state = machine.node.state();
+            state.disks.values().for_each(|disk| disk.read_at(&mut bytes, at));
             bytes != [0; 128]
         };
         while ![0, 64 << 10].into_iter().any(is_written) {
@@ -192,7 +194,7 @@ async fn a_format_that_a_reboot_cut_short_is_taken_up(#[case] fs_type: FsType) {
     let (machine, medium, violations) = lab();
     let before = host(&machine);
     let call = tokio::spawn(async move { prepare(&before, fs_type).await });
-    half_made(&machine, &medium).await;
+    half_made(&machine).await;
     call.abort();
     machine.reboot();
     sleep(LIMIT).await;
@@ -218,10 +220,10 @@ async fn a_format_that_a_reboot_cut_short_is_taken_up(#[case] fs_type: FsType) {
 
 #[tokio::test(start_paused = true)]
 async fn a_format_outlives_the_process_that_began_it_and_is_waited_for() {
-    let (machine, medium, violations) = lab();
+    let (machine, _, violations) = lab();
     let before = host(&machine);
     let call = tokio::spawn(async move { prepare(&before, FsType::Ext4).await });
-    half_made(&machine, &medium).await;
+    half_made(&machine).await;
     machine.kill_process();
     call.abort();
     let taken = prepare(&host(&machine), FsType::Ext4).await.expect("it ends");
@@ -483,7 +485,7 @@ async fn what_is_not_written_back_is_lost_with_the_disk_and_an_unmount_writes_it
     let (host, staging) = (staged(&machine, FsType::Ext4).await, Path::new(STAGING));
     machine.write_cached(staging, 1).expect("it is writable");
     assert_eq!(machine.read(staging).expect("it answers"), keys(&[1]));
-    sleep(Duration::from_mins(1)).await;
+    sleep(Duration::from_mins(2)).await;
     machine.write_cached(staging, 2).expect("it is writable");
     machine.unplug(VOLUME);
     assert_eq!(machine.places(VOLUME), [staging]);
@@ -495,12 +497,12 @@ async fn what_is_not_written_back_is_lost_with_the_disk_and_an_unmount_writes_it
     assert_eq!(machine.read(staging).expect("it answers"), keys(&[1]));
 
     machine.write_cached(staging, 3).expect("it is writable");
-    machine.mount_elsewhere(VOLUME);
+    machine.hold_elsewhere(VOLUME, Holder::Mounts);
     host.unmount(staging).await.expect("no pod has it open");
     assert_eq!(machine.places(VOLUME), [""; 0].map(Path::new));
     let busy = host.wait_until_idle(&find(&host, VOLUME).await, Duration::ZERO).await;
     assert!(matches!(busy, Err(DeviceError::Busy { .. })), "{busy:?}");
-    machine.unmount_elsewhere(VOLUME);
+    machine.release_elsewhere(VOLUME);
     mount(&host, VOLUME, STAGING, FsType::Ext4)
         .await
         .expect("it is mounted");
@@ -517,7 +519,7 @@ async fn what_is_not_written_back_is_lost_with_the_disk_and_an_unmount_writes_it
 async fn what_is_written_back_is_not_lost_with_the_disk_of_a_file_system_that_is_mounted_elsewhere() {
     let (machine, medium, _) = lab();
     let (host, staging) = (staged(&machine, FsType::Ext4).await, Path::new(STAGING));
-    machine.mount_elsewhere(VOLUME);
+    machine.hold_elsewhere(VOLUME, Holder::Mounts);
     machine.write_cached(staging, 1).expect("it is writable");
     assert!(host.write_back(staging).await.expect("the disk works"));
     machine.write_cached(staging, 2).expect("it is writable");

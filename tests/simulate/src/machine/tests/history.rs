@@ -70,6 +70,8 @@ async fn history(seed: u64) -> Vec<String> {
         stale_link: 100_000,
         mkfs_fails: 300_000,
         late_size: 300_000,
+        fsck_fails: 100_000,
+        ..Faults::default()
     });
     let media: BTreeMap<String, Arc<Medium>> = (0..3)
         .map(|index| (format!("{index}{}", &VOLUME[1..]), Medium::blank()))

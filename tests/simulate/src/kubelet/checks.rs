@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an answer of the driver claims, compared with the machine.
+
+use std::path::Path;
+
+use csi_proto::csi::v1::NodeGetInfoRequest;
+use csi_proto::csi::v1::volume_capability::AccessType;
+use csi_proto::csi::v1::{NodeExpandVolumeResponse, VolumeCapability};
+
+use super::{Client, Mounting, UNUSED};
+use crate::cluster::VolumeMode;
+
+/// The mount options of classes. Those of a volume never change.
+const CLASSES: [&[&str]; 6] = [
+    &[],
+    &[],
+    &["noatime"],
+    &["nosuid", "nodev", "nodiratime"],
+    &["noexec", "strictatime"],
+    &["noatime", "context=\"system_u:object_r:container_file_t:s0:c1,c2\""],
+];
+
+impl Mounting {
+    /// The mount options of the volume's class.
+    fn mount_options(&self) -> &'static [&'static str] {
+        let sum: usize = self.claim.volume.bytes().map(usize::from).sum();
+        CLASSES.get(sum % CLASSES.len()).copied().unwrap_or_default()
+    }
+
+    /// The capability of the volume with the options of its class.
+    pub(super) fn capability(&self) -> VolumeCapability {
+        let mut capability = self.claim.mode.capability();
+        if let Some(AccessType::Mount(mount)) = &mut capability.access_type {
+            mount.mount_flags = self.mount_options().iter().map(|&option| option.to_owned()).collect();
+        }
+        capability
+    }
+
+    /// After an OK the volume is at this path with all options, unless it was taken away since.
+    pub(super) fn check_shown(&self, path: &Path, call: &str) {
+        let shown = self.machine().volume_at(path);
+        let is_shown = shown.as_ref().is_ok_and(|volume| *volume == self.claim.volume);
+        if !is_shown && !self.is_excused() {
+            self.wrong(&format!("{call} answered OK, and at {} is {shown:?}", path.display()));
+        }
+        let Some(mount) = self.machine().shown_mount(path).filter(|_| is_shown) else {
+            return;
+        };
+        let mut missing: Vec<&str> = self.mount_options().to_vec();
+        missing.retain(|option| !mount.has(option));
+        let is_read_only = self
+            .targets
+            .iter()
+            .any(|target| target.path == path && target.is_read_only);
+        if (is_read_only || self.is_attached_read_only) && !mount.is_read_only() {
+            missing.push("ro");
+        }
+        let recovery = self
+            .without_recovery()
+            .filter(|_| !mount.is_shared && self.is_attached_read_only);
+        missing.extend(recovery.filter(|option| !mount.has(option)));
+        if !missing.is_empty() {
+            self.wrong(&format!(
+                "{call} answered OK, and {} lacks the options {missing:?}: {mount:?}",
+                path.display()
+            ));
+        }
+    }
+
+    /// The option of a file system whose journal must not be written.
+    fn without_recovery(&self) -> Option<&'static str> {
+        match self.claim.mode {
+            VolumeMode::Filesystem("ext4") => Some("noload"),
+            VolumeMode::Filesystem("xfs") => Some("norecovery"),
+            VolumeMode::Filesystem("btrfs") => Some("rescue=nologreplay"),
+            _ => None,
+        }
+    }
+
+    /// After an OK of NodeExpandVolume the device has the size that was answered, and the file system fills it.
+    pub(super) fn check_growth(&self, required: i64, answer: NodeExpandVolumeResponse) {
+        let positive = |bytes: i64| u64::try_from(bytes).unwrap_or_default();
+        let (required, answered) = (positive(required), positive(answer.capacity_bytes));
+        let (device, filesystem) = self.machine().sizes(&self.claim.volume);
+        let fills = |bytes: Option<u64>, least: u64| bytes.is_some_and(|bytes| bytes + UNUSED > least);
+        let is_whole = answered + UNUSED > required && device.is_some_and(|device| device >= answered);
+        let has_grown = self.claim.mode == VolumeMode::Block || fills(filesystem, answered);
+        if !(self.is_excused() || is_whole && has_grown) {
+            self.wrong(&format!(
+                "NodeExpandVolume to {required} answered OK with {answered}; the device has {device:?} bytes and its file system \
+                 {filesystem:?}"
+            ));
+        }
+    }
+
+    /// The node never promises more volumes than it has room for.
+    pub(super) async fn ask_limit(&self) {
+        let call = |mut client: Client, request| async move { client.node_get_info(request).await };
+        let answer = match self.node.call(NodeGetInfoRequest::default(), call).await {
+            Ok(answer) => answer,
+            Err(status) => {
+                return self.note(&format!("has no limit: {:?}: {}", status.code(), status.message()));
+            }
+        };
+        let room = self.machine().room();
+        self.note(&format!("is on a node for {} volumes", answer.max_volumes_per_node));
+        let promised = usize::try_from(answer.max_volumes_per_node).unwrap_or_default();
+        if promised > room || promised == 0 {
+            self.wrong(&format!(
+                "NodeGetInfo answered {promised} volumes, and the node has room for {room}"
+            ));
+        }
+    }
+
+    /// What a final error of a mount leaves.
+    pub(super) fn check_absent(&self, path: &Path, call: &str, code: tonic::Code) {
+        if self.is_mounted(path) {
+            self.wrong(&format!(
+                "{call} ended with {code:?}, and it is mounted at {}",
+                path.display()
+            ));
+        }
+    }
+}

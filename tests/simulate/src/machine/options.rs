@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a mount is shown to pods: its options and those of its file system.
+
+use std::path::Path;
+
+use rustix::mount::MountFlags;
+
+use super::SimMachine;
+use super::state::Root;
+
+/// Options of a mount that the kernel keeps for the mount alone.
+const FLAGS: [(&str, MountFlags); 7] = [
+    ("ro", MountFlags::RDONLY),
+    ("nosuid", MountFlags::NOSUID),
+    ("nodev", MountFlags::NODEV),
+    ("noexec", MountFlags::NOEXEC),
+    ("noatime", MountFlags::NOATIME),
+    ("nodiratime", MountFlags::NODIRATIME),
+    ("strictatime", MountFlags::STRICTATIME),
+];
+
+/// A mount of a file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownMount {
+    flags: MountFlags,
+    options: Vec<String>,
+    /// Whether the file system itself is mounted read-only.
+    pub has_read_only_filesystem: bool,
+    /// Whether the file system was mounted by an agent, or for a pod before this one.
+    pub is_shared: bool,
+}
+
+impl ShownMount {
+    /// Whether pods cannot write there.
+    pub fn is_read_only(&self) -> bool {
+        self.has_read_only_filesystem || self.flags.contains(MountFlags::RDONLY)
+    }
+
+    /// Whether it has an option, of the mount or of the file system.
+    pub fn has(&self, option: &str) -> bool {
+        let flag = FLAGS.iter().find(|(name, _)| *name == option);
+        flag.map_or_else(
+            || self.options.iter().any(|present| present == option),
+            |(_, flag)| self.flags.contains(*flag),
+        )
+    }
+}
+
+impl SimMachine {
+    /// How the volume at a path is mounted. `None` where no file system is.
+    pub fn shown_mount(&self, path: &Path) -> Option<ShownMount> {
+        let state = self.node.state();
+        let mount = state.mount_at(path)?;
+        let Root::Volume(id) = mount.root else { return None };
+        let superblock = state.superblocks.get(&id)?;
+        Some(ShownMount {
+            flags: mount.flags,
+            options: superblock.options.clone(),
+            has_read_only_filesystem: superblock.read_only,
+            is_shared: superblock.is_elsewhere(),
+        })
+    }
+
+    /// How many volumes this node has room for, those that it has among them.
+    pub fn room(&self) -> usize {
+        self.node.state().room()
+    }
+}
