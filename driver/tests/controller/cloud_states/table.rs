@@ -34,6 +34,7 @@ const CELL: Cell = Cell::Fails(Code::Internal, "500");
 const IN_USE: Cell = refused(NODE);
 const RESET: Cell = aborted("an administrator has to");
 const TRANSFER: Cell = aborted("openstack volume transfer request");
+const REFRESH: Cell = aborted("nova-manage volume_attachment refresh");
 const UNSHELVE: Cell = aborted("openstack server unshelve");
 
 /// The free volume cannot be attached to NODE.
@@ -166,7 +167,7 @@ pub(super) const TABLE: &[(State, [Cell; 5])] = &[
     (CinderOnly(AttachmentStatus::ErrorDetaching), ALL_OK),
     (Unnamed(AttachmentStatus::Reserved), RESERVED),
     (Unnamed(AttachmentStatus::Attached), [refused("does not name"), refused("does not name"), OK, refused("in-use"), OK]),
-    (State::NovaOnly, [RESET, RESET, RESET, OK, OK]),
+    (State::NovaOnly, [REFRESH, REFRESH, REFRESH, OK, OK]),
     (State::StuckAttach, [aborted("nova-compute"), aborted("nova-compute"), aborted("nova-compute"), RESET, RESET]),
     (State::StuckDetach, [aborted("nova-compute"), IN_USE, aborted("nova-compute"), IN_USE, RESET]),
     (State::LostAttach, no_attach(not_found("server"))),

@@ -119,18 +119,21 @@ fn reset(view: &View<'_>) -> Option<String> {
     let volume = volume.as_ref()?;
     let is_here = volume.attachment_to(view.server).is_some();
     let (id, status) = (&volume.id, &volume.status);
-    let options = match status {
+    let command = match status {
         VolumeStatus::Available | VolumeStatus::Reserved | VolumeStatus::Attaching if is_here && *recorded => {
-            "--state in-use"
+            format!("reset the volume's status: openstack volume set --state in-use {id}")
         }
-        VolumeStatus::Available if *recorded || view.refusal == Some(Refusal::Recorded) => "--state in-use --attached",
+        VolumeStatus::Available if *recorded || view.refusal == Some(Refusal::Recorded) => {
+            "create Cinder's attachment again while the server is stopped: nova-manage volume_attachment refresh"
+                .to_owned()
+        }
         VolumeStatus::InUse if volume.attachments.is_empty() && attachments.as_ref().is_some_and(Vec::is_empty) => {
-            "--state available --detached"
+            format!("reset the volume's status: openstack volume set --state available --detached {id}")
         }
         _ => return None,
     };
     Some(format!(
-        "an administrator has to find out which server has the disk and reset the volume's status: openstack volume set {options} {id}"
+        "an administrator has to find out which server has the disk and {command}"
     ))
 }
 
