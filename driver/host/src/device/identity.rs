@@ -79,6 +79,9 @@ pub(super) fn look(
             // A partition, or a disk that the kernel has already dropped.
             continue;
         }
+        if is_assembled(machine, &paths.sys, &name) {
+            continue;
+        }
         let serials = serials(machine, &paths.sys, &name);
         if let Some(serial) = serials.first()
             && !is_named(machine, &paths.sys, &name, volume_id)
@@ -362,13 +365,22 @@ pub(crate) fn upper(machine: &dyn Machine, sys: &Path, name: &str) -> String {
     let holders = machine.list(&sys.join("block").join(name).join("holders"));
     for holder in holders.unwrap_or_default() {
         let holder = holder.to_string_lossy().into_owned();
-        let uuid = machine.read_to_string(&sys.join("block").join(&holder).join("dm/uuid"));
-        let uuid = uuid.unwrap_or_default();
-        if uuid.starts_with("mpath-") {
+        if is_multipath(machine, sys, &holder) {
             return holder;
         }
     }
     name.to_owned()
+}
+
+/// Whether the node assembled a device from metadata on disks, such as a RAID or a logical volume. The user of these disks chose
+/// the name in its link.
+fn is_assembled(machine: &dyn Machine, sys: &Path, name: &str) -> bool {
+    name.starts_with("md") || (name.starts_with("dm-") && !is_multipath(machine, sys, name))
+}
+
+fn is_multipath(machine: &dyn Machine, sys: &Path, name: &str) -> bool {
+    let uuid = machine.read_to_string(&sys.join("block").join(name).join("dm/uuid"));
+    uuid.is_ok_and(|uuid| uuid.starts_with("mpath-"))
 }
 
 fn describe(machine: &dyn Machine, paths: &HostPaths, volume_id: &str, name: &str) -> Result<Device, DeviceError> {

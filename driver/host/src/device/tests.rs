@@ -122,6 +122,31 @@ async fn a_link_that_only_begins_like_the_volumes_is_not_taken(#[case] link: &st
 }
 
 #[rstest]
+#[case::raid("md127", "md-name-any:x_0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10", "", false)]
+#[case::logical_volume("dm-3", "dm-name-x-0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10", "LVM-f3Ct", false)]
+#[case::multipath("dm-3", "wwn-0x0cf2a1d96b1c4c3e9d3f5a8f2f3d7e10", "mpath-30cf2a1d96b1c", true)]
+#[tokio::test]
+async fn assembled_device_with_name_of_volume_is_ignored(
+    #[case] name: &str,
+    #[case] link: &str,
+    #[case] dm_uuid: &str,
+    #[case] is_found: bool,
+) {
+    let machine = Machine::new();
+    machine
+        .disk(name, 1)
+        .file(&format!("sys/block/{name}/dm/uuid"), dm_uuid);
+    machine.link(link, name);
+    assert_eq!(machine.find().await.is_ok(), is_found);
+    machine.disk("vdb", 1).file("sys/block/vdb/serial", &VOLUME[..20]);
+    assert_eq!(
+        machine.find().await.is_ok(),
+        !is_found,
+        "another device would be ambiguous"
+    );
+}
+
+#[rstest]
 #[case::another_volume(Some(("serial", "volume-2")), None)]
 // The root disk of a server that boots from an image.
 #[case::empty_serial(Some(("serial", "")), None)]
