@@ -152,7 +152,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = DEFAULT_DRIVER_NAME)]
     pub driver_name: String,
 
-    /// Nova's id of this machine; defaults to the answer of the metadata service
+    /// Nova's id of this machine, also where firmware and metadata name another server; defaults to the id on which these agree
     #[arg(long, value_name = "UUID")]
     pub instance_id: Option<String>,
 
@@ -164,8 +164,8 @@ pub struct Args {
     #[arg(long, value_name = "URL", default_value = DEFAULT_METADATA_URL)]
     pub metadata_url: String,
 
-    /// Whom to ask first who this machine is, of configDrive, metadataService, cloudInit and dmi; the last two follow in any case. Overrides
-    /// search-order of cloud.conf
+    /// Sources of the identity of this machine in their order, of configDrive, metadataService and cloudInit; the last one follows in any
+    /// case. dmi is accepted: the firmware confirms all other sources, wherever it is named. Overrides search-order of cloud.conf
     #[arg(long, value_name = "SOURCE", value_delimiter = ',', value_parser = ["configDrive", "metadataService", "cloudInit", "dmi"])]
     pub search_order: Vec<String>,
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use cinder_cloud::VolumeId;
 use cinder_cloud::config::MetadataOptions;
 use csi_host::{Device, Host, Mount, MountError, MountTable};
+use csi_kit::endpoint::Endpoint;
 use csi_proto::csi::v1::node_server::Node;
 use csi_proto::csi::v1::node_service_capability::{Rpc, Type, rpc};
 use csi_proto::csi::v1::{
@@ -55,6 +56,8 @@ pub struct NodeConfig {
     pub disabled: DisabledCapabilities,
     /// The kubelet's directory. Where it is given, no volume is staged or published outside of it.
     pub kubelet_dir: Option<PathBuf>,
+    /// The driver's directory below the kubelet's plugin directory, which persists on the node.
+    pub plugin_dir: Option<PathBuf>,
 }
 
 impl NodeConfig {
@@ -65,6 +68,11 @@ impl NodeConfig {
             disabled: DisabledCapabilities::of(args.disable_capability.iter().copied()),
             // Without these flags it may be the default of a manifest that does not name it.
             kubelet_dir: (args.register || args.unregister).then(|| args.kubelet_dir.clone()),
+            // Every manifest, also of the Go driver, has its socket in that directory.
+            plugin_dir: match args.endpoint.parse() {
+                Ok(Endpoint::Unix(socket)) => socket.parent().map(Path::to_owned),
+                Ok(Endpoint::Tcp(_)) | Err(_) => None,
+            },
             args: Args {
                 max_volumes_per_node: args.max_volumes_per_node.or(max_volumes),
                 ..args.clone()

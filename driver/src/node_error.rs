@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a volume is not where it was asked for, and why it is not known which node this is.
+//! Why a volume is not where it was asked for, and why the identity of this node cannot be reported.
 
 use std::path::PathBuf;
 
@@ -124,30 +124,74 @@ pub enum NodeError {
     NotThere { volume_id: String, path: PathBuf },
 }
 
-/// Why it is not known who this node is.
+/// A server id and the source that names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdentityClaim {
+    pub origin: String,
+    pub id: String,
+}
+
+/// Why the identity of this node cannot be reported.
 #[derive(Debug, Error)]
 pub enum InstanceError {
-    /// No source knows.
+    /// No source names a server.
     #[error(
-        "it is not known which Nova server this node is: {}; name it by --instance-id and --availability-zone",
+        "cannot determine the Nova server of this node: {}; set --instance-id and --availability-zone",
         problems.join("; ")
     )]
     Unknown {
-        /// What each source said.
+        /// The reason of each source.
         problems: Vec<String>,
     },
-    /// There is no zone to tell.
+    /// Two sources name different servers, or one source and the firmware do.
     #[error(
-        "it is not known in which availability zone this node is ({reason}), and topology is on: name it by \
-         --availability-zone, or turn topology off by --with-topology=false"
+        "cannot register this node: {} names server {} and {} names server {}; remove the wrong source, such as a disk with the label \
+         config-2, or set --instance-id",
+        first.origin, first.id, second.origin, second.id
     )]
-    Zone {
-        /// What there is in its place.
-        reason: String,
+    Disagreement {
+        first: IdentityClaim,
+        second: IdentityClaim,
     },
+    /// The firmware cannot be read, or identifies an OpenStack server without a valid UUID.
+    #[error(
+        "cannot register this node: it is unknown which server the firmware names: {reason}; run the driver as root with the /sys of \
+         the node, or set --instance-id"
+    )]
+    Firmware { reason: String },
+    /// Only the firmware names a server, and its vendor may swap bytes.
+    #[error(
+        "cannot register this node: only the firmware names a server, as {uuid} or, if its vendor swaps the bytes, {swapped} ({}); make the \
+         config drive or the metadata service available, or set --instance-id",
+        problems.join("; ")
+    )]
+    ByteOrder {
+        uuid: String,
+        swapped: String,
+        /// The reason of each source.
+        problems: Vec<String>,
+    },
+    /// The sources name another server than they did earlier on this boot.
+    #[error(
+        "cannot register this node as server {current}: it is server {recorded} since its last boot, as {} records; reboot the node, \
+         or delete this file if server {current} is right",
+        path.display()
+    )]
+    Changed {
+        recorded: String,
+        current: String,
+        /// The record.
+        path: PathBuf,
+    },
+    /// There is no zone to report.
+    #[error(
+        "cannot determine the availability zone of this node ({reason}), and topology is on: set --availability-zone, or turn topology \
+         off by --with-topology=false"
+    )]
+    Zone { reason: String },
     /// Disks and slots gave no answer.
     #[error(
-        "it is not known how many volumes fit on this node: {0}; it is asked again, or say it by --max-volumes-per-node"
+        "cannot determine how many volumes fit on this node: {0}; the driver retries, or set --max-volumes-per-node"
     )]
     Slots(#[source] MountError),
 }

@@ -42,6 +42,8 @@ pub(crate) struct Timing {
     pub(crate) metadata_timeout: Duration,
     /// How long reading cloud-init's file may take.
     pub(crate) cloud_init_timeout: Duration,
+    /// How long reading and writing the record of the identity may take. It is on a disk of the node.
+    pub(crate) identity_record_timeout: Duration,
     /// How long one probe may take: less than the kubelet's patience, so that the reason reaches it.
     pub(crate) probe_timeout: Duration,
     /// NodeGetInfo is asked again after this time, doubled each time …
@@ -96,6 +98,7 @@ pub(crate) const TIMING: Timing = Timing {
     device_idle_wait: Duration::from_secs(20),
     metadata_timeout: Duration::from_secs(5),
     cloud_init_timeout: Duration::from_secs(5),
+    identity_record_timeout: Duration::from_secs(10),
     probe_timeout: Duration::from_secs(2),
     node_info_retry_first: Duration::from_secs(1),
     node_info_retry_max: Duration::from_secs(30),

@@ -149,7 +149,7 @@ async fn over_ipv6(
     if questions.is_empty() {
         return Err(MetadataError::Request {
             url: format!("http://[{IPV6}]/{DOCUMENT}"),
-            reason: "no network interface is up".into(),
+            reason: "no network interface of a physical or virtio device is up".into(),
         });
     }
     select_ok(questions).await.map(|(metadata, _)| metadata)
@@ -236,11 +236,6 @@ impl InstanceMetadata {
             return Err(format!("its cloud is {:?} and not openstack", v1.cloud_name));
         }
         Self::of(v1.instance_id, v1.availability_zone, v1.local_hostname)
-    }
-
-    /// From the firmware, which knows no zone. The error is the reason in words.
-    pub fn from_firmware(uuid: &str) -> Result<Self, String> {
-        Self::of(ServerId::new(uuid), None, None)
     }
 
     fn of(uuid: ServerId, zone: Option<String>, name: Option<String>) -> Result<Self, String> {

@@ -1,148 +1,173 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the firmware says about this machine (DMI).
+//! The DMI tables: whether the firmware identifies an OpenStack server, and its UUID.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "who this machine is is asked once, before there are volumes: no test needs it on another machine"
-)]
-
-use std::fs;
+use std::io;
+use std::path::Path;
 
 use crate::timing::TIMING;
-use crate::{Host, OffloadError};
+use crate::{Host, Machine, OffloadError, slots};
 
-/// Names that Nova, and clouds built of it, give to their machines; the ones that cloud-init knows as well.
-const PRODUCTS: [&str; 2] = ["OpenStack Nova", "OpenStack Compute"];
-const ASSET_TAGS: [&str; 6] = [
-    "OpenStack Nova",
-    "OpenStack Compute",
+/// Values by which cloud-init's ds-identify recognizes an OpenStack server, as a product name or as an asset tag.
+const NAMES: [&str; 2] = ["OpenStack Nova", "OpenStack Compute"];
+/// Asset tags of public clouds that run OpenStack, from the same list.
+const ASSET_TAGS: [&str; 4] = [
+    "HUAWEICLOUD",
     "OpenTelekomCloud",
     "SAP CCloud VM",
-    "HUAWEICLOUD",
     "Samsung Cloud Platform",
 ];
+/// Nova's own vendor string, which remains where a distribution renames the product.
+const VENDOR: &str = "OpenStack Foundation";
+/// Hypervisors that may write the first three fields of the UUID in the byte order that the kernel does not expect.
+const SWAPPING_VENDORS: [&str; 2] = ["VMware", "Microsoft"];
+
+/// What the firmware reports about this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Firmware {
+    /// It does not identify an OpenStack server: bare metal, or a hypervisor that Nova does not configure.
+    Silent,
+    /// It identifies an OpenStack server.
+    Server {
+        /// The UUID in lower case.
+        uuid: String,
+        /// Whether the vendor's firmware may show the first three fields with swapped bytes.
+        may_be_swapped: bool,
+    },
+    /// It cannot be read, or it identifies an OpenStack server without a valid UUID. The text is the reason.
+    Unknown(String),
+}
 
 impl Host {
-    /// The machine's UUID in lower case, if the firmware says that it is a server of Nova: there it is the server's id.
-    /// Elsewhere it is anything. Bounded by 5 s.
-    pub async fn nova_uuid(&self) -> Result<Option<String>, OffloadError> {
-        let dir = self.inner.paths.sys.join("class/dmi/id");
-        let read = move || {
-            let text = |file: &str| {
-                fs::read_to_string(dir.join(file))
-                    .map(|text| text.trim().to_owned())
-                    .unwrap_or_default()
-            };
-            let is_nova = PRODUCTS.contains(&text("product_name").as_str())
-                || text("sys_vendor") == "OpenStack Foundation"
-                || ASSET_TAGS.contains(&text("chassis_asset_tag").as_str());
-            is_nova
-                .then(|| text("product_uuid").to_lowercase())
-                .filter(|uuid| !uuid.is_empty())
-        };
-        self.inner
+    /// Reads the DMI tables. Bounded by 5 s.
+    pub async fn firmware(&self) -> Firmware {
+        let (machine, dir) = (self.inner.machine.clone(), self.inner.paths.sys.join("class/dmi/id"));
+        let read = move || read(&*machine, &dir).unwrap_or_else(Firmware::Unknown);
+        let answer: Result<Firmware, OffloadError> = self
+            .inner
             .calls
-            .run_local("reading the firmware's tables", TIMING.firmware_timeout, read)
-            .await
+            .run_local("reading the DMI tables", TIMING.firmware_timeout, read)
+            .await;
+        answer.unwrap_or_else(|error| Firmware::Unknown(error.to_string()))
     }
+}
 
-    /// The number of the network interface of this name, or of this number; `None`: there is no such one.
-    pub async fn network_interface(&self, name: &str) -> Result<Option<u32>, OffloadError> {
-        if let Ok(number) = name.parse() {
-            return Ok(Some(number));
-        }
-        // The kernel takes none of these as a name, and a path must not leave the directory.
-        if name.is_empty() || name.contains('/') || name == "." || name == ".." {
-            return Ok(None);
-        }
-        let path = self.inner.paths.sys.join("class/net").join(name).join("ifindex");
-        let read = move || fs::read_to_string(path).ok()?.trim().parse().ok();
-        self.inner
-            .calls
-            .run_local("reading a network interface", TIMING.firmware_timeout, read)
-            .await
+fn read(machine: &dyn Machine, dir: &Path) -> Result<Firmware, String> {
+    let product = attribute(machine, dir, "product_name")?;
+    let vendor = attribute(machine, dir, "sys_vendor")?;
+    let asset_tag = attribute(machine, dir, "chassis_asset_tag")?;
+    let is_openstack = NAMES.contains(&product.as_str())
+        || NAMES.contains(&asset_tag.as_str())
+        || ASSET_TAGS.contains(&asset_tag.as_str())
+        || vendor == VENDOR;
+    if !is_openstack {
+        return Ok(Firmware::Silent);
     }
+    let uuid = attribute(machine, dir, "product_uuid")?.to_lowercase();
+    if !slots::is_uuid(&uuid) {
+        return Err(format!(
+            "{} has {uuid:?} and no UUID",
+            dir.join("product_uuid").display()
+        ));
+    }
+    Ok(Firmware::Server {
+        uuid,
+        may_be_swapped: SWAPPING_VENDORS.iter().any(|name| vendor.starts_with(name)),
+    })
+}
 
-    /// Numbers of the network interfaces that are up, the loopback not among them. Bounded by 5 s.
-    pub async fn network_interfaces(&self) -> Result<Vec<u32>, OffloadError> {
-        let dir = self.inner.paths.sys.join("class/net");
-        let read = move || {
-            let mut numbers: Vec<u32> = fs::read_dir(dir)
-                .into_iter()
-                .flatten()
-                .flatten()
-                .filter(|entry| entry.file_name() != "lo")
-                .filter(|entry| {
-                    let state = fs::read_to_string(entry.path().join("operstate")).unwrap_or_default();
-                    state.trim() != "down"
-                })
-                .filter_map(|entry| {
-                    fs::read_to_string(entry.path().join("ifindex"))
-                        .ok()?
-                        .trim()
-                        .parse()
-                        .ok()
-                })
-                .collect();
-            numbers.sort_unstable();
-            numbers
-        };
-        self.inner
-            .calls
-            .run_local("reading the network interfaces", TIMING.firmware_timeout, read)
-            .await
+/// The text of an attribute; empty if the firmware does not have it.
+fn attribute(machine: &dyn Machine, dir: &Path, name: &str) -> Result<String, String> {
+    let path = dir.join(name);
+    match machine.read(&path) {
+        Ok(text) => Ok(String::from_utf8_lossy(&text).trim().to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(format!("{} cannot be read: {error}", path.display())),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use rstest::rstest;
 
     use super::*;
-    use crate::HostPaths;
+    use crate::{HostPaths, Linux};
 
-    #[rstest]
-    #[case("product_name", "OpenStack Nova", true)]
-    #[case("sys_vendor", "OpenStack Foundation", true)]
-    #[case("chassis_asset_tag", "OpenTelekomCloud", true)]
-    #[case("product_name", "Standard PC (Q35 + ICH9, 2009)", false)]
-    #[tokio::test]
-    async fn the_uuid_counts_only_where_the_firmware_names_openstack(
-        #[case] file: &str,
-        #[case] text: &str,
-        #[case] counts: bool,
-    ) {
+    const UUID: &str = "6c1f2b9e-0000-4000-8000-000000000001";
+
+    /// Reads the firmware of a machine with these attributes.
+    async fn firmware_of(attributes: &[(&str, &str)]) -> Firmware {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let dmi = dir.path().join("class/dmi/id");
         fs::create_dir_all(&dmi).expect("a directory");
-        fs::write(dmi.join("product_uuid"), "6C1F2B9E-0000-4000-8000-000000000001\n").expect("a file");
-        fs::write(dmi.join(file), format!("{text}\n")).expect("a file");
+        for (name, text) in attributes {
+            fs::write(dmi.join(name), format!("{text}\n")).expect("a file");
+        }
         let host = Host::new(HostPaths {
             sys: dir.path().into(),
             ..HostPaths::default()
         });
-        let uuid = host.nova_uuid().await.expect("it can be read");
-        let expected = counts.then(|| "6c1f2b9e-0000-4000-8000-000000000001".to_owned());
-        assert_eq!(uuid, expected);
+        host.firmware().await
     }
 
     #[rstest]
-    #[case("eth0", Some(7))]
-    #[case("3", Some(3))]
-    #[case("eth1", None)]
-    #[case("../eth0", None)]
-    #[case("..", None)]
-    #[case("", None)]
+    #[case("product_name", "OpenStack Nova", true)]
+    #[case("product_name", "OpenStack Compute", true)]
+    #[case("sys_vendor", "OpenStack Foundation", true)]
+    #[case("chassis_asset_tag", "OpenStack Nova", true)]
+    #[case("chassis_asset_tag", "OpenStack Compute", true)]
+    #[case("chassis_asset_tag", "OpenTelekomCloud", true)]
+    #[case("chassis_asset_tag", "SAP CCloud VM", true)]
+    #[case("chassis_asset_tag", "HUAWEICLOUD", true)]
+    #[case("chassis_asset_tag", "Samsung Cloud Platform", true)]
+    #[case("product_name", "HUAWEICLOUD", false)]
+    #[case("product_name", "Standard PC (Q35 + ICH9, 2009)", false)]
     #[tokio::test]
-    async fn an_interface_is_known_by_name_or_number(#[case] name: &str, #[case] number: Option<u32>) {
+    async fn firmware_identifies_openstack_as_ds_identify_does(
+        #[case] attribute: &str,
+        #[case] text: &str,
+        #[case] is_openstack: bool,
+    ) {
+        let firmware = firmware_of(&[("product_uuid", &UUID.to_uppercase()), (attribute, text)]).await;
+        let expected = Firmware::Server {
+            uuid: UUID.to_owned(),
+            may_be_swapped: false,
+        };
+        assert_eq!(firmware, if is_openstack { expected } else { Firmware::Silent });
+    }
+
+    #[rstest]
+    #[case("VMware, Inc.", true)]
+    #[case("Microsoft Corporation", true)]
+    #[case("QEMU", false)]
+    #[tokio::test]
+    async fn byte_order_is_uncertain_on_some_hypervisors(#[case] vendor: &str, #[case] expected: bool) {
+        let tag = ("chassis_asset_tag", "SAP CCloud VM");
+        let firmware = firmware_of(&[tag, ("sys_vendor", vendor), ("product_uuid", UUID)]).await;
+        assert!(
+            matches!(firmware, Firmware::Server { may_be_swapped, .. } if may_be_swapped == expected),
+            "{firmware:?}"
+        );
+    }
+
+    #[rstest]
+    #[case::missing(&[("product_name", "OpenStack Nova")])]
+    #[case::not_a_uuid(&[("product_name", "OpenStack Nova"), ("product_uuid", "Not Settable")])]
+    #[tokio::test]
+    async fn server_without_valid_uuid_is_unknown(#[case] attributes: &[(&str, &str)]) {
+        let firmware = firmware_of(attributes).await;
+        assert!(
+            matches!(&firmware, Firmware::Unknown(reason) if reason.contains("product_uuid")),
+            "{firmware:?}"
+        );
+    }
+
+    #[test]
+    fn unreadable_attribute_is_unknown() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let interface = dir.path().join("class/net/eth0");
-        fs::create_dir_all(&interface).expect("a directory");
-        fs::write(interface.join("ifindex"), "7\n").expect("a file");
-        let host = Host::new(HostPaths {
-            sys: dir.path().into(),
-            ..HostPaths::default()
-        });
-        assert_eq!(host.network_interface(name).await.expect("an answer"), number);
+        fs::create_dir(dir.path().join("product_name")).expect("a directory");
+        let reason = read(&Linux::default(), dir.path()).expect_err("a directory is not an attribute");
+        assert!(reason.contains("product_name cannot be read"), "{reason}");
     }
 }

@@ -40,14 +40,17 @@ pub mod tool;
 pub mod usage;
 
 mod firmware;
+mod network;
 mod offload;
 mod timing;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use config_drive::{ConfigDrive, ConfigDriveError};
 pub use device::{Device, DeviceError, PinnedDevice};
 pub use filesystem::{FilesystemError, FsType, MkfsOptionError, MkfsOptions, Prepare, Prepared};
+pub use firmware::Firmware;
 pub use machine::{Linux, Machine};
 pub use mount::{MountError, MountOptions};
 pub use mountinfo::{Mount, MountTable};

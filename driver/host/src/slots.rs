@@ -156,6 +156,11 @@ pub(crate) fn is_volume(machine: &dyn Machine, sys: &Path, name: &str) -> bool {
     serials(machine, sys, name).iter().any(|serial| is_id(serial))
 }
 
+/// Whether a text is a whole UUID with dashes.
+pub(crate) fn is_uuid(text: &str) -> bool {
+    text.len() == 36 && is_id(text)
+}
+
 /// Whether a serial is a UUID, whole, without its dashes, or cut at 20 characters.
 fn is_id(serial: &str) -> bool {
     let dashed = |serial: &str| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who this node is: Nova's id and the zone.
+//! The answer to NodeGetInfo: identity, zone and limit of this node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use csi_proto::csi::v1::{NodeGetInfoResponse, Topology};
 use tokio::sync::Mutex;
 
 use super::NodeConfig;
-use super::identity::Sources;
+use super::identity::Identity;
 use crate::disabled_capabilities::DisabledCapabilities;
 use crate::node_error::InstanceError;
 use crate::parameters::TOPOLOGY_ZONE;
 
-/// What is known about this instance.
+/// The identity of this node, shared by its clones.
 #[derive(Debug, Clone)]
 pub(super) struct Instance {
     inner: Arc<InstanceInner>,
@@ -24,8 +24,8 @@ pub(super) struct Instance {
 #[derive(Debug)]
 struct InstanceInner {
     config: NodeConfig,
-    sources: Sources,
-    /// Asked until it is known: neither the id nor, short of a migration, the zone changes while this process lives.
+    identity: Identity,
+    /// Determined once: neither the id nor, short of a migration, the zone changes while this process runs.
     metadata: Mutex<Option<InstanceMetadata>>,
 }
 
@@ -33,12 +33,7 @@ impl Instance {
     pub(super) fn new(config: NodeConfig) -> Self {
         Self {
             inner: Arc::new(InstanceInner {
-                sources: Sources {
-                    order: config.args.search_order.clone(),
-                    metadata_url: config.args.metadata_url.clone(),
-                    timeout: config.metadata_timeout,
-                    cloud_init_dir: config.cloud_init_dir.clone(),
-                },
+                identity: Identity::new(&config),
                 config,
                 metadata: Mutex::default(),
             }),
@@ -51,27 +46,24 @@ impl Instance {
 
     pub(super) async fn describe(&self, host: &Host) -> Result<NodeGetInfoResponse, InstanceError> {
         let args = &self.inner.config.args;
-        let node_id = match &args.instance_id {
-            Some(id) => id.clone(),
-            None => self.metadata(host).await?.instance_id.to_string(),
-        };
+        let metadata = self.metadata(host).await?;
         let accessible_topology = if args.with_topology {
             Some(Topology {
-                segments: self.segments(host).await?,
+                segments: self.segments(metadata.availability_zone)?,
             })
         } else {
             None
         };
         Ok(NodeGetInfoResponse {
-            node_id,
+            node_id: metadata.instance_id.to_string(),
             max_volumes_per_node: self.most_volumes(host).await?,
             accessible_topology,
         })
     }
 
-    /// What was configured, else what is attached and what the bus has room for, less what is reserved: never no limit by
-    /// accident, which 0 means, and no larger one because the machine was slow to answer, which the scheduler would believe
-    /// until this process ends.
+    /// The configured limit, else the attached volumes plus the free slots of the bus, minus the reserved ones. The result is at
+    /// least 1, because 0 means no limit. A machine that does not answer is an error: the scheduler would use a larger limit until
+    /// this process ends.
     async fn most_volumes(&self, host: &Host) -> Result<i64, InstanceError> {
         if let Some(limit) = self.inner.config.args.max_volumes_per_node {
             return Ok(limit.into());
@@ -82,15 +74,13 @@ impl Instance {
         Ok(slots.volumes().saturating_sub(reserved).max(1).into())
     }
 
-    async fn segments(&self, host: &Host) -> Result<BTreeMap<String, String>, InstanceError> {
+    /// The topology of this node. The flag takes precedence over `zone`, which the sources report.
+    fn segments(&self, zone: Option<String>) -> Result<BTreeMap<String, String>, InstanceError> {
         let args = &self.inner.config.args;
-        let zone = match &args.availability_zone {
-            Some(zone) => Some(zone.clone()),
-            None => self.metadata(host).await?.availability_zone,
-        };
-        let Some(zone) = zone else {
+        let Some(zone) = args.availability_zone.clone().or(zone) else {
             return Err(InstanceError::Zone {
-                reason: "neither the config drive nor the metadata service nor cloud-init names one".into(),
+                reason: "neither the config drive nor the metadata service nor cloud-init names one for this server"
+                    .into(),
             });
         };
         let value = args.zone_labels.label(&zone);
@@ -104,7 +94,7 @@ impl Instance {
         Ok(segments)
     }
 
-    /// What the sources say. Callers that come while one asks wait for its answer.
+    /// Returns the identity. Concurrent callers wait for the first one.
     async fn metadata(&self, host: &Host) -> Result<InstanceMetadata, InstanceError> {
         let args = &self.inner.config.args;
         let mut known = self.inner.metadata.lock().await;
@@ -112,8 +102,7 @@ impl Instance {
             return Ok(metadata.clone());
         }
         let zone_wanted = args.with_topology && args.availability_zone.is_none();
-        let (said, problems) = self.inner.sources.ask(host, zone_wanted).await;
-        let metadata = said.ok_or(InstanceError::Unknown { problems })?;
+        let metadata = self.inner.identity.determine(host, zone_wanted).await?;
         if !zone_wanted || metadata.availability_zone.is_some() {
             *known = Some(metadata.clone());
         }
@@ -129,7 +118,7 @@ mod tests {
     use super::*;
     use crate::args::Args;
 
-    /// A machine that knows nothing.
+    /// A machine without disks and firmware.
     fn host() -> Host {
         Host::new(HostPaths {
             sys: "/nonexistent".into(),
@@ -142,7 +131,7 @@ mod tests {
         let args = Args {
             instance_id: Some("6c1f2b9e-0000-4000-8000-000000000001".into()),
             availability_zone: Some("zone one".into()),
-            // Nobody listens on port 1: what asks fails.
+            // No service listens on port 1.
             metadata_url: "http://127.0.0.1:1".into(),
             additional_topology: vec![("example.com/rack".into(), "r1".into())],
             max_volumes_per_node: Some(26),
@@ -161,11 +150,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn flags_answer_without_the_metadata_service() {
+    async fn flags_are_enough_without_metadata_service() {
         let info = Instance::new(config())
             .describe(&host())
             .await
-            .expect("the flags say it all");
+            .expect("the flags are complete");
         assert_eq!(info.node_id, "6c1f2b9e-0000-4000-8000-000000000001");
         assert_eq!(info.max_volumes_per_node, 26);
         let segments = info.accessible_topology.expect("topology is on").segments;
@@ -174,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_topology_no_zone_is_needed() {
+    async fn topology_off_needs_no_zone() {
         let config = config_with(|args| {
             args.with_topology = false;
             args.availability_zone = None;
@@ -191,10 +180,10 @@ mod tests {
     #[case(None, 6, 250)]
     #[case(None, 300, 1)]
     #[case(Some(26), 6, 26)]
-    // No limit only where it is asked for.
+    // Only the flag removes the limit.
     #[case(Some(0), 6, 0)]
     #[tokio::test]
-    async fn what_is_reserved_is_taken_from_the_count_and_not_from_a_limit_that_is_given(
+    async fn reserved_volumes_reduce_count_but_no_flag(
         #[case] max_volumes: Option<u32>,
         #[case] reserved_volumes: u32,
         #[case] limit: i64,
@@ -206,16 +195,16 @@ mod tests {
         let info = Instance::new(config)
             .describe(&host())
             .await
-            .expect("the flags say it all");
+            .expect("the flags are complete");
         assert_eq!(info.max_volumes_per_node, limit);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_machine_that_does_not_answer_is_not_promised_the_largest_limit() {
+    async fn hanging_disk_is_an_error_not_a_limit() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let disk = dir.path().join("block/vda");
         std::fs::create_dir_all(&disk).expect("a directory");
-        // Nobody writes to it, so that to read it takes for ever.
+        // A FIFO without a writer blocks its reader.
         let made = std::process::Command::new("mkfifo").arg(disk.join("serial")).status();
         assert!(made.expect("mkfifo runs").success());
         let host = Host::new(HostPaths {
@@ -223,17 +212,44 @@ mod tests {
             ..HostPaths::default()
         });
         let config = config_with(|args| args.max_volumes_per_node = None);
-        let error = Instance::new(config).describe(&host).await.expect_err("nobody answers");
+        let error = Instance::new(config).describe(&host).await.expect_err("the disk hangs");
         assert!(matches!(error, InstanceError::Slots(_)), "{error}");
     }
 
     #[tokio::test]
-    async fn a_silent_metadata_service_is_an_error_that_names_the_flags() {
+    async fn unknown_server_is_an_error_that_names_flag() {
         let config = config_with(|args| args.instance_id = None);
         let error = Instance::new(config)
             .describe(&host())
             .await
-            .expect_err("nobody answers");
+            .expect_err("no source answers");
         assert!(error.to_string().contains("--instance-id"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn restart_reports_recorded_server_only() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let cloud_init = dir.path().join("instance-data.json");
+        let socket = dir.path().join("csi.sock");
+        let describe = async |id: &str, flags: &[&str]| {
+            let data = format!(r#"{{"v1":{{"cloud_name":"openstack","instance_id":"{id}"}}}}"#);
+            std::fs::write(&cloud_init, data).expect("a file");
+            let endpoint = format!("--endpoint=unix://{}", socket.display());
+            let common = ["driver", &endpoint, "--with-topology=false", "--search-order=dmi"];
+            let args = Args::from_argv([&common[..], flags].concat()).expect("valid flags");
+            let mut config = NodeConfig::from_args(&args, Some(26));
+            config.cloud_init_dir = dir.path().into();
+            Instance::new(config).describe(&host()).await.map(|info| info.node_id)
+        };
+        let [one, other] = ["1", "2"].map(|digit| format!("6c1f2b9e-0000-4000-8000-00000000000{digit}"));
+        assert_eq!(describe(&one, &[]).await.expect("the first start"), one);
+        let error = describe(&other, &[]).await.expect_err("the boot is the same");
+        assert!(matches!(error, InstanceError::Changed { .. }), "{error}");
+        let flag = format!("--instance-id={other}");
+        assert_eq!(describe(&one, &[&flag]).await.expect("the flag"), other);
+        assert_eq!(
+            describe(&other, &[]).await.expect("the flag replaced the record"),
+            other
+        );
     }
 }

@@ -40,10 +40,19 @@ pub fn not_staged(problem: &str) -> Status {
     Status::failed_precondition(problem)
 }
 
-/// It is not known who this node is.
+/// The identity of this node cannot be reported. The kubelet and this driver retry, whatever the code.
 pub fn instance(error: &InstanceError) -> Status {
-    // The kubelet asks again until it knows.
-    Status::unavailable(chain(error))
+    let code = match error {
+        // An administrator must act.
+        InstanceError::Disagreement { .. } | InstanceError::ByteOrder { .. } | InstanceError::Changed { .. } => {
+            Code::FailedPrecondition
+        }
+        InstanceError::Unknown { .. }
+        | InstanceError::Firmware { .. }
+        | InstanceError::Zone { .. }
+        | InstanceError::Slots(_) => Code::Unavailable,
+    };
+    Status::new(code, chain(error))
 }
 
 fn code(error: &NodeError) -> Code {

@@ -347,7 +347,8 @@ impl Node {
 /// Flags of a driver on this server.
 fn args(server: &str) -> Args {
     Args {
-        endpoint: "unix:///csi/csi.sock".into(),
+        // No file of this machine keeps the identity of a simulated one.
+        endpoint: "tcp://127.0.0.1:1".into(),
         provide_controller_service: false,
         instance_id: Some(server.to_owned()),
         availability_zone: Some("nova".into()),

@@ -4,7 +4,7 @@
 use std::io;
 
 const SECTOR: u64 = 2048;
-/// Volume descriptors begin here, and nobody has more than a few.
+/// Volume descriptors begin here, and an image has only a few.
 const FIRST_DESCRIPTOR: u64 = 16;
 const MOST_DESCRIPTORS: u64 = 16;
 /// A directory of a config drive has a handful of entries.
@@ -28,7 +28,7 @@ pub(super) struct Volume {
 }
 
 impl Volume {
-    /// Nothing if it is no iso9660.
+    /// `None` if the device does not hold an iso9660.
     pub(super) fn open(at: ReadAt<'_>) -> io::Result<Option<Self>> {
         let mut descriptor = [0; 2048];
         for index in 0..MOST_DESCRIPTORS {

@@ -38,6 +38,10 @@ impl World {
     async fn become_server(&self, node: &Node, server: &NodeConfig) -> Result<()> {
         let name = node.name();
         self.cluster.replace_server(server).await?;
+        // Another server has booted, which the nodes of this machine cannot: they share its kernel. The driver refuses another
+        // identity on the same boot unless an administrator deletes its record.
+        let record = format!("/var/lib/kubelet/plugins/{DRIVER}/node-identity");
+        node.exec(&["rm", "--force", &record]).await?;
         // The kubelet takes no other value than that which is there.
         let without = format!("{ZONE_LABEL}-");
         self.cluster.kubectl(&["label", "node", name, &without]).await?;
