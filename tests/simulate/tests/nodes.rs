@@ -414,3 +414,27 @@ async fn driver_killed_at_any_mount_loses_nothing() {
     }
     assert_eq!(schedule.violated(), None);
 }
+
+#[rstest]
+#[case(Hardware::Virtio)]
+#[case(Hardware::NvmeMultipath)]
+#[case(Hardware::ScsiMultipath)]
+#[tokio::test(start_paused = true)]
+async fn other_volume_is_not_unmounted(#[case] hardware: Hardware) {
+    let (node, _) = node_on(hardware);
+    let machine = node.machine();
+    for volume in [VOLUME, CLONE] {
+        machine.plug(volume, Medium::blank(), GIB);
+        stage(&node, volume, "ext4").await.expect("the volume is blank");
+    }
+    let request = NodeUnstageVolumeRequest {
+        volume_id: VOLUME.to_owned(),
+        staging_target_path: staging(CLONE),
+    };
+    let answer = node.call(request, async |mut client, request| {
+        client.node_unstage_volume(request).await
+    });
+    let refused = answer.await.expect_err("the path has another volume");
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    assert_eq!(machine.places(CLONE), [Path::new(&staging(CLONE))]);
+}

@@ -188,10 +188,18 @@ fn unidentified(machine: &dyn Machine, sys: &Path, disks: &[String]) -> Option<S
 
 /// Whether the kernel shows something of the disk that is the volume's id.
 pub(crate) fn is_named(machine: &dyn Machine, sys: &Path, name: &str, volume_id: &str) -> bool {
-    serials(machine, sys, name)
-        .iter()
-        .chain(&world_wide_names(machine, sys, name))
-        .any(|serial| is_serial_of(serial, volume_id))
+    identifying_disks(machine, sys, name).iter().any(|disk| {
+        disk_serials(machine, sys, disk)
+            .iter()
+            .chain(&world_wide_names(machine, sys, disk))
+            .any(|serial| is_serial_of(serial, volume_id))
+    })
+}
+
+/// The disks that have the serial of a device: the paths of a multipath map, or the disk itself.
+fn identifying_disks(machine: &dyn Machine, sys: &Path, name: &str) -> Vec<String> {
+    let paths = path_disks(machine, sys, name);
+    if paths.is_empty() { vec![name.to_owned()] } else { paths }
 }
 
 /// The world-wide names of a disk as far as a hypervisor may have put an id into them: `uuid.…` and `eui.…` of NVMe,
@@ -271,8 +279,13 @@ fn rescan_disk(machine: &dyn Machine, sys: &Path, name: &str) -> Result<bool, De
     Ok(false)
 }
 
-/// Every serial that the kernel shows of a disk.
+/// Every serial that the kernel shows of a disk, or of the paths of a multipath map, which has none itself.
 pub(crate) fn serials(machine: &dyn Machine, sys: &Path, name: &str) -> Vec<String> {
+    let disks = identifying_disks(machine, sys, name).into_iter();
+    disks.flat_map(|disk| disk_serials(machine, sys, &disk)).collect()
+}
+
+fn disk_serials(machine: &dyn Machine, sys: &Path, name: &str) -> Vec<String> {
     let disk = sys.join("block").join(name);
     // virtio-blk, then NVMe, then SCSI's page 0x80 («unit serial number»: a header of four bytes, then the serial).
     let plain = ["serial", "device/serial"].map(|file| machine.read(&disk.join(file)).ok());

@@ -238,6 +238,20 @@ async fn the_paths_of_a_multipath_disk_are_one_disk() {
 }
 
 #[tokio::test]
+async fn link_to_map_of_other_volume_is_stale() {
+    let machine = Machine::new();
+    machine
+        .disk("sda", 1)
+        .file("sys/block/sda/device/serial", "7b7c1f60-aaaa-4bbb-8ccc-1234567890ab");
+    machine.file("sys/block/sda/holders/dm-0/name", "");
+    machine.disk("dm-0", 1).file("sys/block/dm-0/dm/uuid", "mpath-0QEMU");
+    machine.file("sys/block/dm-0/slaves/sda/size", "");
+    machine.link(&format!("scsi-3{}", VOLUME.replace('-', "")), "dm-0");
+    let error = machine.find().await.expect_err("the map is another volume");
+    assert!(matches!(error, DeviceError::Stale { .. }), "{error}");
+}
+
+#[tokio::test]
 async fn a_disk_smaller_than_the_volume_is_refused_and_the_difference_named_issue_2071() {
     let machine = Machine::new();
     machine.disk("vdb", 1).file("sys/block/vdb/serial", &VOLUME[..20]);
