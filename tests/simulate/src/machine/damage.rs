@@ -77,8 +77,8 @@ const FOREIGN: [Foreign; 7] = [
     },
 ];
 
-/// A run of bytes in the middle of a device covers such a part of it, which has one sample at least, and is written so often.
-const RUN: u64 = 60;
+/// A run of bytes in the middle of a device is so long, and is written so often. A device of up to 7 GiB has a sample within it.
+const RUN: u64 = 128 << 20;
 const RUN_STEP: u64 = 16 << 10;
 
 impl Medium {
@@ -107,7 +107,7 @@ impl Node {
             }
             return foreign.name;
         }
-        let steps = bytes / RUN / RUN_STEP;
+        let steps = RUN / RUN_STEP;
         let first = self.sources.random() % (bytes / RUN_STEP).saturating_sub(steps).max(1);
         for step in first..first + steps {
             medium.write_at(b"raw bytes", step * RUN_STEP);
