@@ -476,3 +476,15 @@ async fn an_answer_that_never_comes_ends_with_the_last_status() {
         "{error}"
     );
 }
+
+/// Nova refuses with 400 because the volume is attached already, and Cinder does not tell why.
+#[tokio::test(start_paused = true)]
+async fn unexplained_refusal_of_an_attachment_is_not_final() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    attach(&stage, &volume.id, ONE).await.expect("attached");
+    let silent = Fault::on_path(None, "^/volume/").effect(Effect::cut(When::Before));
+    stage.sim.fault(silent).expect("a rule");
+    let error = attach(&stage, &volume.id, ONE).await.expect_err("Cinder is silent");
+    assert!(matches!(error, CloudError::Conflict(_)), "{error:?}");
+}

@@ -274,11 +274,15 @@ impl<'a> AttachmentStateMachine<'a> {
         }
     }
 
-    /// A look failed. Where it was not even taken, the refusal that it should explain says more.
+    /// The error when a query for the present state failed. Without an answer to the query, the refusal that it should explain says
+    /// more. An unexplained refusal is not final: the volume may be attached or detached already.
     fn unseen(&self, error: CloudError) -> CloudError {
         let refusal = self.refused.as_ref().map(|(_, refusal)| refusal).or(self.said.as_ref());
         match refusal {
-            Some(refusal) if error.request_id().is_none() && refusal.request_id().is_some() => refusal.clone(),
+            Some(refusal) if error.request_id().is_none() && refusal.request_id().is_some() => match refusal {
+                CloudError::BadRequest(failure) => CloudError::Conflict(failure.clone()),
+                refusal => refusal.clone(),
+            },
             _ => error,
         }
     }
