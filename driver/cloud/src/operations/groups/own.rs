@@ -139,18 +139,38 @@ pub(super) async fn free_volumes(
     if group.volumes.is_empty() && group.description == description {
         return Ok(());
     }
-    cinder
-        .update_group(&group.id, &[], &group.volumes, Some(&description))
-        .await?;
+    empty_group(cx, &group, Some(&description), deadline).await
+}
+
+/// Removes all volumes from a group, sets its description, and waits until Cinder shows the group without volumes.
+///
+/// Cinder refuses to remove a volume that has left the group, of which an API node with a lagging database does not know.
+pub(super) async fn empty_group(
+    cx: &Context,
+    group: &Group,
+    description: Option<&str>,
+    deadline: Instant,
+) -> Result<(), CloudError> {
+    let cinder = BlockStorage::new(&cx.transport);
+    let update = cinder.update_group(&group.id, &[], &group.volumes, description).await;
+    let refused = match update {
+        Ok(()) => None,
+        Err(error @ CloudError::BadRequest(_)) => Some(error),
+        Err(error) => return Err(error),
+    };
     let look = || group_settled(cx, &group.id, deadline);
     let is_empty = |left: Option<&Group>| left.is_none_or(|left| left.volumes.is_empty());
-    match shown(cx, deadline, look, is_empty).await? {
-        Some(left) if !left.volumes.is_empty() => Err(CloudError::Busy {
+    let left = shown(cx, deadline, look, is_empty).await?;
+    match (left, refused) {
+        (Some(left), refused) if !left.volumes.is_empty() => Err(refused.unwrap_or(CloudError::Busy {
             kind: ObjectKind::Group,
             id: left.id,
             status: left.status,
             wanted: "empty",
-        }),
+        })),
+        (Some(left), Some(_)) if description.is_some_and(|description| left.description != description) => {
+            cinder.update_group(&group.id, &[], &[], description).await
+        }
         _ => Ok(()),
     }
 }
@@ -178,17 +198,7 @@ pub(super) async fn dissolve_if_own(cx: &Context, id: &str, deadline: Instant) -
         return Ok(());
     };
     if !group.volumes.is_empty() {
-        cinder.update_group(id, &[], &group.volumes, None).await?;
-        let is_empty = |left: Option<&Group>| left.is_none_or(|left| left.volumes.is_empty());
-        let emptied = shown(cx, deadline, || group_settled(cx, id, deadline), is_empty).await?;
-        if emptied.is_none_or(|emptied| !emptied.volumes.is_empty()) {
-            return Err(CloudError::Busy {
-                kind: ObjectKind::Group,
-                id: id.to_owned(),
-                status: group.status,
-                wanted: "empty",
-            });
-        }
+        empty_group(cx, &group, None, deadline).await?;
     }
     cinder.delete_group(id).await?;
     group_gone(cx, id, deadline).await

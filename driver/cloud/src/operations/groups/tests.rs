@@ -15,8 +15,15 @@ use crate::ids::GiB;
 use crate::operations::groups::poll::{group_settled, group_snapshot_settled};
 use crate::operations::volumes::create::create_volume;
 
-#[tokio::test]
-async fn a_failed_group_snapshot_that_bears_no_mark_of_ours_stays() {
+/// A group that another client created, with one volume.
+struct OtherGroup {
+    sim: Sim,
+    cx: Context,
+    volume: VolumeId,
+    id: String,
+}
+
+async fn other_group() -> OtherGroup {
     let config = SimConfig {
         group_types: vec![GroupType::consistent("together")],
         ..SimConfig::default()
@@ -51,8 +58,7 @@ async fn a_failed_group_snapshot_that_bears_no_mark_of_ours_stays() {
         availability_zone: volume.availability_zone.as_deref(),
     };
     let group = cinder.create_group(&group).await.expect("a group");
-    let deadline = Instant::now() + Duration::from_secs(20);
-    group_settled(&cx, &group, deadline)
+    group_settled(&cx, &group, deadline())
         .await
         .expect("a look")
         .expect("it is there");
@@ -61,19 +67,40 @@ async fn a_failed_group_snapshot_that_bears_no_mark_of_ours_stays() {
         .update_group(&group, inside, &[], None)
         .await
         .expect("the volume enters");
-    group_settled(&cx, &group, deadline).await.expect("a look");
+    group_settled(&cx, &group, deadline()).await.expect("a look");
+    OtherGroup {
+        sim,
+        volume: volume.id,
+        id: group,
+        cx,
+    }
+}
+
+fn deadline() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+#[tokio::test]
+async fn a_failed_group_snapshot_that_bears_no_mark_of_ours_stays() {
+    let OtherGroup {
+        sim,
+        cx,
+        volume,
+        id: group,
+    } = other_group().await;
+    let cinder = BlockStorage::new(&cx.transport);
     let fails = Fault::on("create_group_snapshot").times(1).effect(Effect::work_fails());
     sim.fault(fails).expect("a rule");
     let theirs = cinder
         .create_group_snapshot(&group, "groupsnapshot-1", "made by hand")
         .await;
     let theirs = theirs.expect("accepted");
-    group_snapshot_settled(&cx, &theirs, deadline).await.expect("a look");
+    group_snapshot_settled(&cx, &theirs, deadline()).await.expect("a look");
     let before = sim.state();
 
     let new = NewGroupSnapshot {
         name: "groupsnapshot-1".to_owned(),
-        volumes: BTreeSet::from([volume.id]),
+        volumes: BTreeSet::from([volume]),
         group_type: Some("together".to_owned()),
         cluster: String::new(),
     };
@@ -88,4 +115,24 @@ async fn a_failed_group_snapshot_that_bears_no_mark_of_ours_stays() {
         (after.groups.len(), after.snapshots.len()),
         (before.groups.len(), before.snapshots.len())
     );
+}
+
+#[tokio::test]
+async fn group_with_a_stale_record_is_emptied() {
+    let OtherGroup {
+        sim: _running,
+        cx,
+        volume,
+        id,
+    } = other_group().await;
+    let cinder = BlockStorage::new(&cx.transport);
+    let record = cinder.group(&id).await.expect("an answer").expect("the group");
+    let inside = std::slice::from_ref(&volume);
+    let removed = cinder.update_group(&id, &[], inside, None).await;
+    removed.expect("the volume leaves");
+    group_settled(&cx, &id, deadline()).await.expect("an answer");
+    let emptied = own::empty_group(&cx, &record, Some("emptied"), deadline()).await;
+    emptied.expect("no volume is in the group");
+    let left = cinder.group(&id).await.expect("an answer").expect("the group");
+    assert_eq!((left.description.as_str(), left.volumes.len()), ("emptied", 0));
 }
