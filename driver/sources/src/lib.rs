@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -21,7 +21,7 @@ pub struct Sources(Kind);
 enum Kind {
     #[default]
     System,
-    SeededSource(Arc<SeededSource>),
+    SeededSource(Arc<SeededSource>, SignedDuration),
 }
 
 #[derive(Debug)]
@@ -40,11 +40,23 @@ impl Sources {
     /// The sequence that `seed` decides, and a wall time that is `start` now and follows tokio's clock. To be called in the
     /// runtime whose clock is meant.
     pub fn seeded(seed: u64, start: Timestamp) -> Self {
-        Self(Kind::SeededSource(Arc::new(SeededSource {
-            start,
-            began: Instant::now(),
-            state: AtomicU64::new(seed),
-        })))
+        Self(Kind::SeededSource(
+            Arc::new(SeededSource {
+                start,
+                began: Instant::now(),
+                state: AtomicU64::new(seed),
+            }),
+            SignedDuration::ZERO,
+        ))
+    }
+
+    /// The same sources with a wall clock that is wrong by `error`; the system's clock stays as it is.
+    #[must_use]
+    pub fn shifted(&self, error: SignedDuration) -> Self {
+        match &self.0 {
+            Kind::System => self.clone(),
+            Kind::SeededSource(seeded, _) => Self(Kind::SeededSource(Arc::clone(seeded), error)),
+        }
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is the source that others are sent to")]
@@ -52,7 +64,10 @@ impl Sources {
         match &self.0 {
             Kind::System => Timestamp::now(),
             // An end of the calendar that no test comes near.
-            Kind::SeededSource(seeded) => (seeded.start.checked_add(seeded.began.elapsed())).unwrap_or(Timestamp::MAX),
+            Kind::SeededSource(seeded, error) => {
+                let now = (seeded.start.checked_add(seeded.began.elapsed())).and_then(|now| now.checked_add(*error));
+                now.unwrap_or(Timestamp::MAX)
+            }
         }
     }
 
@@ -62,7 +77,7 @@ impl Sources {
         match &self.0 {
             // Each is keyed at random, which is enough for jitter.
             Kind::System => RandomState::new().build_hasher().finish(),
-            Kind::SeededSource(seeded) => seeded.next(),
+            Kind::SeededSource(seeded, _) => seeded.next(),
         }
     }
 
@@ -71,7 +86,7 @@ impl Sources {
     pub fn uuid(&self) -> Uuid {
         match &self.0 {
             Kind::System => Uuid::new_v4(),
-            Kind::SeededSource(seeded) => {
+            Kind::SeededSource(seeded, _) => {
                 let (high, low) = (seeded.next(), seeded.next());
                 let bytes = (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
                 uuid::Builder::from_random_bytes(bytes).into_uuid()
