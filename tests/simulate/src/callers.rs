@@ -3,8 +3,11 @@
 
 mod attacher;
 mod claim;
+mod lister;
+mod order;
 mod provisioner;
 mod resizer;
 mod snapshotter;
 
 pub use claim::{Claim, live};
+pub use lister::list;

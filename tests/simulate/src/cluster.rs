@@ -11,12 +11,14 @@ use csi_proto::csi::v1::controller_client::ControllerClient;
 use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
-use openstack_sim::Sim;
+use openstack_sim::{BackupStatus, GroupStatus, Latencies, SnapshotStatus, VolumeStatus};
 use parking_lot::{Mutex, MutexGuard};
 use tonic::{Code, Request, Response, Status};
 
 use crate::backend::Backend;
-use crate::judge::Judge;
+use crate::call::{Call, Sidecar};
+use crate::clouds::{CloudName, Clouds};
+use crate::judge::{Judge, StuckResource};
 use crate::ledger::Ledger;
 use crate::machine::Violations;
 use crate::network::Network;
@@ -30,33 +32,18 @@ pub type Controller = ControllerClient<Channel>;
 /// A client of the GroupController service.
 pub type GroupController = GroupControllerClient<Channel>;
 
-/// What came of a call: the answer, or the code and the message of a refusal.
+/// The answer of a call, or code and message of its error.
 pub type Answer<T> = Result<T, (Code, String)>;
+
+/// The secrets of a call.
+pub type Secrets = BTreeMap<String, String>;
 
 /// GiB in bytes.
 pub const GIB: i64 = 1 << 30;
-/// The volume type whose volumes are encrypted.
-pub const ENCRYPTED: &str = "encrypted";
-/// A new leader holds its Lease no sooner than the old one's has run out.
+/// Time for which a call may fail without a fault. The longest pause of a work queue and the longest operation are shorter.
+const ENDLESS: Duration = Duration::from_mins(30);
+/// A new leader starts when the Lease of the old one has expired.
 const LEASE: Duration = Duration::from_secs(15);
-
-/// The sidecars that call the Controller service. Each has a leader of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sidecar {
-    /// external-provisioner
-    Provisioner,
-    /// external-attacher
-    Attacher,
-    /// external-resizer
-    Resizer,
-    /// external-snapshotter
-    Snapshotter,
-}
-
-impl Sidecar {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Provisioner, Self::Attacher, Self::Resizer, Self::Snapshotter];
-}
 
 /// One cluster.
 #[derive(Debug)]
@@ -65,20 +52,24 @@ pub struct Cluster {
     pub schedule: Schedule,
     /// What callers know.
     pub ledger: Ledger,
-    /// What must hold.
+    /// Checks of the clouds and of answers.
     pub judge: Judge,
-    /// The cloud.
-    pub sim: Arc<Sim>,
-    /// The way to it.
+    /// The clouds.
+    pub clouds: Arc<Clouds>,
+    /// Latencies of the clouds without a fault.
+    pub latencies: Latencies,
+    /// Carries requests to the clouds.
     pub network: Network,
     /// Two controller processes, each with sidecars beside it.
     pub controllers: [Driver; 2],
-    /// What volumes hold.
+    /// Contents of the volumes.
     pub backend: Backend,
     violations: Violations,
-    /// By server, those that are gone among them.
+    /// By server, including deleted ones.
     nodes: Mutex<BTreeMap<String, Node>>,
     leaders: [Watched<usize>; 4],
+    /// Number of calls of sidecars, and the last one.
+    pub calls: Watched<(u64, Option<Call>)>,
     /// How many pods have come, and the volume of the last one.
     pub pods: Watched<(u64, String)>,
     /// Set while all workloads are scaled to zero.
@@ -89,14 +80,21 @@ pub struct Cluster {
 
 impl Cluster {
     /// A cluster whose drivers do not run yet.
-    pub fn new(schedule: Schedule, sim: Arc<Sim>, network: Network, controllers: [Driver; 2]) -> Self {
+    pub fn new(
+        schedule: Schedule,
+        clouds: Arc<Clouds>,
+        latencies: Latencies,
+        network: Network,
+        controllers: [Driver; 2],
+    ) -> Self {
         let ledger = Ledger::default();
         let leaders = [0, 1, 0, 1].map(Watched::new);
         let backend = Backend::new(schedule.clone());
         Self {
-            judge: Judge::new(sim.clone(), ledger.clone(), schedule.clone()),
+            judge: Judge::new(clouds.clone(), ledger.clone(), schedule.clone()),
             ledger,
-            sim,
+            clouds,
+            latencies,
             network,
             controllers,
             backend,
@@ -104,13 +102,14 @@ impl Cluster {
             nodes: Mutex::default(),
             schedule,
             leaders,
+            calls: Watched::default(),
             pods: Watched::default(),
             scaled_down: Watched::default(),
             closing: Watched::new(false),
         }
     }
 
-    /// Takes the lead from the one of this sidecar: what it was calling is left alone.
+    /// Moves the leadership of a sidecar. Its running calls end without an answer.
     pub fn elect(&self, sidecar: Sidecar) {
         let leader = &self.leaders[sidecar as usize];
         let next = 1 - leader.get();
@@ -119,7 +118,7 @@ impl Cluster {
         leader.change(|leader| *leader = next);
     }
 
-    /// Makes a server a node.
+    /// Adds the node of a server.
     pub fn add_node(&self, server: &str) {
         let mut nodes = self.locked_nodes();
         let name = format!("node-{}", nodes.len() + 1);
@@ -135,7 +134,7 @@ impl Cluster {
         self.locked_nodes().get(server).cloned()
     }
 
-    /// All nodes that are not gone.
+    /// All nodes that exist.
     pub fn nodes(&self) -> Vec<Node> {
         let nodes = self.locked_nodes();
         nodes
@@ -148,12 +147,13 @@ impl Cluster {
     /// Gives a node power, and its disks.
     pub fn power_on(&self, node: &Node) {
         node.power_on();
-        self.backend.follow(&self.sim.state());
+        self.backend.follow(&self.clouds.state());
     }
 
-    /// A node for a new pod, mostly one that is ready.
-    pub fn pick_node(&self) -> Option<Node> {
+    /// A node for a new pod in the cloud of its volume, mostly one that is ready.
+    pub fn pick_node(&self, cloud: CloudName) -> Option<Node> {
         let mut nodes = self.nodes();
+        nodes.retain(|node| self.clouds.cloud_of(node.server()) == cloud);
         if self.schedule.chance(900) {
             nodes.retain(|node| node.condition().is_ready());
         }
@@ -201,28 +201,74 @@ impl Cluster {
         self.led(Sidecar::Snapshotter, call).await
     }
 
-    /// Calls, notes a refusal, and pauses as a work queue does, until `end` takes an answer for the end. `what` is its name in the trace.
+    /// Sends a call, checks an error, and pauses as a work queue does, until `end` accepts an answer.
+    ///
+    /// A call that fails for [`ENDLESS`] without a fault is a violation, unless its error names a resource that only an
+    /// administrator can repair. The administrator repairs that one then.
     pub async fn repeat<T, R, F>(
         &self,
-        what: &str,
-        call: impl Fn() -> F,
+        call: Call,
+        send: impl Fn() -> F,
         mut end: impl FnMut(Answer<T>) -> Option<R>,
     ) -> R
     where
         F: Future<Output = Result<T, Status>>,
     {
+        let what = call.to_string();
         let mut backoff = Backoff::new();
+        let mut began = self.schedule.elapsed();
         loop {
-            let answer = call()
+            self.calls
+                .change(|(count, last)| (*count, *last) = (*count + 1, Some(call.clone())));
+            let answer = send()
                 .await
                 .map_err(|status| (status.code(), status.message().to_owned()));
-            if let Err((code, message)) = &answer {
+            let error = answer.as_ref().err().cloned();
+            if let Some((code, message)) = &error {
                 self.schedule.note(&format!("{what}: {code:?}: {message}"));
+                self.judge.check_error(&call, *code, message);
             }
             if let Some(end) = end(answer) {
                 return end;
             }
-            backoff.pause(&self.schedule, what).await;
+            let without_faults = self.schedule.calm().unwrap_or_default();
+            let failing = self.schedule.elapsed().saturating_sub(began);
+            if let Some((code, message)) = &error
+                && without_faults.min(failing) > ENDLESS
+            {
+                let Some(resource) = self.judge.obstacle(&call, message) else {
+                    self.schedule.violation(&format!(
+                        "{what} fails for {} min although nothing goes wrong: {code:?}: {message}",
+                        ENDLESS.as_secs() / 60
+                    ));
+                    return std::future::pending().await;
+                };
+                self.repair(&resource);
+                began = self.schedule.elapsed();
+            }
+            backoff.pause(&self.schedule, &what).await;
+        }
+    }
+
+    /// An administrator resets the state of a resource that no user can change.
+    fn repair(&self, resource: &StuckResource) {
+        let (schedule, clouds) = (&self.schedule, &self.clouds);
+        schedule.note(&format!("an administrator resets {resource:?}"));
+        match resource {
+            StuckResource::Volume(id) => {
+                let is_attached = clouds.state().mappings.iter().any(|mapping| mapping.volume_id == *id);
+                let status = if is_attached {
+                    VolumeStatus::InUse
+                } else {
+                    VolumeStatus::Available
+                };
+                self.ledger.book().touched.insert(id.clone(), schedule.steps());
+                clouds.set_volume_status(id, status);
+            }
+            StuckResource::Snapshot(id) => _ = clouds.set_snapshot_status(id, SnapshotStatus::Available),
+            StuckResource::Backup(id) => _ = clouds.set_backup_status(id, BackupStatus::Available),
+            StuckResource::Group(id) => _ = clouds.set_group_status(id, GroupStatus::Available),
+            StuckResource::GroupSnapshot(id) => _ = clouds.set_group_snapshot_status(id, GroupStatus::Available),
         }
     }
 
@@ -260,8 +306,8 @@ impl Default for VolumeMode {
 }
 
 impl VolumeMode {
-    /// The capability of one writer.
-    pub fn capability(self) -> VolumeCapability {
+    /// The capability of a volume that is used so.
+    pub fn capability(self, access: Mode) -> VolumeCapability {
         let access_type = match self {
             Self::Filesystem(fs_type) => AccessType::Mount(MountVolume {
                 fs_type: fs_type.into(),
@@ -270,9 +316,7 @@ impl VolumeMode {
             Self::Block => AccessType::Block(BlockVolume {}),
         };
         VolumeCapability {
-            access_mode: Some(AccessMode {
-                mode: Mode::SingleNodeMultiWriter.into(),
-            }),
+            access_mode: Some(AccessMode { mode: access.into() }),
             access_type: Some(access_type),
         }
     }

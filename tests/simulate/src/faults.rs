@@ -21,6 +21,12 @@ pub struct Faults {
     pub throttled: u64,
     /// 409 without effect, for requests that change something.
     pub conflict: u64,
+    /// 413 of Cinder for what needs quota, without effect.
+    pub quota: u64,
+    /// 403 without effect, for requests that change something.
+    pub policy: u64,
+    /// 400 without effect, for what needs quota.
+    pub invalid: u64,
     /// 500 or 503 without effect.
     pub server_error: u64,
     /// 500 or 503 although the request had its effect.
@@ -29,32 +35,34 @@ pub struct Faults {
     pub slow: u64,
     /// The longest that a request or an answer is on its way, well below the clients' limit.
     pub slowest: Duration,
-    /// A GET goes to the API node whose database lags.
+    /// A request goes to the API node whose database lags.
     pub lagging: u64,
     /// How far that database is behind at most: less than a killed process is away, or a sidecar waits before it tries again. A new
     /// volume that cannot be found by its name then would be made twice, whatever a driver does.
     pub longest_lag: Duration,
     /// What Cinder has accepted fails in the backend.
     pub work_fails: u64,
-    /// A controller or node process is killed, at each look of the one who kills.
+    /// A controller or node process is killed.
     pub kills: u64,
-    /// Keystone goes away for a while, at each look.
-    pub keystone: u64,
-    /// Sidecars change their leader, at each look.
+    /// A service, a cell, hosts or the project's quota fail for minutes.
+    pub parts: u64,
+    /// The credentials lead to another project for minutes.
+    pub logins: u64,
+    /// Sidecars change their leader.
     pub elections: u64,
-    /// A server is shelved, put into error or deleted, or its host goes down, at each look.
+    /// A server is shelved, put into error or deleted, or its host goes down.
     pub servers: u64,
-    /// An administrator detaches, retypes or resets by hand, at each look.
+    /// An administrator detaches, retypes or resets by hand.
     pub administrator: u64,
-    /// A node's driver or kubelet is killed, or the node reboots, at each look.
+    /// A node's driver or kubelet is killed, or the node reboots.
     pub nodes: u64,
-    /// A node loses its power or its way to the API server for minutes, at each look.
+    /// A node loses its power or its way to the API server for minutes.
     pub outages: u64,
     /// What goes wrong on nodes.
     pub machine: machine::Faults,
-    /// A user builds a server with a volume of the cluster, at each look.
+    /// A user builds a server with a volume of the cluster.
     pub builds: u64,
-    /// All workloads are scaled to zero and back, at each look.
+    /// All workloads are scaled to zero and back.
     pub pauses: u64,
 }
 
@@ -77,6 +85,9 @@ impl Faults {
             silence: draw(4),
             throttled: draw(8),
             conflict: draw(4),
+            quota: draw(4),
+            policy: draw(2),
+            invalid: draw(4),
             server_error: draw(8),
             false_error: draw(6),
             slow: draw(20),
@@ -85,7 +96,8 @@ impl Faults {
             longest_lag: Duration::from_millis(schedule.below(900)),
             work_fails: draw(5),
             kills: draw(15),
-            keystone: draw(4),
+            parts: draw(6),
+            logins: draw(3),
             elections: draw(10),
             servers: draw(40),
             administrator: draw(4),

@@ -1,24 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What must hold after each step, and of each answer.
+//! Checks the clouds after each step, and each answer of a driver.
 
+mod refusals;
 mod snapshots;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cinder_cloud::metadata_keys;
-use cinder_csi_driver::parameters::PUBLISH_SIZE;
-use openstack_sim::{AttachmentStatus, CloudState, GroupStatus, Sim, Snapshot, VolumeStatus};
+use cinder_csi_driver::parameters::{PUBLISH_SIZE, TOPOLOGY_ZONE};
+use csi_proto::csi::v1::TopologyRequirement;
+use openstack_sim::{AttachmentStatus, CloudState, GroupStatus, Snapshot, VolumeStatus};
 use tonic::Code;
 
-use crate::cluster::ENCRYPTED;
+use crate::clouds::{Clouds, ENCRYPTED};
 use crate::ledger::{Known, Ledger};
 use crate::schedule::Schedule;
+pub use refusals::StuckResource;
 
-/// Compares what the cloud holds with what callers know. Cheap to clone.
+/// Compares the clouds with the records of the callers. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Judge {
-    sim: Arc<Sim>,
+    clouds: Arc<Clouds>,
     ledger: Ledger,
     schedule: Schedule,
 }
@@ -40,13 +43,20 @@ pub fn ends_snapshot(code: Code) -> bool {
 
 impl Judge {
     /// A judge of this cloud.
-    pub fn new(sim: Arc<Sim>, ledger: Ledger, schedule: Schedule) -> Self {
-        Self { sim, ledger, schedule }
+    pub fn new(clouds: Arc<Clouds>, ledger: Ledger, schedule: Schedule) -> Self {
+        Self {
+            clouds,
+            ledger,
+            schedule,
+        }
     }
 
-    /// What holds at each moment.
-    pub fn look(&self) {
-        let state = self.sim.state();
+    /// Checks the rules that hold at each moment.
+    pub fn check(&self) {
+        if let Some(trespass) = self.clouds.trespass() {
+            return self.wrong(&trespass);
+        }
+        let state = self.clouds.state();
         let book = self.ledger.book().clone();
         for volume in &state.volumes {
             let name = volume.name.as_deref().unwrap_or_default();
@@ -148,10 +158,10 @@ impl Judge {
         }
     }
 
-    /// At the end nothing is left.
-    pub fn look_at_rest(&self) {
-        self.look();
-        let state = self.sim.state();
+    /// Checks that nothing remains after all callers have ended.
+    pub fn check_rest(&self) {
+        self.check();
+        let state = self.clouds.state();
         let left = [
             ("volumes", state.volumes.len()),
             ("snapshots", state.snapshots.len()),
@@ -168,9 +178,10 @@ impl Judge {
         }
     }
 
-    /// CreateVolume answered with a volume.
-    pub fn created(&self, name: &str, id: &str, bytes: i64) {
-        let state = self.sim.state();
+    /// Checks an OK of CreateVolume.
+    pub fn created(&self, name: &str, answer: &csi_proto::csi::v1::Volume, requirement: Option<&TopologyRequirement>) {
+        let state = self.clouds.state();
+        let (id, bytes) = (answer.volume_id.as_str(), answer.capacity_bytes);
         let Some(volume) = state.volume(id) else {
             return self.wrong(&format!(
                 "CreateVolume of {name} answered OK with volume {id}, which does not exist"
@@ -183,6 +194,19 @@ impl Judge {
                 volume.status, volume.name
             ));
         }
+        let is_required = |zone: &str| {
+            let topologies = requirement.into_iter().flat_map(|required| &required.requisite);
+            let mut zones = topologies
+                .filter_map(|topology| topology.segments.get(TOPOLOGY_ZONE))
+                .peekable();
+            zones.peek().is_none() || zones.any(|required| required == zone)
+        };
+        if !is_required(&volume.availability_zone) {
+            self.wrong(&format!(
+                "CreateVolume of {name} answered OK with volume {id} in zone {}, and required is {requirement:?}",
+                volume.availability_zone
+            ));
+        }
         if bytes != gib(volume.size) {
             self.wrong(&format!(
                 "CreateVolume of {name} answered {bytes} bytes, and volume {id} has {} GiB",
@@ -191,9 +215,9 @@ impl Judge {
         }
     }
 
-    /// CreateVolume was refused for good.
+    /// Checks a final error of CreateVolume.
     pub fn refused_volume(&self, name: &str, code: Code, message: &str) {
-        let state = self.sim.state();
+        let state = self.clouds.state();
         if let Some(volume) = state.volumes.iter().find(|volume| volume.name.as_deref() == Some(name)) {
             self.wrong(&format!(
                 "CreateVolume of {name} ended with {code:?}, and volume {} of that name is {}: {message}",
@@ -203,9 +227,9 @@ impl Judge {
         self.unchanged("CreateVolume", name, code, message);
     }
 
-    /// DeleteVolume answered OK.
+    /// Checks an OK of DeleteVolume.
     pub fn deleted(&self, id: &str) {
-        if let Some(volume) = self.sim.state().volume(id) {
+        if let Some(volume) = self.clouds.state().volume(id) {
             self.wrong(&format!(
                 "DeleteVolume of {id} answered OK, and the volume is {}",
                 volume.status
@@ -213,18 +237,19 @@ impl Judge {
         }
     }
 
-    /// A call that is repeated as it was is no call for something else.
+    /// Checks that a repeated request does not count as a different one.
     fn unchanged(&self, call: &str, name: &str, code: Code, message: &str) {
-        if code == Code::AlreadyExists {
+        let is_foreign = self.clouds.foreign_names().contains(&name);
+        if code == Code::AlreadyExists && !is_foreign {
             self.wrong(&format!(
                 "{call} of {name} answered ALREADY_EXISTS, and the request has never changed: {message}"
             ));
         }
     }
 
-    /// ControllerPublishVolume answered OK. The guest sees less of an encrypted volume than Cinder does, so nodes must not be told its size.
+    /// Checks an OK of ControllerPublishVolume. The guest sees less of an encrypted volume than Cinder, so its context has no size.
     pub fn published(&self, volume: &str, server: &str, context: &BTreeMap<String, String>) {
-        let state = self.sim.state();
+        let state = self.clouds.state();
         if self.is_touched(volume) {
             return;
         }
@@ -241,9 +266,9 @@ impl Judge {
         }
     }
 
-    /// ControllerUnpublishVolume answered OK.
+    /// Checks an OK of ControllerUnpublishVolume.
     pub fn unpublished(&self, volume: &str, server: &str) {
-        let state = self.sim.state();
+        let state = self.clouds.state();
         let mapped = state
             .mappings
             .iter()
@@ -267,11 +292,11 @@ impl Judge {
         }
     }
 
-    /// A call answered NOT_FOUND of this volume, and of this server where one was named.
+    /// Checks NOT_FOUND for a volume, and for a server if the call names one.
     pub fn not_found(&self, call: &str, volume: &str, server: Option<&str>, message: &str) {
-        let state = self.sim.state();
+        let state = self.clouds.state();
         let server_is_there = server.is_none_or(|server| state.servers.iter().any(|known| known.spec.id == server));
-        // An API node whose database lags does not know it yet, and says so.
+        // An API node with a lagging database does not find a new volume.
         let now = self.schedule.sources().now();
         let is_new = |created: jiff::Timestamp| now.duration_since(created) < jiff::SignedDuration::from_secs(3);
         let is_there = state.volume(volume).is_some_and(|volume| !is_new(volume.created_at));
@@ -282,9 +307,9 @@ impl Judge {
         }
     }
 
-    /// ControllerExpandVolume answered OK.
+    /// Checks an OK of ControllerExpandVolume.
     pub fn expanded(&self, volume: &str, required: i64, answered: i64) {
-        let state = self.sim.state();
+        let state = self.clouds.state();
         let Some(size) = state.volume(volume).map(|volume| gib(volume.size)) else {
             return self.wrong(&format!(
                 "ControllerExpandVolume of {volume} answered OK, and there is no such volume"
@@ -293,6 +318,17 @@ impl Judge {
         if answered != size || size < required {
             self.wrong(&format!(
                 "ControllerExpandVolume of {volume} to {required} answered {answered}, and it has {size} bytes"
+            ));
+        }
+    }
+
+    /// Checks an OK of ControllerModifyVolume.
+    pub fn modified(&self, volume: &str, volume_type: &str) {
+        let state = self.clouds.state();
+        let found = state.volume(volume).map(|found| found.volume_type.clone());
+        if found.as_deref() != Some(volume_type) && !self.is_touched(volume) {
+            self.wrong(&format!(
+                "ControllerModifyVolume of {volume} to type {volume_type} answered OK, and its type is {found:?}"
             ));
         }
     }

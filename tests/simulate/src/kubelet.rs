@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use cinder_csi_driver::parameters::PUBLISH_READONLY;
 use csi_host::Machine;
+use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::{
     CapacityRange, NodeExpandVolumeRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
     NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
@@ -129,7 +130,8 @@ impl Mounting {
             }
         };
         // Pods of one node share a volume at times.
-        let pods = if schedule.chance(200) { 2 } else { 1 };
+        let is_alone = claim.access == Mode::SingleNodeSingleWriter;
+        let pods = if schedule.chance(200) && !is_alone { 2 } else { 1 };
         Self {
             targets: (0..pods).map(|_| target()).collect(),
             staging: staging.into(),

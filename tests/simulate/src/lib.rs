@@ -14,8 +14,10 @@
 //! A step is one event: a request arrives, an answer arrives, a timer of a model fires. A system call of a driver is none.
 
 pub mod backend;
+pub mod call;
 pub mod callers;
 pub mod chaos;
+pub mod clouds;
 pub mod cluster;
 pub mod faults;
 pub mod judge;
@@ -24,6 +26,7 @@ pub mod ledger;
 pub mod machine;
 pub mod network;
 pub mod node;
+pub mod outages;
 pub mod process;
 pub mod run;
 pub mod schedule;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way of a request from a driver to OpenStack and of its answer back, with what goes wrong on it.
+//! Carries requests from a driver to OpenStack and the answers back, with faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,9 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::timeout;
 
+use crate::clouds::{ELSEWHERE, HOME};
 use crate::faults::Faults;
+use crate::outages::{Manner, Outage, is_growth};
 use crate::schedule::Schedule;
 
 /// How long a request or answer is on its way where nothing holds it up, at most.
@@ -30,17 +32,22 @@ pub struct Network {
 struct Shared {
     schedule: Schedule,
     faults: Mutex<Faults>,
-    /// Keystone does not answer.
-    keystone_away: Mutex<bool>,
-    cloud: SimClient,
+    /// Parts of the cloud that fail at this time.
+    outages: Mutex<Vec<Outage>>,
+    /// Whether logins to the first cloud lead to the cloud elsewhere.
+    is_misled: Mutex<bool>,
+    /// By their addresses.
+    clouds: [(&'static str, SimClient); 3],
 }
 
-/// What becomes of a request.
+/// Fate of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Answered,
     Refused,
     Lost,
+    /// The request has no effect, and no answer comes.
+    Hangs,
     AnswerLost,
     Silence,
     /// Answered with this status, after it had its effect or without one.
@@ -52,12 +59,13 @@ enum Fate {
 
 impl Network {
     /// The network of the process of this name.
-    pub fn new(schedule: Schedule, cloud: SimClient, faults: Faults) -> Self {
+    pub fn new(schedule: Schedule, clouds: [(&'static str, SimClient); 3], faults: Faults) -> Self {
         let shared = Shared {
             schedule,
             faults: Mutex::new(faults),
-            keystone_away: Mutex::new(false),
-            cloud,
+            outages: Mutex::default(),
+            is_misled: Mutex::default(),
+            clouds,
         };
         Self {
             process: "",
@@ -74,58 +82,86 @@ impl Network {
         }
     }
 
-    /// What goes wrong from now on.
+    /// Sets the faults from now on.
     pub fn set_faults(&self, faults: Faults) {
         *self.shared.faults.lock() = faults;
     }
 
-    /// What goes wrong now.
+    /// The present faults.
     pub fn faults(&self) -> Faults {
         *self.shared.faults.lock()
     }
 
-    /// Takes Keystone away or brings it back.
-    pub fn set_keystone_away(&self, away: bool) {
-        *self.shared.keystone_away.lock() = away;
+    /// Begins an outage.
+    pub fn begin(&self, outage: Outage) {
+        self.shared.outages.lock().push(outage);
+    }
+
+    /// Ends an outage.
+    pub fn end(&self, outage: &Outage) {
+        self.shared.outages.lock().retain(|other| other != outage);
+    }
+
+    /// Ends all outages.
+    pub fn end_all(&self) {
+        self.shared.outages.lock().clear();
+    }
+
+    /// Leads logins to the first cloud elsewhere, or no longer.
+    pub fn set_misled(&self, is_misled: bool) {
+        *self.shared.is_misled.lock() = is_misled;
+    }
+
+    /// The cloud that a request reaches.
+    fn cloud(&self, request: &Request<Bytes>) -> &SimClient {
+        let uri = request.uri();
+        let host = uri.host().unwrap_or_default();
+        let clouds = &self.shared.clouds;
+        let by_address = |address: &str| clouds.iter().find(|(known, _)| *known == address);
+        // No project is known for the credentials of a class.
+        let is_password = request.body().windows(16).all(|part| part != b"application_cred");
+        let is_misled = *self.shared.is_misled.lock() && is_keystone(request) && is_password && HOME.ends_with(host);
+        let found = if is_misled {
+            by_address(ELSEWHERE)
+        } else {
+            clouds.iter().find(|(address, _)| address.ends_with(host))
+        };
+        found.map_or(&clouds[0].1, |(_, client)| client)
+    }
+
+    fn outage(&self, request: &Request<Bytes>) -> Option<Manner> {
+        let outages = self.shared.outages.lock();
+        outages
+            .iter()
+            .find(|outage| outage.meets(request))
+            .map(|outage| outage.manner)
     }
 
     fn fate(&self, request: &Request<Bytes>) -> Fate {
         let (faults, schedule) = (self.faults(), &self.shared.schedule);
-        let is_keystone = request.uri().path().starts_with("/identity");
-        if is_keystone && *self.shared.keystone_away.lock() {
-            return Fate::Status {
-                status: 503,
-                effect: false,
-            };
+        let refusal = |status| Fate::Status { status, effect: false };
+        match self.outage(request) {
+            Some(Manner::Refused) => return Fate::Refused,
+            Some(Manner::Unavailable) => return refusal(503),
+            Some(Manner::Hangs) => return Fate::Hangs,
+            Some(Manner::Quota) => return refusal(413),
+            Some(Manner::Policy) => return refusal(403),
+            None => {}
         }
-        let changes = !matches!(*request.method(), Method::GET | Method::HEAD) && !is_keystone;
+        let changes = !matches!(*request.method(), Method::GET | Method::HEAD) && !is_keystone(request);
+        let grows = is_growth(request);
         let error = schedule.one_of(&[500, 503]);
         let fates = [
             (faults.refused, Fate::Refused),
             (faults.lost, Fate::Lost),
             (faults.answer_lost, Fate::AnswerLost),
             (faults.silence, Fate::Silence),
-            (
-                faults.throttled,
-                Fate::Status {
-                    status: 429,
-                    effect: false,
-                },
-            ),
-            (
-                if changes { faults.conflict } else { 0 },
-                Fate::Status {
-                    status: 409,
-                    effect: false,
-                },
-            ),
-            (
-                faults.server_error,
-                Fate::Status {
-                    status: error,
-                    effect: false,
-                },
-            ),
+            (faults.throttled, refusal(429)),
+            (if changes { faults.conflict } else { 0 }, refusal(409)),
+            (if grows { faults.quota } else { 0 }, refusal(413)),
+            (if changes { faults.policy } else { 0 }, refusal(403)),
+            (if grows { faults.invalid } else { 0 }, refusal(400)),
+            (faults.server_error, refusal(error)),
             (
                 faults.false_error,
                 Fate::Status {
@@ -154,18 +190,18 @@ impl Network {
         schedule.between(Duration::from_millis(1), longest)
     }
 
-    /// The API node that the request comes to.
+    /// The API node that receives a request, and its lag.
     fn node(&self, request: &Request<Bytes>) -> (SimClient, Duration) {
         let (faults, schedule) = (self.faults(), &self.shared.schedule);
-        let lag = if *request.method() == Method::GET && schedule.chance(faults.lagging) {
+        let lag = if !is_keystone(request) && schedule.chance(faults.lagging) {
             schedule.between(Duration::ZERO, faults.longest_lag)
         } else {
             Duration::ZERO
         };
-        (self.shared.cloud.behind(lag), lag)
+        (self.cloud(request).behind(lag), lag)
     }
 
-    /// The journey of one request. It goes on without its sender.
+    /// Carries one request. It arrives without its sender as well.
     async fn exchange(self, request: Request<Bytes>) -> Result<Response<Bytes>, SendError> {
         let schedule = &self.shared.schedule;
         let fate = self.fate(&request);
@@ -197,11 +233,12 @@ impl Network {
             .await;
         let answer = match fate {
             Fate::Lost => Err(NoAnswer::Reset),
-            Fate::Status { status, effect: false } => Ok(refusal(status)),
-            _ => node.send(request).await,
+            Fate::Hangs => return std::future::pending().await,
+            Fate::Status { status, effect: false } => Ok(answer_of(status)),
+            _ => send(&node, lag, request).await,
         };
         let answer = match (fate, answer) {
-            (Fate::Status { status, effect: true }, Ok(_)) => Ok(refusal(status)),
+            (Fate::Status { status, effect: true }, Ok(_)) => Ok(answer_of(status)),
             (_, answer) => answer,
         };
         let outcome = match (&answer, fate) {
@@ -222,18 +259,76 @@ impl Network {
     }
 }
 
-/// An answer that no service gave.
-fn refusal(status: u16) -> Response<Bytes> {
+/// Sends a request to an API node. One whose database lags does not find what is newer than that, and answers 404 before the
+/// request has an effect.
+async fn send(node: &SimClient, lag: Duration, request: Request<Bytes>) -> Result<Response<Bytes>, NoAnswer> {
+    if let Some(lookup) = lookup(&request).filter(|_| !lag.is_zero()) {
+        let found = node.send(lookup).await?;
+        if found.status() == StatusCode::NOT_FOUND {
+            return Ok(found);
+        }
+    }
+    node.send(request).await
+}
+
+/// The query for the resource that a request changes, as the API node makes it in its own database.
+fn lookup(request: &Request<Bytes>) -> Option<Request<Bytes>> {
+    if matches!(*request.method(), Method::GET | Method::HEAD) || is_keystone(request) {
+        return None;
+    }
+    let path = request.uri().path();
+    let resource = path.strip_suffix("/action").unwrap_or(path);
+    let is_collection = [
+        "volumes",
+        "snapshots",
+        "backups",
+        "groups",
+        "group_snapshots",
+        "os-volume_attachments",
+    ]
+    .iter()
+    .any(|name| resource.rsplit('/').next() == Some(name));
+    let resource = match resource.strip_suffix("/os-volume_attachments") {
+        Some(server) => server,
+        None if is_collection => return None,
+        None => resource,
+    };
+    let mut lookup = Request::builder().uri(resource);
+    for (name, value) in request.headers() {
+        lookup = lookup.header(name, value);
+    }
+    lookup.body(Bytes::new()).ok()
+}
+
+fn is_keystone(request: &Request<Bytes>) -> bool {
+    request.uri().path().starts_with("/identity")
+}
+
+/// An answer without an effect, as the service or a gateway before it writes it.
+fn answer_of(status: u16) -> Response<Bytes> {
+    let fault = |name: &str, message: &str| json!({name: {"code": status, "message": message}}).to_string();
     let body = match status {
         503 => "<html><body><h1>503 Service Unavailable</h1></body></html>".to_owned(),
-        409 => json!({"conflictingRequest": {"code": 409, "message": "The resource is being changed."}}).to_string(),
-        status => json!({"computeFault": {"code": status, "message": "Something went wrong."}}).to_string(),
+        400 => fault("badRequest", "Invalid input received."),
+        403 => fault("forbidden", "Policy doesn't allow the action to be performed."),
+        409 => fault("conflictingRequest", "The resource is being changed."),
+        413 => fault(
+            "overLimit",
+            "VolumeLimitExceeded: Maximum number of volumes allowed (10) exceeded for quota 'volumes'.",
+        ),
+        _ => fault("computeFault", "Something went wrong."),
     };
     let mut response = Response::new(Bytes::from(body));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    if status == 429 {
-        let later = http::HeaderValue::from_static("2");
-        response.headers_mut().insert(http::header::RETRY_AFTER, later);
+    let retry_after = match status {
+        429 => Some("2"),
+        // Cinder's quota has this value, which tells it from a rate limit.
+        413 => Some("0"),
+        _ => None,
+    };
+    if let Some(seconds) = retry_after {
+        let seconds = http::HeaderValue::from_static(seconds);
+        response.headers_mut().insert(http::header::RETRY_AFTER, seconds);
     }
     response
 }

@@ -22,6 +22,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Service, ServiceExt};
 
+use crate::clouds::WEST_NAME;
 use crate::machine::SimMachine;
 use crate::schedule::Schedule;
 
@@ -228,6 +229,8 @@ pub fn controller_args(folder: &Path, cloud_conf: &Path) -> Args {
     Args {
         endpoint: format!("unix://{}", folder.join("csi.sock").display()),
         cloud_config: vec![cloud_conf.to_owned()],
+        // The cloud without a name and the second one.
+        cloud_name: vec![String::new(), WEST_NAME.to_owned()],
         cluster: "net".into(),
         provide_node_service: false,
         ..Args::default()

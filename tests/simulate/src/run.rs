@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One run: a cluster, a cloud, a seed.
+//! One run: a cluster, its clouds, a seed.
 
 use std::future::Future;
 use std::path::Path;
@@ -7,29 +7,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cinder_csi_driver::Environment;
+use cinder_csi_driver::args::Args;
 use csi_sources::Sources;
-use openstack_sim::{CloudState, Latencies, ServerSpec, Sim, SimConfig, VolumeType};
+use jiff::SignedDuration;
+use openstack_sim::Latencies;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::callers;
 use crate::chaos;
-use crate::cluster::{Cluster, ENCRYPTED};
+use crate::clouds::Clouds;
+use crate::cluster::Cluster;
 use crate::faults::Faults;
 use crate::network::Network;
 use crate::node::Node;
 use crate::process::{Driver, controller_args};
 use crate::schedule::Schedule;
 
-/// How long everything that is under way may take once nothing goes wrong any more: the longest pause of a work queue, the
-/// longest operation, and a deletion that waits for what depends on the volume.
+/// Limit of a run after its faults have ended. Single calls have a shorter one: see [`Cluster::repeat`].
 const REST: Duration = Duration::from_hours(3);
 /// Claims that live at once, at least and at most.
 const CLAIMS: (u64, u64) = (4, 14);
-/// Servers at the start.
-const NODES: usize = 3;
 
-/// What a run is made of.
+/// Parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     /// Decides everything.
@@ -40,14 +40,14 @@ pub struct Plan {
     pub whole: bool,
 }
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// Its seed.
     pub seed: u64,
     /// Events in all.
     pub steps: u64,
-    /// What happened that must not.
+    /// The first violation.
     pub violation: Option<String>,
     /// The trace, or its end.
     pub trace: Vec<String>,
@@ -73,7 +73,7 @@ async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
     let faults = Faults::draw(&schedule);
     schedule.note(&format!("seed {}: {faults:?}", plan.seed));
     let real = Latencies::real();
-    // In a fast cloud the first look comes before a lagging API node shows anything. What is made takes its time everywhere.
+    // In a fast cloud the driver polls before a lagging API node shows a change. A creation takes its time in all clouds.
     let latencies = if schedule.chance(400) {
         Latencies {
             create: real.create,
@@ -84,39 +84,30 @@ async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
     } else {
         real
     };
-    let config = SimConfig {
-        sources: sources.clone(),
-        latencies,
-        spread: u16::try_from(1 + schedule.below(8)).unwrap_or(1),
-        longest_lag: faults.longest_lag + Duration::from_secs(1),
-        volume_types: vec![VolumeType::new("fast"), VolumeType::new("slow"), encrypted()],
-        servers: (1..=NODES).map(|_| ServerSpec::new(sources.uuid())).collect(),
-        token_lifetime: Duration::from_mins(30),
-        ..SimConfig::default()
-    };
-    let sim = Sim::direct(config).await.map_err(std::io::Error::other)?;
+    let spread = u16::try_from(1 + schedule.below(8)).unwrap_or(1);
+    let longest_lag = faults.longest_lag + Duration::from_secs(1);
+    let clouds = Clouds::start(&sources, latencies, spread, longest_lag).await;
+    let clouds = Arc::new(clouds.map_err(std::io::Error::other)?);
     let cloud_conf = folder.join("cloud.conf");
-    std::fs::write(&cloud_conf, sim.access().cloud_conf())?;
-    let network = Network::new(schedule.clone(), sim.client(), faults);
+    std::fs::write(&cloud_conf, clouds.cloud_conf())?;
+    let network = Network::new(schedule.clone(), clouds.clients(), faults);
     let controllers = ["controller-a", "controller-b"].map(|name| {
         let environment = Environment {
             connector: Arc::new(network.of(name)),
-            sources: sources.clone(),
+            sources: sources.shifted(clock_error(&schedule)),
             ..Environment::default()
         };
-        Driver::new(
-            name.to_owned(),
-            controller_args(folder, &cloud_conf),
-            environment,
-            None,
-            schedule.clone(),
-        )
+        let args = Args {
+            project_id: clouds.projects(),
+            ..controller_args(folder, &cloud_conf)
+        };
+        Driver::new(name.to_owned(), args, environment, None, schedule.clone())
     });
-    let cluster = Arc::new(Cluster::new(schedule.clone(), Arc::new(sim), network, controllers));
+    let cluster = Arc::new(Cluster::new(schedule.clone(), clouds, latencies, network, controllers));
     for driver in &cluster.controllers {
         driver.start();
     }
-    for server in cluster.sim.state().servers {
+    for server in cluster.clouds.state().servers {
         cluster.add_node(&server.spec.id);
     }
     tokio::spawn(follow(cluster.clone()));
@@ -141,24 +132,25 @@ async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
     })
 }
 
-/// Lets the storage follow the cloud.
+/// Lets the storage follow the clouds.
 async fn follow(cluster: Arc<Cluster>) {
-    let never = Duration::from_hours(24 * 365);
-    let each = |state: &CloudState| {
-        cluster.backend.follow(state);
-        false
-    };
-    cluster.sim.wait_until(never, each).await;
+    cluster.clouds.follow(|state| cluster.backend.follow(state)).await;
 }
 
-/// Faults, then a calm in which everything comes to its end.
+/// The error of a machine's clock.
+fn clock_error(schedule: &Schedule) -> SignedDuration {
+    let seconds = i64::try_from(schedule.below(1_200)).unwrap_or_default() - 600;
+    SignedDuration::from_secs(if schedule.chance(500) { seconds } else { 0 })
+}
+
+/// Causes faults for so many steps, ends them, and waits until all claims have ended.
 async fn whole(cluster: Arc<Cluster>, steps: u64) {
     let schedule = cluster.schedule.clone();
     let mut claims = JoinSet::new();
     let (fewest, most) = CLAIMS;
     let at_once = fewest + schedule.below(most - fewest + 1);
     {
-        let storm = chaos::reign(cluster.clone());
+        let storm = chaos::run(cluster.clone());
         let life = async {
             while schedule.steps() < steps {
                 while (claims.len() as u64) < at_once {
@@ -169,29 +161,22 @@ async fn whole(cluster: Arc<Cluster>, steps: u64) {
                     ended = claims.join_next() => complain(&schedule, ended),
                     () = schedule.event(Duration::from_secs(5), || "time goes on".into()) => {}
                 }
-                // What is asked of the cloud is in the trace.
-                cluster.sim.clear_log();
+                // The trace has the requests.
+                cluster.clouds.clear_log();
             }
         };
-        until(judged(&cluster, storm), judged(&cluster, life)).await;
+        let beside = async { tokio::join!(judged(&cluster, storm), callers::list(&cluster)) };
+        Box::pin(until(beside, judged(&cluster, life))).await;
     }
     schedule.note("the faults end");
-    chaos::calm(&cluster);
+    chaos::end(&cluster);
     cluster.closing.change(|closing| *closing = true);
     let rest = async {
         while let Some(ended) = claims.join_next().await {
             complain(&schedule, Some(ended));
         }
     };
-    let repairs = async {
-        loop {
-            schedule
-                .event(Duration::from_mins(10), || "an administrator looks around".into())
-                .await;
-            chaos::repair(&cluster);
-        }
-    };
-    let ended = timeout(REST, until(repairs, judged(&cluster, rest))).await;
+    let ended = timeout(REST, until(callers::list(&cluster), judged(&cluster, rest))).await;
     if ended.is_err() {
         let book = cluster.ledger.book().clone();
         schedule.violation(&format!(
@@ -200,33 +185,26 @@ async fn whole(cluster: Arc<Cluster>, steps: u64) {
         ));
         return;
     }
-    cluster.sim.settled(Duration::from_mins(10)).await;
-    cluster.judge.look_at_rest();
+    cluster.clouds.settled(Duration::from_mins(10)).await;
+    cluster.judge.check_rest();
     cluster.nodes().iter().for_each(Node::check_at_rest);
 }
 
-fn encrypted() -> VolumeType {
-    VolumeType {
-        encrypted: true,
-        ..VolumeType::new(ENCRYPTED)
-    }
-}
-
-/// Polls `beside` for as long as `work` lasts.
-async fn until(beside: impl Future<Output = ()>, work: impl Future<Output = ()>) {
+/// Polls `beside` until `work` ends.
+async fn until(beside: impl Future, work: impl Future<Output = ()>) {
     tokio::select! {
         biased;
-        () = beside => {}
+        _ = beside => {}
         () = work => {}
     }
 }
 
-/// Looks at the cloud at each change of it while `work` lasts.
+/// Checks the clouds at each poll of `work`.
 async fn judged(cluster: &Cluster, work: impl Future<Output = ()>) {
     let mut work = std::pin::pin!(work);
     std::future::poll_fn(|context| {
         let end = work.as_mut().poll(context);
-        cluster.judge.look();
+        cluster.judge.check();
         end
     })
     .await;

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cinder_csi_driver::parameters::PUBLISH_SIZE;
+use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::{
     CapacityRange, NodeExpandVolumeRequest, NodeGetInfoRequest, NodeGetVolumeStatsRequest, NodePublishVolumeRequest,
     NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
@@ -53,7 +54,7 @@ async fn stage_as(node: &Node, volume: &str, mode: VolumeMode, size: Option<u64>
     let request = NodeStageVolumeRequest {
         volume_id: volume.to_owned(),
         staging_target_path: staging(volume),
-        volume_capability: Some(mode.capability()),
+        volume_capability: Some(mode.capability(Mode::SingleNodeMultiWriter)),
         publish_context: size.into_iter().collect(),
         ..NodeStageVolumeRequest::default()
     };
@@ -107,7 +108,7 @@ async fn publish(node: &Node, mode: VolumeMode) -> Result<(), Status> {
         volume_id: VOLUME.to_owned(),
         staging_target_path: staging(VOLUME),
         target_path: TARGET.to_owned(),
-        volume_capability: Some(mode.capability()),
+        volume_capability: Some(mode.capability(Mode::SingleNodeMultiWriter)),
         ..NodePublishVolumeRequest::default()
     };
     let answer = node.call(request, async |mut client, request| {
@@ -137,7 +138,7 @@ async fn expand(node: &Node, path: &str, mode: VolumeMode) -> Result<i64, Status
             required_bytes: i64::try_from(2 * GIB).expect("a small volume"),
             limit_bytes: 0,
         }),
-        volume_capability: Some(mode.capability()),
+        volume_capability: Some(mode.capability(Mode::SingleNodeMultiWriter)),
         ..NodeExpandVolumeRequest::default()
     };
     let answer = node.call(request, async |mut client, request| {

@@ -2,32 +2,29 @@
 //! external-attacher: one VolumeAttachment from its creation to its end.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use csi_proto::csi::v1::{
     ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
 };
 use tonic::Code;
 
-use crate::cluster::{Answer, Cluster, Controller, Sidecar, VolumeMode};
+use super::Claim;
+use crate::call::{Call, Sidecar};
+use crate::cluster::{Answer, Cluster, Controller};
 use crate::ledger::Attached;
 
-/// Asks for an attachment until it is made or no longer wanted. To drop the future is to delete the VolumeAttachment: the
-/// call that is under way ends, and [`detach`] follows. Gives the publish context.
-pub(super) async fn attach(
-    cluster: &Cluster,
-    volume: &str,
-    server: &str,
-    mode: VolumeMode,
-    limit: Duration,
-) -> BTreeMap<String, String> {
+/// Publishes a volume and returns the publish context. Dropping the future deletes the VolumeAttachment: the running call ends, and
+/// [`detach`] follows.
+pub(super) async fn attach(cluster: &Cluster, claim: &Claim, server: &str) -> BTreeMap<String, String> {
+    let (volume, limit) = (claim.volume.as_str(), claim.limit);
     let pair = (volume.to_owned(), server.to_owned());
     cluster.ledger.book().attachments.insert(pair.clone(), Attached::Asked);
     let publish = || {
         let request = ControllerPublishVolumeRequest {
             volume_id: volume.to_owned(),
             node_id: server.to_owned(),
-            volume_capability: Some(mode.capability()),
+            volume_capability: Some(claim.capability()),
+            secrets: claim.secrets.clone(),
             ..ControllerPublishVolumeRequest::default()
         };
         let call = async |mut client: Controller, request| client.controller_publish_volume(request).await;
@@ -49,12 +46,16 @@ pub(super) async fn attach(
         }
         Err(_) => None,
     };
-    let what = format!("attachment of {volume} to {server}");
-    cluster.repeat(&what, publish, end).await
+    let call = Call::Publish {
+        volume: volume.to_owned(),
+        server: server.to_owned(),
+    };
+    cluster.repeat(call, publish, end).await
 }
 
-/// Takes an attachment away, however far it is.
-pub(super) async fn detach(cluster: &Cluster, volume: &str, server: &str, limit: Duration) {
+/// Unpublishes a volume, whatever the state of its attachment.
+pub(super) async fn detach(cluster: &Cluster, claim: &Claim, server: &str) {
+    let (volume, limit) = (claim.volume.as_str(), claim.limit);
     let pair = (volume.to_owned(), server.to_owned());
     cluster
         .ledger
@@ -65,7 +66,7 @@ pub(super) async fn detach(cluster: &Cluster, volume: &str, server: &str, limit:
         let request = ControllerUnpublishVolumeRequest {
             volume_id: volume.to_owned(),
             node_id: server.to_owned(),
-            ..ControllerUnpublishVolumeRequest::default()
+            secrets: claim.secrets.clone(),
         };
         let call = async |mut client: Controller, request| client.controller_unpublish_volume(request).await;
         cluster.controller(Sidecar::Attacher, limit, request, call)
@@ -78,6 +79,9 @@ pub(super) async fn detach(cluster: &Cluster, volume: &str, server: &str, limit:
         cluster.ledger.book().attachments.remove(&pair);
         Some(())
     };
-    let what = format!("detachment of {volume} from {server}");
-    cluster.repeat(&what, unpublish, end).await;
+    let call = Call::Unpublish {
+        volume: volume.to_owned(),
+        server: server.to_owned(),
+    };
+    cluster.repeat(call, unpublish, end).await;
 }

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The life of one claim: a volume, the pods that use it one after the other, and what is done to it meanwhile.
+//! The life of one claim: its volume, the pods that use it in turn, snapshots, expansions and changes of its type.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
+use csi_proto::csi::v1::VolumeCapability;
+use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use futures::future::join;
 use tokio::task::JoinSet;
 
-use super::provisioner::{Order, Source};
+use super::order::{Order, snapshot_name};
 use super::{attacher, provisioner, resizer, snapshotter};
-use crate::cluster::{Cluster, ENCRYPTED, GIB, VolumeMode};
+use crate::cluster::{Cluster, GIB, Secrets, VolumeMode};
 use crate::kubelet::Mounting;
 use crate::ledger::Known;
+use crate::watched::Watched;
 
-/// Limits of calls, as installations set them.
-const LIMITS: [Duration; 3] = [Duration::from_secs(15), Duration::from_mins(1), Duration::from_mins(3)];
-
-/// How long a pod may take to run once nothing goes wrong: what was refused before is tried again after five minutes at most, and an
-/// administrator looks around every ten.
+/// Time for the start of a pod without faults: two calls that each may fail for 30 minutes.
 const RUNS: Duration = Duration::from_hours(1);
 
 /// A claim that has a volume.
@@ -29,18 +28,29 @@ pub struct Claim {
     pub name: String,
     /// The volume's id.
     pub volume: String,
-    /// What CreateVolume has answered.
+    /// The volume context of CreateVolume.
     pub context: BTreeMap<String, String>,
-    /// What it is used as.
+    /// Its mode.
     pub mode: VolumeMode,
+    /// Its access mode.
+    pub access: Mode,
+    /// The secrets of its class.
+    pub(super) secrets: Secrets,
     /// How long one call to a controller may take.
-    limit: Duration,
+    pub(super) limit: Duration,
+    /// The server that has the volume without a pod.
+    further: Watched<Option<String>>,
     /// The size that a node has to see, and that it has seen. 0: that of the beginning.
     wanted: AtomicI64,
     grown: AtomicI64,
 }
 
 impl Claim {
+    /// The capability of its requests.
+    pub fn capability(&self) -> VolumeCapability {
+        self.mode.capability(self.access)
+    }
+
     /// The size that no node has seen yet, if there is one.
     pub fn missing_growth(&self) -> Option<i64> {
         let wanted = self.wanted.load(Ordering::Relaxed);
@@ -56,36 +66,15 @@ impl Claim {
 /// Lives through one claim.
 pub async fn live(cluster: Arc<Cluster>) {
     let schedule = &cluster.schedule;
-    let limit = schedule.one_of(&LIMITS);
-    let source = source(&cluster);
-    let modes = [
-        VolumeMode::Filesystem("ext4"),
-        VolumeMode::Filesystem("xfs"),
-        VolumeMode::Filesystem("btrfs"),
-        VolumeMode::Block,
-    ];
-    let mut order = Order {
-        name: format!("pvc-{}", schedule.sources().uuid()),
-        // Not always whole GiB: Cinder makes whole ones.
-        bytes: GIB * i64::from(u8::try_from(1 + schedule.below(3)).unwrap_or(1)) - schedule.one_of(&[0, 0, 1 << 20]),
-        // What is made of something is used as that is.
-        mode: match &source {
-            Source::Nothing => schedule.one_of(&modes),
-            Source::Snapshot(id) | Source::Volume(id) => cluster.backend.mode(id).unwrap_or_default(),
-        },
-        volume_type: None,
-        source,
-        limit,
-    };
-    // Cinder copies into the type of the source only.
-    let is_encrypted = order.source == Source::Nothing && schedule.chance(200);
-    order.volume_type = is_encrypted.then_some(ENCRYPTED);
+    let order = Order::draw(&cluster);
+    let limit = order.limit;
     schedule.note(&format!(
         "claim {} of {} bytes, {:?}",
         order.name, order.bytes, order.source
     ));
     let deleted = AtomicBool::new(false);
-    let patience = if schedule.chance(150) {
+    let is_foreign = cluster.clouds.foreign_names().contains(&order.name.as_str());
+    let patience = if is_foreign || schedule.chance(150) {
         Duration::from_secs(schedule.below(30))
     } else {
         Duration::from_hours(2)
@@ -113,7 +102,10 @@ pub async fn live(cluster: Arc<Cluster>) {
         volume: volume.volume_id,
         context: volume.volume_context,
         mode: order.mode,
+        access: order.access,
+        secrets: order.secrets,
         limit,
+        further: Watched::default(),
         wanted: AtomicI64::default(),
         grown: AtomicI64::default(),
     });
@@ -129,42 +121,25 @@ pub async fn live(cluster: Arc<Cluster>) {
                 pod(&cluster, &claim, false, &mut leftovers).await;
             }
         };
-        join(pods, meanwhile(&cluster, &claim, order.bytes)).await;
+        join(
+            pods,
+            meanwhile(&cluster, &claim, order.bytes, order.volume_type.is_some()),
+        )
+        .await;
         if cluster.is_closing() && cluster.backend.holds_keys(&claim.volume) {
             pod(&cluster, &claim, true, &mut leftovers).await;
         }
     }
-    provisioner::delete(&cluster, &claim.name, &claim.volume, limit).await;
+    provisioner::delete(&cluster, &claim.name, &claim.volume, &claim.secrets, limit).await;
     while leftovers.join_next().await.is_some() {}
-}
-
-/// Something that exists, or nothing.
-fn source(cluster: &Cluster) -> Source {
-    let schedule = &cluster.schedule;
-    let book = cluster.ledger.book();
-    let made = |known: &Known| match known {
-        Known::Made(id) => Some(id.clone()),
-        _ => None,
-    };
-    let snapshots: Vec<String> = book.snapshots.values().filter_map(made).collect();
-    let volumes: Vec<String> = book.volumes.values().filter_map(made).collect();
-    drop(book);
-    let pick = |ids: &[String]| {
-        let at = usize::try_from(schedule.below(ids.len() as u64)).unwrap_or_default();
-        ids.get(at).cloned()
-    };
-    match schedule.below(10) {
-        0..2 => pick(&snapshots).map_or(Source::Nothing, Source::Snapshot),
-        2 => pick(&volumes).map_or(Source::Nothing, Source::Volume),
-        _ => Source::Nothing,
-    }
 }
 
 /// One pod on one node. The last one, when nothing goes wrong any more, has to run, and reads what all before it have written.
 async fn pod(cluster: &Arc<Cluster>, claim: &Arc<Claim>, is_last: bool, leftovers: &mut JoinSet<()>) {
     let schedule = &cluster.schedule;
     cluster.scaled_down.wait_for(|down| !down).await;
-    let Some(node) = cluster.pick_node() else { return };
+    let cloud = cluster.clouds.cloud_of(&claim.volume);
+    let Some(node) = cluster.pick_node(cloud) else { return };
     let (volume, server) = (claim.volume.as_str(), node.server());
     schedule.note(&format!("a pod of {volume} comes to {}", node.name()));
     cluster
@@ -178,8 +153,11 @@ async fn pod(cluster: &Arc<Cluster>, claim: &Arc<Claim>, is_last: bool, leftover
     };
     let acts = if is_last { 0 } else { schedule.below(8) };
     let mut mounting = Mounting::new(cluster.clone(), node.clone(), claim.clone());
+    // There is one VolumeAttachment for a volume and a node.
+    let is_other = |further: &Option<String>| further.as_deref() != Some(server);
     let life = async {
-        let context = attacher::attach(cluster, volume, server, claim.mode, claim.limit).await;
+        claim.further.wait_for(is_other).await;
+        let context = attacher::attach(cluster, claim, server).await;
         mounting.run(context, acts).await;
     };
     tokio::select! {
@@ -210,32 +188,40 @@ async fn pod(cluster: &Arc<Cluster>, claim: &Arc<Claim>, is_last: bool, leftover
             }
         });
     }
-    attacher::detach(cluster, volume, server, claim.limit).await;
+    claim.further.wait_for(is_other).await;
+    attacher::detach(cluster, claim, server).await;
 }
 
-/// What is done to a volume while pods come and go.
-async fn meanwhile(cluster: &Cluster, claim: &Claim, mut bytes: i64) {
-    let (schedule, volume, limit) = (&cluster.schedule, claim.volume.as_str(), claim.limit);
+/// Expands, modifies and snapshots a volume while pods use it.
+async fn meanwhile(cluster: &Cluster, claim: &Claim, mut bytes: i64, is_special: bool) {
+    let (schedule, volume) = (&cluster.schedule, claim.volume.as_str());
     for _ in 0..schedule.below(4) {
         let time = schedule.between(Duration::ZERO, Duration::from_mins(2));
         schedule.event(time, || format!("something is done to {volume}")).await;
         if cluster.is_closing() {
             return;
         }
-        match schedule.below(5) {
+        if claim.access == Mode::MultiNodeMultiWriter {
+            attach_again(cluster, claim).await;
+        }
+        match schedule.below(6) {
+            5 if !is_special => {
+                let volume_type = schedule.one_of(&["fast", "slow"]);
+                resizer::modify(cluster, claim, volume_type).await;
+            }
             0 | 1 => {
                 bytes += GIB - schedule.one_of(&[0, 1 << 20]);
-                if let Some(size) = resizer::expand(cluster, volume, bytes, claim.mode, limit).await {
+                if let Some(size) = resizer::expand(cluster, claim, bytes).await {
                     claim.wanted.fetch_max(size, Ordering::Relaxed);
                 }
             }
             2 | 3 => {
                 let kind = schedule.one_of(&["snapshot", "snapshot", "backup"]);
-                let name = format!("{kind}-{}", schedule.sources().uuid());
-                if let Some(id) = snapshotter::cut(cluster, &name, volume, kind, limit).await {
+                let name = snapshot_name(cluster, kind);
+                if let Some(id) = snapshotter::cut(cluster, &name, claim, kind).await {
                     let time = schedule.between(Duration::ZERO, Duration::from_mins(1));
                     schedule.event(time, || format!("snapshot {name} is deleted")).await;
-                    snapshotter::delete(cluster, &name, &id, limit).await;
+                    snapshotter::delete(cluster, claim, &name, &id).await;
                 }
             }
             _ => {
@@ -243,7 +229,7 @@ async fn meanwhile(cluster: &Cluster, claim: &Claim, mut bytes: i64) {
                     let mut volumes = others(cluster, volume);
                     volumes.push(volume.to_owned());
                     let name = format!("groupsnapshot-{}", schedule.sources().uuid());
-                    snapshotter::cut_group(cluster, &name, &volumes, limit).await;
+                    snapshotter::cut_group(cluster, &name, &volumes, claim.limit).await;
                 };
                 let another = async {
                     if schedule.chance(400) {
@@ -257,6 +243,29 @@ async fn meanwhile(cluster: &Cluster, claim: &Claim, mut bytes: i64) {
             }
         }
     }
+}
+
+/// Attaches a volume of several writers to one more node, and detaches it.
+async fn attach_again(cluster: &Cluster, claim: &Claim) {
+    let schedule = &cluster.schedule;
+    let cloud = cluster.clouds.cloud_of(&claim.volume);
+    let Some(node) = cluster.pick_node(cloud) else { return };
+    let pair = (claim.volume.clone(), node.server().to_owned());
+    if cluster.ledger.book().attachments.contains_key(&pair) {
+        return;
+    }
+    claim
+        .further
+        .change(|further| *further = Some(node.server().to_owned()));
+    let patience = schedule.between(Duration::from_secs(1), Duration::from_mins(5));
+    tokio::select! {
+        biased;
+        _ = attacher::attach(cluster, claim, node.server()) => {}
+        () = node.lost() => {}
+        () = schedule.event(patience, || format!("{} is no longer needed at a further node", claim.volume)) => {}
+    }
+    attacher::detach(cluster, claim, node.server()).await;
+    claim.further.change(|further| *further = None);
 }
 
 /// Up to three other volumes that are there.

@@ -8,24 +8,22 @@ use csi_proto::csi::v1::{
     DeleteSnapshotRequest, DeleteVolumeGroupSnapshotRequest,
 };
 
-use crate::cluster::{Answer, Cluster, Controller, GroupController, Sidecar};
+use super::Claim;
+use crate::call::{Call, Sidecar};
+use crate::cluster::{Answer, Cluster, Controller, GroupController};
 use crate::judge::ends_snapshot;
 use crate::ledger::Known;
 
-/// Takes a snapshot, or a backup where the class says so, and waits until it is ready. Nothing where it is refused for good.
-pub(super) async fn cut(
-    cluster: &Cluster,
-    name: &str,
-    volume: &str,
-    kind: &'static str,
-    limit: Duration,
-) -> Option<String> {
+/// Takes a snapshot or a backup, and waits until it is ready. Returns `None` after a final error.
+pub(super) async fn cut(cluster: &Cluster, name: &str, claim: &Claim, kind: &'static str) -> Option<String> {
+    let (volume, limit) = (claim.volume.as_str(), claim.limit);
     cluster.ledger.book().snapshots.insert(name.to_owned(), Known::Asked);
     let create = || {
         let request = CreateSnapshotRequest {
             source_volume_id: volume.to_owned(),
             name: name.to_owned(),
             parameters: [("type".to_owned(), kind.to_owned())].into(),
+            secrets: claim.secrets.clone(),
             ..CreateSnapshotRequest::default()
         };
         let call = async |mut client: Controller, request| client.create_snapshot(request).await;
@@ -56,11 +54,13 @@ pub(super) async fn cut(
         }
         Err(_) => None,
     };
-    cluster.repeat(&format!("{kind} {name}"), create, end).await
+    let call = Call::CreateSnapshot { name: name.to_owned() };
+    cluster.repeat(call, create, end).await
 }
 
 /// Deletes a snapshot or a backup.
-pub(super) async fn delete(cluster: &Cluster, name: &str, id: &str, limit: Duration) {
+pub(super) async fn delete(cluster: &Cluster, claim: &Claim, name: &str, id: &str) {
+    let limit = claim.limit;
     cluster
         .ledger
         .book()
@@ -69,7 +69,7 @@ pub(super) async fn delete(cluster: &Cluster, name: &str, id: &str, limit: Durat
     let delete = || {
         let request = DeleteSnapshotRequest {
             snapshot_id: id.to_owned(),
-            ..DeleteSnapshotRequest::default()
+            secrets: claim.secrets.clone(),
         };
         let call = async |mut client: Controller, request| client.delete_snapshot(request).await;
         cluster.controller(Sidecar::Snapshotter, limit, request, call)
@@ -81,11 +81,13 @@ pub(super) async fn delete(cluster: &Cluster, name: &str, id: &str, limit: Durat
         cluster.ledger.book().snapshots.remove(name);
         Some(())
     };
-    let what = format!("deletion of snapshot {id}");
-    cluster.repeat(&what, delete, end).await;
+    let call = Call::DeleteSnapshot {
+        snapshot: id.to_owned(),
+    };
+    cluster.repeat(call, delete, end).await;
 }
 
-/// Takes snapshots of several volumes at one moment, and deletes them again.
+/// Takes a group snapshot, and deletes it.
 pub(super) async fn cut_group(cluster: &Cluster, name: &str, volumes: &[String], limit: Duration) {
     {
         let mut book = cluster.ledger.book();
@@ -131,7 +133,8 @@ pub(super) async fn cut_group(cluster: &Cluster, name: &str, volumes: &[String],
             None
         }),
     };
-    let made = cluster.repeat(&format!("group snapshot {name}"), create, end).await;
+    let call = Call::CreateGroupSnapshot { name: name.to_owned() };
+    let made = cluster.repeat(call, create, end).await;
     let Some((id, members)) = made else { return };
     cluster
         .ledger
@@ -153,6 +156,6 @@ pub(super) async fn cut_group(cluster: &Cluster, name: &str, volumes: &[String],
         cluster.ledger.book().group_snapshots.remove(name);
         Some(())
     };
-    let what = format!("deletion of group snapshot {id}");
-    cluster.repeat(&what, delete, end).await;
+    let call = Call::DeleteGroupSnapshot { id: id.clone() };
+    cluster.repeat(call, delete, end).await;
 }

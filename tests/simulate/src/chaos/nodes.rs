@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happens to nodes and to the servers that they are.
+//! Faults of nodes and their servers.
 
 use std::time::Duration;
 
 use openstack_sim::{ServerSpec, Volume, VolumeStatus};
 use tokio::time::{sleep, timeout};
 
-use super::LOOK;
+use super::{PAUSE, pause};
 use crate::cluster::Cluster;
 use crate::ledger::Known;
 use crate::machine::{Holder, Moment, Stopped};
@@ -15,14 +15,11 @@ use crate::node::Node;
 /// Between two repairs of file systems.
 const CHECK: Duration = Duration::from_mins(7);
 
-/// Goes on until it is dropped.
-pub(super) async fn reign(cluster: &Cluster) {
+/// Causes faults until it is dropped.
+pub(super) async fn run(cluster: &Cluster) {
     let servers = async {
         loop {
-            cluster
-                .schedule
-                .event(LOOK, || "the servers are looked at".into())
-                .await;
+            pause(cluster, "servers").await;
             if cluster.schedule.chance(cluster.network.faults().servers) {
                 trouble(cluster).await;
             }
@@ -30,7 +27,7 @@ pub(super) async fn reign(cluster: &Cluster) {
     };
     let outages = async {
         loop {
-            cluster.schedule.event(LOOK, || "the racks are looked at".into()).await;
+            pause(cluster, "racks").await;
             if cluster.schedule.chance(cluster.network.faults().outages) {
                 cut_off(cluster).await;
             }
@@ -81,7 +78,7 @@ pub(super) fn calm(cluster: &Cluster) {
 
 async fn disturb_some(cluster: &Cluster) {
     loop {
-        cluster.schedule.event(LOOK, || "the nodes are looked at".into()).await;
+        pause(cluster, "nodes").await;
         if cluster.schedule.chance(cluster.network.faults().nodes)
             && let Some(node) = pick(cluster)
         {
@@ -160,7 +157,7 @@ async fn aim(cluster: &Cluster, node: &Node) -> Option<Stopped> {
         Moment::SystemCall => schedule.below(60),
         Moment::Mount | Moment::Program => schedule.below(5),
     };
-    node.machine().stop_at(moment, after, LOOK).await
+    node.machine().stop_at(moment, after, PAUSE).await
 }
 
 fn pick_volume(cluster: &Cluster, node: &Node) -> Option<String> {
@@ -176,13 +173,13 @@ fn unplug(cluster: &Cluster, node: &Node) {
     };
     let steps = cluster.schedule.steps();
     cluster.ledger.book().touched.insert(volume.clone(), steps);
-    if cluster.sim.detach(node.server(), &volume) {
+    if cluster.clouds.detach(node.server(), &volume) {
         cluster.schedule.note(&format!(
             "an administrator detaches volume {volume} from {}",
             node.name()
         ));
     }
-    cluster.backend.follow(&cluster.sim.state());
+    cluster.backend.follow(&cluster.clouds.state());
 }
 
 /// A node is away for minutes.
@@ -213,7 +210,7 @@ fn pick(cluster: &Cluster) -> Option<Node> {
     nodes.get(at).cloned()
 }
 
-/// One server is in trouble for a while, or for good.
+/// A server leaves its active state for minutes or permanently.
 async fn trouble(cluster: &Cluster) {
     let schedule = &cluster.schedule;
     let nodes = cluster.nodes();
@@ -224,7 +221,7 @@ async fn trouble(cluster: &Cluster) {
     match schedule.below(6) {
         0 => {
             schedule.note(&format!("the host of server {server} goes down"));
-            cluster.sim.set_server_down(server, true);
+            cluster.clouds.set_server_down(server, true);
             // Where only Nova's service ends, the guest goes on.
             if schedule.chance(500) {
                 node.power_off();
@@ -232,34 +229,44 @@ async fn trouble(cluster: &Cluster) {
             schedule
                 .event(time, || format!("the host of server {server} is up again"))
                 .await;
-            cluster.sim.set_server_down(server, false);
+            cluster.clouds.set_server_down(server, false);
             cluster.power_on(node);
         }
         1 | 2 => {
             let state = schedule.one_of(&["shelved", "shelved_offloaded", "error"]);
             schedule.note(&format!("server {server} is {state}"));
-            cluster.sim.set_server_state(server, state, None);
+            cluster.clouds.set_server_state(server, state, None);
+            if state != "error" && schedule.chance(300) {
+                // Permanently: the node is removed from the cluster.
+                replace(cluster, node);
+                return;
+            }
             if state != "error" || schedule.chance(500) {
                 node.power_off();
             }
             schedule
                 .event(time, || format!("server {server} is active again"))
                 .await;
-            cluster.sim.set_server_state(server, "active", None);
+            cluster.clouds.set_server_state(server, "active", None);
             cluster.power_on(node);
         }
         _ => {
             let leave = schedule.chance(600);
             let how = if leave { " by force" } else { "" };
             schedule.note(&format!("server {server} is deleted{how}"));
-            cluster.sim.remove_server(server, leave);
-            node.delete();
-            let spec = ServerSpec::new(schedule.sources().uuid());
-            let id = spec.id.clone();
-            cluster.sim.add_server(spec);
-            cluster.add_node(&id);
+            replace(cluster, node);
+            cluster.clouds.remove_server(server, leave);
         }
     }
+}
+
+/// Removes a node, and adds another one with a new server of the same cloud.
+fn replace(cluster: &Cluster, node: &Node) {
+    let spec = ServerSpec::new(cluster.schedule.sources().uuid());
+    let id = spec.id.clone();
+    cluster.clouds.add_server(spec, node.server());
+    node.delete();
+    cluster.add_node(&id);
 }
 
 /// The volume that a user may take next: that of a pod which comes, or any that is free.
@@ -268,13 +275,13 @@ async fn next_volume(cluster: &Cluster) -> Option<String> {
     if schedule.chance(700) {
         let (before, _) = cluster.pods.get();
         let came = cluster.pods.wait_for(|(count, _)| *count != before);
-        timeout(LOOK, came).await.ok()?;
+        timeout(PAUSE, came).await.ok()?;
         let (_, volume) = cluster.pods.get();
         sleep(Duration::from_millis(schedule.below(1 << schedule.below(10)))).await;
         return Some(volume);
     }
-    schedule.event(LOOK, || "a user comes by".into()).await;
-    let state = cluster.sim.state();
+    pause(cluster, "users").await;
+    let state = cluster.clouds.state();
     let book = cluster.ledger.book();
     let free = |volume: &&Volume| {
         let mut known = book.volumes.values();
@@ -291,7 +298,7 @@ async fn build(cluster: &Cluster, volume: &str) {
     let schedule = &cluster.schedule;
     let spec = ServerSpec::new(schedule.sources().uuid());
     let server = spec.id.clone();
-    let Some(attachment) = cluster.sim.reserve(volume, &server) else {
+    let Some(attachment) = cluster.clouds.reserve(volume, &server) else {
         return;
     };
     {
@@ -304,20 +311,20 @@ async fn build(cluster: &Cluster, volume: &str) {
     schedule
         .event(later(3), || format!("server {server} can be seen"))
         .await;
-    cluster.sim.add_server(spec);
-    cluster.sim.set_server_state(&server, "building", Some("scheduling"));
+    cluster.clouds.add_server(spec, volume);
+    cluster.clouds.set_server_state(&server, "building", Some("scheduling"));
     schedule
         .event(later(120), || format!("server {server} has a host"))
         .await;
-    if !cluster.sim.build_with(&attachment) {
+    if !cluster.clouds.build_with(&attachment) {
         return schedule.violation(&format!(
             "attachment {attachment} of volume {volume} was removed, and server {server} is being built with it"
         ));
     }
     schedule.event(later(20), || format!("server {server} is active")).await;
-    cluster.sim.set_server_state(&server, "active", None);
+    cluster.clouds.set_server_state(&server, "active", None);
     schedule
         .event(later(120), || format!("server {server} is deleted"))
         .await;
-    cluster.sim.remove_server(&server, false);
+    cluster.clouds.remove_server(&server, false);
 }

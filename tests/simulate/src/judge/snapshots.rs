@@ -9,7 +9,7 @@ use super::Judge;
 impl Judge {
     /// CreateSnapshot answered OK with the id `answered`; `first` is the one of the first such answer.
     pub fn cut(&self, name: &str, first: &str, answered: &str, ready: bool) {
-        let state = self.sim.state();
+        let state = self.clouds.state();
         if first != answered {
             return self.wrong(&format!(
                 "CreateSnapshot of {name} answered OK with {answered}, and with {first} before"
@@ -39,7 +39,7 @@ impl Judge {
 
     /// CreateSnapshot was refused for good before it was ever answered with an id.
     pub fn refused_snapshot(&self, name: &str, code: Code, message: &str) {
-        let state = self.sim.state();
+        let state = self.clouds.state();
         let is_of = |of: &Option<String>| of.as_deref() == Some(name);
         let snapshot = state.snapshots.iter().find(|snapshot| is_of(&snapshot.name));
         let backup = state.backups.iter().find(|backup| is_of(&backup.name));
@@ -56,7 +56,7 @@ impl Judge {
 
     /// DeleteSnapshot answered OK.
     pub fn deleted_snapshot(&self, id: &str) {
-        let state = self.sim.state();
+        let state = self.clouds.state();
         let snapshot = state.snapshot(id).map(|snapshot| snapshot.status.to_string());
         let backup = state.backup(id).map(|backup| backup.status.to_string());
         if let Some(status) = snapshot.or(backup) {
@@ -75,7 +75,7 @@ impl Judge {
 
     /// CreateVolumeGroupSnapshot was refused for good.
     pub fn refused_group_snapshot(&self, name: &str, code: Code, message: &str) {
-        let state = self.sim.state();
+        let state = self.clouds.state();
         let mut names = state.group_snapshots.iter().map(|snapshot| snapshot.name.as_deref());
         if names.any(|known| known == Some(name)) {
             self.wrong(&format!(
@@ -87,7 +87,7 @@ impl Judge {
 
     /// DeleteVolumeGroupSnapshot answered OK.
     pub fn deleted_group_snapshot(&self, id: &str, members: &[String]) {
-        let state = self.sim.state();
+        let state = self.clouds.state();
         if state.group_snapshot(id).is_some() || members.iter().any(|member| state.snapshot(member).is_some()) {
             self.wrong(&format!(
                 "DeleteVolumeGroupSnapshot of {id} answered OK, and something of it is left"

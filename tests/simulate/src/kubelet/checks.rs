@@ -29,7 +29,7 @@ impl Mounting {
 
     /// The capability of the volume with the options of its class.
     pub(super) fn capability(&self) -> VolumeCapability {
-        let mut capability = self.claim.mode.capability();
+        let mut capability = self.claim.capability();
         if let Some(AccessType::Mount(mount)) = &mut capability.access_type {
             mount.mount_flags = self.mount_options().iter().map(|&option| option.to_owned()).collect();
         }

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The lists that sidecars compare with their own records: external-attacher's ListVolumes, external-snapshotter's
+//! ListSnapshots, external-provisioner's GetCapacity.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use csi_proto::csi::v1::{GetCapacityRequest, ListSnapshotsRequest, ListVolumesRequest};
+use openstack_sim::{BackupStatus, SnapshotStatus};
+use tonic::Status;
+
+use crate::call::{Call, Sidecar};
+use crate::cluster::{Answer, Cluster, Controller};
+use crate::judge::is_attached;
+use crate::ledger::{Attached, Book, Known};
+
+/// Between two rounds: external-attacher's `--reconcile-sync` is a minute.
+const PAUSE: Duration = Duration::from_mins(1);
+/// The age that a driver's answer may have: it keeps a slow list for 90 s, and the list takes its time.
+const STALE: Duration = Duration::from_mins(5);
+/// The sidecars' `--timeout`.
+const LIMIT: Duration = Duration::from_mins(3);
+
+/// Lists again and again until it is dropped.
+pub async fn list(cluster: &Cluster) {
+    let schedule = &cluster.schedule;
+    let mut records: Vec<(Duration, Book)> = Vec::new();
+    loop {
+        schedule.event(PAUSE, || "sidecars list".into()).await;
+        let now = schedule.elapsed();
+        records.push((now, cluster.ledger.book().clone()));
+        let Some(at) = records.iter().rposition(|(at, _)| *at + STALE <= now) else {
+            continue;
+        };
+        records.drain(..at);
+        let (_, earlier) = &records[0];
+        match schedule.below(4) {
+            0 | 1 => list_volumes(cluster, earlier).await,
+            2 => list_snapshots(cluster, earlier).await,
+            _ => get_capacity(cluster).await,
+        }
+    }
+}
+
+/// Each volume that existed all the time is listed with the servers that had it all the time.
+async fn list_volumes(cluster: &Cluster, earlier: &Book) {
+    let page = page(cluster);
+    let walk = || async move {
+        let mut listed = BTreeMap::new();
+        let mut token = String::new();
+        loop {
+            let request = ListVolumesRequest {
+                max_entries: page,
+                starting_token: token,
+            };
+            let call = async |mut client: Controller, request| client.list_volumes(request).await;
+            let answer = cluster.controller(Sidecar::Attacher, LIMIT, request, call).await?;
+            for entry in answer.entries {
+                let volume = entry.volume.unwrap_or_default().volume_id;
+                let servers = entry.status.unwrap_or_default().published_node_ids;
+                listed.insert(volume, servers);
+            }
+            token = answer.next_token;
+            if token.is_empty() {
+                return Ok::<_, Status>(listed);
+            }
+        }
+    };
+    let listed = cluster.repeat(Call::ListVolumes, walk, Answer::ok).await;
+    let (state, book) = (cluster.clouds.state(), cluster.ledger.book());
+    for id in existing(&earlier.volumes, &book.volumes) {
+        if !listed.contains_key(id) {
+            return cluster
+                .schedule
+                .violation(&format!("ListVolumes does not list volume {id}, which exists"));
+        }
+    }
+    for (pair, attached) in &earlier.attachments {
+        let (volume, server) = pair;
+        // Cinder shows no attachment to a server that Nova has taken off its host.
+        let is_kept = *attached == Attached::Made
+            && book.attachments.get(pair) == Some(attached)
+            && is_attached(&state, volume, server);
+        let is_listed = listed.get(volume).is_some_and(|servers| servers.contains(server));
+        if is_kept && !is_listed && !book.touched.contains_key(volume) {
+            return cluster.schedule.violation(&format!(
+                "ListVolumes lists volume {volume} without server {server}, to which it is attached"
+            ));
+        }
+    }
+}
+
+/// Each complete snapshot or backup that existed all the time is listed.
+async fn list_snapshots(cluster: &Cluster, earlier: &Book) {
+    let page = page(cluster);
+    let walk = || async move {
+        let mut listed = BTreeSet::new();
+        let mut token = String::new();
+        loop {
+            let request = ListSnapshotsRequest {
+                max_entries: page,
+                starting_token: token,
+                ..ListSnapshotsRequest::default()
+            };
+            let call = async |mut client: Controller, request| client.list_snapshots(request).await;
+            let answer = cluster.controller(Sidecar::Snapshotter, LIMIT, request, call).await?;
+            let snapshots = answer.entries.into_iter().filter_map(|entry| entry.snapshot);
+            listed.extend(snapshots.map(|snapshot| snapshot.snapshot_id));
+            token = answer.next_token;
+            if token.is_empty() {
+                return Ok::<_, Status>(listed);
+            }
+        }
+    };
+    let listed = cluster.repeat(Call::ListSnapshots, walk, Answer::ok).await;
+    let (state, book) = (cluster.clouds.state(), cluster.ledger.book());
+    for id in existing(&earlier.snapshots, &book.snapshots) {
+        let snapshot = state.snapshot(id).map(|one| one.status == SnapshotStatus::Available);
+        let backup = state.backup(id).map(|one| one.status == BackupStatus::Available);
+        if snapshot.or(backup) == Some(true) && !listed.contains(id) {
+            return cluster
+                .schedule
+                .violation(&format!("ListSnapshots does not list snapshot {id}, which exists"));
+        }
+    }
+}
+
+async fn get_capacity(cluster: &Cluster) {
+    let query = || {
+        let call = async |mut client: Controller, request| client.get_capacity(request).await;
+        cluster.controller(Sidecar::Provisioner, LIMIT, GetCapacityRequest::default(), call)
+    };
+    let answer = cluster.repeat(Call::GetCapacity, query, Answer::ok).await;
+    if answer.available_capacity <= 0 {
+        cluster
+            .schedule
+            .violation("GetCapacity reports no capacity in a cloud without a limit");
+    }
+}
+
+/// The ids that both books have as created, and not as deleted.
+fn existing<'a>(
+    earlier: &'a BTreeMap<String, Known>,
+    now: &'a BTreeMap<String, Known>,
+) -> impl Iterator<Item = &'a String> {
+    earlier.iter().filter_map(|(name, known)| match known {
+        Known::Made(id) if now.get(name) == Some(known) => Some(id),
+        _ => None,
+    })
+}
+
+/// Entries of a page: all, or a few.
+fn page(cluster: &Cluster) -> i32 {
+    cluster.schedule.one_of(&[0, 0, 1, 3])
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What must hold of an error: nothing that it reports as failed may have succeeded, and no call may fail without end.
+
+use openstack_sim::{BackupStatus, CloudState, GroupStatus, SnapshotStatus, VolumeStatus};
+use tonic::Code;
+
+use super::{Judge, ends_creation, gib, is_attached};
+use crate::call::Call;
+
+/// A resource in a state that only an administrator can end, and for which a call may therefore fail without end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StuckResource {
+    /// In `error_deleting` or another state of a failed operation: Cinder refuses all requests of users but the deletion of some.
+    Volume(String),
+    /// In `error_deleting`: Cinder deletes only snapshots that are `available` or in `error`.
+    Snapshot(String),
+    /// In `error_deleting`, likewise.
+    Backup(String),
+    /// In `error_deleting`, likewise.
+    Group(String),
+    /// In `error_deleting`, likewise.
+    GroupSnapshot(String),
+}
+
+impl StuckResource {
+    /// All such resources of a cloud.
+    pub fn list(state: &CloudState) -> Vec<Self> {
+        let volumes = state
+            .volumes
+            .iter()
+            .filter(|one| one.status.to_string().starts_with("error_"));
+        let snapshots = state.snapshots.iter();
+        let backups = state.backups.iter();
+        let groups = state
+            .groups
+            .iter()
+            .filter(|one| one.status == GroupStatus::ErrorDeleting);
+        let group_snapshots = state.group_snapshots.iter();
+        volumes
+            .map(|one| Self::Volume(one.id.clone()))
+            .chain(
+                snapshots
+                    .filter(|one| one.status == SnapshotStatus::ErrorDeleting)
+                    .map(|one| Self::Snapshot(one.id.clone())),
+            )
+            .chain(
+                backups
+                    .filter(|one| one.status == BackupStatus::ErrorDeleting)
+                    .map(|one| Self::Backup(one.id.clone())),
+            )
+            .chain(groups.map(|one| Self::Group(one.id.clone())))
+            .chain(
+                group_snapshots
+                    .filter(|one| one.status == GroupStatus::ErrorDeleting)
+                    .map(|one| Self::GroupSnapshot(one.id.clone())),
+            )
+            .collect()
+    }
+
+    /// Its id.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Volume(id) | Self::Snapshot(id) | Self::Backup(id) | Self::Group(id) | Self::GroupSnapshot(id) => id,
+        }
+    }
+}
+
+impl Judge {
+    /// A call failed: with a code that ends it, the cloud must not show that it succeeded or still goes on.
+    pub fn check_error(&self, call: &Call, code: Code, message: &str) {
+        // The driver reports a failed service and a missing permission as they are: they say nothing about success.
+        let is_other_cause = code == Code::PermissionDenied || message.contains("HTTP 500");
+        if !ends_creation(code) || is_other_cause {
+            return;
+        }
+        let state = self.clouds.state();
+        if let Some(success) = self.success(&state, call) {
+            self.wrong(&format!("{call} ended with {code:?}, and {success}: {message}"));
+        }
+    }
+
+    /// The resource that keeps a call from ending, which the error must name. `None`: the call has no reason to fail.
+    pub fn obstacle(&self, call: &Call, message: &str) -> Option<StuckResource> {
+        let state = self.clouds.state();
+        let can_be_deleted = |resource: &StuckResource| match (call, resource) {
+            (Call::DeleteVolume { volume }, StuckResource::Volume(id)) if id == volume => state
+                .volume(id)
+                .is_some_and(|found| found.status != VolumeStatus::ErrorDeleting),
+            _ => false,
+        };
+        StuckResource::list(&state)
+            .into_iter()
+            .find(|resource| message.contains(resource.id()) && !can_be_deleted(resource))
+    }
+
+    /// What the cloud shows of a call that succeeded or is still carried out.
+    fn success(&self, state: &CloudState, call: &Call) -> Option<String> {
+        match call {
+            Call::Publish { volume, server } => {
+                let is_done = is_attached(state, volume, server) && !self.is_touched(volume);
+                is_done.then(|| "it is attached".to_owned())
+            }
+            Call::Unpublish { volume, server } => {
+                let is_mapped = (state.mappings.iter()).any(|one| one.volume_id == *volume && one.server_id == *server);
+                let is_recorded = (state.attachments.iter())
+                    .any(|one| one.volume_id == *volume && one.server_id.as_ref() == Some(server));
+                (!is_mapped && !is_recorded).then(|| "it is detached".to_owned())
+            }
+            Call::DeleteVolume { volume } => match state.volume(volume) {
+                None => Some("the volume is deleted".to_owned()),
+                Some(found) if found.status == VolumeStatus::Deleting => Some("the volume is being deleted".to_owned()),
+                Some(_) => None,
+            },
+            Call::Expand { volume, bytes } => {
+                let found = state.volume(volume)?;
+                if found.status == VolumeStatus::Extending {
+                    return Some("the volume is being extended".to_owned());
+                }
+                let is_done =
+                    gib(found.size) >= *bytes && !StuckResource::list(state).iter().any(|one| one.id() == volume);
+                is_done.then(|| format!("the volume has {} GiB", found.size))
+            }
+            Call::Modify { volume, volume_type } => {
+                let found = state.volume(volume).filter(|_| !self.is_touched(volume))?;
+                if found.status == VolumeStatus::Retyping {
+                    return Some("the volume is being retyped".to_owned());
+                }
+                (found.volume_type == *volume_type).then(|| "the volume has that type".to_owned())
+            }
+            Call::DeleteSnapshot { snapshot } => {
+                let snapshot_status = state
+                    .snapshot(snapshot)
+                    .map(|one| one.status == SnapshotStatus::Deleting);
+                let backup_status = state.backup(snapshot).map(|one| one.status == BackupStatus::Deleting);
+                match snapshot_status.or(backup_status) {
+                    None => Some("the snapshot is deleted".to_owned()),
+                    Some(true) => Some("the snapshot is being deleted".to_owned()),
+                    Some(false) => None,
+                }
+            }
+            Call::DeleteGroupSnapshot { id } => match state.group_snapshot(id) {
+                None => Some("the group snapshot is deleted".to_owned()),
+                Some(found) if found.status == GroupStatus::Deleting => {
+                    Some("the group snapshot is being deleted".to_owned())
+                }
+                Some(_) => None,
+            },
+            // Whatever exists under the name is a violation: see `refused_volume`, `refused_snapshot`, `refused_group_snapshot`.
+            Call::CreateVolume { .. }
+            | Call::CreateSnapshot { .. }
+            | Call::CreateGroupSnapshot { .. }
+            | Call::ListVolumes
+            | Call::ListSnapshots
+            | Call::GetCapacity => None,
+        }
+    }
+}
