@@ -238,7 +238,7 @@ async fn trouble(cluster: &Cluster) {
             cluster.clouds.set_server_state(server, state, None);
             if state != "error" && schedule.chance(300) {
                 // Permanently: the node is removed from the cluster.
-                replace(cluster, node);
+                replace(cluster, node).await;
                 return;
             }
             if state != "error" || schedule.chance(500) {
@@ -254,18 +254,22 @@ async fn trouble(cluster: &Cluster) {
             let leave = schedule.chance(600);
             let how = if leave { " by force" } else { "" };
             schedule.note(&format!("server {server} is deleted{how}"));
-            replace(cluster, node);
-            cluster.clouds.remove_server(server, leave);
+            let remove = async { cluster.clouds.remove_server(server, leave) };
+            tokio::join!(replace(cluster, node), remove);
         }
     }
 }
 
-/// Removes a node, and adds another one with a new server of the same cloud.
-fn replace(cluster: &Cluster, node: &Node) {
+/// Removes a node, and adds another one with a new server of the same cloud. The server boots for longer than an API node lags.
+async fn replace(cluster: &Cluster, node: &Node) {
     let spec = ServerSpec::new(cluster.schedule.sources().uuid());
     let id = spec.id.clone();
     cluster.clouds.add_server(spec, node.server());
     node.delete();
+    cluster
+        .schedule
+        .event(Duration::from_secs(5), || format!("server {id} has booted"))
+        .await;
     cluster.add_node(&id);
 }
 
