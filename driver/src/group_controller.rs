@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Ready, ready};
 
-use cinder_cloud::{Cloud, GroupSnapshot, GroupSnapshotId, NewGroupSnapshot, SnapshotId, VolumeId};
+use cinder_cloud::{
+    Cloud, CloudError, GroupSnapshot, GroupSnapshotId, NewGroupSnapshot, ObjectKind, SnapshotId, VolumeId,
+};
 use csi_proto::csi::v1::group_controller_server::GroupController;
 use csi_proto::csi::v1::group_controller_service_capability::{Rpc, Type, rpc};
 use csi_proto::csi::v1::{
@@ -94,7 +96,7 @@ impl GroupControllerService {
                 let (service, secrets) = (self.clone(), request.secrets);
                 async move {
                     progress.set("looking for the volumes' cloud");
-                    let cloud = one_cloud(service.controller.clouds(), &wanted.volumes, &secrets).await?;
+                    let clouds = candidates(service.controller.clouds(), &wanted.volumes, &secrets).await?;
                     progress.set("looking for the group snapshot by its name, else taking it and waiting until it is complete");
                     let new = NewGroupSnapshot {
                         name: wanted.name,
@@ -102,10 +104,21 @@ impl GroupControllerService {
                         group_type: wanted.parameters.group_type,
                         cluster: service.controller.cluster().to_owned(),
                     };
-                    let made = cloud.create_group_snapshot(new).await;
-                    let made = made.map_err(|error| status::cloud(Act::Snapshot, &error))?;
-                    Ok(CreateVolumeGroupSnapshotResponse {
-                        group_snapshot: Some(service.encode(&cloud, &made)),
+                    let mut missing = None;
+                    for cloud in clouds {
+                        match cloud.create_group_snapshot(new.clone()).await {
+                            Ok(made) => {
+                                return Ok(CreateVolumeGroupSnapshotResponse {
+                                    group_snapshot: Some(service.encode(&cloud, &made)),
+                                });
+                            }
+                            Err(error @ CloudError::NotFound { kind: ObjectKind::Volume, .. }) => missing = Some(error),
+                            Err(error) => return Err(status::cloud(Act::Snapshot, &error)),
+                        }
+                    }
+                    Err(match missing {
+                        Some(error) => status::cloud(Act::Snapshot, &error),
+                        None => status::invalid("source_volume_ids", "the driver has no cloud"),
                     })
                 }
             })
@@ -235,16 +248,17 @@ async fn refuse_foreign(controller: &ControllerService, cloud: &Cloud, id: &Grou
     Ok(())
 }
 
-/// The cloud of all the volumes; `FAILED_PRECONDITION` when they are in several.
-async fn one_cloud(
+/// The cloud of the volumes that exist; all clouds if none of them exists. Each of these reports a missing volume, and removes what an
+/// earlier attempt created. `FAILED_PRECONDITION` if the volumes are in several clouds.
+async fn candidates(
     clouds: &Clouds,
     volumes: &BTreeSet<VolumeId>,
     secrets: &BTreeMap<String, String>,
-) -> Result<Cloud, Status> {
+) -> Result<Vec<Cloud>, Status> {
     let mut found: Option<(&VolumeId, Cloud)> = None;
     for volume in volumes {
         let cloud = clouds.of_volume(volume, secrets).await.map_err(status::before_making)?;
-        let cloud = cloud.ok_or_else(|| status::not_found("volume", volume.as_str()))?;
+        let Some(cloud) = cloud else { continue };
         match &found {
             Some((first, one)) if !one.is_same(&cloud) => {
                 return Err(status::not_together(first.as_str(), volume.as_str()));
@@ -253,9 +267,13 @@ async fn one_cloud(
             None => found = Some((volume, cloud)),
         }
     }
-    found
-        .map(|(_, cloud)| cloud)
-        .ok_or_else(|| status::invalid("source_volume_ids", "at least one is required"))
+    match found {
+        Some((_, cloud)) => Ok(vec![cloud]),
+        None => {
+            let all = clouds.all().await.map_err(status::before_making)?;
+            Ok(all.into_iter().map(|(_, cloud)| cloud).collect())
+        }
+    }
 }
 
 rpcs! {

@@ -242,3 +242,29 @@ async fn silent_cloud_delays_no_group_snapshot() {
         .expect("deleted");
     assert!(west.state().group_snapshots.is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn group_snapshot_of_deleted_volumes_leaves_no_group() {
+    let (_, west, driver) = two().await;
+    let volume = driver.create(of_cloud("pvc-1", "west")).await.expect("a volume");
+    let mut groups = GroupControllerClient::new(driver.channel());
+    let new = CreateVolumeGroupSnapshotRequest {
+        name: "groupsnapshot-1".into(),
+        source_volume_ids: vec![volume.volume_id.clone()],
+        parameters: [("group-type".to_owned(), "together".to_owned())].into(),
+        ..CreateVolumeGroupSnapshotRequest::default()
+    };
+    for operation in ["update_group", "delete_group"] {
+        let fails = Fault::on(operation).effect(Effect::status(503));
+        west.fault(fails).expect("a rule");
+    }
+    let first = groups.create_volume_group_snapshot(patient(new.clone())).await;
+    first.expect_err("no volume enters the group");
+    assert_eq!(west.state().groups.len(), 1);
+    west.clear_faults();
+    driver.delete(&volume.volume_id).await.expect("deleted");
+    let second = groups.create_volume_group_snapshot(patient(new)).await;
+    let status = second.expect_err("the volume is missing");
+    assert_eq!(status.code(), Code::NotFound, "{status}");
+    assert_eq!(west.state().groups, []);
+}

@@ -485,6 +485,8 @@ async fn unexplained_refusal_of_an_attachment_is_not_final() {
     attach(&stage, &volume.id, ONE).await.expect("attached");
     let silent = Fault::on_path(None, "^/volume/").effect(Effect::cut(When::Before));
     stage.sim.fault(silent).expect("a rule");
-    let error = attach(&stage, &volume.id, ONE).await.expect_err("Cinder is silent");
+    let (another, server) = (stage.another(), ServerId::new(ONE));
+    let again = another.attach(&volume.id, &server, AttachOptions::default()).await;
+    let error = again.expect_err("Cinder is silent");
     assert!(matches!(error, CloudError::Conflict(_)), "{error:?}");
 }

@@ -200,7 +200,11 @@ pub(super) async fn dissolve_if_own(cx: &Context, id: &str, deadline: Instant) -
     if !group.volumes.is_empty() {
         empty_group(cx, &group, None, deadline).await?;
     }
-    cinder.delete_group(id).await?;
+    match cinder.delete_group(id).await {
+        // Its snapshot is not deleted yet. An API node whose database lags may have shown otherwise.
+        Err(CloudError::BadRequest(failure)) => return Err(CloudError::Conflict(failure)),
+        result => result?,
+    };
     group_gone(cx, id, deadline).await
 }
 
