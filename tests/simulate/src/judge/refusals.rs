@@ -104,7 +104,7 @@ impl Judge {
                 let is_mapped = (state.mappings.iter()).any(|one| one.volume_id == *volume && one.server_id == *server);
                 let is_recorded = (state.attachments.iter())
                     .any(|one| one.volume_id == *volume && one.server_id.as_ref() == Some(server));
-                (!is_mapped && !is_recorded).then(|| "it is detached".to_owned())
+                (!is_mapped && !is_recorded && !self.is_touched(volume)).then(|| "it is detached".to_owned())
             }
             Call::DeleteVolume { volume } => match state.volume(volume) {
                 None => Some("the volume is deleted".to_owned()),
