@@ -175,6 +175,8 @@ impl<T: Pollable> Watch<T> {
         wait: Wait<'_, T>,
         mut verdict: impl FnMut(Option<&T>) -> Verdict<R>,
     ) -> Result<R, CloudError> {
+        // The request was accepted by now; `wait.started` may be before it was sent.
+        let began = Instant::now();
         let mut registration = self.register(&wait);
         let mut last_status = wait
             .status
@@ -193,7 +195,7 @@ impl<T: Pollable> Watch<T> {
             match result {
                 Ok(thing) => {
                     match verdict(thing.as_ref()) {
-                        Verdict::Unchanged(_) if self.may_precede(wait.started, thing.as_ref()) => {}
+                        Verdict::Unchanged(_) if self.may_precede(began, thing.as_ref()) => {}
                         Verdict::Done(result) | Verdict::Unchanged(result) => {
                             registration.learn(result.is_ok());
                             return result;
@@ -215,21 +217,16 @@ impl<T: Pollable> Watch<T> {
         }
     }
 
-    /// Whether a polled state may be older than the request: an API node whose database lags shows such a state for
+    /// Whether a polled state may be older than a request that was accepted before `began`: an API node whose database lags shows such a state for
     /// [`database_lag`](crate::timing::Timing::database_lag). A state that changed after the request is news.
-    fn may_precede(&self, requested: Instant, thing: Option<&T>) -> bool {
-        let elapsed = requested.elapsed();
+    fn may_precede(&self, began: Instant, thing: Option<&T>) -> bool {
+        let elapsed = began.elapsed();
         if elapsed >= TIMING.database_lag {
             return false;
         }
         let now = self.shared.transport.time_of_cinder();
         let changed_for = thing.and_then(T::changed_at).map(|at| now.duration_since(at));
-        // Cinder rounds its times and its clock to seconds.
-        let is_news = changed_for.is_some_and(|changed_for| {
-            SignedDuration::try_from(elapsed.saturating_sub(TIMING.whole_seconds))
-                .is_ok_and(|since| changed_for < since)
-        });
-        !is_news
+        !changed_for.is_some_and(|changed_for| is_news(elapsed, changed_for))
     }
 
     /// What is waited for about a thing, by id or name; the longest wait where there are several.
@@ -327,6 +324,15 @@ impl<T: Pollable> Drop for Registration<T> {
         }
         self.shared.wake.notify_one();
     }
+}
+
+/// Whether a state that changed so long ago is newer than a request of `elapsed` ago. Cinder rounds its times and its clock to seconds, so
+/// that a change before the request can seem to be in the future.
+fn is_news(elapsed: Duration, changed_for: SignedDuration) -> bool {
+    elapsed
+        .checked_sub(TIMING.whole_seconds)
+        .and_then(|since| SignedDuration::try_from(since).ok())
+        .is_some_and(|since| changed_for < since)
 }
 
 #[cfg(test)]

@@ -448,3 +448,14 @@ async fn state_that_changed_after_the_request_is_news() {
     let (done, took) = wait_unchanged(&watch, None).await;
     assert!(!done && took <= Duration::from_secs(3), "{took:?}");
 }
+
+/// Elapsed and changed in milliseconds.
+#[rstest::rstest]
+#[case::clock_behind(850, -1_000, false)]
+#[case::just_before(5_000, 4_000, false)]
+#[case::after(5_000, 2_000, true)]
+#[case::clock_ahead(3_000, -1_000, true)]
+fn news_allows_for_rounded_times(#[case] elapsed: u64, #[case] changed: i64, #[case] expected: bool) {
+    let changed = SignedDuration::from_millis(changed);
+    assert_eq!(is_news(Duration::from_millis(elapsed), changed), expected);
+}
