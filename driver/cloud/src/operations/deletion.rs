@@ -80,9 +80,12 @@ fn accepted(answer: &Answer) -> NextStep {
 }
 
 /// Deletes a resource and waits until Cinder no longer has it. A missing one counts as deleted.
+///
+/// One 404 does not prove that it is missing: an API node whose database lags does not find a new resource, and does not delete it.
+/// The request is repeated once no API node lags that far.
 async fn delete<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), CloudError> {
     let deadline = Instant::now() + cx.options.operation_timeout;
-    let (mut rounds, mut missed) = (0, false);
+    let (mut rounds, mut missed, mut denied) = (0, false, false);
     loop {
         rounds += 1;
         let mut attempt = Attempt {
@@ -99,7 +102,8 @@ async fn delete<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), CloudError
             next => next?,
         };
         match next {
-            NextStep::Finish => return Ok(()),
+            NextStep::Finish if std::mem::replace(&mut denied, true) => return Ok(()),
+            NextStep::Finish => sleep(TIMING.database_lag).await,
             NextStep::Wait => return wait_gone::<R>(cx, id, attempt.started, deadline).await,
             NextStep::Retry => {}
             NextStep::Pause => sleep(jitter(TIMING.deletion_retry, &cx.options.sources)).await,
@@ -160,15 +164,9 @@ pub(super) async fn wait_gone<R: Deletable>(
 }
 
 /// Removes the remains of a failed creation. Returns the reason why something may remain.
-///
-/// The resource is so young that an API node whose database lags may not show it. The answer to a second deletion proves that it does
-/// not exist.
 pub(super) async fn remove_remains<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), String> {
     // On the heap: a creation that cleans up would be as large as a deletion.
-    let removal = Box::pin(async {
-        delete::<R>(cx, id).await?;
-        delete::<R>(cx, id).await
-    });
+    let removal = Box::pin(delete::<R>(cx, id));
     match timeout(TIMING.clean_up_timeout, removal).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(format!("its removal failed: {error}")),
