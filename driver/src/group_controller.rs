@@ -248,8 +248,8 @@ async fn refuse_foreign(controller: &ControllerService, cloud: &Cloud, id: &Grou
     Ok(())
 }
 
-/// The cloud of the volumes that exist; all clouds if none of them exists. Each of these reports a missing volume, and removes what an
-/// earlier attempt created. `FAILED_PRECONDITION` if the volumes are in several clouds.
+/// The cloud of the volumes that exist; all clouds if none of them exists. Each of these reports a missing volume, and removes the
+/// group of an earlier attempt. `FAILED_PRECONDITION` if the volumes are in several clouds.
 async fn candidates(
     clouds: &Clouds,
     volumes: &BTreeSet<VolumeId>,

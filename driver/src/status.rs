@@ -135,7 +135,7 @@ fn code(act: Act, error: &CloudError) -> Code {
         },
         // Before anything was made, or of the failed one of this name, which is still there.
         CloudError::StillNeeded { .. } if makes(act) => Code::Aborted,
-        // For external-resizer and external-attacher FAILED_PRECONDITION says that a node uses the volume.
+        // For external-resizer and external-attacher FAILED_PRECONDITION means that a node uses the volume.
         CloudError::Broken { .. } if !makes(act) => Code::Aborted,
         CloudError::Broken { .. }
         | CloudError::CannotGroup { .. }

@@ -217,7 +217,7 @@ impl<T: Pollable> Watch<T> {
         }
     }
 
-    /// Whether a polled state may be older than a request that was accepted before `began`: an API node whose database lags shows such a state for
+    /// Whether a polled state may be older than a request that was accepted before `began`: an API node with a lagging database shows such a state for
     /// [`database_lag`](crate::timing::Timing::database_lag). A state that changed after the request is news.
     fn may_precede(&self, began: Instant, thing: Option<&T>) -> bool {
         let elapsed = began.elapsed();

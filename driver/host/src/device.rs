@@ -76,7 +76,7 @@ pub enum DeviceError {
         /// The kernel's name of the disk.
         device: String,
         serial: String,
-        /// A disk whose serial the kernel cannot read, which may be the volume. `None`: every disk is another one.
+        /// A disk with a serial that the kernel cannot read, which may be the volume. `None`: every disk is another one.
         unidentified: Option<String>,
     },
     /// Two disks claim to be the volume.

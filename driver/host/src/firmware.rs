@@ -21,7 +21,7 @@ const VENDOR: &str = "OpenStack Foundation";
 /// Hypervisors that may write the first three fields of the UUID in the byte order that the kernel does not expect.
 const SWAPPING_VENDORS: [&str; 2] = ["VMware", "Microsoft"];
 
-/// What the firmware reports about this machine.
+/// The report of the firmware about this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Firmware {
     /// It does not identify an OpenStack server: bare metal, or a hypervisor that Nova does not configure.

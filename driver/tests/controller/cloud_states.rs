@@ -23,7 +23,7 @@ use table::TABLE;
 const LONGEST: Duration = Duration::from_mins(3);
 /// The limit of a call that waits for an operation of Cinder's.
 const LONGEST_OPERATION: Duration = Duration::from_mins(10);
-/// What the client of a call waits.
+/// The time that the client of a call waits.
 const PATIENCE: Duration = Duration::from_mins(20);
 
 /// A state of a server.
@@ -252,7 +252,7 @@ impl Call {
         }
     }
 
-    /// What is wrong with the cloud after the call.
+    /// The fault of the cloud after the call.
     fn faults(self, succeeded: bool, volume: &str, before: &CloudState, after: &CloudState) -> Vec<String> {
         let mut faults = Vec::new();
         let mut expect = |holds: bool, what: &str| {

@@ -14,9 +14,9 @@ use openstack_sim::{
 
 use foreign::Foreign;
 
-/// The volume type whose volumes are encrypted.
+/// The volume type with encryption.
 pub const ENCRYPTED: &str = "encrypted";
-/// The volume type whose volumes can be attached to several servers.
+/// The volume type with multiattach.
 pub const SHARED: &str = "shared";
 /// The address of the first cloud.
 pub const HOME: &str = "http://home.invalid";
@@ -139,7 +139,7 @@ impl Clouds {
         ]
     }
 
-    /// The resources of both clouds without those of the other cluster.
+    /// The resources of both clouds without the foreign ones.
     pub fn state(&self) -> CloudState {
         self.merge(self.home.state(), self.west.state())
     }
@@ -172,7 +172,7 @@ impl Clouds {
         tokio::join!(home, west);
     }
 
-    /// What was changed that no driver of this cluster may change.
+    /// A change that no driver of this cluster may make.
     pub fn trespass(&self) -> Option<String> {
         for (sim, foreign) in self.used().into_iter().zip(&self.foreign) {
             if let Some(id) = foreign.changed(&sim.state()) {

@@ -35,7 +35,7 @@ pub struct Faults {
     pub slow: u64,
     /// The longest that a request or an answer is on its way, well below the clients' limit.
     pub slowest: Duration,
-    /// A request goes to the API node whose database lags.
+    /// A request reaches the API node with a lagging database.
     pub lagging: u64,
     /// How far that database is behind at most: less than a killed process is away, or a sidecar waits before it tries again. A new
     /// volume that cannot be found by its name then would be made twice, whatever a driver does.
@@ -50,7 +50,7 @@ pub struct Faults {
     pub logins: u64,
     /// Sidecars change their leader.
     pub elections: u64,
-    /// A server is shelved, put into error or deleted, or its host goes down.
+    /// A server is shelved, put into error or deleted, or its host fails.
     pub servers: u64,
     /// An administrator detaches, retypes or resets by hand.
     pub administrator: u64,

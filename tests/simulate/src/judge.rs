@@ -51,7 +51,7 @@ impl Judge {
         }
     }
 
-    /// Checks the rules that hold at each moment.
+    /// Checks the rules that are valid at each moment.
     pub fn check(&self) {
         if let Some(trespass) = self.clouds.trespass() {
             return self.wrong(&trespass);

@@ -83,7 +83,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Draws the faults of a seed by `draw`, which returns a number up to the given one.
+    /// Draws the faults of a seed by `draw`, which returns a number up to its argument.
     pub fn draw(draw: impl Fn(u64) -> u64, hang_limit: Duration) -> Self {
         Self {
             hang: draw(300),

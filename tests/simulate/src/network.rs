@@ -271,7 +271,7 @@ async fn send(node: &SimClient, lag: Duration, request: Request<Bytes>) -> Resul
     node.send(request).await
 }
 
-/// The query for the resource that a request changes, as the API node makes it in its own database.
+/// The query for the resource that a request changes, as the API node sends it to its own database.
 fn lookup(request: &Request<Bytes>) -> Option<Request<Bytes>> {
     if matches!(*request.method(), Method::GET | Method::HEAD) || is_keystone(request) {
         return None;
@@ -322,7 +322,7 @@ fn answer_of(status: u16) -> Response<Bytes> {
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let retry_after = match status {
         429 => Some("2"),
-        // Cinder's quota has this value, which tells it from a rate limit.
+        // Cinder's quota has this value, unlike a rate limit.
         413 => Some("0"),
         _ => None,
     };

@@ -190,7 +190,7 @@ async fn whole(cluster: Arc<Cluster>, steps: u64) {
     cluster.nodes().iter().for_each(Node::check_at_rest);
 }
 
-/// Polls `beside` until `work` ends.
+/// Polls both until `work` ends.
 async fn until(beside: impl Future, work: impl Future<Output = ()>) {
     tokio::select! {
         biased;

@@ -81,7 +81,7 @@ fn accepted(answer: &Answer) -> NextStep {
 
 /// Deletes a resource and waits until Cinder no longer has it. A missing one counts as deleted.
 ///
-/// One 404 does not prove that it is missing: an API node whose database lags does not find a new resource, and does not delete it.
+/// One 404 does not prove that it is missing: an API node with a lagging database does not find a new resource, and does not delete it.
 /// The request is repeated once no API node lags that far.
 async fn delete<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), CloudError> {
     let deadline = Instant::now() + cx.options.operation_timeout;
@@ -115,7 +115,7 @@ fn is_refused(error: &CloudError) -> bool {
     matches!(error, CloudError::BadRequest(_) | CloudError::Conflict(_))
 }
 
-/// A read that finds nothing does not prove a deletion: an API node whose database lags does not show a new resource. The
+/// A read that finds nothing does not prove a deletion: an API node with a lagging database does not show a new resource. The
 /// answer to the next deletion proves it, or the second such read after lost answers.
 async fn continue_after<R: Deletable>(
     found: Option<R>,

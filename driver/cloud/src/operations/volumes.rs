@@ -36,7 +36,7 @@ pub(crate) fn passing(volume: &Volume, refusal: &CloudError) -> Option<CloudErro
     Some(in_state(state, failure))
 }
 
-/// The error about a volume whose status allows no operation, with Cinder's message about a failure.
+/// The error about a volume with a status that allows no operation, with Cinder's message about a failure.
 pub(crate) async fn blocked(cx: &Context, volume: &Volume) -> CloudError {
     if volume.status.is_error() {
         blocked_because(volume, &words(cx, volume.id.as_str()).await)

@@ -477,7 +477,7 @@ async fn an_answer_that_never_comes_ends_with_the_last_status() {
     );
 }
 
-/// Nova refuses with 400 because the volume is attached already, and Cinder does not tell why.
+/// Nova refuses with 400 because the volume is attached already, and Cinder does not answer.
 #[tokio::test(start_paused = true)]
 async fn unexplained_refusal_of_an_attachment_is_not_final() {
     let stage = stage().await;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Devices that may be a config drive: CD-ROMs and plain disks whose content only the cloud writes.
+//! Devices that may be a config drive: CD-ROMs and plain disks that only the cloud writes.
 
 use std::path::{Path, PathBuf};
 

@@ -172,7 +172,7 @@ fn has_bus(machine: &dyn Machine, sys: &Path, name: &str) -> bool {
 
 /// A disk that may be any volume, because the kernel cannot read its serial.
 ///
-/// A disk whose serial is empty is not a volume, since udev derives the links from the same data. Removable media, such as the
+/// A disk with an empty serial is not a volume, since udev derives the links from the same data. Removable media, such as the
 /// config drive in a CD-ROM drive, are not volumes either.
 fn unidentified(machine: &dyn Machine, sys: &Path, disks: &[String]) -> Option<String> {
     let is_identified = |name: &str| {

@@ -8,7 +8,7 @@ use crate::node_error::{IdentityClaim, InstanceError};
 
 const FIRMWARE: &str = "the firmware (product_uuid)";
 
-/// What a source reported.
+/// The report of a source.
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
     /// The source, for messages.

@@ -60,10 +60,10 @@ impl Order {
         ];
         let mut order = Order {
             name: volume_name(cluster),
-            // Not always whole GiB: Cinder makes whole ones.
+            // Cinder rounds up to whole GiB.
             bytes: GIB * i64::from(u8::try_from(1 + schedule.below(3)).unwrap_or(1))
                 - schedule.one_of(&[0, 0, 1 << 20]),
-            // What is made of something is used as that is.
+            // A copy is used as its source.
             mode: match &source {
                 Source::Nothing => schedule.one_of(&modes),
                 Source::Snapshot(id) | Source::Volume(id) => cluster.backend.mode(id).unwrap_or_default(),

@@ -10,7 +10,7 @@ use super::{pause, running_call};
 use crate::cluster::Cluster;
 use crate::outages::{Manner, Outage, Scope};
 
-/// What a backend may fail to carry out.
+/// The operations that a backend may fail to carry out.
 const WORK: [&str; 14] = [
     "create_volume",
     "delete_volume",

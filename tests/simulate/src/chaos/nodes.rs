@@ -63,7 +63,7 @@ pub(super) async fn run(cluster: &Cluster) {
     );
 }
 
-/// All nodes run, and nothing goes wrong on them any more. Some agents stay.
+/// Ends the faults of all nodes. Some agents stay.
 pub(super) fn calm(cluster: &Cluster) {
     let faults = cluster.network.faults().machine;
     let keep_harmless = cluster.schedule.chance(500);
@@ -210,7 +210,7 @@ fn pick(cluster: &Cluster) -> Option<Node> {
     nodes.get(at).cloned()
 }
 
-/// A server leaves its active state for minutes or permanently.
+/// A server is not active for minutes or permanently.
 async fn trouble(cluster: &Cluster) {
     let schedule = &cluster.schedule;
     let nodes = cluster.nodes();

@@ -17,7 +17,7 @@ pub(super) struct Foreign {
 }
 
 impl Foreign {
-    /// Marks all volumes of a new cloud as those of another cluster, and takes a snapshot and a backup of one. The name of each is one
+    /// Marks all volumes of a new cloud as volumes of another cluster, and takes a snapshot and a backup of one. The name of each is one
     /// that this cluster may use as well, as after the restoration of a cluster from a backup.
     pub(super) async fn create(sim: &Sim) -> Result<Self, String> {
         for volume in sim.state().volumes {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What must hold of an error: nothing that it reports as failed may have succeeded, and no call may fail without end.
+//! Checks of errors: nothing that an error reports as failed has succeeded, and no call fails without end.
 
 use openstack_sim::{BackupStatus, CloudState, GroupStatus, SnapshotStatus, VolumeStatus};
 use tonic::Code;
@@ -66,9 +66,9 @@ impl StuckResource {
 }
 
 impl Judge {
-    /// A call failed: with a code that ends it, the cloud must not show that it succeeded or still goes on.
+    /// Checks an error: after a final code the cloud must not show that the call succeeded or continues.
     pub fn check_error(&self, call: &Call, code: Code, message: &str) {
-        // The driver reports a failed service and a missing permission as they are: they say nothing about success.
+        // The driver reports a failed service and a missing permission as they are: they are no claim about the result.
         let is_other_cause = code == Code::PermissionDenied || message.contains("HTTP 500");
         if !ends_creation(code) || is_other_cause {
             return;
@@ -93,7 +93,7 @@ impl Judge {
             .find(|resource| message.contains(resource.id()) && !can_be_deleted(resource))
     }
 
-    /// What the cloud shows of a call that succeeded or is still carried out.
+    /// The evidence in the cloud that a call succeeded or continues.
     fn success(&self, state: &CloudState, call: &Call) -> Option<String> {
         match call {
             Call::Publish { volume, server } => {

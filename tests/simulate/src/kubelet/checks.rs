@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an answer of the driver claims, compared with the machine.
+//! Compares answers of the driver with the machine.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use csi_proto::csi::v1::{NodeExpandVolumeResponse, VolumeCapability};
 use super::{Client, Mounting, UNUSED};
 use crate::cluster::VolumeMode;
 
-/// The mount options of classes. Those of a volume never change.
+/// The mount options of classes. They never change for a volume.
 const CLASSES: [&[&str]; 6] = [
     &[],
     &[],
@@ -36,7 +36,7 @@ impl Mounting {
         capability
     }
 
-    /// After an OK the volume is at this path with all options, unless it was taken away since.
+    /// After an OK the volume is at this path with all options, unless it was removed since.
     pub(super) fn check_shown(&self, path: &Path, call: &str) {
         let shown = self.machine().volume_at(path);
         let is_shown = shown.as_ref().is_ok_and(|volume| *volume == self.claim.volume);
@@ -67,7 +67,7 @@ impl Mounting {
         }
     }
 
-    /// The option of a file system whose journal must not be written.
+    /// The option that keeps a file system from writing its journal.
     fn without_recovery(&self) -> Option<&'static str> {
         match self.claim.mode {
             VolumeMode::Filesystem("ext4") => Some("noload"),
@@ -112,7 +112,7 @@ impl Mounting {
         }
     }
 
-    /// What a final error of a mount leaves.
+    /// Checks the remains of a mount after a final error.
     pub(super) fn check_absent(&self, path: &Path, call: &str, code: tonic::Code) {
         if self.is_mounted(path) {
             self.wrong(&format!(

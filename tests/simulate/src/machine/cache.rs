@@ -10,7 +10,7 @@ use super::state::Disk;
 /// The owner of what pods write to a device itself.
 pub(super) const NO_FILESYSTEM: [u8; 16] = [0; 16];
 
-/// What is not written yet.
+/// Blocks that are not written yet.
 #[derive(Debug, Default)]
 pub(super) struct PageCache {
     blocks: Blocks,
@@ -45,7 +45,7 @@ impl Disk {
         }
     }
 
-    /// Writes zeros to whole blocks. Those that are zero already take no memory.
+    /// Writes zeros to whole blocks. Blocks of zeros take no memory.
     pub(super) fn clear(&mut self, from: u64, to: u64) {
         let size = BLOCK as u64;
         let among = from.div_ceil(size)..(to / size).max(from.div_ceil(size));
@@ -67,12 +67,12 @@ impl Disk {
         &self.cache.keys
     }
 
-    /// Makes durable what was written.
+    /// Makes all writes durable.
     pub(super) fn flush(&mut self) {
         self.lose_cache(|| true);
     }
 
-    /// Forgets what was written, except for what had reached the storage by chance.
+    /// Forgets writes that are not durable, except for some at random.
     pub(super) fn lose_cache(&mut self, mut is_written: impl FnMut() -> bool) {
         for (number, page) in std::mem::take(&mut self.cache.blocks) {
             if is_written() {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a volume holds that is neither blank nor a sound file system.
+//! Content of a volume that is neither blank nor a sound file system.
 
 use super::Node;
 use super::medium::Medium;
 
-/// What a crash leaves of an ext file system, as e2fsck judges it.
+/// State of an ext file system after a crash, as e2fsck reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Damage {
     /// Errors are corrected.
@@ -18,7 +18,7 @@ pub(super) enum Damage {
 impl Damage {
     const ALL: [Self; 3] = [Self::Corrected, Self::CorrectedWithReboot, Self::Uncorrected];
 
-    /// The exit status of `e2fsck -p`, and what it reports.
+    /// The exit status and the report of `e2fsck -p`.
     pub(super) fn report(self) -> (i32, &'static str) {
         match self {
             Self::Corrected => (1, "FIXED"),

@@ -204,7 +204,7 @@ impl Node {
         state.links.insert(name, link);
     }
 
-    /// What was written to a disk or to its file system, and is not durable, is lost.
+    /// Loses all writes to a disk or its file system that are not durable.
     pub(super) fn lose(&self, state: &mut State, id: u64) {
         let faults = state.faults;
         let superblock = state.superblock_of(id).and_then(|id| state.superblocks.get_mut(&id));
@@ -268,7 +268,7 @@ impl Node {
 }
 
 impl State {
-    /// The disk whose device, or a path of it, is at a path; and the number that the device has.
+    /// The disk with a device or a path of it at this path, and the number of the device.
     pub(super) fn device_at(&self, path: &Path) -> io::Result<(u64, (u32, u32))> {
         let number = match self.node_at(path) {
             Some(number) => number,
@@ -309,7 +309,7 @@ impl SimDisk {
         })
     }
 
-    /// What a program does to a disk that is plugged in.
+    /// Operations of programs on a disk.
     pub(super) fn access<T>(&self, call: impl FnOnce(&mut Disk) -> T) -> io::Result<T> {
         self.with(|_, disk| if disk.plugged { Ok(call(disk)) } else { fail(Errno::IO) })
     }

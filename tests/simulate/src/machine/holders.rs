@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Agents of a node that use a volume beside the driver and the pods: with a mount namespace of their own, an open file, the open
+//! Agents of a node that use a volume as well: with a mount namespace of their own, an open file, the open
 //! device, or a block device on top of it.
 
 use std::collections::BTreeSet;

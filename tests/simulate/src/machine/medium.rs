@@ -25,7 +25,7 @@ pub(super) type Blocks = BTreeMap<u64, Box<[u8]>>;
 
 /// Bytes that can be read: of a medium, or of a disk with what its node has not written yet.
 pub(super) trait Readable {
-    /// Reads what is at `offset`.
+    /// Reads at `offset`.
     fn read_at(&self, buffer: &mut [u8], offset: u64);
 }
 
@@ -66,7 +66,7 @@ impl Medium {
         lock(&self.0).holds_data
     }
 
-    /// Whether it must not be formatted: it holds data, or a file system that was mounted once, or foreign content.
+    /// Whether it must not be formatted: it has data, or a file system that was mounted once, or foreign content.
     pub fn is_precious(&self) -> bool {
         let contents = lock(&self.0);
         contents.holds_data || contents.was_mounted || contents.is_foreign
@@ -92,7 +92,7 @@ impl Medium {
         lock(&self.0).is_foreign = true;
     }
 
-    /// What is wrong with its file system.
+    /// The damage of its file system.
     pub(super) fn damage(&self) -> Option<Damage> {
         lock(&self.0).damage
     }
@@ -106,7 +106,7 @@ impl Medium {
         self.set_damage(None);
     }
 
-    /// Reads what is at `offset`.
+    /// Reads at `offset`.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) {
         lock(&self.0).read_at(buffer, offset);
     }
@@ -220,7 +220,7 @@ impl Readable for Medium {
     }
 }
 
-/// Copies the blocks over what was read at `offset`.
+/// Copies the blocks over a buffer that was read at `offset`.
 pub(super) fn overlay(blocks: &Blocks, buffer: &mut [u8], offset: u64) {
     let end = offset + buffer.len() as u64;
     let block = BLOCK as u64;

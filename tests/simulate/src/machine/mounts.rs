@@ -254,7 +254,7 @@ impl State {
         }
     }
 
-    /// Writes what was written to a device itself.
+    /// Writes back writes to the device itself.
     pub(super) fn write_back_device(&mut self, disk: u64) {
         if let Some(disk) = self.disks.get_mut(&disk).filter(|disk| disk.plugged) {
             disk.flush();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a mount is shown to pods: its options and those of its file system.
+//! How a mount is shown to pods: its options and the options of its file system.
 
 use std::path::Path;
 
@@ -61,7 +61,7 @@ impl SimMachine {
         })
     }
 
-    /// How many volumes this node has room for, those that it has among them.
+    /// The number of volumes that this node can have.
     pub fn room(&self) -> usize {
         self.node.state().room()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a node must not have any more when no pod uses a volume.
+//! Checks that a node has no remains when no pod uses a volume.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const DRAFT: &str = ".preparing";
 const DEVICES: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices";
 
 impl SimMachine {
-    /// What the driver has left behind, in words.
+    /// The remains of the driver, as a text.
     pub fn leftovers(&self) -> Vec<String> {
         let state = self.node.state();
         let mounts = state

@@ -66,7 +66,7 @@ pub(super) struct Disk {
     /// What it has, and what it had when it was plugged in.
     pub(super) bytes: u64,
     pub(super) first_bytes: u64,
-    /// What the storage has, and what SCSI paths show of it since their last rescan.
+    /// The size in the storage, and the size that SCSI paths show since their last rescan.
     pub(super) storage_bytes: u64,
     pub(super) path_bytes: [u64; 2],
     /// What the kernel shows instead, and until when.
@@ -168,7 +168,7 @@ pub(super) struct Superblock {
     pub(super) fs_type: FsType,
     pub(super) uuid: [u8; 16],
     pub(super) read_only: bool,
-    /// What it was mounted with first.
+    /// The options of its first mount.
     pub(super) options: Vec<String>,
     /// What was mounted first.
     pub(super) source: PathBuf,

@@ -39,7 +39,7 @@ impl State {
         locals.chain(paths).chain(layers).chain(disks).collect()
     }
 
-    /// Those of them that have a node in `/dev`.
+    /// The names with a node in `/dev`.
     pub(super) fn device_names(&self) -> BTreeSet<String> {
         let mut names = self.block_names();
         if !self.hardware.shows_paths() {
@@ -132,7 +132,7 @@ impl State {
         slots
     }
 
-    /// How many volumes the node has room for, those that it has among them.
+    /// The number of volumes that the node can have.
     pub(super) fn room(&self) -> usize {
         let volumes = self.disks.values().filter(|disk| disk.plugged).count();
         let free = match self.hardware {
@@ -166,7 +166,7 @@ impl State {
         }
     }
 
-    /// What the entry of a block device in `/sys/block` says.
+    /// The content of an entry in `/sys/block`.
     pub(super) fn block_link(&self, path: &Path) -> Option<PathBuf> {
         let name = path.strip_prefix("/sys/block").ok()?.to_str()?;
         Some(Path::new("..").join(self.block_directory(name)?))
@@ -230,7 +230,7 @@ fn path_files(disk: &Disk, path: &DiskPath) -> Files {
     files
 }
 
-/// What is at a path among these files.
+/// The file at a path.
 fn entry(files: &Files, path: &str) -> Option<Entry> {
     if let Some((_, Some(content))) = files.iter().find(|(file, _)| file == path) {
         return Some(Entry::File(content.clone()));

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::{Node, SimMachine};
 
-/// What the driver does at a moment.
+/// An act of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// A system call is about to begin.

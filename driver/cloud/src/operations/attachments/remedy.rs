@@ -108,7 +108,7 @@ fn others<'a>(view: &View<'a>) -> impl Iterator<Item = &'a ServerId> {
         .filter(move |other| *other != server)
 }
 
-/// The remedy for a volume whose status alone contradicts its attachments.
+/// The remedy for a volume with a status that contradicts its attachments.
 fn reset(view: &View<'_>) -> Option<String> {
     let Views {
         volume,

@@ -274,8 +274,8 @@ impl<'a> AttachmentStateMachine<'a> {
         }
     }
 
-    /// The error when a query for the present state failed. Without an answer to the query, the refusal that it should explain says
-    /// more. An unexplained refusal is not final: the volume may be attached or detached already.
+    /// The error when a query for the present state failed. Without an answer to the query, the refusal that it should explain is
+    /// more precise. An unexplained refusal is not final: the volume may be attached or detached already.
     fn unseen(&self, error: CloudError) -> CloudError {
         let refusal = self.refused.as_ref().map(|(_, refusal)| refusal).or(self.said.as_ref());
         match refusal {

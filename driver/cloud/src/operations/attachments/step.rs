@@ -151,7 +151,7 @@ pub(super) fn next_step(desired: DesiredAttachment, view: &View<'_>) -> Step {
         (None, DesiredAttachment::Detach) => Step::Done(None),
         (Some(volume), DesiredAttachment::Attach { exclusive }) => attach(view, refusal, volume, exclusive),
         (Some(volume), DesiredAttachment::Detach) => match detach(view, refusal, volume) {
-            // An API node whose database lags may not show an attachment of a moment ago. The answer to a request tells; without one, looks
+            // An API node with a lagging database may not show an attachment of a moment ago. The answer to a request tells; without one, looks
             // that show nothing for a while.
             Step::Done(None) if refusal == Refusal::Uncertain && view.rounds_left > 0 => Step::Pause,
             step => step,

@@ -144,7 +144,7 @@ pub(super) async fn free_volumes(
 
 /// Removes all volumes from a group, sets its description, and waits until Cinder shows the group without volumes.
 ///
-/// Cinder refuses to remove a volume that has left the group, of which an API node with a lagging database does not know.
+/// Cinder refuses to remove a volume that is no longer in the group. An API node with a lagging database may still show it.
 pub(super) async fn empty_group(
     cx: &Context,
     group: &Group,
@@ -201,7 +201,7 @@ pub(super) async fn dissolve_if_own(cx: &Context, id: &str, deadline: Instant) -
         empty_group(cx, &group, None, deadline).await?;
     }
     match cinder.delete_group(id).await {
-        // Its snapshot is not deleted yet. An API node whose database lags may have shown otherwise.
+        // Its snapshot is not deleted yet. An API node with a lagging database may have shown otherwise.
         Err(CloudError::BadRequest(failure)) => return Err(CloudError::Conflict(failure)),
         result => result?,
     };
