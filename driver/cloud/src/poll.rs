@@ -217,8 +217,8 @@ impl<T: Pollable> Watch<T> {
         }
     }
 
-    /// Whether a polled state may be older than a request that was accepted before `began`: an API node with a lagging database shows such a state for
-    /// [`database_lag`](crate::timing::Timing::database_lag). A state that changed after the request is news.
+    /// Whether a polled state may be older than a request that was accepted before `began`. An API node with a lagging database shows
+    /// such a state for [`database_lag`](crate::timing::Timing::database_lag). A state that changed after the request is news.
     fn may_precede(&self, began: Instant, thing: Option<&T>) -> bool {
         let elapsed = began.elapsed();
         if elapsed >= TIMING.database_lag {

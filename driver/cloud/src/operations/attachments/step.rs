@@ -151,8 +151,7 @@ pub(super) fn next_step(desired: DesiredAttachment, view: &View<'_>) -> Step {
         (None, DesiredAttachment::Detach) => Step::Done(None),
         (Some(volume), DesiredAttachment::Attach { exclusive }) => attach(view, refusal, volume, exclusive),
         (Some(volume), DesiredAttachment::Detach) => match detach(view, refusal, volume) {
-            // An API node with a lagging database may not show an attachment of a moment ago. The answer to a request tells; without one, looks
-            // that show nothing for a while.
+            // An API node with a lagging database may not show a new attachment. The answer to another request decides.
             Step::Done(None) if refusal == Refusal::Uncertain && view.rounds_left > 0 => Step::Pause,
             step => step,
         },

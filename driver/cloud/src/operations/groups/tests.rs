@@ -81,7 +81,7 @@ fn deadline() -> Instant {
 }
 
 #[tokio::test]
-async fn a_failed_group_snapshot_that_bears_no_mark_of_ours_stays() {
+async fn failed_group_snapshot_of_another_client_stays() {
     let OtherGroup {
         sim,
         cx,
