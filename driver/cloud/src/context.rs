@@ -8,8 +8,10 @@ pub(crate) mod list_cache;
 pub(crate) mod server_queue;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::RwLock;
+use tokio::time::Instant;
 
 use crate::api::block_storage::{Backup, Snapshot, Volume};
 use crate::config::CloudConfig;
@@ -31,6 +33,8 @@ const MOST_DEPENDENTS: usize = 256;
 const MOST_DETACHED: usize = 10_000;
 /// More than a cloud attaches within their lifetime; those beyond are asked of Nova again.
 const MOST_ATTACHED: usize = 1024;
+/// More than a cloud creates while a database may lag.
+const MOST_CREATED: usize = 10_000;
 /// More than sidecars ask about again; those beyond are asked of Cinder.
 const MOST_DELETED: usize = 1024;
 
@@ -55,6 +59,9 @@ pub(crate) struct Context {
     /// The server and the id of each volume's attachment that was seen complete a little while ago: external-attacher asks for an
     /// attachment again until it sees its own note of the answer.
     pub(crate) attached: ExpiringMap<VolumeId, (ServerId, String)>,
+    /// When this process created or adopted a resource, by its id, for as long as an API node may not know it.
+    created: ExpiringMap<String, Instant>,
+    began: Instant,
     /// The volumes whose deletion was followed to its end. Cinder gives no id twice, and external-provisioner asks again.
     pub(crate) deleted: ExpiringMap<VolumeId, ()>,
 }
@@ -85,8 +92,25 @@ impl Context {
             list_cache: ListCache::default(),
             detached: ExpiringMap::new(TIMING.database_lag, MOST_DETACHED),
             attached: ExpiringMap::new(TIMING.attached_ttl, MOST_ATTACHED),
+            created: ExpiringMap::new(TIMING.database_lag, MOST_CREATED),
+            began: Instant::now(),
             deleted: ExpiringMap::new(TIMING.deleted_ttl, MOST_DELETED),
         })
+    }
+
+    /// Records a resource that exists since now at the latest.
+    pub(crate) fn note_created(&self, id: &str) {
+        self.created.insert(id.to_owned(), Instant::now());
+    }
+
+    /// How long an API node may still not know a resource of this id; `None`: a 404 means that it does not exist.
+    ///
+    /// A resource is only deleted by the process that created it or by a later one. An earlier process of this controller may have
+    /// created it just before this one began. A process on another node ended before its Lease, which lasts longer than the lag.
+    pub(crate) fn unknown_for(&self, id: &str) -> Option<Duration> {
+        let since = self.created.get(&id.to_owned()).unwrap_or(self.began);
+        let left = TIMING.database_lag.checked_sub(since.elapsed())?;
+        (!left.is_zero()).then_some(left)
     }
 
     /// Uses another configuration of the same cloud from now on.

@@ -81,11 +81,11 @@ fn accepted(answer: &Answer) -> NextStep {
 
 /// Deletes a resource and waits until Cinder no longer has it. A missing one counts as deleted.
 ///
-/// One 404 does not prove that it is missing: an API node with a lagging database does not find a new resource, and does not delete it.
-/// The request is repeated once no API node lags that far.
+/// A 404 does not prove that a new resource is missing: an API node with a lagging database does not find it, and does not delete it.
+/// The request is repeated when all API nodes know the resource.
 async fn delete<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), CloudError> {
     let deadline = Instant::now() + cx.options.operation_timeout;
-    let (mut rounds, mut missed, mut denied) = (0, false, false);
+    let (mut rounds, mut missed) = (0, false);
     loop {
         rounds += 1;
         let mut attempt = Attempt {
@@ -102,8 +102,10 @@ async fn delete<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), CloudError
             next => next?,
         };
         match next {
-            NextStep::Finish if std::mem::replace(&mut denied, true) => return Ok(()),
-            NextStep::Finish => sleep(TIMING.database_lag).await,
+            NextStep::Finish => match cx.unknown_for(&id.to_string()) {
+                None => return Ok(()),
+                Some(left) => sleep(left).await,
+            },
             NextStep::Wait => return wait_gone::<R>(cx, id, attempt.started, deadline).await,
             NextStep::Retry => {}
             NextStep::Pause => sleep(jitter(TIMING.deletion_retry, &cx.options.sources)).await,
@@ -165,6 +167,7 @@ pub(super) async fn wait_gone<R: Deletable>(
 
 /// Removes the remains of a failed creation. Returns the reason why something may remain.
 pub(super) async fn remove_remains<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), String> {
+    cx.note_created(&id.to_string());
     // On the heap: a creation that cleans up would be as large as a deletion.
     let removal = Box::pin(delete::<R>(cx, id));
     match timeout(TIMING.clean_up_timeout, removal).await {

@@ -161,3 +161,25 @@ async fn failed_attachment_is_reported_despite_lag() {
     let found = stage.cloud.volume(&volume.id).await.expect("a look").expect("a volume");
     assert_eq!(found.status, VolumeStatus::Available);
 }
+
+/// An API node that does not know a new volume answers 404 to its deletion.
+#[tokio::test(start_paused = true)]
+async fn new_volume_is_deleted_despite_lag() {
+    let stage = stage_with(SimConfig::default()).await;
+    catch_up().await;
+    let volume = stage.create("pvc-1").await;
+    let denied = Fault::on("delete_volume").times(1).effect(Effect::status(404));
+    stage.sim.fault(denied).expect("a rule");
+    stage.cloud.delete_volume(&volume.id).await.expect("deleted");
+    assert!(stage.sim.state().volumes.is_empty());
+    assert_eq!(stage.sim.count("delete_volume"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_missing_volume_needs_one_request() {
+    let stage = stage_with(SimConfig::default()).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let id = stage.sim.sources().uuid().to_string().as_str().into();
+    stage.cloud.delete_volume(&id).await.expect("missing");
+    assert_eq!(stage.sim.count("delete_volume"), 1);
+}

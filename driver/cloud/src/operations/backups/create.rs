@@ -24,6 +24,12 @@ const ANSWERS_OF_FAILED: u32 = 3;
 
 /// See [`crate::Cloud::create_backup`].
 pub(crate) async fn create_backup(cx: &Context, new: &NewBackup) -> Result<Backup, CloudError> {
+    let created = find_or_create(cx, new).await?;
+    cx.note_created(created.id.as_str());
+    Ok(created)
+}
+
+async fn find_or_create(cx: &Context, new: &NewBackup) -> Result<Backup, CloudError> {
     if !new.volume_id.is_uuid() {
         return Err(CloudError::no_volume(&new.volume_id));
     }

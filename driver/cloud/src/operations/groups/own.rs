@@ -204,7 +204,7 @@ pub(super) async fn dissolve_if_own(cx: &Context, id: &str, deadline: Instant) -
         // Its snapshot is not deleted yet. An API node with a lagging database may have shown otherwise.
         Err(CloudError::BadRequest(failure)) => return Err(CloudError::Conflict(failure)),
         result => result?,
-    };
+    }
     group_gone(cx, id, deadline).await
 }
 

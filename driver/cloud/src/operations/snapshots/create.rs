@@ -19,6 +19,12 @@ use crate::timing::TIMING;
 
 /// See [`crate::Cloud::create_snapshot`].
 pub(crate) async fn create_snapshot(cx: &Context, new: &NewSnapshot) -> Result<Snapshot, CloudError> {
+    let created = find_or_create(cx, new).await?;
+    cx.note_created(created.id.as_str());
+    Ok(created)
+}
+
+async fn find_or_create(cx: &Context, new: &NewSnapshot) -> Result<Snapshot, CloudError> {
     if !new.volume_id.is_uuid() {
         return Err(CloudError::no_volume(&new.volume_id));
     }

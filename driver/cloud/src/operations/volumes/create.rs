@@ -25,6 +25,12 @@ use crate::timing::TIMING;
 
 /// See [`crate::Cloud::create_volume`].
 pub(crate) async fn create_volume(cx: &Context, new: &NewVolume) -> Result<CreatedVolume, CloudError> {
+    let created = find_or_create(cx, new).await?;
+    cx.note_created(created.volume.id.as_str());
+    Ok(created)
+}
+
+async fn find_or_create(cx: &Context, new: &NewVolume) -> Result<CreatedVolume, CloudError> {
     let deadline = Instant::now() + cx.options.operation_timeout;
     let mut rounds = 0;
     loop {
