@@ -267,13 +267,11 @@ async fn candidates(
             None => found = Some((volume, cloud)),
         }
     }
-    match found {
-        Some((_, cloud)) => Ok(vec![cloud]),
-        None => {
-            let all = clouds.all().await.map_err(status::before_making)?;
-            Ok(all.into_iter().map(|(_, cloud)| cloud).collect())
-        }
+    if let Some((_, cloud)) = found {
+        return Ok(vec![cloud]);
     }
+    let all = clouds.all().await.map_err(status::before_making)?;
+    Ok(all.into_iter().map(|(_, cloud)| cloud).collect())
 }
 
 rpcs! {
