@@ -314,6 +314,8 @@ fn recorded(view: &View<'_>, refusal: Refusal, volume: &Volume, here: bool) -> S
         status if status.is_under_work() => settle(view, Obstacle::Busy),
         _ => match server_allows(view, refusal) {
             Ok(_) => retry_detach(refusal),
+            // The server was deleted a moment ago, and an API node with a lagging database still shows Nova's record.
+            Err(Step::Missing(_)) => Step::Pause,
             Err(step) => step,
         },
     }

@@ -374,6 +374,18 @@ fn what_a_server_left_behind_is_removed_only_when_nova_says_that_it_is_gone() {
     );
 }
 
+/// An API node with a lagging database still shows the record.
+#[test]
+fn detach_retries_while_deleted_server_has_record() {
+    let deleted = CloudFactsCache {
+        refusal: Some(Refusal::NotFound),
+        host: None,
+        recorded: true,
+        ..CloudFactsCache::volume("in-use", false, &[HERE])
+    };
+    assert_eq!(deleted.next(DesiredAttachment::Detach), Step::Pause);
+}
+
 #[test]
 fn a_missing_thing_is_told_by_its_kind() {
     let no_server = CloudFactsCache {
