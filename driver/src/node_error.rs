@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a volume is not where it was asked for, and why the identity of this node cannot be reported.
+//! Errors of the node service: volumes at unexpected paths, and an identity that cannot be determined.
 
 use std::path::PathBuf;
 
@@ -183,7 +183,7 @@ pub enum InstanceError {
         /// The record.
         path: PathBuf,
     },
-    /// There is no zone to report.
+    /// No source names a zone.
     #[error(
         "cannot determine the availability zone of this node ({reason}), and topology is on: set --availability-zone, or turn topology \
          off by --with-topology=false"

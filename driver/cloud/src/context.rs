@@ -106,7 +106,8 @@ impl Context {
     /// How long an API node may still not know a resource of this id; `None`: a 404 means that it does not exist.
     ///
     /// A resource is only deleted by the process that created it or by a later one. An earlier process of this controller may have
-    /// created it just before this one began. A process on another node ended before its Lease, which lasts longer than the lag.
+    /// created it just before this one began. A process on another node has to lose its Lease first, which takes longer than the lag
+    /// unless that process releases it.
     pub(crate) fn unknown_for(&self, id: &str) -> Option<Duration> {
         let since = self.created.get(&id.to_owned()).unwrap_or(self.began);
         let left = TIMING.database_lag.checked_sub(since.elapsed())?;

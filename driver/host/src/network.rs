@@ -13,7 +13,7 @@ const DEEPEST_STACK: u8 = 3;
 const STACKED: [&str; 2] = ["bond", "vlan"];
 
 impl Host {
-    /// The number of the network interface with this name or number; `None` if there is no such name.
+    /// The number of the network interface with this name or number; `None` for an unknown name.
     pub async fn network_interface(&self, name: &str) -> Result<Option<u32>, OffloadError> {
         if let Ok(number) = name.parse() {
             return Ok(Some(number));

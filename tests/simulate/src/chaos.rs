@@ -145,7 +145,7 @@ async fn pause(cluster: &Cluster, kind: &'static str) {
         .await;
 }
 
-/// Waits until a sidecar calls a driver, and then up to some seconds of the call. `None` where there is none, or at random.
+/// Waits until a sidecar calls a driver, and then up to some seconds of the call. `None` without such a call, and at random.
 async fn running_call(cluster: &Cluster) -> Option<Call> {
     let schedule = &cluster.schedule;
     if schedule.chance(200) {

@@ -172,7 +172,7 @@ impl Clouds {
         tokio::join!(home, west);
     }
 
-    /// A change that no driver of this cluster may make.
+    /// The first forbidden change: of a foreign resource, or in the other project.
     pub fn trespass(&self) -> Option<String> {
         for (sim, foreign) in self.used().into_iter().zip(&self.foreign) {
             if let Some(id) = foreign.changed(&sim.state()) {

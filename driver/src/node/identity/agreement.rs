@@ -97,7 +97,7 @@ pub(super) fn contradiction<'a>(firmware: &'a Firmware, id: &ServerId) -> Option
     (!agrees).then_some(uuid)
 }
 
-/// The answer that all sources give, with the first zone; `None` if there is no answer.
+/// The identity on which all sources agree, with the first zone; `None` without an answer.
 fn combine(answers: &[Answer]) -> Result<Option<InstanceMetadata>, InstanceError> {
     let Some((first, others)) = answers.split_first() else {
         return Ok(None);

@@ -18,6 +18,8 @@ use crate::ledger::{Attached, Book, Known};
 const PAUSE: Duration = Duration::from_mins(1);
 /// The age that a driver's answer may have: it keeps a slow list for 90 s, and the list takes its time.
 const STALE: Duration = Duration::from_mins(5);
+/// More pages than volumes or snapshots of a run.
+const MOST_PAGES: usize = 1_000;
 /// The sidecars' `--timeout`.
 const LIMIT: Duration = Duration::from_mins(3);
 
@@ -45,28 +47,23 @@ pub async fn list(cluster: &Cluster) {
 /// Each volume that existed all the time is listed with the servers that had it all the time.
 async fn list_volumes(cluster: &Cluster, earlier: &Book) {
     let page = page(cluster);
-    let walk = || async move {
-        let mut listed = BTreeMap::new();
-        let mut token = String::new();
-        loop {
-            let request = ListVolumesRequest {
-                max_entries: page,
-                starting_token: token,
-            };
-            let call = async |mut client: Controller, request| client.list_volumes(request).await;
-            let answer = cluster.controller(Sidecar::Attacher, LIMIT, request, call).await?;
-            for entry in answer.entries {
-                let volume = entry.volume.unwrap_or_default().volume_id;
-                let servers = entry.status.unwrap_or_default().published_node_ids;
-                listed.insert(volume, servers);
-            }
-            token = answer.next_token;
-            if token.is_empty() {
-                return Ok::<_, Status>(listed);
-            }
-        }
+    let fetch = async |starting_token| {
+        let request = ListVolumesRequest {
+            max_entries: page,
+            starting_token,
+        };
+        let call = async |mut client: Controller, request| client.list_volumes(request).await;
+        let answer = cluster.controller(Sidecar::Attacher, LIMIT, request, call).await?;
+        Ok((answer.entries, answer.next_token))
     };
-    let listed = cluster.repeat(Call::ListVolumes, walk, Answer::ok).await;
+    let listed = cluster
+        .repeat(Call::ListVolumes, || all_pages(&fetch), Answer::ok)
+        .await;
+    let listed = listed.into_iter().map(|entry| {
+        let volume = entry.volume.unwrap_or_default().volume_id;
+        (volume, entry.status.unwrap_or_default().published_node_ids)
+    });
+    let listed: BTreeMap<String, Vec<String>> = listed.collect();
     let (state, book) = (cluster.clouds.state(), cluster.ledger.book());
     for id in existing(&earlier.volumes, &book.volumes) {
         if !listed.contains_key(id) {
@@ -93,26 +90,21 @@ async fn list_volumes(cluster: &Cluster, earlier: &Book) {
 /// Each complete snapshot or backup that existed all the time is listed.
 async fn list_snapshots(cluster: &Cluster, earlier: &Book) {
     let page = page(cluster);
-    let walk = || async move {
-        let mut listed = BTreeSet::new();
-        let mut token = String::new();
-        loop {
-            let request = ListSnapshotsRequest {
-                max_entries: page,
-                starting_token: token,
-                ..ListSnapshotsRequest::default()
-            };
-            let call = async |mut client: Controller, request| client.list_snapshots(request).await;
-            let answer = cluster.controller(Sidecar::Snapshotter, LIMIT, request, call).await?;
-            let snapshots = answer.entries.into_iter().filter_map(|entry| entry.snapshot);
-            listed.extend(snapshots.map(|snapshot| snapshot.snapshot_id));
-            token = answer.next_token;
-            if token.is_empty() {
-                return Ok::<_, Status>(listed);
-            }
-        }
+    let fetch = async |starting_token| {
+        let request = ListSnapshotsRequest {
+            max_entries: page,
+            starting_token,
+            ..ListSnapshotsRequest::default()
+        };
+        let call = async |mut client: Controller, request| client.list_snapshots(request).await;
+        let answer = cluster.controller(Sidecar::Snapshotter, LIMIT, request, call).await?;
+        Ok((answer.entries, answer.next_token))
     };
-    let listed = cluster.repeat(Call::ListSnapshots, walk, Answer::ok).await;
+    let listed = cluster
+        .repeat(Call::ListSnapshots, || all_pages(&fetch), Answer::ok)
+        .await;
+    let listed = listed.into_iter().filter_map(|entry| entry.snapshot);
+    let listed: BTreeSet<String> = listed.map(|snapshot| snapshot.snapshot_id).collect();
     let (state, book) = (cluster.clouds.state(), cluster.ledger.book());
     for id in existing(&earlier.snapshots, &book.snapshots) {
         let snapshot = state.snapshot(id).map(|one| one.status == SnapshotStatus::Available);
@@ -123,6 +115,21 @@ async fn list_snapshots(cluster: &Cluster, earlier: &Book) {
                 .violation(&format!("ListSnapshots does not list snapshot {id}, which exists"));
         }
     }
+}
+
+/// The entries of all pages. `fetch` returns those of one page and the token of the next.
+async fn all_pages<T>(fetch: &impl AsyncFn(String) -> Result<(Vec<T>, String), Status>) -> Result<Vec<T>, Status> {
+    let mut all = Vec::new();
+    let mut token = String::new();
+    for _ in 0..MOST_PAGES {
+        let (entries, next) = fetch(token).await?;
+        all.extend(entries);
+        if next.is_empty() {
+            return Ok(all);
+        }
+        token = next;
+    }
+    Err(Status::internal("the list does not end"))
 }
 
 async fn get_capacity(cluster: &Cluster) {

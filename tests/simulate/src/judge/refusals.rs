@@ -68,7 +68,7 @@ impl StuckResource {
 impl Judge {
     /// Checks an error: after a final code the cloud must not show that the call succeeded or continues.
     pub fn check_error(&self, call: &Call, code: Code, message: &str) {
-        // The driver reports a failed service and a missing permission as they are: they are no claim about the result.
+        // A failed service or a missing permission does not claim anything about the result.
         let is_other_cause = code == Code::PermissionDenied || message.contains("HTTP 500");
         if !ends_creation(code) || is_other_cause {
             return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel's page cache of a block device. What is written to a device is durable after a flush, after its last closing, or some time
+//! The kernel's page cache of a block device. A write to a device is durable after a flush, after its last closing, or some time
 //! later. Until then it is lost with the node or with the disk.
 
 use std::collections::BTreeSet;
@@ -67,7 +67,7 @@ impl Disk {
         &self.cache.keys
     }
 
-    /// Makes all writes durable.
+    /// Writes all blocks to the storage.
     pub(super) fn flush(&mut self) {
         self.lose_cache(|| true);
     }

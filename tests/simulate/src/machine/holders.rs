@@ -30,8 +30,8 @@ impl Holder {
 }
 
 impl SimMachine {
-    /// An agent begins to use a volume, until [`SimMachine::release_elsewhere`] or a reboot. Nothing happens where it cannot: there is no
-    /// mount, or the device is in use otherwise.
+    /// An agent begins to use a volume, until [`SimMachine::release_elsewhere`] or a reboot. Nothing happens without a mount, or if
+    /// another user excludes the agent.
     pub fn hold_elsewhere(&self, volume_id: &str, holder: Holder) {
         match holder {
             Holder::Mounts => self.change_superblocks(volume_id, |found, targets| found.copies.extend(targets)),

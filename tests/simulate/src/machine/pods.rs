@@ -16,7 +16,7 @@ use super::medium::Medium;
 use super::state::{By, Opening, Root, State};
 use super::{SimMachine, fail};
 
-/// How long the kernel keeps what was written before it writes it back, and how long that takes at most.
+/// Delay of the write-back of the kernel, and its longest duration.
 const WRITE_BACK: Duration = Duration::from_secs(30);
 const SLOW_WRITE_BACK: Duration = Duration::from_mins(1);
 

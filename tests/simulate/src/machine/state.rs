@@ -252,7 +252,7 @@ impl State {
         })
     }
 
-    /// The disk that has this number, or a path with a node of this number: what is opened by a node that a bind shows.
+    /// The disk with this number, or with a path of this number. A node that a bind mount shows opens it.
     pub(super) fn disk_numbered(&self, number: (u32, u32)) -> Option<u64> {
         let is_numbered = |disk: &Disk| {
             let is_path = || disk.paths().iter().any(|path| path.number == number);

@@ -144,7 +144,7 @@ pub(super) async fn free_volumes(
 
 /// Removes all volumes from a group, sets its description, and waits until Cinder shows the group without volumes.
 ///
-/// Cinder refuses to remove a volume that is no longer in the group. An API node with a lagging database may still show it.
+/// Cinder refuses to remove a volume after it was removed. An API node with a lagging database may still show it there.
 pub(super) async fn empty_group(
     cx: &Context,
     group: &Group,
