@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of pinned Debian packages, for any architecture.
 
-`packages.lock` has a line for each package: architecture, name, version and SHA-256 of its file. The packages come through the sources of
-apt that this machine has, with lists of their own, and nothing of them is installed.
+`packages.lock` has a line for each package: architecture, name and version, name and version of its source, and SHA-256 of its file. The
+packages come through the sources of apt that this machine has, with lists of their own, and nothing of them is installed.
 """
 
 import dataclasses
@@ -12,6 +12,7 @@ import pathlib
 import re
 import subprocess
 import tempfile
+import urllib.parse
 
 import elf
 from oci import File
@@ -19,10 +20,10 @@ from oci import File
 LOCK = pathlib.Path(__file__).parent / "packages.lock"
 TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 # What the image lists name comes from these; what they need in turn is found by their headers.
-ROOTS = ("e2fsprogs", "xfsprogs", "btrfs-progs", "util-linux", "ca-certificates")
+ROOTS = ("e2fsprogs", "xfsprogs", "btrfs-progs", "util-linux", "ca-certificates", "base-files")
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 HEAD = """\
-# Debian packages (bookworm) whose files are in the images: architecture, name, version, SHA-256.
+# Debian packages (bookworm) whose files are in the images: architecture, name, version, source, its version, SHA-256.
 # `config/release/release lock` writes this file anew from the versions that apt offers.
 """
 
@@ -38,11 +39,17 @@ class Package:
     architecture: str
     name: str
     version: str
+    source: str
+    source_version: str
     sha256: str
 
-    @property
-    def purl(self) -> str:
-        return f"pkg:deb/debian/{self.name}@{self.version}?arch={self.architecture}&distro=bookworm"
+
+@dataclasses.dataclass(frozen=True)
+class Unpacked:
+    """The files of a package below a folder, and its control file."""
+
+    root: pathlib.Path
+    control: bytes
 
 
 def locked(architecture: str) -> list[Package]:
@@ -125,14 +132,15 @@ def canonical(path: str) -> str:
 class Files:
     """The files of some packages, with what they need."""
 
-    def __init__(self, packages: dict[Package, pathlib.Path], architecture: str) -> None:
+    def __init__(self, packages: dict[Package, Unpacked], architecture: str) -> None:
         self.triplet = TRIPLETS[architecture]
+        self.controls = {package: unpacked.control for package, unpacked in packages.items()}
         self.used: set[Package] = set()
         self.owners: dict[str, tuple[Package, pathlib.Path]] = {}
-        for package, root in packages.items():
-            for found in sorted(root.rglob("*")):
+        for package, unpacked in packages.items():
+            for found in sorted(unpacked.root.rglob("*")):
                 if found.is_symlink() or found.is_file():
-                    self.owners[canonical("/" + str(found.relative_to(root)))] = (package, found)
+                    self.owners[canonical("/" + str(found.relative_to(unpacked.root)))] = (package, found)
 
     def read(self, path: str) -> File:
         """A file by its path, whatever links lead to it."""
@@ -180,6 +188,17 @@ class Files:
         paths = (f"/usr/share/doc/{package.name}/copyright" for package in sorted(self.used))
         return {path: self.read(path) for path in paths if path in self.owners}
 
+    def purl(self, package: Package) -> str:
+        """The URL of a package. Debian publishes advisories by source package, which scanners take from `upstream`."""
+        architecture = re.search(r"^Architecture: (\S+)$", self.controls[package].decode(), re.MULTILINE).group(1)
+        names = (package.version, f"{package.source}@{package.source_version}")
+        version, upstream = (urllib.parse.quote(name, safe=":~") for name in names)
+        return f"pkg:deb/debian/{package.name}@{version}?arch={architecture}&distro=bookworm&upstream={upstream}"
+
+    def status(self) -> dict[str, File]:
+        """The control files of the packages that were used. Scanners of images read them there, as in the images of distroless."""
+        return {f"/var/lib/dpkg/status.d/{package.name}": File(self.controls[package]) for package in sorted(self.used)}
+
 
 def of_this_machine(tree: dict, architecture: str) -> dict[str, File]:
     """The libraries of this machine that programs need which were built on it."""
@@ -194,18 +213,19 @@ def of_this_machine(tree: dict, architecture: str) -> dict[str, File]:
     return found
 
 
-def unpacked(packages: list[Package], cache: pathlib.Path, architecture: str) -> dict[Package, pathlib.Path]:
+def unpacked(packages: list[Package], cache: pathlib.Path, architecture: str) -> dict[Package, Unpacked]:
     """The packages as folders."""
     cache.mkdir(parents=True, exist_ok=True)
-    apt, folders = Apt(cache, architecture), {}
+    apt, found = Apt(cache, architecture), {}
     for package in packages:
         file, folder = fetch(package, cache, apt), cache / package.sha256
         if not folder.exists():
             with tempfile.TemporaryDirectory(dir=cache) as whole:
                 subprocess.run(["dpkg-deb", "--extract", str(file), f"{whole}/all"], check=True, timeout=120)
                 os.replace(f"{whole}/all", folder)
-        folders[package] = folder
-    return folders
+        control = subprocess.run(["dpkg-deb", "--field", str(file)], check=True, capture_output=True, timeout=60).stdout
+        found[package] = Unpacked(folder, control)
+    return found
 
 
 def offered(cache: pathlib.Path, architecture: str) -> list[Package]:
@@ -224,9 +244,9 @@ def offered(cache: pathlib.Path, architecture: str) -> list[Package]:
             except DebianError:
                 # A name that other packages provide.
                 continue
-            show = ["dpkg-deb", "--show", "--showformat=${Version}", str(file)]
-            version = subprocess.run(show, check=True, capture_output=True, text=True, timeout=60).stdout
-            package = Package(architecture, name, version, sha256(file))
+            show = ["dpkg-deb", "--show", "--showformat=${Version} ${source:Package} ${source:Version}", str(file)]
+            version, source, source_version = subprocess.run(show, check=True, capture_output=True, text=True, timeout=60).stdout.split()
+            package = Package(architecture, name, version, source, source_version, sha256(file))
             os.replace(file, cache / f"{package.sha256}.deb")
             packages.append(package)
     return packages

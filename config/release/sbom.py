@@ -8,7 +8,7 @@ import subprocess
 import tomllib
 import uuid
 
-from debian import Package
+from debian import Files
 
 # The serial number is made of the image's digest: the same image, the same number.
 SERIALS = uuid.uuid5(uuid.NAMESPACE_URL, "https://github.com/cinder-csi/cinder-csi/sbom")
@@ -47,18 +47,18 @@ def crates(root: pathlib.Path, package: str, target: str) -> list[dict]:
     return [found[key] for key in sorted(found)]
 
 
-def debian(packages: list[Package]) -> list[dict]:
+def debian(files: Files) -> list[dict]:
     """The packages whose files are in an image."""
     return [
         {
             "type": "library",
             "name": package.name,
             "version": package.version,
-            "purl": package.purl,
-            "bom-ref": package.purl,
+            "purl": files.purl(package),
+            "bom-ref": files.purl(package),
             "hashes": [{"alg": "SHA-256", "content": package.sha256}],
         }
-        for package in packages
+        for package in sorted(files.used)
     ]
 
 

@@ -35,7 +35,9 @@ fn wanted() -> [Wanted; 2] {
             entrypoint: "/usr/bin/cinder-csi-driver",
             files: &[
                 "bin/cinder-csi-plugin",
+                "etc/debian_version",
                 "etc/mke2fs.conf",
+                "etc/os-release",
                 "etc/ssl/certs/ca-certificates.crt",
                 "usr/bin/btrfs",
                 "usr/sbin/blkid",
@@ -56,7 +58,11 @@ fn wanted() -> [Wanted; 2] {
             name: "cinder-csi-operator",
             user: json!("65532:65532"),
             entrypoint: "/usr/bin/cinder-csi-operator",
-            files: &["etc/ssl/certs/ca-certificates.crt"],
+            files: &[
+                "etc/debian_version",
+                "etc/os-release",
+                "etc/ssl/certs/ca-certificates.crt",
+            ],
             parts: &["pkg:cargo/kube@", "pkg:deb/debian/ca-certificates@", "rust-std@"],
         },
     ]
@@ -164,22 +170,48 @@ impl Made {
         Ok(())
     }
 
-    pub(crate) async fn images(&self) -> Result<()> {
+    /// Returns the index of an image and its manifest for this machine.
+    fn image(&self, name: &str) -> Result<(Value, Value)> {
+        let reference = format!("ghcr.io/cinder-csi/{name}:v{}", self.version);
         let named = self.named()?;
+        let found = named.iter().find(|(name, _)| *name == reference);
+        let (_, descriptor) = found.with_context(|| format!("the layout has no {reference}"))?;
+        let index = self.blob(descriptor)?;
+        let platforms = index["manifests"].as_array().context("an index without manifests")?;
+        ensure!(
+            platforms
+                .iter()
+                .map(|one| &one["platform"])
+                .eq([&json!({"architecture": architecture()?, "os": "linux"})]),
+            "{index}"
+        );
+        let manifest = self.blob(&platforms[0])?;
+        Ok((index, manifest))
+    }
+
+    /// Returns the archives of an image's layers.
+    pub(crate) fn layers(&self, name: &str) -> Result<Vec<PathBuf>> {
+        let (_, manifest) = self.image(name)?;
+        let layers = manifest["layers"].as_array().context("a manifest without layers")?;
+        let path = |layer: &Value| -> Result<PathBuf> {
+            let blob = format!("layout/blobs/{}", text(&layer["digest"])?.replace(':', "/"));
+            Ok(self.folder().join(blob))
+        };
+        layers.iter().map(path).collect()
+    }
+
+    /// Returns the components that the bill of materials of an image lists.
+    pub(crate) fn components(&self, name: &str) -> Result<Vec<Value>> {
+        let name = format!("{name}-{}-linux-{}.cdx.json", self.version, architecture()?);
+        let bom = self.json(&name)?;
+        ensure!(bom["bomFormat"] == "CycloneDX" && bom["specVersion"] == "1.6", "{name}");
+        let components = bom["components"].as_array();
+        Ok(components.context("a bill without components")?.clone())
+    }
+
+    pub(crate) async fn images(&self) -> Result<()> {
         for wanted in wanted() {
-            let reference = format!("ghcr.io/cinder-csi/{}:v{}", wanted.name, self.version);
-            let found = named.iter().find(|(name, _)| *name == reference);
-            let (_, descriptor) = found.with_context(|| format!("the layout has no {reference}"))?;
-            let index = self.blob(descriptor)?;
-            let platforms = index["manifests"].as_array().context("an index without manifests")?;
-            ensure!(
-                platforms
-                    .iter()
-                    .map(|one| &one["platform"])
-                    .eq([&json!({"architecture": architecture()?, "os": "linux"})]),
-                "{index}"
-            );
-            let manifest = self.blob(&platforms[0])?;
+            let (index, manifest) = self.image(wanted.name)?;
             let config = self.blob(&manifest["config"])?;
             ensure!(config["config"]["Entrypoint"] == json!([wanted.entrypoint]), "{config}");
             ensure!(config["config"]["User"] == wanted.user, "{config}");
@@ -196,38 +228,29 @@ impl Made {
                 );
             }
             let mut files = BTreeSet::new();
-            for layer in manifest["layers"].as_array().into_iter().flatten() {
-                let blob = self
-                    .folder()
-                    .join(format!("layout/blobs/{}", text(&layer["digest"])?.replace(':', "/")));
-                let list = Command::new("tar")
-                    .args(["--list", "--gzip", "--file"])
-                    .arg(blob)
-                    .output()
-                    .await?;
+            for layer in self.layers(wanted.name)? {
+                let list = Command::new("tar").args(["--list", "--gzip", "--file"]).arg(layer);
+                let list = list.output().await?;
                 files.extend(list.lines().map(str::to_owned));
             }
             let program = wanted.entrypoint.trim_start_matches('/');
             let files_wanted = wanted.files.iter().copied().chain([program]);
             let missing: Vec<_> = files_wanted.filter(|file| !files.contains(*file)).collect();
-            ensure!(missing.is_empty(), "{reference} lacks {missing:?}");
+            ensure!(missing.is_empty(), "the image {} lacks {missing:?}", wanted.name);
         }
         Ok(())
     }
 
     pub(crate) fn bills_of_materials(&self) -> Result<()> {
         for wanted in wanted() {
-            let name = format!("{}-{}-linux-{}.cdx.json", wanted.name, self.version, architecture()?);
-            let bom = self.json(&name)?;
-            ensure!(bom["bomFormat"] == "CycloneDX" && bom["specVersion"] == "1.6", "{name}");
-            let components = bom["components"].as_array().context("a bill without components")?;
+            let components = self.components(wanted.name)?;
             let refs: Vec<&str> = components.iter().filter_map(|part| part["bom-ref"].as_str()).collect();
             let missing = wanted
                 .parts
                 .iter()
                 .filter(|part| !refs.iter().any(|found| found.starts_with(**part)));
             let missing: Vec<_> = missing.collect();
-            ensure!(missing.is_empty(), "{name} lacks {missing:?}");
+            ensure!(missing.is_empty(), "the bill of {} lacks {missing:?}", wanted.name);
             let is_told = |part: &&Value| {
                 let is_ours = part["name"].as_str().is_some_and(is_of_workspace);
                 part["version"].is_string() && (part["hashes"].is_array() || is_ours || part["name"] == "rust-std")

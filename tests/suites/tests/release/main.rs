@@ -5,6 +5,7 @@
 //! In the quick form: for this machine's architecture alone, of the programs that the other tests run.
 
 mod contents;
+mod packages;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         every_file_has_the_sum_that_is_told_of_it,
         an_index_has_an_image_for_each_platform_with_labels_and_content,
         the_bill_of_materials_lists_crates_and_packages,
+        scanners_find_the_packages_of_each_image,
         the_plugins_archive_is_what_krew_is_told,
         the_same_commit_gives_the_same_digests,
         helm_installs_the_driver_from_the_registry,
@@ -88,6 +90,13 @@ async fn an_index_has_an_image_for_each_platform_with_labels_and_content(shop: &
 
 async fn the_bill_of_materials_lists_crates_and_packages(shop: &Shop) -> Result<()> {
     shop.made.bills_of_materials()
+}
+
+async fn scanners_find_the_packages_of_each_image(shop: &Shop) -> Result<()> {
+    for image in ["cinder-csi-driver", "cinder-csi-operator"] {
+        packages::compare(&shop.made, image).await?;
+    }
+    Ok(())
 }
 
 async fn the_plugins_archive_is_what_krew_is_told(shop: &Shop) -> Result<()> {
