@@ -94,7 +94,7 @@ clean-room: ## README.md's commands on a Debian without anything else (root; KEE
 	@tests/clean-room/room $(ROOM)
 
 .PHONY: lint
-lint: fmt-check clippy deny generate-check lines-check edges-check words-check faults-check version-check forge-check publish-check workflows-check spdx-check site ## Formatting, lints, licences, generated files, edges between modules, words, workflows
+lint: fmt-check clippy deny generate-check lines-check edges-check words-check faults-check version-check forge-check publish-check workflows-check spdx-check advisories-check site ## Formatting, lints, licences, generated files, edges between modules, words, workflows
 
 .PHONY: fmt-check
 fmt-check:
@@ -111,8 +111,14 @@ deny: $(DENY)
 	$(DENY) --locked check --deny unmatched-skip --deny unnecessary-skip bans licenses sources
 
 .PHONY: advisories
-advisories: $(DENY) ## Check the dependencies against the advisory database (needs network)
-	$(DENY) --locked check advisories
+advisories: $(DENY) ## Check crates, Debian packages, sidecars and Go tools against advisory databases (needs network)
+	@# The second runs whatever the first finds.
+	status=0; tests/tools/advisories || status=1; \
+	$(DENY) --locked check --deny advisory-not-detected advisories || status=1; exit $$status
+
+.PHONY: advisories-check
+advisories-check:
+	tests/tools/advisories --self-test
 
 $(DENY):
 	@echo "cargo-deny $(DENY_VERSION): building once into $(CACHE)"
