@@ -200,9 +200,17 @@ publish-check:
 release-tag: ## Check that TAG is the version, and that CHANGELOG.md has its section with a date
 	tests/tools/version --tag "$$TAG"
 
-.PHONY: release-publish
-release-publish: ## Push what `make release` has made, and attach its files to the forge's release of TAG (FORGE_USER, FORGE_TOKEN)
+.PHONY: release-login
+release-login: ## Log in to the registry of the releases (FORGE_USER, FORGE_TOKEN)
 	@# An artefact of a workflow has no modes.
 	chmod +x $(RELEASE_CRANE)
-	CRANE=$(RELEASE_CRANE) config/release/publish --forge $(or $(CARGO_TARGET_DIR),target)/release-$(VERSION)
+	@printf %s "$$FORGE_TOKEN" | $(RELEASE_CRANE) auth login ghcr.io --username "$$FORGE_USER" --password-stdin
+
+.PHONY: release-sign
+release-sign: ## Sign the pushed image or chart NAME as this workflow (cosign; COSIGN=/path names another program)
+	config/release/publish --sign "$$NAME" $(or $(CARGO_TARGET_DIR),target)/release-$(VERSION)
+
+.PHONY: release-publish
+release-publish: ## Attach the files of `make release` to the forge's release of TAG (FORGE_TOKEN)
+	config/release/publish --forge $(or $(CARGO_TARGET_DIR),target)/release-$(VERSION)
 
