@@ -30,6 +30,10 @@ check: ## The quick tests: cargo and Python, no root, no Go
 test: test-prepare ## All tests: real devices, csi-sanity, the Go driver, real OpenStack, a small machine, the cluster (root)
 	tests/run
 
+.PHONY: fuzz
+fuzz: ## Fuzz the parsers under libFuzzer, 5 minutes for each target (FUZZ='60 clouds-yaml' picks)
+	tests/fuzz/run $(FUZZ)
+
 .PHONY: simulate
 simulate: ## Random faults in simulated time: a million steps, or ARGS='--seed 7 --trace'
 	$(CARGO) run --locked --release -p simulate -- $(ARGS)

@@ -98,12 +98,8 @@ fn read(device: &Path) -> io::Result<Option<Vec<u8>>> {
         opened => opened?,
     };
     let at = |offset: u64, buffer: &mut [u8]| file.read_exact_at(buffer, offset);
-    if let Some(volume) = iso9660::Volume::open(&at)? {
-        return if volume.label().eq_ignore_ascii_case(LABEL) {
-            volume.read(&at, &DOCUMENT, LARGEST_DOCUMENT).map(Some)
-        } else {
-            Ok(None)
-        };
+    if let Some(document) = read_iso9660(&at)? {
+        return Ok(document);
     }
     let mut boot = [0; 512];
     match at(0, &mut boot) {
@@ -112,6 +108,20 @@ fn read(device: &Path) -> io::Result<Option<Vec<u8>>> {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Reads the document of an iso9660. The outer `None` is another format, the inner one another label. Public for the fuzz targets.
+#[doc(hidden)]
+pub fn read_iso9660(at: &dyn Fn(u64, &mut [u8]) -> io::Result<()>) -> io::Result<Option<Option<Vec<u8>>>> {
+    let Some(volume) = iso9660::Volume::open(at)? else {
+        return Ok(None);
+    };
+    if !volume.label().eq_ignore_ascii_case(LABEL) {
+        return Ok(Some(None));
+    }
+    volume
+        .read(at, &DOCUMENT, LARGEST_DOCUMENT)
+        .map(|document| Some(Some(document)))
 }
 
 /// Whether a boot sector is that of a FAT12, FAT16 or FAT32 with the label.

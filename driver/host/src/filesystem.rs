@@ -61,6 +61,12 @@ use crate::{Device, DeviceError, Host};
 
 pub use fs_type::{FsType, MkfsOptionError, MkfsOptions};
 pub use probe::Content;
+/// Parsers of bytes that tenants write, public for the fuzz targets.
+#[doc(hidden)]
+pub use {
+    probe::{sniff, understand},
+    size::of as size_of,
+};
 
 /// What a volume is to be made ready for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `cloud.conf`: any bytes are read or refused, and what was read can be written and read again.
 
-use cinder_cloud::Configuration;
+use cinder_cloud::{CloudConfig, Configuration};
 
-use crate::Target;
+use crate::{Target, texts};
+
+const SEEDS: &[&str] = &[
+    "[Global]\nauth-url = https://k\nusername = u\npassword = \"p;#\\\"\\\\ w\"\ntenant-name = t\ndomain-name = Default\nregion = R\n",
+    "[Global \"west\"]\nauth-url=https://w\napplication-credential-id=i\napplication-credential-secret=s\n[BlockStorage \"west\"]\nignore-volume-az\n[Topology \"west\"]\nzone-map = a b = c\nsegment = k=v\n",
+    "; comment\r\n[Global]\r\nauth-url=http://k\\\r\n/v3 ; more\r\ntrust-id=t\r\ntrustee-id=u\r\ntrustee-password=p\r\ncert-file=/c\r\nkey-file=/k\r\n",
+    "\u{feff}[Metadata]\nsearch-order = metadataService\nrequest-timeout = 1m0.5s\n[Global]\ntoken=t\ntenant-id=p\nauth-url=https://k\n[LoadBalancer]\nenabled=false\n",
+];
 
 pub(crate) const TARGET: Target = Target {
     name: "cloud-conf",
-    seeds: &[
-        "[Global]\nauth-url = https://k\nusername = u\npassword = \"p;#\\\"\\\\ w\"\ntenant-name = t\ndomain-name = Default\nregion = R\n",
-        "[Global \"west\"]\nauth-url=https://w\napplication-credential-id=i\napplication-credential-secret=s\n[BlockStorage \"west\"]\nignore-volume-az\n[Topology \"west\"]\nzone-map = a b = c\nsegment = k=v\n",
-        "; comment\r\n[Global]\r\nauth-url=http://k\\\r\n/v3 ; more\r\ntrust-id=t\r\ntrustee-id=u\r\ntrustee-password=p\r\ncert-file=/c\r\nkey-file=/k\r\n",
-        "\u{feff}[Metadata]\nsearch-order = metadataService\nrequest-timeout = 1m0.5s\n[Global]\ntoken=t\ntenant-id=p\nauth-url=https://k\n[LoadBalancer]\nenabled=false\n",
-    ],
+    seeds: || texts(SEEDS),
     words: &[
         "[Global]\n",
         "[Global \"",
@@ -58,24 +60,27 @@ fn eat(bytes: &[u8]) {
         let Ok(configuration) = Configuration::from_cloud_conf(text, names) else {
             continue;
         };
-        for config in configuration.clouds.values() {
-            let written = config.to_cloud_conf(None);
-            // A carriage return outside of quotes is no part of a value, and there is no way to write one.
-            if written.contains('\r') {
-                continue;
-            }
-            let again = Configuration::from_cloud_conf(&written, &[]);
-            let again = again.map(|again| {
-                again
-                    .clouds
-                    .values()
-                    .map(|config| config.to_cloud_conf(None))
-                    .collect::<String>()
-            });
-            assert!(
-                again.as_ref().is_ok_and(|again| *again == written),
-                "what was written reads as something else: {again:?}"
-            );
-        }
+        configuration.clouds.values().for_each(check_written);
     }
+}
+
+/// Panics unless the configuration reads the same after it was written.
+pub(crate) fn check_written(config: &CloudConfig) {
+    let written = config.to_cloud_conf(None);
+    // A carriage return outside of quotes is no part of a value, and there is no way to write one.
+    if written.contains('\r') {
+        return;
+    }
+    let again = Configuration::from_cloud_conf(&written, &[]);
+    let again = again.map(|again| {
+        again
+            .clouds
+            .values()
+            .map(|config| config.to_cloud_conf(None))
+            .collect::<String>()
+    });
+    assert!(
+        again.as_ref().is_ok_and(|again| *again == written),
+        "what was written reads as something else: {again:?}"
+    );
 }

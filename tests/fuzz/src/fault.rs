@@ -3,21 +3,23 @@
 
 use cinder_cloud::fault_text;
 
-use crate::Target;
+use crate::{Target, texts};
 
 /// Longer than the longest text that is kept, its ellipsis included.
 const LONGEST: usize = 401;
 
+const SEEDS: &[&str] = &[
+    r#"{"itemNotFound": {"code": 404, "message": "Volume 1 could not be found."}}"#,
+    r#"{"error": {"code": 401, "message": "The request you have made requires authentication.", "title": "Unauthorized"}}"#,
+    r#"{"overLimit": {"code": 413, "message": "VolumeLimitExceeded: Maximum number of volumes allowed (10) exceeded", "retryAfter": "0"}}"#,
+    r#"{"errors": [{"status": 503, "detail": "The server is overloaded", "request_id": ""}]}"#,
+    "<html><head><title>502 Bad Gateway</title></head><body><h1>502</h1>\r\n<hr>nginx</body></html>",
+    "rate limited",
+];
+
 pub(crate) const TARGET: Target = Target {
     name: "fault",
-    seeds: &[
-        r#"{"itemNotFound": {"code": 404, "message": "Volume 1 could not be found."}}"#,
-        r#"{"error": {"code": 401, "message": "The request you have made requires authentication.", "title": "Unauthorized"}}"#,
-        r#"{"overLimit": {"code": 413, "message": "VolumeLimitExceeded: Maximum number of volumes allowed (10) exceeded", "retryAfter": "0"}}"#,
-        r#"{"errors": [{"status": 503, "detail": "The server is overloaded", "request_id": ""}]}"#,
-        "<html><head><title>502 Bad Gateway</title></head><body><h1>502</h1>\r\n<hr>nginx</body></html>",
-        "rate limited",
-    ],
+    seeds: || texts(SEEDS),
     words: &[
         "{",
         "}",

@@ -1,38 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fuzz targets: functions that eat any bytes and panic when a promise is broken.
+//! Fuzz targets: functions that take any bytes and panic when the product breaks a promise.
 //!
-//! cargo-fuzz needs a nightly compiler, and this repository is built with a pinned stable one. So a target is a plain function: the
-//! mutator here runs it a fixed number of times in `cargo test`, `fuzz TARGET --runs N` for as long as one likes, and
-//! `fuzz TARGET FILE…` (or standard input) gives it the bytes of an outside fuzzer such as AFL or honggfuzz.
+//! A target is a plain function. The mutator here runs it a fixed number of times in `cargo test`, and `fuzz TARGET --runs N` as often
+//! as one likes. `make fuzz` runs it under libFuzzer, which follows the coverage and keeps the inputs that reach new code.
+//! `fuzz TARGET FILE…` repeats an input.
 
+#![allow(clippy::panic, reason = "a target reports by a panic")]
+
+mod certificates;
 mod cloud_conf;
+mod clouds_yaml;
+mod config_drive;
 mod fault;
+mod instance_data;
 mod mountinfo;
 mod mutate;
+mod objects;
+mod openstack;
+mod options;
+mod overrides;
+mod probe;
 mod request;
 
 pub use mutate::{Mutator, Random};
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+/// No input makes a target hold more memory than this. The whole process has less than a tenth of it otherwise.
+const MEMORY: u64 = 512 << 20;
 
 /// A target with what mutations start from.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
     /// Its name on the command line.
     pub name: &'static str,
-    /// Good inputs.
-    pub seeds: &'static [&'static str],
-    /// Words that mean something in the format.
+    /// Returns good inputs.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Words of the format.
     pub words: &'static [&'static str],
-    /// Eats an input; panics when a promise is broken.
+    /// Takes an input; panics when a promise is broken.
     pub eat: fn(&[u8]),
 }
 
 /// All targets.
-pub const TARGETS: &[Target] = &[cloud_conf::TARGET, fault::TARGET, mountinfo::TARGET, request::TARGET];
+pub const TARGETS: &[Target] = &[
+    certificates::TARGET,
+    cloud_conf::TARGET,
+    clouds_yaml::TARGET,
+    config_drive::TARGET,
+    fault::TARGET,
+    instance_data::TARGET,
+    mountinfo::TARGET,
+    objects::TARGET,
+    openstack::TARGET,
+    options::MKFS,
+    options::MOUNT,
+    overrides::TARGET,
+    probe::BLKID,
+    probe::DISK,
+    request::TARGET,
+];
 
-/// Gives a target `runs` mutated inputs. The same seed gives the same inputs.
+/// Runs a target with `runs` mutated inputs. The same seed gives the same inputs.
 pub fn run(target: &Target, runs: u32, seed: u64) {
-    let mut mutator = Mutator::new(target.seeds, target.words, seed);
+    let seeds = (target.seeds)();
+    let mut mutator = Mutator::new(&seeds, target.words, seed);
     for _ in 0..runs {
         (target.eat)(&mutator.input());
     }
+}
+
+/// Makes the process end at an input that makes it allocate without a limit.
+pub fn limit_memory() -> Result<(), String> {
+    let limit = Rlimit {
+        current: Some(MEMORY),
+        maximum: Some(MEMORY),
+    };
+    setrlimit(Resource::Data, limit).map_err(|error| format!("cannot limit the memory: {error}"))
+}
+
+fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `fuzz TARGET [--runs N] [--seed S]`, or `fuzz TARGET FILE…` with the inputs of an outside fuzzer, `-` for standard input.
+//! `fuzz TARGET [--runs N] [--seed S]`, `fuzz TARGET FILE…` with inputs that another fuzzer found, `-` for standard input, or
+//! `fuzz --seeds DIRECTORY`, which writes the good inputs of all targets into a directory for each.
 
-use std::io::Read;
+use std::io::{self, Read};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -16,7 +18,7 @@ fn main() -> ExitCode {
         Err(problem) => {
             let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
             eprintln!(
-                "{problem}\nusage: fuzz TARGET [--runs N] [--seed S] | fuzz TARGET FILE…\ntargets: {}",
+                "{problem}\nusage: fuzz TARGET [--runs N] [--seed S] | fuzz TARGET FILE… | fuzz --seeds DIRECTORY\ntargets: {}",
                 names.join(", ")
             );
             ExitCode::FAILURE
@@ -28,6 +30,10 @@ fn start(words: &[String]) -> Result<(), String> {
     let [name, rest @ ..] = words else {
         return Err("which target?".to_owned());
     };
+    fuzz::limit_memory()?;
+    if let ("--seeds", [directory]) = (name.as_str(), rest) {
+        return write_seeds(Path::new(directory)).map_err(|error| format!("{directory}: {error}"));
+    }
     let target = TARGETS.iter().find(|target| target.name == name);
     let target = target.ok_or_else(|| format!("there is no target {name}"))?;
     match rest.first() {
@@ -53,11 +59,22 @@ fn start(words: &[String]) -> Result<(), String> {
     }
 }
 
+fn write_seeds(directory: &Path) -> io::Result<()> {
+    for target in TARGETS {
+        let place = directory.join(target.name);
+        std::fs::create_dir_all(&place)?;
+        for (number, seed) in (target.seeds)().iter().enumerate() {
+            std::fs::write(place.join(format!("seed-{number}")), seed)?;
+        }
+    }
+    Ok(())
+}
+
 fn files(target: &Target, files: &[String]) -> Result<(), String> {
     for file in files {
         let bytes = if file == "-" {
             let mut bytes = Vec::new();
-            std::io::stdin().read_to_end(&mut bytes).map(|_| bytes)
+            io::stdin().read_to_end(&mut bytes).map(|_| bytes)
         } else {
             std::fs::read(file)
         };

@@ -6,16 +6,18 @@ use std::path::Path;
 
 use csi_host::mountinfo::{Mount, MountTable};
 
-use crate::Target;
+use crate::{Target, texts};
+
+const SEEDS: &[&str] = &[
+    "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n23 22 0:21 / /proc rw - proc proc rw\n",
+    "36 35 98:0 /mnt1 /mnt2\\040with\\040spaces rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n",
+    "40 22 0:5 /vdb /var/lib/kubelet/pods/a/volumeDevices/b ro,nosuid shared:2 master:3 propagate_from:1 unbindable - devtmpfs devtmpfs rw\n",
+    "41 22 0:50 /sub\\011vol /x\\134y rw - btrfs /dev/vdc rw,subvol=/sub\\043\n",
+];
 
 pub(crate) const TARGET: Target = Target {
     name: "mountinfo",
-    seeds: &[
-        "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n23 22 0:21 / /proc rw - proc proc rw\n",
-        "36 35 98:0 /mnt1 /mnt2\\040with\\040spaces rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n",
-        "40 22 0:5 /vdb /var/lib/kubelet/pods/a/volumeDevices/b ro,nosuid shared:2 master:3 propagate_from:1 unbindable - devtmpfs devtmpfs rw\n",
-        "41 22 0:50 /sub\\011vol /x\\134y rw - btrfs /dev/vdc rw,subvol=/sub\\043\n",
-    ],
+    seeds: || texts(SEEDS),
     words: &[
         " - ",
         " ",

@@ -30,14 +30,14 @@ impl Random {
 /// Makes inputs.
 #[derive(Debug, Clone)]
 pub struct Mutator<'a> {
-    seeds: &'a [&'a str],
+    seeds: &'a [Vec<u8>],
     words: &'a [&'a str],
     random: Random,
 }
 
 impl<'a> Mutator<'a> {
     /// From these good inputs and these words.
-    pub fn new(seeds: &'a [&'a str], words: &'a [&'a str], seed: u64) -> Self {
+    pub fn new(seeds: &'a [Vec<u8>], words: &'a [&'a str], seed: u64) -> Self {
         Self {
             seeds,
             words,
@@ -56,16 +56,13 @@ impl<'a> Mutator<'a> {
 
     fn seed(&mut self) -> Vec<u8> {
         let at = self.random.below(self.seeds.len());
-        self.seeds
-            .get(at)
-            .map(|seed| seed.as_bytes().to_vec())
-            .unwrap_or_default()
+        self.seeds.get(at).cloned().unwrap_or_default()
     }
 
     fn change(&mut self, input: &mut Vec<u8>) {
         let at = self.random.below(input.len() + 1);
         let end = at + self.random.below(input.len() + 1 - at);
-        match self.random.below(6) {
+        match self.random.below(7) {
             0 => drop(input.drain(at..end)),
             1 => {
                 let copy = input[at..end].to_vec();
@@ -73,13 +70,19 @@ impl<'a> Mutator<'a> {
             }
             2 => {
                 if let Some(byte) = input.get_mut(at) {
-                    *byte ^= 1 << self.random.below(7);
+                    *byte ^= 1 << self.random.below(8);
                 }
             }
             3 => {
                 let other = self.seed();
                 let from = self.random.below(other.len() + 1);
                 input.splice(at..end, other[from..].iter().copied());
+            }
+            // Sizes and offsets: none, one, the largest, and those around a sign.
+            4 => {
+                let number = [0, 1, u64::MAX, 1 << 63, u64::MAX >> 1, 0x7FFF_FFFF_7FFF_FFFF][self.random.below(6)];
+                let length = (1 << self.random.below(4)).min(input.len() - at);
+                input[at..at + length].copy_from_slice(&number.to_le_bytes()[..length]);
             }
             _ => {
                 let word = self.random.below(self.words.len());

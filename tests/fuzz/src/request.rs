@@ -11,17 +11,19 @@ use csi_proto::csi::v1::{
 };
 use prost::Message;
 
-use crate::Target;
+use crate::{Target, texts};
+
+const SEEDS: &[&str] = &[
+    "\n\x05pvc-1\x12\x06\x08\x01\x10\u{7f}\x1a\x00\x22\x0c\n\x04type\x12\x04fast",
+    "\n\x01a\x1a\x0c\x12\x06\n\x04ext4\x1a\x02\x08\x01*\x11\n\x05cloud\x12\x08password",
+    "\n\x24\x36f1c2f3a-52c0-4a4e-9d59-0c7a3f1be00\x12\x03a/b\x1a\x02/s\x22\x06\x12\x00\x1a\x02\x08\x01",
+    "\n\x02v1\x12\x0b\n\x04zone\x12\x03a b2\x08\n\x01k\x12\x03key:\x06\n\x01m\x12\x01n",
+];
 
 pub(crate) const TARGET: Target = Target {
     name: "request",
     // A name; a capacity; a parameter; a secret; a capability (mounted, single writer); zones.
-    seeds: &[
-        "\n\x05pvc-1\x12\x06\x08\x01\x10\u{7f}\x1a\x00\x22\x0c\n\x04type\x12\x04fast",
-        "\n\x01a\x1a\x0c\x12\x06\n\x04ext4\x1a\x02\x08\x01*\x11\n\x05cloud\x12\x08password",
-        "\n\x24\x36f1c2f3a-52c0-4a4e-9d59-0c7a3f1be00\x12\x03a/b\x1a\x02/s\x22\x06\x12\x00\x1a\x02\x08\x01",
-        "\n\x02v1\x12\x0b\n\x04zone\x12\x03a b2\x08\n\x01k\x12\x03key:\x06\n\x01m\x12\x01n",
-    ],
+    seeds: || texts(SEEDS),
     words: &[
         "\n\x05cloud",
         "\x12\x04fast",
@@ -83,10 +85,7 @@ mod tests {
 
     #[test]
     fn the_good_inputs_are_requests_with_a_secret_and_parameters() {
-        let decoded = TARGET
-            .seeds
-            .iter()
-            .map(|seed| CreateVolumeRequest::decode(seed.as_bytes()));
+        let decoded = SEEDS.iter().map(|seed| CreateVolumeRequest::decode(seed.as_bytes()));
         let requests: Vec<_> = decoded.filter_map(Result::ok).collect();
         assert!(
             requests

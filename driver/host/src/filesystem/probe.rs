@@ -124,7 +124,7 @@ pub(super) async fn probe(host: &Host, device: &Device, open: Open) -> Result<Co
 }
 
 /// Reads `blkid -o export`: lines of `KEY=value`.
-fn understand(output: &str) -> Content {
+pub fn understand(output: &str) -> Content {
     let value = |wanted: &str| {
         output
             .lines()
@@ -169,7 +169,7 @@ where
 }
 
 /// Looks for anything that is not zero.
-fn sniff(disk: &dyn Disk, device: &Device) -> io::Result<Content> {
+pub fn sniff(disk: &dyn Disk, device: &Device) -> io::Result<Content> {
     let mut start = vec![0; SUPERBLOCK_END.min(usize::try_from(device.size_bytes).unwrap_or(SUPERBLOCK_END))];
     disk.read_exact_at(&mut start, 0)?;
     let superblock_is_zero = first_not_zero(&start).is_none();

@@ -9,7 +9,7 @@ pub(crate) const HEAD: usize = 128 << 10;
 /// Size in bytes of the file system whose first [`HEAD`] bytes are `head`; nothing if that is no such superblock.
 ///
 /// The fields are those of the kernel's own headers (`ext4_super_block`, `xfs_dsb`, `btrfs_super_block`).
-pub(crate) fn of(fs_type: FsType, head: &[u8]) -> Option<u64> {
+pub fn of(fs_type: FsType, head: &[u8]) -> Option<u64> {
     match fs_type {
         FsType::Ext4 | FsType::Ext3 | FsType::Ext2 => ext(head.get(1024..2048)?),
         FsType::Xfs => xfs(head),
