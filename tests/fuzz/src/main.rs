@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `fuzz TARGET [--runs N] [--seed S]`, `fuzz TARGET FILE…` with inputs that another fuzzer found, `-` for standard input, or
-//! `fuzz --seeds DIRECTORY`, which writes the good inputs of all targets into a directory for each.
+//! `fuzz --seeds DIRECTORY`, which writes the good inputs of all targets into a directory for each, and prints their names.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -61,6 +61,7 @@ fn start(words: &[String]) -> Result<(), String> {
 
 fn write_seeds(directory: &Path) -> io::Result<()> {
     for target in TARGETS {
+        println!("{}", target.name);
         let place = directory.join(target.name);
         std::fs::create_dir_all(&place)?;
         for (number, seed) in (target.seeds)().iter().enumerate() {
