@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where wall time, random numbers and new ids come from: the system, or one seed.
+//! Where wall time, random numbers and new ids come from: the system, or one seed. And how configuration files are read.
 //!
 //! Whoever needs one of them is given [`Sources`], and asks nothing else. Monotonic time is [`tokio::time::Instant`], which stands
 //! still on tokio's paused clock; the wall time of seeded sources follows it. So a test that pauses the clock and seeds the
 //! sources repeats itself.
+
+pub mod files;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
