@@ -7,18 +7,19 @@
 //! being read on the way, and proves nothing about the server.
 
 mod access;
+mod review_budget;
 
-use std::{fmt::Debug, io, sync::Arc};
+use std::{fmt::Debug, io, net::IpAddr, sync::Arc};
 
 use axum::{
-    Router,
+    Extension, Router,
     extract::State,
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
     routing::get,
 };
 use csi_kit::{
-    admin::{HttpServer, write_metrics},
+    admin::{HttpServer, PeerAddress, ReasonLog, write_metrics},
     endpoint::TcpAddress,
     metrics::Metrics,
     tls::TlsOptions,
@@ -41,12 +42,14 @@ pub enum AccessDecision {
     Unknown,
     /// They may not.
     Forbidden,
+    /// The client has sent too many unknown tokens, and this one was not reviewed.
+    Throttled,
 }
 
 /// Decides who may read. The seam for tests.
 pub trait Access: Send + Sync + Debug {
-    /// Judges a bearer token; an error when nobody could be asked.
-    fn judge<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AccessDecision, String>>;
+    /// Judges the bearer token of a client; an error if it could not be reviewed.
+    fn judge<'a>(&'a self, peer: IpAddr, token: &'a str) -> BoxFuture<'a, Result<AccessDecision, String>>;
 }
 
 /// Listens on `address`, for callers that `access` allows.
@@ -57,9 +60,11 @@ pub async fn bind(
     access: Arc<dyn Access>,
 ) -> io::Result<HttpServer> {
     let config = TlsOptions::default().server_config(certificate);
-    let router = Router::new()
-        .route(PATH, get(scrape))
-        .with_state(Arc::new(Scraped { metrics, access }));
+    let router = Router::new().route(PATH, get(scrape)).with_state(Arc::new(Scraped {
+        metrics,
+        access,
+        failures: ReasonLog::default(),
+    }));
     HttpServer::bind(address, router, Some(config.map_err(io::Error::other)?)).await
 }
 
@@ -67,24 +72,39 @@ pub async fn bind(
 struct Scraped {
     metrics: Metrics,
     access: Arc<dyn Access>,
+    /// The last reason why a token could not be reviewed.
+    failures: ReasonLog,
 }
 
-async fn scrape(State(source): State<Arc<Scraped>>, headers: HeaderMap) -> Response {
+async fn scrape(
+    State(source): State<Arc<Scraped>>,
+    Extension(PeerAddress(peer)): Extension<PeerAddress>,
+    headers: HeaderMap,
+) -> Response {
     let Some(token) = bearer(&headers) else {
         return refuse(
             StatusCode::UNAUTHORIZED,
             "send the token of a service account as a bearer token",
         );
     };
-    match source.access.judge(token).await {
-        Ok(AccessDecision::Allowed) => write_metrics(&source.metrics),
+    match source.access.judge(peer, token).await {
+        Ok(AccessDecision::Allowed) => {
+            source.failures.clear();
+            write_metrics(&source.metrics)
+        }
         Ok(AccessDecision::Unknown) => refuse(StatusCode::UNAUTHORIZED, "the API server does not know this token"),
         Ok(AccessDecision::Forbidden) => refuse(
             StatusCode::FORBIDDEN,
             "the service account may not get /metrics: bind it to the ClusterRole cinder-csi-metrics-reader",
         ),
+        Ok(AccessDecision::Throttled) => refuse(
+            StatusCode::TOO_MANY_REQUESTS,
+            "too many unknown tokens were sent; try again in some seconds",
+        ),
         Err(error) => {
-            warn!(error, "cannot find out who reads the metrics");
+            if source.failures.is_news(&error) {
+                warn!(error, "cannot find out who reads the metrics");
+            }
             refuse(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "the API server could not be asked who this is; try again",

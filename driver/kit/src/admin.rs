@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The HTTP servers of a process: one for probes (`/healthz`, `/readyz`), one for metrics (`/metrics`).
 
+mod connections;
+mod reason_log;
+mod serve;
+
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -16,13 +20,18 @@ use futures::future::BoxFuture;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::endpoint::TcpAddress;
 use crate::metrics::Metrics;
 use crate::timing::TIMING;
-use crate::tls::TlsListener;
+pub use reason_log::ReasonLog;
+pub use serve::PeerAddress;
+
+/// How long a client may take between two requests.
+pub const IDLE_LIMIT: Duration = TIMING.idle_timeout;
 
 type Note = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 type Check = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
@@ -92,14 +101,24 @@ impl HealthChecks {
     pub fn router(self) -> Router {
         let limit = self.check_timeout;
         let (liveness, readiness, note) = (self.liveness, self.readiness, self.note);
+        let failures = || Arc::new(ReasonLog::default());
+        let (of_liveness, of_readiness) = (failures(), failures());
         Router::new()
             .route(
                 "/healthz",
-                get(move || run_check("liveness", liveness(), limit, || None)),
+                get(move || run_check("liveness", liveness(), limit, || None, Arc::clone(&of_liveness))),
             )
             .route(
                 "/readyz",
-                get(move || run_check("readiness", readiness(), limit, move || note())),
+                get(move || {
+                    run_check(
+                        "readiness",
+                        readiness(),
+                        limit,
+                        move || note(),
+                        Arc::clone(&of_readiness),
+                    )
+                }),
             )
     }
 }
@@ -135,32 +154,15 @@ impl HttpServer {
         self.local_addr
     }
 
-    /// Serves until `shutdown` is cancelled. Open connections then have two seconds to end.
+    /// Serves until `shutdown` is cancelled. Open connections then have two seconds to end. The number of connections is bounded, and
+    /// the time that a client may take.
     pub async fn serve(self, shutdown: CancellationToken) -> io::Result<()> {
-        let stopped = shutdown.clone().cancelled_owned();
-        match self.tls {
-            None => {
-                let serve = axum::serve(self.listener, self.router).with_graceful_shutdown(stopped);
-                drained(serve.into_future(), shutdown).await
-            }
-            Some(config) => {
-                let listener = TlsListener::new(self.listener, config)?;
-                let serve = axum::serve(listener, self.router).with_graceful_shutdown(stopped);
-                drained(serve.into_future(), shutdown).await
-            }
-        }
-    }
-}
-
-/// Serves until `shutdown` is cancelled, and a little longer for what is under way.
-async fn drained(serve: impl Future<Output = io::Result<()>>, shutdown: CancellationToken) -> io::Result<()> {
-    tokio::pin!(serve);
-    tokio::select! {
-        served = &mut serve => served,
-        () = shutdown.cancelled() => timeout(TIMING.drain_timeout, serve).await.unwrap_or_else(|_elapsed| {
-            debug!("a connection did not end in time and is cut");
-            Ok(())
-        }),
+        let service = serve::Service {
+            router: self.router,
+            tls: self.tls.map(TlsAcceptor::from),
+        };
+        serve::serve(self.listener, service, shutdown).await;
+        Ok(())
     }
 }
 
@@ -180,21 +182,28 @@ async fn run_check(
     check: BoxFuture<'static, Result<(), String>>,
     limit: Duration,
     note: impl FnOnce() -> Option<String>,
+    failures: Arc<ReasonLog>,
 ) -> Response {
     let reason = match timeout(limit, check).await {
         Ok(Ok(())) => {
+            failures.clear();
             let note = note().map(|note| format!("{note}\n")).unwrap_or_default();
             return format!("ok\n{note}").into_response();
         }
         Ok(Err(reason)) => reason,
         Err(_elapsed) => format!("no answer within {limit:?}"),
     };
-    warn!(kind, reason, "check failed");
+    if failures.is_news(&reason) {
+        warn!(kind, reason, "check failed");
+    }
     (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response()
 }
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::{Resource, Rlimit};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
     use tokio::task::JoinHandle;
 
     use super::*;
@@ -325,5 +334,62 @@ mod tests {
             .expect("does not panic")
             .expect("no error");
         hanging.abort();
+    }
+
+    /// Connections that wait in every way: silent, in the middle of the handshake, and in the middle of a request.
+    async fn occupy(address: &str) -> Vec<TcpStream> {
+        const PARTS: [&[u8]; 3] = [b"", b"\x16\x03\x01\x02\x00\x01\x00", b"GET /metrics HT"];
+        let mut all = Vec::new();
+        for part in PARTS.into_iter().cycle().take(IDLE_CLIENTS) {
+            let mut stream = TcpStream::connect(address).await.expect("connected");
+            // One that is closed already is as good.
+            drop(stream.write_all(part).await);
+            all.push(stream);
+        }
+        all
+    }
+
+    /// Waits until the server has closed all but `MAX_CONNECTIONS` of them.
+    async fn assert_bounded(clients: Vec<TcpStream>) {
+        let last = clients.len() - connections::MAX_CONNECTIONS;
+        for mut client in clients.into_iter().take(last) {
+            // Ends with the connection, after the answer to what is no request.
+            let mut rest = Vec::new();
+            let closed = timeout(IDLE_LIMIT / 2, client.read_to_end(&mut rest));
+            drop(closed.await.expect("closed before its time is over"));
+        }
+    }
+
+    const IDLE_CLIENTS: usize = 1_000;
+
+    #[tokio::test]
+    async fn idle_clients_keep_nobody_out() {
+        let files = rustix::process::getrlimit(Resource::Nofile);
+        let files = Rlimit {
+            current: files.maximum,
+            ..files
+        };
+        rustix::process::setrlimit(Resource::Nofile, files).expect("more open files");
+        let certificate = Certificate::self_signed("tester").expect("made");
+        let tls = TlsOptions::default().server_config(certificate).expect("fits together");
+        let scraper = reqwest::Client::builder()
+            .danger_accept_invalid_certs(true)
+            .build()
+            .expect("a client");
+        for (router, tls, page) in [
+            (HealthChecks::default().router(), None, "/healthz"),
+            (metrics(), None, "/metrics"),
+            (metrics(), Some(tls), "/metrics"),
+        ] {
+            let running = run(router, tls).await;
+            let address = running.url.rsplit('/').next().expect("an address");
+            let clients = occupy(address).await;
+            for _ in 0..3 {
+                let url = format!("{}{page}", running.url);
+                let response = scraper.get(url).send().await.expect("answers");
+                assert_eq!(response.status(), 200);
+            }
+            assert_bounded(clients).await;
+        }
     }
 }

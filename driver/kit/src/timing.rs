@@ -5,9 +5,10 @@ use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct Timing {
-    /// How long a connection may say nothing, between requests or in the middle of one: longer than between two reads of the
-    /// metrics.
+    /// How long a client may take between two requests, or to read a response.
     pub(crate) idle_timeout: Duration,
+    /// How long a client may take to send a request after its first byte.
+    pub(crate) head_timeout: Duration,
     /// How long open connections may take to end after shutdown was asked for.
     pub(crate) drain_timeout: Duration,
     /// How long a check may take, unless [`HealthChecks::check_timeout`] sets another limit. Shorter than the timeouts that probes
@@ -23,7 +24,8 @@ pub(crate) struct Timing {
 
 /// What holds in the product and in tests alike.
 pub(crate) const TIMING: Timing = Timing {
-    idle_timeout: Duration::from_mins(2),
+    idle_timeout: Duration::from_secs(30),
+    head_timeout: Duration::from_secs(10),
     drain_timeout: Duration::from_secs(2),
     check_timeout: Duration::from_secs(3),
     certificate_check: Duration::from_secs(10),

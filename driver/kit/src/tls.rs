@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is served over TLS: versions, cipher suites, a certificate, and the listener.
+//! What is served over TLS: versions, cipher suites and a certificate.
 //!
 //! Versions and cipher suites have the names that Kubernetes' own programs have for them (`--tls-min-version`,
 //! `--tls-cipher-suites`).
 
 mod certificate;
-mod listener;
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,8 +15,6 @@ use rustls::server::NoServerSessionStorage;
 use rustls::{ServerConfig, SupportedCipherSuite, SupportedProtocolVersion};
 
 pub use certificate::{Certificate, CertificateError};
-pub use listener::IDLE_LIMIT;
-pub(crate) use listener::TlsListener;
 
 /// The oldest version of TLS that is spoken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

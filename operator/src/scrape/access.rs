@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reviews the tokens of clients that read the metrics.
 
-use std::{collections::HashMap, fmt, time::Duration};
+use std::{collections::HashMap, fmt, net::IpAddr, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::{
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::{sync::Semaphore, time::Instant};
 
-use super::{Access, AccessDecision, PATH};
+use super::{Access, AccessDecision, PATH, review_budget::ReviewBudget};
 
 /// Lifetime of an answer.
 const ANSWER_LIFETIME: Duration = Duration::from_mins(1);
@@ -37,6 +37,7 @@ pub struct KubernetesAccess {
     /// The tokens that were refused. They never displace a reader.
     refused: Mutex<HashMap<TokenHash, (AccessDecision, Instant)>>,
     reviews: Semaphore,
+    budget: ReviewBudget,
 }
 
 impl fmt::Debug for KubernetesAccess {
@@ -53,6 +54,7 @@ impl KubernetesAccess {
             readers: Mutex::default(),
             refused: Mutex::default(),
             reviews: Semaphore::new(MAX_REVIEWS),
+            budget: ReviewBudget::default(),
         }
     }
 
@@ -124,12 +126,13 @@ impl KubernetesAccess {
         Some(*decision)
     }
 
-    /// Reviews a token. Fails at once if it never was a reader's and too many such reviews are pending.
-    async fn review(&self, hash: TokenHash, token: &str) -> Result<AccessDecision, String> {
+    /// Reviews a token. One that never was a reader's is reviewed only within the client's budget, and if not too many such reviews are
+    /// pending.
+    async fn review(&self, peer: IpAddr, hash: TokenHash, token: &str) -> Result<AccessDecision, String> {
         let is_reader = self.readers.lock().contains_key(&hash);
         let permit = self.reviews.try_acquire();
-        if !is_reader && permit.is_err() {
-            return Err("too many unknown tokens are under review".to_owned());
+        if !is_reader && (permit.is_err() || !self.budget.take(peer)) {
+            return Ok(AccessDecision::Throttled);
         }
         match tokio::time::timeout(LIMIT, self.ask(token)).await {
             Ok(Ok(decision)) => {
@@ -143,12 +146,12 @@ impl KubernetesAccess {
 }
 
 impl Access for KubernetesAccess {
-    fn judge<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AccessDecision, String>> {
+    fn judge<'a>(&'a self, peer: IpAddr, token: &'a str) -> BoxFuture<'a, Result<AccessDecision, String>> {
         let hash = Sha256::digest(token).into();
         if let Some(decision) = self.recall(&hash) {
             return std::future::ready(Ok(decision)).boxed();
         }
-        self.review(hash, token).boxed()
+        self.review(peer, hash, token).boxed()
     }
 }
 
@@ -195,16 +198,34 @@ mod tests {
         (KubernetesAccess::new(Client::new(service, "default")), reviews)
     }
 
+    fn mk_peer(number: usize) -> IpAddr {
+        let number = u32::try_from(number).expect("small");
+        IpAddr::from((0x0a00_0000 + number).to_be_bytes())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_address_causes_few_reviews() {
+        let (access, reviews) = mk_server();
+        for number in 0..100 {
+            let decision = access.judge(mk_peer(1), &format!("unknown-{number}")).await;
+            assert!(decision.is_ok(), "{decision:?}");
+        }
+        let count = reviews.load(Ordering::Relaxed);
+        assert_eq!(count, super::super::review_budget::BURST as usize);
+        assert_eq!(access.judge(mk_peer(2), "good").await, Ok(AccessDecision::Allowed));
+        assert_eq!(access.judge(mk_peer(1), "good").await, Ok(AccessDecision::Allowed));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn unknown_tokens_do_not_displace_a_reader() {
         let (access, reviews) = mk_server();
         for number in 0..2 * MAX_ANSWERS {
-            let decision = access.judge(&format!("unknown-{number}")).await;
+            let decision = access.judge(mk_peer(number), &format!("unknown-{number}")).await;
             assert_eq!(decision, Ok(AccessDecision::Unknown));
         }
         let before = reviews.load(Ordering::Relaxed);
         for _ in 0..3 {
-            assert_eq!(access.judge("good").await, Ok(AccessDecision::Allowed));
+            assert_eq!(access.judge(mk_peer(0), "good").await, Ok(AccessDecision::Allowed));
         }
         assert_eq!(reviews.load(Ordering::Relaxed), before + 1);
     }
@@ -212,17 +233,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pending_reviews_of_unknown_tokens_are_limited() {
         let (access, reviews) = mk_server();
-        assert_eq!(access.judge("good").await, Ok(AccessDecision::Allowed));
+        assert_eq!(access.judge(mk_peer(0), "good").await, Ok(AccessDecision::Allowed));
         tokio::time::advance(ANSWER_LIFETIME).await;
         let slow: Vec<String> = (0..20).map(|number| format!("slow-{number}")).collect();
-        let all = futures::future::join_all(slow.iter().map(|token| access.judge(token)));
+        let judge = |(number, token)| access.judge(mk_peer(number), token);
+        let all = futures::future::join_all(slow.iter().map(String::as_str).enumerate().map(judge));
         let during = async {
             // The reviews above are pending when this one is sent.
             tokio::task::yield_now().await;
-            access.judge("good").await
+            access.judge(mk_peer(0), "good").await
         };
         let (refused, allowed) = tokio::join!(all, during);
-        assert!(refused.iter().all(Result::is_err), "{refused:?}");
+        let is_refused = |answer: &Result<_, String>| matches!(answer, Ok(AccessDecision::Throttled) | Err(_));
+        assert!(refused.iter().all(is_refused), "{refused:?}");
         assert_eq!(allowed, Ok(AccessDecision::Allowed), "a reader needs no permit");
         assert_eq!(reviews.load(Ordering::Relaxed), 1 + MAX_REVIEWS + 1);
     }

@@ -18,7 +18,7 @@ use super::*;
 struct Doorkeeper(AtomicUsize);
 
 impl Access for Doorkeeper {
-    fn judge<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AccessDecision, String>> {
+    fn judge<'a>(&'a self, _: IpAddr, token: &'a str) -> BoxFuture<'a, Result<AccessDecision, String>> {
         self.0.fetch_add(1, Ordering::Relaxed);
         let decision = match token {
             "good" => Ok(AccessDecision::Allowed),
@@ -183,6 +183,6 @@ async fn who_stops_in_the_middle_of_a_request_loses_the_connection() {
     let directory = tempfile::tempdir().unwrap();
     let (_running, mut stream) = mk_silent(directory.path()).await;
     tokio::time::pause();
-    let end = tokio::time::timeout(2 * csi_kit::tls::IDLE_LIMIT, stream.read_to_end(&mut Vec::new())).await;
+    let end = tokio::time::timeout(2 * csi_kit::admin::IDLE_LIMIT, stream.read_to_end(&mut Vec::new())).await;
     assert!(end.is_ok(), "the connection is still there");
 }

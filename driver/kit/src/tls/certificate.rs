@@ -8,6 +8,7 @@ use std::{
     time::SystemTime,
 };
 
+use csi_sources::files::read_config;
 use parking_lot::Mutex;
 use rustls::{
     crypto::ring,
@@ -94,10 +95,11 @@ impl Files {
             path: path.to_owned(),
             reason: reason.to_string(),
         };
-        let chain: Vec<_> = CertificateDer::pem_file_iter(&self.certificate)
-            .and_then(Iterator::collect)
+        let read = |path: &Path| read_config(path).map_err(|error| failed(path, &error));
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(&read(&self.certificate)?)
+            .collect::<Result<_, _>>()
             .map_err(|error| failed(&self.certificate, &error))?;
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| failed(&self.key, &error))?;
+        let key = PrivateKeyDer::from_pem_slice(&read(&self.key)?).map_err(|error| failed(&self.key, &error))?;
         certified(chain, key)
     }
 }

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Logs a failure once, however often it is met.
+
+use parking_lot::Mutex;
+
+/// The reason of a failure that was logged last. A client that repeats a request must not fill the log.
+#[derive(Debug, Default)]
+pub struct ReasonLog(Mutex<Option<String>>);
+
+impl ReasonLog {
+    /// Records a failure. Returns whether its reason is another one than before.
+    pub fn is_news(&self, reason: &str) -> bool {
+        let mut last = self.0.lock();
+        let is_news = last.as_deref() != Some(reason);
+        if is_news {
+            *last = Some(reason.to_owned());
+        }
+        is_news
+    }
+
+    /// Records that there is no failure.
+    pub fn clear(&self) {
+        self.0.lock().take();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_change_of_reason_is_news_once() {
+        let log = ReasonLog::default();
+        let news = ["a", "a", "b", "b", "a"].map(|reason| log.is_news(reason));
+        assert_eq!(news, [true, false, true, false, true]);
+        log.clear();
+        assert!(log.is_news("a"));
+    }
+}

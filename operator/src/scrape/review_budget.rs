@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How many unknown tokens a client may have reviewed. Each review is a request to the API server.
+
+use std::{collections::HashMap, net::IpAddr, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// How many reviews an address has at once.
+pub(super) const BURST: u32 = 8;
+/// Afterwards it has one per interval.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// The most addresses that are remembered. Further ones have no review before one of these is forgotten.
+const MAX_PEERS: usize = 256;
+
+/// The budgets of all addresses. Each has its own, so that one client cannot use up the reviews of Prometheus.
+#[derive(Debug, Default)]
+pub(super) struct ReviewBudget(
+    /// By address, when its budget is full again.
+    Mutex<HashMap<IpAddr, Instant>>,
+);
+
+impl ReviewBudget {
+    /// Takes a review out of the budget of an address; false if nothing is left.
+    pub(super) fn take(&self, peer: IpAddr) -> bool {
+        let now = Instant::now();
+        let mut peers = self.0.lock();
+        peers.retain(|_, full| *full > now);
+        if peers.len() >= MAX_PEERS && !peers.contains_key(&peer) {
+            return false;
+        }
+        let full = peers.entry(peer).or_insert(now);
+        let has_left = full.duration_since(now) + INTERVAL <= BURST * INTERVAL;
+        if has_left {
+            *full += INTERVAL;
+        }
+        has_left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(number: u32) -> IpAddr {
+        IpAddr::from(number.to_be_bytes())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_address_has_burst_and_rate() {
+        let budget = ReviewBudget::default();
+        let taken = |peer| (0..100).filter(|_| budget.take(peer)).count();
+        assert_eq!(taken(peer(1)), BURST as usize);
+        assert_eq!(taken(peer(2)), BURST as usize, "another address");
+        tokio::time::advance(2 * INTERVAL).await;
+        assert_eq!(taken(peer(1)), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn number_of_addresses_is_bounded() {
+        let budget = ReviewBudget::default();
+        let most = u32::try_from(MAX_PEERS).expect("small");
+        assert!((0..most).all(|number| budget.take(peer(number))));
+        assert!(!budget.take(peer(most)));
+        assert!(budget.take(peer(0)), "a known one");
+        tokio::time::advance(2 * INTERVAL).await;
+        assert!(budget.take(peer(most)));
+    }
+}
