@@ -2,7 +2,6 @@
 //! Observes the clouds for the controller's metrics: services, quotas, and the expiry of credentials and certificates.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -243,12 +242,9 @@ async fn within<T>(answer: impl Future<Output = T>) -> Option<T> {
 }
 
 fn certificate_ends(tls: &Tls, now: Timestamp) -> impl Iterator<Item = (&'static str, Timestamp)> {
-    let read = |path: &Path| std::fs::read_to_string(path).ok();
-    let ca = tls.ca_pem.clone().or_else(|| read(tls.ca_file.as_deref()?));
-    let inline = tls.client_pem.as_ref().map(|client| client.certificate.clone());
-    let client = inline.or_else(|| read(&tls.client.as_ref()?.cert_file));
-    let ca = ca.and_then(|pem| end_of_bundle(&ends(&pem), now));
-    let client = client.and_then(|pem| ends(&pem).into_iter().min());
+    let client = tls.client_pem.as_ref().map(|client| client.certificate.as_str());
+    let ca = tls.ca_pem.as_ref().and_then(|pem| end_of_bundle(&ends(pem), now));
+    let client = client.and_then(|pem| ends(pem).into_iter().min());
     let ends = [("ca", ca), ("client_cert", client)].into_iter();
     ends.filter_map(|(kind, end)| Some((kind, end?)))
 }

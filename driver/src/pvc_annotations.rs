@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cinder_cloud::{Cloud, CloudError, SystemResolver, VolumeId};
+use cinder_cloud::{BodyError, Cloud, CloudError, SystemResolver, VolumeId, read_body};
+use csi_sources::files::read_config_text;
 use reqwest::{Certificate, Client, StatusCode};
 use serde::Deserialize;
 use thiserror::Error;
@@ -22,6 +23,8 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const AFFINITY: &str = "cinder.csi.openstack.org/affinity";
 /// Volumes away from which it shall lie.
 const ANTI_AFFINITY: &str = "cinder.csi.openstack.org/anti-affinity";
+/// The largest response with a claim. The API server stores objects of at most 1.5 MiB, and adds what escapes in JSON take.
+const CLAIM_LIMIT: usize = 4 << 20;
 /// The most volumes that one annotation may name.
 const MAX_PVC_HINTS: usize = 32;
 
@@ -37,12 +40,29 @@ pub enum PvcAnnotationError {
     /// The connection cannot be set up.
     #[error("--pvc-annotations: the connection to the Kubernetes API cannot be set up: {0}")]
     Setup(#[source] reqwest::Error),
-    /// The API server gave no answer, or none that can be understood.
+    /// The API server gave no answer.
     #[error("the claim {claim} cannot be read for its annotations: {source}")]
     NoAnswer {
         /// Namespace and name.
         claim: String,
         source: reqwest::Error,
+    },
+    /// The response is larger than a claim can be.
+    #[error(
+        "the claim {claim} cannot be read for its annotations: the response is larger than {limit} bytes; check that --master, or the \
+         pod's environment, names the Kubernetes API"
+    )]
+    TooLarge {
+        /// Namespace and name.
+        claim: String,
+        limit: usize,
+    },
+    /// The response is not a claim.
+    #[error("the claim {claim} cannot be read for its annotations: the response is not a claim: {reason}")]
+    Malformed {
+        /// Namespace and name.
+        claim: String,
+        reason: String,
     },
     /// The API server refuses.
     #[error(
@@ -129,7 +149,14 @@ impl PvcAnnotations {
         match answer.status() {
             StatusCode::NOT_FOUND => Ok(Hints::default()),
             status if status.is_success() => {
-                let claim: Claim = answer.json().await.map_err(no_answer)?;
+                let body = read_body(answer, CLAIM_LIMIT).await.map_err(|error| match error {
+                    BodyError::Broken(source) => no_answer(source),
+                    BodyError::TooLarge { limit, .. } => PvcAnnotationError::TooLarge { claim: claim(), limit },
+                })?;
+                let claim: Claim = serde_json::from_slice(&body).map_err(|error| PvcAnnotationError::Malformed {
+                    claim: claim(),
+                    reason: error.to_string(),
+                })?;
                 Ok(Hints::of(&claim.metadata.annotations))
             }
             status => Err(PvcAnnotationError::Refused { claim: claim(), status }),
@@ -138,9 +165,12 @@ impl PvcAnnotations {
 
     async fn account(&self, file: &str) -> Result<String, PvcAnnotationError> {
         let path = self.account.join(file);
-        tokio::fs::read_to_string(&path)
-            .await
-            .map_err(|source| PvcAnnotationError::Account { path, source })
+        let read = tokio::task::spawn_blocking({
+            let path = path.clone();
+            move || read_config_text(&path)
+        });
+        let read = read.await.unwrap_or_else(|error| Err(error.into()));
+        read.map_err(|source| PvcAnnotationError::Account { path, source })
     }
 }
 

@@ -122,7 +122,7 @@ fn code(act: Act, error: &CloudError) -> Code {
             (_, Some(502..=504)) | (Act::Create | Act::Snapshot | Act::Attach, _) => Code::Unavailable,
             _ => Code::Internal,
         },
-        CloudError::Decode(_) => match act {
+        CloudError::Decode(_) | CloudError::ResponseTooLarge(_) | CloudError::ListIncomplete(_) => match act {
             Act::Create | Act::Snapshot | Act::Attach => Code::Unavailable,
             _ => Code::Internal,
         },

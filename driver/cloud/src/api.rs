@@ -3,3 +3,4 @@
 
 pub(crate) mod block_storage;
 pub(crate) mod compute;
+mod pages;

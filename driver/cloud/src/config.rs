@@ -8,6 +8,7 @@ mod gcfg;
 mod keys;
 mod raw;
 mod secrets;
+mod tls;
 mod write;
 mod yaml;
 
@@ -16,12 +17,13 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use thiserror::Error;
 
 pub use cloud_conf::{ConfKey, keys_of};
 pub use file::{Configuration, credentials_hash};
 pub use keys::CLOUD_CONF_KEYS;
+pub use tls::{ClientCertificate, ClientPem, Tls};
 pub use yaml::refuse_yaml;
 
 /// Everything about one cloud. Its `Debug` shows no secret.
@@ -147,50 +149,6 @@ impl Interface {
         }
     }
 }
-
-/// How the services prove who they are, and we to them.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tls {
-    /// A file of PEM certificates to trust besides the system's.
-    pub ca_file: Option<PathBuf>,
-    pub ca_pem: Option<String>,
-    /// Accept any certificate. For laboratories.
-    pub insecure: bool,
-    /// A client certificate, with its chain, and its key, as PEM files.
-    pub client: Option<ClientCertificate>,
-    /// The same, inline. It has no place in a `cloud.conf`: whoever writes one puts it into files.
-    pub client_pem: Option<ClientPem>,
-}
-
-/// A client certificate (mutual TLS). Both may be one file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClientCertificate {
-    /// The certificate and its chain.
-    pub cert_file: PathBuf,
-    pub key_file: PathBuf,
-}
-
-/// A client certificate with its key, inline. Its `Debug` shows neither.
-#[derive(Clone)]
-pub struct ClientPem {
-    /// The certificate and its chain.
-    pub certificate: String,
-    pub key: SecretString,
-}
-
-impl fmt::Debug for ClientPem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientPem").finish_non_exhaustive()
-    }
-}
-
-impl PartialEq for ClientPem {
-    fn eq(&self, other: &Self) -> bool {
-        self.certificate == other.certificate && self.key.expose_secret() == other.key.expose_secret()
-    }
-}
-
-impl Eq for ClientPem {}
 
 /// Section `[Topology]`, our own: where a cloud's volumes can be used.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

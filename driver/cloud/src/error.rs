@@ -87,6 +87,18 @@ pub enum CloudError {
     /// The answer is not what the API promises.
     #[error("{0}; the answer does not have the documented form")]
     Decode(Failure),
+    /// The response is larger than any of its operation. Whether the request took effect is unknown.
+    #[error(
+        "[response-size] {0}; a response of this operation is smaller: check that the endpoint is that of the service, and that no proxy or \
+         gateway answers in its place"
+    )]
+    ResponseTooLarge(Failure),
+    /// A list did not end, or has more than a list may have. Its items are unknown, because what is missing may exist.
+    #[error(
+        "[list] {0}; the list is not used: check that the endpoint is that of the service, and clean up the project if it really has that \
+         many"
+    )]
+    ListIncomplete(Failure),
     /// The catalogue has no endpoint for the service.
     #[error(
         "no {interface} endpoint for service {service}{}; the catalogue has: {known}; check region and os-endpoint-type",
@@ -415,7 +427,7 @@ impl CloudError {
     pub fn is_uncertain(&self) -> bool {
         match self {
             Self::Unreachable { sent, .. } => *sent,
-            Self::Server(_) | Self::Decode(_) => true,
+            Self::Server(_) | Self::Decode(_) | Self::ResponseTooLarge(_) => true,
             _ => false,
         }
     }
@@ -424,7 +436,13 @@ impl CloudError {
     pub(crate) fn is_transient(&self) -> bool {
         matches!(
             self,
-            Self::Unreachable { .. } | Self::Server(_) | Self::Throttled { .. } | Self::Decode(_) | Self::Unawaited(_)
+            Self::Unreachable { .. }
+                | Self::Server(_)
+                | Self::Throttled { .. }
+                | Self::Decode(_)
+                | Self::ResponseTooLarge(_)
+                | Self::ListIncomplete(_)
+                | Self::Unawaited(_)
         )
     }
 
@@ -438,6 +456,8 @@ impl CloudError {
             | Self::BadRequest(failure)
             | Self::Server(failure)
             | Self::Decode(failure)
+            | Self::ResponseTooLarge(failure)
+            | Self::ListIncomplete(failure)
             | Self::Unawaited(failure)
             | Self::Throttled { failure, .. }
             | Self::Unreachable { failure, .. }

@@ -3,6 +3,7 @@
 
 pub(crate) mod auth;
 pub(crate) mod awaited;
+pub(crate) mod body;
 pub(crate) mod catalog;
 pub(crate) mod client;
 pub(crate) mod connection;

@@ -33,6 +33,7 @@ mod timing;
 
 pub use crate::http::auth::CredentialFacts;
 pub use crate::http::awaited::Awaited;
+pub use crate::http::body::{BodyError, read_body};
 pub use crate::http::client::{Connect, HttpClient, Reqwest, SendError};
 pub use crate::http::fault::text as fault_text;
 pub use crate::http::observer::{Observer, Unobserved};

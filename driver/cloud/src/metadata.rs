@@ -10,6 +10,7 @@ use futures::future::{FutureExt, select_ok};
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::http::body::{BodyError, read_body};
 use crate::ids::ServerId;
 use crate::resolver::SystemResolver;
 
@@ -185,23 +186,23 @@ async fn ask(url: String, address: Option<SocketAddrV6>, timeout: Duration) -> R
     if let Some(host) = host {
         request = request.header(reqwest::header::HOST, host);
     }
-    let mut answer = request.send().await.map_err(unreachable)?;
-    if !answer.status().is_success() {
+    let response = request.send().await.map_err(unreachable)?;
+    if !response.status().is_success() {
         return Err(MetadataError::Status {
             url: url_told,
-            status: answer.status().as_u16(),
+            status: response.status().as_u16(),
         });
     }
-    let mut text = Vec::new();
-    while let Some(part) = answer.chunk().await.map_err(unreachable)? {
-        if text.len() + part.len() > LARGEST {
+    let text = match read_body(response, LARGEST).await {
+        Ok(text) => text,
+        Err(BodyError::Broken(error)) => return Err(unreachable(error)),
+        Err(error @ BodyError::TooLarge { .. }) => {
             return Err(MetadataError::Document {
                 url: url_told,
-                reason: format!("it has more than {LARGEST} bytes"),
+                reason: error.to_string(),
             });
         }
-        text.extend_from_slice(&part);
-    }
+    };
     InstanceMetadata::from_document(&text).map_err(|reason| MetadataError::Document { url: url_told, reason })
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct Timing {
     pub(crate) request_retry_first: Duration,
     /// The longest pause before a request is repeated.
     pub(crate) request_retry_max: Duration,
+    /// The longest pause that a service may request. A probe finds out whether it still needs one.
+    pub(crate) throttle_max: Duration,
     /// Over how long those come back that waited for the end of a pause, so that they do not come all at once.
     pub(crate) throttle_spread: Duration,
     /// How long what was just made may be unknown to an API node whose database lags.
@@ -58,6 +60,8 @@ pub(crate) struct Timing {
     pub(crate) unlisted_creation: Duration,
     /// What is waited for longer is looked at directly, so that the list of changes stays short.
     pub(crate) list_horizon: Duration,
+    /// The largest difference between Cinder's clock and ours that is believed.
+    pub(crate) clock_difference_max: jiff::SignedDuration,
     /// How far apart the clocks of Cinder's processes may be.
     pub(crate) clock_skew: jiff::SignedDuration,
     /// How long an attachment that was seen complete needs no more than a look at its volume.
@@ -135,6 +139,7 @@ pub(crate) const TIMING: Timing = Timing {
     ipv6_patience: Duration::from_secs(1),
     request_retry_first: Duration::from_millis(200),
     request_retry_max: Duration::from_secs(10),
+    throttle_max: Duration::from_mins(5),
     throttle_spread: Duration::from_millis(500),
     database_lag: Duration::from_secs(10),
     shared_poll_interval: Duration::from_secs(1),
@@ -144,6 +149,7 @@ pub(crate) const TIMING: Timing = Timing {
     list_rest: Duration::from_mins(1),
     unlisted_creation: Duration::from_secs(10),
     list_horizon: Duration::from_mins(5),
+    clock_difference_max: jiff::SignedDuration::from_hours(24),
     clock_skew: jiff::SignedDuration::from_secs(30),
     attached_ttl: Duration::from_secs(10),
     deleted_ttl: Duration::from_mins(5),

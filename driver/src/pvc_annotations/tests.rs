@@ -32,7 +32,8 @@ fn api(status: &str, body: &str) -> (String, JoinHandle<String>) {
             let read = stream.read(&mut part).expect("a request");
             request.extend_from_slice(&part[..read]);
         }
-        stream.write_all(answer.as_bytes()).expect("answered");
+        // A client that stops reading closes the connection.
+        drop(stream.write_all(answer.as_bytes()));
         String::from_utf8(request).expect("text")
     });
     (address, served)
@@ -96,6 +97,19 @@ async fn a_refusal_names_the_claim_and_the_right_that_is_missing() {
         .await
         .expect_err("no CA");
     assert!(error.to_string().contains("ca.crt"), "{error}");
+}
+
+#[tokio::test]
+async fn larger_response_than_any_claim_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (address, served) = api("200 OK", &" ".repeat(CLAIM_LIMIT + 1));
+    let error = claims(&address, &folder)
+        .hints("shop", "data")
+        .await
+        .expect_err("refused");
+    let text = error.to_string();
+    assert!(text.contains("shop/data") && text.contains("4194304 bytes"), "{text}");
+    drop(served);
 }
 
 /// A cloud, and a controller that reads this claim for every volume that it makes.

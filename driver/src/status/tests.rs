@@ -95,6 +95,8 @@ const OTHERS: [Act; 3] = [Act::Delete, Act::Detach, Act::Look];
 #[case(CloudError::Server(failure("volume_delete", Some(500))), &OTHERS, Code::Internal)]
 #[case(CloudError::Decode(failure("volume_create", Some(202))), &CHANGES, Code::Unavailable)]
 #[case(CloudError::Decode(failure("volume_get", Some(200))), &OTHERS, Code::Internal)]
+#[case(CloudError::ResponseTooLarge(failure("volume_create", Some(202))), &CHANGES, Code::Unavailable)]
+#[case(CloudError::ListIncomplete(failure("volume_list", Some(200))), &CHANGES, Code::Unavailable)]
 // OpenStack did not finish.
 #[case(CloudError::Timeout { what: "volume VOLUME".into(), last_status: "creating".into(), last_error: String::new(), elapsed: Duration::ZERO }, &EVERY_ACT, Code::DeadlineExceeded)]
 // The tables of the RPCs.

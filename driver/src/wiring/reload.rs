@@ -216,6 +216,7 @@ impl Reload {
                 | CloudError::Server(_)
                 | CloudError::Throttled { .. }
                 | CloudError::Decode(_)
+                | CloudError::ResponseTooLarge(_)
         );
         tracing::error!(cloud = name, %error, "the changed configuration does not log in; the last good one stays in use");
         let trial = Trial {
@@ -256,17 +257,12 @@ impl Reload {
         self.logins.refused(why);
     }
 
-    /// Of a configuration with the files that it names.
+    /// Of a configuration with the content of the files that it names.
     fn hash(&self, config: &CloudConfig) -> String {
         let text = config.to_cloud_conf(None);
-        let contents: Vec<Vec<u8>> = config
-            .tls
-            .files()
-            .map(|path| std::fs::read(path).unwrap_or_default())
-            .collect();
         let parts: Vec<&[u8]> = [self.salt.as_slice(), text.as_bytes()]
             .into_iter()
-            .chain(contents.iter().map(Vec::as_slice))
+            .chain(config.tls.contents())
             .collect();
         credentials_hash(&parts)
     }

@@ -50,14 +50,14 @@ impl Connect for Recorder {
 type Answer<'a> = Pin<Box<dyn Future<Output = Result<Response<Bytes>, SendError>> + Send + 'a>>;
 
 impl HttpClient for Line {
-    fn send(&self, request: Request<Bytes>) -> Answer<'_> {
+    fn send(&self, request: Request<Bytes>, limit: usize) -> Answer<'_> {
         if let Ok(Value::Object(body)) = serde_json::from_slice(request.body()) {
             let mut written = self.written.lock();
             for (key, value) in &body {
                 note(&mut written, key, value);
             }
         }
-        self.client.send(request)
+        self.client.send(request, limit)
     }
 }
 

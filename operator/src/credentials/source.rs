@@ -445,6 +445,7 @@ impl Source {
             | CloudError::Conflict(failure)
             | CloudError::Server(failure)
             | CloudError::Decode(failure)
+            | CloudError::ResponseTooLarge(failure)
             | CloudError::Throttled { failure, .. } => Refused::new(
                 Refusal::LoginFailed,
                 format!(
@@ -508,6 +509,8 @@ fn cause(error: &CloudError) -> String {
         CloudError::Unreachable { failure, .. }
         | CloudError::Server(failure)
         | CloudError::Decode(failure)
+        | CloudError::ResponseTooLarge(failure)
+        | CloudError::ListIncomplete(failure)
         | CloudError::Unauthenticated(failure) => answer(failure),
         CloudError::Throttled { .. } => "it wants fewer requests".to_owned(),
         error => error.to_string(),

@@ -122,7 +122,7 @@ impl Connect for AnsweringCloud {
 }
 
 impl HttpClient for AnsweringCloud {
-    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, SendError>> {
+    fn send(&self, request: Request<Bytes>, _limit: usize) -> BoxFuture<'_, Result<Response<Bytes>, SendError>> {
         let path = request.uri().path().trim_end_matches('/');
         let (status, body) = match path {
             path if path.ends_with("/auth/tokens") => (201, &self.token),
@@ -130,7 +130,7 @@ impl HttpClient for AnsweringCloud {
             _ => (200, &self.others),
         };
         let answer = Response::builder().status(status).header("x-subject-token", "secret");
-        let answer = answer.body(body.clone()).map_err(|error| SendError {
+        let answer = answer.body(body.clone()).map_err(|error| SendError::NoAnswer {
             sent: true,
             reason: error.to_string(),
         });

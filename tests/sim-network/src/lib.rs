@@ -77,10 +77,10 @@ struct Line {
 }
 
 impl HttpClient for Line {
-    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, SendError>> {
+    fn send(&self, request: Request<Bytes>, _limit: usize) -> BoxFuture<'_, Result<Response<Bytes>, SendError>> {
         access_rules::check(&request);
         Box::pin(async move {
-            let error = |sent, reason: &str| SendError {
+            let error = |sent, reason: &str| SendError::NoAnswer {
                 sent,
                 reason: format!("error sending request: {reason}"),
             };

@@ -206,7 +206,7 @@ impl Network {
         let schedule = &self.shared.schedule;
         let fate = self.fate(&request);
         let name = format!("{} {}", request.method(), short(request.uri().path()));
-        let error = |sent, reason: &str| SendError {
+        let error = |sent, reason: &str| SendError::NoAnswer {
             sent,
             reason: format!("error sending request: {reason}"),
         };
@@ -358,11 +358,11 @@ struct Line {
 }
 
 impl HttpClient for Line {
-    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, SendError>> {
+    fn send(&self, request: Request<Bytes>, _limit: usize) -> BoxFuture<'_, Result<Response<Bytes>, SendError>> {
         Box::pin(async move {
             // A task of the network: what was sent arrives, whatever becomes of the sender.
             let journey = tokio::spawn(self.network.clone().exchange(request));
-            let late = || SendError {
+            let late = || SendError::NoAnswer {
                 sent: true,
                 reason: "error sending request: operation timed out".to_owned(),
             };

@@ -5,18 +5,20 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use csi_sources::files::read_config_text;
+
 use super::gcfg::{self, Entry};
 use super::keys;
 use super::raw::{Names, Options, RawCloud, interface};
-use super::{CloudConfig, ConfigError, Configuration, Tls, clouds_yaml};
+use super::{CloudConfig, ConfigError, Configuration, Place, clouds_yaml};
 
 pub(super) const FILE: &str = "cloud.conf";
 /// Sections of the cloud controller manager, which shares the file.
 const FOREIGN: [&str; 4] = ["networking", "loadbalancer", "loadbalancerclass", "route"];
 
 impl CloudConfig {
-    /// Reads one `cloud.conf` of one cloud, in the section without a name. Unknown sections and keys become
-    /// [`CloudConfig::warnings`].
+    /// Parses one `cloud.conf` of one cloud, in the section without a name. Unknown sections and keys become
+    /// [`CloudConfig::warnings`]. Opens no file: `use-clouds` is refused, and [`super::Tls::read_files`] reads certificates.
     pub fn from_cloud_conf(text: &str) -> Result<Self, ConfigError> {
         let entries = gcfg::parse(text, FILE)?;
         if let Some(entry) = entries
@@ -29,7 +31,7 @@ impl CloudConfig {
                 remedy: "one cloud is wanted here: keep the section [Global] alone".to_owned(),
             });
         }
-        understand(&entries, FILE, "").map(|(cloud, _)| cloud)
+        understand(&entries, FILE, "", CloudsFile::Refused).map(|(cloud, _)| cloud)
     }
 
     /// Reads files of one cloud, in the section without a name, as [`Configuration::load`] does.
@@ -81,17 +83,6 @@ pub fn keys_of(text: &str) -> Result<BTreeSet<ConfKey>, ConfigError> {
     Ok(keys.collect())
 }
 
-impl Tls {
-    /// The files named here.
-    pub fn files(&self) -> impl Iterator<Item = &Path> {
-        let client = self
-            .client
-            .iter()
-            .flat_map(|client| [&client.cert_file, &client.key_file]);
-        self.ca_file.iter().chain(client).map(PathBuf::as_path)
-    }
-}
-
 impl Entry {
     /// The cloud that the section is about; empty for all, and for the cloud without a name.
     pub(super) fn cloud(&self) -> &str {
@@ -100,16 +91,25 @@ impl Entry {
 }
 
 pub(super) fn read_file(path: &Path) -> Result<String, ConfigError> {
-    std::fs::read_to_string(path).map_err(|error| ConfigError::ReadFile {
+    read_config_text(path).map_err(|error| ConfigError::ReadFile {
         path: path.to_owned(),
         reason: error.to_string(),
     })
 }
 
+/// Whether `use-clouds` may lead to a `clouds.yaml`.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum CloudsFile {
+    Readable,
+    /// The `cloud.conf` is a text, whose author may have no access to the files of this process.
+    Refused,
+}
+
 #[derive(Default)]
 pub(super) struct Settings {
     cloud: RawCloud,
-    use_clouds: bool,
+    /// Where `use-clouds` is switched on.
+    use_clouds: Option<Place>,
     clouds_file: Option<PathBuf>,
     cloud_name: String,
     options: Options,
@@ -122,6 +122,7 @@ pub(super) fn understand(
     entries: &[Entry],
     file: &str,
     name: &str,
+    access: CloudsFile,
 ) -> Result<(CloudConfig, Option<PathBuf>), ConfigError> {
     let mut settings = Settings::default();
     for entry in entries.iter().filter(|entry| entry.cloud().is_empty()) {
@@ -156,7 +157,16 @@ pub(super) fn understand(
     } = settings;
     cloud.warnings.extend(foreign);
     let mut read = None;
-    if use_clouds {
+    if let Some(place) = use_clouds {
+        if matches!(access, CloudsFile::Refused) {
+            return Err(ConfigError::Unsupported {
+                place,
+                what: "[Global] use-clouds".to_owned(),
+                remedy:
+                    "no other file is read here: write the settings into [Global], or provide the clouds.yaml itself"
+                        .to_owned(),
+            });
+        }
         let path = clouds_file.unwrap_or_else(|| PathBuf::from("/etc/openstack/clouds.yaml"));
         cloud = cloud.or(clouds_yaml::read(
             &read_file(&path)?,
@@ -261,7 +271,7 @@ impl Settings {
                     Some(flag(entry)?)
                 }
             }
-            "use-clouds" => self.use_clouds = flag(entry)?,
+            "use-clouds" => self.use_clouds = flag(entry)?.then(|| entry.place.clone()),
             "clouds-file" => self.clouds_file = text.map(Into::into),
             "cloud" => self.cloud_name = text.unwrap_or_default(),
             "trust-id" => cloud.trust_id = text,

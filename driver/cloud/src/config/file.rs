@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use super::cloud_conf::CloudsFile;
 use super::gcfg::{self, Entry};
 use super::{CloudConfig, ConfigError, cloud_conf};
 
@@ -24,7 +25,8 @@ pub struct Configuration {
 impl Configuration {
     /// Reads files; of a key that several have, the last file's value counts. `names` are the clouds wanted, "" for the section
     /// without a name; without any it is that section, or every named one where it is not there. With `use-clouds`, what a section
-    /// leaves open comes from its `clouds-file`.
+    /// leaves open comes from its `clouds-file`. Certificates and keys are read too; for one that cannot be read, see
+    /// [`super::Tls::read_files`]. May block for as long as the file system does.
     pub fn load(files: &[PathBuf], names: &[String]) -> Result<Self, ConfigError> {
         let mut entries = Vec::new();
         for path in files {
@@ -32,17 +34,21 @@ impl Configuration {
             entries.append(&mut gcfg::parse(&text, &path.display().to_string())?);
         }
         let shown: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
-        let mut configuration = Self::understand(&entries, &shown.join(", "), names)?;
+        let mut configuration = Self::understand(&entries, &shown.join(", "), names, CloudsFile::Readable)?;
         configuration.files.extend(files.iter().cloned());
+        for cloud in configuration.clouds.values_mut() {
+            cloud.tls.read_files();
+        }
         Ok(configuration)
     }
 
-    /// Reads one text, as [`Configuration::load`] does.
+    /// Parses one text. Opens no file, as [`CloudConfig::from_cloud_conf`].
     pub fn from_cloud_conf(text: &str, names: &[String]) -> Result<Self, ConfigError> {
-        Self::understand(&gcfg::parse(text, cloud_conf::FILE)?, cloud_conf::FILE, names)
+        let entries = gcfg::parse(text, cloud_conf::FILE)?;
+        Self::understand(&entries, cloud_conf::FILE, names, CloudsFile::Refused)
     }
 
-    fn understand(entries: &[Entry], file: &str, names: &[String]) -> Result<Self, ConfigError> {
+    fn understand(entries: &[Entry], file: &str, names: &[String], access: CloudsFile) -> Result<Self, ConfigError> {
         let known: BTreeSet<&str> = entries
             .iter()
             .filter(|entry| entry.section == "global")
@@ -63,7 +69,7 @@ impl Configuration {
                     remedy: NAME_REMEDY.to_owned(),
                 });
             }
-            let (cloud, clouds_file) = cloud_conf::understand(entries, file, name)?;
+            let (cloud, clouds_file) = cloud_conf::understand(entries, file, name, access)?;
             files.extend(clouds_file);
             files.extend(cloud.tls.files().map(Path::to_owned));
             clouds.insert((*name).to_owned(), cloud);

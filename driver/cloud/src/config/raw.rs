@@ -180,7 +180,7 @@ impl RawCloud {
                 ca_pem: self.ca_pem,
                 insecure: self.insecure.unwrap_or_default(),
                 client,
-                client_pem: None,
+                ..Tls::default()
             },
             block_storage: options.block_storage,
             topology: options.topology,

@@ -57,6 +57,7 @@ impl CloudConfig {
         if !own_ca {
             config.tls.ca_file.clone_from(&base.tls.ca_file);
             config.tls.ca_pem.clone_from(&base.tls.ca_pem);
+            config.tls.unreadable.clone_from(&base.tls.unreadable);
         }
         Ok(Some(config))
     }

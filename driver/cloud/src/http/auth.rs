@@ -10,6 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use csi_sources::Sources;
 use http::HeaderValue;
+use http::header::ACCEPT_ENCODING;
 use jiff::Timestamp;
 use openstack::auth::AuthType;
 use openstack::{EndpointFilters, Error as SessionError, ErrorKind};
@@ -28,6 +29,7 @@ use crate::http::fault;
 use crate::http::observer::Observer;
 use crate::http::options::CloudOptions;
 use crate::http::retry::Retry;
+use crate::http::throttle::granted;
 use crate::timing::TIMING;
 
 pub use credential::CredentialFacts;
@@ -173,7 +175,9 @@ impl Keystone {
                 Err(CloudError::Throttled { failure, retry_after }) => {
                     (CloudError::Throttled { failure, retry_after }, retry_after)
                 }
-                Err(error) if error.is_transient() => (error, None),
+                Err(error) if error.is_transient() && !matches!(error, CloudError::ResponseTooLarge(_)) => {
+                    (error, None)
+                }
                 Err(error) => return Err(error),
             };
             match retry.next(desired) {
@@ -193,15 +197,13 @@ impl Keystone {
             request_id,
             elapsed: started.elapsed(),
         };
-        let request = http::Request::post(self.url.as_str());
-        let answer = self.http.send(request, Some(&login_body(&self.auth))).await;
+        // What Keystone sends is used in full and at once: a compressed body would only hide its size.
+        let request = http::Request::post(self.url.as_str()).header(ACCEPT_ENCODING, "identity");
+        let answer = self.http.send(OPERATION, request, Some(&login_body(&self.auth))).await;
         let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
         self.observer.request("identity", OPERATION, code, asked.elapsed());
         self.observer.token_issued((200..300).contains(&code));
-        let answer = answer.map_err(|error| CloudError::Unreachable {
-            sent: error.sent,
-            failure: failure(None, error.reason, None),
-        })?;
+        let answer = answer.map_err(|error| error.into_cloud_error(|fault| failure(None, fault, None)))?;
         let (status, headers, body) = (answer.status(), answer.headers(), answer.body());
         let id = request_id(headers);
         tracing::debug!(
@@ -212,7 +214,7 @@ impl Keystone {
             "OpenStack answered"
         );
         if !status.is_success() {
-            let wanted = retry_after(headers, self.sources.now());
+            let wanted = granted(retry_after(headers, self.sources.now()));
             return Err(
                 match fault::classify(failure(Some(code), fault::text(code, body), id), wanted) {
                     // Keystone's own 404 and 403 speak about credentials: one that was withdrawn, an unknown project, a disabled user.

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Limits the requests to one cloud: a number at a time for each service, and none during a pause that a service requested.
+//!
+//! A pause is never longer than `throttle_max`, whatever the service requested. After one that was cut, a single request probes the
+//! service, and the others wait for its result.
 
 use std::time::Duration;
 
 use csi_sources::Sources;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
 
 use crate::http::retry::jitter;
 use crate::http::service::Service;
@@ -29,11 +32,11 @@ pub(crate) enum Access {
 /// Why a request is not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NotSent {
-    /// The service asked for a pause that outlasts the caller's patience.
+    /// The service requested a pause that ends after the caller's deadline.
     Paused {
-        /// So long is left of it.
+        /// The rest of it; zero while a probe is pending.
         left: Duration,
-        /// The answer that asked for it, in words.
+        /// The answer that requested it, in words.
         answer: String,
     },
     /// Too many requests to the service are waiting for an answer.
@@ -56,18 +59,67 @@ impl Default for Slots {
     }
 }
 
-/// A pause that a service asked for.
-#[derive(Debug, Clone)]
+/// Whether requests to a service may be sent.
+#[derive(Debug, Default)]
+enum Gate {
+    #[default]
+    Open,
+    /// The service requested a pause.
+    Paused(Pause),
+    /// A request finds out whether the service still needs the pause, which this answer requested.
+    Probing(String),
+}
+
+#[derive(Debug)]
 struct Pause {
     end: Instant,
+    /// Whether the service requested a longer one.
+    is_cut: bool,
     answer: String,
 }
 
-/// The throttle of one cloud, with slots and a pause per service.
+/// What a request at a gate does next.
+enum GateStep<'a> {
+    Pass,
+    PassAsProbe(Probe<'a>),
+    /// Waits for the end of a pause, or for a probe where there is no end.
+    Wait(Option<Instant>, String),
+}
+
+/// The permission to send one request. It ends with the request.
+#[derive(Debug)]
+pub(crate) struct Slot<'a> {
+    _permit: SemaphorePermit<'a>,
+    _probe: Option<Probe<'a>>,
+}
+
+/// The only request after a cut pause. Its end opens the gate, unless the service requested another pause.
+#[derive(Debug)]
+struct Probe<'a> {
+    throttle: &'a Throttle,
+    service: Service,
+}
+
+impl Drop for Probe<'_> {
+    fn drop(&mut self) {
+        let mut gates = self.throttle.gates.lock();
+        if let Some(gate) = gates.get_mut(self.service.index())
+            && matches!(gate, Gate::Probing(_))
+        {
+            *gate = Gate::Open;
+        }
+        drop(gates);
+        self.throttle.changed.notify_waiters();
+    }
+}
+
+/// The throttle of one cloud, with slots and a gate per service.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     slots: [Slots; 2],
-    pauses: Mutex<[Option<Pause>; 2]>,
+    gates: Mutex<[Gate; 2]>,
+    /// Wakes the requests that wait at a gate.
+    changed: Notify,
     ahead: Mutex<SignedDuration>,
     sources: Sources,
 }
@@ -76,7 +128,8 @@ impl Throttle {
     pub(crate) fn new(sources: Sources) -> Self {
         Self {
             slots: Default::default(),
-            pauses: Mutex::default(),
+            gates: Mutex::default(),
+            changed: Notify::new(),
             ahead: Mutex::new(SignedDuration::ZERO),
             sources,
         }
@@ -88,14 +141,8 @@ impl Throttle {
         service: Service,
         access: Access,
         deadline: Instant,
-    ) -> Result<SemaphorePermit<'_>, NotSent> {
-        if let Some(Pause { end, answer }) = self.pause_of(service) {
-            if end >= deadline {
-                let left = end.saturating_duration_since(Instant::now());
-                return Err(NotSent::Paused { left, answer });
-            }
-            sleep_until((end + jitter(TIMING.throttle_spread, &self.sources)).min(deadline)).await;
-        }
+    ) -> Result<Slot<'_>, NotSent> {
+        let probe = self.pass_gate(service, deadline).await?;
         let [cinder, nova] = &self.slots;
         let slots = match service {
             Service::BlockStorage => cinder,
@@ -106,36 +153,90 @@ impl Throttle {
             Access::Write => slots.writes.acquire(),
         };
         match timeout_at(deadline, slot).await {
-            Ok(Ok(permit)) => Ok(permit),
+            Ok(Ok(permit)) => Ok(Slot {
+                _permit: permit,
+                _probe: probe,
+            }),
             // The semaphore is never closed.
             Ok(Err(_)) | Err(_) => Err(NotSent::Crowded),
         }
     }
 
-    /// The service wants to be left alone for so long, as its `answer` says. A longer pause that is known already stays.
-    pub(crate) fn pause(&self, service: Service, wanted: Duration, answer: String) {
-        // A time that no clock reaches is no pause that could be kept.
-        let Some(end) = Instant::now().checked_add(wanted) else {
-            return;
-        };
-        let mut pauses = self.pauses.lock();
-        if let Some(pause) = pauses.get_mut(service.index())
-            && pause.as_ref().is_none_or(|known| known.end < end)
-        {
-            *pause = Some(Pause { end, answer });
+    async fn pass_gate(&self, service: Service, deadline: Instant) -> Result<Option<Probe<'_>>, NotSent> {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // No change from here on is missed.
+            changed.as_mut().enable();
+            let (end, answer) = match self.gate_step(service) {
+                GateStep::Pass => return Ok(None),
+                GateStep::PassAsProbe(probe) => return Ok(Some(probe)),
+                GateStep::Wait(end, answer) => (end, answer),
+            };
+            if let Some(end) = end.filter(|end| *end >= deadline) {
+                let left = end.saturating_duration_since(Instant::now());
+                return Err(NotSent::Paused { left, answer });
+            }
+            let until = end.map_or(deadline, |end| end + jitter(TIMING.throttle_spread, &self.sources));
+            let has_changed = timeout_at(until.min(deadline), changed).await.is_ok();
+            if end.is_none() && !has_changed {
+                let left = Duration::ZERO;
+                return Err(NotSent::Paused { left, answer });
+            }
         }
     }
 
-    fn pause_of(&self, service: Service) -> Option<Pause> {
-        let mut pauses = self.pauses.lock();
-        let pause = pauses.get_mut(service.index())?;
-        pause.take_if(|pause| pause.end <= Instant::now());
-        pause.clone()
+    fn gate_step(&self, service: Service) -> GateStep<'_> {
+        let mut gates = self.gates.lock();
+        let Some(gate) = gates.get_mut(service.index()) else {
+            return GateStep::Pass;
+        };
+        match gate {
+            Gate::Open => GateStep::Pass,
+            Gate::Probing(answer) => GateStep::Wait(None, answer.clone()),
+            Gate::Paused(pause) if pause.end > Instant::now() => GateStep::Wait(Some(pause.end), pause.answer.clone()),
+            Gate::Paused(pause) if pause.is_cut => {
+                *gate = Gate::Probing(std::mem::take(&mut pause.answer));
+                let throttle = self;
+                GateStep::PassAsProbe(Probe { throttle, service })
+            }
+            Gate::Paused(_) => {
+                *gate = Gate::Open;
+                GateStep::Pass
+            }
+        }
     }
 
-    /// Takes note of what time it is for the services.
+    /// Pauses a service as its `answer` requested, for `throttle_max` at most. A later end that is known already stays.
+    pub(crate) fn pause(&self, service: Service, requested: Duration, answer: String) {
+        let pause = Pause {
+            end: Instant::now() + requested.min(TIMING.throttle_max),
+            is_cut: requested > TIMING.throttle_max,
+            answer,
+        };
+        let mut gates = self.gates.lock();
+        let Some(gate) = gates.get_mut(service.index()) else {
+            return;
+        };
+        let is_later = match gate {
+            Gate::Paused(known) => known.end < pause.end,
+            Gate::Open | Gate::Probing(_) => true,
+        };
+        if is_later {
+            *gate = Gate::Paused(pause);
+        }
+    }
+
+    /// Ends the pauses of all services.
+    pub(crate) fn resume(&self) {
+        *self.gates.lock() = Default::default();
+        self.changed.notify_waiters();
+    }
+
+    /// Records the services' clock. A difference of more than a day is taken for a day.
     pub(crate) fn set_clock(&self, theirs: Timestamp) {
-        *self.ahead.lock() = theirs.duration_since(self.sources.now());
+        let most = TIMING.clock_difference_max;
+        *self.ahead.lock() = theirs.duration_since(self.sources.now()).clamp(-most, most);
     }
 
     /// By how much the services' clock is ahead of ours, to the second.
@@ -144,8 +245,15 @@ impl Throttle {
     }
 }
 
+/// The pause that a service requested, as far as it is granted.
+pub(crate) fn granted(requested: Option<Duration>) -> Option<Duration> {
+    requested.map(|requested| requested.min(TIMING.throttle_max))
+}
+
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -221,5 +329,81 @@ mod tests {
         }
         hanging.pop();
         assert!(throttle.acquire(Service::Compute, Access::Write, now).await.is_ok());
+    }
+
+    const PAUSE: Duration = Duration::from_mins(5);
+
+    /// A throttle of which Cinder requested a day's pause, and a deadline after it.
+    fn cut_pause() -> (Throttle, Instant) {
+        let throttle = Throttle::new(Sources::system());
+        throttle.pause(Service::BlockStorage, Duration::from_hours(24), "one day".to_owned());
+        (throttle, Instant::now() + 3 * PAUSE)
+    }
+
+    async fn read(throttle: &Throttle, deadline: Instant) -> Result<Slot<'_>, NotSent> {
+        throttle.acquire(Service::BlockStorage, Access::Read, deadline).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_probe_follows_cut_pause() {
+        let (throttle, deadline) = cut_pause();
+        let started = Instant::now();
+        let probe = read(&throttle, deadline).await.expect("the probe");
+        let waited = started.elapsed();
+        assert!(
+            waited >= PAUSE && waited <= PAUSE + TIMING.throttle_spread,
+            "{waited:?}"
+        );
+        // The others wait for its result, and for no longer than they can.
+        let held = read(&throttle, Instant::now() + Duration::from_secs(1)).await.err();
+        let expected = NotSent::Paused {
+            left: Duration::ZERO,
+            answer: "one day".to_owned(),
+        };
+        assert_eq!(held, Some(expected));
+        let others = futures::future::join_all((0..3).map(|_| read(&throttle, deadline)));
+        let ((), others) = tokio::join!(async { drop(probe) }, others);
+        assert!(others.iter().all(Result::is_ok), "{others:?}");
+        assert!(
+            started.elapsed() < PAUSE + Duration::from_secs(2),
+            "nothing else is waited for"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refused_probe_begins_another_pause() {
+        let (throttle, deadline) = cut_pause();
+        let started = Instant::now();
+        for round in 1..=2 {
+            let probe = read(&throttle, deadline).await.expect("the probe");
+            assert!(started.elapsed() >= round * PAUSE, "{:?}", started.elapsed());
+            throttle.pause(Service::BlockStorage, Duration::MAX, "still".to_owned());
+            drop(probe);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn resume_releases_waiting_requests() {
+        let (throttle, deadline) = cut_pause();
+        let started = Instant::now();
+        let (slot, ()) = tokio::join!(read(&throttle, deadline), async { throttle.resume() });
+        slot.expect("at once");
+        assert_eq!(started.elapsed(), Duration::ZERO);
+    }
+
+    #[rstest]
+    #[case("9999-12-30T21:59:59Z", 24)]
+    #[case("0001-01-01T00:00:00Z", -24)]
+    #[case("1970-01-01T00:00:00Z", -24)]
+    #[case("2026-01-01T01:00:00Z", 1)]
+    fn clock_difference_is_bounded(#[case] theirs: &str, #[case] hours: i64) {
+        let now = "2026-01-01T00:00:00Z".parse().expect("a time");
+        let throttle = Throttle::new(Sources::seeded(1, now));
+        throttle.set_clock(theirs.parse().expect("a time"));
+        let ahead = throttle.ahead();
+        assert!(
+            (ahead - SignedDuration::from_hours(hours)).abs() < SignedDuration::from_mins(1),
+            "{ahead}"
+        );
     }
 }

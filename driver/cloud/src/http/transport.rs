@@ -23,7 +23,7 @@ use crate::http::observer::Observer;
 use crate::http::options::CloudOptions;
 use crate::http::retry::Retry;
 use crate::http::service::{MicroVersion, Service};
-use crate::http::throttle::{Access, NotSent, Throttle};
+use crate::http::throttle::{Access, NotSent, Throttle, granted};
 use crate::http::{catalog, fault};
 use crate::last_failure;
 
@@ -89,8 +89,18 @@ impl Answer {
     }
 
     /// What this answer would say as an error.
+    pub(crate) fn failure(&self) -> &Failure {
+        &self.failure
+    }
+
+    /// What this answer would say as an error.
     pub(crate) fn into_failure(self) -> Failure {
         self.failure
+    }
+
+    /// The length of the body.
+    pub(crate) fn size(&self) -> usize {
+        self.body.len()
     }
 
     pub(crate) fn json<T: DeserializeOwned>(self) -> Result<T, CloudError> {
@@ -157,9 +167,11 @@ impl Transport {
         Arc::clone(self.connection().keystone())
     }
 
-    /// Uses another connection from the next request on; a request that is being repeated goes on with it.
+    /// Uses another connection from the next request on; a request that is being repeated goes on with it. Pauses end: they may have
+    /// been requested by another endpoint.
     pub(crate) fn reconnect(&self, connection: Arc<Connection>) {
         *self.connection.write() = connection;
+        self.throttle.resume();
     }
 
     /// The error as callers are to see it: who brought the credentials is told that they are refused.
@@ -185,12 +197,14 @@ impl Transport {
 
     /// What time it is for Cinder.
     pub(crate) fn time_of_cinder(&self) -> Timestamp {
-        self.sources.now() + self.cinder_is_ahead()
+        let now = self.sources.now();
+        // Saturates at the ends of time.
+        now.saturating_add(self.cinder_is_ahead()).unwrap_or(now)
     }
 
     /// Sends a request. Repeated are: any request that certainly did not reach the service (no connection) or that it turned away
     /// unread (429), and GETs also after a lost answer or 502, 503, 504; all within the request time limit. After a 401 once more
-    /// with a new token. A service that names a time in `Retry-After` is left alone by all requests of this cloud until then.
+    /// with a new token. A service that sends `Retry-After` gets no request of this cloud until then, for five minutes at most.
     pub(crate) async fn send(&self, request: Request<'_>) -> Result<Answer, CloudError> {
         match self.send_repeatedly(&request).await {
             Ok(answer) => {
@@ -313,15 +327,15 @@ impl Transport {
             );
         }
         let asked = Instant::now();
-        let answer = connection.http.send(http, request.body.as_ref()).await;
+        let answer = connection
+            .http
+            .send(request.operation, http, request.body.as_ref())
+            .await;
         let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
         let took = asked.elapsed();
         self.observer
             .request(request.service.name(), request.operation, code, took);
-        let answer = answer.map_err(|error| CloudError::Unreachable {
-            sent: error.sent,
-            failure: failure(None, error.reason, None),
-        })?;
+        let answer = answer.map_err(|error| error.into_cloud_error(|fault| failure(None, fault, None)))?;
         let (head, body) = answer.into_parts();
         let (status, headers) = (head.status, head.headers);
         let id = request_id(&headers);
@@ -363,7 +377,7 @@ impl Transport {
                 Err(CloudError::Unreachable { failure, sent: true })
             };
         }
-        Err(fault::classify(failure, wanted))
+        Err(fault::classify(failure, granted(wanted)))
     }
 
     /// The highest microversion of a service; `None` for a service without microversions, or one that the
@@ -402,6 +416,12 @@ impl Transport {
 /// What a request would have met that was not sent.
 fn held_back(held: NotSent, request: &Request<'_>, started: Instant) -> CloudError {
     let (fault, retry_after) = match held {
+        NotSent::Paused { left, answer } if left.is_zero() => {
+            let service = request.service.name();
+            let fault =
+                format!("not sent: another request finds out whether {service} accepts requests again, after {answer}");
+            (fault, None)
+        }
         NotSent::Paused { left, answer } => {
             let (service, seconds) = (request.service.name(), left.as_secs_f64().ceil());
             (

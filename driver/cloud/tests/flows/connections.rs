@@ -22,7 +22,8 @@ async fn stage() -> Stage {
 }
 
 async fn login_of(conf: &str) -> Result<Login, CloudError> {
-    let config = CloudConfig::from_cloud_conf(conf).expect("good");
+    let mut config = CloudConfig::from_cloud_conf(conf).expect("good");
+    config.tls.read_files();
     let options = CloudOptions {
         request_timeout: Duration::from_secs(1),
         ..CloudOptions::default()
@@ -105,6 +106,7 @@ async fn tls_needs_the_ca_by_file_or_inline_or_the_insecure_switch() {
     let login = async |change: &dyn Fn(&mut CloudConfig)| {
         let mut config = config.clone();
         change(&mut config);
+        config.tls.read_files();
         let options = CloudOptions {
             request_timeout: Duration::from_secs(1),
             ..CloudOptions::default()
@@ -204,7 +206,8 @@ async fn a_keystone_that_wants_a_client_certificate_gets_it() {
     let with = |key: &std::path::Path| format!("{known}cert-file={}\nkey-file={}\n", cert.display(), key.display());
     login_of(&with(&key)).await.expect("logged in");
 
-    let config = CloudConfig::from_cloud_conf(&with(&ca)).expect("well-formed");
+    let mut config = CloudConfig::from_cloud_conf(&with(&ca)).expect("well-formed");
+    config.tls.read_files();
     let error = Cloud::new(config, CloudOptions::default())
         .expect_err("no key in it")
         .to_string();

@@ -6,6 +6,7 @@
 mod attachments;
 mod awaited;
 mod backups;
+mod bodies;
 mod connections;
 mod deleted_servers;
 mod expand;

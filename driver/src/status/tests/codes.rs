@@ -45,7 +45,7 @@ macro_rules! variants {
 
 variants!(CloudError, cloud_name, CLOUD_ERRORS:
     Auth Unauthenticated OtherProject Forbidden Quota NotFound Conflict BadRequest Unawaited Throttled Unreachable Server Decode
-    NoEndpoint RegionAmbiguous Setup VolumeInUse VolumeHasDependents AttachedElsewhere VolumeFailed AttachFailed Obstructed
+    ResponseTooLarge ListIncomplete NoEndpoint RegionAmbiguous Setup VolumeInUse VolumeHasDependents AttachedElsewhere VolumeFailed AttachFailed Obstructed
     TooManyAttachments AlreadyExists NoSource
     SourceTooLarge Busy Broken NotMultiattach ExpandFailed OnlineExpansion SnapshotExists SnapshotFailed StillNeeded MemberOfGroup
     NoBackups CannotRestore SnapshotRefused CannotModify RetypeFailed CannotGroup OtherMembers AttachedDifferently Timeout);
@@ -147,6 +147,8 @@ fn cloud_errors() -> Vec<(&'static str, CloudError)> {
         ("502 to 504", CloudError::Server(failure("volume_get", Some(503)))),
         ("another 5xx", CloudError::Server(failure("volume_get", Some(500)))),
         ("", CloudError::Decode(failure("volume_get", Some(200)))),
+        ("", CloudError::ResponseTooLarge(failure("volume_get", Some(200)))),
+        ("", CloudError::ListIncomplete(failure("volume_list", Some(200)))),
         (
             "",
             CloudError::NoEndpoint {

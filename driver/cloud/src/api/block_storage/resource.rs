@@ -9,6 +9,7 @@ use serde::de::{DeserializeOwned, Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::BlockStorage;
+use crate::api::pages::{PageFacts, Pages};
 use crate::error::CloudError;
 use crate::http::service::MicroVersion;
 use crate::http::transport::Answer;
@@ -62,14 +63,14 @@ impl BlockStorage<'_> {
     }
 
     /// All that match `filter`, page by page, each as `map` makes of it, which leaves out what it makes nothing of. No more than a
-    /// page of whole ones is held.
+    /// page of whole ones is held. A list is complete or an error.
     pub(super) async fn list<R: ListItem, T>(
         &self,
         version: Option<MicroVersion>,
         filter: &[Filter],
         mut map: impl FnMut(R) -> Option<T>,
     ) -> Result<Vec<T>, CloudError> {
-        let (mut found, mut marker) = (Vec::new(), None);
+        let (mut found, mut pages) = (Vec::new(), Pages::default());
         loop {
             let mut object = in_words(R::KEY);
             if let [(key, value), ..] = filter {
@@ -78,18 +79,23 @@ impl BlockStorage<'_> {
             let mut request = Self::request(R::LIST, Method::GET, R::PATH, object);
             request.version = version;
             request.query.extend_from_slice(filter);
-            request.query.extend(marker.clone().map(|marker| ("marker", marker)));
-            let Page { items, more } = self.transport.send(request).await?.json()?;
-            let last = items.last().map(R::marker).filter(|_| more);
-            // A service that ignores the marker would have us turn for ever.
-            if last.is_some() && last == marker {
-                return Ok(found);
-            }
+            request
+                .query
+                .extend(pages.marker().map(|marker| ("marker", marker.to_owned())));
+            let answer = self.transport.send(request).await?;
+            let (bytes, failure) = (answer.size(), answer.failure().clone());
+            let Page { items, more } = answer.json()?;
+            let page = PageFacts {
+                items: items.len(),
+                bytes,
+                has_next: more,
+                last: items.last().map(R::marker),
+            };
+            let goes_on = pages.advance(page, failure)?;
             found.extend(items.into_iter().filter_map(&mut map));
-            if last.is_none() {
+            if !goes_on {
                 return Ok(found);
             }
-            marker = last;
         }
     }
 

@@ -5,10 +5,10 @@ use reqwest::Method;
 use serde::Deserialize;
 
 use super::{Compute, Server};
+use crate::api::pages::{PageFacts, Pages};
 use crate::error::CloudError;
 use crate::http::service::Service;
 use crate::http::transport::Request;
-use crate::ids::ServerId;
 
 #[derive(Deserialize)]
 struct ServersBody {
@@ -26,7 +26,7 @@ impl Compute<'_> {
     /// All servers of the project, page by page.
     pub(crate) async fn servers(&self) -> Result<Vec<Server>, CloudError> {
         let mut servers: Vec<Server> = Vec::new();
-        let mut marker: Option<ServerId> = None;
+        let mut pages = Pages::default();
         loop {
             let path = ["servers", "detail"];
             let mut request = Request::new(
@@ -38,16 +38,21 @@ impl Compute<'_> {
             );
             request
                 .query
-                .extend(marker.as_ref().map(|marker| ("marker", marker.to_string())));
-            let body = self.transport.send(request).await?.json::<ServersBody>()?;
-            let more = body.servers_links.iter().any(|link| link.rel == "next");
-            let last = body.servers.last().map(|server| server.id.clone());
+                .extend(pages.marker().map(|marker| ("marker", marker.to_owned())));
+            let answer = self.transport.send(request).await?;
+            let (bytes, failure) = (answer.size(), answer.failure().clone());
+            let body = answer.json::<ServersBody>()?;
+            let page = PageFacts {
+                items: body.servers.len(),
+                bytes,
+                has_next: body.servers_links.iter().any(|link| link.rel == "next"),
+                last: body.servers.last().map(|server| server.id.to_string()),
+            };
+            let goes_on = pages.advance(page, failure)?;
             servers.extend(body.servers);
-            // A service that ignores the marker would have us turn for ever.
-            if !more || last.is_none() || last == marker {
+            if !goes_on {
                 return Ok(servers);
             }
-            marker = last;
         }
     }
 }

@@ -8,9 +8,10 @@ use secrecy::ExposeSecret;
 
 use super::super::{
     ApplicationCredential, Auth, BlockStorageOptions, ClientCertificate, Domain, Interface, MetadataOptions, Project,
-    Proxies, TopologyOptions, User,
+    Proxies, Tls, TopologyOptions, User,
 };
 use super::*;
+use crate::{Cloud, CloudOptions};
 
 const FULL: &str = r#"
 ; shared with the cloud controller manager
@@ -184,6 +185,50 @@ fn clouds_yaml_fills_what_cloud_conf_leaves_open() {
         ("https://y", Some("C"))
     );
     assert!(matches!(config.auth, Auth::ApplicationCredential { .. }));
+}
+
+#[test]
+fn text_cannot_name_a_clouds_file() {
+    let text = "[Global]\nuse-clouds=true\nclouds-file=/dev/zero\n";
+    let one = CloudConfig::from_cloud_conf(text).expect_err("refused").to_string();
+    let all = Configuration::from_cloud_conf(text, &[])
+        .expect_err("refused")
+        .to_string();
+    for error in [one, all] {
+        assert!(
+            error.contains("cloud.conf line 2: [Global] use-clouds is not supported") && error.contains("clouds.yaml"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn devices_and_folders_are_no_configuration() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for path in [Path::new("/dev/zero"), folder.path()] {
+        let error = CloudConfig::load(&[path.to_owned()]).expect_err("refused").to_string();
+        assert!(
+            error.contains(&path.display().to_string()) && error.contains("not a regular file"),
+            "{error}"
+        );
+    }
+    let conf = folder.path().join("cloud.conf");
+    std::fs::write(&conf, "[Global]\nuse-clouds=true\nclouds-file=/dev/zero\n").expect("written");
+    let error = CloudConfig::load(std::slice::from_ref(&conf))
+        .expect_err("refused")
+        .to_string();
+    assert!(
+        error.contains("/dev/zero cannot be read: it is not a regular file"),
+        "{error}"
+    );
+    let text = "[Global]\nauth-url=https://k\nuser-id=u\npassword=p\ntenant-id=t\nca-file=/dev/zero\n";
+    std::fs::write(&conf, text).expect("written");
+    // Only this cloud has no connection; others may.
+    let config = CloudConfig::load(&[conf]).expect("well-formed");
+    let error = Cloud::new(config, CloudOptions::default())
+        .expect_err("refused")
+        .to_string();
+    assert!(error.contains("ca-file /dev/zero: it is not a regular file"), "{error}");
 }
 
 #[test]

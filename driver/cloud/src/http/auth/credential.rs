@@ -13,6 +13,7 @@ use super::{Keystone, Token};
 use crate::error::{CloudError, Failure};
 use crate::http::client::{request_id, retry_after};
 use crate::http::fault;
+use crate::http::throttle::granted;
 
 /// An application credential, as Keystone knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,18 +104,18 @@ impl Keystone {
             url.query_pairs_mut().append_pair(key, value);
         }
         let request = http::Request::get(url.as_str()).header("x-auth-token", token.header.clone());
-        let answer = self.http.send(request, None).await;
+        let answer = self.http.send(OPERATION, request, None).await;
         let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
         self.observer.request("identity", OPERATION, code, started.elapsed());
-        let answer = answer.map_err(|error| CloudError::Unreachable {
-            sent: error.sent,
-            failure: failure(None, error.reason, None),
-        })?;
+        let answer = answer.map_err(|error| error.into_cloud_error(|fault| failure(None, fault, None)))?;
         let (headers, body) = (answer.headers(), answer.body());
         let id = request_id(headers);
         if !answer.status().is_success() {
             let failure = failure(Some(code), fault::text(code, body), id);
-            return Err(fault::classify(failure, retry_after(headers, self.sources.now())));
+            return Err(fault::classify(
+                failure,
+                granted(retry_after(headers, self.sources.now())),
+            ));
         }
         serde_json::from_slice(body)
             .map_err(|error| CloudError::Decode(failure(Some(code), error.to_string(), id.clone())))

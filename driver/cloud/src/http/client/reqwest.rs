@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The HTTP client of the product.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,8 +9,9 @@ use reqwest::{Client, RequestBuilder};
 use secrecy::ExposeSecret;
 
 use super::{Connect, HttpClient, SendError};
-use crate::config::{ClientCertificate, ClientPem, CloudConfig};
+use crate::config::{ClientCertificate, ClientPem, CloudConfig, Tls};
 use crate::error::CloudError;
+use crate::http::body::{BodyError, read_body};
 use crate::http::options::CloudOptions;
 use crate::resolver::SystemResolver;
 use crate::timing::TIMING;
@@ -30,26 +30,37 @@ impl Connect for Reqwest {
 }
 
 impl HttpClient for Client {
-    fn send(&self, request: http::Request<Bytes>) -> BoxFuture<'_, Result<http::Response<Bytes>, SendError>> {
+    fn send(
+        &self,
+        request: http::Request<Bytes>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<http::Response<Bytes>, SendError>> {
         let (head, body) = request.into_parts();
         let mut request = self.request(head.method, head.uri.to_string()).headers(head.headers);
         if !body.is_empty() {
             request = request.body(body);
         }
-        Box::pin(async move { exchange(request).await.map_err(send_error) })
+        Box::pin(exchange(request, limit))
     }
 }
 
-async fn exchange(request: RequestBuilder) -> reqwest::Result<http::Response<Bytes>> {
-    let answer = request.send().await?;
-    let (status, headers) = (answer.status(), answer.headers().clone());
-    let mut whole = http::Response::new(answer.bytes().await?);
+async fn exchange(request: RequestBuilder, limit: usize) -> Result<http::Response<Bytes>, SendError> {
+    let response = request.send().await.map_err(send_error)?;
+    let (status, headers) = (response.status(), response.headers().clone());
+    let body = match read_body(response, limit).await {
+        Ok(body) => body,
+        // The status of a failure is worth more than the rest of its page.
+        Err(BodyError::TooLarge { start, .. }) if !status.is_success() => start,
+        Err(BodyError::TooLarge { limit, .. }) => return Err(SendError::TooLarge { limit }),
+        Err(BodyError::Broken(error)) => return Err(send_error(error)),
+    };
+    let mut whole = http::Response::new(Bytes::from(body));
     (*whole.status_mut(), *whole.headers_mut()) = (status, headers);
     Ok(whole)
 }
 
 fn send_error(error: reqwest::Error) -> SendError {
-    SendError {
+    SendError::NoAnswer {
         sent: !error.is_connect() && !error.is_builder(),
         // Without the address: it may hold a password.
         reason: chain(&error.without_url()),
@@ -66,13 +77,10 @@ fn client(config: &CloudConfig, options: &CloudOptions) -> Result<Client, CloudE
         .dns_resolver(Arc::new(SystemResolver::default()))
         // A redirect would carry the token to wherever it points.
         .redirect(reqwest::redirect::Policy::none());
-    let from_file = match &config.tls.ca_file {
-        Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
-            CloudError::Setup(format!("ca-file {}: {error}; check that it is mounted", path.display()))
-        })?),
-        None => None,
-    };
-    for pem in from_file.iter().chain(&config.tls.ca_pem) {
+    if let Some(reason) = unread(&config.tls) {
+        return Err(CloudError::Setup(reason));
+    }
+    if let Some(pem) = &config.tls.ca_pem {
         let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
             .map_err(|error| CloudError::Setup(format!("the CA is no PEM: {}", chain(&error))))?;
         if certificates.is_empty() {
@@ -84,10 +92,8 @@ fn client(config: &CloudConfig, options: &CloudOptions) -> Result<Client, CloudE
             .into_iter()
             .fold(builder, reqwest::ClientBuilder::add_root_certificate);
     }
-    if let Some(client) = &config.tls.client {
-        builder = builder.identity(identity(client)?);
-    } else if let Some(client) = &config.tls.client_pem {
-        builder = builder.identity(inline_identity(client)?);
+    if let Some(client) = &config.tls.client_pem {
+        builder = builder.identity(identity(client, config.tls.client.as_ref())?);
     }
     let direct = reqwest::NoProxy::from_string(&config.proxies.direct);
     let http = config
@@ -116,30 +122,26 @@ fn client(config: &CloudConfig, options: &CloudOptions) -> Result<Client, CloudE
         .map_err(|error| CloudError::Setup(format!("HTTP client: {}", chain(&error))))
 }
 
-/// The client certificate of mutual TLS.
-fn identity(client: &ClientCertificate) -> Result<reqwest::Identity, CloudError> {
-    let read = |key: &str, path: &Path| {
-        std::fs::read(path)
-            .map_err(|error| CloudError::Setup(format!("{key} {}: {error}; check that it is mounted", path.display())))
-    };
-    let mut pem = read("cert-file", &client.cert_file)?;
-    pem.push(b'\n');
-    pem.append(&mut read("key-file", &client.key_file)?);
-    // The error's own text may quote the file.
-    reqwest::Identity::from_pem(&pem).map_err(|_| {
-        CloudError::Setup(format!(
-            "cert-file {} and key-file {} are not a certificate and its key in PEM",
-            client.cert_file.display(),
-            client.key_file.display()
-        ))
-    })
+/// Why the files of the configuration are not known.
+fn unread(tls: &Tls) -> Option<String> {
+    let is_missing = tls.ca_pem.is_none() && tls.ca_file.is_some() || tls.client_pem.is_none() && tls.client.is_some();
+    let missing = || is_missing.then(|| "the files of ca-file, cert-file and key-file were not read".to_owned());
+    tls.unreadable.clone().or_else(missing)
 }
 
-fn inline_identity(client: &ClientPem) -> Result<reqwest::Identity, CloudError> {
+/// The client certificate of mutual TLS, with the files that it came from.
+fn identity(client: &ClientPem, files: Option<&ClientCertificate>) -> Result<reqwest::Identity, CloudError> {
     let pem = format!("{}\n{}", client.certificate, client.key.expose_secret());
     // The error's own text may quote the key.
     reqwest::Identity::from_pem(pem.as_bytes()).map_err(|_| {
-        CloudError::Setup("the client certificate and its key are not PEM that belongs together".to_owned())
+        CloudError::Setup(match files {
+            Some(files) => format!(
+                "cert-file {} and key-file {} are not a certificate and its key in PEM",
+                files.cert_file.display(),
+                files.key_file.display()
+            ),
+            None => "the client certificate and its key are not PEM that belongs together".to_owned(),
+        })
     })
 }
 

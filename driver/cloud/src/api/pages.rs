@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The pages of one list.
+
+use crate::error::{CloudError, Failure};
+
+/// The most pages of one list.
+const MAX_PAGES: usize = 2_000;
+/// The most items of one list. A cluster of 100,000 volumes has one project for them at most.
+const MAX_ITEMS: usize = 200_000;
+/// The most bytes of all pages of one list.
+const MAX_BYTES: usize = 512 << 20;
+
+/// A page as the service sent it.
+#[derive(Debug)]
+pub(crate) struct PageFacts {
+    pub(crate) items: usize,
+    pub(crate) bytes: usize,
+    /// Whether the service has a next page.
+    pub(crate) has_next: bool,
+    /// The marker of the last item.
+    pub(crate) last: Option<String>,
+}
+
+/// Counts the pages of one list, and finds the marker of the next page.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    count: usize,
+    items: usize,
+    bytes: usize,
+    marker: Option<String>,
+}
+
+impl Pages {
+    /// The marker of the page to request; `None` for the first one.
+    pub(crate) fn marker(&self) -> Option<&str> {
+        self.marker.as_deref()
+    }
+
+    /// Takes a page into account and returns whether another follows. Never ends early: a list without its rest would make what exists
+    /// look missing. `failure` is that of the request, as it would be.
+    pub(crate) fn advance(&mut self, page: PageFacts, failure: Failure) -> Result<bool, CloudError> {
+        self.count += 1;
+        self.items += page.items;
+        self.bytes += page.bytes;
+        let incomplete = |fault: String| Err(CloudError::ListIncomplete(Failure { fault, ..failure }));
+        if self.items > MAX_ITEMS || self.bytes > MAX_BYTES {
+            return incomplete(format!(
+                "the list has more than {MAX_ITEMS} items or {} MiB",
+                MAX_BYTES >> 20
+            ));
+        }
+        if !page.has_next {
+            return Ok(false);
+        }
+        if self.count >= MAX_PAGES {
+            return incomplete(format!("the list does not end within {MAX_PAGES} pages"));
+        }
+        if page.last.is_none() || page.last == self.marker {
+            return incomplete(format!(
+                "page {} has a link to a next page and does not lead any further",
+                self.count
+            ));
+        }
+        self.marker = page.last;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn failure() -> Failure {
+        Failure {
+            operation: "volume_list",
+            object: "volumes".to_owned(),
+            status: Some(200),
+            fault: String::new(),
+            request_id: Some("req-1".to_owned()),
+            elapsed: Duration::ZERO,
+        }
+    }
+
+    fn page(items: usize, bytes: usize, last: Option<usize>) -> PageFacts {
+        PageFacts {
+            items,
+            bytes,
+            has_next: true,
+            last: last.map(|number| number.to_string()),
+        }
+    }
+
+    /// Follows pages of this size, each with a new marker, to the error.
+    fn refusal(items: usize, bytes: usize) -> (usize, String) {
+        let mut pages = Pages::default();
+        for number in 0..=MAX_PAGES {
+            if let Err(error) = pages.advance(page(items, bytes, Some(number)), failure()) {
+                assert!(matches!(error, CloudError::ListIncomplete(_)), "{error:?}");
+                return (number + 1, error.to_string());
+            }
+        }
+        panic!("the list goes on");
+    }
+
+    #[test]
+    fn lists_without_end_are_refused() {
+        let (pages, error) = refusal(1, 100);
+        assert_eq!(pages, MAX_PAGES);
+        assert!(
+            error.contains("volume_list of volumes") && error.contains("2000 pages"),
+            "{error}"
+        );
+        assert_eq!(refusal(1_000, 100).0, MAX_ITEMS / 1_000 + 1);
+        assert_eq!(refusal(1, 16 << 20).0, MAX_BYTES / (16 << 20) + 1);
+    }
+
+    #[test]
+    fn repeated_and_empty_pages_are_no_end() {
+        let mut pages = Pages::default();
+        assert!(matches!(pages.advance(page(1, 1, Some(7)), failure()), Ok(true)));
+        assert!(pages.advance(page(1, 1, Some(7)), failure()).is_err());
+        assert!(Pages::default().advance(page(0, 1, None), failure()).is_err());
+    }
+
+    #[test]
+    fn last_page_ends_list() {
+        let mut pages = Pages::default();
+        let last = PageFacts {
+            has_next: false,
+            ..page(0, 1, None)
+        };
+        assert!(matches!(pages.advance(last, failure()), Ok(false)));
+    }
+}
