@@ -77,7 +77,9 @@ fn code(act: Act, error: &CloudError) -> Code {
         | CloudError::OtherProject { .. }
         | CloudError::NoEndpoint { .. }
         | CloudError::RegionAmbiguous { .. }
+        | CloudError::InsecureEndpoint { .. }
         | CloudError::Setup(_)
+        | CloudError::Tls { .. }
         | CloudError::Throttled { .. }
         | CloudError::Unawaited(_)
         | CloudError::Unreachable { .. } => Code::Unavailable,

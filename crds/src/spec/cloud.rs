@@ -33,8 +33,8 @@ pub struct Cloud {
     #[schemars(length(min = 1, max = 255))]
     pub region: Option<String>,
 
-    /// The certificates of the authorities that signed the cloud's endpoints, in PEM. Defaults to those of the
-    /// driver's image.
+    /// The certificates of the authorities that signed the cloud's endpoints, in PEM. They replace the public ones, unless
+    /// also-public-roots is true in cloud.conf (also_public_roots in clouds.yaml). Defaults to the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_bundle_ref: Option<CaBundleRef>,
 

@@ -59,7 +59,8 @@ pub struct Proxy {
     pub no_proxy: Vec<String>,
 
     /// The certificates, in PEM, of the authorities of a proxy that looks into TLS, or that is reached over it. They are trusted for every
-    /// cloud, beside those of clouds[].caBundleRef and of the driver's image. The driver reloads a change without a restart.
+    /// cloud, as well as those of clouds[].caBundleRef, or the public ones where a cloud has none. The driver reloads a change without a
+    /// restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_bundle_ref: Option<CaBundleRef>,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The expiry of certificates.
+//! The validity of certificates.
 
 use jiff::Timestamp;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
@@ -18,28 +18,32 @@ pub fn end_of_bundle(ends: &[Timestamp], now: Timestamp) -> Option<Timestamp> {
     to_come.or_else(|| ends.iter().max()).copied()
 }
 
-/// Certificate → TBSCertificate → validity → notAfter.
 fn end(der: &[u8]) -> Option<Timestamp> {
+    validity(der).map(|(_, end)| end)
+}
+
+/// Returns the first and the last moment of a certificate: Certificate → TBSCertificate → validity.
+pub(crate) fn validity(der: &[u8]) -> Option<(Timestamp, Timestamp)> {
     let seconds = yasna::parse_der(der, |certificate| {
         certificate.read_sequence(|parts| {
-            let end = parts.next().read_sequence(|body| {
+            let validity = parts.next().read_sequence(|body| {
                 body.read_optional(|version| version.read_tagged(Tag::context(0), skip))?;
                 // Serial number, algorithm, issuer.
                 for _ in 0..3 {
                     skip(body.next())?;
                 }
-                let end = body.next().read_sequence(|validity| {
-                    skip(validity.next())?;
-                    time(validity.next())
-                })?;
+                let validity = body
+                    .next()
+                    .read_sequence(|validity| Ok((time(validity.next())?, time(validity.next())?)))?;
                 while body.read_optional(skip)?.is_some() {}
-                Ok(end)
+                Ok(validity)
             })?;
             while parts.read_optional(skip)?.is_some() {}
-            Ok(end)
+            Ok(validity)
         })
     });
-    Timestamp::from_second(seconds.ok()?).ok()
+    let (begin, end) = seconds.ok()?;
+    Some((Timestamp::from_second(begin).ok()?, Timestamp::from_second(end).ok()?))
 }
 
 fn skip(reader: BERReader<'_, '_>) -> ASN1Result<()> {

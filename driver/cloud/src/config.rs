@@ -5,6 +5,7 @@ mod cloud_conf;
 mod clouds_yaml;
 mod file;
 mod gcfg;
+mod insecurity;
 mod keys;
 mod raw;
 mod secrets;
@@ -22,6 +23,7 @@ use thiserror::Error;
 
 pub use cloud_conf::{ConfKey, keys_of};
 pub use file::{Configuration, credentials_hash};
+pub use insecurity::Insecurity;
 pub use keys::CLOUD_CONF_KEYS;
 pub use tls::{ClientCertificate, ClientPem, Tls};
 pub use yaml::refuse_yaml;
@@ -38,6 +40,8 @@ pub struct CloudConfig {
     pub interface: Interface,
     /// How the services prove who they are.
     pub tls: Tls,
+    /// Whether a Keystone with https may send the driver to services without it: `allow-http-endpoints`.
+    pub allow_http_endpoints: bool,
     /// Section `[BlockStorage]`.
     pub block_storage: BlockStorageOptions,
     /// Section `[Topology]`.

@@ -4,6 +4,7 @@
 mod failure;
 mod object;
 mod obstacle;
+mod tls_problem;
 pub(crate) mod words;
 
 use std::time::Duration;
@@ -13,6 +14,7 @@ use thiserror::Error;
 pub use failure::Failure;
 pub use object::ObjectKind;
 pub use obstacle::Obstacle;
+pub use tls_problem::TlsProblem;
 use words::{message_text, names_text, region_text, request_text, servers_text};
 
 use crate::ids::{GiB, GroupSnapshotId, ServerId, SnapshotId, VolumeId};
@@ -81,6 +83,22 @@ pub enum CloudError {
         /// Whether the request may have reached the service.
         sent: bool,
     },
+    /// TLS with the service failed.
+    #[error("[tls] {failure}; {problem}")]
+    Tls {
+        failure: Failure,
+        /// Why, with the remedy.
+        problem: TlsProblem,
+        /// Whether the request may have reached the service.
+        sent: bool,
+    },
+    /// A Keystone with https leads to a service without it. Nothing was sent there.
+    #[error(
+        "the endpoint of service {service} in the catalogue has http, and auth-url has https: the token would be sent in clear text; \
+         correct the catalogue or choose another interface (os-endpoint-type), or set allow-http-endpoints to true in cloud.conf \
+         (allow_http_endpoints in clouds.yaml) if the network between them is trusted"
+    )]
+    InsecureEndpoint { service: &'static str },
     /// The service failed (5xx). Whether the request took effect is unknown.
     #[error("{0}")]
     Server(Failure),
@@ -426,7 +444,7 @@ impl CloudError {
     /// Whether the request may have taken effect although this error came back, so that only a look at the cloud can tell.
     pub fn is_uncertain(&self) -> bool {
         match self {
-            Self::Unreachable { sent, .. } => *sent,
+            Self::Unreachable { sent, .. } | Self::Tls { sent, .. } => *sent,
             Self::Server(_) | Self::Decode(_) | Self::ResponseTooLarge(_) => true,
             _ => false,
         }
@@ -437,6 +455,7 @@ impl CloudError {
         matches!(
             self,
             Self::Unreachable { .. }
+                | Self::Tls { .. }
                 | Self::Server(_)
                 | Self::Throttled { .. }
                 | Self::Decode(_)
@@ -461,6 +480,7 @@ impl CloudError {
             | Self::Unawaited(failure)
             | Self::Throttled { failure, .. }
             | Self::Unreachable { failure, .. }
+            | Self::Tls { failure, .. }
             | Self::VolumeHasDependents { failure, .. }
             | Self::SnapshotRefused { failure, .. }
             | Self::CannotRestore { failure, .. }

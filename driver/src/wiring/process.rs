@@ -231,6 +231,9 @@ impl Connector {
             tls_insecure = config.tls.insecure,
             "using the cloud"
         );
+        for insecurity in config.insecurities() {
+            tracing::warn!(cloud = name, "the connection to the cloud is insecure: {insecurity}");
+        }
         let options = CloudOptions {
             observer: Arc::new(self.metrics.of_cloud(name)),
             project: self.projects.get(name).cloned(),

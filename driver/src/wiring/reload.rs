@@ -213,6 +213,7 @@ impl Reload {
         let answered = !matches!(
             error,
             CloudError::Unreachable { .. }
+                | CloudError::Tls { .. }
                 | CloudError::Server(_)
                 | CloudError::Throttled { .. }
                 | CloudError::Decode(_)

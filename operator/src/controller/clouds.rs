@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use cinder_cloud::certificates;
+use cinder_cloud::{CloudConfig, Insecurity, certificates};
 use cinder_csi_crds::{Cloud as CloudSpec, Topology, TopologyMode};
 use cinder_operator_core::{
     clouds::CloudFacts,
@@ -364,7 +364,7 @@ fn view(cloud: &CloudSpec, verdict: &Verdict, wanted: Option<&'static str>) -> C
         client_cert_ends: pem(tls
             .and_then(|tls| tls.client_pem.as_ref())
             .map(|client| client.certificate.as_str())),
-        is_insecure: tls.is_some_and(|tls| tls.insecure) || cloud.insecure_skip_tls_verify,
+        insecurities: insecurities(cloud, config.as_ref()),
         zone_map: config
             .as_ref()
             .map(|config| config.topology.zone_map.clone())
@@ -376,6 +376,15 @@ fn view(cloud: &CloudSpec, verdict: &Verdict, wanted: Option<&'static str>) -> C
         is_unapplied: false,
         has_credentials: false,
     }
+}
+
+/// What is insecure in the driver's configuration of a cloud, or in the spec before the driver has one.
+fn insecurities(cloud: &CloudSpec, config: Option<&CloudConfig>) -> Vec<Insecurity> {
+    let mut all = config.map(CloudConfig::insecurities).unwrap_or_default();
+    if cloud.insecure_skip_tls_verify && !all.contains(&Insecurity::AnyCertificate) {
+        all.push(Insecurity::AnyCertificate);
+    }
+    all
 }
 
 #[cfg(test)]

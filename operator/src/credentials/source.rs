@@ -314,6 +314,8 @@ impl Source {
             ));
         }
         if let Some(proxy) = certificates.proxy_ca {
+            // The proxy's authorities are no reason to distrust the public ones, which others than the proxy may show.
+            config.tls.also_public_roots |= config.tls.ca_pem.is_none();
             let cloud = config.tls.ca_pem.take().map(|pem| format!("{}\n", pem.trim_end()));
             config.tls.ca_pem = Some(format!("{}{PROXY_AUTHORITIES}{proxy}", cloud.unwrap_or_default()));
         }
@@ -430,6 +432,14 @@ impl Source {
                     ),
                 )
             }
+            CloudError::Tls { failure, problem, .. } => Refused::new(
+                Refusal::CloudUnreachable,
+                format!(
+                    "TLS with Keystone at {auth_url}, named by {}, fails: {}: {problem}",
+                    self.key(),
+                    failure.fault.trim_end_matches('.')
+                ),
+            ),
             CloudError::Unreachable { failure, .. } => Refused::new(
                 Refusal::CloudUnreachable,
                 format!(
@@ -512,6 +522,7 @@ fn cause(error: &CloudError) -> String {
         | CloudError::ResponseTooLarge(failure)
         | CloudError::ListIncomplete(failure)
         | CloudError::Unauthenticated(failure) => answer(failure),
+        CloudError::Tls { failure, problem, .. } => format!("{}: {problem}", answer(failure)),
         CloudError::Throttled { .. } => "it wants fewer requests".to_owned(),
         error => error.to_string(),
     }

@@ -264,13 +264,9 @@ impl Settings {
                 }
             }
             "ca-file" => cloud.ca_file = text.map(Into::into),
-            "tls-insecure" => {
-                cloud.insecure = if text.is_none() && entry.value.is_some() {
-                    None
-                } else {
-                    Some(flag(entry)?)
-                }
-            }
+            "tls-insecure" => cloud.insecure = switch(entry)?,
+            "also-public-roots" => cloud.also_public_roots = switch(entry)?,
+            "allow-http-endpoints" => cloud.allow_http_endpoints = switch(entry)?,
             "use-clouds" => self.use_clouds = flag(entry)?.then(|| entry.place.clone()),
             "clouds-file" => self.clouds_file = text.map(Into::into),
             "cloud" => self.cloud_name = text.unwrap_or_default(),
@@ -358,6 +354,14 @@ fn bad(entry: &Entry, reason: &str) -> ConfigError {
         place: entry.place.clone(),
         key: format!("[{}] {}", entry.section, entry.key),
         reason: reason.to_owned(),
+    }
+}
+
+/// A truth value; an empty one is not set.
+fn switch(entry: &Entry) -> Result<Option<bool>, ConfigError> {
+    match &entry.value {
+        Some(value) if value.is_empty() => Ok(None),
+        _ => flag(entry).map(Some),
     }
 }
 

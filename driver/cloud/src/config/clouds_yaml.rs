@@ -113,6 +113,8 @@ impl Reader<'_> {
                 "key" => raw.key_file = self.text(key, value)?.map(Into::into),
                 "verify" => raw.insecure = self.flag(key, value)?.map(|verify| !verify).or(raw.insecure),
                 "insecure" => raw.insecure = self.flag(key, value)?.or(raw.insecure),
+                "also_public_roots" => raw.also_public_roots = self.flag(key, value)?,
+                "allow_http_endpoints" => raw.allow_http_endpoints = self.flag(key, value)?,
                 "auth_type" => match self.text(key, value)?.as_deref() {
                     None
                     | Some("password" | "v3password" | "v3applicationcredential" | "token" | "v3token" | "v3trust") => {
@@ -196,6 +198,8 @@ clouds:
     region_name: R1
     interface: internal
     cacert: /etc/ca.pem
+    also_public_roots: true
+    allow_http_endpoints: true
     verify: false
     regions: [a]
 ";
@@ -230,7 +234,7 @@ clouds:
             (config.region.as_deref(), config.interface),
             (Some("R1"), Interface::Internal)
         );
-        assert!(config.tls.insecure);
+        assert!(config.tls.insecure && config.tls.also_public_roots && config.allow_http_endpoints);
         assert_eq!(config.tls.ca_file.as_deref(), Some(std::path::Path::new("/etc/ca.pem")));
         assert_eq!(
             config.warnings,

@@ -26,6 +26,8 @@ pub const CLOUD_CONF_KEYS: [(&str, &[&str]); 4] = [
             "os-endpoint-type",
             "ca-file",
             "tls-insecure",
+            "also-public-roots",
+            "allow-http-endpoints",
             "use-clouds",
             "clouds-file",
             "cloud",

@@ -63,6 +63,8 @@ pub(super) struct RawCloud {
     pub(super) cert_file: Option<PathBuf>,
     pub(super) key_file: Option<PathBuf>,
     pub(super) insecure: Option<bool>,
+    pub(super) also_public_roots: Option<bool>,
+    pub(super) allow_http_endpoints: Option<bool>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -116,7 +118,9 @@ impl RawCloud {
             ca_pem,
             cert_file,
             key_file,
-            insecure
+            insecure,
+            also_public_roots,
+            allow_http_endpoints
         );
         self.warnings.append(&mut other.warnings);
         self
@@ -178,10 +182,12 @@ impl RawCloud {
             tls: Tls {
                 ca_file: self.ca_file,
                 ca_pem: self.ca_pem,
+                also_public_roots: self.also_public_roots.unwrap_or_default(),
                 insecure: self.insecure.unwrap_or_default(),
                 client,
                 ..Tls::default()
             },
+            allow_http_endpoints: self.allow_http_endpoints.unwrap_or_default(),
             block_storage: options.block_storage,
             topology: options.topology,
             metadata: options.metadata,

@@ -58,6 +58,7 @@ impl CloudConfig {
             config.tls.ca_file.clone_from(&base.tls.ca_file);
             config.tls.ca_pem.clone_from(&base.tls.ca_pem);
             config.tls.unreadable.clone_from(&base.tls.unreadable);
+            config.tls.also_public_roots |= base.tls.also_public_roots;
         }
         Ok(Some(config))
     }

@@ -14,6 +14,8 @@ pub struct Tls {
     pub ca_file: Option<PathBuf>,
     /// The same, inline, or the content of the file.
     pub ca_pem: Option<String>,
+    /// Trust the public authorities as well as the configured ones: `also-public-roots`.
+    pub also_public_roots: bool,
     /// Accept any certificate. For laboratories.
     pub insecure: bool,
     /// A client certificate, with its chain, and its key, as PEM files.

@@ -46,9 +46,13 @@ impl CloudConfig {
             keys.push(("cert-file", client.cert_file.display().to_string()));
             keys.push(("key-file", client.key_file.display().to_string()));
         }
-        if self.tls.insecure {
-            keys.push(("tls-insecure", "true".to_owned()));
-        }
+        let switches = [
+            ("tls-insecure", self.tls.insecure),
+            ("also-public-roots", self.tls.also_public_roots),
+            ("allow-http-endpoints", self.allow_http_endpoints),
+        ];
+        let switched_on = switches.into_iter().filter(|(_, is_on)| *is_on);
+        keys.extend(switched_on.map(|(key, _)| (key, "true".to_owned())));
         let mut text = String::new();
         section(&mut text, &format!("Global{suffix}"), &keys);
         section(

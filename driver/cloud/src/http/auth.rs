@@ -73,6 +73,7 @@ pub(crate) struct Keystone {
     auth: Auth,
     http: Http,
     request_timeout: Duration,
+    of_request: bool,
     observer: Arc<dyn Observer>,
     sources: Sources,
     state: RwLock<TokenState>,
@@ -94,6 +95,7 @@ impl Keystone {
             auth: config.auth.clone(),
             http,
             request_timeout: options.request_timeout,
+            of_request: options.credentials_of_request,
             observer: Arc::clone(&options.observer),
             sources: options.sources.clone(),
             state: RwLock::default(),
@@ -175,9 +177,9 @@ impl Keystone {
                 Err(CloudError::Throttled { failure, retry_after }) => {
                     (CloudError::Throttled { failure, retry_after }, retry_after)
                 }
-                Err(error) if error.is_transient() && !matches!(error, CloudError::ResponseTooLarge(_)) => {
-                    (error, None)
-                }
+                // Somebody else answers at this address, which does not change within seconds.
+                Err(error @ (CloudError::ResponseTooLarge(_) | CloudError::Tls { .. })) => return Err(error),
+                Err(error) if error.is_transient() => (error, None),
                 Err(error) => return Err(error),
             };
             match retry.next(desired) {
@@ -216,16 +218,21 @@ impl Keystone {
         if !status.is_success() {
             let wanted = granted(retry_after(headers, self.sources.now()));
             return Err(
-                match fault::classify(failure(Some(code), fault::text(code, body), id), wanted) {
+                match fault::classify(
+                    failure(Some(code), fault::text_for(self.of_request, code, body), id),
+                    wanted,
+                ) {
                     // Keystone's own 404 and 403 speak about credentials: one that was withdrawn, an unknown project, a disabled user.
                     CloudError::Forbidden(failure) => CloudError::Auth(failure),
-                    CloudError::NotFound { request_id, .. } if fault::is_of_service(body) => {
-                        CloudError::Auth(failure(Some(code), fault::text(code, body), request_id))
-                    }
+                    CloudError::NotFound { request_id, .. } if fault::is_of_service(body) => CloudError::Auth(failure(
+                        Some(code),
+                        fault::text_for(self.of_request, code, body),
+                        request_id,
+                    )),
                     CloudError::NotFound { .. } => CloudError::Setup(format!(
                         "there is no Keystone v3 at {}, the answer is HTTP {code}: {}; check auth-url",
                         self.url,
-                        fault::text(code, body)
+                        fault::text_for(self.of_request, code, body)
                     )),
                     other => other,
                 },

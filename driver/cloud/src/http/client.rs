@@ -5,6 +5,7 @@
 //! place, by [`CloudOptions::connector`].
 
 mod reqwest;
+mod tls;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::config::CloudConfig;
-use crate::error::{CloudError, Failure};
+use crate::error::{CloudError, Failure, TlsProblem};
 use crate::http::body::body_limit;
 use crate::http::options::CloudOptions;
 pub use reqwest::Reqwest;
@@ -36,6 +37,15 @@ pub enum SendError {
         /// Why, with all causes. Without a secret, and so without the request's address, which may hold a password.
         reason: String,
     },
+    /// TLS with the service failed.
+    #[error("{reason}")]
+    Tls {
+        problem: TlsProblem,
+        /// Whether the request may have reached the service.
+        sent: bool,
+        /// As in [`Self::NoAnswer`].
+        reason: String,
+    },
     /// The response is larger than any of its operation. The rest of it was not read.
     #[error("the response is larger than {limit} bytes")]
     TooLarge { limit: usize },
@@ -47,6 +57,7 @@ impl SendError {
         let failure = failure(self.to_string());
         match self {
             Self::NoAnswer { sent, .. } => CloudError::Unreachable { failure, sent },
+            Self::Tls { problem, sent, .. } => CloudError::Tls { failure, problem, sent },
             Self::TooLarge { .. } => CloudError::ResponseTooLarge(failure),
         }
     }

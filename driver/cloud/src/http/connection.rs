@@ -27,6 +27,8 @@ pub(crate) struct Connection {
     /// Empty until the first login where the configuration names no region. It never changes afterwards: the catalogue may.
     region: OnceLock<Region>,
     interface: Interface,
+    /// Whether endpoints without TLS are refused.
+    requires_https: bool,
     plain_block_storage: bool,
     block_storage_version: OnceCell<Option<MicroVersion>>,
     compute_version: OnceCell<Option<MicroVersion>>,
@@ -47,6 +49,7 @@ impl Connection {
                 .map(Region::Configured)
                 .map_or_else(OnceLock::new, OnceLock::from),
             interface: config.interface,
+            requires_https: config.uses_https() && !config.allow_http_endpoints,
             plain_block_storage: config.block_storage.ignore_volume_microversion,
             block_storage_version: OnceCell::new(),
             compute_version: OnceCell::new(),
@@ -132,12 +135,17 @@ impl Connection {
                 session
             }
         };
-        session
+        let url = session
             .get_endpoint(service, path)
             .await
             .map_err(|error| match error.kind() {
                 ErrorKind::EndpointNotFound => missing(),
                 _ => CloudError::Setup(error.to_string()),
-            })
+            })?;
+        if self.requires_https && url.scheme() != "https" {
+            let service = service.name();
+            return Err(CloudError::InsecureEndpoint { service });
+        }
+        Ok(url)
     }
 }

@@ -29,6 +29,23 @@ pub fn text(status: u16, body: &[u8]) -> String {
     }
 }
 
+/// The text of a fault for whoever chose the address with the credentials of a request. Only the message of a fault as services write it
+/// is repeated: the address may be that of another service of the controller's network, which must not be read this way.
+fn text_for_requester(status: u16, body: &[u8]) -> String {
+    let body = serde_json::from_slice::<serde_json::Map<String, Value>>(body).unwrap_or_default();
+    let message = body.values().find_map(|inner| inner.get("message")?.as_str());
+    text(status, message.unwrap_or_default().as_bytes())
+}
+
+/// The text of a fault, for the requester of an operation with credentials of its own, or for the administrator.
+pub(crate) fn text_for(is_of_request: bool, status: u16, body: &[u8]) -> String {
+    if is_of_request {
+        text_for_requester(status, body)
+    } else {
+        text(status, body)
+    }
+}
+
 /// Whether this is a fault as services write it, `{"itemNotFound":{…}}`, and not the page of a gateway. A 404 in any other shape does
 /// not say that the thing is gone: the gateway may not know the service just now.
 pub(crate) fn is_of_service(body: &[u8]) -> bool {
@@ -145,6 +162,20 @@ mod tests {
     fn a_long_fault_is_cut_between_characters() {
         let body = "ä".repeat(LONGEST_TEXT + 1);
         assert_eq!(text(500, body.as_bytes()).chars().count(), LONGEST_TEXT + 1);
+    }
+
+    #[rstest]
+    #[case(
+        401,
+        r#"{"error":{"code":401,"message":"Authentication required"}}"#,
+        "Authentication required"
+    )]
+    #[case(404, "<html>the secret of another service</html>", "Not Found")]
+    #[case(400, r#"{"message":"the secret","metadata":{}}"#, "Bad Request")]
+    #[case(500, r#"["the secret"]"#, "Internal Server Error")]
+    fn requester_reads_no_foreign_page(#[case] status: u16, #[case] body: &str, #[case] expected: &str) {
+        assert_eq!(text_for(true, status, body.as_bytes()), expected);
+        assert_ne!(text_for(false, status, body.as_bytes()), "");
     }
 
     fn classified(status: u16, fault: &str) -> CloudError {

@@ -359,7 +359,10 @@ impl Transport {
         }
         if status.is_success() && id.is_none() && fault::is_page(&body) {
             // Whatever it stands for, the service has not said that it did anything.
-            let fault = format!("a page that is none of the service's: {}", fault::text(code, &body));
+            let fault = format!(
+                "a page that is none of the service's: {}",
+                fault::text_for(self.of_request, code, &body)
+            );
             return Err(CloudError::Decode(failure(Some(code), fault, id)));
         }
         // 300 is how a service says that it has several versions.
@@ -369,7 +372,7 @@ impl Transport {
                 failure: failure(Some(code), String::new(), id),
             });
         }
-        let failure = failure(Some(code), fault::text(code, &body), id);
+        let failure = failure(Some(code), fault::text_for(self.of_request, code, &body), id);
         if code == 404 && request.may_be_missing {
             return if fault::is_of_service(&body) {
                 Ok(Answer { body, failure })

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cinder_cloud::{Cloud, CloudConfig, CloudError, CloudOptions, Login, VolumeId};
+use cinder_cloud::{Cloud, CloudConfig, CloudError, CloudOptions, Login, TlsProblem, VolumeId};
 use openstack_sim::{Effect, Fault, ServerSpec, Sim, SimConfig, TlsIdentity, When};
 
 use crate::support::{NOTHING, ONE, Stage};
@@ -116,11 +116,14 @@ async fn tls_needs_the_ca_by_file_or_inline_or_the_insecure_switch() {
     };
 
     let error = login(&|_| {}).await.expect_err("an unknown issuer");
-    assert!(
-        matches!(error, CloudError::Unreachable { sent: false, .. }),
-        "{error:?}"
-    );
-    assert!(error.to_string().contains("certificate"), "{error}");
+    let CloudError::Tls {
+        problem, sent: false, ..
+    } = &error
+    else {
+        panic!("{error:?}")
+    };
+    assert_eq!(*problem, TlsProblem::UnknownIssuer);
+    assert!(error.to_string().contains("set ca-file"), "{error}");
 
     let folder = tempfile::tempdir().expect("folder");
     let file = folder.path().join("ca.pem");
@@ -202,7 +205,10 @@ async fn a_keystone_that_wants_a_client_certificate_gets_it() {
     );
     let known = format!("{conf}\n[Global]\nca-file={}\n", ca.display());
     let error = login_of(&known).await.expect_err("no certificate");
-    assert!(matches!(error, CloudError::Unreachable { .. }), "{error:?}");
+    let CloudError::Tls { problem, .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(*problem, TlsProblem::ClientCertificate);
     let with = |key: &std::path::Path| format!("{known}cert-file={}\nkey-file={}\n", cert.display(), key.display());
     login_of(&with(&key)).await.expect("logged in");
 

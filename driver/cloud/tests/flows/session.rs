@@ -411,3 +411,21 @@ async fn a_token_that_somebody_else_fetched_is_exchanged_for_one_of_the_project(
     let error = login_of(&stage, &conf("gAAAA")).await.expect_err("no such token");
     assert!(matches!(error, CloudError::Auth(_)), "{error:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn http_endpoint_of_https_keystone_is_refused() {
+    let stage = stage().await;
+    // The network of the test takes no notice of the scheme.
+    let conf = stage.sim.access().cloud_conf().replace("http://", "https://");
+    let id = VolumeId::new(NOTHING);
+    let error = stage.another_with(&conf).volume(&id).await.expect_err("refused");
+    assert!(matches!(error, CloudError::InsecureEndpoint { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(
+        text.contains("block-storage") && text.contains("allow-http-endpoints"),
+        "{text}"
+    );
+    assert_eq!(stage.sim.count("get_volume"), 0);
+    let allowed = stage.another_with(&format!("{conf}\n[Global]\nallow-http-endpoints = true\n"));
+    assert_eq!(allowed.volume(&id).await.expect("sent"), None);
+}

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
 
-use cinder_cloud::{GiB, GroupSnapshotId, Obstacle, ServerId, SnapshotId, VolumeId};
+use cinder_cloud::{GiB, GroupSnapshotId, Obstacle, ServerId, SnapshotId, TlsProblem, VolumeId};
 use csi_host::mountinfo::MountInfoError;
 use csi_host::{
     DeviceError, FilesystemError, FsType, MkfsOptions, MountError, MountOptions, OffloadError, ToolError, UsageError,
@@ -45,7 +45,7 @@ macro_rules! variants {
 
 variants!(CloudError, cloud_name, CLOUD_ERRORS:
     Auth Unauthenticated OtherProject Forbidden Quota NotFound Conflict BadRequest Unawaited Throttled Unreachable Server Decode
-    ResponseTooLarge ListIncomplete NoEndpoint RegionAmbiguous Setup VolumeInUse VolumeHasDependents AttachedElsewhere VolumeFailed AttachFailed Obstructed
+    Tls InsecureEndpoint ResponseTooLarge ListIncomplete NoEndpoint RegionAmbiguous Setup VolumeInUse VolumeHasDependents AttachedElsewhere VolumeFailed AttachFailed Obstructed
     TooManyAttachments AlreadyExists NoSource
     SourceTooLarge Busy Broken NotMultiattach ExpandFailed OnlineExpansion SnapshotExists SnapshotFailed StillNeeded MemberOfGroup
     NoBackups CannotRestore SnapshotRefused CannotModify RetypeFailed CannotGroup OtherMembers AttachedDifferently Timeout);
@@ -142,6 +142,20 @@ fn cloud_errors() -> Vec<(&'static str, CloudError)> {
             CloudError::Unreachable {
                 failure: failure("volume_get", None),
                 sent: true,
+            },
+        ),
+        (
+            "",
+            CloudError::Tls {
+                failure: failure("volume_get", None),
+                problem: TlsProblem::Expired,
+                sent: false,
+            },
+        ),
+        (
+            "",
+            CloudError::InsecureEndpoint {
+                service: "block-storage",
             },
         ),
         ("502 to 504", CloudError::Server(failure("volume_get", Some(503)))),

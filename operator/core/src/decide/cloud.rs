@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use cinder_cloud::certificates;
+use cinder_cloud::{Insecurity, certificates};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::{
@@ -35,8 +35,8 @@ pub struct CloudView {
     pub proxy_ca_ends: Vec<Timestamp>,
     /// The ends of the client certificate and its chain.
     pub client_cert_ends: Vec<Timestamp>,
-    /// Whether the cloud's certificate is not verified.
-    pub is_insecure: bool,
+    /// What of the connection to the cloud is insecure.
+    pub insecurities: Vec<Insecurity>,
     /// Cinder's zone for zones of Nova.
     pub zone_map: BTreeMap<String, String>,
     /// Whether the driver ignores the zones of volumes.

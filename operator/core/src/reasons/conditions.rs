@@ -316,9 +316,11 @@ conditions! {
         True ExpiresSoon = "Expiring" =>
             "Create a new one in time and put it where spec.clouds names it; the driver reloads it without a \
              restart.",
-        /// Login works, and the cloud's certificate is not verified: a client on the network path can read the credentials.
+        /// Login works, and a client on the network path can read the credentials: the cloud's certificate is not verified, the
+        /// auth URL has http, or allow-http-endpoints is set.
         True TLSVerificationOff =>
-            "Name the authority's certificate in spec.clouds[].caBundleRef in place of insecureSkipTLSVerify.",
+            "Use https addresses, and name the authority's certificate in spec.clouds[].caBundleRef in place of \
+             insecureSkipTLSVerify.",
         /// Login works, and the annotation csi.openstack.org/move-project is set: credentials of any project and region are
         /// accepted.
         True ProjectGuardOff => "Remove the annotation, unless a move is intended. The operator removes it after a move.",

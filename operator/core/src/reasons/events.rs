@@ -133,7 +133,7 @@ events! {
     Normal Observe CredentialsAccepted,
     /// Login with changed credentials works, and the operator wrote them to the driver's Secret.
     Normal Observe SecretRotated,
-    /// The certificate of a cloud is not verified, or credentials of any project are accepted.
+    /// The connection to a cloud is insecure, or credentials of any project are accepted.
     Warning Observe InsecureConfiguration,
     /// An operation on the claim's volume is overdue. The note has cause and remedy.
     Warning Diagnose VolumeStuck,

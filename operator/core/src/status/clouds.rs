@@ -160,15 +160,16 @@ fn judge_credentials(
                 word(3, CredentialsValid::ExpiresSoon, message)
             }
         }
-        _ if cloud.is_insecure => word(
-            1,
-            CredentialsValid::TLSVerificationOff,
-            format!(
-                "login with the credentials of cloud {} works, and its certificate is not verified: a client on the network path can \
-                 read the credentials; give the authority's certificate in spec.clouds[].caBundleRef in place of insecureSkipTLSVerify",
-                cloud.name
-            ),
-        ),
+        _ if !cloud.insecurities.is_empty() => {
+            let parts: Vec<String> = cloud.insecurities.iter().map(ToString::to_string).collect();
+            let message = format!(
+                "login with the credentials of cloud {} works, and a client on the network path can read them: {}; use https addresses, and \
+                 give the authority's certificate in spec.clouds[].caBundleRef in place of insecureSkipTLSVerify",
+                cloud.name,
+                parts.join(", and ")
+            );
+            word(1, CredentialsValid::TLSVerificationOff, message)
+        }
         _ => word(
             0,
             CredentialsValid::AsExpected,

@@ -288,10 +288,11 @@ proptest! {
         };
         let config = CloudConfig {
             auth_url: "https://keystone.example".to_owned(), auth, region, interface,
-            tls: Tls { ca_file: Some("/etc/config/ca.crt".into()), insecure, client: by_id.then(|| ClientCertificate { cert_file: "/c.pem".into(), key_file: "/k.pem".into() }), ..Tls::default() },
+            tls: Tls { ca_file: Some("/etc/config/ca.crt".into()), insecure, also_public_roots: by_id, client: by_id.then(|| ClientCertificate { cert_file: "/c.pem".into(), key_file: "/k.pem".into() }), ..Tls::default() },
             topology: TopologyOptions { segments: zone_map.keys().map(|key| (format!("k{}", key.len()), "v".to_owned())).collect(), zone_map },
             block_storage: BlockStorageOptions { node_volume_attach_limit: limit, ignore_volume_az: insecure, ..Default::default() },
             metadata: MetadataOptions { request_timeout: millis.map(Duration::from_millis), ..Default::default() },
+            allow_http_endpoints: !by_id,
             proxies: Proxies::default(),
             warnings: Vec::new(),
         };

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use reqwest::{Client, RequestBuilder};
-use secrecy::ExposeSecret;
 
+use super::tls::client_config;
 use super::{Connect, HttpClient, SendError};
-use crate::config::{ClientCertificate, ClientPem, CloudConfig, Tls};
-use crate::error::CloudError;
+use crate::config::CloudConfig;
+use crate::error::{CloudError, TlsProblem};
 use crate::http::body::{BodyError, read_body};
 use crate::http::options::CloudOptions;
 use crate::resolver::SystemResolver;
@@ -60,10 +60,13 @@ async fn exchange(request: RequestBuilder, limit: usize) -> Result<http::Respons
 }
 
 fn send_error(error: reqwest::Error) -> SendError {
-    SendError::NoAnswer {
-        sent: !error.is_connect() && !error.is_builder(),
-        // Without the address: it may hold a password.
-        reason: chain(&error.without_url()),
+    let sent = !error.is_connect() && !error.is_builder();
+    let problem = TlsProblem::find(&error);
+    // Without the address: it may hold a password.
+    let reason = chain(&error.without_url());
+    match problem {
+        Some(problem) => SendError::Tls { problem, sent, reason },
+        None => SendError::NoAnswer { sent, reason },
     }
 }
 
@@ -76,25 +79,8 @@ fn client(config: &CloudConfig, options: &CloudOptions) -> Result<Client, CloudE
         // Names of proxies too.
         .dns_resolver(Arc::new(SystemResolver::default()))
         // A redirect would carry the token to wherever it points.
-        .redirect(reqwest::redirect::Policy::none());
-    if let Some(reason) = unread(&config.tls) {
-        return Err(CloudError::Setup(reason));
-    }
-    if let Some(pem) = &config.tls.ca_pem {
-        let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
-            .map_err(|error| CloudError::Setup(format!("the CA is no PEM: {}", chain(&error))))?;
-        if certificates.is_empty() {
-            return Err(CloudError::Setup(
-                "the CA holds no certificate (BEGIN CERTIFICATE)".to_owned(),
-            ));
-        }
-        builder = certificates
-            .into_iter()
-            .fold(builder, reqwest::ClientBuilder::add_root_certificate);
-    }
-    if let Some(client) = &config.tls.client_pem {
-        builder = builder.identity(identity(client, config.tls.client.as_ref())?);
-    }
+        .redirect(reqwest::redirect::Policy::none())
+        .use_preconfigured_tls(client_config(&config.tls)?);
     let direct = reqwest::NoProxy::from_string(&config.proxies.direct);
     let http = config
         .proxies
@@ -114,35 +100,9 @@ fn client(config: &CloudConfig, options: &CloudOptions) -> Result<Client, CloudE
         })?;
         builder = builder.proxy(proxy.no_proxy(direct.clone()));
     }
-    if config.tls.insecure {
-        builder = builder.danger_accept_invalid_certs(true);
-    }
     builder
         .build()
         .map_err(|error| CloudError::Setup(format!("HTTP client: {}", chain(&error))))
-}
-
-/// Why the files of the configuration are not known.
-fn unread(tls: &Tls) -> Option<String> {
-    let is_missing = tls.ca_pem.is_none() && tls.ca_file.is_some() || tls.client_pem.is_none() && tls.client.is_some();
-    let missing = || is_missing.then(|| "the files of ca-file, cert-file and key-file were not read".to_owned());
-    tls.unreadable.clone().or_else(missing)
-}
-
-/// The client certificate of mutual TLS, with the files that it came from.
-fn identity(client: &ClientPem, files: Option<&ClientCertificate>) -> Result<reqwest::Identity, CloudError> {
-    let pem = format!("{}\n{}", client.certificate, client.key.expose_secret());
-    // The error's own text may quote the key.
-    reqwest::Identity::from_pem(pem.as_bytes()).map_err(|_| {
-        CloudError::Setup(match files {
-            Some(files) => format!(
-                "cert-file {} and key-file {} are not a certificate and its key in PEM",
-                files.cert_file.display(),
-                files.key_file.display()
-            ),
-            None => "the client certificate and its key are not PEM that belongs together".to_owned(),
-        })
-    })
 }
 
 /// The whole chain of causes of an error in one line: reqwest's own text stops before the interesting part.

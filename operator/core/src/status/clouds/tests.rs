@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+use cinder_cloud::Insecurity;
 use rstest::rstest;
 
 use super::*;
@@ -77,12 +78,15 @@ fn credentials_are_judged(
 }
 
 #[test]
-fn a_cloud_that_need_not_prove_who_it_is_is_insecure() {
-    let judged = |change: fn(&mut CloudView)| credentials_valid(&mk(change).facts, now()).0;
-    assert_eq!(judged(|_| {}), CredentialsValid::AsExpected);
-    assert_eq!(
-        judged(|cloud| cloud.is_insecure = true),
-        CredentialsValid::TLSVerificationOff
+fn insecure_cloud_is_named_with_its_parts() {
+    let judged = |change: fn(&mut CloudView)| credentials_valid(&mk(change).facts, now());
+    assert_eq!(judged(|_| {}).0, CredentialsValid::AsExpected);
+    let (reason, message) =
+        judged(|cloud| cloud.insecurities = vec![Insecurity::AnyCertificate, Insecurity::HttpKeystone]);
+    assert_eq!(reason, CredentialsValid::TLSVerificationOff);
+    assert!(
+        message.contains("any certificate is accepted, and auth-url has http"),
+        "{message}"
     );
 }
 

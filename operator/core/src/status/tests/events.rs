@@ -16,7 +16,7 @@ use crate::decide::Drift;
 #[case::credentials_end(|report: &mut Report| report.facts.clouds[0].state.credential = Some(("csi".to_owned(), Some(at(0)))),
     Event::CredentialsExpiring, Event::CredentialsAccepted)]
 #[case::credentials_refused(|report: &mut Report| report.facts.clouds = vec![refused(false)], Event::CredentialsRejected, Event::CredentialsAccepted)]
-#[case::insecure(|report: &mut Report| report.facts.clouds[0].is_insecure = true, Event::InsecureConfiguration, Event::CredentialsAccepted)]
+#[case::insecure(|report: &mut Report| report.facts.clouds[0].insecurities = vec![cinder_cloud::Insecurity::AnyCertificate], Event::InsecureConfiguration, Event::CredentialsAccepted)]
 #[case::drift(|report: &mut Report| report.decision.drift = Drift { unresolvable: one("DaemonSet x"), ..Drift::default() }, Event::UpgradeableFalse, Event::UpgradeableTrue)]
 #[case::no_prometheus(|report: &mut Report| report.facts.monitoring = MonitoringView { mode: MonitoringMode::Enabled, served: false },
     Event::Degraded, Event::Recovered)]

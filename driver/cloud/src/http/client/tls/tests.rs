@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, PKCS_ECDSA_P256_SHA256,
+    PKCS_ECDSA_P384_SHA384, PKCS_ED25519, SignatureAlgorithm, date_time_ymd,
+};
+use rstest::rstest;
+
+use super::*;
+use crate::error::TlsProblem;
+
+const NAME: &str = "keystone.test";
+const ADDRESS: &str = "192.0.2.7";
+/// 2030-01-01.
+const NOW: Duration = Duration::from_secs(1_893_456_000);
+
+/// Made by `openssl req -x509 -newkey … -days 36500 -subj /CN=keystone.test -addext subjectAltName=DNS:keystone.test,IP:192.0.2.7`,
+/// because ring makes no such keys.
+const RSA_2048: &str = include_str!("fixtures/rsa_ca.pem");
+const P521: &str = include_str!("fixtures/p521.pem");
+/// An authority with a P-521 key, and a certificate with a P-256 key that it signed.
+const P521_AUTHORITY: &str = include_str!("fixtures/p521_ca.pem");
+const SIGNED_WITH_P521: &str = include_str!("fixtures/p521_leaf.pem");
+
+fn params(is_ca: IsCa) -> CertificateParams {
+    let mut params = CertificateParams::new(vec![NAME.to_owned(), ADDRESS.to_owned()]).expect("names");
+    params.is_ca = is_ca;
+    params.not_before = date_time_ymd(2026, 1, 1);
+    params.not_after = date_time_ymd(2036, 1, 1);
+    params
+}
+
+fn ca() -> IsCa {
+    IsCa::Ca(BasicConstraints::Unconstrained)
+}
+
+fn self_signed(params: &CertificateParams, algorithm: &'static SignatureAlgorithm) -> String {
+    let key = KeyPair::generate_for(algorithm).expect("a key");
+    params.self_signed(&key).expect("a certificate").pem()
+}
+
+fn authority() -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = params(ca());
+    params.subject_alt_names.clear();
+    CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority")
+}
+
+fn signed_by(authority: &CertifiedIssuer<'_, KeyPair>) -> String {
+    let key = KeyPair::generate().expect("a key");
+    let certificate = params(IsCa::NoCa).signed_by(&key, authority);
+    certificate.expect("a certificate").pem()
+}
+
+fn tls(ca_pem: &str) -> Tls {
+    Tls {
+        ca_pem: Some(ca_pem.to_owned()),
+        ..Tls::default()
+    }
+}
+
+/// Verifies the certificate of a server as a client with this configuration.
+fn verify(tls: &Tls, server: &str, name: &str, now: Duration) -> Result<(), TlsProblem> {
+    let authorities = Authorities::new(tls, &Arc::new(ring::default_provider())).expect("authorities");
+    let server = CertificateDer::from_pem_slice(server.as_bytes()).expect("a certificate");
+    let name = ServerName::try_from(name.to_owned()).expect("a name");
+    let verified = authorities.verify_server_cert(&server, &[], &name, &[], UnixTime::since_unix_epoch(now));
+    verified
+        .map(|_| ())
+        .map_err(|error| TlsProblem::find(&error).expect("a problem of TLS"))
+}
+
+#[rstest]
+#[case::p256(&PKCS_ECDSA_P256_SHA256)]
+#[case::p384(&PKCS_ECDSA_P384_SHA384)]
+#[case::ed25519(&PKCS_ED25519)]
+fn configured_certificate_is_accepted_as_server(#[case] algorithm: &'static SignatureAlgorithm) {
+    for is_ca in [ca(), IsCa::ExplicitNoCa, IsCa::NoCa] {
+        let pem = self_signed(&params(is_ca), algorithm);
+        for name in [NAME, ADDRESS] {
+            assert_eq!(verify(&tls(&pem), &pem, name, NOW), Ok(()), "{name}");
+        }
+        assert_eq!(verify(&tls(&pem), &pem, "nova.test", NOW), Err(TlsProblem::WrongName));
+        assert_eq!(verify(&tls(&pem), &pem, "192.0.2.8", NOW), Err(TlsProblem::WrongName));
+        let (before, after) = (NOW - Duration::from_hours(50_000), NOW + Duration::from_hours(100_000));
+        assert_eq!(verify(&tls(&pem), &pem, NAME, before), Err(TlsProblem::NotYetValid));
+        assert_eq!(verify(&tls(&pem), &pem, NAME, after), Err(TlsProblem::Expired));
+    }
+}
+
+#[test]
+fn openssl_certificate_with_rsa_key_is_accepted() {
+    assert_eq!(verify(&tls(RSA_2048), RSA_2048, NAME, NOW), Ok(()));
+    assert_eq!(verify(&tls(RSA_2048), RSA_2048, ADDRESS, NOW), Ok(()));
+}
+
+/// The dates and the name of a server's own certificate are in order; its key only counts in the handshake.
+#[test]
+fn p521_authority_is_refused_by_name() {
+    let problem = verify(&tls(P521_AUTHORITY), SIGNED_WITH_P521, NAME, NOW).expect_err("refused");
+    assert_eq!(problem, TlsProblem::UnsupportedKey);
+    assert!(problem.to_string().contains("P-521 is not supported"), "{problem}");
+    let schemes = AnyCertificate(ring::default_provider().signature_verification_algorithms);
+    let schemes = schemes.supported_verify_schemes();
+    assert!(
+        !schemes.contains(&SignatureScheme::ECDSA_NISTP521_SHA512),
+        "{schemes:?}"
+    );
+    assert_ne!(verify(&tls(P521), SIGNED_WITH_P521, NAME, NOW), Ok(()));
+}
+
+#[test]
+fn only_configured_authorities_are_trusted() {
+    let (own, other) = (authority(), authority());
+    let server = signed_by(&own);
+    assert_eq!(verify(&tls(&own.pem()), &server, NAME, NOW), Ok(()));
+    assert_eq!(
+        verify(&tls(&other.pem()), &server, NAME, NOW),
+        Err(TlsProblem::UnknownIssuer)
+    );
+    let both = format!("{}{}", other.pem(), own.pem());
+    assert_eq!(verify(&tls(&both), &server, NAME, NOW), Ok(()));
+}
+
+#[test]
+fn unconfigured_authority_is_no_server() {
+    let (own, other) = (
+        self_signed(&params(ca()), &PKCS_ECDSA_P256_SHA256),
+        self_signed(&params(ca()), &PKCS_ECDSA_P256_SHA256),
+    );
+    assert_eq!(verify(&tls(&own), &other, NAME, NOW), Err(TlsProblem::UnknownIssuer));
+    // Also where an authority that is trusted has signed it.
+    let (root, key) = (authority(), KeyPair::generate().expect("a key"));
+    let authority_below = params(ca()).signed_by(&key, &root).expect("a certificate").pem();
+    assert_eq!(
+        verify(&tls(&root.pem()), &authority_below, NAME, NOW),
+        Err(TlsProblem::UnknownIssuer)
+    );
+}
+
+#[test]
+fn public_authorities_count_without_ca_or_by_switch() {
+    let count = |ca_pem: Option<&str>, also_public| {
+        let tls = ca_pem.map(tls).unwrap_or_default();
+        let configured = parse_authorities(&tls).expect("PEM");
+        root_store(&configured, also_public).expect("authorities").len()
+    };
+    let own = authority().pem();
+    let public = webpki_roots::TLS_SERVER_ROOTS.len();
+    assert!(count(None, false) >= public);
+    assert_eq!(count(Some(&own), false), 1);
+    assert!(count(Some(&own), true) > public);
+}
