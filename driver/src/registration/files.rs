@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use csi_kit::socket::SocketError;
 use csi_proto::csi::v1::NodeGetInfoResponse;
+use csi_sources::files::read_config;
 use thiserror::Error;
 
 use super::RegistrationError;
@@ -138,7 +139,7 @@ impl Files {
         };
         // Without a note the answer counts as another one. A note that cannot be read now is read later: to make the link
         // anew for nothing takes the node's CSINode entry away for a moment.
-        let same_answer = match fs::read(&self.note) {
+        let same_answer = match read_config(&self.note) {
             Ok(noted) => noted == answer.as_bytes(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => return Err(access("read", &self.note)(error)),
