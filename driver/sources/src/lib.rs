@@ -4,6 +4,10 @@
 //! Whoever needs one of them is given [`Sources`], and asks nothing else. Monotonic time is [`tokio::time::Instant`], which stands
 //! still on tokio's paused clock; the wall time of seeded sources follows it. So a test that pauses the clock and seeds the
 //! sources repeats itself.
+//!
+//! [`UntrustedText`] is here because every crate may use this one: text that other programs and users write, made printable.
+
+mod untrusted_text;
 
 pub mod files;
 
@@ -14,6 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 use uuid::Uuid;
+
+pub use untrusted_text::{UntrustedText, escape_json, is_printable};
 
 /// Wall time, random numbers and new ids. Cheap to clone; clones of seeded sources draw from one sequence.
 #[derive(Debug, Clone, Default)]

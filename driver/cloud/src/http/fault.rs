@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use csi_sources::UntrustedText;
 use serde_json::Value;
 
 use crate::error::{CloudError, Failure, ObjectKind};
@@ -10,7 +11,7 @@ use crate::error::{CloudError, Failure, ObjectKind};
 const LONGEST_TEXT: usize = 400;
 
 /// The text of a fault: `{"itemNotFound":{"message":…}}`, `{"error":{…}}`, `{"message":…}`, `{"errors":[{"detail":…}]}`, else
-/// the body without its markup.
+/// the body without its markup. It is printable.
 pub fn text(status: u16, body: &[u8]) -> String {
     let text = match serde_json::from_slice::<Value>(body) {
         Ok(json) => message(&json).unwrap_or_else(|| json.to_string()),
@@ -23,10 +24,7 @@ pub fn text(status: u16, body: &[u8]) -> String {
             .and_then(|status| status.canonical_reason());
         return reason.unwrap_or("no text").to_owned();
     }
-    match text.char_indices().nth(LONGEST_TEXT) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    UntrustedText::with_limit(&text, LONGEST_TEXT).to_string()
 }
 
 /// The text of a fault for whoever chose the address with the credentials of a request. Only the message of a fault as services write it
@@ -161,7 +159,20 @@ mod tests {
     #[test]
     fn a_long_fault_is_cut_between_characters() {
         let body = "ä".repeat(LONGEST_TEXT + 1);
-        assert_eq!(text(500, body.as_bytes()).chars().count(), LONGEST_TEXT + 1);
+        let shown = text(500, body.as_bytes());
+        assert!(
+            shown.chars().count() <= LONGEST_TEXT && shown.ends_with("… (401 characters)"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn fault_is_printable() {
+        let shown = text(
+            500,
+            r#"{"error": {"message": "\u001b]52;c;eA==\u0007 \u202e no\u009b2J"}}"#.as_bytes(),
+        );
+        assert_eq!(shown, "\\u{1b}]52;c;eA==\\u{7} \\u{202e} no\\u{9b}2J");
     }
 
     #[rstest]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Output of a program, bounded in memory and in messages.
 
+use csi_sources::UntrustedText;
+
 /// Bytes that are retained from the beginning of a stream. As many are retained from its end.
 const RETAINED: usize = 32 << 10;
 /// Characters of foreign text in one message.
@@ -77,19 +79,9 @@ pub(crate) fn excerpt(text: &str) -> String {
     shorten(&escape(text), text.len() as u64)
 }
 
-/// Replaces line breaks by semicolons, and escapes every character that could act on a terminal or hide other text.
+/// The whole text as one printable line.
 fn escape(text: &str) -> String {
-    let mut line = String::with_capacity(text.len().min(2 * RETAINED));
-    for character in text.trim().chars() {
-        match character {
-            '\n' => line.push_str("; "),
-            ' ' | char::REPLACEMENT_CHARACTER => line.push(character),
-            _ if character.is_ascii_graphic() => line.push(character),
-            _ if !character.is_ascii() && character.is_alphanumeric() => line.push(character),
-            _ => line.extend(character.escape_unicode()),
-        }
-    }
-    line
+    UntrustedText::with_limit(text, usize::MAX).to_string()
 }
 
 fn shorten(line: &str, bytes: u64) -> String {
@@ -146,7 +138,7 @@ mod tests {
     #[test]
     fn messages_escape_terminal_controls() {
         let output = ToolOutput::from("a\u{1b}]52;c\u{7}\0b\rc\u{202e}d\té");
-        assert_eq!(output.message(), r"a\u{1b}]52;c\u{7}\u{0}b\u{d}c\u{202e}d\u{9}é");
+        assert_eq!(output.message(), r"a\u{1b}]52;c\u{7}\u{0}b\u{d}c\u{202e}d é");
         let mut half = ToolOutput::default();
         half.push(b"caf\xc3");
         assert_eq!(half.message(), "caf\u{fffd}");
