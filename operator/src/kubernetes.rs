@@ -6,12 +6,25 @@ mod guarded_api;
 mod secret;
 
 use cinder_operator_core::cluster::{KINDS, Key};
-use kube::{Client, api::DynamicObject};
+use csi_sources::UntrustedText;
+use kube::{
+    Client,
+    api::DynamicObject,
+    core::{Status, request::Error as RequestError},
+};
 use thiserror::Error;
 
 pub(crate) use connect::connect;
-pub(crate) use guarded_api::{GuardedApi, undecodable_error};
+pub(crate) use guarded_api::{GuardedApi, check_name, undecodable_error};
+#[cfg(test)]
+pub(crate) use secret::decode_secret;
 pub(crate) use secret::{SecretData, SecretError, get_secret};
+
+/// The reason in place of one of the API server, where the client found a body of another form.
+const NO_STATUS: &str = "Failed to parse error data";
+
+/// The most characters of a refusal that are reported.
+const LONGEST_REFUSAL: usize = 4_000;
 
 /// A write that did not succeed.
 #[derive(Debug, Error)]
@@ -48,11 +61,7 @@ impl From<kube::Error> for ApplyError {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::Refused {
-                message: if status.reason.is_empty() {
-                    status.message.clone()
-                } else {
-                    format!("{}: {}", status.reason, status.message)
-                },
+                message: refusal(&status),
                 code: status.code,
             },
             kube::Error::SerdeError(error) => Self::Undecodable(error),
@@ -74,14 +83,28 @@ pub(crate) fn api_for(client: &Client, key: &Key) -> Result<GuardedApi<DynamicOb
     })
 }
 
-/// What the API server answered, in one sentence.
+/// What the API server answered, in one printable sentence.
 pub(crate) fn answer(error: &kube::Error) -> String {
     match error {
-        kube::Error::Api(status) if !status.reason.is_empty() => format!("{}: {}", status.reason, status.message),
-        kube::Error::Api(status) => status.message.clone(),
-        kube::Error::SerdeError(error) => error.to_string(),
-        other => other.to_string(),
+        kube::Error::Api(status) => refusal(status),
+        kube::Error::SerdeError(error) => UntrustedText::new(&error.to_string()).to_string(),
+        kube::Error::BuildRequest(RequestError::Validation(reason)) => reason.clone(),
+        other => UntrustedText::new(&other.to_string()).to_string(),
     }
+}
+
+/// Reason and message of a refusal, which may repeat text of the object and of webhooks. A body that is not a Status is left out, because
+/// it may be a part of a Secret.
+fn refusal(status: &Status) -> String {
+    if status.reason == NO_STATUS {
+        return format!("HTTP {}, and the answer is not one of the API server", status.code);
+    }
+    let text = if status.reason.is_empty() {
+        status.message.clone()
+    } else {
+        format!("{}: {}", status.reason, status.message)
+    };
+    UntrustedText::with_limit(&text, LONGEST_REFUSAL).to_string()
 }
 
 /// What an administrator does about a kind that cannot be read: a right is missing where the API server says so, and only there.

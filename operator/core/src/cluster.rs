@@ -12,6 +12,7 @@ mod installation;
 pub(crate) mod kinds;
 mod labels;
 mod managed_fields;
+mod names;
 mod nodes;
 mod objects;
 mod pods;
@@ -37,6 +38,7 @@ pub use labels::{
 };
 pub use managed_fields::{FIELD_MANAGER, is_applied, is_copy};
 pub use managed_fields::{own_fields, owns_annotation};
+pub use names::{LONGEST_NAME, is_object_name};
 pub use nodes::{NodeFacts, NodeTimes, NodesView, eligible_nodes, ready_node_times, ready_nodes, view};
 pub use objects::{Key, Owner, RELEASED, kind, maker_of};
 pub use pods::{NodePod, PodObject};

@@ -3,7 +3,11 @@
 //! remedy: the pages of the documentation are made from here, and a test finds a reason that no code gives.
 
 use cinder_csi_crds::ConditionType;
+use csi_sources::UntrustedText;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+/// The most characters of a refusal.
+const LONGEST_REFUSAL: usize = 4_000;
 
 /// The word of a reason: the name of its variant, where no other is given.
 macro_rules! word {
@@ -48,9 +52,12 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// A refusal with its sentence.
-    pub fn new(reason: Refusal, message: String) -> Self {
-        Self { reason, message }
+    /// A refusal with its sentence. Services of OpenStack and Secrets write parts of it.
+    pub fn new(reason: Refusal, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: UntrustedText::with_limit(&message.into(), LONGEST_REFUSAL).to_string(),
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 use cinder_csi_crds::{
     CinderCSIDriverStatus, ConditionType, ControllerStatus, DriverState, ManagementState, NodesStatus,
 };
+use csi_sources::UntrustedText;
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
@@ -20,7 +21,7 @@ use crate::{
     problem::Problem,
     reasons::{Available, ConditionReason, Degraded, DeletionBlocked, Event, Progressing, Reason, Upgradeable},
     record::DriverRecord,
-    text::join_truncated,
+    text::{join_truncated, make_printable},
 };
 
 mod adoption;
@@ -138,7 +139,7 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
     summarized(previous, next, facts.object.generation, now)
 }
 
-/// Adds the summarizing conditions in front of the others.
+/// Adds the summarizing conditions in front of the others, and makes all texts printable.
 fn summarized(
     previous: Option<&CinderCSIDriverStatus>,
     mut next: CinderCSIDriverStatus,
@@ -149,7 +150,7 @@ fn summarized(
     next.conditions
         .retain(|one| summary.iter().all(|summed| summed.type_ != one.type_));
     next.conditions.splice(0..0, summary);
-    next
+    make_printable(next, LONGEST_MESSAGE)
 }
 
 /// The records in the status. They end with the driver; one that was released runs on, and its records remain.
@@ -406,12 +407,7 @@ fn degraded(report: &Report, issues: &[Problem]) -> Verdict<Degraded> {
         return verdict(Degraded::AsExpected, message);
     };
     let messages: Vec<&str> = issues.iter().map(|issue| issue.message.as_str()).collect();
-    verdict(first.reason, shortened(messages.join(" | ")))
-}
-
-fn shortened(mut message: String) -> String {
-    message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
-    message
+    verdict(first.reason, messages.join(" | "))
 }
 
 fn condition(
@@ -429,7 +425,7 @@ fn condition(
         type_: reason.type_.as_str().to_owned(),
         status: reason.status.to_owned(),
         reason: reason.reason.to_owned(),
-        message,
+        message: UntrustedText::with_limit(&message, LONGEST_MESSAGE).to_string(),
         observed_generation: generation,
         last_transition_time,
     }
@@ -443,7 +439,7 @@ pub fn failed(
     now: Timestamp,
 ) -> CinderCSIDriverStatus {
     let message = format!("{}. Other conditions show the last observed state", problem.message);
-    let degraded = verdict(problem.reason, shortened(message));
+    let degraded = verdict(problem.reason, message);
     carry_over(previous, object, [erased(degraded)], now)
 }
 
@@ -488,7 +484,7 @@ pub fn unreadable(
         ..CinderCSIDriverStatus::default()
     };
     let available = "the operator cannot read this object, and reconciliation is suspended, see condition Degraded; other conditions show the last observed state";
-    let degraded = shortened(format!("{message}. Other conditions show the last observed state"));
+    let degraded = format!("{message}. Other conditions show the last observed state");
     let mut judgements = vec![
         erased(verdict(Available::NotReconciled, available)),
         erased(verdict(Degraded::Unreadable, degraded)),

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parts of sentences and of names that are made in several places.
 
+use csi_sources::UntrustedText;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 /// How many names a sentence has room for.
@@ -12,6 +15,43 @@ pub fn join_truncated(names: &[String]) -> String {
     match names.len().checked_sub(NAMED) {
         None | Some(0) => shown,
         Some(more) => format!("{shown} and {more} more"),
+    }
+}
+
+/// Makes every text in a value printable and at most `longest` characters long.
+pub fn make_printable<T: Serialize + DeserializeOwned>(value: T, longest: usize) -> T {
+    let Ok(mut json) = serde_json::to_value(&value) else {
+        return value;
+    };
+    if escape_texts(&mut json, longest) {
+        serde_json::from_value(json).unwrap_or(value)
+    } else {
+        value
+    }
+}
+
+/// Returns whether a text changed.
+fn escape_texts(value: &mut Value, longest: usize) -> bool {
+    match value {
+        Value::String(text) => {
+            let printable = UntrustedText::with_limit(text, longest).to_string();
+            let is_changed = printable != *text;
+            *text = printable;
+            is_changed
+        }
+        Value::Array(items) => {
+            let changed = items
+                .iter_mut()
+                .filter_map(|item| escape_texts(item, longest).then_some(()));
+            changed.count() > 0
+        }
+        Value::Object(fields) => {
+            let changed = fields
+                .values_mut()
+                .filter_map(|field| escape_texts(field, longest).then_some(()));
+            changed.count() > 0
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
@@ -47,7 +87,20 @@ pub fn short_hash(bytes: impl AsRef<[u8]>, digits: usize) -> String {
 mod tests {
     use rstest::rstest;
 
-    use super::{in_words, join_truncated, nearest};
+    use std::collections::BTreeMap;
+
+    use super::{in_words, join_truncated, make_printable, nearest};
+
+    #[test]
+    fn every_text_of_a_value_becomes_printable() {
+        let value = BTreeMap::from([
+            ("a".to_owned(), vec!["plain".to_owned(), "\u{1b}[2J".to_owned()]),
+            ("b".to_owned(), vec!["x\ny".to_owned()]),
+        ]);
+        let printable = make_printable(value, 100);
+        assert_eq!(printable["a"], ["plain", "\\u{1b}[2J"]);
+        assert_eq!(printable["b"], ["x; y"]);
+    }
 
     #[rstest]
     #[case::none(0, "node", "0 nodes")]

@@ -19,9 +19,10 @@ use std::{
 };
 
 use cinder_csi_crds::CinderCSIDriver;
+use cinder_operator_core::text::make_printable;
 use clap::{Parser, Subcommand};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use csi_sources::Sources;
+use csi_sources::{Sources, UntrustedText, escape_json};
 use kube::{
     Client, Config, ResourceExt,
     api::ListParams,
@@ -44,6 +45,11 @@ pub use status::screen;
 
 /// The name under which kubectl finds the program: it writes the dash of the command as an underscore.
 pub const PROGRAM: &str = "kubectl-cinder_csi";
+
+/// The most characters of an error.
+const LONGEST_ERROR: usize = 8_000;
+/// The most characters of a text in the report about a driver.
+const LONGEST_TEXT: usize = 32_768;
 
 /// The meaning of the exit status, for the help.
 const EXIT_STATUS: &str = "Exit status: 0 on success; 1 on failure, with the cause on standard error; 2 for an invalid command line. Of \
@@ -237,17 +243,22 @@ pub fn is_called(program: Option<&str>, by: &str) -> bool {
 /// Runs the command and returns its exit status.
 pub async fn execute(args: PluginArgs) -> ExitCode {
     let failure = args.command.failure();
-    match run(args, &mut io::stdout().lock()).await {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("kubectl cinder-csi: {error}");
-            failure
-        }
-    }
+    let result = match client(&args).await {
+        Ok(client) => run(&client, args, &mut io::stdout().lock()).await,
+        Err(error) => Err(error),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("kubectl cinder-csi: {}", printable_error(&error));
+        failure
+    })
 }
 
-async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginError> {
-    let client = client(&args).await?;
+/// The error on one printable line.
+fn printable_error(error: &PluginError) -> String {
+    UntrustedText::with_limit(&error.to_string(), LONGEST_ERROR).to_string()
+}
+
+async fn run(client: &Client, args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginError> {
     let mut code = ExitCode::SUCCESS;
     let operators = args.operator_namespace;
     let text = match args.command {
@@ -258,9 +269,9 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginE
             output,
         } => {
             if let Some(name) = name.as_deref().filter(|_| wait) {
-                readiness::wait_until_ready(&client, name, Duration::from_secs(timeout)).await?;
+                readiness::wait_until_ready(client, name, Duration::from_secs(timeout)).await?;
             }
-            status_text(&client, &operators, name.as_deref(), output).await?
+            status_text(client, &operators, name.as_deref(), output).await?
         }
         PluginCommand::Diagnose {
             object,
@@ -270,10 +281,10 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginE
         } => {
             let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
             let target = Target::parse(&object, name.as_deref(), &namespace).map_err(PluginError::UnknownKind)?;
-            let report = diagnose::report(&client, &target, &operators, Sources::system().now()).await?;
+            let report = diagnose::report(client, &target, &operators, Sources::system().now()).await?;
             match output {
                 Output::Json => json(&report)?,
-                Output::Text => for_terminal(report.to_string()),
+                Output::Text => for_terminal(&report.to_string()),
             }
         }
         PluginCommand::Adopt {
@@ -283,11 +294,11 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginE
             namespace,
             output,
         } => {
-            let reports = adopt::reports(&client, name.as_deref(), filename.as_deref(), namespace.as_deref()).await?;
+            let reports = adopt::reports(client, name.as_deref(), filename.as_deref(), namespace.as_deref()).await?;
             code = ExitCode::from(u8::from(reports.iter().any(AdoptionReport::differs)));
             show(output, &reports, || {
                 let texts = reports.iter().map(AdoptionReport::to_string);
-                for_terminal(texts.collect::<Vec<_>>().join("\n"))
+                for_terminal(&texts.collect::<Vec<_>>().join("\n"))
             })?
         }
         PluginCommand::SupportBundle { directory } => {
@@ -295,7 +306,7 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginE
                 let now = Sources::system().now();
                 PathBuf::from(now.strftime("cinder-csi-support-%Y%m%dT%H%M%SZ").to_string())
             });
-            format!("{}\n", bundle::gather(&client, &operators, &directory).await?)
+            for_terminal(&format!("{}\n", bundle::gather(client, &operators, &directory).await?))
         }
     };
     out.write_all(text.as_bytes())
@@ -317,9 +328,11 @@ async fn status_text(
         return json(&json!({"operator": operator, "drivers": drivers}));
     }
     let screens = show(output, &drivers, || {
-        drivers.iter().map(screen).collect::<Vec<_>>().join("\n")
+        let drivers = drivers.iter().cloned();
+        let screens = drivers.map(|driver| screen(&make_printable(driver, LONGEST_TEXT)));
+        screens.collect::<Vec<_>>().join("\n")
     })?;
-    Ok(for_terminal(format!("{operator}\n{screens}")))
+    Ok(for_terminal(&format!("{operator}\n{screens}")))
 }
 
 /// Renders a part for each driver, or a sentence without one.
@@ -333,7 +346,7 @@ fn show<T: Serialize>(output: Output, drivers: &[T], text: impl FnOnce() -> Stri
     }
 }
 
-/// Encodes objects without managed fields and the last applied configuration.
+/// Encodes objects without managed fields and the last applied configuration, in printable characters.
 fn json(value: &impl Serialize) -> Result<String, PluginError> {
     let mut value = serde_json::to_value(value)?;
     let objects = match &mut value {
@@ -342,7 +355,7 @@ fn json(value: &impl Serialize) -> Result<String, PluginError> {
     };
     let objects = objects.and_then(Value::as_array_mut).into_iter().flatten();
     objects.for_each(bundle::without_bookkeeping);
-    Ok(format!("{value:#}\n"))
+    Ok(escape_json(&format!("{value:#}\n")))
 }
 
 /// The kinds of objects that `diagnose` accepts, for completion.
@@ -392,6 +405,9 @@ async fn drivers(client: &Client, name: Option<&str>) -> Result<Vec<CinderCSIDri
         .map_err(PluginError::read(format!("read CinderCSIDriver {name}")))?;
     Ok(vec![found.ok_or_else(|| PluginError::NoDriver(name.to_owned()))?])
 }
+
+#[cfg(test)]
+mod terminal_tests;
 
 #[cfg(test)]
 mod tests {

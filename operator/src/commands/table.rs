@@ -6,6 +6,7 @@ use std::{
     io::{self, IsTerminal},
 };
 
+use csi_sources::{UntrustedText, is_printable};
 use terminal_size::{Width, terminal_size_of};
 
 /// How many columns there must be for lines to be folded at all.
@@ -37,11 +38,13 @@ pub(crate) fn write_notes(out: &mut impl Write, notes: &[String]) -> fmt::Result
     if !notes.is_empty() {
         writeln!(out)?;
     }
-    notes.iter().try_for_each(|note| writeln!(out, "Note: {note}"))
+    let notes = notes.iter().map(|note| UntrustedText::new(note));
+    notes.into_iter().try_for_each(|note| writeln!(out, "Note: {note}"))
 }
 
-/// Text as the terminal shows it best: sentences folded at its width. A pipe or a file gets it as it is.
-pub(crate) fn for_terminal(text: String) -> String {
+/// Text as the terminal shows it best: in printable characters, and sentences folded at its width. A pipe or a file gets whole lines.
+pub(crate) fn for_terminal(text: &str) -> String {
+    let text = escape_characters(text);
     let stdout = io::stdout();
     let size = if stdout.is_terminal() {
         terminal_size_of(stdout)
@@ -52,6 +55,20 @@ pub(crate) fn for_terminal(text: String) -> String {
         Some((Width(width), _)) if usize::from(width) >= NARROWEST => fold(&text, width.into()),
         _ => text,
     }
+}
+
+/// Escapes what is not printable, except line breaks. Texts from outside are escaped before they get here; this guards the terminal
+/// where that was forgotten.
+fn escape_characters(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character == '\n' || is_printable(character) {
+            escaped.push(character);
+        } else {
+            escaped.extend(character.escape_unicode());
+        }
+    }
+    escaped
 }
 
 /// Folds lines at spaces; what comes below is indented like the line, and two spaces more. Rows of tables, which have two spaces between

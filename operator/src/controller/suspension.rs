@@ -15,6 +15,7 @@ use cinder_operator_core::{
     reasons::{Degraded, Event},
     status,
 };
+use csi_sources::UntrustedText;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Resource, ResourceExt, runtime::controller::Action};
 use tracing::warn;
@@ -130,9 +131,10 @@ impl Reconciliation<'_> {
 
 /// The holder of a Lease in a sentence.
 fn describe_holder(lease: &Lease) -> String {
-    let holder: String = holder_of(Some(lease)).chars().take(LONGEST_IDENTITY).collect();
+    let holder = holder_of(Some(lease));
+    let holder = UntrustedText::with_limit(&holder, LONGEST_IDENTITY);
     let (namespace, name) = (lease.namespace().unwrap_or_default(), lease.name_any());
     let since = lease.spec.as_ref().and_then(|spec| spec.acquire_time.as_ref());
     let since = since.map(|since| format!(" since {:.0}", since.0)).unwrap_or_default();
-    format!("{} holds Lease {namespace}/{name}{since}", holder.escape_debug())
+    format!("{holder} holds Lease {namespace}/{name}{since}")
 }

@@ -3,29 +3,42 @@
 
 use std::fmt::Debug;
 
-use cinder_operator_core::cluster::{GuardedObject, UndecodableObject};
+use cinder_operator_core::cluster::{GuardedObject, LONGEST_NAME, UndecodableObject, is_object_name};
+use csi_sources::UntrustedText;
 use k8s_openapi::NamespaceResourceScope;
 use kube::{
     Api, Client, Resource,
     api::{DeleteParams, ListParams, ObjectList, Patch, PatchParams, PostParams},
-    core::DynamicResourceScope,
+    core::{DynamicResourceScope, request::Error as RequestError},
 };
 use serde::{Serialize, de::DeserializeOwned, de::Error as _};
 
 /// [`Api`] with every object guarded. All requests of this crate for objects that other clients write use it.
+///
+/// Names and namespaces often come from objects of tenants. One that is not a DNS subdomain never becomes part of a request: the
+/// request fails with an error about the name.
 #[derive(Debug, Clone)]
-pub(crate) struct GuardedApi<K>(Api<GuardedObject<K>>);
+pub(crate) struct GuardedApi<K> {
+    api: Api<GuardedObject<K>>,
+    namespace: Option<String>,
+}
 
 impl<K: Resource> GuardedApi<K> {
     pub(crate) fn all(client: Client) -> Self
     where
         K::DynamicType: Default,
     {
-        Self(Api::all(client))
+        Self {
+            api: Api::all(client),
+            namespace: None,
+        }
     }
 
     pub(crate) fn all_with(client: Client, resource: &K::DynamicType) -> Self {
-        Self(Api::all_with(client, resource))
+        Self {
+            api: Api::all_with(client, resource),
+            namespace: None,
+        }
     }
 
     pub(crate) fn namespaced(client: Client, namespace: &str) -> Self
@@ -33,26 +46,57 @@ impl<K: Resource> GuardedApi<K> {
         K: Resource<Scope = NamespaceResourceScope>,
         K::DynamicType: Default,
     {
-        Self(Api::namespaced(client, namespace))
+        Self {
+            api: Api::namespaced(client, namespace),
+            namespace: Some(namespace.to_owned()),
+        }
     }
 
     pub(crate) fn namespaced_with(client: Client, namespace: &str, resource: &K::DynamicType) -> Self
     where
         K: Resource<Scope = DynamicResourceScope>,
     {
-        Self(Api::namespaced_with(client, namespace, resource))
+        Self {
+            api: Api::namespaced_with(client, namespace, resource),
+            namespace: Some(namespace.to_owned()),
+        }
     }
 
-    /// For a watch.
+    /// For a watch. Its namespace comes from the command line.
     pub(crate) fn into_inner(self) -> Api<GuardedObject<K>> {
-        self.0
+        self.api
     }
 }
 
+impl<K> GuardedApi<K> {
+    /// The API for requests that concern all objects of the namespace.
+    fn checked(&self) -> kube::Result<&Api<GuardedObject<K>>> {
+        self.namespace.as_deref().map_or(Ok(()), check_name)?;
+        Ok(&self.api)
+    }
+
+    /// The API for a request that concerns the object of this name.
+    fn checked_for(&self, name: &str) -> kube::Result<&Api<GuardedObject<K>>> {
+        check_name(name)?;
+        self.checked()
+    }
+}
+
+/// Refuses text that is not a name, because the client pastes it into the path of a request.
+pub(crate) fn check_name(name: &str) -> kube::Result<()> {
+    if is_object_name(name) {
+        return Ok(());
+    }
+    let name = UntrustedText::with_limit(name, LONGEST_NAME).quoted();
+    let reason = format!("{name} is an invalid name of an object, and no request was sent");
+    Err(kube::Error::BuildRequest(RequestError::Validation(reason)))
+}
+
+#[expect(clippy::disallowed_methods, reason = "the names are checked here")]
 impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
     /// Lists the objects, with the known part of each object that does not decode.
     pub(crate) async fn list_guarded(&self, params: &ListParams) -> kube::Result<ObjectList<GuardedObject<K>>> {
-        self.0.list(params).await
+        self.checked()?.list(params).await
     }
 
     /// Lists the objects. One that does not decode is an error that names it.
@@ -75,11 +119,11 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
     }
 
     pub(crate) async fn get(&self, name: &str) -> kube::Result<K> {
-        self.0.get(name).await.and_then(unguard)
+        self.checked_for(name)?.get(name).await.and_then(unguard)
     }
 
     pub(crate) async fn get_opt(&self, name: &str) -> kube::Result<Option<K>> {
-        self.0.get_opt(name).await?.map(unguard).transpose()
+        self.checked_for(name)?.get_opt(name).await?.map(unguard).transpose()
     }
 
     pub(crate) async fn patch<P: Serialize + Debug>(
@@ -88,7 +132,10 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
         params: &PatchParams,
         patch: &Patch<P>,
     ) -> kube::Result<K> {
-        self.0.patch(name, params, patch).await.and_then(unguard)
+        self.checked_for(name)?
+            .patch(name, params, patch)
+            .await
+            .and_then(unguard)
     }
 
     pub(crate) async fn patch_status<P: Serialize + Debug>(
@@ -97,7 +144,10 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
         params: &PatchParams,
         patch: &Patch<P>,
     ) -> kube::Result<()> {
-        self.0.patch_status(name, params, patch).await.map(drop)
+        self.checked_for(name)?
+            .patch_status(name, params, patch)
+            .await
+            .map(drop)
     }
 
     pub(crate) async fn create(&self, params: &PostParams, object: &K) -> kube::Result<K>
@@ -105,7 +155,7 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
         K: Serialize,
     {
         let object = GuardedObject(Ok(object.clone()));
-        self.0.create(params, &object).await.and_then(unguard)
+        self.checked()?.create(params, &object).await.and_then(unguard)
     }
 
     pub(crate) async fn replace(&self, name: &str, params: &PostParams, object: &K) -> kube::Result<K>
@@ -113,11 +163,14 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
         K: Serialize,
     {
         let object = GuardedObject(Ok(object.clone()));
-        self.0.replace(name, params, &object).await.and_then(unguard)
+        self.checked_for(name)?
+            .replace(name, params, &object)
+            .await
+            .and_then(unguard)
     }
 
     pub(crate) async fn delete(&self, name: &str, params: &DeleteParams) -> kube::Result<()> {
-        self.0.delete(name, params).await.map(drop)
+        self.checked_for(name)?.delete(name, params).await.map(drop)
     }
 }
 
@@ -137,6 +190,14 @@ mod tests {
         path::{Path, PathBuf},
     };
 
+    use http::{Request, Response};
+    use k8s_openapi::api::core::v1::{Node, Pod};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::kubernetes::answer;
+
     /// Files with requests of kube's own `Api`: for objects that only this program writes, and for logs.
     const EXCEPTIONS: [&str; 4] = [
         "commands/plugin/bundle.rs",
@@ -154,6 +215,41 @@ mod tests {
                 files.push(path);
             }
         }
+    }
+
+    #[tokio::test]
+    async fn invalid_names_cause_no_request() {
+        let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
+        let client = Client::new(service, "default");
+        let nodes = GuardedApi::<Node>::all(client.clone());
+        let params = (PatchParams::default(), Patch::Merge(json!({})));
+        for name in ["n1/../../../../api/v1/secrets?x=", "n1/proxy/configz", "..", ""] {
+            let errors = [
+                nodes.get(name).await.err(),
+                nodes.get_opt(name).await.err(),
+                nodes.patch(name, &params.0, &params.1).await.err(),
+                nodes.patch_status(name, &params.0, &params.1).await.err(),
+                nodes
+                    .replace(name, &PostParams::default(), &Node::default())
+                    .await
+                    .err(),
+                nodes.delete(name, &DeleteParams::default()).await.err(),
+                GuardedApi::<Pod>::namespaced(client.clone(), name)
+                    .list(&ListParams::default())
+                    .await
+                    .err(),
+                GuardedApi::<Pod>::namespaced(client.clone(), name)
+                    .get("pod")
+                    .await
+                    .err(),
+            ];
+            for error in errors {
+                let text = answer(&error.expect("an error"));
+                assert!(text.starts_with(&format!("\"{name}\" is an invalid name")), "{text}");
+            }
+        }
+        drop((nodes, client));
+        assert!(handle.next_request().await.is_none(), "a request was sent");
     }
 
     #[test]

@@ -15,6 +15,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
+use super::{answer, guarded_api::check_name};
+
 /// The values of a Secret by key, encoded.
 #[derive(Clone, Default)]
 pub(crate) struct SecretData(BTreeMap<String, Box<RawValue>>);
@@ -63,18 +65,21 @@ pub(crate) async fn get_secret(
     namespace: &str,
     name: &str,
 ) -> Result<Option<SecretData>, SecretError> {
+    for part in [namespace, name] {
+        check_name(part).map_err(|error| SecretError::Refused(answer(&error)))?;
+    }
     let request = Request::new(Secret::url_path(&(), Some(namespace))).get(name, &GetParams::default());
     let request = request.map_err(|error| SecretError::Refused(error.to_string()))?;
     match client.request_text(request).await {
-        Ok(text) => decode(&text).map(Some),
+        Ok(text) => decode_secret(&text).map(Some),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(kube::Error::Api(status)) => Err(SecretError::Refused(status.message.clone())),
+        Err(error @ kube::Error::Api(_)) => Err(SecretError::Refused(answer(&error))),
         Err(kube::Error::FromUtf8(_)) => Err(SecretError::Undecodable("it is not UTF-8")),
         Err(_) => Err(SecretError::NoAnswer),
     }
 }
 
-fn decode(text: &str) -> Result<SecretData, SecretError> {
+pub(crate) fn decode_secret(text: &str) -> Result<SecretData, SecretError> {
     #[derive(Deserialize)]
     struct RawSecret {
         data: Option<Box<RawValue>>,
@@ -105,7 +110,7 @@ mod tests {
     #[case::metadata_of_another_type(json!({"metadata": [1], "data": {"key": CANARY}}))]
     #[case::another_value_of_another_type(json!({"metadata": {}, "data": {"key": CANARY, "other": 5, "third": null}}))]
     fn unused_fields_do_not_matter(#[case] secret: Value) {
-        let data = decode(&secret.to_string()).expect("it decodes");
+        let data = decode_secret(&secret.to_string()).expect("it decodes");
         assert_eq!(data.get("key").expect("it decodes"), Some(b"canary".to_vec()));
         assert_eq!(data.get("none").expect("it decodes"), None);
     }
@@ -120,7 +125,7 @@ mod tests {
     #[case::text(json!(CANARY), "not a JSON object")]
     #[case::list(json!([{"key": CANARY}]), "not a JSON object")]
     fn errors_do_not_contain_values(#[case] secret: Value, #[case] expected: &str) {
-        let read = decode(&secret.to_string());
+        let read = decode_secret(&secret.to_string());
         let shown = format!("{read:?}");
         let error = read.and_then(|data| data.get("key")).expect_err("it does not decode");
         assert!(error.to_string().contains(expected), "{error}");
@@ -128,10 +133,49 @@ mod tests {
         assert!(!shown.contains("canary") && !shown.contains(CANARY), "{shown}");
     }
 
-    #[test]
-    fn cut_answer_does_not_decode() {
-        let whole = json!({"metadata": {}, "data": {"key": CANARY}}).to_string();
-        let error = decode(&whole[..whole.len() - 2]).expect_err("it does not decode");
-        assert!(!format!("{error} {error:?}").contains(CANARY));
+    fn mk_secret() -> String {
+        json!({"kind": "Secret", "metadata": {}, "data": {"key": CANARY}}).to_string()
+    }
+
+    #[rstest]
+    #[case::cut(200, mk_secret()[..40].to_owned().into_bytes(), "cannot be decoded")]
+    #[case::page(200, format!("<html>{CANARY}</html>").into_bytes(), "cannot be decoded")]
+    #[case::binary(200, [b"\xff\xfe", mk_secret().as_bytes()].concat(), "it is not UTF-8")]
+    #[case::empty(200, Vec::new(), "cannot be decoded")]
+    #[case::refused(403, br#"{"kind": "Status", "reason": "Forbidden", "message": "no", "code": 403}"#.to_vec(), "Forbidden: no")]
+    #[case::secret_as_an_error(500, mk_secret().into_bytes(), "")]
+    #[case::cut_secret_as_an_error(502, mk_secret()[..40].to_owned().into_bytes(), "HTTP 502")]
+    #[case::page_as_an_error(503, format!("<html>{CANARY}</html>").into_bytes(), "HTTP 503")]
+    #[tokio::test]
+    async fn wrong_answers_are_reported_without_the_body(
+        #[case] code: u16,
+        #[case] body: Vec<u8>,
+        #[case] expected: &str,
+    ) {
+        let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            let response = http::Response::builder()
+                .status(code)
+                .body(kube::client::Body::from(body.clone()));
+            async move { Ok::<_, std::convert::Infallible>(response.expect("a response")) }
+        });
+        let error = get_secret(&Client::new(service, "n"), "n", "s")
+            .await
+            .expect_err("a failure");
+        let text = format!("{error} {error:?}");
+        assert!(
+            text.contains(expected) && !text.contains(CANARY) && !text.contains("did not answer"),
+            "{text}"
+        );
+    }
+
+    #[tokio::test]
+    async fn closed_connection_is_no_answer() {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| async move {
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("closed"))
+        });
+        let error = get_secret(&Client::new(service, "n"), "n", "s")
+            .await
+            .expect_err("a failure");
+        assert_eq!(error.to_string(), "the API server did not answer");
     }
 }

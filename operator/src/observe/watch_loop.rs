@@ -7,6 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use cinder_operator_core::cluster::{Affected, GuardedObject};
+use csi_sources::UntrustedText;
 use futures::{Stream, StreamExt, stream::BoxStream};
 use kube::runtime::{
     watcher,
@@ -283,7 +284,7 @@ fn cause_of(kind: &str, error: &Error) -> String {
         Error::WatchError(status) => status.message.clone(),
         Error::NoResourceVersion => "the answer of the API server has no resourceVersion".to_owned(),
     };
-    cause.escape_debug().take(LONGEST_CAUSE).collect()
+    UntrustedText::with_limit(&cause, LONGEST_CAUSE).to_string()
 }
 
 #[cfg(test)]

@@ -10,20 +10,20 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
+use csi_sources::UntrustedText;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry, jiff::Timestamp};
 use kube::{Resource, api::ObjectMeta};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned, ser::Error as _};
 use serde_json::{Value, value::RawValue};
 use thiserror::Error;
 
-use super::key_of;
+use super::{LONGEST_NAME, key_of};
 
 /// The nearest supported times beyond both ends of the range.
 const EARLIEST: &str = "0001-01-01T00:00:00Z";
 const LATEST: &str = "9999-12-30T00:00:00Z";
 
-/// The longest name and the longest reason that are reported.
-const LONGEST_NAME: usize = 253;
+/// The longest reason that is reported.
 const LONGEST_REASON: usize = 160;
 
 /// An object of the API server, or the known part of an object that does not decode.
@@ -45,7 +45,7 @@ impl UndecodableObject {
     pub fn key(&self) -> String {
         match key_of(&self.metadata) {
             key if key.is_empty() => "an object without a name".to_owned(),
-            key => key.escape_debug().collect(),
+            key => UntrustedText::new(&key).to_string(),
         }
     }
 }
@@ -239,7 +239,7 @@ fn reason_of(error: &serde_json::Error) -> String {
         None if error.line() == 0 => "invalid value".to_owned(),
         None => format!("invalid value at line {} column {}", error.line(), error.column()),
     };
-    reason.escape_debug().take(LONGEST_REASON).collect()
+    UntrustedText::with_limit(&reason, LONGEST_REASON).to_string()
 }
 
 #[cfg(test)]

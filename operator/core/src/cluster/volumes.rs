@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use csi_sources::UntrustedText;
 use k8s_openapi::{
     api::{
         core::v1::{PersistentVolume, PersistentVolumeClaim},
@@ -340,7 +341,7 @@ fn is_shared_file_system(access_modes: &[String], volume_mode: Option<&str>) -> 
 }
 
 fn shortened(text: &str) -> String {
-    text[..text.floor_char_boundary(LONGEST_ERROR)].to_owned()
+    UntrustedText::with_limit(text, LONGEST_ERROR).to_string()
 }
 
 /// A PersistentVolumeClaim, as far as it matters.

@@ -3,11 +3,12 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use csi_sources::UntrustedText;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{Case, Operation, Suspect};
 use crate::{
-    cluster::{AttachmentFact, ClaimFact, Index, VolumeFact},
+    cluster::{AttachmentFact, ClaimFact, Index, LONGEST_NAME, VolumeFact, is_object_name},
     resolve::health::StuckSettings,
 };
 
@@ -139,6 +140,17 @@ impl<'a> Found<'a> {
     }
 }
 
+/// The name of a node as it is reported. A tenant can write any text into the annotation of a claim.
+fn shown_node(name: &str) -> String {
+    if is_object_name(name) {
+        return name.to_owned();
+    }
+    format!(
+        "(invalid name {})",
+        UntrustedText::with_limit(name, LONGEST_NAME).quoted()
+    )
+}
+
 struct View<'a> {
     index: &'a Index,
     driver: &'a str,
@@ -222,7 +234,7 @@ impl<'a> View<'a> {
         Case {
             claim: volume.and_then(|volume| volume.claim.clone()),
             volume_id: volume.map(|volume| volume.handle.clone()),
-            node: node.map(str::to_owned),
+            node: node.map(shown_node),
             node_exists: facts.is_some() || node.is_some_and(|node| index.is_unknown_node(node)),
             node_server: registration.map(|registration| registration.node_id.clone()),
             node_zone: facts.and_then(|facts| facts.labels.get(ZONE_LABEL).cloned()),
@@ -335,7 +347,10 @@ mod tests {
         let finding = crate::diagnosis::diagnose(&found.all[0]).finding;
         assert_eq!(
             (finding.reason, finding.hint.as_str()),
-            ("ErrorReported", "resize2fs: no")
+            (
+                "ErrorReported",
+                "the last error of PersistentVolumeClaim n/c is \"resize2fs: no\""
+            )
         );
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether the operator can read the objects of the cluster.
 
-use super::{Verdict, shortened, verdict};
+use super::{Verdict, verdict};
 use crate::{decide::ClusterView, reasons::Upgradeable, text::join_truncated};
 
 /// The reason against an upgrade while watches fail or objects do not decode.
@@ -25,7 +25,7 @@ pub(super) fn unreadable(view: &ClusterView) -> Option<Verdict<Upgradeable>> {
         (None, None) => return None,
     };
     let message: Vec<String> = [watches, objects].into_iter().flatten().collect();
-    Some(verdict(reason, shortened(message.join(" | "))))
+    Some(verdict(reason, message.join(" | ")))
 }
 
 #[cfg(test)]

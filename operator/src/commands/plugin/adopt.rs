@@ -8,11 +8,15 @@ use cinder_operator_core::{
     migration::check::{self, AdoptionFinding},
     text::join_truncated,
 };
+use csi_sources::UntrustedText;
 use kube::{Client, ResourceExt};
 use serde::Serialize;
 
 use super::{PluginError, drivers};
 use crate::{commands::render::read_driver, observe};
+
+/// The most characters of a part of a finding.
+const LONGEST_TEXT: usize = 4_000;
 
 /// What would change for one driver.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -64,7 +68,7 @@ pub(super) async fn reports(
 
 impl fmt::Display for AdoptionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { driver, namespace, .. } = self;
+        let [driver, namespace] = [&self.driver, &self.namespace].map(|text| UntrustedText::new(text));
         match self.findings.len() {
             0 => writeln!(f, "{driver}: a switch changes nothing for volumes and classes")?,
             1 => writeln!(f, "{driver}: 1 finding")?,
@@ -84,7 +88,7 @@ impl fmt::Display for AdoptionReport {
                 remedy,
                 ..
             } = finding;
-            writeln!(f, "\n{reason:?}: {subject}")?;
+            writeln!(f, "\n{reason:?}: {}", UntrustedText::new(subject))?;
             if finding.count > 0 {
                 let more = finding.count.saturating_sub(finding.names.len());
                 let more = if more == 0 {
@@ -92,11 +96,12 @@ impl fmt::Display for AdoptionReport {
                 } else {
                     format!(" and {more} more")
                 };
-                writeln!(f, "  In: {}{more}", join_truncated(&finding.names))?;
+                let names = join_truncated(&finding.names);
+                writeln!(f, "  In: {}{more}", UntrustedText::with_limit(&names, LONGEST_TEXT))?;
             }
-            writeln!(f, "  Changes: {message}.")?;
+            writeln!(f, "  Changes: {}.", UntrustedText::with_limit(message, LONGEST_TEXT))?;
             if !remedy.is_empty() {
-                writeln!(f, "  Remedy: {remedy}.")?;
+                writeln!(f, "  Remedy: {}.", UntrustedText::with_limit(remedy, LONGEST_TEXT))?;
             }
         }
         Ok(())

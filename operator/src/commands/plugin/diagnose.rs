@@ -4,6 +4,7 @@
 use std::{collections::BTreeSet, fmt};
 
 use cinder_csi_crds::{CinderCSIDriver, StuckVolume};
+use csi_sources::UntrustedText;
 use k8s_openapi::{
     api::core::v1::{Event, Pod},
     jiff::Timestamp,
@@ -19,7 +20,7 @@ use crate::{
     commands::table::write_notes,
     kubernetes::{GuardedApi, answer},
 };
-use event_line::{EventLine, printable};
+use event_line::EventLine;
 use trail::{TrailReader, VolumeLine};
 
 mod event_line;
@@ -28,6 +29,8 @@ mod trail;
 
 pub(super) use target::{TARGET_KINDS, Target, TargetKind};
 
+/// The most characters of a hint.
+const LONGEST_HINT: usize = 4_000;
 /// The most pods whose events are read.
 const MOST_PODS: usize = 10;
 
@@ -75,7 +78,8 @@ pub(super) async fn report(
     }
     let mut subjects = trail.subjects;
     subjects.extend(pods(client, &trail.volumes, &mut notes).await);
-    let events = events(client, subjects, &mut notes).await;
+    let mut events = events(client, subjects, &mut notes).await;
+    events.sort_by_key(|event| event.order(now));
     notes.dedup();
     Ok(DiagnosisReport {
         object: target.to_string(),
@@ -104,7 +108,7 @@ async fn pods(client: &Client, volumes: &[VolumeLine], notes: &mut Vec<String>) 
     found
 }
 
-/// The events of objects, each object once.
+/// The events of objects, each object once, in no order.
 async fn events(client: &Client, subjects: Vec<(String, String)>, notes: &mut Vec<String>) -> Vec<EventLine> {
     let mut events = Vec::new();
     let subjects: BTreeSet<(String, String)> = subjects.into_iter().collect();
@@ -114,7 +118,6 @@ async fn events(client: &Client, subjects: Vec<(String, String)>, notes: &mut Ve
         let of_object = list(&api, &params, "the events", notes).await;
         events.extend(of_object.into_iter().map(EventLine::from));
     }
-    events.sort_by_key(|event| event.last_seen);
     events
 }
 
@@ -133,7 +136,7 @@ where
 impl DiagnosisReport {
     fn write_head(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.is_claim {
-            writeln!(f, "{}", self.object)?;
+            writeln!(f, "{}", UntrustedText::new(&self.object))?;
             if self.volumes.is_empty() {
                 writeln!(f, "  no PersistentVolumeClaim")?;
             }
@@ -160,13 +163,18 @@ impl DiagnosisReport {
                 .as_ref()
                 .map(|node| format!(", node {node}"))
                 .unwrap_or_default();
-            writeln!(f, "\n{} ({} {}{node})", stuck.operation, stuck.kind, stuck.name)?;
+            let head = format!("{} ({} {}{node})", stuck.operation, stuck.kind, stuck.name);
+            writeln!(f, "\n{}", UntrustedText::new(&head))?;
             writeln!(f, "  since:      {:.0}", stuck.since.0)?;
             if let Some(id) = &stuck.volume_id {
-                writeln!(f, "  volume:     {id}")?;
+                writeln!(f, "  volume:     {}", UntrustedText::new(id))?;
             }
-            writeln!(f, "  cause:      {}", stuck.reason)?;
-            writeln!(f, "  what to do: {}", printable(&stuck.hint))?;
+            writeln!(f, "  cause:      {}", UntrustedText::new(&stuck.reason))?;
+            writeln!(
+                f,
+                "  what to do: {}",
+                UntrustedText::with_limit(&stuck.hint, LONGEST_HINT)
+            )?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use cinder_csi_crds::CinderCSIDriver;
+use csi_sources::UntrustedText;
 use k8s_openapi::{
     api::coordination::v1::Lease,
     jiff::{SignedDuration, Timestamp},
@@ -140,7 +141,7 @@ impl fmt::Display for Heartbeat {
             OperatorState::Stopped => "NOT RUNNING",
             OperatorState::Unknown => "unknown",
         };
-        write!(f, "{mark}Operator: {state}: {}", self.message)?;
+        write!(f, "{mark}Operator: {state}: {}", UntrustedText::new(&self.message))?;
         match self.renewed {
             Some(renewed) if self.state == OperatorState::Running => writeln!(f, ", last renewal {renewed:.0}"),
             _ => writeln!(f),

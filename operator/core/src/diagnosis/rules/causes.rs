@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether a cause holds, by the joined facts, and what to do about it: one function for each row of the table.
 
+use csi_sources::UntrustedText;
+
 use crate::diagnosis::{Case, CloudAccess};
 
 fn volume_name(case: &Case) -> String {
@@ -13,10 +15,15 @@ fn node_name(case: &Case) -> &str {
     case.node.as_deref().unwrap_or("(none)")
 }
 
-/// What the sidecar said last, as an ending of a sentence.
+/// The last error in the status of the object, in quotes: other clients write it, and it may contain text of tenants.
+fn quote(said: &str) -> String {
+    UntrustedText::new(said).quoted()
+}
+
+/// The last error of the sidecar, as an ending of a sentence.
 pub(super) fn said(case: &Case) -> String {
     match case.said.as_deref() {
-        Some(said) => format!("what was said last: {said}"),
+        Some(said) => format!("the last error is {}", quote(said)),
         None => {
             "`kubectl cinder-csi diagnose` prints the events of the claim and its pods, which may say more".to_owned()
         }
@@ -32,7 +39,7 @@ pub(super) fn credentials_refused(case: &Case) -> Option<String> {
     let words = match &case.access {
         CloudAccess::Refused(words) => words.clone(),
         // The driver may be refused before the operator's next look.
-        _ => case.said.as_deref().filter(|said| is_login_failure(said))?.to_owned(),
+        _ => quote(case.said.as_deref().filter(|said| is_login_failure(said))?),
     };
     Some(format!(
         "the cloud refuses the credentials of the driver, so nothing can be done with {}: fix the Secret that spec.clouds names, \
@@ -71,7 +78,8 @@ pub(super) fn node_gone(case: &Case) -> Option<String> {
 pub(super) fn quota_exceeded(case: &Case) -> Option<String> {
     let said = case.said.as_deref().filter(|said| said.contains("[quota]"))?;
     Some(format!(
-        "the project's quota leaves no room: raise it, or delete what is not needed; the driver retries by itself ({said})"
+        "the project's quota leaves no room: raise it, or delete what is not needed; the driver retries by itself ({})",
+        quote(said)
     ))
 }
 
@@ -147,7 +155,8 @@ pub(super) fn request_refused(case: &Case) -> Option<String> {
     (by_driver || by_provisioner).then(|| {
         format!(
             "the driver or the provisioner refuses the request: change the claim, its class or its source, or delete the claim and \
-             create it again where it cannot be changed ({said})"
+             create it again where it cannot be changed ({})",
+            quote(said)
         )
     })
 }
@@ -156,7 +165,13 @@ pub(super) fn request_refused(case: &Case) -> Option<String> {
 const PROVISIONERS: [&str; 2] = ["is less than the size", "must be greater than or equal in size"];
 
 pub(super) fn error_reported(case: &Case) -> Option<String> {
-    case.said.clone()
+    let said = case.said.as_deref()?;
+    Some(format!(
+        "the last error of {} {} is {}",
+        case.object.0,
+        case.object.1,
+        quote(said)
+    ))
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "as every rule")]

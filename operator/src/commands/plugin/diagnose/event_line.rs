@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use csi_sources::UntrustedText;
 use k8s_openapi::{api::core::v1::Event, jiff::Timestamp};
 use serde::Serialize;
 
@@ -17,6 +18,13 @@ pub(super) struct EventLine {
     pub(super) type_: String,
     pub(super) reason: String,
     pub(super) message: String,
+}
+
+impl EventLine {
+    /// The time for the order of lines. Tenants may write any time into an event: one after now counts as now.
+    pub(super) fn order(&self, now: Timestamp) -> Option<Timestamp> {
+        self.last_seen.map(|last_seen| last_seen.min(now))
+    }
 }
 
 impl From<Event> for EventLine {
@@ -38,16 +46,12 @@ impl From<Event> for EventLine {
     }
 }
 
-/// Replaces control characters in text from other sources, because a terminal would interpret them.
-pub(super) fn printable(text: &str) -> String {
-    text.replace(char::is_control, " ")
-}
-
 impl fmt::Display for EventLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.last_seen.map(|at| format!("{at:.0} ")).unwrap_or_default();
-        let words = [&self.type_, &self.reason, &self.object, &self.message].map(|word| printable(word));
-        let [type_, reason, object, message] = words;
+        let [type_, reason, object] = [&self.type_, &self.reason, &self.object].map(|word| UntrustedText::new(word));
+        // In quotes: tenants may write events.
+        let message = UntrustedText::new(&self.message).quoted();
         writeln!(f, "  {at}{type_} {reason}, {object}: {message}")
     }
 }

@@ -116,10 +116,10 @@ Attach (VolumeAttachment va, node n1)
   since:      2026-06-01T10:00:00Z
   volume:     id
   cause:      NodeGone
-  what to do: start  it
+  what to do: start\\u{1b} it
 
 Events
-  2026-06-01T10:09:00Z Warning FailedMount, Pod web: no way
+  2026-06-01T10:09:00Z Warning FailedMount, Pod web: \"no; way\"
 "
     );
 }
@@ -147,9 +147,9 @@ const CLUSTER: Objects = &[
 #[case::attachment(
     "va/va",
     "VolumeAttachment va\n",
-    "Status attachError, VolumeAttachment va: rpc error"
+    "Status attachError, VolumeAttachment va: \"rpc error\""
 )]
-#[case::snapshot("vs/s", "VolumeSnapshot n/s\n", "Status error, VolumeSnapshot s: rpc error")]
+#[case::snapshot("vs/s", "VolumeSnapshot n/s\n", "Status error, VolumeSnapshot s: \"rpc error\"")]
 #[tokio::test]
 async fn object_leads_to_its_volume(#[case] object: &str, #[case] head: &str, #[case] part: &str) {
     let text = mk_report(object, CLUSTER).await.expect("a report").to_string();
@@ -160,6 +160,38 @@ async fn object_leads_to_its_volume(#[case] object: &str, #[case] head: &str, #[
     let (cause, raw) = (text.find("cause:      NodeGone"), text.find("rpc error"));
     assert!(text.contains(part) && cause.is_some(), "{text}");
     assert!(raw.is_none() || cause < raw, "{text}");
+}
+
+#[tokio::test]
+async fn future_event_does_not_displace_the_cause() {
+    let report = mk_report(
+        "c",
+        &[
+            (CLAIM, mk_claim),
+            (VOLUME, mk_volume),
+            (DRIVERS, mk_drivers),
+            (LEASE, mk_lease),
+            (EVENTS, || {
+                let event = |time: &str, message: &str| {
+                    json!({"metadata": {}, "type": "Warning", "reason": "ProvisioningFailed", "message": message,
+                    "involvedObject": {"kind": "PersistentVolumeClaim", "name": "c"}, "lastTimestamp": time})
+                };
+                let forged = "x\nAttach (VolumeAttachment va)\n  what to do: \"nothing\", all is well";
+                json!({"metadata": {}, "items": [event("2099-01-01T00:00:00Z", forged), event("2026-06-01T10:09:59Z", "second"),
+                event("2026-06-01T10:09:00Z", "first")]})
+            }),
+        ],
+    );
+    let text = report.await.expect("a report").to_string();
+    assert_eq!(text.matches("\n  what to do: ").count(), 1, "{text}");
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} in {text}"));
+    assert!(
+        at("what to do: start") < at("\"first\"") && at("\"first\"") < at("\"second\""),
+        "{text}"
+    );
+    let forged =
+        "PersistentVolumeClaim c: \"x; Attach (VolumeAttachment va);   what to do: \\\"nothing\\\", all is well\"";
+    assert!(at("\"second\"") < at(forged), "{text}");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use cinder_csi_crds::StuckVolume;
+use csi_sources::UntrustedText;
 use k8s_openapi::{
     api::{
         core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
@@ -19,7 +20,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    event_line::{EventLine, printable},
+    event_line::EventLine,
     target::{Target, TargetKind},
 };
 use crate::kubernetes::{GuardedApi, answer};
@@ -68,9 +69,9 @@ impl fmt::Display for VolumeLine {
             .persistent_volume
             .as_ref()
             .map(|name| format!("PersistentVolume {name}"));
-        let id = self.volume_id.as_ref().map(|id| format!("volume {}", printable(id)));
+        let id = self.volume_id.as_ref().map(|id| format!("volume {id}"));
         let parts: Vec<String> = [claim, volume, id].into_iter().flatten().collect();
-        write!(f, "{}", parts.join(", "))
+        write!(f, "{}", UntrustedText::new(&parts.join(", ")))
     }
 }
 
