@@ -25,6 +25,7 @@ use std::{
 };
 
 use cinder_csi_crds::{AdoptionMode, CinderCSIDriver, CinderCSIDriverStatus, FINALIZER, ManagementState};
+use csi_sources::UntrustedText;
 use kube::{Resource, ResourceExt, runtime::controller::Action};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -653,7 +654,7 @@ impl Reconciliation<'_> {
             cluster: ClusterView {
                 undecodable: self.context.cluster.read(|index| {
                     let all = index.undecodable();
-                    all.map(|(kind, name, reason)| format!("{kind} {}: {reason}", name.escape_debug()))
+                    all.map(|(kind, name, reason)| format!("{kind} {}: {reason}", UntrustedText::new(name)))
                         .collect()
                 }),
                 failing_watches: self.context.cluster.failing_watches(),
@@ -681,9 +682,10 @@ impl Reconciliation<'_> {
             daemon_set: daemon_set.map(Workload::of_daemon_set),
             nodes: template.as_ref().map_or_else(NodesView::default, |template| {
                 let name = &self.owner.name;
-                self.context
-                    .cluster
-                    .read(|index| view(&index.nodes(), template, &index.registered_on(name)))
+                self.context.cluster.read(|index| NodesView {
+                    misidentified: index.misidentified_nodes(name),
+                    ..view(&index.nodes(), template, &index.registered_on(name))
+                })
             }),
             node_template: template.map(Box::new),
             storage_classes: classes.map(|key| key.name.clone()).collect(),

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use csi_sources::UntrustedText;
 use k8s_openapi::{
     api::{core::v1::Node, storage::v1::CSINode},
     apimachinery::pkg::apis::meta::v1::Time,
@@ -173,6 +174,8 @@ pub struct NodeObject {
 #[derive(Debug, Clone, Default, Deserialize)]
 struct NodeSpec {
     taints: Option<Vec<k8s_openapi::api::core::v1::Taint>>,
+    #[serde(rename = "providerID")]
+    provider_id: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -200,6 +203,7 @@ impl Indexed for NodeObject {
         Some(NodeFacts {
             name: self.metadata.name.clone().unwrap_or_default(),
             labels: self.metadata.labels.clone().unwrap_or_default(),
+            server: self.spec.provider_id.as_deref().and_then(server_of),
             taints: self.spec.taints.iter().flatten().map(taint_facts).collect(),
             ready: ready.is_some_and(|ready| ready.status == "True"),
             created: made.map(|time| time.0),
@@ -370,6 +374,20 @@ impl Index {
         all.into_iter().partition(|name| self.is_ready(name))
     }
 
+    /// The nodes that the driver registered as another server than their providerID names, described and sorted. Volumes of pods
+    /// there are attached to that other server. A node of which one of both is unknown is not among them.
+    pub fn misidentified_nodes(&self, driver: &str) -> Vec<String> {
+        let described = self.registrations.iter().filter_map(|(node, drivers)| {
+            let registered = server_id(&drivers.get(driver)?.node_id)?;
+            let server = self.nodes.get(node)?.server.as_ref()?;
+            (*server != registered)
+                .then(|| format!("{node} (registered as {registered}, and its providerID names {server})"))
+        });
+        let mut described: Vec<String> = described.collect();
+        described.sort();
+        described
+    }
+
     /// The registration of the driver on a node.
     pub fn registration(&self, node: &str, driver: &str) -> Option<&Registered> {
         self.registrations.get(node)?.get(driver)
@@ -449,9 +467,24 @@ impl Index {
     }
 }
 
+/// The server that a providerID names, as in `openstack:///UUID` and `openstack://REGION/UUID`.
+fn server_of(provider_id: &str) -> Option<String> {
+    let (_, id) = provider_id.strip_prefix("openstack://")?.rsplit_once('/')?;
+    server_id(id)
+}
+
+/// The UUID of a server in lower case. Other names of nodes cannot be compared.
+fn server_id(text: &str) -> Option<String> {
+    const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
+    let is_group =
+        |(group, length): (&str, usize)| group.len() == length && group.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_uuid = text.split('-').count() == GROUPS.len() && text.split('-').zip(GROUPS).all(is_group);
+    is_uuid.then(|| text.to_ascii_lowercase())
+}
+
 /// The name of an object of unknown content, as it is reported.
 pub fn unknown_object(name: &str) -> String {
-    format!("{} (it cannot be decoded)", name.escape_debug())
+    format!("{} (it cannot be decoded)", UntrustedText::new(name))
 }
 
 /// The name of an object in the index.
@@ -479,6 +512,7 @@ fn count<T: Owned>(table: &HashMap<String, T>, driver: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
     use serde_json::{Value, json};
 
     use super::*;
@@ -623,6 +657,58 @@ mod tests {
         assert_eq!(index.registered_on("a"), ["n1".to_owned()].into());
         assert_eq!(index.put(&one), affected(&["a", "b"]));
         assert!(index.registered_on("a").is_empty());
+    }
+
+    #[rstest]
+    #[case::same(
+        "openstack:///6c1f2b9e-0000-4000-8000-000000000001",
+        "6c1f2b9e-0000-4000-8000-000000000001",
+        false
+    )]
+    #[case::same_in_capitals(
+        "openstack://mars/6C1F2B9E-0000-4000-8000-00000000000A",
+        "6c1f2b9e-0000-4000-8000-00000000000a",
+        false
+    )]
+    #[case::different(
+        "openstack:///6c1f2b9e-0000-4000-8000-000000000001",
+        "6c1f2b9e-0000-4000-8000-000000000002",
+        true
+    )]
+    #[case::different_with_region(
+        "openstack://mars/6c1f2b9e-0000-4000-8000-000000000001",
+        "6c1f2b9e-0000-4000-8000-000000000002",
+        true
+    )]
+    #[case::other_provider(
+        "k3s://6c1f2b9e-0000-4000-8000-000000000001",
+        "6c1f2b9e-0000-4000-8000-000000000002",
+        false
+    )]
+    #[case::no_uuid("openstack:///n1", "6c1f2b9e-0000-4000-8000-000000000002", false)]
+    #[case::registered_by_name("openstack:///6c1f2b9e-0000-4000-8000-000000000001", "n1", false)]
+    #[case::unset("", "6c1f2b9e-0000-4000-8000-000000000002", false)]
+    fn registration_is_compared_with_provider_id(
+        #[case] provider: &str,
+        #[case] registered: &str,
+        #[case] expected: bool,
+    ) {
+        let mut index = Index::default();
+        index.put(&mk::<NodeObject>(
+            json!({"metadata": {"name": "n1"}, "spec": {"providerID": provider}}),
+        ));
+        let drivers = json!([{"name": "a", "nodeID": registered}, {"name": "b", "nodeID": "6c1f2b9e-0000-4000-8000-00000000000f"}]);
+        index.put(&mk::<RegistrationObject>(
+            json!({"metadata": {"name": "n1"}, "spec": {"drivers": drivers}}),
+        ));
+        index.put(&mk::<NodeObject>(json!({"metadata": {"name": "n2"}, "spec": {}})));
+        assert_eq!(
+            index.misidentified_nodes("a").len(),
+            usize::from(expected),
+            "{:?}",
+            index.misidentified_nodes("a")
+        );
+        assert!(index.misidentified_nodes("c").is_empty());
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub struct NodeFacts {
     pub name: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
+    /// The server in Nova by the Node's providerID, if a cloud provider of OpenStack has set it.
+    pub server: Option<String>,
     /// Its taints: key, value, effect.
     pub taints: Vec<(String, String, String)>,
     /// Whether its kubelet reports that it is ready. One that does not can neither start nor register anything.
@@ -52,6 +54,8 @@ pub struct NodesView {
     /// Nodes with attached volumes that the DaemonSet excludes and where no pod of the driver runs, with the volumes.
     /// They are not among the others.
     pub unserved: BTreeMap<String, Vec<String>>,
+    /// Nodes that are registered as another server than their providerID names, described and sorted.
+    pub misidentified: Vec<String>,
 }
 
 impl NodesView {

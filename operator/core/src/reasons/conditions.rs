@@ -169,6 +169,10 @@ conditions! {
         /// Volumes are attached on nodes that the DaemonSet excludes and where no pod of the driver runs.
         True NodesWithoutDriver =>
             "Let spec.node include the nodes again, or restore their labels and taints, until the volumes are detached.",
+        /// The driver registered nodes as another server than the one that their providerID names. Volumes of pods there are attached
+        /// to the registered server.
+        True NodeIdentityMismatch =>
+            "Compare both with `openstack server list`, and correct the source of the node's identity or the providerID.",
         /// An object with the required name has another owner. The operator does not change it.
         True OwnershipConflict => "The message names the object and its owner.",
         /// The operator does not serve the namespace in spec.operandNamespace, and changes nothing there.

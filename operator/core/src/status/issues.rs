@@ -50,6 +50,14 @@ pub(super) fn of(report: &Report, is_young: impl Fn(&CloudView) -> bool) -> Vec<
             ),
         })
     });
+    let misidentified = (!outcome.nodes.misidentified.is_empty()).then(|| Problem {
+        reason: Degraded::NodeIdentityMismatch,
+        message: format!(
+            "nodes are registered as another server than their providerID names: {}. Volumes of their pods are attached to the registered \
+             server. `openstack server list` shows which one is right; correct the source of the node's identity, or its providerID",
+            join_truncated(&outcome.nodes.misidentified)
+        ),
+    });
     let classes = decision.classes.iter().flat_map(super::classes::issues);
     let problems = report.problems().cloned();
     problems
@@ -57,6 +65,7 @@ pub(super) fn of(report: &Report, is_young: impl Fn(&CloudView) -> bool) -> Vec<
         .chain(refusals)
         .chain(failures)
         .chain(stalled)
+        .chain(misidentified)
         .chain(classes)
         .chain(super::monitoring::issue(report.facts.monitoring))
         .chain(rollout::issues(report))

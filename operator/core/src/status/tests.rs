@@ -183,6 +183,32 @@ fn available_is_judged_by_what_serves(#[case] report: Report, #[case] available:
     assert_eq!(verdicts(&report)[2], "Degraded=False/AsExpected");
 }
 
+#[test]
+fn node_of_another_server_degrades() {
+    let report = but(mk_healthy(), |report| {
+        report.outcome.nodes.misidentified = vec!["n1 (registered as a, and its providerID names b)".to_owned()];
+    });
+    assert_eq!(verdicts(&report)[2], "Degraded=True/NodeIdentityMismatch");
+    let status = status(None, &report, at(1));
+    let message = &status.condition(ConditionType::Degraded).expect("a condition").message;
+    assert!(message.contains("n1 (registered as a"), "{message}");
+}
+
+#[test]
+fn texts_of_other_clients_are_printable() {
+    let report = but(mk_healthy(), |report| {
+        report.outcome.nodes.misidentified = vec!["n1\u{1b}[2J\u{202e}".to_owned()];
+        report.outcome.nodes.unregistered = vec!["x\u{9b}".to_owned()];
+    });
+    let status = status(None, &report, at(1));
+    let text = serde_json::to_value(&status).expect("JSON").to_string();
+    assert!(text.chars().all(csi_sources::is_printable), "{text}");
+    assert!(
+        text.contains(r"n1\\u{1b}[2J\\u{202e}") && text.contains(r"x\\u{9b}"),
+        "{text}"
+    );
+}
+
 fn joining(registered: usize, joining: &[&str]) -> Report {
     but(mk_healthy(), |report| {
         report.outcome.nodes = NodesView {

@@ -49,6 +49,7 @@ fn mk_fleet(fleet: &Fleet) -> Report {
             .concat(),
             not_ready: names("broken", fleet.not_ready),
             unserved: excluded.into_iter().map(|node| (node, vec!["pv".to_owned()])).collect(),
+            ..NodesView::default()
         };
         report.outcome.node_rollout = Some(NodeRollout {
             desired: ready,
