@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a helper needs: the objects of the drivers with their events, and the logs of their pods, without secrets.
 //!
-//! Of a Secret only its name and the names of its keys are kept, and out of URLs passwords are taken, such as that of a proxy in a
-//! container's environment. Logs of operator and driver hold no secrets by construction.
+//! Objects, events and logs of others in the same namespace are not included: objects are those with the labels of the operator, events
+//! are about these objects, and logs are those of the containers that the operator and its Deployment create.
 
-use std::{fmt::Write as _, fs, path::Path};
+use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
 
 use cinder_csi_crds::{CinderCSIDriver, INSTANCE_LABEL};
 use cinder_operator_core::{
     cluster::{KINDS, Kind},
     resolve::namespace_of,
 };
-use k8s_openapi::api::{core::v1::Pod, events::v1::Event};
+use csi_sources::{UntrustedText, escape_json};
+use k8s_openapi::api::{
+    apps::v1::{Deployment, ReplicaSet},
+    core::v1::Pod,
+    events::v1::Event,
+};
 use kube::{
     Api, Client, ResourceExt,
     api::{DynamicObject, ListParams, LogParams},
@@ -20,7 +25,17 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::PluginError;
-use crate::kubernetes::{GuardedApi, answer};
+use crate::kubernetes::{GuardedApi, answer, check_name, get_secret};
+use redaction::{is_own_container, redact, redact_event};
+use secret_values::SecretValues;
+
+mod redaction;
+mod secret_values;
+
+pub(super) use redaction::without_bookkeeping;
+
+/// The labels of the operator's own objects.
+const OPERATOR_LABELS: &str = "app.kubernetes.io/name=cinder-csi-operator";
 
 /// Lines of each container's log.
 const LOG_LINES: i64 = 2_000;
@@ -41,6 +56,8 @@ pub(super) async fn gather(client: &Client, namespace: &str, directory: &Path) -
         files: 0,
         missing: Vec::new(),
         not_installed: Vec::new(),
+        subjects: BTreeSet::new(),
+        secrets: SecretValues::default(),
     };
     let drivers: GuardedApi<CinderCSIDriver> = GuardedApi::all(client.clone());
     let drivers = bundle.objects("cindercsidrivers", drivers, "").await?;
@@ -54,17 +71,22 @@ pub(super) async fn gather(client: &Client, namespace: &str, directory: &Path) -
             bundle.operands(kind, Some(place)).await?;
         }
     }
-    // Events about objects without a namespace.
-    let events: GuardedApi<Event> = GuardedApi::namespaced(client.clone(), "default");
-    bundle.objects("events-of-drivers", events, "").await?;
     for place in &places {
-        let events: GuardedApi<Event> = GuardedApi::namespaced(client.clone(), &place.name);
-        bundle.objects(&format!("events{}", place.suffix), events, "").await?;
-        let pods: GuardedApi<Pod> = GuardedApi::namespaced(client.clone(), &place.name);
-        let all = bundle.objects(&format!("pods{}", place.suffix), pods, "").await?;
+        for driver in &drivers {
+            bundle.read_credentials(driver, place).await;
+        }
+    }
+    for place in &places {
+        let pods = bundle.pods(place).await?;
+        bundle.read_subjects(place).await;
         // A log is text.
         let logs: Api<Pod> = Api::namespaced(client.clone(), &place.name);
-        bundle.logs(&logs, all).await?;
+        bundle.logs(&logs, pods).await?;
+    }
+    // Events about objects without a namespace.
+    bundle.events("events-of-drivers", "default").await?;
+    for place in &places {
+        bundle.events(&format!("events{}", place.suffix), &place.name).await?;
     }
     bundle.finish()
 }
@@ -100,21 +122,86 @@ struct Bundle<'a> {
     missing: Vec<String>,
     /// Kinds that this cluster does not have.
     not_installed: Vec<&'static str>,
+    /// The uids of the objects of the operator.
+    subjects: BTreeSet<String>,
+    /// Values that no log may contain.
+    secrets: SecretValues,
 }
 
 impl Bundle<'_> {
     async fn objects<K>(&mut self, name: &str, api: GuardedApi<K>, labels: &str) -> Result<Vec<K>, PluginError>
     where
-        K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+        K: Clone + DeserializeOwned + Serialize + ResourceExt + std::fmt::Debug,
     {
-        match list(&api, labels, name, &mut self.missing).await {
-            Ok(items) => {
-                self.write(name, &items)?;
-                Ok(items)
-            }
-            Err(error) => {
-                self.missing.push(format!("{name}: {}", answer(&error)));
-                Ok(Vec::new())
+        let items = self.list(name, &api, labels).await;
+        self.write(name, &items, redact)?;
+        Ok(items)
+    }
+
+    /// Lists objects of the operator, none where they cannot be read.
+    async fn list<K>(&mut self, name: &str, api: &GuardedApi<K>, labels: &str) -> Vec<K>
+    where
+        K: Clone + DeserializeOwned + ResourceExt + std::fmt::Debug,
+    {
+        let listed = list(api, labels, name, &mut self.missing).await;
+        let items = listed.unwrap_or_else(|error| {
+            self.missing.push(format!("{name}: {}", answer(&error)));
+            Vec::new()
+        });
+        self.subjects.extend(items.iter().filter_map(ResourceExt::uid));
+        items
+    }
+
+    /// The pods of the operator and of its drivers.
+    async fn pods(&mut self, place: &Place) -> Result<Vec<Pod>, PluginError> {
+        let name = format!("pods{}", place.suffix);
+        let api: GuardedApi<Pod> = GuardedApi::namespaced(self.client.clone(), &place.name);
+        let mut pods = Vec::new();
+        for labels in [INSTANCE_LABEL, OPERATOR_LABELS] {
+            pods.extend(self.list(&name, &api, labels).await);
+        }
+        self.missing.dedup();
+        self.write(&name, &pods, redact)?;
+        Ok(pods)
+    }
+
+    /// Reads which objects between a workload and its pods have events.
+    async fn read_subjects(&mut self, place: &Place) {
+        for labels in [INSTANCE_LABEL, OPERATOR_LABELS] {
+            let sets: GuardedApi<ReplicaSet> = GuardedApi::namespaced(self.client.clone(), &place.name);
+            self.list("replicasets", &sets, labels).await;
+        }
+        let deployments: GuardedApi<Deployment> = GuardedApi::namespaced(self.client.clone(), &place.name);
+        self.list("deployments", &deployments, OPERATOR_LABELS).await;
+    }
+
+    /// The events about the objects of the operator.
+    async fn events(&mut self, name: &str, namespace: &str) -> Result<(), PluginError> {
+        let api: GuardedApi<Event> = GuardedApi::namespaced(self.client.clone(), namespace);
+        let listed = list(&api, "", name, &mut self.missing).await;
+        let mut events = listed.unwrap_or_else(|error| {
+            self.missing.push(format!("{name}: {}", answer(&error)));
+            Vec::new()
+        });
+        events.retain(|event| {
+            let subject = event.regarding.as_ref().and_then(|regarding| regarding.uid.as_ref());
+            subject.is_some_and(|uid| self.subjects.contains(uid))
+        });
+        self.write(name, &events, redact_event)
+    }
+
+    /// Reads the values that the logs are searched for.
+    async fn read_credentials(&mut self, driver: &CinderCSIDriver, place: &Place) {
+        for cloud in &driver.spec.clouds {
+            let client_certificate = cloud.client_cert_secret_ref.iter().map(|reference| &reference.name);
+            for name in std::iter::once(&cloud.credentials_secret_ref.name).chain(client_certificate) {
+                match get_secret(self.client, &place.name, name).await {
+                    Ok(secret) => self.secrets.add(&secret.unwrap_or_default()),
+                    Err(error) => self.missing.push(format!(
+                        "Secret {}/{name}: {error}; the logs were not searched for its values",
+                        place.name
+                    )),
+                }
             }
         }
     }
@@ -132,7 +219,10 @@ impl Bundle<'_> {
             place.map_or("", |place| place.suffix.as_str())
         );
         match list(&api, INSTANCE_LABEL, &name, &mut self.missing).await {
-            Ok(items) => self.write(&name, &items)?,
+            Ok(items) => {
+                self.subjects.extend(items.iter().filter_map(ResourceExt::uid));
+                self.write(&name, &items, redact)?;
+            }
             Err(kube::Error::Api(status)) if status.code == 404 && kind.optional.is_some() => {
                 if !self.not_installed.contains(&kind.plural) {
                     self.not_installed.push(kind.plural);
@@ -145,7 +235,8 @@ impl Bundle<'_> {
 
     async fn logs(&mut self, api: &Api<Pod>, pods: Vec<Pod>) -> Result<(), PluginError> {
         for pod in chosen(pods) {
-            for container in pod.spec.iter().flat_map(|spec| &spec.containers) {
+            let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+            for container in containers.filter(|container| is_own_container(&container.name)) {
                 for previous in [false, true] {
                     self.log(api, &pod.name_any(), &container.name, previous).await?;
                 }
@@ -163,8 +254,13 @@ impl Bundle<'_> {
             timestamps: true,
             ..LogParams::default()
         };
-        match pods.logs(pod, &params).await {
+        let log = match check_name(pod) {
+            Ok(()) => pods.logs(pod, &params).await,
+            Err(error) => Err(error),
+        };
+        match log {
             Ok(text) => {
+                let text = self.secrets.remove_lines(&text);
                 let name = if previous { "previous" } else { "current" };
                 let path = self.directory.join(format!("logs/{pod}/{container}.{name}.log"));
                 self.put(&path, text.as_bytes())
@@ -179,10 +275,10 @@ impl Bundle<'_> {
         }
     }
 
-    fn write(&mut self, name: &str, items: &[impl Serialize]) -> Result<(), PluginError> {
+    fn write(&mut self, name: &str, items: &[impl Serialize], redact: fn(&mut Value)) -> Result<(), PluginError> {
         let mut items: Vec<Value> = items.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
         items.iter_mut().for_each(redact);
-        let text = format!("{:#}\n", json!({"items": items}));
+        let text = escape_json(&format!("{:#}\n", json!({"items": items})));
         self.put(&self.directory.join(format!("{name}.json")), text.as_bytes())
     }
 
@@ -202,12 +298,18 @@ impl Bundle<'_> {
             let _ = write!(summary, "; not installed in this cluster: {kinds}");
         }
         if !self.missing.is_empty() {
-            let text = self.missing.join("\n");
+            let lines = self
+                .missing
+                .iter()
+                .map(|line| format!("{}\n", UntrustedText::new(line)));
+            let text: String = lines.collect();
             let path = self.directory.join("not-read.txt");
-            self.put(&path, format!("{text}\n").as_bytes())?;
+            self.put(&path, text.as_bytes())?;
             let _ = write!(summary, "; what could not be read is named in {place}/not-read.txt");
         }
-        summary.push_str(". Secrets are left out; look through the rest before you give it away.");
+        summary.push_str(
+            ". Secrets, environments, commands and overrides are left out; check the rest before you publish it.",
+        );
         Ok(summary)
     }
 }
@@ -247,63 +349,6 @@ fn chosen(mut pods: Vec<Pod>) -> Vec<Pod> {
     pods
 }
 
-/// Takes out what the API server and kubectl note about an object for themselves.
-pub(super) fn without_bookkeeping(object: &mut Value) {
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("managedFields");
-        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-            // Holds a copy of the object as it was applied.
-            annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-        }
-    }
-}
-
-/// Takes out what must not leave the cluster.
-fn redact(object: &mut Value) {
-    const GONE: &str = "(left out)";
-    if object["kind"] == "Secret" || object.get("data").is_some() && object.get("type").is_some() {
-        for field in ["data", "stringData"] {
-            if let Some(data) = object.get_mut(field).and_then(Value::as_object_mut) {
-                data.values_mut().for_each(|value| *value = json!(GONE));
-            }
-        }
-    }
-    without_bookkeeping(object);
-    hide_passwords(object);
-}
-
-/// Removes users and passwords from all URLs of all texts: those of proxies have them.
-fn hide_passwords(value: &mut Value) {
-    match value {
-        Value::String(text) if text.contains("://") => *text = without_users(text),
-        Value::Array(values) => values.iter_mut().for_each(hide_passwords),
-        Value::Object(fields) => fields.values_mut().for_each(hide_passwords),
-        _ => {}
-    }
-}
-
-fn without_users(text: &str) -> String {
-    let mut parts = text.split("://");
-    let mut hidden = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let shown = user_end(part).map_or_else(|| part.to_owned(), |end| format!("(left out){}", &part[end..]));
-        hidden.push_str("://");
-        hidden.push_str(&shown);
-    }
-    hidden
-}
-
-/// The position of the `@` after the user and password of a URL, which begins after its scheme.
-fn user_end(rest: &str) -> Option<usize> {
-    let end_of = |text: &str, ends: &[char]| text.find(ends).unwrap_or(text.len());
-    let url = &rest[..end_of(rest, &[' ', '\t', '\r', '\n', '"', '\'', ','])];
-    let authority = &url[..end_of(url, &['/'])];
-    // A slash in a password is not escaped in many configurations. Behind a colon, only a port is no password.
-    let has_port = |(_, port): (&str, &str)| port.bytes().all(|byte| byte.is_ascii_digit());
-    let is_host = authority.rsplit_once(':').is_none_or(has_port) || authority.starts_with('[');
-    authority.rfind('@').or_else(|| url.rfind('@').filter(|_| !is_host))
-}
-
 #[cfg(test)]
 mod tests {
     use http::{Request, Response};
@@ -311,56 +356,99 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_secret_keeps_the_names_of_its_keys_alone() {
-        let mut secret = json!({
-            "kind": "Secret",
-            "metadata": {"name": "s", "annotations": {
-                "kubectl.kubernetes.io/last-applied-configuration": "{\"stringData\":{\"clouds.yaml\":\"geheim\"}}",
-                "note": "kept",
-            }},
-            "data": {"clouds.yaml": "Z2VoZWlt"},
+    const CANARY: &str = "canary-geheim";
+
+    /// A namespace with objects of the operator and of others. What must not be in the archive has the canary.
+    fn mk_answer(path: &str, query: &str) -> (u16, String) {
+        let encoded = json!(k8s_openapi::ByteString(
+            format!("[Global]\npassword = {CANARY}\n").into_bytes()
+        ));
+        let cut = &encoded.as_str().expect("text")[..40];
+        let pod = |name: &str, uid: &str, labels: Value| {
+            let env = json!([{"name": "A", "value": CANARY}]);
+            json!({"metadata": {"namespace": "n", "name": name, "uid": uid, "labels": labels, "annotations": {"a": CANARY}},
+                "spec": {"containers": [
+                    {"name": "cinder-csi-driver", "image": "i", "env": env, "command": [CANARY], "args": [format!("--x={CANARY}")]},
+                    {"name": "injected", "image": "j", "env": env}]}})
+        };
+        let own = pod("cinder-csi-node-1", "own", json!({(INSTANCE_LABEL): "d"}));
+        let foreign = pod(CANARY, "foreign", json!({}));
+        let secret = json!({"metadata": {"name": "cinder-csi-cloud-config", "uid": "s"}, "type": "Opaque", "data": {"cloud.conf": encoded}});
+        let event = |uid: &str, note: &str| {
+            json!({"metadata": {"name": "e"}, "regarding": {"uid": uid, "kind": "Pod"}, "note": note, "eventTime": null,
+                "deprecatedSource": {"host": CANARY}})
+        };
+        let driver = json!({"metadata": {"name": "d", "uid": "driver"}, "spec": {
+            "clouds": [{"name": "one", "credentialsSecretRef": {"name": "credentials"}}],
+            "overrides": [{"target": {"kind": "DaemonSet", "name": "x"}, "patch": CANARY}]}});
+        let is_selected = query.contains("labelSelector");
+        let items = match path {
+            "/api/v1/namespaces/n/pods" if is_selected => vec![own],
+            "/api/v1/namespaces/n/pods" => vec![own, foreign],
+            "/api/v1/namespaces/n/secrets" => vec![secret],
+            "/apis/csi.openstack.org/v1beta1/cindercsidrivers" => vec![driver],
+            "/apis/events.k8s.io/v1/namespaces/n/events" => vec![event("own", "of the pod"), event("foreign", CANARY)],
+            "/apis/events.k8s.io/v1/namespaces/default/events" => {
+                vec![event("driver", "of the driver"), event("node", CANARY)]
+            }
+            "/api/v1/namespaces/n/secrets/credentials" => return (200, secret.to_string()),
+            "/api/v1/namespaces/n/pods/cinder-csi-node-1/log" if query.contains("container=cinder-csi-driver") => {
+                let log = format!("started\nthe password is {CANARY}\nbody {cut}\nwell\n");
+                return (200, log);
+            }
+            path if path.ends_with("/log") => return (200, CANARY.to_owned()),
+            _ => vec![],
+        };
+        (200, json!({"metadata": {}, "items": items}).to_string())
+    }
+
+    fn collect(folder: &Path, found: &mut Vec<(String, String)>) {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                collect(&path, found);
+            } else {
+                found.push((path.display().to_string(), fs::read_to_string(&path).expect("text")));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn archive_has_no_canary() {
+        let service = tower::service_fn(|request: Request<Body>| {
+            let (code, answer) = mk_answer(request.uri().path(), request.uri().query().unwrap_or_default());
+            let response = Response::builder().status(code).body(Body::from(answer.into_bytes()));
+            async move { Ok::<_, std::convert::Infallible>(response.expect("a response")) }
         });
+        let parent = tempfile::tempdir().expect("a directory");
+        let directory = parent.path().join("bundle");
 
-        redact(&mut secret);
+        gather(&Client::new(service, "n"), "n", &directory)
+            .await
+            .expect("a bundle");
 
-        assert_eq!(secret["data"], json!({"clouds.yaml": "(left out)"}));
-        assert_eq!(secret["metadata"]["annotations"], json!({"note": "kept"}));
-        assert!(!secret.to_string().contains("geheim"));
-    }
-
-    #[test]
-    fn a_secret_in_a_list_without_kinds_is_known_by_its_fields() {
-        let mut secret = json!({"metadata": {"name": "s"}, "type": "Opaque", "data": {"key": "Z2VoZWlt"}});
-
-        redact(&mut secret);
-
-        assert_eq!(secret["data"]["key"], "(left out)");
-    }
-
-    #[test]
-    fn the_password_of_a_proxy_is_left_out_wherever_it_stands() {
-        let mut pod = json!({"spec": {"containers": [{"env": [
-            {"name": "HTTPS_PROXY", "value": "http://user:geheim@proxy.example.org:3128"},
-            {"name": "NO_PROXY", "value": "169.254.169.254"},
-            {"name": "URL", "value": "https://example.org/a@b"},
-            {"name": "SLASH", "value": "http://user:ge/heim@proxy"},
-            {"name": "PORT", "value": "http://proxy:3128/a@b"},
-            {"name": "BOTH", "value": "{HTTP: \"http://a:geheim@p\", HTTPS: \"http://b:ge@heim@p:1/x\"}\nhttp://c:geheim@q"},
-        ]}]}});
-
-        redact(&mut pod);
-
-        let env = &pod["spec"]["containers"][0]["env"];
-        assert_eq!(env[0]["value"], "http://(left out)@proxy.example.org:3128");
-        assert_eq!(env[1]["value"], "169.254.169.254");
-        assert_eq!(env[2]["value"], "https://example.org/a@b");
-        assert_eq!(env[3]["value"], "http://(left out)@proxy");
-        assert_eq!(env[4]["value"], "http://proxy:3128/a@b");
-        assert_eq!(
-            env[5]["value"],
-            "{HTTP: \"http://(left out)@p\", HTTPS: \"http://(left out)@p:1/x\"}\nhttp://(left out)@q"
-        );
+        let mut files = Vec::new();
+        collect(&directory, &mut files);
+        let encoded = json!(k8s_openapi::ByteString(
+            format!("[Global]\npassword = {CANARY}\n").into_bytes()
+        ));
+        let encoded = encoded.as_str().expect("text");
+        for (name, content) in &files {
+            assert!(!name.contains(CANARY) && !content.contains(CANARY), "{name}: {content}");
+            assert!(!content.contains(&encoded[..32]), "{name}: {content}");
+        }
+        let all: String = files.iter().map(|(_, content)| content.as_str()).collect();
+        for part in [
+            "of the pod",
+            "of the driver",
+            "cinder-csi-node-1",
+            "cinder-csi-cloud-config",
+            "started",
+            "well",
+        ] {
+            assert!(all.contains(part), "{part} in {all}");
+        }
+        assert_eq!(all.matches("a line with a value of a Secret").count(), 4, "{all}");
     }
 
     #[tokio::test]

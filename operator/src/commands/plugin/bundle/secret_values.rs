@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Values of Secrets that no log of the bundle may contain.
+//!
+//! The logs of operator and driver contain none by construction. This guards against other versions and against the Kubernetes client,
+//! which once wrote whole bodies.
+
+use k8s_openapi::ByteString;
+use serde_json::Value;
+
+use crate::kubernetes::SecretData;
+
+/// Replaces a line.
+const LEFT_OUT: &str = "(left out: a line with a value of a Secret)\n";
+
+/// The part of the Kubernetes client that writes bodies.
+const BODIES: &str = "kube_client::client";
+
+/// The shortest value that is searched for. A shorter one would match other words.
+const SHORTEST: usize = 6;
+
+/// Encoded characters that identify a value that was cut.
+const PREFIX: usize = 32;
+
+/// Parts of the names of settings whose values are secret.
+const SECRET_WORDS: [&str; 4] = ["password", "secret", "token", "key"];
+
+/// Values that are removed from logs.
+#[derive(Default)]
+pub(super) struct SecretValues(Vec<String>);
+
+impl SecretValues {
+    /// Adds the values of a Secret, and the secret settings in them.
+    pub(super) fn add(&mut self, secret: &SecretData) {
+        for key in secret.keys() {
+            let Ok(Some(bytes)) = secret.get(key) else { continue };
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            if let Ok(Value::String(mut encoded)) = serde_json::to_value(ByteString(bytes)) {
+                encoded.truncate(PREFIX);
+                self.push(encoded.trim_end_matches('='));
+            }
+            text.lines()
+                .filter_map(secret_setting)
+                .for_each(|value| self.push(value));
+        }
+    }
+
+    fn push(&mut self, value: &str) {
+        if value.len() >= SHORTEST {
+            self.0.push(value.to_owned());
+        }
+    }
+
+    /// The text without lines that contain a value or a body.
+    pub(super) fn remove_lines(&self, text: &str) -> String {
+        let has_secret = |line: &str| line.contains(BODIES) || self.0.iter().any(|value| line.contains(value.as_str()));
+        let lines = text.split_inclusive('\n');
+        lines
+            .map(|line| if has_secret(line) { LEFT_OUT } else { line })
+            .collect()
+    }
+}
+
+/// The value in a line of cloud.conf, clouds.yaml or a key in PEM, if it is secret.
+fn secret_setting(line: &str) -> Option<&str> {
+    let line = line.trim();
+    let Some(end) = line.find(['=', ':']) else {
+        // A line of a key or of a certificate.
+        return (line.len() >= PREFIX && !line.contains(' ')).then_some(line);
+    };
+    let name = line.get(..end)?.to_lowercase();
+    let value = line.get(end + 1..)?.trim().trim_matches(['"', '\'']);
+    SECRET_WORDS.iter().any(|word| name.contains(word)).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn mk_values(text: &str) -> SecretValues {
+        let secret = json!({"data": {"clouds.yaml": ByteString(text.as_bytes().to_vec())}});
+        let mut values = SecretValues::default();
+        values.add(&crate::kubernetes::decode_secret(&secret.to_string()).expect("a Secret"));
+        values
+    }
+
+    #[test]
+    fn lines_with_secret_values_are_removed() {
+        let conf = "[Global]\nauth-url = https://keystone\nusername = demo\npassword = \"geheim-1\"\n";
+        let yaml = "clouds:\n  openstack:\n    auth:\n      application_credential_secret: geheim-2\n    region_name: RegionOne\n";
+        let pem = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg\n-----END PRIVATE KEY-----\n";
+        for (text, lines) in [
+            (conf, vec!["got geheim-1"]),
+            (yaml, vec!["x geheim-2\"}"]),
+            (pem, vec!["MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg"]),
+        ] {
+            let values = mk_values(text);
+            let encoded = serde_json::to_value(ByteString(text.as_bytes().to_vec())).expect("encoded");
+            let encoded = encoded.as_str().expect("text");
+            for line in lines
+                .into_iter()
+                .chain([encoded, &encoded[..40], "WARN kube_client::client: body"])
+            {
+                let log = format!("first RegionOne https://keystone demo\n{line}\nlast\n");
+                let shown = values.remove_lines(&log);
+                assert_eq!(
+                    shown,
+                    format!("first RegionOne https://keystone demo\n{LEFT_OUT}last\n"),
+                    "{line}"
+                );
+            }
+        }
+    }
+}
