@@ -84,7 +84,8 @@ pub struct RunArgs {
           default_value = "true", action = ArgAction::Set)]
     pub allow_overrides: bool,
 
-    /// Registries, with paths below them, that images of a CinderCSIDriver may come from; any without it
+    /// Registries, with paths below them, that images of a CinderCSIDriver may come from; any without it. With it, overrides cannot change
+    /// what the pods run or mount
     #[arg(long, value_name = "REGISTRY", value_delimiter = ',')]
     pub allowed_registries: Vec<String>,
 

@@ -11,6 +11,11 @@ pub struct Restrictions {
 }
 
 impl Restrictions {
+    /// Whether images must come from certain registries.
+    pub fn has_registries(&self) -> bool {
+        !self.registries.is_empty()
+    }
+
     /// Whether an image may be used: a registry's name has to end where the image's part does.
     pub fn allows(&self, image: &str) -> bool {
         let is_below = |registry: &String| {

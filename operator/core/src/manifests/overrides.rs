@@ -12,6 +12,9 @@ use serde_json::Value;
 use super::Operand;
 use crate::cluster::{Key, MANAGED_BY_LABEL};
 use crate::restrictions::Restrictions;
+use guarded_fields::changed_field;
+
+mod guarded_fields;
 
 /// What the administrator's changes have come to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -123,6 +126,11 @@ fn change(operand: &mut Operand, patch: &Override, restrictions: &Restrictions) 
     if let Some(image) = images_of(&after).into_iter().find(|image| !restrictions.allows(image)) {
         return Err(format!(
             "image {image} is from none of the registries of the operator's --allowed-registries"
+        ));
+    }
+    if let Some(path) = changed_field(&before, &after).filter(|_| restrictions.has_registries()) {
+        return Err(format!(
+            "{path} cannot be changed, because the operator's --allowed-registries restricts what runs in the pods"
         ));
     }
     for (map, key) in [
@@ -305,6 +313,20 @@ mod tests {
         OverrideType::Json,
         r#"[{"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": "extra", "image": {"reference": "evil.example.org/files"}}}]"#,
         "evil.example.org/files is from none"
+    )]
+    #[case::program_of_an_allowed_image(
+        "DaemonSet",
+        "cinder-csi-node",
+        OverrideType::Json,
+        r#"[{"op": "add", "path": "/spec/template/spec/containers/0/command", "value": ["sh"]}]"#,
+        "spec.template.spec.containers[cinder-csi-driver].command cannot be changed"
+    )]
+    #[case::directory_of_the_host(
+        "Deployment",
+        "cinder-csi-controller",
+        OverrideType::Json,
+        r#"[{"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": "extra", "hostPath": {"path": "/"}}}]"#,
+        "spec.template.spec.volumes cannot be changed"
     )]
     #[case::renamed(
         "DaemonSet",
