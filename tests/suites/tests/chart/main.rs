@@ -134,6 +134,7 @@ fn rights_beyond_the_usual_come_with_their_values_and_are_those_of_the_kustomiza
     let usual = templated("cinder-csi", &[])?;
     for (setting, folder, objects) in [
         ("rights.startupTaint=true", "startup-taint", 2),
+        ("rbac.aggregateEdit=true", "aggregate-edit", 1),
         // A role in the namespace of the other installation, and one for the pods with its in-line volumes.
         ("rights.adoption=kube-system", "adoption", 4),
     ] {
