@@ -40,7 +40,8 @@ impl Reconciliation<'_> {
         let (context, name) = (self.context, &self.owner.name);
         let is_wanted = self.driver.spec.snapshots.mode != SnapshotsMode::Disabled && environment.apis.snapshots;
         if is_wanted {
-            environment.snapshot_controller = snapshot_controller::look(&context.client, environment.now).await;
+            let look = Box::pin(snapshot_controller::look(&context.client, environment.now));
+            environment.snapshot_controller = look.await;
         }
         let contents = self.list_snapshot_contents(is_wanted, environment.apis).await;
         let sidecar = self.find_snapshotter(live);

@@ -1,20 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Does a snapshot-controller work in the cluster? It has no API of its own to ask; what shows it is its lease, and a
-//! Deployment of the usual name.
+//! Does a snapshot-controller work in the cluster? It has no API of its own; what shows it is its Lease, and a Deployment of the usual
+//! name.
+//!
+//! A tenant can create both under these names. So they count in kube-system, and elsewhere only with a service account that may create
+//! VolumeSnapshotContents, which are objects of the cluster.
 
 use std::time::Duration;
 
 use cinder_operator_core::resolve::ControllerSight;
 use k8s_openapi::{
-    api::{apps::v1::Deployment, coordination::v1::Lease},
+    api::{
+        apps::v1::Deployment,
+        authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
+        coordination::v1::Lease,
+    },
     jiff::{SignedDuration, Timestamp},
 };
-use kube::{Client, ResourceExt, api::ListParams};
+use kube::{
+    Client, ResourceExt,
+    api::{ListParams, PostParams},
+};
 
 use crate::kubernetes::{GuardedApi, answer, remedy};
 
 /// The usual name of the Deployment: that of the upstream manifests, and of distributions that follow them.
 const USUAL_DEPLOYMENT: &str = "snapshot-controller";
+
+/// The namespace of the cluster's own programs.
+const SYSTEM_NAMESPACE: &str = "kube-system";
+
+/// How many objects of one of these names are looked at.
+const MOST_CANDIDATES: usize = 10;
 
 /// The program's own name for its lease.
 const LEASE: &str = "snapshot-controller-leader";
@@ -32,12 +48,98 @@ pub(crate) async fn look(client: &Client, now: Timestamp) -> ControllerSight {
     // By name, because nothing else may be listed in all namespaces.
     let named = |name: &str| ListParams::default().fields(&format!("metadata.name={name}"));
     let (of_leases, of_deployments) = (named(LEASE), named(USUAL_DEPLOYMENT));
-    let lists = async { tokio::try_join!(leases.list(&of_leases), deployments.list(&of_deployments)) };
-    match tokio::time::timeout(LIMIT, lists).await {
-        Ok(Ok((leases, deployments))) => judge(&leases, &deployments, now),
+    let sight = async {
+        let (leases, deployments) = tokio::try_join!(leases.list(&of_leases), deployments.list(&of_deployments))?;
+        let deployments = trusted_deployments(client, deployments).await?;
+        let (leases, doubtful) = trusted_leases(client, leases, now).await?;
+        Ok(match (judge(&leases, &deployments, now), doubtful) {
+            (ControllerSight::Missing, Some(place)) => ControllerSight::Unknown(format!(
+                "Lease {place} is renewed, and no service account of the usual names in its namespace may create VolumeSnapshotContents"
+            )),
+            (sight, _) => sight,
+        })
+    };
+    match tokio::time::timeout(LIMIT, sight).await {
+        Ok(Ok(sight)) => sight,
         Ok(Err(error)) => ControllerSight::Unknown(format!("{}{}", answer(&error), remedy(&error))),
         Err(_) => ControllerSight::Unknown(format!("the API server did not answer within {LIMIT:?}")),
     }
+}
+
+/// The Deployments of snapshot-controllers, of the first candidates.
+async fn trusted_deployments(client: &Client, mut all: Vec<Deployment>) -> kube::Result<Vec<Deployment>> {
+    all.sort_by_key(|deployment| (!is_of_system(deployment), deployment.creation_timestamp()));
+    let mut trusted = Vec::new();
+    for deployment in all.into_iter().take(MOST_CANDIDATES) {
+        let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+        let account = pod
+            .and_then(|pod| pod.service_account_name.as_deref())
+            .unwrap_or("default");
+        if is_of_system(&deployment) || is_controller(client, &deployment, account).await? {
+            trusted.push(deployment);
+        }
+    }
+    Ok(trusted)
+}
+
+/// The Leases of snapshot-controllers, of the first candidates, and the place of a live Lease that may be of another program.
+async fn trusted_leases(
+    client: &Client,
+    mut all: Vec<Lease>,
+    now: Timestamp,
+) -> kube::Result<(Vec<Lease>, Option<String>)> {
+    all.retain(|lease| is_live(lease, now));
+    all.sort_by_key(|lease| (!is_of_system(lease), lease.creation_timestamp()));
+    let (mut trusted, mut doubtful) = (Vec::new(), None);
+    for lease in all.into_iter().take(MOST_CANDIDATES) {
+        // A pod of a Deployment has its name with two more parts.
+        let holder = lease
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.holder_identity.clone())
+            .unwrap_or_default();
+        let of_holder = holder.rsplitn(3, '-').nth(2).unwrap_or(USUAL_DEPLOYMENT);
+        let is_trusted = is_of_system(&lease)
+            || is_controller(client, &lease, USUAL_DEPLOYMENT).await?
+            || of_holder != USUAL_DEPLOYMENT && is_controller(client, &lease, of_holder).await?;
+        if is_trusted {
+            trusted.push(lease);
+        } else {
+            doubtful = doubtful.or(Some(place(&lease)));
+        }
+    }
+    Ok((trusted, doubtful))
+}
+
+/// Whether only administrators write in the namespace of the object.
+fn is_of_system(object: &impl ResourceExt) -> bool {
+    object.namespace().as_deref() == Some(SYSTEM_NAMESPACE)
+}
+
+/// Whether a service account in the namespace of the object has the right that a snapshot-controller needs.
+async fn is_controller(client: &Client, object: &impl ResourceExt, account: &str) -> kube::Result<bool> {
+    let namespace = object.namespace().unwrap_or_default();
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(format!("system:serviceaccount:{namespace}:{account}")),
+            groups: Some(vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{namespace}"),
+                "system:authenticated".to_owned(),
+            ]),
+            resource_attributes: Some(ResourceAttributes {
+                group: Some("snapshot.storage.k8s.io".to_owned()),
+                resource: Some("volumesnapshotcontents".to_owned()),
+                verb: Some("create".to_owned()),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    };
+    let reviews: GuardedApi<SubjectAccessReview> = GuardedApi::all(client.clone());
+    let review = reviews.create(&PostParams::default(), &review).await?;
+    Ok(review.status.is_some_and(|status| status.allowed))
 }
 
 /// What the leases and Deployments show.
@@ -121,6 +223,82 @@ mod tests {
         let sight = judge(&[mk_lease(namespace, holder, renewed)], &[], now());
         let found = ControllerSight::Found(format!("lease {namespace}/{LEASE}"));
         assert_eq!(sight, if is_found { found } else { ControllerSight::Missing });
+    }
+
+    /// The sight where these objects exist, and these service accounts may create VolumeSnapshotContents.
+    async fn mk_sight(
+        leases: Vec<Lease>,
+        deployments: Vec<Deployment>,
+        allowed: &'static [&'static str],
+    ) -> ControllerSight {
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let is_review = request.uri().path().ends_with("subjectaccessreviews");
+            let is_lease = request.uri().path().ends_with("leases");
+            let list = if is_lease { json!(leases) } else { json!(deployments) };
+            async move {
+                let body = request.into_body().collect_bytes().await.expect("a body");
+                let answer = if is_review {
+                    let mut review: serde_json::Value = serde_json::from_slice(&body).expect("a review");
+                    let user = review["spec"]["user"].as_str().expect("a user").to_owned();
+                    review["status"] = json!({"allowed": allowed.contains(&user.as_str())});
+                    review
+                } else {
+                    json!({"metadata": {}, "items": list})
+                };
+                let answer = kube::client::Body::from(answer.to_string().into_bytes());
+                Ok::<_, std::convert::Infallible>(http::Response::new(answer))
+            }
+        });
+        look(&Client::new(service, "n"), now()).await
+    }
+
+    fn mk_deployment_in(namespace: &str, account: &str) -> Deployment {
+        let mut deployment = mk_deployment(1, 1);
+        deployment.metadata.namespace = Some(namespace.to_owned());
+        let pod = json!({"containers": [], "serviceAccountName": account});
+        deployment.spec.as_mut().expect("a spec").template.spec = serde_json::from_value(pod).expect("a pod");
+        deployment
+    }
+
+    #[rstest]
+    #[case::system("kube-system", "any", &[], ControllerSight::Found("Deployment kube-system/snapshot-controller".into()))]
+    #[case::with_rights("storage", "sc", &["system:serviceaccount:storage:sc"],
+        ControllerSight::Found("Deployment storage/snapshot-controller".into()))]
+    #[case::tenant("shop", "default", &["system:serviceaccount:kube-system:snapshot-controller"], ControllerSight::Missing)]
+    #[tokio::test]
+    async fn deployment_of_a_tenant_does_not_count(
+        #[case] namespace: &str,
+        #[case] account: &str,
+        #[case] allowed: &'static [&'static str],
+        #[case] expected: ControllerSight,
+    ) {
+        assert_eq!(
+            mk_sight(vec![], vec![mk_deployment_in(namespace, account)], allowed).await,
+            expected
+        );
+    }
+
+    #[rstest]
+    #[case::system("kube-system", "managed", &[], true)]
+    #[case::usual_account("storage", "x", &["system:serviceaccount:storage:snapshot-controller"], true)]
+    #[case::account_of_the_holder("cinder-csi", "cinder-csi-snapshot-controller-5f-x",
+        &["system:serviceaccount:cinder-csi:cinder-csi-snapshot-controller"], true)]
+    #[case::tenant("shop", "snapshot-controller-5f-x", &["system:serviceaccount:storage:snapshot-controller"], false)]
+    #[tokio::test]
+    async fn lease_of_a_tenant_does_not_count(
+        #[case] namespace: &str,
+        #[case] holder: &str,
+        #[case] allowed: &'static [&'static str],
+        #[case] is_found: bool,
+    ) {
+        let lease = mk_lease(namespace, holder, "2026-01-01T09:59:50.000000Z");
+        let sight = mk_sight(vec![lease], vec![], allowed).await;
+        let place = format!("{namespace}/{LEASE}");
+        match sight {
+            ControllerSight::Found(found) => assert!(is_found && found == format!("lease {place}"), "{found}"),
+            ControllerSight::Unknown(why) => assert!(!is_found && why.contains(&place), "{why}"),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[rstest]
