@@ -15,6 +15,7 @@ use cinder_operator_core::{
     manifests::DriverCredentials,
     reasons::{Refusal, Refused},
 };
+use csi_sources::UntrustedText;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 
@@ -124,15 +125,16 @@ impl Source {
             .get(&reference.key)
             .map_err(|error| self.unreadable(&self.key(), &error))?;
         let Some(bytes) = bytes else {
-            let known: Vec<&str> = data.keys().collect();
+            // The names of other keys are not for every reader of the status.
+            let known: Vec<&str> = data.keys().filter(|key| is_credentials_key(key)).collect();
             return Err(Refused::new(
                 Refusal::SecretMissing,
                 format!(
-                    "{} has no key {}, only: {}; add it, or name another key in spec.clouds[].credentialsSecretRef.key",
+                    "{} has no key {}; of its keys these can hold credentials: {}; add it, or name another key in spec.clouds[].credentialsSecretRef.key",
                     self.secret(),
                     reference.key,
                     if known.is_empty() {
-                        "nothing".to_owned()
+                        "none".to_owned()
                     } else {
                         known.join(", ")
                     }
@@ -513,6 +515,11 @@ fn config_map_error(error: &kube::Error) -> SecretError {
     }
 }
 
+/// Whether the CRD accepts this key of a Secret.
+fn is_credentials_key(key: &str) -> bool {
+    [".yaml", ".yml", ".conf"].iter().any(|ending| key.ends_with(ending))
+}
+
 /// The cause of an error of a service, without request ids and times.
 fn cause(error: &CloudError) -> String {
     match error {
@@ -530,14 +537,10 @@ fn cause(error: &CloudError) -> String {
 
 /// What was answered, in words.
 fn answer(failure: &Failure) -> String {
-    let fault = failure.fault.trim_end_matches('.');
-    let fault = match fault.char_indices().nth(LONGEST_FAULT) {
-        Some((end, _)) => format!("{}…", fault.get(..end).unwrap_or_default()),
-        None => fault.to_owned(),
-    };
+    let fault = UntrustedText::with_limit(failure.fault.trim_end_matches('.'), LONGEST_FAULT);
     match failure.status {
         Some(status) => format!("HTTP {status}: {fault}"),
-        None => fault,
+        None => fault.to_string(),
     }
 }
 
