@@ -32,8 +32,13 @@ pub struct NodeSpec {
     #[serde(default)]
     pub registration: NodeRegistration,
 
-    /// Port of the driver's metrics on every node. The kubelet's probes use the port after it, on 127.0.0.1. Both are ports of the
-    /// host: a second CinderCSIDriver needs other ports. Registration Sidecar also uses the two ports after them.
+    /// Whether the pods use the network of their nodes. Without it the driver queries the metadata service through the network of pods,
+    /// where it may not answer: nodes then need a config drive or cloud-init as the source of their zone.
+    #[serde(default = "default_host_network")]
+    pub host_network: bool,
+
+    /// Port of the driver's metrics in the pods. The kubelet's probes use the port after it. With hostNetwork both are ports of the host,
+    /// the second one on 127.0.0.1, and a second CinderCSIDriver needs other ports. Registration Sidecar also uses the two ports after them.
     #[serde(default = "default_http_port")]
     #[schemars(range(min = 1024, max = 65534))]
     pub http_port: u16,
@@ -86,6 +91,7 @@ impl Default for NodeSpec {
         Self {
             kubelet_dir: default_kubelet_dir(),
             registration: NodeRegistration::default(),
+            host_network: default_host_network(),
             http_port: default_http_port(),
             node_selector: BTreeMap::new(),
             tolerations: None,
@@ -176,6 +182,11 @@ pub struct StartupTaint {
 
 fn default_kubelet_dir() -> String {
     DEFAULT_KUBELET_DIR.into()
+}
+
+/// The metadata service answers on the network of the node in every cloud.
+fn default_host_network() -> bool {
+    true
 }
 
 /// Not 9808, the default of other drivers.

@@ -102,11 +102,7 @@ fn pod_spec(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Pod
         }),
         topology_spread_constraints: Some(controller.spread.clone().unwrap_or_else(|| spread(resolved))),
         host_network: controller.host_network.then_some(true),
-        dns_policy: Some(if controller.host_network {
-            "ClusterFirstWithHostNet".into()
-        } else {
-            "ClusterFirst".into()
-        }),
+        dns_policy: Some(pod::dns_policy(controller.host_network)),
         containers: std::iter::once(driver(resolved, credentials))
             .chain(
                 controller

@@ -66,9 +66,9 @@ fn pod_spec(resolved: &Resolved) -> PodSpec {
         node_selector: Some(pod::node_selector(&node.node_selector)),
         tolerations: Some(tolerations(resolved)),
         affinity: affinity(resolved),
-        // The metadata service, which knows the instance's id and zone, answers only on the instance's own network.
-        host_network: Some(true),
-        dns_policy: Some("ClusterFirstWithHostNet".into()),
+        // The metadata service has the server's id and zone. In many clusters it answers on the network of the node only.
+        host_network: node.host_network.then_some(true),
+        dns_policy: Some(pod::dns_policy(node.host_network)),
         containers: containers(resolved),
         volumes: Some(volumes(resolved)),
         ..PodSpec::default()
@@ -181,7 +181,7 @@ fn driver(resolved: &Resolved) -> Container {
     let args = Args {
         endpoint: format!("unix://{}/plugins/{}/csi.sock", node.kubelet_dir, resolved.driver_name),
         http_endpoint: format!(":{}", node.http_port),
-        health_endpoint: pod::health_endpoint(true, node.health_port()),
+        health_endpoint: pod::health_endpoint(node.host_network, node.health_port()),
         provide_controller_service: false,
         register: node.registration == Registration::Register && node.registrar == NodeRegistration::Integrated,
         // Also beside the registrar: a registration that the driver once made itself would stand beside the registrar's, and the
@@ -205,9 +205,12 @@ fn driver(resolved: &Resolved) -> Container {
         liveness_probe: Some(if is_registered_by_sidecar(resolved) {
             pod::liveness(registrar::LIVENESS_PORT, "/healthz")
         } else {
-            pod::health_probe(true, pod::liveness(pod::HEALTH_PORT, "/healthz"))
+            pod::health_probe(node.host_network, pod::liveness(pod::HEALTH_PORT, "/healthz"))
         }),
-        readiness_probe: Some(pod::health_probe(true, pod::probe(pod::HEALTH_PORT, "/readyz"))),
+        readiness_probe: Some(pod::health_probe(
+            node.host_network,
+            pod::probe(pod::HEALTH_PORT, "/readyz"),
+        )),
         resources: Some(pod::resources(node.resources.as_ref(), MEMORY)),
         security_context: Some(SecurityContext {
             // Mounting and formatting want CAP_SYS_ADMIN and every block device of the host, also those that appear while

@@ -197,6 +197,16 @@ pub(super) fn probe(port: &str, path: &str) -> Probe {
     }
 }
 
+/// The policy with which a pod resolves names of the cluster.
+pub(super) fn dns_policy(host_network: bool) -> String {
+    let policy = if host_network {
+        "ClusterFirstWithHostNet"
+    } else {
+        "ClusterFirst"
+    };
+    policy.into()
+}
+
 /// Address of the driver's server for probes. On the network of the node only the node itself reaches it.
 pub(super) fn health_endpoint(host_network: bool, port: u16) -> String {
     let host = if host_network { LOOPBACK } else { "" };

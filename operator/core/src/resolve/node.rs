@@ -18,6 +18,8 @@ pub struct Node {
     pub registrar: NodeRegistration,
     /// The kubelet's root directory.
     pub kubelet_dir: String,
+    /// Whether the pods use the network of their nodes.
+    pub host_network: bool,
     /// Port of the driver's metrics on every node. The port for probes is the next one.
     pub http_port: u16,
     /// On which nodes.
@@ -70,6 +72,7 @@ pub(super) fn node(spec: &CinderCSIDriverSpec, driver_name: &str) -> Node {
         registration: Registration::Register,
         registrar: node.registration,
         kubelet_dir: node.kubelet_dir.clone(),
+        host_network: node.host_network,
         http_port: node.http_port,
         node_selector: node.node_selector.clone(),
         tolerations: node.tolerations.clone(),
@@ -98,7 +101,7 @@ fn startup_taint(spec: &CinderCSIDriverSpec, driver_name: &str) -> Option<String
     taint.enabled.then(key)
 }
 
-/// The ports of the host that a node's pod has, from the first one on.
+/// The ports of a node's pod, from the first one on.
 pub(super) fn ports(registrar: NodeRegistration) -> u16 {
     match registrar {
         NodeRegistration::Integrated => 2,

@@ -18,7 +18,7 @@ pub struct OtherDriver {
     /// Who was there first keeps what both want.
     age: (String, String),
     name_prefix: String,
-    node_ports: Range<u32>,
+    node_ports: Option<Range<u32>>,
     node_selector: BTreeMap<String, String>,
     controller_ports: Option<Range<u32>>,
     controller_selector: BTreeMap<String, String>,
@@ -35,7 +35,9 @@ impl OtherDriver {
             // One that is not in the cluster yet is the youngest.
             age: (created.unwrap_or_else(|| "~".to_owned()), name.clone()),
             name_prefix: name_prefix_of(driver),
-            node_ports: range(nodes.http_port, node::ports(nodes.registration)),
+            node_ports: nodes
+                .host_network
+                .then(|| range(nodes.http_port, node::ports(nodes.registration))),
             node_selector: nodes.node_selector.clone(),
             controller_ports: pods.host_network.then(|| range(pods.http_port, controller::PORTS)),
             controller_selector: pods.node_selector.clone(),
@@ -45,9 +47,10 @@ impl OtherDriver {
 
     /// Host ports with the nodes where they are taken and the field that chooses them.
     fn ports(&self) -> impl Iterator<Item = (&Range<u32>, &BTreeMap<String, String>, PortField)> {
+        let nodes = self.node_ports.iter();
         let controller = self.controller_ports.iter();
-        [(&self.node_ports, &self.node_selector, PortField::Node)]
-            .into_iter()
+        nodes
+            .map(|ports| (ports, &self.node_selector, PortField::Node))
             .chain(controller.map(|ports| (ports, &self.controller_selector, PortField::Controller)))
     }
 }
@@ -162,6 +165,7 @@ mod tests {
     #[rstest]
     #[case::the_same_port(json!({}), json!({}), &[Degraded::PortTaken])]
     #[case::another_port(json!({}), json!({ "node": { "httpPort": 9899 } }), &[])]
+    #[case::nodes_on_the_network_of_pods(json!({}), json!({ "node": { "hostNetwork": false } }), &[])]
     #[case::a_port_of_the_registrar(json!({ "node": { "registration": "Sidecar" } }), json!({ "node": { "httpPort": 9899 } }),
         &[Degraded::PortTaken])]
     #[case::other_nodes(json!({ "node": { "nodeSelector": { "pool": "a" } } }),

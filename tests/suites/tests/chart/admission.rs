@@ -166,6 +166,7 @@ fn second_driver_must_not_collide_with_the_first() {
                 ports,
             ),
             ("a free port", json!({"node": {"httpPort": 9895}}), ""),
+            ("the network of pods", json!({"node": {"hostNetwork": false}}), ""),
             ("the next port", json!({"node": {"httpPort": 9899}}), ""),
             ("a selector", json!({"node": {"nodeSelector": {"disk": "b"}}}), ports),
             (

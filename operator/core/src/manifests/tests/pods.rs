@@ -404,6 +404,33 @@ fn the_network_policy_lets_metrics_in_and_dns_api_and_cloud_out() {
     assert_eq!(policy(json!({ "mode": "Disabled" })), None);
 }
 
+#[rstest]
+#[case::network_of_nodes(true, json!(true), "ClusterFirstWithHostNet", json!("127.0.0.1"), "127.0.0.1:9898")]
+#[case::network_of_pods(false, json!(null), "ClusterFirst", json!(null), ":9898")]
+fn kubelet_reaches_probes_on_either_network(
+    #[case] host_network: bool,
+    #[case] expected: Value,
+    #[case] dns_policy: &str,
+    #[case] host: Value,
+    #[case] endpoint: &str,
+) {
+    let operands = mk_operands(&mk_with(json!({ "node": { "hostNetwork": host_network } })));
+    let pod = pod_spec(&operands, "DaemonSet");
+    assert_eq!(
+        (&pod["hostNetwork"], &pod["dnsPolicy"]),
+        (&expected, &json!(dns_policy))
+    );
+    let driver = container(&operands, "DaemonSet", "cinder-csi-driver");
+    for probe in ["livenessProbe", "readinessProbe"] {
+        let get = &driver[probe]["httpGet"];
+        assert_eq!((&get["host"], &get["port"]), (&host, &json!("health")), "{probe}");
+    }
+    assert!(
+        args(driver).contains(&format!("--health-endpoint={endpoint}")),
+        "{driver}"
+    );
+}
+
 #[test]
 fn on_the_network_of_nodes_there_is_no_policy_and_ports_can_be_chosen() {
     let operands = mk_operands(&mk_with(
