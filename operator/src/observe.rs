@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Looks at the cluster: through watches where much is to be known ([`Cluster`]), by asking where it must be exact.
 
+#[cfg(test)]
+mod accepted_tests;
 mod adoption_check;
 mod apis;
 mod class_parameters;

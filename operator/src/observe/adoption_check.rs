@@ -43,7 +43,7 @@ const BY_HAND: &str = "Look at the object: it may be one of those that a migrati
 /// A pod, as far as its in-line volumes go.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = Pod)]
-struct InlinePod {
+pub(super) struct InlinePod {
     metadata: ObjectMeta,
     #[serde(default)]
     spec: InlineSpec,

@@ -26,7 +26,7 @@ const TEMPLATE_HASH: &str = "pod-template-hash";
 /// A ControllerRevision without the template that it keeps.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = ControllerRevision)]
-struct Revision {
+pub(super) struct Revision {
     metadata: ObjectMeta,
     revision: i64,
 }
