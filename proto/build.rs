@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compiles the two interfaces with protox (no protoc needed) and writes a redacting `Debug` for every message that has a
-//! field marked `csi_secret`, so that `tracing::debug!(?request)` can never print a secret.
+//! field marked `csi_secret`, or a volume context, to which the kubelet may add tokens of the pod's service account. So
+//! `tracing::debug!(?request)` can never print a secret.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -11,6 +12,8 @@ use protox::prost_reflect::{DescriptorPool, ExtensionDescriptor, MessageDescript
 
 const FILES: [&str; 2] = ["csi.proto", "pluginregistration.proto"];
 const SECRET_OPTION: &str = "csi.v1.csi_secret";
+/// Fields of which `crate::context::Shown` prints the values of known keys only.
+const CONTEXT: &str = "volume_context";
 
 fn main() -> Result<(), Box<dyn Error>> {
     for file in FILES {
@@ -40,7 +43,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn messages_with_secrets(pool: &DescriptorPool, secret: &ExtensionDescriptor) -> Vec<MessageDescriptor> {
     pool.all_messages()
-        .filter(|message| message.fields().any(|field| is_secret(&field, secret)))
+        .filter(|message| {
+            message
+                .fields()
+                .any(|field| is_secret(&field, secret) || field.name() == CONTEXT)
+        })
         .collect()
 }
 
@@ -52,11 +59,10 @@ fn is_secret(field: &protox::prost_reflect::FieldDescriptor, secret: &ExtensionD
 fn redacting_debug(messages: &[MessageDescriptor], secret: &ExtensionDescriptor) -> Result<String, Box<dyn Error>> {
     let mut source = String::new();
     for message in messages {
-        if message.parent_message().is_some() {
-            return Err(format!("{} is nested: teach build.rs its module path", message.full_name()).into());
-        }
         let name = message.name();
-        writeln!(source, "impl ::core::fmt::Debug for {name} {{")?;
+        let module = message.parent_message().map(|parent| module(parent.name()) + "::");
+        let module = module.unwrap_or_default();
+        writeln!(source, "impl ::core::fmt::Debug for {module}{name} {{")?;
         writeln!(
             source,
             "    fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {{"
@@ -69,6 +75,11 @@ fn redacting_debug(messages: &[MessageDescriptor], secret: &ExtensionDescriptor)
                     source,
                     "            .field(\"{field_name}\", &::core::format_args!(\"<redacted>\"))"
                 )?;
+            } else if field_name == CONTEXT {
+                writeln!(
+                    source,
+                    "            .field(\"{field_name}\", &crate::context::Shown(&self.{field_name}))"
+                )?;
             } else {
                 writeln!(source, "            .field(\"{field_name}\", &self.{field_name})")?;
             }
@@ -76,6 +87,18 @@ fn redacting_debug(messages: &[MessageDescriptor], secret: &ExtensionDescriptor)
         writeln!(source, "            .finish()\n    }}\n}}\n")?;
     }
     Ok(source)
+}
+
+/// The module that prost makes of a message for those nested in it.
+fn module(message: &str) -> String {
+    let mut name = String::new();
+    for letter in message.chars() {
+        if letter.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_lowercase());
+    }
+    name
 }
 
 fn generate(

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cinder_cloud::{BodyError, Cloud, CloudError, SystemResolver, VolumeId, read_body};
+use cinder_cloud::{BodyError, Cloud, CloudError, SystemResolver, Volume, VolumeId, metadata_keys, read_body};
 use csi_sources::files::read_config_text;
 use reqwest::{Certificate, Client, StatusCode};
 use serde::Deserialize;
@@ -221,16 +221,21 @@ impl Hints {
         }
     }
 
-    /// Finds the volumes in a cloud.
-    pub async fn find(&self, cloud: &Cloud) -> Result<Found, HintError> {
+    /// Finds the volumes of a cluster in a cloud. The author of a claim must not learn which other volumes the project has.
+    pub async fn find(&self, cloud: &Cloud, cluster: &str) -> Result<Found, HintError> {
         Ok(Found {
-            affinity: find(cloud, AFFINITY, &self.affinity).await?,
-            anti_affinity: find(cloud, ANTI_AFFINITY, &self.anti_affinity).await?,
+            affinity: find(cloud, cluster, AFFINITY, &self.affinity).await?,
+            anti_affinity: find(cloud, cluster, ANTI_AFFINITY, &self.anti_affinity).await?,
         })
     }
 }
 
-async fn find(cloud: &Cloud, annotation: &'static str, names: &[String]) -> Result<Vec<VolumeId>, HintError> {
+async fn find(
+    cloud: &Cloud,
+    cluster: &str,
+    annotation: &'static str,
+    names: &[String],
+) -> Result<Vec<VolumeId>, HintError> {
     if names.len() > MAX_PVC_HINTS {
         return Err(HintError::TooMany(annotation));
     }
@@ -241,11 +246,15 @@ async fn find(cloud: &Cloud, annotation: &'static str, names: &[String]) -> Resu
             volume: name.clone(),
             reason,
         };
+        let is_of_cluster =
+            |volume: &Volume| volume.metadata.get(metadata_keys::CLUSTER).map(String::as_str) == Some(cluster);
         let mut id = VolumeId::new(name.as_str());
-        if cloud.volume(&id).await?.is_none() {
-            id = match cloud.volumes_named(name).await?.as_slice() {
+        if !cloud.volume(&id).await?.is_some_and(|volume| is_of_cluster(&volume)) {
+            let mut named = cloud.volumes_named(name).await?;
+            named.retain(is_of_cluster);
+            id = match named.as_slice() {
                 [one] => one.id.clone(),
-                [] => return Err(wrong("and there is no such volume; give the name or id of one")),
+                [] => return Err(wrong("and this cluster has no such volume; give the name or id of one")),
                 _ => return Err(wrong("and several volumes have that name; give the id")),
             };
         }

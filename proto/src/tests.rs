@@ -5,10 +5,15 @@ use std::collections::BTreeMap;
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 
-use crate::csi::v1::{CreateVolumeRequest, NodeStageVolumeRequest};
+use crate::csi::v1::validate_volume_capabilities_response::Confirmed;
+use crate::csi::v1::{CreateVolumeRequest, NodePublishVolumeRequest, NodeStageVolumeRequest, Volume};
 
 /// Messages with a field marked `csi_secret` in CSI 1.13.
 const MESSAGES_WITH_SECRETS: usize = 22;
+/// Messages with a volume context and without a secret: `Volume` and the confirmation of its capabilities.
+const MESSAGES_WITH_CONTEXT_ONLY: usize = 2;
+/// Fields with a volume context.
+const CONTEXTS: usize = 6;
 
 fn secrets() -> BTreeMap<String, String> {
     BTreeMap::from([("luks-key".to_owned(), "correct horse".to_owned())])
@@ -50,9 +55,41 @@ fn every_message_with_a_secret_has_the_redacting_debug() {
     let generated = include_str!(concat!(env!("OUT_DIR"), "/redacted.rs"));
     assert_eq!(
         generated.matches("impl ::core::fmt::Debug for ").count(),
-        MESSAGES_WITH_SECRETS
+        MESSAGES_WITH_SECRETS + MESSAGES_WITH_CONTEXT_ONLY
     );
+    assert_eq!(generated.matches("crate::context::Shown(").count(), CONTEXTS);
     assert_eq!(generated.matches("<redacted>").count(), MESSAGES_WITH_SECRETS);
+}
+
+#[test]
+fn unknown_values_of_volume_contexts_are_redacted() {
+    let volume_context = BTreeMap::from([
+        (
+            "csi.storage.k8s.io/serviceAccount.tokens".to_owned(),
+            "correct horse".to_owned(),
+        ),
+        ("later.example.com/key".to_owned(), "correct horse".to_owned()),
+        ("mkfsOptions".to_owned(), "-m 1".to_owned()),
+    ]);
+    let volume = Volume {
+        volume_context: volume_context.clone(),
+        ..Volume::default()
+    };
+    let confirmed = Confirmed {
+        volume_context: volume_context.clone(),
+        ..Confirmed::default()
+    };
+    let publish = NodePublishVolumeRequest {
+        volume_context,
+        ..NodePublishVolumeRequest::default()
+    };
+    for shown in [format!("{volume:?}"), format!("{confirmed:?}"), format!("{publish:#?}")] {
+        assert!(!shown.contains("correct horse"), "{shown}");
+        assert!(
+            shown.contains("serviceAccount.tokens\": <redacted>") && shown.contains("-m 1"),
+            "{shown}"
+        );
+    }
 }
 
 #[test]

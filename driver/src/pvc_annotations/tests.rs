@@ -229,6 +229,25 @@ async fn a_volume_is_hinted_at_by_its_id_too_and_a_hint_at_none_makes_nothing_is
 }
 
 #[tokio::test]
+async fn volumes_of_other_clusters_are_not_revealed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (sim, cloud, service) = controller("", &folder).await;
+    let other = create(&service, "other", None).await.expect("a volume").volume_id;
+    assert!(sim.set_volume(&other, |volume| {
+        let another = (METADATA_CLUSTER.to_owned(), "another".to_owned());
+        volume.metadata.extend([another]);
+    }));
+    let missing = hinted(&cloud, &folder, "pvc-1", "nothing")
+        .await
+        .expect_err("no such volume");
+    for name in ["other", &other] {
+        let refusal = hinted(&cloud, &folder, "pvc-1", name).await.expect_err("not ours");
+        let expected = missing.message().replace("nothing", name);
+        assert_eq!((refusal.code(), refusal.message()), (missing.code(), expected.as_str()));
+    }
+}
+
+#[tokio::test]
 async fn a_volume_that_is_there_outlives_the_one_that_it_was_to_lie_beside() {
     let folder = tempfile::tempdir().expect("a folder");
     let (sim, cloud, service) = controller("", &folder).await;
