@@ -31,6 +31,8 @@ const TOKEN_SECONDS: i64 = 3607;
 pub(super) const UNPRIVILEGED_USER: i64 = 65532;
 
 const MEMORY: &str = "32Mi";
+/// Three times the most that was seen, with 100,000 volumes. What OpenStack answers cannot take more of the node.
+const MEMORY_LIMIT: &str = "128Mi";
 
 pub(super) fn deployment(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Deployment {
     // One pod serves until its successor does. Several are replaced one by one, without a further one that might find no node.
@@ -146,7 +148,11 @@ fn driver(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Conta
             controller.host_network,
             pod::probe(pod::HEALTH_PORT, "/readyz"),
         )),
-        resources: Some(pod::resources(controller.resources.as_ref(), MEMORY)),
+        resources: Some(pod::resources(
+            controller.resources.as_ref(),
+            MEMORY,
+            Some(MEMORY_LIMIT),
+        )),
         security_context: Some(pod::unprivileged()),
         termination_message_policy: Some("FallbackToLogsOnError".into()),
         volume_mounts: Some(vec![

@@ -211,7 +211,9 @@ fn driver(resolved: &Resolved) -> Container {
             node.host_network,
             pod::probe(pod::HEALTH_PORT, "/readyz"),
         )),
-        resources: Some(pod::resources(node.resources.as_ref(), MEMORY)),
+        // No limit of memory: it would count mkfs and fsck, too. The kernel could end one in the middle of its work, and a check of a
+        // large file system needs gigabytes. The driver limits each of these programs by the size of its volume.
+        resources: Some(pod::resources(node.resources.as_ref(), MEMORY, None)),
         security_context: Some(SecurityContext {
             // Mounting and formatting want CAP_SYS_ADMIN and every block device of the host, also those that appear while
             // the pod runs; and the kubelet sees the mounts only of a privileged container (Bidirectional).

@@ -134,8 +134,8 @@ pub(super) fn node_selector(given: &BTreeMap<String, String>) -> BTreeMap<String
     labels
 }
 
-/// The given resources, or requests that let the pod be scheduled with what it needs at rest.
-pub(super) fn resources(given: Option<&Resources>, memory: &str) -> ResourceRequirements {
+/// The given resources, or requests that let the pod be scheduled with what it needs at rest, and a limit for its memory.
+pub(super) fn resources(given: Option<&Resources>, memory: &str, memory_limit: Option<&str>) -> ResourceRequirements {
     let of = |map: &BTreeMap<String, Quantity>| (!map.is_empty()).then(|| map.clone());
     match given {
         Some(resources) => ResourceRequirements {
@@ -148,6 +148,7 @@ pub(super) fn resources(given: Option<&Resources>, memory: &str) -> ResourceRequ
                 ("cpu".into(), Quantity("10m".into())),
                 ("memory".into(), Quantity(memory.into())),
             ])),
+            limits: memory_limit.map(|limit| BTreeMap::from([("memory".into(), Quantity(limit.into()))])),
             ..ResourceRequirements::default()
         },
     }

@@ -79,7 +79,7 @@ fn container(resolved: &Resolved, component: Component, port: u16, own: impl Int
         image: Some(resolved.images.name(component)),
         image_pull_policy: Some(resolved.pull_policy.as_str().into()),
         args: Some(args),
-        resources: Some(pod::resources(None, MEMORY)),
+        resources: Some(pod::resources(None, MEMORY, None)),
         security_context: Some(SecurityContext {
             // The directories of the kubelet are root's.
             run_as_user: Some(0),

@@ -24,7 +24,8 @@ pub(super) fn container(resolved: &Resolved, settings: &Sidecar) -> Container {
         ports: Some(vec![pod::port(name, i32::from(settings.port))]),
         // A sidecar that can no longer renew its lease must make room for another one.
         liveness_probe: Some(pod::liveness(name, "/healthz/leader-election")),
-        resources: Some(pod::resources(settings.resources.as_ref(), MEMORY)),
+        // No limit: these programs keep all claims and volumes of the cluster in memory.
+        resources: Some(pod::resources(settings.resources.as_ref(), MEMORY, None)),
         security_context: Some(pod::unprivileged()),
         termination_message_policy: Some("FallbackToLogsOnError".into()),
         volume_mounts: Some(vec![
