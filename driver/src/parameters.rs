@@ -37,6 +37,8 @@ pub const PUBLISH_SIZE: &str = "cinder.csi.openstack.org/size-bytes";
 pub const RESIZE_REQUIRED: &str = "cinder.csi.openstack.org/resizeRequired";
 /// StorageClass parameter and volume context: what mkfs is told beside the driver's own defaults.
 pub const MKFS_OPTIONS: &str = "mkfsOptions";
+/// StorageClass parameter: `true` allows volumes with a file system from snapshots of raw devices.
+pub const ALLOW_MODE_CHANGE: &str = "allowVolumeModeChange";
 /// Volume metadata: the value of `--cluster`.
 pub const METADATA_CLUSTER: &str = metadata_keys::CLUSTER;
 /// Secrets: the name of the cloud to work on.
@@ -66,6 +68,9 @@ pub struct CreateParameters {
     /// What mkfs is told on the node.
     #[serde(rename = "mkfsOptions", default, deserialize_with = "non_empty")]
     pub mkfs_options: Option<String>,
+    /// Whether a volume with a file system may be made from one that was used as a raw device.
+    #[serde(rename = "allowVolumeModeChange", default, deserialize_with = "truth")]
+    pub allow_mode_change: bool,
     /// Further metadata of the volume, as a JSON object of strings in the spelling of the Go driver.
     #[serde(rename = "appendVolumeMetadata", default, deserialize_with = "non_empty")]
     pub append_volume_metadata: Option<String>,
@@ -76,6 +81,16 @@ pub struct CreateParameters {
 
 fn non_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     String::deserialize(deserializer).map(|text| (!text.is_empty()).then_some(text))
+}
+
+fn truth<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    match String::deserialize(deserializer)?.as_str() {
+        "true" => Ok(true),
+        "false" | "" => Ok(false),
+        other => Err(serde::de::Error::custom(format_args!(
+            "{ALLOW_MODE_CHANGE} is {other:?}, and has to be \"true\" or \"false\""
+        ))),
+    }
 }
 
 impl CreateParameters {

@@ -263,6 +263,17 @@ pub enum CloudError {
         /// The size asked for.
         wanted: GiB,
     },
+    /// The source of a new volume with a file system was used as a raw device.
+    #[error(
+        "{kind} {id} has the content of a volume with volumeMode: Block, and a volume with volumeMode: Filesystem would mount bytes that \
+         a user of the device chose; restore it with volumeMode: Block, or use a StorageClass with the parameter \
+         allowVolumeModeChange: \"true\""
+    )]
+    SourceMode {
+        /// What the source is.
+        kind: ObjectKind,
+        id: String,
+    },
     /// An object is in a status in which the operation is not possible; it may pass.
     #[error("{kind} {id} is in status {status}, and has to be {wanted} first")]
     Busy {

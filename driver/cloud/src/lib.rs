@@ -41,7 +41,7 @@ pub use crate::http::options::CloudOptions;
 pub use crate::last_failure::LastFailure;
 pub use api::block_storage::{
     Backup, BackupStatus, CreatedVolume, NewBackup, NewSnapshot, NewVolume, Quota, Snapshot, SnapshotStatus, Source,
-    Volume, VolumeAttachment, VolumeStatus, VolumeType,
+    Volume, VolumeAttachment, VolumeMode, VolumeStatus, VolumeType,
 };
 pub use api::compute::Server;
 pub use cloud::{Cloud, CloudService, Login};

@@ -15,6 +15,8 @@ pub const CINDERS_SOURCE_BACKUP: &str = "src_backup_id";
 pub const REQUESTED_ZONES: &str = "cinder.csi.openstack.org/requested-zones";
 /// On a volume: `true` where several servers shall have it. One that only one server can have was never given to anybody then.
 pub const REQUESTED_MULTIATTACH: &str = "cinder.csi.openstack.org/requested-multiattach";
+/// On a volume and a backup: how pods use the volume, `Block` or `Filesystem`. Volumes that the Go driver created lack it.
+pub const VOLUME_MODE: &str = "cinder.csi.openstack.org/volume-mode";
 /// On a volume, with a server's id behind it: the attachment to that server, which is there to be read only. Without a slash, for it is
 /// removed again, and Cinder finds no key with one in a path.
 pub const READ_ONLY_AT: &str = "cinder.csi.openstack.org.read-only-at.";

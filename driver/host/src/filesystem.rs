@@ -59,6 +59,7 @@ use crate::timing::TIMING;
 use crate::tool::ToolError;
 use crate::{Device, DeviceError, Host};
 
+pub(crate) use fs_type::leads_elsewhere;
 pub use fs_type::{FsType, MkfsOptionError, MkfsOptions};
 pub use probe::Content;
 /// Parsers of bytes that tenants write, public for the fuzz targets.

@@ -4,6 +4,7 @@
 //! None of these asks a mount helper: options are taken apart here and given to the kernel, which says in its own words
 //! what it did not like (the `fsopen` family; `mount(2)` where a kernel lacks it).
 
+mod btrfs;
 mod options;
 mod owner;
 mod refusal;
@@ -21,7 +22,7 @@ use crate::machine::Kind;
 use crate::mountinfo::{self, MountInfoError, MountTable};
 use crate::offload::OffloadError;
 use crate::timing::TIMING;
-use crate::{Device, FsType, Host, Machine};
+use crate::{Device, FsType, Host, HostPaths, Machine};
 
 /// More mounts than this on top of each other are nobody's intention.
 const MOST_LAYERS: usize = 64;
@@ -58,6 +59,16 @@ pub enum MountError {
         target: PathBuf,
         /// What the kernel shows, as it names it.
         source_name: String,
+    },
+    /// A btrfs that consists of several devices.
+    #[error(
+        "{} has a btrfs of {devices} devices and was not mounted: a volume is one device, and the others could be disks of other volumes. \
+         Copy its data to a btrfs of one device elsewhere, or delete the volume", device.display()
+    )]
+    SeveralDevices {
+        device: PathBuf,
+        /// Number of devices, as the superblock or the kernel has it.
+        devices: u64,
     },
     /// The kernel has the file system in use elsewhere on this node, writable and not read-only, or the reverse.
     #[error(
@@ -174,10 +185,10 @@ impl Host {
         options: &MountOptions,
     ) -> Result<(), MountError> {
         let what = format!("mounting {} at {}", device.path.display(), target.display());
-        let (machine, proc) = (self.inner.machine.clone(), self.inner.paths.proc.clone());
+        let (machine, paths) = (self.inner.machine.clone(), self.inner.paths.clone());
         let (disk, target, options) = (device.clone(), target.to_owned(), options.clone());
         if fs_type == FsType::Btrfs {
-            let call = move || mount_beside(&*machine, &proc, &disk, &target, fs_type, &options, None);
+            let call = move || mount_beside(&*machine, &paths, &disk, &target, fs_type, &options, None);
             return self.inner.calls.run(what, TIMING.mount_timeout, call).await?;
         }
         let device = disk.path;
@@ -221,11 +232,11 @@ impl Host {
         let mut mounted = self.mount(device, target, fs_type, options).await;
         if mounted.as_ref().is_err_and(is_conflict) && options.is_read_only() {
             let what = format!("mounting {} at {} once more", device.path.display(), target.display());
-            let (machine, proc) = (self.inner.machine.clone(), self.inner.paths.proc.clone());
+            let (machine, paths) = (self.inner.machine.clone(), self.inner.paths.clone());
             let (device, target, options) = (device.clone(), target.to_owned(), options.clone());
             let call = move || {
                 let writable = MountOptions::default();
-                mount_beside(&*machine, &proc, &device, &target, fs_type, &writable, Some(&options))
+                mount_beside(&*machine, &paths, &device, &target, fs_type, &writable, Some(&options))
             };
             mounted = self.inner.calls.run(what, TIMING.mount_timeout, call).await?;
         }
@@ -411,15 +422,18 @@ fn mount(
 /// flags before the target shows it.
 fn mount_beside(
     machine: &dyn Machine,
-    proc: &Path,
+    paths: &HostPaths,
     device: &Device,
     target: &Path,
     fs_type: FsType,
     options: &MountOptions,
     restriction: Option<&MountOptions>,
 ) -> Result<(), MountError> {
-    let draft = draft_of(target);
+    let (proc, draft) = (&paths.proc, draft_of(target));
     discard_draft(machine, proc, &draft)?;
+    if fs_type == FsType::Btrfs {
+        btrfs::check_alone(machine, paths, device, &draft)?;
+    }
     create_place(machine, &draft, Place::Directory, 0o700)?;
     let mounted = mount(machine, &device.path, &draft, fs_type, options).and_then(|()| {
         let mounts = MountTable::read(machine, proc)?;
@@ -430,6 +444,9 @@ fn mount_beside(
                 target: target.to_owned(),
                 source_name: other.source.display().to_string(),
             });
+        }
+        if fs_type == FsType::Btrfs {
+            btrfs::check_members(machine, paths, device)?;
         }
         if let Some(restriction) = restriction {
             let inherited = found.map(|mount| mount.options.as_str());

@@ -77,6 +77,8 @@ async fn volume(cloud: &Cloud, name: &str) -> VolumeId {
         largest: None,
         source: None,
         multiattach: false,
+        mode: None,
+        allow_mode_change: false,
         same_host: Vec::new(),
         different_host: Vec::new(),
         mutable_metadata: BTreeMap::new(),

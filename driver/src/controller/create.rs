@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use cinder_cloud::{
-    Cloud, CloudConfig, CreatedVolume, ListedVolume, NewVolume, Source, Volume, VolumeId, VolumeStatus,
+    Cloud, CloudConfig, CreatedVolume, ListedVolume, NewVolume, Source, Volume, VolumeId, VolumeMode, VolumeStatus,
 };
 use csi_host::{FsType, MkfsOptionError, MkfsOptions};
 use csi_proto::csi::v1::volume_capability::AccessType;
@@ -115,6 +115,8 @@ fn read(
             size,
             largest: size::largest(request.capacity_range.as_ref()),
             source,
+            mode: volume_mode(&accesses),
+            allow_mode_change: parameters.allow_mode_change,
             multiattach: accesses.iter().any(|access| access.multi_node),
             availability_zone: parameters
                 .availability
@@ -156,6 +158,17 @@ fn read(
     Ok(wanted)
 }
 
+/// Returns how pods use the volume; `None` where the request has both modes.
+fn volume_mode(accesses: &[Access]) -> Option<VolumeMode> {
+    let block = accesses.first()?.block;
+    let is_one = accesses.iter().all(|access| access.block == block);
+    is_one.then_some(if block {
+        VolumeMode::Block
+    } else {
+        VolumeMode::Filesystem
+    })
+}
+
 /// Refuses options that no node would give to mkfs. A volume without a file system needs none, and one whose file system is not named
 /// gets what the node's flag says: the options have to suit one of them.
 fn check_mkfs(options: &MkfsOptions, capabilities: &[VolumeCapability]) -> Result<(), MkfsOptionError> {
@@ -182,7 +195,7 @@ async fn hinted(service: &ControllerService, cloud: &Cloud, mut wanted: WantedVo
     };
     let hints = claims.hints(namespace, name).await;
     let hints = hints.map_err(|error| status::claim_unread(&error))?;
-    match hints.find(cloud).await {
+    match hints.find(cloud, &service.settings.args.cluster).await {
         Ok(found) => {
             wanted.context.extend(found.context());
             wanted.new.same_host = found.affinity;

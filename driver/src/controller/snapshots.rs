@@ -123,16 +123,23 @@ async fn snapshot(service: &ControllerService, cloud: &Cloud, wanted: WantedSnap
 }
 
 async fn backup(service: &ControllerService, cloud: &Cloud, wanted: WantedSnapshot) -> Result<csi::Snapshot, Status> {
+    let failed = |error| status::cloud(Act::Snapshot, &error);
+    // Kept with the backup, which outlives its volume.
+    let volume = cloud.volume(&wanted.volume).await.map_err(failed)?;
+    let volume = volume.ok_or_else(|| status::not_found("volume", wanted.volume.as_str()))?;
+    let mut metadata = wanted.parameters.metadata(&service.settings.args.cluster);
+    if let Some(mode) = volume.mode() {
+        metadata.insert(metadata_keys::VOLUME_MODE.to_owned(), mode.name().to_owned());
+    }
     let new = NewBackup {
         name: wanted.name,
         volume_id: wanted.volume,
         incremental: wanted.parameters.incremental,
         availability_zone: wanted.parameters.availability.clone(),
         description: DESCRIPTION.into(),
-        metadata: wanted.parameters.metadata(&service.settings.args.cluster),
+        metadata,
     };
-    let made = cloud.create_backup(new).await;
-    let made = made.map_err(|error| status::cloud(Act::Snapshot, &error))?;
+    let made = cloud.create_backup(new).await.map_err(failed)?;
     let limit = wanted
         .parameters
         .backup_limit(made.size.map_or(1, cinder_cloud::GiB::get));

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::mutable::METADATA_PREFIX;
-use super::{CreateParameters, FS_TYPE, GroupParameters, MKFS_OPTIONS, MutableParameters, SnapshotParameters};
+use super::{
+    ALLOW_MODE_CHANGE, CreateParameters, FS_TYPE, GroupParameters, MKFS_OPTIONS, MutableParameters, SnapshotParameters,
+};
 
 /// A kind of object whose parameters reach this driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,7 +42,14 @@ impl ClassKind {
     /// The keys to choose from, but for those that have a [`ClassKind::prefix`].
     pub fn keys(self) -> &'static [&'static str] {
         match self {
-            Self::StorageClass => &["type", "availability", MKFS_OPTIONS, "appendVolumeMetadata", FS_TYPE],
+            Self::StorageClass => &[
+                "type",
+                "availability",
+                MKFS_OPTIONS,
+                ALLOW_MODE_CHANGE,
+                "appendVolumeMetadata",
+                FS_TYPE,
+            ],
             Self::VolumeSnapshotClass => &SnapshotParameters::KEYS,
             Self::VolumeGroupSnapshotClass => &GroupParameters::KEYS,
             Self::VolumeAttributesClass => &MutableParameters::KEYS,

@@ -118,7 +118,9 @@ fn mount(error: &MountError) -> Code {
         MountError::Option(_) => Code::InvalidArgument,
         // The process that uses the file system may end.
         MountError::Busy { .. } | MountError::AccessConflict { .. } | MountError::NoAnswer(_) => Code::Unavailable,
-        MountError::NotEmpty { .. } | MountError::OtherDisk { .. } => Code::FailedPrecondition,
+        MountError::NotEmpty { .. } | MountError::OtherDisk { .. } | MountError::SeveralDevices { .. } => {
+            Code::FailedPrecondition
+        }
         MountError::List(_)
         | MountError::Mount { .. }
         | MountError::Bind { .. }

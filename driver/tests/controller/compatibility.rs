@@ -23,7 +23,7 @@ struct OfClass {
     wrong: Option<&'static str>,
 }
 
-const OF_CLASS: [OfClass; 10] = [
+const OF_CLASS: [OfClass; 11] = [
     OfClass {
         key: "type",
         value: "slow",
@@ -41,6 +41,12 @@ const OF_CLASS: [OfClass; 10] = [
         value: "-N 1000",
         does: |_, context| context["mkfsOptions"] == "-N 1000",
         wrong: None,
+    },
+    OfClass {
+        key: "allowVolumeModeChange",
+        value: "true",
+        does: |_, context| context.is_empty(),
+        wrong: Some("yes"),
     },
     // Of the Go driver after 1.36.
     OfClass {

@@ -67,6 +67,7 @@ async fn a_volume_is_available_when_its_creation_is_answered() {
         parameters(&[
             ("cinder.csi.openstack.org/cluster", "test"),
             ("cinder.csi.openstack.org/requested-zones", "nova"),
+            ("cinder.csi.openstack.org/volume-mode", "Filesystem"),
             ("csi.storage.k8s.io/pvc/name", "data"),
             ("csi.storage.k8s.io/pvc/namespace", "shop"),
             ("csi.storage.k8s.io/pv/name", "pvc-1"),

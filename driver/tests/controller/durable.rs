@@ -103,9 +103,10 @@ fn without_ids(text: &str) -> String {
 }
 
 /// What is written of things in OpenStack: where, and `{id}` for each id.
-const WRITTEN: [&str; 42] = [
+const WRITTEN: [&str; 46] = [
     "backup description: Created by OpenStack Cinder CSI driver",
     "backup metadata cinder.csi.openstack.org/cluster: test",
+    "backup metadata cinder.csi.openstack.org/volume-mode: Filesystem",
     "backup metadata csi.storage.k8s.io/volumesnapshot/name: point",
     "backup metadata csi.storage.k8s.io/volumesnapshot/namespace: space",
     "backup metadata csi.storage.k8s.io/volumesnapshotcontent/name: content",
@@ -121,11 +122,13 @@ const WRITTEN: [&str; 42] = [
     "metadata cinder.csi.openstack.org/cluster: test",
     "metadata cinder.csi.openstack.org/requested-zones: nova",
     "metadata cinder.csi.openstack.org/source-backup: {id}",
+    "metadata cinder.csi.openstack.org/volume-mode: Filesystem",
     "metadata team: storage",
     "snapshot description: Created by OpenStack Cinder CSI driver",
     "snapshot description: Freezes the data for backup snapshot-backup",
     "snapshot metadata cinder.csi.openstack.org/cluster: test",
     "snapshot metadata cinder.csi.openstack.org/temporary-for-backup: snapshot-backup",
+    "snapshot metadata cinder.csi.openstack.org/volume-mode: Filesystem",
     "snapshot metadata cinder.csi.openstack.org/zone: nova",
     "snapshot metadata csi.storage.k8s.io/volumesnapshot/name: point",
     "snapshot metadata csi.storage.k8s.io/volumesnapshot/namespace: space",
@@ -138,6 +141,7 @@ const WRITTEN: [&str; 42] = [
     "volume metadata cinder.csi.openstack.org/requested-multiattach: true",
     "volume metadata cinder.csi.openstack.org/requested-zones: nova",
     "volume metadata cinder.csi.openstack.org/source-backup: {id}",
+    "volume metadata cinder.csi.openstack.org/volume-mode: Filesystem",
     "volume metadata csi.storage.k8s.io/pv/name: pvc-1",
     "volume metadata csi.storage.k8s.io/pvc/name: claim",
     "volume metadata csi.storage.k8s.io/pvc/namespace: space",

@@ -29,7 +29,7 @@ pub use status::VolumeStatus;
 pub use types::VolumeType;
 pub(crate) use types::is_true;
 pub(crate) use volumes::Filling;
-pub use volumes::{CreatedVolume, NewVolume, Source, Volume, VolumeAttachment};
+pub use volumes::{CreatedVolume, NewVolume, Source, Volume, VolumeAttachment, VolumeMode};
 
 /// The calls to Cinder.
 #[derive(Debug, Clone, Copy)]

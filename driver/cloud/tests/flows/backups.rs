@@ -23,7 +23,7 @@ fn backup(name: &str, volume: &Volume) -> NewBackup {
 }
 
 /// A backup that is complete, its snapshot gone: asked for until then, as the snapshotter does.
-async fn complete(stage: &Stage, new: NewBackup) -> Backup {
+pub(crate) async fn complete(stage: &Stage, new: NewBackup) -> Backup {
     let made = stage.cloud.create_backup(new.clone()).await.expect("a backup");
     assert!(stage.sim.settled(Duration::from_secs(10)).await);
     let found = stage.cloud.create_backup(new).await.expect("the same backup");

@@ -4,9 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cinder_cloud::{CloudError, GiB, NewSnapshot, NewVolume, Source, VolumeStatus, metadata_keys};
+use cinder_cloud::{
+    CloudError, GiB, NewBackup, NewSnapshot, NewVolume, Source, VolumeMode, VolumeStatus, metadata_keys,
+};
 use openstack_sim::{Effect, Fault, SimConfig};
 
+use crate::backups::complete;
 use crate::support::{NOTHING, Stage, latencies, new, stage, stage_with, tick};
 
 fn from(name: &str, source: Source) -> NewVolume {
@@ -300,4 +303,99 @@ async fn a_failed_creation_that_a_killed_process_left_is_made_anew() {
     let made = stage.create("pvc-1").await;
     assert_eq!(made.status, VolumeStatus::Available);
     assert_eq!(stage.sim.state().volumes.len(), 1);
+}
+
+/// Creates a volume of `mode`, and a clone, a snapshot and a backup of it as sources.
+async fn sources(stage: &Stage, mode: Option<VolumeMode>) -> Vec<Source> {
+    let name = mode.map_or("unknown", VolumeMode::name);
+    let volume = NewVolume { mode, ..new(name) };
+    let volume = stage.cloud.create_volume(volume).await.expect("a volume").volume;
+    assert_eq!(volume.mode(), mode);
+    let snapshot = NewSnapshot {
+        name: format!("snapshot of {name}"),
+        volume_id: volume.id.clone(),
+        force: true,
+        description: String::new(),
+        metadata: BTreeMap::new(),
+    };
+    let snapshot = stage.cloud.create_snapshot(snapshot).await.expect("a snapshot");
+    let recorded = mode.map(|mode| (metadata_keys::VOLUME_MODE.to_owned(), mode.name().to_owned()));
+    let backup = NewBackup {
+        name: format!("backup of {name}"),
+        volume_id: volume.id.clone(),
+        incremental: false,
+        availability_zone: None,
+        description: String::new(),
+        metadata: recorded.into_iter().collect(),
+    };
+    let backup = complete(stage, backup).await;
+    vec![
+        Source::Volume(volume.id),
+        Source::PointInTime(snapshot.id.to_string()),
+        Source::PointInTime(backup.id.to_string()),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn raw_device_never_becomes_a_file_system() {
+    let stage = stage().await;
+    for source in sources(&stage, Some(VolumeMode::Block)).await {
+        let wanted = NewVolume {
+            mode: Some(VolumeMode::Filesystem),
+            ..from("copy", source.clone())
+        };
+        let error = stage
+            .cloud
+            .create_volume(wanted.clone())
+            .await
+            .expect_err("another mode");
+        assert!(matches!(error, CloudError::SourceMode { .. }), "{source:?}: {error:?}");
+        assert!(error.to_string().contains("allowVolumeModeChange"), "{error}");
+        assert_eq!(stage.sim.state().volumes.len(), 1);
+        let allowed = NewVolume {
+            allow_mode_change: true,
+            ..wanted
+        };
+        let made = stage.cloud.create_volume(allowed).await.expect("allowed").volume;
+        assert_eq!(made.mode(), Some(VolumeMode::Filesystem));
+        stage.cloud.delete_volume(&made.id).await.expect("it is unused");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_changes_of_the_mode_are_allowed() {
+    let stage = stage().await;
+    let cases = [
+        (None, VolumeMode::Filesystem),
+        (Some(VolumeMode::Filesystem), VolumeMode::Block),
+        (Some(VolumeMode::Block), VolumeMode::Block),
+    ];
+    for (number, (of, wanted)) in cases.into_iter().enumerate() {
+        for (copy, source) in sources(&stage, of).await.into_iter().enumerate() {
+            let wanted = NewVolume {
+                mode: Some(wanted),
+                ..from(&format!("copy-{number}-{copy}"), source)
+            };
+            let made = stage.cloud.create_volume(wanted.clone()).await.expect("allowed").volume;
+            assert_eq!(made.mode(), wanted.mode, "{of:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn volume_of_the_other_mode_is_refused() {
+    let stage = stage().await;
+    let with = |mode| NewVolume { mode, ..new("pvc-1") };
+    let made = stage
+        .cloud
+        .create_volume(with(Some(VolumeMode::Block)))
+        .await
+        .expect("a volume");
+    let error = stage.cloud.create_volume(with(Some(VolumeMode::Filesystem))).await;
+    let error = error.expect_err("it is a raw device");
+    assert!(matches!(error, CloudError::AlreadyExists { .. }), "{error:?}");
+    for mode in [Some(VolumeMode::Block), None] {
+        let again = stage.cloud.create_volume(with(mode)).await.expect("the same").volume;
+        assert_eq!(again.id, made.volume.id);
+    }
 }

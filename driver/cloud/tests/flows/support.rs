@@ -102,6 +102,8 @@ pub(crate) fn new(name: &str) -> NewVolume {
         largest: None,
         source: None,
         multiattach: false,
+        mode: None,
+        allow_mode_change: false,
         volume_type: None,
         availability_zone: None,
         acceptable_zones: Vec::new(),

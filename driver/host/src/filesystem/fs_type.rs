@@ -122,8 +122,26 @@ fn without_value(fs_type: FsType) -> &'static [&'static str] {
     }
 }
 
-/// Keys in values that lead off the device or make something else than a file system of its size.
-const ELSEWHERE: [&str; 7] = ["offset", "device", "name", "file", "logdev", "rtdev", "size"];
+/// Keys of mkfs and of mounts that name another device or file, or a part of the device.
+const ELSEWHERE: [&str; 11] = [
+    "offset",
+    "sizelimit",
+    "loop",
+    "device",
+    "name",
+    "file",
+    "logdev",
+    "rtdev",
+    "journal_path",
+    "journal_dev",
+    "datadev",
+];
+
+/// Whether an option of mkfs or of a mount leads to something else than the whole device of the volume.
+pub(crate) fn leads_elsewhere(key: &str) -> bool {
+    // As a whole: `filetype` is a feature.
+    ELSEWHERE.contains(&key)
+}
 
 impl MkfsOptions {
     /// Nothing beside our own defaults.
@@ -187,11 +205,9 @@ impl MkfsOptions {
                 None if with_value(fs_type).contains(&option.as_str()) => return Err(refused("it needs a value")),
                 Some(value) if with_value(fs_type).contains(&option.as_str()) => {
                     let elsewhere = value.split(',').any(|part| {
-                        // As a whole: `filetype` is a feature.
                         let key = part.split('=').next().unwrap_or_default();
-                        ELSEWHERE.contains(&key)
-                            // The size of a block, an inode or a log is the file system's own business.
-                            && !(key == "size" && !(fs_type == FsType::Xfs && option == "-d"))
+                        // The size of a block, an inode or a log is the file system's own business.
+                        leads_elsewhere(key) || (key == "size" && fs_type == FsType::Xfs && option == "-d")
                     });
                     if elsewhere {
                         return Err(refused("its value names another place or size than the volume's"));

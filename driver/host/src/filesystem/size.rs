@@ -48,6 +48,26 @@ fn btrfs(superblock: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(superblock.get(0x70..0x78)?.try_into().ok()?))
 }
 
+/// The identity of a btrfs and the number of its devices.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct BtrfsSuperblock {
+    /// UUID of the file system, as sysfs names it.
+    pub(crate) id: String,
+    pub(crate) devices: u64,
+}
+
+/// Reads the superblock of a btrfs whose first [`HEAD`] bytes are `head`; nothing if that is no btrfs.
+pub(crate) fn btrfs_superblock(head: &[u8]) -> Option<BtrfsSuperblock> {
+    let superblock = head.get(64 << 10..)?;
+    btrfs(superblock)?;
+    let devices = u64::from_le_bytes(superblock.get(0x88..0x90)?.try_into().ok()?);
+    let id = u128::from_be_bytes(superblock.get(0x20..0x30)?.try_into().ok()?);
+    let digits = format!("{id:032x}");
+    let groups = [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| digits.get(range).unwrap_or_default());
+    let id = groups.join("-");
+    Some(BtrfsSuperblock { id, devices })
+}
+
 fn little(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
@@ -57,6 +77,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn identity_of_a_btrfs_is_read() {
+        let mut head = vec![0; HEAD];
+        assert_eq!(btrfs_superblock(&head), None);
+        let at = 64 << 10;
+        head[at + 0x40..at + 0x48].copy_from_slice(b"_BHRfS_M");
+        head[at + 0x20..at + 0x24].copy_from_slice(&[0x0a, 0xbc, 0xde, 0xf0]);
+        head[at + 0x2f] = 1;
+        head[at + 0x88] = 2;
+        let id = "0abcdef0-0000-0000-0000-000000000001".to_owned();
+        assert_eq!(btrfs_superblock(&head), Some(BtrfsSuperblock { id, devices: 2 }));
+        assert_eq!(btrfs_superblock(&head[..1000]), None);
+    }
 
     proptest! {
         #[test]

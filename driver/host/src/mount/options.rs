@@ -4,12 +4,15 @@
 use rustix::mount::MountFlags;
 
 use crate::Mount;
+use crate::filesystem::leads_elsewhere;
 
 /// An option that cannot be given to the kernel. Its value is not in the message: options may be secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// The option asks for another kind of mount.
-    #[error("mount option `{name}` asks for another kind of mount than this driver makes: remove it from mountOptions")]
+    /// The option asks for another kind of mount, or names another device.
+    #[error(
+        "mount option `{name}` asks for another kind of mount than this driver makes, or names another device: remove it from mountOptions"
+    )]
     Unsupported {
         /// The option without its value.
         name: String,
@@ -134,7 +137,7 @@ impl MountOptions {
             "nosymfollow" => (MountFlags::empty(), MountFlags::NOSYMFOLLOW),
             "symfollow" => (MountFlags::NOSYMFOLLOW, MountFlags::empty()),
             "bind" | "rbind" | "move" | "remount" | "shared" | "rshared" | "slave" | "rslave" | "private"
-            | "rprivate" | "unbindable" | "runbindable" | "loop" => {
+            | "rprivate" | "unbindable" | "runbindable" => {
                 return Err(OptionError::Unsupported {
                     name: option.to_owned(),
                 });
@@ -142,7 +145,7 @@ impl MountOptions {
             comment if comment.starts_with("x-") || comment.starts_with("comment=") => return Ok(()),
             zero if zero.contains('\0') => return Err(OptionError::ZeroByte),
             filesystem => {
-                if matches!(name_of(filesystem), "loop" | "offset" | "sizelimit") {
+                if leads_elsewhere(name_of(filesystem).trim()) {
                     return Err(OptionError::Unsupported {
                         name: name_of(filesystem).to_owned(),
                     });
@@ -168,6 +171,8 @@ fn split(list: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
@@ -197,6 +202,22 @@ mod tests {
         assert_eq!(error, OptionError::Unsupported { name: "bind".into() });
         let error = MountOptions::parse(&["offset=4096"]).expect_err("another part of the device");
         assert_eq!(error, OptionError::Unsupported { name: "offset".into() });
+    }
+
+    #[rstest]
+    #[case("loop")]
+    #[case("loop=/dev/loop7")]
+    #[case("offset=4096")]
+    #[case("sizelimit=4096")]
+    #[case("device=/dev/vdc")]
+    #[case("noatime,logdev=/dev/vdc")]
+    #[case("rtdev=/dev/vdc")]
+    #[case("journal_path=/dev/vdc")]
+    #[case("journal_dev=0x101")]
+    #[case(" device = /dev/vdc")]
+    fn options_with_another_device_are_refused(#[case] options: &str) {
+        let error = MountOptions::parse(&[options]).expect_err("the volume is one device");
+        assert!(!error.to_string().contains("/dev"), "{error}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use csi_host::mount::Place;
 use csi_host::{DeviceError, FsType, Host, MountError, MountOptions};
 
-use crate::lab::{ANY, Lab, MIB, OTHER, VOLUME, output, run};
+use crate::lab::{ANY, Lab, MIB, OTHER, VOLUME, everything, output, run};
 
 /// A host with a formatted volume mounted at `staging with space`.
 async fn staged(lab: &Lab, options: &MountOptions) -> (Host, csi_host::Device, std::path::PathBuf) {
@@ -281,4 +281,39 @@ fn the_usage_follows_what_is_written_issue_1064() {
             host.unmount(&staging).await.expect("nobody uses it");
         },
     );
+}
+
+#[test]
+fn btrfs_of_several_devices_is_refused() {
+    run("mounts::btrfs_of_several_devices_is_refused", |lab| async move {
+        let (host, device) = (lab.host(), lab.volume(VOLUME, 128 * MIB).await);
+        let other = lab.volume(OTHER, 128 * MIB).await;
+        let profile = ["-q", "-f", "-d", "single", "-m", "single"];
+        output(
+            Command::new("mkfs.btrfs")
+                .args(profile)
+                .args([&device.path, &other.path]),
+        );
+        let before = [everything(&device), everything(&other)];
+        let staging = lab.directory("staging");
+        for options in [MountOptions::default(), MountOptions::default().read_only()] {
+            let error = host.mount(&device, &staging, FsType::Btrfs, &options).await;
+            let error = error.expect_err("the other device is another volume");
+            assert!(
+                matches!(error, MountError::SeveralDevices { devices: 2, .. }),
+                "{error}"
+            );
+        }
+        assert!(
+            host.mounts()
+                .await
+                .expect("the list can be read")
+                .at(&staging)
+                .is_none()
+        );
+        assert!(
+            [everything(&device), everything(&other)] == before,
+            "nothing was written"
+        );
+    });
 }

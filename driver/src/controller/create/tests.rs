@@ -38,6 +38,8 @@ async fn made(cloud: &Cloud, zone: &str) -> (WantedVolume, CreatedVolume) {
         largest: None,
         source: None,
         multiattach: false,
+        mode: None,
+        allow_mode_change: false,
         same_host: Vec::new(),
         different_host: Vec::new(),
         mutable_metadata: BTreeMap::new(),

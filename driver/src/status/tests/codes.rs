@@ -47,7 +47,7 @@ variants!(CloudError, cloud_name, CLOUD_ERRORS:
     Auth Unauthenticated OtherProject Forbidden Quota NotFound Conflict BadRequest Unawaited Throttled Unreachable Server Decode
     Tls InsecureEndpoint ResponseTooLarge ListIncomplete NoEndpoint RegionAmbiguous Setup VolumeInUse VolumeHasDependents AttachedElsewhere VolumeFailed AttachFailed Obstructed
     TooManyAttachments AlreadyExists NoSource
-    SourceTooLarge Busy Broken NotMultiattach ExpandFailed OnlineExpansion SnapshotExists SnapshotFailed StillNeeded MemberOfGroup
+    SourceTooLarge SourceMode Busy Broken NotMultiattach ExpandFailed OnlineExpansion SnapshotExists SnapshotFailed StillNeeded MemberOfGroup
     NoBackups CannotRestore SnapshotRefused CannotModify RetypeFailed CannotGroup OtherMembers AttachedDifferently Timeout);
 variants!(NodeError, node_name, NODE_ERRORS:
     Device Filesystem Mount Usage StagedOther StagedDifferently NotStaged OtherType PublishedDifferently PublishedElsewhere OtherVolume
@@ -57,7 +57,7 @@ variants!(DeviceError, device_name, DEVICE_ERRORS:
 variants!(FilesystemError, filesystem_name, FILESYSTEM_ERRORS:
     Device Tool Foreign OtherType EmptyReadOnly Unfinished MkfsOption NotOnline NotMade Damaged Io NoAnswer);
 variants!(MountError, mount_name, MOUNT_ERRORS:
-    List Option Mount OtherDisk AccessConflict Bind Place NotEmpty Unmount Busy NoAnswer);
+    List Option Mount OtherDisk SeveralDevices AccessConflict Bind Place NotEmpty Unmount Busy NoAnswer);
 variants!(UsageError, usage_name, USAGE_ERRORS: NotFound Stat NoAnswer);
 variants!(ToolError, tool_name, TOOL_ERRORS: Missing Start TimedOut Failed TooMuchOutput);
 
@@ -264,6 +264,7 @@ fn cloud_errors() -> Vec<(&'static str, CloudError)> {
                 wanted: size(1),
             },
         ),
+        ("", CloudError::SourceMode { kind, id: id() }),
         (
             "",
             CloudError::Busy {
@@ -559,6 +560,10 @@ fn mount_errors() -> Vec<MountError> {
             device: path(),
             target: path(),
             source_name: text("/dev/vdc"),
+        },
+        MountError::SeveralDevices {
+            device: path(),
+            devices: 2,
         },
         MountError::AccessConflict {
             device: path(),

@@ -78,6 +78,7 @@ impl Filesystem {
                 put(0x20, &self.uuid);
                 put(0x40, if self.in_progress { b"!BHRfS_M" } else { b"_BHRfS_M" });
                 put(0x70, &self.size.to_le_bytes());
+                put(0x88, &1_u64.to_le_bytes());
                 BTRFS_AT
             }
         };

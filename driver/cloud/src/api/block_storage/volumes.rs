@@ -121,6 +121,11 @@ impl Volume {
         }
     }
 
+    /// How pods use it; `None` where that was not recorded.
+    pub fn mode(&self) -> Option<VolumeMode> {
+        VolumeMode::recorded(&self.metadata)
+    }
+
     /// Whether its status is that of an attachment, complete or not. Cinder replaces such a status when an attachment is deleted.
     pub(crate) fn is_in_attachment(&self) -> bool {
         matches!(
@@ -151,6 +156,33 @@ pub enum Source {
     Volume(VolumeId),
 }
 
+/// How pods use a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VolumeMode {
+    /// As a raw device: users of the volume choose all its bytes.
+    Block,
+    /// With a file system that a node made.
+    Filesystem,
+}
+
+impl VolumeMode {
+    /// The name in Kubernetes and in metadata.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Block => "Block",
+            Self::Filesystem => "Filesystem",
+        }
+    }
+
+    /// Reads the mode that the metadata of a volume or a backup records.
+    pub fn recorded(metadata: &BTreeMap<String, String>) -> Option<Self> {
+        let recorded = metadata.get(metadata_keys::VOLUME_MODE)?;
+        [Self::Block, Self::Filesystem]
+            .into_iter()
+            .find(|mode| mode.name() == recorded)
+    }
+}
+
 /// What a new volume shall be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NewVolume {
@@ -163,6 +195,12 @@ pub struct NewVolume {
     /// What it is filled with; nothing when `None`.
     #[serde(skip)]
     pub source: Option<Source>,
+    /// How pods use it; `None` where the request has both modes.
+    #[serde(skip)]
+    pub mode: Option<VolumeMode>,
+    /// Whether it may have a file system although its source was used as a raw device.
+    #[serde(skip)]
+    pub allow_mode_change: bool,
     /// Whether several servers must be able to have it, which its type decides.
     #[serde(skip)]
     pub multiattach: bool,

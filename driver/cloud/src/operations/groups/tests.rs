@@ -37,6 +37,8 @@ async fn other_group() -> OtherGroup {
         largest: None,
         source: None,
         multiattach: false,
+        mode: None,
+        allow_mode_change: false,
         volume_type: None,
         availability_zone: None,
         acceptable_zones: Vec::new(),

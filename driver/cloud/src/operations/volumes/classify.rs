@@ -219,6 +219,15 @@ pub(super) fn difference(volume: &Volume, new: &NewVolume, ignore_zone: bool) ->
     }
     // Until ours is written again, a restored volume has the metadata of the volume in the backup, which tells nothing about it.
     let own = volume.status != VolumeStatus::RestoringBackup && marks_are_own(volume);
+    if let (true, Some(wanted), Some(found)) = (own, new.mode, volume.mode())
+        && wanted != found
+    {
+        return Some(format!(
+            "volume mode {} is wanted, it has {}",
+            wanted.name(),
+            found.name()
+        ));
+    }
     for (key, wanted) in &new.mutable_metadata {
         let found = volume.metadata.get(key);
         if own && found != Some(wanted) {

@@ -18,7 +18,7 @@ use crate::operations::capacity::type_named;
 use crate::operations::deletion::volume::delete_volume;
 use crate::operations::deletion::{final_if_removed, remove_remains, wait_gone};
 use crate::operations::snapshots::words;
-use crate::operations::volumes::source::order;
+use crate::operations::volumes::source::{mode_mark, order};
 use crate::poll::schedule::Kind;
 use crate::poll::{Verdict, Wait};
 use crate::timing::TIMING;
@@ -154,6 +154,7 @@ async fn marked(cx: &Context, new: &NewVolume, mut created: CreatedVolume) -> Re
     let mut own = new.metadata.clone();
     own.extend(new.mutable_metadata.clone());
     own.insert(metadata_keys::SOURCE_BACKUP.to_owned(), backup);
+    own.extend(mode_mark(new));
     // Also where any zone would do: a mark of the other volume's would lie about this one.
     let zones = requested_zones(new).or_else(|| volume.availability_zone.clone());
     own.extend(zones.map(|zones| (metadata_keys::REQUESTED_ZONES.to_owned(), zones)));

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a new volume is filled with: looked for, checked, put into the request.
 
-use crate::api::block_storage::{BackupStatus, BlockStorage, Filling, NewVolume, SnapshotStatus, Source, VolumeStatus};
+use crate::api::block_storage::{
+    BackupStatus, BlockStorage, Filling, NewVolume, SnapshotStatus, Source, VolumeMode, VolumeStatus,
+};
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
-use crate::ids::GiB;
+use crate::ids::{GiB, VolumeId};
 use crate::last_failure::LastFailure;
 use crate::metadata_keys;
 use crate::operations::snapshots::{PointInTime, point_in_time};
@@ -27,6 +29,7 @@ pub(super) async fn order(cx: &Context, new: &NewVolume) -> Result<Order, CloudE
         new.metadata
             .insert(metadata_keys::SOURCE_BACKUP.to_owned(), id.to_string());
     }
+    new.metadata.extend(mode_mark(&new));
     if new.multiattach {
         new.metadata
             .insert(metadata_keys::REQUESTED_MULTIATTACH.to_owned(), true.to_string());
@@ -41,6 +44,12 @@ pub(super) async fn order(cx: &Context, new: &NewVolume) -> Result<Order, CloudE
         }
     }
     Ok(Order { new, filling })
+}
+
+/// The mode as a mark of the new volume.
+pub(super) fn mode_mark(new: &NewVolume) -> Option<(String, String)> {
+    let mode = new.mode?;
+    Some((metadata_keys::VOLUME_MODE.to_owned(), mode.name().to_owned()))
 }
 
 /// The source and, where it is known, its zone.
@@ -62,6 +71,7 @@ async fn filling(cx: &Context, new: &NewVolume) -> Result<(Filling, Option<Strin
             let (kind, status) = (ObjectKind::Volume, volume.status.as_str());
             check(kind, id.as_str(), status, usable, error, "available or in-use")?;
             fits(kind, id.as_str(), volume.size, new.size)?;
+            check_mode(kind, id.as_str(), volume.mode(), new)?;
             Ok((Filling::Volume(id.clone()), volume.availability_zone))
         }
         Some(Source::PointInTime(id)) => match point_in_time(cx, id).await? {
@@ -76,6 +86,7 @@ async fn filling(cx: &Context, new: &NewVolume) -> Result<(Filling, Option<Strin
                 let (kind, status) = (ObjectKind::Snapshot, snapshot.status.as_str());
                 check(kind, id, status, usable, error, "available")?;
                 fits(kind, id, snapshot.size, new.size)?;
+                check_mode(kind, id, mode_of_volume(cx, new, &snapshot.volume_id).await?, new)?;
                 let zone = snapshot.metadata.get(metadata_keys::ZONE).cloned();
                 Ok((Filling::Snapshot(snapshot.id), zone))
             }
@@ -87,6 +98,11 @@ async fn filling(cx: &Context, new: &NewVolume) -> Result<(Filling, Option<Strin
                 if let Some(size) = backup.size {
                     fits(kind, id, size, new.size)?;
                 }
+                let mode = match VolumeMode::recorded(&backup.metadata) {
+                    None => mode_of_volume(cx, new, &backup.volume_id).await?,
+                    recorded => recorded,
+                };
+                check_mode(kind, id, mode, new)?;
                 Ok((Filling::Backup(backup.id), None))
             }
         },
@@ -117,6 +133,30 @@ fn check(
             wanted,
         }),
     }
+}
+
+/// Returns the recorded mode of the volume that a snapshot or backup is of. `None` where it is not needed, or the volume was deleted.
+async fn mode_of_volume(cx: &Context, new: &NewVolume, id: &VolumeId) -> Result<Option<VolumeMode>, CloudError> {
+    if !is_mode_checked(new) || !id.is_uuid() {
+        return Ok(None);
+    }
+    let volume = BlockStorage::new(&cx.transport).volume(id).await?;
+    Ok(volume.and_then(|volume| volume.mode()))
+}
+
+/// The other direction is safe: nobody mounts the bytes of a file system that becomes a raw device.
+fn is_mode_checked(new: &NewVolume) -> bool {
+    new.mode == Some(VolumeMode::Filesystem) && !new.allow_mode_change
+}
+
+/// Refuses to mount what a user of a raw device wrote. The provisioner refuses it, too, where the snapshot-controller of the cluster has
+/// recorded the mode of the source. Without a record it is allowed, as with the Go driver.
+fn check_mode(kind: ObjectKind, id: &str, source: Option<VolumeMode>, new: &NewVolume) -> Result<(), CloudError> {
+    if is_mode_checked(new) && source == Some(VolumeMode::Block) {
+        let id = id.to_owned();
+        return Err(CloudError::SourceMode { kind, id });
+    }
+    Ok(())
 }
 
 fn fits(kind: ObjectKind, id: &str, size: GiB, wanted: GiB) -> Result<(), CloudError> {

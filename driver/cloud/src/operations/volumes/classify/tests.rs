@@ -15,6 +15,8 @@ fn new() -> NewVolume {
         largest: None,
         source: None,
         multiattach: false,
+        mode: None,
+        allow_mode_change: false,
         volume_type: None,
         availability_zone: None,
         acceptable_zones: Vec::new(),
