@@ -250,9 +250,9 @@ async fn find(
             |volume: &Volume| volume.metadata.get(metadata_keys::CLUSTER).map(String::as_str) == Some(cluster);
         let mut id = VolumeId::new(name.as_str());
         if !cloud.volume(&id).await?.is_some_and(|volume| is_of_cluster(&volume)) {
-            let mut named = cloud.volumes_named(name).await?;
-            named.retain(is_of_cluster);
-            id = match named.as_slice() {
+            let mut candidates = cloud.volumes_named(name).await?;
+            candidates.retain(is_of_cluster);
+            id = match candidates.as_slice() {
                 [one] => one.id.clone(),
                 [] => return Err(wrong("and this cluster has no such volume; give the name or id of one")),
                 _ => return Err(wrong("and several volumes have that name; give the id")),

@@ -107,7 +107,6 @@ fn code(act: Act, error: &CloudError) -> Code {
         },
         CloudError::NoSource { .. } => Code::NotFound,
         CloudError::SourceTooLarge { .. } => Code::OutOfRange,
-        CloudError::SourceMode { .. } => Code::InvalidArgument,
         // Only this code makes the resizer call a class infeasible: without leave to migrate it is.
         CloudError::RetypeFailed { migration, .. } if *migration == MigrationPolicy::Never => Code::InvalidArgument,
         // Nothing was given up: it is under way, or it is as it was before.
@@ -148,6 +147,7 @@ fn code(act: Act, error: &CloudError) -> Code {
         | CloudError::CannotRestore { .. }
         | CloudError::NoBackups(_) => Code::FailedPrecondition,
         CloudError::NotMultiattach { .. }
+        | CloudError::SourceMode { .. }
         | CloudError::MemberOfGroup { .. }
         | CloudError::OtherMembers { .. }
         | CloudError::CannotModify { .. } => Code::InvalidArgument,

@@ -3,8 +3,10 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use cinder_cloud::{CloudError, ConfigError};
+use csi_host::Linux;
 use csi_kit::endpoint::{Endpoint, EndpointError};
 use csi_kit::metrics::MetricsError;
 use csi_kit::socket::SocketError;
@@ -113,11 +115,20 @@ pub enum RunError {
 pub async fn run(args: Args) -> Result<(), RunError> {
     csi_kit::telemetry::init(&args.log_filter(), args.log_format)?;
     let shutdown = csi_kit::signals::shutdown().map_err(RunError::Signals)?;
-    serve(args, shutdown).await
+    let mut environment = Environment::default();
+    if args.provide_node_service {
+        environment.machine = Arc::new(Linux::confined());
+    }
+    serve_in(args, environment, shutdown).await
 }
 
-/// Serves until `shutdown` is cancelled, then ends what runs, within bounds.
+/// Serves until `shutdown` is cancelled, then ends what runs, within bounds. Programs of the node are not confined: only the driver's own
+/// program can do that.
 pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunError> {
+    serve_in(args, Environment::default(), shutdown).await
+}
+
+async fn serve_in(args: Args, environment: Environment, shutdown: CancellationToken) -> Result<(), RunError> {
     let plan = Plan::of(&args)?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -131,7 +142,7 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
         tracing::warn!(flag, why, "this flag has no effect");
     }
 
-    let mut process = Process::assemble(&args, &plan, Environment::default(), &shutdown)?;
+    let mut process = Process::assemble(&args, &plan, environment, &shutdown)?;
     http_endpoint::start(&args, &plan, &mut process, &shutdown).await?;
     let Some(listener) = listen(&args, &plan.endpoint, &shutdown).await? else {
         return Ok(());

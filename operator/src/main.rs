@@ -21,7 +21,12 @@ async fn main() -> ExitCode {
     if plugin::is_called(program, plugin::PROGRAM) {
         return plugin::execute(PluginArgs::parse()).await;
     }
-    match wiring::execute(Args::parse()).await {
+    let args = Args::parse();
+    if let Err(error) = csi_kit::memory::protect() {
+        eprintln!("cinder-csi-operator: cannot protect its memory from core dumps: {error}");
+        return ExitCode::FAILURE;
+    }
+    match wiring::execute(args).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cinder-csi-operator: {error}");

@@ -51,7 +51,7 @@ pub use config_drive::{ConfigDrive, ConfigDriveError};
 pub use device::{Device, DeviceError, PinnedDevice};
 pub use filesystem::{FilesystemError, FsType, MkfsOptionError, MkfsOptions, Prepare, Prepared};
 pub use firmware::Firmware;
-pub use machine::{Linux, Machine};
+pub use machine::{Linux, Machine, exec_if_confined};
 pub use mount::{MountError, MountOptions};
 pub use mountinfo::{Mount, MountTable};
 pub use offload::OffloadError;

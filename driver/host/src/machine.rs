@@ -15,9 +15,9 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
-pub use linux::Linux;
+pub use linux::{Linux, exec_if_confined};
 
-use crate::tool::{TimeUp, ToolError, ToolExit};
+use crate::tool::{ToolError, ToolExit, ToolTask};
 use crate::{FsType, HostPaths, MountOptions, Usage};
 
 /// A blocking call, which brings its answer to whoever waits for it.
@@ -150,14 +150,14 @@ pub trait Machine: fmt::Debug + Send + Sync {
 
     /// Runs `tool` with `args` on `device` (which comes last in its command line), for no longer than `limit`.
     ///
-    /// Dropping the future does to the program what `time_up` says.
+    /// Dropping the future does to the program what [`ToolTask::time_up`] says.
     fn run<'a>(
         &'a self,
         tool: &'a Path,
         args: &'a [&'a str],
         device: &'a Path,
         limit: Duration,
-        time_up: TimeUp,
+        task: ToolTask,
     ) -> BoxFuture<'a, Result<ToolExit, ToolError>>;
 
     /// Watches from now on where new disks show up. Nothing where the kernel cannot: then only the clock wakes.

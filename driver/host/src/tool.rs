@@ -3,9 +3,12 @@
 
 mod output;
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use rustix::thread::CapabilitySet;
 
 pub use output::ToolOutput;
 pub(crate) use output::excerpt;
@@ -73,6 +76,7 @@ pub enum ToolError {
         /// Whether it was left running, because to kill it would do harm.
         left_running: bool,
     },
+    /// The program ended with an error, or was ended.
     #[error("{tool} on {} failed ({ended}): {said}", device.display())]
     Failed {
         tool: String,
@@ -94,6 +98,20 @@ pub enum ToolError {
     },
 }
 
+/// Remedy for a program that a signal ended.
+const KILLED: &str = "; it crashed, or memory ran out: see the kernel's log of the node. Take a snapshot before you run the program by hand";
+
+impl ToolError {
+    /// Appends what to do about a failure.
+    #[must_use]
+    pub(crate) fn with_remedy(mut self, remedy: &str) -> Self {
+        if let Self::Failed { said, .. } = &mut self {
+            said.push_str(remedy);
+        }
+        self
+    }
+}
+
 /// What happens to a program whose time is up, or whose caller is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeUp {
@@ -101,6 +119,81 @@ pub enum TimeUp {
     Kill,
     /// It writes: to kill it would leave a half-written file system, so it goes on.
     LeaveRunning,
+}
+
+/// What a program does to a device. It determines the program's privileges and its end when the time is up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolTask {
+    /// Reads what the device holds.
+    Probe,
+    /// Creates an ext or btrfs file system.
+    Format,
+    /// Creates an xfs. `mkfs.xfs` sets the block size of the device.
+    FormatXfs,
+    /// Checks a file system and repairs it.
+    Check,
+    /// Grows an ext file system that is not mounted.
+    GrowUnmounted,
+    /// Grows a mounted ext file system.
+    GrowMountedExt,
+    /// Grows a mounted xfs or btrfs.
+    GrowMounted,
+    /// Sets the device read-only or writable.
+    SetReadOnly,
+}
+
+impl ToolTask {
+    const ALL: [Self; 8] = [
+        Self::Probe,
+        Self::Format,
+        Self::FormatXfs,
+        Self::Check,
+        Self::GrowUnmounted,
+        Self::GrowMountedExt,
+        Self::GrowMounted,
+        Self::SetReadOnly,
+    ];
+
+    /// Name of the task in the command line of a confined program.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Probe => "probe",
+            Self::Format => "format",
+            Self::FormatXfs => "format-xfs",
+            Self::Check => "check",
+            Self::GrowUnmounted => "grow-unmounted",
+            Self::GrowMountedExt => "grow-mounted-ext",
+            Self::GrowMounted => "grow-mounted",
+            Self::SetReadOnly => "set-read-only",
+        }
+    }
+
+    /// Returns the task with this name.
+    pub(crate) fn from_name(name: &OsStr) -> Option<Self> {
+        Self::ALL.into_iter().find(|task| name == task.name())
+    }
+
+    /// Capabilities that the program needs. Devices belong to root, so that most need none.
+    pub(crate) fn capabilities(self) -> CapabilitySet {
+        match self {
+            Self::Probe | Self::Format | Self::Check | Self::GrowUnmounted => CapabilitySet::empty(),
+            Self::GrowMountedExt => CapabilitySet::SYS_RESOURCE,
+            Self::FormatXfs | Self::GrowMounted | Self::SetReadOnly => CapabilitySet::SYS_ADMIN,
+        }
+    }
+
+    /// What happens to the program when its time is up.
+    pub fn time_up(self) -> TimeUp {
+        match self {
+            Self::Probe | Self::SetReadOnly => TimeUp::Kill,
+            Self::Format
+            | Self::FormatXfs
+            | Self::Check
+            | Self::GrowUnmounted
+            | Self::GrowMountedExt
+            | Self::GrowMounted => TimeUp::LeaveRunning,
+        }
+    }
 }
 
 /// How a program ended.
@@ -140,6 +233,9 @@ impl ToolExit {
         let mut said = output.message();
         if said.is_empty() {
             said.push_str("it said nothing");
+        }
+        if self.code.is_none() {
+            said.push_str(KILLED);
         }
         ToolError::Failed {
             tool: name(tool),

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use csi_host::tool::{TimeUp, ToolExit};
+use csi_host::tool::{ToolExit, ToolTask};
 use csi_host::{Linux, Machine, ToolError};
 use rstest::rstest;
 
@@ -25,7 +25,7 @@ async fn run(script: &str, limit: Duration) -> Result<ToolExit, ToolError> {
     let machine = Linux::default();
     let place = Path::new("/nonexistent");
     machine
-        .run(Path::new("sh"), &["-c", script], place, limit, TimeUp::Kill)
+        .run(Path::new("sh"), &["-c", script], place, limit, ToolTask::Probe)
         .await
 }
 
@@ -41,7 +41,8 @@ fn memory(field: &str) -> u64 {
 }
 
 #[rstest]
-#[case::stdout("head -c 1G /dev/zero", 1 << 30, 0)]
+#[case::nothing("true", 0, 0)]
+#[case::stdout("head -c 10G /dev/zero", 10 << 30, 0)]
 #[case::stderr("head -c 1G /dev/zero >&2", 0, 1 << 30)]
 #[case::half_characters(r"yes $(printf '\303') | head -c 300M", 300 << 20, 0)]
 #[case::both_at_once("head -c 400M /dev/zero & head -c 400M /dev/zero >&2; wait", 400 << 20, 400 << 20)]

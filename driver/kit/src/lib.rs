@@ -7,6 +7,7 @@
 
 pub mod admin;
 pub mod endpoint;
+pub mod memory;
 pub mod metrics;
 pub mod signals;
 pub mod socket;

@@ -109,17 +109,18 @@ mod tests {
     #[test]
     fn every_field_of_a_storage_class_has_its_key_among_them() {
         let keys = ClassKind::StorageClass.keys().iter();
-        let parameters = keys.map(|&key| (key.to_owned(), "x".to_owned())).collect();
+        let parameters = keys.map(|&key| (key.to_owned(), "true".to_owned())).collect();
         // Without `..`: a new field has to be added here, and its key above.
         let CreateParameters {
             volume_type,
             availability,
             mkfs_options,
+            allow_mode_change,
             append_volume_metadata,
             rest,
         } = CreateParameters::decode(parameters).expect("strings only");
         let fields = [volume_type, availability, mkfs_options, append_volume_metadata];
-        assert!(fields.iter().all(Option::is_some), "{fields:?}");
+        assert!(allow_mode_change && fields.iter().all(Option::is_some), "{fields:?}");
         assert_eq!(rest.into_keys().collect::<Vec<_>>(), [FS_TYPE]);
     }
 

@@ -20,7 +20,16 @@ const FLAGS: &[&str] = &[
     "--quiet",
 ];
 /// The same keys of a mount.
-const ELSEWHERE_OF_MOUNT: &[&str] = &["loop", "offset", "sizelimit"];
+const ELSEWHERE_OF_MOUNT: &[&str] = &[
+    "device",
+    "journal_dev",
+    "journal_path",
+    "logdev",
+    "loop",
+    "offset",
+    "rtdev",
+    "sizelimit",
+];
 /// Their values are any text.
 const LABELS: &[&str] = &["-L", "--label"];
 

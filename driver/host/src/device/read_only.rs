@@ -6,7 +6,7 @@
 //! refused, through whichever opening.
 
 use crate::timing::TIMING;
-use crate::tool::{TimeUp, ToolError};
+use crate::tool::{ToolError, ToolTask};
 use crate::{Device, Host};
 
 impl Host {
@@ -16,7 +16,13 @@ impl Host {
         let flag = if read_only { "--setro" } else { "--setrw" };
         let ended = self
             .machine()
-            .run(blockdev, &[flag], &device.path, TIMING.read_only_timeout, TimeUp::Kill)
+            .run(
+                blockdev,
+                &[flag],
+                &device.path,
+                TIMING.read_only_timeout,
+                ToolTask::SetReadOnly,
+            )
             .await?;
         if ended.code == Some(0) {
             Ok(())

@@ -4,12 +4,15 @@
 use super::{Content, FilesystemError, FsType, MkfsOptionError, MkfsOptions, probe};
 use crate::machine::Open;
 use crate::timing::TIMING;
-use crate::tool::{TimeUp, ToolExit};
+use crate::tool::{ToolExit, ToolTask};
 use crate::{Device, Host};
 
 /// Exit status of e2fsck: a sum of these.
 const ERRORS_LEFT: i32 = 4;
 const OPERATIONAL_ERROR: i32 = 8;
+/// Remedy for a check that did not work. The words of e2fsck differ by the place where its memory ended.
+const MEMORY: &str = "; the file system was neither changed by the driver nor mounted. If memory ran out: a check may use 512 MiB and 4 MiB \
+                      for each GiB of the volume, at most half of the node's memory; stage the volume on a node with more memory";
 
 /// What mkfs is told.
 ///
@@ -33,15 +36,15 @@ pub(super) async fn make(
     arguments: &[String],
 ) -> Result<(), FilesystemError> {
     let tools = &host.inner.tools;
-    let tool = match fs_type {
-        FsType::Xfs => &tools.mkfs_xfs,
-        FsType::Btrfs => &tools.mkfs_btrfs,
-        FsType::Ext4 | FsType::Ext3 | FsType::Ext2 => &tools.mkfs_ext4,
+    let (tool, task) = match fs_type {
+        FsType::Xfs => (&tools.mkfs_xfs, ToolTask::FormatXfs),
+        FsType::Btrfs => (&tools.mkfs_btrfs, ToolTask::Format),
+        FsType::Ext4 | FsType::Ext3 | FsType::Ext2 => (&tools.mkfs_ext4, ToolTask::Format),
     };
     let args: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let ended = host
         .machine()
-        .run(tool, &args, &device.path, TIMING.mkfs_timeout, TimeUp::LeaveRunning)
+        .run(tool, &args, &device.path, TIMING.mkfs_timeout, task)
         .await?;
     if ended.code != Some(0) {
         return Err(ended.failed(tool, &device.path).into());
@@ -75,7 +78,7 @@ async fn preen(host: &Host, device: &Device, fs_type: FsType, args: &[&str]) -> 
     let e2fsck = &host.inner.tools.e2fsck;
     let ended = host
         .machine()
-        .run(e2fsck, args, &device.path, TIMING.fsck_timeout, TimeUp::LeaveRunning)
+        .run(e2fsck, args, &device.path, TIMING.fsck_timeout, ToolTask::Check)
         .await?;
     match Verdict::of(&ended) {
         Verdict::Clean => Ok(()),
@@ -94,7 +97,7 @@ async fn preen(host: &Host, device: &Device, fs_type: FsType, args: &[&str]) -> 
             fs_type,
             report: ended.report(),
         }),
-        Verdict::Failed => Err(ended.failed(e2fsck, &device.path).into()),
+        Verdict::Failed => Err(ended.failed(e2fsck, &device.path).with_remedy(MEMORY).into()),
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::{FilesystemError, FsType, format, size};
 use crate::machine::Open;
 use crate::timing::TIMING;
-use crate::tool::TimeUp;
+use crate::tool::ToolTask;
 use crate::{Device, Host};
 
 impl Host {
@@ -50,9 +50,14 @@ impl Host {
         mounted_at: &Path,
     ) -> Result<(), FilesystemError> {
         let tools = &self.inner.tools;
-        let (tool, args, place): (&Path, &[&str], &Path) = match fs_type {
-            FsType::Xfs => (&tools.xfs_growfs, &["-d"], mounted_at),
-            FsType::Btrfs => (&tools.btrfs, &["filesystem", "resize", "max"], mounted_at),
+        let (tool, args, place, task): (&Path, &[&str], &Path, ToolTask) = match fs_type {
+            FsType::Xfs => (&tools.xfs_growfs, &["-d"], mounted_at, ToolTask::GrowMounted),
+            FsType::Btrfs => (
+                &tools.btrfs,
+                &["filesystem", "resize", "max"],
+                mounted_at,
+                ToolTask::GrowMounted,
+            ),
             FsType::Ext4 | FsType::Ext3 | FsType::Ext2 => {
                 if !self.may_grow_mounted_ext() {
                     return Err(FilesystemError::NotOnline {
@@ -61,31 +66,27 @@ impl Host {
                         fs_type,
                     });
                 }
-                (&tools.resize2fs, &[], &device.path)
+                (&tools.resize2fs, &[], &device.path, ToolTask::GrowMountedExt)
             }
         };
-        self.grow(device, fs_type, tool, args, place).await
+        self.grow(device, fs_type, (tool, args, place, task)).await
     }
 
     /// The same for an ext file system that is not mounted anywhere: it is checked whole first, as resize2fs demands.
     pub async fn grow_unmounted_ext(&self, device: &Device, fs_type: FsType) -> Result<(), FilesystemError> {
         format::check_whole(self, device, fs_type).await?;
         let resize2fs = self.inner.tools.resize2fs.clone();
-        self.grow(device, fs_type, &resize2fs, &[], &device.path).await
+        let program = (&*resize2fs, &[][..], &*device.path, ToolTask::GrowUnmounted);
+        self.grow(device, fs_type, program).await
     }
 
     async fn grow(
         &self,
         device: &Device,
         fs_type: FsType,
-        tool: &Path,
-        args: &[&str],
-        place: &Path,
+        (tool, args, place, task): (&Path, &[&str], &Path, ToolTask),
     ) -> Result<(), FilesystemError> {
-        let ended = self
-            .machine()
-            .run(tool, args, place, TIMING.grow_timeout, TimeUp::LeaveRunning)
-            .await?;
+        let ended = self.machine().run(tool, args, place, TIMING.grow_timeout, task).await?;
         if ended.code != Some(0) {
             return Err(ended.failed(tool, place).into());
         }

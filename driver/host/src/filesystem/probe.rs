@@ -7,7 +7,7 @@ use std::io;
 use super::{FilesystemError, FsType, mark};
 use crate::machine::{Disk, Open};
 use crate::timing::TIMING;
-use crate::tool::TimeUp;
+use crate::tool::ToolTask;
 use crate::{Device, Host};
 
 /// blkid's exit status when it finds nothing that it knows.
@@ -95,7 +95,7 @@ pub(super) async fn probe(host: &Host, device: &Device, open: Open) -> Result<Co
     let args = ["-p", "-u", "filesystem,raid,crypto", "-o", "export"];
     let ended = host
         .machine()
-        .run(blkid, &args, &device.path, TIMING.blkid_timeout, TimeUp::Kill)
+        .run(blkid, &args, &device.path, TIMING.blkid_timeout, ToolTask::Probe)
         .await?;
     match ended.code {
         Some(0) => {

@@ -6,6 +6,7 @@
     reason = "this is the one place where the crate asks the kernel"
 )]
 
+mod confinement;
 mod device_watch;
 mod mounts;
 mod programs;
@@ -23,15 +24,39 @@ use rustix::fs::{Mode, OFlags, StatVfs, major, minor};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::thread::CapabilitySet;
 
+pub use self::confinement::exec_if_confined;
 use self::threads::CallThreads;
 use super::{BoxFuture, DeviceWatch, Disk, Job, Kind, Machine, Open, Refusal, Stat};
-use crate::tool::{TimeUp, ToolError, ToolExit};
+use crate::tool::{ToolError, ToolExit, ToolTask};
 use crate::{FsType, HostPaths, MountOptions, Usage};
 
 /// The kernel and the programs of this node.
 #[derive(Debug, Clone, Default)]
 pub struct Linux {
     threads: Arc<CallThreads>,
+    /// Program that confines another one before it becomes it.
+    launcher: Option<PathBuf>,
+}
+
+impl Linux {
+    /// Runs programs confined, by `launcher`, which calls [`exec_if_confined`] first of all.
+    pub fn confined_by(launcher: PathBuf) -> Self {
+        Self {
+            launcher: Some(launcher),
+            ..Self::default()
+        }
+    }
+
+    /// The same with the program of this process as the launcher. Logs what the kernel of this node lacks.
+    pub fn confined() -> Self {
+        if !confinement::restricts_files() {
+            tracing::warn!(
+                "the kernel of this node has no Landlock: mkfs, fsck and other programs run without capabilities and network, and can \
+                 open every device; enable landlock in the kernel's list of security modules (lsm=) to restrict them to their volume"
+            );
+        }
+        Self::confined_by(confinement::own_program())
+    }
 }
 
 impl Machine for Linux {
@@ -140,9 +165,10 @@ impl Machine for Linux {
         args: &'a [&'a str],
         device: &'a Path,
         limit: Duration,
-        time_up: TimeUp,
+        task: ToolTask,
     ) -> BoxFuture<'a, Result<ToolExit, ToolError>> {
-        Box::pin(programs::run(tool, args, device, limit, time_up))
+        let launcher = self.launcher.as_deref();
+        Box::pin(programs::run(launcher, tool, args, device, limit, task))
     }
 
     fn device_watch(&self, paths: &HostPaths) -> Option<Box<dyn DeviceWatch>> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_host::machine::{BoxFuture, Disk, Job, Kind, Open, Refusal, Stat};
-use csi_host::tool::{TimeUp, ToolExit};
+use csi_host::tool::{ToolExit, ToolTask};
 use csi_host::{FsType, Machine, MountOptions, ToolError, Usage};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -257,7 +257,7 @@ impl Machine for SimMachine {
         args: &'a [&'a str],
         device: &'a Path,
         limit: Duration,
-        time_up: TimeUp,
+        task: ToolTask,
     ) -> BoxFuture<'a, Result<ToolExit, ToolError>> {
         Box::pin(async move {
             let name = tool.display().to_string();
@@ -266,7 +266,7 @@ impl Machine for SimMachine {
                 source,
             };
             let node = self.alive().map_err(start)?;
-            programs::run(node, &name, args, device, limit, time_up).await
+            programs::run(node, &name, args, device, limit, task).await
         })
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_host::machine::{Disk as _, Open};
-use csi_host::tool::{TimeUp, ToolExit, ToolOutput};
+use csi_host::tool::{TimeUp, ToolExit, ToolOutput, ToolTask};
 use csi_host::{FsType, ToolError};
 use rustix::io::Errno;
 use tokio::time::{sleep, timeout};
@@ -36,14 +36,14 @@ const WRITTEN_BEFORE: [u64; 3] = [64 << 10, 1 << 20, 5 << 20];
 /// Exit status and what is said, to stdout after 0 and to stderr otherwise.
 type End = (i32, String);
 
-/// Starts a program, and waits for it as `time_up` says.
+/// Starts a program, and waits for it as `task` says.
 pub(super) async fn run(
     node: &Arc<Node>,
     tool: &str,
     args: &[&str],
     place: &Path,
     limit: Duration,
-    time_up: TimeUp,
+    task: ToolTask,
 ) -> Result<ToolExit, ToolError> {
     if !is_known(tool) {
         return Err(ToolError::Missing { tool: tool.to_owned() });
@@ -58,7 +58,7 @@ pub(super) async fn run(
             (code, said)
         }
     };
-    let left_running = time_up == TimeUp::LeaveRunning;
+    let left_running = task.time_up() == TimeUp::LeaveRunning;
     let ended = if left_running {
         let task = {
             // Locked, so that it is known before it ends.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use csi_host::machine::Open;
 use csi_host::mount::Place;
-use csi_host::tool::TimeUp;
+use csi_host::tool::ToolTask;
 use csi_host::{
     Device, DeviceError, FilesystemError, FsType, Host, HostPaths, Machine, MountError, MountOptions, Prepare,
     Prepared, Tools, UsageError,
@@ -452,7 +452,7 @@ async fn what_must_not_happen_is_seen() {
     drop(disk);
     let mkfs = Path::new("mkfs.xfs");
     machine
-        .run(mkfs, &["-f"], &device.path, LIMIT, TimeUp::LeaveRunning)
+        .run(mkfs, &["-f"], &device.path, LIMIT, ToolTask::Format)
         .await
         .expect("it ends");
     let seen: Vec<String> = violations.list().iter().map(ToString::to_string).collect();

@@ -8,9 +8,12 @@
 )]
 
 mod agent;
+mod confinement;
 mod growth;
+mod hostile;
 mod in_use;
 mod lives;
+mod process;
 mod program_output;
 mod refusals;
 mod trouble;

@@ -37,7 +37,7 @@ impl Image {
 
 /// Formats an image of 64 MiB with 260,000 inodes, each of a file with a wrong size and a wrong number of blocks in no directory.
 /// The file system is marked as not clean, so that `e2fsck -p` prints two lines for each.
-fn craft(path: &Path) -> u64 {
+pub(crate) fn craft(path: &Path) -> u64 {
     File::create(path)
         .and_then(|file| file.set_len(64 * MIB))
         .expect("a sparse file");

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Programs as child processes, run without a shell.
+// The module around allows all; this one must not read output without a limit.
+#![warn(clippy::disallowed_methods)]
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::{self, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::fs::Access;
@@ -12,31 +14,40 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::tool::{MORE_PATH, TimeUp, ToolError, ToolExit, ToolOutput, name};
+use super::confinement;
+use crate::tool::{MORE_PATH, TimeUp, ToolError, ToolExit, ToolOutput, ToolTask, name};
 
 /// Bytes of a pipe that one call reads: the pipe's whole buffer.
 const READ_AT_ONCE: usize = 64 << 10;
 
-/// Runs `tool` with `args` on `device` (which comes last in its command line).
+/// Runs `tool` with `args` on `device` (which comes last in its command line). `launcher` confines it first.
 ///
-/// Dropping the future does to the program what `time_up` says.
+/// Dropping the future does to the program what [`ToolTask::time_up`] says.
 pub(super) async fn run(
+    launcher: Option<&Path>,
     tool: &Path,
     args: &[&str],
     device: &Path,
     limit: Duration,
-    time_up: TimeUp,
+    task: ToolTask,
 ) -> Result<ToolExit, ToolError> {
+    let time_up = task.time_up();
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     if !path.is_empty() {
         path.push(":");
     }
     path.push(OsString::from(MORE_PATH));
     // Found here: a bare name beside a PATH of its own makes the standard library copy this whole process for each start.
-    let program = find(tool, &path);
-    let child = Command::new(program.as_deref().unwrap_or(tool))
+    let program = find(tool, &path).ok_or_else(|| ToolError::Missing { tool: name(tool) })?;
+    let command = match launcher {
+        Some(launcher) => confinement::command(launcher, task, &program, device),
+        None => process::Command::new(&program),
+    };
+    let child = Command::from(command)
         .args(args)
         .arg(device)
+        // Without the variables of this process, which may be secret or configure the program.
+        .env_clear()
         .env("PATH", path)
         // No code matches messages, but people read them and search for them.
         .env("LC_ALL", "C")
@@ -103,10 +114,11 @@ async fn drain(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<ToolOutput> {
     }
 }
 
-/// The first executable file of this name in a search path; nothing for a name that is a path already.
+/// The first executable file of this name in a search path. A name that is a path already is the program itself.
+#[expect(clippy::disallowed_methods, reason = "programs are part of the machine")]
 fn find(tool: &Path, path: &OsStr) -> Option<PathBuf> {
     if tool.components().count() != 1 {
-        return None;
+        return tool.exists().then(|| tool.to_owned());
     }
     let is_program = |path: &PathBuf| rustix::fs::access(path, Access::EXEC_OK).is_ok() && path.is_file();
     std::env::split_paths(path)
@@ -116,6 +128,7 @@ fn find(tool: &Path, path: &OsStr) -> Option<PathBuf> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests lay out programs in files")]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
@@ -126,11 +139,12 @@ mod tests {
     #[tokio::test]
     async fn a_missing_program_is_named_with_the_remedy() {
         let error = run(
+            None,
             Path::new("mkfs.nothing"),
             &[],
             Path::new("/dev/null"),
             LIMIT,
-            TimeUp::Kill,
+            ToolTask::Probe,
         )
         .await
         .expect_err("it does not exist");
@@ -153,14 +167,21 @@ mod tests {
         let path = std::env::join_paths([Path::new("relative"), &plain, &good]).expect("a search path");
         assert_eq!(find(Path::new("mkfs.x"), &path), Some(good.join("mkfs.x")));
         assert_eq!(find(Path::new("mkfs.y"), &path), None);
-        assert_eq!(find(&good.join("mkfs.x"), &path), None);
+        assert_eq!(find(&good.join("mkfs.x"), &path), Some(good.join("mkfs.x")));
     }
 
     #[tokio::test]
     async fn a_failure_carries_what_the_program_said() {
-        let ended = run(Path::new("ls"), &["-d"], Path::new("/nonexistent"), LIMIT, TimeUp::Kill)
-            .await
-            .expect("ls runs");
+        let ended = run(
+            None,
+            Path::new("ls"),
+            &["-d"],
+            Path::new("/nonexistent"),
+            LIMIT,
+            ToolTask::Probe,
+        )
+        .await
+        .expect("ls runs");
         assert_eq!(ended.code, Some(2));
         let error = ended.failed(Path::new("ls"), Path::new("/nonexistent"));
         assert!(error.to_string().contains("No such file or directory"), "{error}");
@@ -172,11 +193,12 @@ mod tests {
         let done = dir.path().join("done");
         let script = r#"while ! [ -e "$0.go" ]; do sleep 0.01; done; echo said; echo more; : > "$0""#;
         let error = run(
+            None,
             Path::new("sh"),
             &["-c", script],
             &done,
             Duration::from_millis(50),
-            TimeUp::LeaveRunning,
+            ToolTask::Check,
         )
         .await
         .expect_err("it waits");
@@ -196,11 +218,12 @@ mod tests {
     #[tokio::test]
     async fn a_reading_program_is_killed_when_its_time_is_up() {
         let error = run(
+            None,
             Path::new("sleep"),
             &[],
             Path::new("1000"),
             Duration::from_millis(50),
-            TimeUp::Kill,
+            ToolTask::Probe,
         )
         .await
         .expect_err("it sleeps");

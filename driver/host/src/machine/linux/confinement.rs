@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Confinement of the programs that read the bytes of a volume. The content of a volume is chosen by its users, so that a fault in such
+//! a program may let them run code as root on the node.
+//!
+//! This crate has no unsafe code, so that it cannot run code between `fork` and `exec`. The driver starts its own program with the
+//! argument `confined` instead. That process restricts itself and then replaces itself with the tool:
+//!
+//! | restriction | how |
+//! |---|---|
+//! | no new privileges, no capabilities but those of [`ToolTask::capabilities`] | `no_new_privs`, empty bounding set |
+//! | no network | a network namespace of its own |
+//! | files: its device, and what programs of the distribution read | Landlock, since kernel 5.13 |
+//! | signals to itself only | Landlock, since kernel 6.12 |
+//! | memory | `RLIMIT_DATA`, see [`memory_limit`] |
+//! | no core dumps | `RLIMIT_CORE` |
+//!
+//! `RLIMIT_NPROC` has no effect: the kernel does not count the processes of user 0. Open files of the driver are closed by `exec`.
+//! `setpriv`, `prlimit` and `unshare` of util-linux would start three programs more for each tool, and have no Landlock before
+//! util-linux 2.40.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, Scope,
+    path_beneath_rules,
+};
+use rustix::fs::{major, minor};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
+
+use crate::tool::ToolTask;
+
+/// First argument of the driver's program that selects this mode.
+const ARGUMENT: &str = "confined";
+/// Exit status of a process that could not confine itself. No tool has it: e2fsck, the one with the highest, ends at 128 + 32 by bits.
+const NOT_CONFINED: u8 = 125;
+
+/// The newest rules that are used. An older kernel enforces the subset that it has.
+const RULES: ABI = ABI::V6;
+/// Programs and their libraries.
+const PROGRAMS: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix", "/gnu"];
+/// Configuration of programs and the kernel's own files. Not all of `/etc`, where credentials may be mounted.
+const READABLE: [&str; 10] = [
+    "/etc/mke2fs.conf",
+    "/etc/e2fsck.conf",
+    "/etc/blkid.conf",
+    "/etc/mtab",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.preload",
+    "/proc",
+    "/sys",
+    "/dev/random",
+    "/dev/urandom",
+];
+/// Temporary files. The driver's image has no such directory.
+const SCRATCH: &str = "/tmp";
+
+/// Memory that every program may have.
+const BASE_MEMORY: u64 = 512 << 20;
+/// One byte of memory for so many bytes of the device: 4 GiB for 1 TiB. The bitmaps of e2fsck have at most 24 bytes for a block of 1 KiB,
+/// if every second block is free; directories and inodes with several links need about 1 GiB for 1 TiB.
+const DEVICE_BYTES_PER_BYTE: u64 = 256;
+
+/// Starts the program of this process once more, so that it confines itself and then becomes `program`.
+pub(super) fn command(launcher: &Path, task: ToolTask, program: &Path, device: &Path) -> Command {
+    let mut command = Command::new(launcher);
+    command.arg(ARGUMENT).arg(task.name()).arg(device).arg(program);
+    command
+}
+
+/// Becomes a confined program if the first argument of this process demands it. Returns only if it does not, or after a failure.
+///
+/// The caller has started no thread yet.
+pub fn exec_if_confined(args: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+    let mut args = args.into_iter().skip(1);
+    if args.next()? != ARGUMENT {
+        return None;
+    }
+    let error = match (
+        args.next().as_deref().and_then(ToolTask::from_name),
+        args.next(),
+        args.next(),
+    ) {
+        (Some(task), Some(device), Some(program)) => match confine(task, Path::new(&device)) {
+            Ok(()) => format!(
+                "cannot start {}: {}",
+                Path::new(&program).display(),
+                Command::new(&program).args(args).exec()
+            ),
+            Err((what, error)) => format!("cannot {what}: {error}"),
+        },
+        _ => "expected a task, a device and a program".to_owned(),
+    };
+    eprintln!("cinder-csi-driver {ARGUMENT}: {error}");
+    Some(ExitCode::from(NOT_CONFINED))
+}
+
+/// Whether the kernel restricts the files of programs.
+pub(super) fn restricts_files() -> bool {
+    let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    ruleset
+        .handle_access(AccessFs::from_all(ABI::V1))
+        .and_then(Ruleset::create)
+        .is_ok()
+}
+
+fn confine(task: ToolTask, device: &Path) -> Result<(), (&'static str, io::Error)> {
+    let limit = Some(memory_limit(size(device), total_memory()));
+    let limits = [(Resource::Core, Some(0)), (Resource::Data, limit)];
+    for (resource, value) in limits {
+        let (current, maximum) = (value, value);
+        setrlimit(resource, Rlimit { current, maximum }).map_err(|error| ("set a limit", error.into()))?;
+    }
+    leave_network().map_err(|error| ("leave the network", error.into()))?;
+    rustix::thread::set_no_new_privs(true).map_err(|error| ("give up new privileges", error.into()))?;
+    // Before the capabilities: root opens devices of other owners with one.
+    restrict_files(device).map_err(|error| ("restrict its files", io::Error::other(error)))?;
+    drop_capabilities(task.capabilities()).map_err(|error| ("drop its capabilities", error.into()))
+}
+
+#[expect(
+    deprecated,
+    reason = "it may be misused for descriptors only; the function in its place is unsafe"
+)]
+fn leave_network() -> Result<(), Errno> {
+    rustix::thread::unshare(UnshareFlags::NEWNET)
+}
+
+/// Leaves `keep` in all sets, as far as this process has it, also after the `exec`, which gives the user root the whole bounding set.
+fn drop_capabilities(keep: CapabilitySet) -> Result<(), Errno> {
+    let keep = keep & rustix::thread::capabilities(None)?.permitted;
+    for number in 0..u64::BITS {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        if keep.contains(capability) {
+            continue;
+        }
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
+            Ok(()) => {}
+            // Beyond the last one of this kernel.
+            Err(Errno::INVAL) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    let sets = CapabilitySets {
+        effective: keep,
+        permitted: keep,
+        inheritable: CapabilitySet::empty(),
+    };
+    rustix::thread::set_capabilities(None, sets)
+}
+
+fn restrict_files(device: &Path) -> Result<(), RulesetError> {
+    let all = AccessFs::from_all(RULES);
+    let (read, run) = (AccessFs::ReadFile, AccessFs::ReadFile | AccessFs::Execute);
+    let use_device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+    Ruleset::default()
+        .handle_access(all)?
+        .scope(Scope::from_all(RULES))?
+        .create()?
+        // Directories are opened for the resize of a mounted file system.
+        .add_rules(path_beneath_rules(["/"], AccessFs::ReadDir))?
+        .add_rules(path_beneath_rules(PROGRAMS, run))?
+        .add_rules(path_beneath_rules(READABLE, read))?
+        .add_rules(path_beneath_rules([SCRATCH], all))?
+        .add_rules(path_beneath_rules([Path::new("/dev/null"), device], use_device))?
+        .add_rules(path_beneath_rules(mounted_device(device), use_device))?
+        .restrict_self()
+        .map(drop)
+}
+
+/// Returns the most memory of a program for a device of `size` bytes on a node with `total` bytes of memory.
+///
+/// A check of a full file system must not be ended by the limit, and the file system of one volume must not take all memory of the node.
+fn memory_limit(size: u64, total: u64) -> u64 {
+    let wanted = BASE_MEMORY.saturating_add(size / DEVICE_BYTES_PER_BYTE);
+    wanted.min((total / 2).max(BASE_MEMORY))
+}
+
+/// Size of a block device in bytes; 0 for a directory, whose file system is resized by the kernel.
+fn size(device: &Path) -> u64 {
+    let sectors = || {
+        let metadata = std::fs::metadata(device).ok()?;
+        if !metadata.file_type().is_block_device() {
+            return None;
+        }
+        let (major, minor) = (major(metadata.rdev()), minor(metadata.rdev()));
+        let size = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/size")).ok()?;
+        size.trim().parse::<u64>().ok()
+    };
+    sectors().unwrap_or(0).saturating_mul(512)
+}
+
+/// Device of the file system that is mounted at a directory: `xfs_growfs` opens it by the name that the kernel shows.
+fn mounted_device(directory: &Path) -> Option<PathBuf> {
+    let metadata = std::fs::metadata(directory).ok().filter(std::fs::Metadata::is_dir)?;
+    let number = format!("{}:{}", major(metadata.dev()), minor(metadata.dev()));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&number))?;
+    let (_, filesystem) = line.split_once(" - ")?;
+    filesystem.split(' ').nth(1).map(PathBuf::from)
+}
+
+/// Memory of this node in bytes; no end if the kernel does not report it.
+fn total_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.map_or(u64::MAX, |kib| kib.saturating_mul(1024))
+}
+
+/// The driver's own program, also after its file was replaced.
+pub(super) fn own_program() -> PathBuf {
+    "/proc/self/exe".into()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+    const TIB: u64 = 1 << 40;
+
+    #[rstest]
+    #[case::smallest(GIB, 8 * GIB, BASE_MEMORY + (4 << 20))]
+    #[case::usual(100 * GIB, 8 * GIB, BASE_MEMORY + (400 << 20))]
+    #[case::largest_ext4_on_a_large_node(16 * TIB, 256 * GIB, BASE_MEMORY + 64 * GIB)]
+    #[case::half_of_a_small_node(16 * TIB, 8 * GIB, 4 * GIB)]
+    #[case::tiny_node(TIB, 512 << 20, BASE_MEMORY)]
+    #[case::directory(0, 8 * GIB, BASE_MEMORY)]
+    #[case::unknown_memory(u64::MAX, u64::MAX, BASE_MEMORY + u64::MAX / DEVICE_BYTES_PER_BYTE)]
+    fn memory_limit_follows_device_and_node(#[case] size: u64, #[case] total: u64, #[case] limit: u64) {
+        assert_eq!(memory_limit(size, total), limit);
+    }
+
+    #[test]
+    fn other_arguments_are_not_confined() {
+        let args = |args: &[&str]| args.iter().map(OsString::from).collect::<Vec<_>>();
+        assert!(exec_if_confined(args(&["cinder-csi-driver", "--endpoint=x"])).is_none());
+        assert!(exec_if_confined(args(&["cinder-csi-driver"])).is_none());
+        assert!(exec_if_confined(args(&["cinder-csi-driver", "confined", "unknown", "/dev/x", "true"])).is_some());
+    }
+}
