@@ -142,7 +142,7 @@ fn rights_beyond_the_usual_come_with_their_values_and_are_those_of_the_kustomiza
         made.retain(|key, _| !usual.contains_key(key));
         let mut wanted = kustomized(&format!("config/rbac/{folder}"))?;
         for object in wanted.values_mut() {
-            object["metadata"]["labels"] = json!({"app.kubernetes.io/part-of": "cinder-csi"});
+            object["metadata"]["labels"]["app.kubernetes.io/part-of"] = json!("cinder-csi");
         }
         ensure!(
             made.len() == objects && made == wanted,
