@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Certificates that a Secret holds: any bytes, as PEM and as the DER inside of it, have an expiry or are skipped.
+//! Certificates in a Secret. Checks that any PEM, and any DER in it, has an expiry or is skipped.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -63,7 +63,7 @@ fn der(tag: u8, parts: &[Vec<u8>]) -> Vec<u8> {
     encoded
 }
 
-/// A certificate without names and keys, whose end has this form.
+/// Returns a certificate without names and keys, with this encoding of its expiry.
 fn certificate(time: u8, end: &[u8]) -> Vec<u8> {
     let (empty, start) = (der(0x30, &[]), der(0x17, &[b"200101000000Z".to_vec()]));
     let version = der(0xA0, &[der(0x02, &[vec![2]])]);

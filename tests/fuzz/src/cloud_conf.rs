@@ -63,7 +63,7 @@ fn eat(bytes: &[u8]) {
 /// Panics unless the configuration reads the same after it was written.
 pub(crate) fn check_written(config: &CloudConfig) {
     let written = config.to_cloud_conf(None);
-    // A carriage return outside of quotes is no part of a value, and there is no way to write one.
+    // The format cannot represent a carriage return in a value.
     if written.contains('\r') {
         return;
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `clouds.yaml`: any text is read or refused, and what was read can be written as `cloud.conf` and read again.
+//! `clouds.yaml`. Checks that any text is accepted or refused, and that an accepted configuration survives a round trip through
+//! `cloud.conf`.
 
 use cinder_cloud::CloudConfig;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The config drive: no bytes of a disk with Nova's label make the reader panic, read without end, or report a server whose id is
-//! not a UUID.
+//! The config drive. Checks that the reader of a disk with Nova's label neither panics nor reads without end, and that it reports only
+//! servers with a UUID.
 
 use std::cell::Cell;
 use std::io;
@@ -63,7 +63,7 @@ fn eat(bytes: &[u8]) {
     }
 }
 
-/// A config drive as Nova's genisoimage makes it, with or without the long names of Rock Ridge.
+/// Returns a config drive in the layout of Nova's genisoimage, with or without the long names of Rock Ridge.
 fn image(label: &str, long: bool) -> Vec<u8> {
     let document = r#"{"uuid":"11111111-2222-4333-8444-555555555555","availability_zone":"nova","name":"worker-1"}"#;
     let mut descriptor = b"\x01CD001\x01\x00".to_vec();

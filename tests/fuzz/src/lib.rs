@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Fuzz targets: functions that take any bytes and panic when the product breaks a promise.
 //!
-//! A target is a plain function. The mutator here runs it a fixed number of times in `cargo test`, and `fuzz TARGET --runs N` as often
-//! as one likes. `make fuzz` runs it under libFuzzer, which follows the coverage and keeps the inputs that reach new code.
+//! A target is a plain function. `cargo test` runs it a fixed number of times with the mutator of this crate, and `fuzz TARGET --runs N`
+//! N times. `make fuzz` runs it under libFuzzer, which measures coverage and keeps inputs that reach new code.
 //! `fuzz TARGET FILE…` repeats an input.
 
 #![allow(clippy::panic, reason = "a target reports by a panic")]
@@ -26,7 +26,7 @@ pub use mutate::{Mutator, Random};
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// No input makes a target hold more memory than this. The whole process has less than a tenth of it otherwise.
+/// The most memory of the process. With good inputs it uses less than a tenth of that.
 const MEMORY: u64 = 512 << 20;
 
 /// A target with what mutations start from.
@@ -36,7 +36,7 @@ pub struct Target {
     pub name: &'static str,
     /// Returns good inputs.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Words of the format.
+    /// Tokens of the format.
     pub words: &'static [&'static str],
     /// Takes an input; panics when a promise is broken.
     pub eat: fn(&[u8]),
@@ -70,7 +70,7 @@ pub fn run(target: &Target, runs: u32, seed: u64) {
     }
 }
 
-/// Makes the process end at an input that makes it allocate without a limit.
+/// Limits the memory of the process, so that an allocation without a bound aborts it.
 pub fn limit_memory() -> Result<(), String> {
     let limit = Rlimit {
         current: Some(MEMORY),

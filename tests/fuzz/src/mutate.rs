@@ -78,7 +78,7 @@ impl<'a> Mutator<'a> {
                 let from = self.random.below(other.len() + 1);
                 input.splice(at..end, other[from..].iter().copied());
             }
-            // Sizes and offsets: none, one, the largest, and those around a sign.
+            // Sizes and offsets: 0, 1, the largest value, and the values around a change of sign.
             4 => {
                 let number = [0, 1, u64::MAX, 1 << 63, u64::MAX >> 1, 0x7FFF_FFFF_7FFF_FFFF][self.random.below(6)];
                 let length = (1 << self.random.below(4)).min(input.len() - at);

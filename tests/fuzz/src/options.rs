@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Options of mkfs and mount: what a class names shapes the file system, and names no other place.
+//! Options of mkfs and mount. Checks that accepted options only shape the file system and refer to no other device or file.
 
 use csi_host::{FsType, MkfsOptions, MountOptions};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is on a device, which decides whether it is formatted: a device counts as blank only if it is zero, and as a file system only
-//! if blkid names nothing else.
+//! The probe before a format. Checks that a device counts as blank only if it is zero, and as a file system only if blkid reports no
+//! other signature.
 
 use std::io;
 
