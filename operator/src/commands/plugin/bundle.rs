@@ -60,8 +60,15 @@ pub(super) async fn gather(client: &Client, namespace: &str, directory: &Path) -
         secrets: SecretValues::default(),
     };
     let drivers: GuardedApi<CinderCSIDriver> = GuardedApi::all(client.clone());
-    let drivers = bundle.objects("cindercsidrivers", drivers, "").await?;
+    let drivers = bundle.list("cindercsidrivers", &drivers, "").await;
     let places = places(&drivers, namespace);
+    // Before anything is written, so that nothing is written unsearched.
+    for place in &places {
+        for driver in &drivers {
+            bundle.read_credentials(driver, place).await;
+        }
+    }
+    bundle.write("cindercsidrivers", &drivers, redact)?;
     for kind in KINDS {
         if !kind.namespaced {
             bundle.operands(kind, None).await?;
@@ -69,11 +76,6 @@ pub(super) async fn gather(client: &Client, namespace: &str, directory: &Path) -
         }
         for place in &places {
             bundle.operands(kind, Some(place)).await?;
-        }
-    }
-    for place in &places {
-        for driver in &drivers {
-            bundle.read_credentials(driver, place).await;
         }
     }
     for place in &places {
@@ -124,20 +126,11 @@ struct Bundle<'a> {
     not_installed: Vec<&'static str>,
     /// The uids of the objects of the operator.
     subjects: BTreeSet<String>,
-    /// Values that no log may contain.
+    /// Values that no log and no message may contain.
     secrets: SecretValues,
 }
 
 impl Bundle<'_> {
-    async fn objects<K>(&mut self, name: &str, api: GuardedApi<K>, labels: &str) -> Result<Vec<K>, PluginError>
-    where
-        K: Clone + DeserializeOwned + Serialize + ResourceExt + std::fmt::Debug,
-    {
-        let items = self.list(name, &api, labels).await;
-        self.write(name, &items, redact)?;
-        Ok(items)
-    }
-
     /// Lists objects of the operator, none where they cannot be read.
     async fn list<K>(&mut self, name: &str, api: &GuardedApi<K>, labels: &str) -> Vec<K>
     where
@@ -190,7 +183,7 @@ impl Bundle<'_> {
         self.write(name, &events, redact_event)
     }
 
-    /// Reads the values that the logs are searched for.
+    /// Reads the values that logs and messages are searched for.
     async fn read_credentials(&mut self, driver: &CinderCSIDriver, place: &Place) {
         for cloud in &driver.spec.clouds {
             let client_certificate = cloud.client_cert_secret_ref.iter().map(|reference| &reference.name);
@@ -198,7 +191,7 @@ impl Bundle<'_> {
                 match get_secret(self.client, &place.name, name).await {
                     Ok(secret) => self.secrets.add(&secret.unwrap_or_default()),
                     Err(error) => self.missing.push(format!(
-                        "Secret {}/{name}: {error}; the logs were not searched for its values",
+                        "Secret {}/{name}: {error}; logs and messages were not searched for its values",
                         place.name
                     )),
                 }
@@ -277,7 +270,10 @@ impl Bundle<'_> {
 
     fn write(&mut self, name: &str, items: &[impl Serialize], redact: fn(&mut Value)) -> Result<(), PluginError> {
         let mut items: Vec<Value> = items.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
-        items.iter_mut().for_each(redact);
+        for item in &mut items {
+            redact(item);
+            self.secrets.remove_from_messages(item);
+        }
         let text = escape_json(&format!("{:#}\n", json!({"items": items})));
         self.put(&self.directory.join(format!("{name}.json")), text.as_bytes())
     }
@@ -364,12 +360,19 @@ mod tests {
             format!("[Global]\npassword = {CANARY}\n").into_bytes()
         ));
         let cut = &encoded.as_str().expect("text")[..40];
+        let status = |name: &str, message: &str| {
+            json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 1,
+                "lastState": {"terminated": {"exitCode": 1, "message": message}}})
+        };
         let pod = |name: &str, uid: &str, labels: Value| {
             let env = json!([{"name": "A", "value": CANARY}]);
             json!({"metadata": {"namespace": "n", "name": name, "uid": uid, "labels": labels, "annotations": {"a": CANARY}},
                 "spec": {"containers": [
                     {"name": "cinder-csi-driver", "image": "i", "env": env, "command": [CANARY], "args": [format!("--x={CANARY}")]},
-                    {"name": "injected", "image": "j", "env": env}]}})
+                    {"name": "injected", "image": "j", "env": env}]},
+                "status": {"containerStatuses": [
+                    status("cinder-csi-driver", &format!("ended\nthe password is {CANARY}\n")),
+                    status("injected", CANARY)]}})
         };
         let own = pod("cinder-csi-node-1", "own", json!({(INSTANCE_LABEL): "d"}));
         let foreign = pod(CANARY, "foreign", json!({}));
@@ -445,10 +448,11 @@ mod tests {
             "cinder-csi-cloud-config",
             "started",
             "well",
+            "ended",
         ] {
             assert!(all.contains(part), "{part} in {all}");
         }
-        assert_eq!(all.matches("a line with a value of a Secret").count(), 4, "{all}");
+        assert_eq!(all.matches("a line with a value of a Secret").count(), 6, "{all}");
     }
 
     #[tokio::test]

@@ -15,8 +15,8 @@ const LEFT_OUT: &str = "(left out)";
 /// Container of the operator's pods.
 const OPERATOR_CONTAINER: &str = "operator";
 
-/// Fields of a container that another client added to a pod.
-const FOREIGN_FIELDS: [&str; 2] = ["name", "image"];
+/// Fields of a container that another client added to a pod, and of its status.
+const FOREIGN_FIELDS: [&str; 4] = ["name", "image", "ready", "restartCount"];
 
 /// Fields of an event.
 const EVENT_FIELDS: [&str; 13] = [
@@ -145,9 +145,15 @@ fn redact_field(name: &str, value: &mut Value) {
             let foreign = annotations.iter_mut().filter(|(key, _)| !has_known_domain(key));
             foreign.for_each(|(_, value)| *value = json!(LEFT_OUT));
         }
-        ("containers" | "initContainers" | "ephemeralContainers", Value::Array(containers)) => {
-            containers.iter_mut().for_each(reduce_container);
-        }
+        (
+            "containers"
+            | "initContainers"
+            | "ephemeralContainers"
+            | "containerStatuses"
+            | "initContainerStatuses"
+            | "ephemeralContainerStatuses",
+            Value::Array(containers),
+        ) => containers.iter_mut().for_each(reduce_container),
         _ => {}
     }
 }
@@ -324,6 +330,24 @@ mod tests {
     }
 
     #[test]
+    fn status_of_injected_container_has_no_message() {
+        let state = json!({"terminated": {"exitCode": 1, "message": "m"}});
+        let status = |name: &str| json!({"name": name, "ready": false, "state": state});
+        for list in [
+            "containerStatuses",
+            "initContainerStatuses",
+            "ephemeralContainerStatuses",
+        ] {
+            let mut pod = json!({"status": {(list): [status("csi-attacher"), status("injected")]}});
+
+            redact(&mut pod);
+
+            let expected = [status("csi-attacher"), json!({"name": "injected", "ready": false})];
+            assert_eq!(pod["status"][list], json!(expected));
+        }
+    }
+
+    #[test]
     fn arguments_of_own_containers_are_shown() {
         let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/samples/cindercsidriver.yaml");
         let mut out = Vec::new();
@@ -337,7 +361,8 @@ mod tests {
         crate::commands::render::render(&args, &mut out).expect("rendered");
         let mut count = 0;
         let text = String::from_utf8(out).expect("text");
-        for document in text.split("---\n").skip(1) {
+        // The first document begins with the separator, too. The end of a line in PEM is no separator.
+        for document in format!("\n{text}").split("\n---\n").skip(1) {
             let mut object: Value = serde_yaml::from_str(document).expect("an object");
             redact(&mut object);
             let containers = object

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values of Secrets that no log of the bundle may contain.
+//! Values of Secrets that no log and no message of the bundle may contain.
 //!
 //! The logs of operator and driver contain none by construction. This guards against other versions and against the Kubernetes client,
-//! which once wrote whole bodies.
+//! which once wrote whole bodies. The status of a container repeats the last lines of its log.
+
+use std::collections::BTreeSet;
 
 use k8s_openapi::ByteString;
 use serde_json::Value;
@@ -21,12 +23,21 @@ const SHORTEST: usize = 6;
 /// Encoded characters that identify a value that was cut.
 const PREFIX: usize = 32;
 
+/// Quotes around a value.
+const QUOTES: [char; 2] = ['"', '\''];
+
 /// Parts of the names of settings whose values are secret.
 const SECRET_WORDS: [&str; 4] = ["password", "secret", "token", "key"];
 
-/// Values that are removed from logs.
+/// Fields of objects with text of programs.
+const MESSAGES: [&str; 2] = ["message", "note"];
+
+/// Characters between the settings of one line, in JSON and in YAML.
+const SEPARATORS: [char; 4] = ['\n', ',', '{', '}'];
+
+/// Values that are removed from logs and messages.
 #[derive(Default)]
-pub(super) struct SecretValues(Vec<String>);
+pub(super) struct SecretValues(BTreeSet<String>);
 
 impl SecretValues {
     /// Adds the values of a Secret, and the secret settings in them.
@@ -36,17 +47,37 @@ impl SecretValues {
             let text = String::from_utf8_lossy(&bytes).into_owned();
             if let Ok(Value::String(mut encoded)) = serde_json::to_value(ByteString(bytes)) {
                 encoded.truncate(PREFIX);
-                self.push(encoded.trim_end_matches('='));
+                self.insert(encoded.trim_end_matches('='));
             }
-            text.lines()
-                .filter_map(secret_setting)
-                .for_each(|value| self.push(value));
+            // A value may contain separators, too.
+            let pieces = text.split(SEPARATORS).filter(|piece| piece.contains(['=', ':']));
+            let settings = text.lines().chain(pieces);
+            settings.filter_map(secret_setting).for_each(|value| {
+                self.insert(value);
+                self.insert(without_comment(value));
+            });
         }
     }
 
-    fn push(&mut self, value: &str) {
+    fn insert(&mut self, value: &str) {
         if value.len() >= SHORTEST {
-            self.0.push(value.to_owned());
+            self.0.insert(value.to_owned());
+        }
+    }
+
+    /// Removes lines that contain a value or a body from the messages in an object.
+    pub(super) fn remove_from_messages(&self, object: &mut Value) {
+        match object {
+            Value::Array(items) => items.iter_mut().for_each(|item| self.remove_from_messages(item)),
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    match value {
+                        Value::String(text) if MESSAGES.contains(&name.as_str()) => *text = self.remove_lines(text),
+                        value => self.remove_from_messages(value),
+                    }
+                }
+            }
+            _ => {}
         }
     }
 
@@ -60,6 +91,13 @@ impl SecretValues {
     }
 }
 
+/// The value without a comment behind it, and without its quotes.
+fn without_comment(value: &str) -> &str {
+    let end = [" #", " ;"].iter().filter_map(|mark| value.find(*mark)).min();
+    let value = end.and_then(|end| value.get(..end)).unwrap_or(value);
+    value.trim().trim_matches(QUOTES)
+}
+
 /// The value in a line of cloud.conf, clouds.yaml or a key in PEM, if it is secret.
 fn secret_setting(line: &str) -> Option<&str> {
     let line = line.trim();
@@ -68,7 +106,7 @@ fn secret_setting(line: &str) -> Option<&str> {
         return (line.len() >= PREFIX && !line.contains(' ')).then_some(line);
     };
     let name = line.get(..end)?.to_lowercase();
-    let value = line.get(end + 1..)?.trim().trim_matches(['"', '\'']);
+    let value = line.get(end + 1..)?.trim().trim_matches(QUOTES);
     SECRET_WORDS.iter().any(|word| name.contains(word)).then_some(value)
 }
 
@@ -90,9 +128,20 @@ mod tests {
         let conf = "[Global]\nauth-url = https://keystone\nusername = demo\npassword = \"geheim-1\"\n";
         let yaml = "clouds:\n  openstack:\n    auth:\n      application_credential_secret: geheim-2\n    region_name: RegionOne\n";
         let pem = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg\n-----END PRIVATE KEY-----\n";
+        let flow = "clouds: {openstack: {auth: {username: demo, password: 'geheim-3'}, region_name: RegionOne}}\n";
+        let inline =
+            r#"{"clouds":{"openstack":{"auth":{"username":"demo","password":"geheim-4"},"region_name":"RegionOne"}}}"#;
+        let indented = "{\n  \"password\": \"geheim-5\",\n  \"username\": \"demo\"\n}\n";
+        let comma = "[Global]\nusername = demo\npassword = geheim,-6\n";
+        let comment = "[Global]\nusername = demo\npassword = \"geheim-7\" ; until July\n";
         for (text, lines) in [
             (conf, vec!["got geheim-1"]),
             (yaml, vec!["x geheim-2\"}"]),
+            (flow, vec!["x geheim-3,"]),
+            (inline, vec!["x geheim-4\"}"]),
+            (indented, vec!["x geheim-5\"}"]),
+            (comma, vec!["x geheim,-6\"}"]),
+            (comment, vec!["x geheim-7\"}"]),
             (pem, vec!["MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg"]),
         ] {
             let values = mk_values(text);
