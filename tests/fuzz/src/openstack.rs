@@ -22,7 +22,7 @@ const CONFIG: &str =
     "[Global]\nauth-url = https://keystone.example.org\nusername = u\npassword = p\ntenant-name = t\ndomain-name = d\n";
 const TOKEN: &str = r#"{"token":{"issued_at":"2026-01-01T00:00:00.000000Z","expires_at":"2026-01-01T01:00:00.000000Z","user":{"id":"u","name":"n"},"project":{"id":"p","name":"t"},"catalog":[{"type":"block-storage","endpoints":[{"interface":"public","url":"https://cinder.example.org/v3","region":"R","region_id":"R"}]},{"type":"compute","endpoints":[{"interface":"public","url":"https://nova.example.org/v2.1","region_id":"R"}]}]}}"#;
 const VERSIONS: &str = r#"{"version":{"id":"v2.1","status":"CURRENT","version":"2.96","min_version":"2.1"},"versions":[{"id":"v3.0","status":"CURRENT","version":"3.71","min_version":"3.0"}]}"#;
-const VOLUMES: &str = r#"{"volume":{"id":"11111111-2222-4333-8444-555555555555","name":"pvc-1","status":"in-use","size":1,"availability_zone":"nova","bootable":"false","multiattach":false,"volume_type":"fast","encrypted":false,"metadata":{"a":"b"},"attachments":[{"server_id":"22222222-2222-4333-8444-555555555555","attachment_id":"3","device":"/dev/vdb"}],"created_at":"2026-01-01T00:00:00.000000","snapshot_id":null,"source_volid":null},"volumes":[{"id":"11111111-2222-4333-8444-555555555555","status":"available","size":1}],"volumes_links":[{"rel":"next","href":"https://cinder.example.org/v3/volumes?marker=x"}],"server":{"id":"1","status":"ACTIVE","OS-EXT-AZ:availability_zone":"nova","OS-EXT-STS:vm_state":"active"},"availabilityZoneInfo":[{"zoneName":"nova","zoneState":{"available":true}}],"quota_set":{"volumes":{"limit":-1,"in_use":1,"reserved":0}},"snapshots":[],"backups":[]}"#;
+const VOLUMES: &str = r#"{"volume":{"id":"11111111-2222-4333-8444-555555555555","name":"pvc-1","status":"in-use","size":1,"availability_zone":"nova","bootable":"false","multiattach":false,"volume_type":"fast","encrypted":false,"metadata":{"a":"b"},"attachments":[{"server_id":"22222222-2222-4333-8444-555555555555","attachment_id":"3","device":"/dev/vdb"}],"created_at":"2026-01-01T00:00:00.000000","snapshot_id":null,"source_volid":null},"volumes":[{"id":"11111111-2222-4333-8444-555555555555","status":"available","size":1}],"volumes_links":[{"rel":"next","href":"https://cinder.example.org/v3/volumes?marker=x"}],"server":{"id":"11111111-2222-4333-8444-555555555555","status":"ACTIVE","OS-EXT-AZ:availability_zone":"nova","OS-EXT-STS:vm_state":"active"},"availabilityZoneInfo":[{"zoneName":"nova","zoneState":{"available":true}}],"quota_set":{"volumes":{"limit":-1,"in_use":1,"reserved":0}},"snapshots":[],"backups":[]}"#;
 
 pub(crate) const TARGET: Target = Target {
     name: "openstack",
@@ -92,8 +92,12 @@ async fn use_cloud(config: CloudConfig, options: CloudOptions) {
     let Ok(cloud) = Cloud::new(config, options) else { return };
     let Ok(login) = cloud.login().await else { return };
     let volume = VolumeId::from(VOLUME);
-    drop(cloud.volume(&volume).await);
-    drop(cloud.server(&ServerId::from(VOLUME)).await);
+    if let Ok(Some(found)) = cloud.volume(&volume).await {
+        check_id(found.id.as_str());
+    }
+    if let Ok(Some(found)) = cloud.server(&ServerId::from(VOLUME)).await {
+        check_id(found.id.as_str());
+    }
     drop(cloud.map_volumes(Some).await);
     drop(cloud.list_snapshots(Some(&volume)).await);
     drop(cloud.list_backups(None).await);
@@ -105,6 +109,11 @@ async fn use_cloud(config: CloudConfig, options: CloudOptions) {
     if let Ok(again) = cloud.login().await {
         assert_eq!(again.project_id, login.project_id, "a token of another project is used");
     }
+}
+
+fn check_id(returned: &str) {
+    let is_requested = returned.eq_ignore_ascii_case(VOLUME);
+    assert!(is_requested, "{returned:?} is taken for the requested resource");
 }
 
 /// A cloud with one answer for each kind of request.

@@ -67,6 +67,8 @@ impl Server {
 /// whether the volume has arrived.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct ServerAttachment {
+    #[serde(default, rename = "volumeId")]
+    volume: String,
     #[serde(default)]
     pub(crate) device: Option<String>,
 }
@@ -129,7 +131,8 @@ impl<'a> Compute<'a> {
         request.may_be_missing = true;
         let answer = self.transport.send(request).await?;
         if !answer.missing() {
-            return Ok(Some(answer.json::<ServerBody>()?.server));
+            let found = answer.resource(id.as_str(), |body: &ServerBody| body.server.id.as_str())?;
+            return Ok(Some(found.server));
         }
         let failure = answer.into_failure();
         // Nova names an unknown server. A 404 of an unknown address proves nothing about the server.
@@ -229,7 +232,8 @@ impl<'a> Compute<'a> {
         if answer.missing() {
             Ok(None)
         } else {
-            Ok(Some(answer.json::<AttachmentBody>()?.attachment))
+            let found = answer.resource(volume.as_str(), |body: &AttachmentBody| &body.attachment.volume)?;
+            Ok(Some(found.attachment))
         }
     }
 }

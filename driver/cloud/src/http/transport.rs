@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use csi_sources::Sources;
+use csi_sources::{Sources, UntrustedText};
 use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::RwLock;
@@ -26,6 +26,9 @@ use crate::http::service::{MicroVersion, Service};
 use crate::http::throttle::{Access, NotSent, Throttle, granted};
 use crate::http::{catalog, fault};
 use crate::last_failure;
+
+/// The most characters of an id in an error.
+const LONGEST_ID: usize = 100;
 
 /// One request.
 #[derive(Debug)]
@@ -104,16 +107,31 @@ impl Answer {
     }
 
     pub(crate) fn json<T: DeserializeOwned>(self) -> Result<T, CloudError> {
-        let operation = self.failure.operation;
-        serde_json::from_slice(&self.body).map_err(|error| {
-            let error = CloudError::Decode(Failure {
-                fault: error.to_string(),
-                ..self.failure
-            });
-            last_failure::met(operation, &error);
-            error
-        })
+        serde_json::from_slice(&self.body).map_err(|error| undocumented(self.failure, error.to_string()))
     }
+
+    /// Decodes the resource that was requested by its id, which `id_of` returns. An answer with another resource is an error: its status
+    /// and its size must not be taken for those of the requested one.
+    pub(crate) fn resource<T: DeserializeOwned>(self, id: &str, id_of: fn(&T) -> &str) -> Result<T, CloudError> {
+        let failure = self.failure.clone();
+        let resource: T = self.json()?;
+        let returned = id_of(&resource);
+        // The databases of OpenStack compare ids without case.
+        if returned.eq_ignore_ascii_case(id) {
+            return Ok(resource);
+        }
+        let [returned, requested] = [returned, id].map(|id| UntrustedText::with_limit(id, LONGEST_ID).quoted());
+        let fault = format!("the answer has the resource with id {returned}, and id {requested} was requested");
+        Err(undocumented(failure, fault))
+    }
+}
+
+/// Records and returns the error of an answer that differs from the documentation of the API.
+fn undocumented(failure: Failure, fault: String) -> CloudError {
+    let operation = failure.operation;
+    let error = CloudError::Decode(Failure { fault, ..failure });
+    last_failure::met(operation, &error);
+    error
 }
 
 /// A service answers 401 to a token that Keystone has only just given when the application credential's access rules leave the
@@ -519,6 +537,44 @@ mod tests {
     ) {
         let document: VersionDocument = serde_json::from_str(body).expect("json");
         assert_eq!(document.highest(service), expected);
+    }
+
+    #[derive(Debug, Deserialize)]
+    struct Named {
+        id: String,
+    }
+
+    fn read_resource(body: &'static str, id: &str) -> Result<Named, CloudError> {
+        let answer = Answer {
+            body: Bytes::from_static(body.as_bytes()),
+            failure: Failure {
+                operation: "volume_get",
+                object: "volume".to_owned(),
+                status: Some(200),
+                fault: String::new(),
+                request_id: None,
+                elapsed: Duration::ZERO,
+            },
+        };
+        answer.resource(id, |named: &Named| named.id.as_str())
+    }
+
+    #[rstest]
+    #[case(r#"{"id":"abc"}"#)]
+    #[case(r#"{"id":"ABC"}"#)]
+    fn answer_with_requested_id_is_accepted(#[case] body: &'static str) {
+        assert!(read_resource(body, "abc").is_ok());
+    }
+
+    #[rstest]
+    #[case(r#"{"id":"abd"}"#, r#""abd""#)]
+    #[case(r#"{"id":""}"#, r#""""#)]
+    #[case(r#"{"id":"a\u001bb\"c"}"#, r#""a\u{1b}b\"c""#)]
+    fn answer_with_another_id_is_refused(#[case] body: &'static str, #[case] returned: &str) {
+        let error = read_resource(body, "abc").expect_err("another resource");
+        assert!(matches!(error, CloudError::Decode(_)), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains(returned) && text.contains(r#""abc""#), "{text}");
     }
 
     #[test]

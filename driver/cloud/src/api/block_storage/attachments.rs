@@ -43,7 +43,14 @@ impl fmt::Display for Attachment {
 
 #[derive(Deserialize)]
 struct AttachmentsBody {
-    attachments: Vec<Attachment>,
+    attachments: Vec<AttachmentSummary>,
+}
+
+#[derive(Deserialize)]
+struct AttachmentSummary {
+    #[serde(flatten)]
+    attachment: Attachment,
+    volume_id: VolumeId,
 }
 
 impl BlockStorage<'_> {
@@ -55,13 +62,11 @@ impl BlockStorage<'_> {
         let mut request = Self::request("attachment_list", Method::GET, &["attachments"], format!("volume {id}"));
         request.version = Some(ATTACHMENTS);
         request.query.push(("volume_id", id.to_string()));
-        Ok(Some(
-            self.transport
-                .send(request)
-                .await?
-                .json::<AttachmentsBody>()?
-                .attachments,
-        ))
+        let body = self.transport.send(request).await?.json::<AttachmentsBody>()?;
+        // A stale attachment is deleted by its id: one of another volume must not be among them, whatever the filter returns.
+        let of_volume = |listed: &AttachmentSummary| listed.volume_id.as_str().eq_ignore_ascii_case(id.as_str());
+        let attachments = body.attachments.into_iter().filter(of_volume);
+        Ok(Some(attachments.map(|listed| listed.attachment).collect()))
     }
 
     /// Deletes an attachment that no server stands behind any more.

@@ -98,6 +98,10 @@ impl Resource for Backup {
     const GET: &'static str = "backup_get";
     const COLLECTION: &'static str = "backups";
     const KEY: &'static str = "backup";
+
+    fn id(&self) -> &str {
+        self.id.as_str()
+    }
 }
 
 impl ListItem for Backup {

@@ -109,6 +109,10 @@ impl Resource for Group {
     const GET: &'static str = "group_get";
     const COLLECTION: &'static str = "groups";
     const KEY: &'static str = "group";
+
+    fn id(&self) -> &str {
+        &self.id
+    }
 }
 
 impl ListItem for Group {
@@ -125,6 +129,10 @@ impl Resource for GroupSnapshotRecord {
     const GET: &'static str = "group_snapshot_get";
     const COLLECTION: &'static str = "group_snapshots";
     const KEY: &'static str = "group_snapshot";
+
+    fn id(&self) -> &str {
+        &self.id
+    }
 }
 
 impl ListItem for GroupSnapshotRecord {
@@ -141,6 +149,10 @@ impl Resource for GroupedVolume {
     const GET: &'static str = Volume::GET;
     const COLLECTION: &'static str = Volume::COLLECTION;
     const KEY: &'static str = <Volume as Resource>::KEY;
+
+    fn id(&self) -> &str {
+        self.volume.id.as_str()
+    }
 }
 
 impl BlockStorage<'_> {

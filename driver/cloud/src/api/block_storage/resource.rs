@@ -25,6 +25,8 @@ pub(super) trait Resource: DeserializeOwned {
     const COLLECTION: &'static str;
     /// Its key in a body.
     const KEY: &'static str;
+
+    fn id(&self) -> &str;
 }
 
 /// A kind of thing that Cinder lists.
@@ -41,7 +43,7 @@ pub(super) trait ListItem: DeserializeOwned {
 }
 
 impl BlockStorage<'_> {
-    /// One of them; `None`: Cinder does not know it.
+    /// One of them; `None`: Cinder does not know it. An answer with another one is an error.
     pub(super) async fn get<R: Resource>(
         &self,
         id: &str,
@@ -58,7 +60,8 @@ impl BlockStorage<'_> {
         if answer.missing() {
             Ok(None)
         } else {
-            one(answer).map(Some)
+            let found = answer.resource(id, |one: &One<R>| one.0.id())?;
+            Ok(Some(found.0))
         }
     }
 
@@ -142,6 +145,10 @@ impl<R: Resource> Resource for Id<R> {
     const GET: &'static str = R::GET;
     const COLLECTION: &'static str = R::COLLECTION;
     const KEY: &'static str = R::KEY;
+
+    fn id(&self) -> &str {
+        &self.id
+    }
 }
 
 struct One<R>(R);

@@ -80,6 +80,10 @@ impl Resource for Snapshot {
     const GET: &'static str = "snapshot_get";
     const COLLECTION: &'static str = "snapshots";
     const KEY: &'static str = "snapshot";
+
+    fn id(&self) -> &str {
+        self.id.as_str()
+    }
 }
 
 impl ListItem for Snapshot {

@@ -250,6 +250,10 @@ impl Resource for Volume {
     const GET: &'static str = "volume_get";
     const COLLECTION: &'static str = "volumes";
     const KEY: &'static str = "volume";
+
+    fn id(&self) -> &str {
+        self.id.as_str()
+    }
 }
 
 impl ListItem for Volume {
