@@ -29,7 +29,7 @@ const USUAL_DEPLOYMENT: &str = "snapshot-controller";
 /// The namespace of the cluster's own programs.
 const SYSTEM_NAMESPACE: &str = "kube-system";
 
-/// How many objects of one of these names are looked at.
+/// The most objects of one of these names that are checked.
 const MOST_CANDIDATES: usize = 10;
 
 /// The program's own name for its lease.
@@ -50,12 +50,19 @@ pub(crate) async fn look(client: &Client, now: Timestamp) -> ControllerSight {
     let (of_leases, of_deployments) = (named(LEASE), named(USUAL_DEPLOYMENT));
     let sight = async {
         let (leases, deployments) = tokio::try_join!(leases.list(&of_leases), deployments.list(&of_deployments))?;
+        let live: Vec<Lease> = leases.into_iter().filter(|lease| is_live(lease, now)).collect();
+        let (deployments, unchecked_deployments) = first_candidates(deployments, "Deployments");
+        let (leases, unchecked_leases) = first_candidates(live, "Leases");
         let deployments = trusted_deployments(client, deployments).await?;
-        let (leases, doubtful) = trusted_leases(client, leases, now).await?;
-        Ok(match (judge(&leases, &deployments, now), doubtful) {
-            (ControllerSight::Missing, Some(place)) => ControllerSight::Unknown(format!(
+        let (leases, doubtful) = trusted_leases(client, leases).await?;
+        let doubtful = doubtful.map(|place| {
+            format!(
                 "Lease {place} is renewed, and no service account of the usual names in its namespace may create VolumeSnapshotContents"
-            )),
+            )
+        });
+        let doubt = doubtful.or(unchecked_deployments).or(unchecked_leases);
+        Ok(match (judge(&leases, &deployments, now), doubt) {
+            (ControllerSight::Missing, Some(doubt)) => ControllerSight::Unknown(doubt),
             (sight, _) => sight,
         })
     };
@@ -66,11 +73,23 @@ pub(crate) async fn look(client: &Client, now: Timestamp) -> ControllerSight {
     }
 }
 
-/// The Deployments of snapshot-controllers, of the first candidates.
-async fn trusted_deployments(client: &Client, mut all: Vec<Deployment>) -> kube::Result<Vec<Deployment>> {
-    all.sort_by_key(|deployment| (!is_of_system(deployment), deployment.creation_timestamp()));
+/// The first objects, and a sentence about the others. The number of objects is the choice of tenants.
+fn first_candidates<K: ResourceExt>(mut all: Vec<K>, kinds: &str) -> (Vec<K>, Option<String>) {
+    let count = all.len();
+    all.sort_by_key(|object| (!is_of_system(object), object.creation_timestamp()));
+    all.truncate(MOST_CANDIDATES);
+    let unchecked = (count > MOST_CANDIDATES).then(|| {
+        format!(
+            "{count} {kinds} have the name of a snapshot-controller, and only the first {MOST_CANDIDATES} were checked"
+        )
+    });
+    (all, unchecked)
+}
+
+/// The Deployments of snapshot-controllers.
+async fn trusted_deployments(client: &Client, candidates: Vec<Deployment>) -> kube::Result<Vec<Deployment>> {
     let mut trusted = Vec::new();
-    for deployment in all.into_iter().take(MOST_CANDIDATES) {
+    for deployment in candidates {
         let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
         let account = pod
             .and_then(|pod| pod.service_account_name.as_deref())
@@ -82,16 +101,10 @@ async fn trusted_deployments(client: &Client, mut all: Vec<Deployment>) -> kube:
     Ok(trusted)
 }
 
-/// The Leases of snapshot-controllers, of the first candidates, and the place of a live Lease that may be of another program.
-async fn trusted_leases(
-    client: &Client,
-    mut all: Vec<Lease>,
-    now: Timestamp,
-) -> kube::Result<(Vec<Lease>, Option<String>)> {
-    all.retain(|lease| is_live(lease, now));
-    all.sort_by_key(|lease| (!is_of_system(lease), lease.creation_timestamp()));
+/// The Leases of snapshot-controllers, and the place of a Lease that may be of another program.
+async fn trusted_leases(client: &Client, candidates: Vec<Lease>) -> kube::Result<(Vec<Lease>, Option<String>)> {
     let (mut trusted, mut doubtful) = (Vec::new(), None);
-    for lease in all.into_iter().take(MOST_CANDIDATES) {
+    for lease in candidates {
         // A pod of a Deployment has its name with two more parts.
         let holder = lease
             .spec
@@ -297,6 +310,21 @@ mod tests {
         match sight {
             ControllerSight::Found(found) => assert!(is_found && found == format!("lease {place}"), "{found}"),
             ControllerSight::Unknown(why) => assert!(!is_found && why.contains(&place), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn unchecked_deployments_leave_the_sight_unknown() {
+        let old = |number: usize| mk_deployment_in(&format!("shop-{number}"), "default");
+        let mut deployments: Vec<Deployment> = (0..MOST_CANDIDATES).map(old).collect();
+        assert_eq!(
+            mk_sight(vec![], deployments.clone(), &[]).await,
+            ControllerSight::Missing
+        );
+        deployments.push(mk_deployment_in("storage", "sc"));
+        match mk_sight(vec![], deployments, &["system:serviceaccount:storage:sc"]).await {
+            ControllerSight::Unknown(why) => assert!(why.starts_with("11 Deployments have the name"), "{why}"),
             other => panic!("{other:?}"),
         }
     }
