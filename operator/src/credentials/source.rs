@@ -20,7 +20,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 
 use super::{LOGIN_LIMIT, TrialError};
-use crate::kubernetes::{GuardedApi, SecretData, SecretError, get_secret};
+use crate::kubernetes::{self, GuardedApi, SecretData, SecretError, get_secret};
 
 /// How much of an answer is told: a fault repeats what was sent, however long that was.
 const LONGEST_FAULT: usize = 300;
@@ -509,7 +509,7 @@ impl Source {
 /// The same causes for a ConfigMap.
 fn config_map_error(error: &kube::Error) -> SecretError {
     match error {
-        kube::Error::Api(status) => SecretError::Refused(status.message.clone()),
+        kube::Error::Api(_) => SecretError::Refused(kubernetes::answer(error)),
         kube::Error::SerdeError(_) => SecretError::Undecodable("the types of its fields are not those of a ConfigMap"),
         _ => SecretError::NoAnswer,
     }
