@@ -3,6 +3,8 @@
 
 mod connect;
 mod guarded_api;
+#[cfg(test)]
+mod json_pointers;
 mod secret;
 
 use cinder_operator_core::cluster::{KINDS, Key};
@@ -16,6 +18,8 @@ use thiserror::Error;
 
 pub(crate) use connect::connect;
 pub(crate) use guarded_api::{GuardedApi, check_name, undecodable_error};
+#[cfg(test)]
+pub(crate) use json_pointers::json_pointers;
 #[cfg(test)]
 pub(crate) use secret::decode_secret;
 pub(crate) use secret::{SecretData, SecretError, get_secret};

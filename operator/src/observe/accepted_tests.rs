@@ -27,6 +27,7 @@ use super::{
     revisions::Revision,
     workloads::{AnyPod, Workload},
 };
+use crate::kubernetes::json_pointers;
 
 /// Both ends of what Go reads as a time, and what it writes beyond four digits of a year.
 const TIMES: [&str; 8] = [
@@ -373,26 +374,6 @@ fn mk_object(kind: &Kind) -> Value {
     object
 }
 
-/// The paths of all values but the root.
-fn collect_pointers(value: &Value, pointer: &str, found: &mut Vec<String>) {
-    if !pointer.is_empty() {
-        found.push(pointer.to_owned());
-    }
-    match value {
-        Value::Object(fields) => {
-            let escape = |name: &str| name.replace('~', "~0").replace('/', "~1");
-            fields
-                .iter()
-                .for_each(|(name, value)| collect_pointers(value, &format!("{pointer}/{}", escape(name)), found));
-        }
-        Value::Array(items) => {
-            let items = items.iter().enumerate();
-            items.for_each(|(index, value)| collect_pointers(value, &format!("{pointer}/{index}"), found));
-        }
-        _ => {}
-    }
-}
-
 /// A change that the API server accepts at some place of an object.
 #[derive(Debug, Clone)]
 enum Change {
@@ -422,8 +403,7 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 fn apply(kind: &Kind, object: &mut Value, place: usize, change: &Change) {
-    let mut pointers = Vec::new();
-    collect_pointers(object, "", &mut pointers);
+    let pointers = json_pointers(object);
     let pointer = pointers[place % pointers.len()].clone();
     let last = |pointer: &str| pointer.rsplit('/').next().unwrap_or_default().to_owned();
     let is_text_map = MAPS.contains(&last(&pointer).as_str());

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tower::service_fn;
 
 use super::*;
+use crate::kubernetes::json_pointers;
 
 /// Sets the clipboard, clears the screen, turns the text around, and begins a line.
 const CONTROLS: &str = "x\u{1b}]52;c;eA==\u{7}\u{1b}[2J\u{9b}H\u{7f}\u{202e}\u{2066}\u{200b}\r\nForged: all is well";
@@ -161,28 +162,12 @@ async fn output_of(client: &Client, command: &[&str]) -> String {
 }
 
 /// The places of all texts but names and types.
-fn texts(value: &Value, pointer: &str, found: &mut Vec<String>) {
-    match value {
-        Value::String(_)
-            if !matches!(
-                pointer,
-                "/metadata/name" | "/metadata/namespace" | "/apiVersion" | "/kind"
-            ) =>
-        {
-            found.push(pointer.to_owned());
-        }
-        Value::Object(fields) => {
-            let escape = |name: &str| name.replace('~', "~0").replace('/', "~1");
-            fields
-                .iter()
-                .for_each(|(name, value)| texts(value, &format!("{pointer}/{}", escape(name)), found));
-        }
-        Value::Array(items) => {
-            let items = items.iter().enumerate();
-            items.for_each(|(index, value)| texts(value, &format!("{pointer}/{index}"), found));
-        }
-        _ => {}
-    }
+fn texts(object: &Value) -> Vec<String> {
+    const BASIC: [&str; 4] = ["/metadata/name", "/metadata/namespace", "/apiVersion", "/kind"];
+    let mut pointers = json_pointers(object);
+    pointers
+        .retain(|pointer| object.pointer(pointer).is_some_and(Value::is_string) && !BASIC.contains(&pointer.as_str()));
+    pointers
 }
 
 fn assert_printable(text: &str, place: &str) {
@@ -211,9 +196,7 @@ fn assert_plain_paths(paths: &Mutex<Vec<String>>, place: &str) {
 async fn no_text_reaches_terminal_or_path(#[values(CONTROLS, PATH)] hostile: &str) {
     let mut count = 0;
     for (path, object) in mk_objects() {
-        let mut pointers = Vec::new();
-        texts(&object, "", &mut pointers);
-        for pointer in pointers {
+        for pointer in texts(&object) {
             let mut changed = object.clone();
             *changed.pointer_mut(&pointer).expect("a text") = json!(hostile);
             let mut objects = mk_objects();
@@ -257,9 +240,7 @@ async fn bundle_reports_in_printable_text() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut objects = mk_objects();
     for (_, object) in &mut objects {
-        let mut pointers = Vec::new();
-        texts(object, "", &mut pointers);
-        for pointer in pointers {
+        for pointer in texts(object) {
             *object.pointer_mut(&pointer).expect("a text") = json!(CONTROLS);
         }
     }

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Places in objects, for tests that change every one of them.
+
+use serde_json::Value;
+
+/// The pointers of all values in an object, without the object itself.
+pub(crate) fn json_pointers(object: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    collect(object, "", &mut found);
+    found
+}
+
+fn collect(value: &Value, pointer: &str, found: &mut Vec<String>) {
+    if !pointer.is_empty() {
+        found.push(pointer.to_owned());
+    }
+    match value {
+        Value::Object(fields) => {
+            let escape = |name: &str| name.replace('~', "~0").replace('/', "~1");
+            fields
+                .iter()
+                .for_each(|(name, value)| collect(value, &format!("{pointer}/{}", escape(name)), found));
+        }
+        Value::Array(items) => {
+            let items = items.iter().enumerate();
+            items.for_each(|(index, value)| collect(value, &format!("{pointer}/{index}"), found));
+        }
+        _ => {}
+    }
+}
