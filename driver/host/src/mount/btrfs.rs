@@ -3,6 +3,7 @@
 //! a user of a raw volume can choose: a volume that claims to be one device of several could include the disk of another volume, and
 //! write to it. So only file systems of one device are mounted.
 
+use std::io;
 use std::path::Path;
 
 use super::{MountError, Place, create_place, discard_draft, mount};
@@ -50,7 +51,13 @@ pub(super) fn check_members(machine: &dyn Machine, paths: &HostPaths, device: &D
     let members = paths.sys.join("fs/btrfs").join(&superblock.id).join("devices");
     match machine.list(&members) {
         Ok(names) if names.len() > 1 => Err(several(device, names.len() as u64)),
-        _ => Ok(()),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(MountError::Place {
+            what: "list the devices of the file system of",
+            target: device.path.clone(),
+            source,
+        }),
     }
 }
 
@@ -65,7 +72,7 @@ fn read(machine: &dyn Machine, device: &Device) -> Result<Option<size::BtrfsSupe
     let mut head = vec![0; size::HEAD];
     let read = device
         .open(machine, Open::Read)
-        .map_err(|error| std::io::Error::other(error.to_string()))
+        .map_err(|error| io::Error::other(error.to_string()))
         .and_then(|disk| disk.read_exact_at(&mut head, 0));
     read.map_err(|source| MountError::Place {
         what: "read the superblock of",
