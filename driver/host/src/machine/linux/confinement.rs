@@ -34,11 +34,13 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 
+use crate::MountTable;
 use crate::tool::ToolTask;
 
 /// First argument of the driver's program that selects this mode.
 const ARGUMENT: &str = "confined";
-/// Exit status of a process that could not confine itself. No tool has it: e2fsck, the one with the highest, ends at 128 + 32 by bits.
+/// Exit status of a process that could not confine itself. No tool has it: that of e2fsck is a sum of bits without 64, and the others
+/// return less than 125.
 const NOT_CONFINED: u8 = 125;
 
 /// The newest rules that are used. An older kernel enforces the subset that it has.
@@ -72,6 +74,11 @@ pub(super) fn command(launcher: &Path, task: ToolTask, program: &Path, device: &
     let mut command = Command::new(launcher);
     command.arg(ARGUMENT).arg(task.name()).arg(device).arg(program);
     command
+}
+
+/// Whether a program with this exit status was not started, because its process could not confine itself.
+pub(super) fn has_failed(code: Option<i32>) -> bool {
+    code == Some(NOT_CONFINED.into())
 }
 
 /// Becomes a confined program if the first argument of this process demands it. Returns only if it does not, or after a failure.
@@ -182,28 +189,28 @@ fn memory_limit(size: u64, total: u64) -> u64 {
     wanted.min((total / 2).max(BASE_MEMORY))
 }
 
-/// Size of a block device in bytes; 0 for a directory, whose file system is resized by the kernel.
+/// Size of a block device in bytes; 0 for a directory: the kernel resizes its file system. An unknown size counts as the largest, so
+/// that the check of a large volume does not end for lack of memory.
 fn size(device: &Path) -> u64 {
-    let sectors = || {
-        let metadata = std::fs::metadata(device).ok()?;
-        if !metadata.file_type().is_block_device() {
-            return None;
-        }
-        let (major, minor) = (major(metadata.rdev()), minor(metadata.rdev()));
-        let size = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/size")).ok()?;
-        size.trim().parse::<u64>().ok()
+    let block_device = std::fs::metadata(device).ok();
+    let Some(metadata) = block_device.filter(|metadata| metadata.file_type().is_block_device()) else {
+        return 0;
     };
-    sectors().unwrap_or(0).saturating_mul(512)
+    let (major, minor) = (major(metadata.rdev()), minor(metadata.rdev()));
+    let size = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/size"));
+    let sectors = size.ok().and_then(|size| size.trim().parse::<u64>().ok());
+    sectors.map_or(u64::MAX, |sectors| sectors.saturating_mul(512))
 }
 
 /// Device of the file system that is mounted at a directory: `xfs_growfs` opens it by the name that the kernel shows.
 fn mounted_device(directory: &Path) -> Option<PathBuf> {
     let metadata = std::fs::metadata(directory).ok().filter(std::fs::Metadata::is_dir)?;
-    let number = format!("{}:{}", major(metadata.dev()), minor(metadata.dev()));
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&number))?;
-    let (_, filesystem) = line.split_once(" - ")?;
-    filesystem.split(' ').nth(1).map(PathBuf::from)
+    let number = (major(metadata.dev()), minor(metadata.dev()));
+    let mounts = MountTable::parse(&std::fs::read("/proc/self/mountinfo").ok()?).ok()?;
+    mounts
+        .iter()
+        .find(|mount| mount.device == number)
+        .map(|mount| mount.source.clone())
 }
 
 /// Memory of this node in bytes; no end if the kernel does not report it.

@@ -56,13 +56,7 @@ pub(super) async fn run(
         .stderr(Stdio::piped())
         .kill_on_drop(time_up == TimeUp::Kill)
         .spawn()
-        .map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => ToolError::Missing { tool: name(tool) },
-            _ => ToolError::Start {
-                tool: name(tool),
-                source,
-            },
-        })?;
+        .map_err(|source| not_started(tool, source))?;
     let left_running = time_up == TimeUp::LeaveRunning;
     let ended = if left_running {
         // In a task, which outlives this future: a pipe without a reader would end the program at its next word.
@@ -82,16 +76,21 @@ pub(super) async fn run(
             limit,
             left_running,
         })?
-        .map_err(|source| ToolError::Start {
-            tool: name(tool),
-            source,
-        })?;
+        .map_err(|source| not_started(tool, source))?;
+    if launcher.is_some() && confinement::has_failed(status.code()) {
+        return Err(not_started(tool, io::Error::other(stderr.message())));
+    }
     Ok(ToolExit {
         code: status.code(),
         how: status.to_string(),
         stdout,
         stderr,
     })
+}
+
+fn not_started(tool: &Path, source: io::Error) -> ToolError {
+    let tool = name(tool);
+    ToolError::Start { tool, source }
 }
 
 /// Waits for the end of a program. Both pipes are drained at the same time, so that the program never blocks on one of them.
@@ -132,6 +131,8 @@ fn find(tool: &Path, path: &OsStr) -> Option<PathBuf> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use rstest::rstest;
+
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(20);
@@ -153,6 +154,22 @@ mod tests {
             error.to_string().contains("not installed in the driver's image"),
             "{error}"
         );
+    }
+
+    /// `timeout` has the exit status of a failed launcher, and refuses the first argument of a launcher.
+    #[rstest]
+    #[case("timeout", "invalid time interval")]
+    #[case("/nonexistent/launcher", "No such file or directory")]
+    #[tokio::test]
+    async fn failed_launcher_is_no_result_of_tool(#[case] launcher: &str, #[case] reason: &str) {
+        let (launcher, device) = (Some(Path::new(launcher)), Path::new("/dev/null"));
+        let ended = run(launcher, Path::new("ls"), &[], device, LIMIT, ToolTask::Probe).await;
+        let error = ended.expect_err("ls was not started");
+        let ToolError::Start { tool, source } = &error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(tool, "ls");
+        assert!(source.to_string().contains(reason), "{source}");
     }
 
     #[test]
