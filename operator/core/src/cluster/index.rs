@@ -375,9 +375,13 @@ impl Index {
     }
 
     /// The nodes that the driver registered as another server than their providerID names, described and sorted. Volumes of pods
-    /// there are attached to that other server. A node of which one of both is unknown is not among them.
+    /// there are attached to that other server. A node of which one of both is unknown, or known of an earlier version only, is not
+    /// among them.
     pub fn misidentified_nodes(&self, driver: &str) -> Vec<String> {
-        let described = self.registrations.iter().filter_map(|(node, drivers)| {
+        let nodes = self.undecodable_of::<NodeObject>();
+        let stale: BTreeSet<&String> = nodes.chain(self.undecodable_of::<RegistrationObject>()).collect();
+        let current = self.registrations.iter().filter(|(node, _)| !stale.contains(node));
+        let described = current.filter_map(|(node, drivers)| {
             let registered = server_id(&drivers.get(driver)?.node_id)?;
             let server = self.nodes.get(node)?.server.as_ref()?;
             (*server != registered)
@@ -709,6 +713,24 @@ mod tests {
             index.misidentified_nodes("a")
         );
         assert!(index.misidentified_nodes("c").is_empty());
+    }
+
+    #[test]
+    fn undecodable_node_is_not_misidentified() {
+        let mut index = Index::default();
+        let provider = "openstack:///6c1f2b9e-0000-4000-8000-000000000001";
+        let node: NodeObject = mk(json!({"metadata": {"name": "n1"}, "spec": {"providerID": provider}}));
+        let drivers = json!([{"name": "a", "nodeID": "6c1f2b9e-0000-4000-8000-000000000002"}]);
+        let registration: RegistrationObject = mk(json!({"metadata": {"name": "n1"}, "spec": {"drivers": drivers}}));
+        index.put(&node);
+        index.put(&registration);
+        assert_eq!(index.misidentified_nodes("a").len(), 1);
+        index.put_undecodable::<NodeObject>(&mk_undecodable("n1"));
+        assert!(index.misidentified_nodes("a").is_empty());
+        index.put(&node);
+        assert_eq!(index.misidentified_nodes("a").len(), 1);
+        index.put_undecodable::<RegistrationObject>(&mk_undecodable("n1"));
+        assert!(index.misidentified_nodes("a").is_empty());
     }
 
     #[test]
