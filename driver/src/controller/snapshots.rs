@@ -124,11 +124,10 @@ async fn snapshot(service: &ControllerService, cloud: &Cloud, wanted: WantedSnap
 
 async fn backup(service: &ControllerService, cloud: &Cloud, wanted: WantedSnapshot) -> Result<csi::Snapshot, Status> {
     let failed = |error| status::cloud(Act::Snapshot, &error);
-    // Kept with the backup, which outlives its volume.
+    // Recorded with the backup, which outlives its volume. Of a deleted volume, `create_backup` finds the backup of an earlier call.
     let volume = cloud.volume(&wanted.volume).await.map_err(failed)?;
-    let volume = volume.ok_or_else(|| status::not_found("volume", wanted.volume.as_str()))?;
     let mut metadata = wanted.parameters.metadata(&service.settings.args.cluster);
-    if let Some(mode) = volume.mode() {
+    if let Some(mode) = volume.and_then(|volume| volume.mode()) {
         metadata.insert(metadata_keys::VOLUME_MODE.to_owned(), mode.name().to_owned());
     }
     let new = NewBackup {

@@ -268,6 +268,17 @@ async fn a_backup_is_there_at_once_ready_later_and_deleted_by_the_same_id() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn backup_is_adopted_after_deletion_of_volume() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim);
+    let volume = driver.volume("pvc-1").await;
+    let backup = ready(&sim, &driver, backup_request("backup", &volume)).await;
+    driver.delete(&volume).await.expect("deleted");
+    let again = take(&driver, backup_request("backup", &volume)).await;
+    assert_eq!(again.expect("the same backup"), backup);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_backup_that_takes_longer_than_its_class_allows_is_told_as_late_and_goes_on() {
     let sim = cloud(|config| config.latencies.backup = Duration::from_mins(10)).await;
     let driver = Driver::start(&sim);
