@@ -68,8 +68,8 @@ pub struct CreateParameters {
     /// What mkfs is told on the node.
     #[serde(rename = "mkfsOptions", default, deserialize_with = "non_empty")]
     pub mkfs_options: Option<String>,
-    /// Whether a volume with a file system may be made from one that was used as a raw device.
-    #[serde(rename = "allowVolumeModeChange", default, deserialize_with = "truth")]
+    /// Whether the source of a volume with a file system may be a raw device.
+    #[serde(rename = "allowVolumeModeChange", default, deserialize_with = "allow_mode_change")]
     pub allow_mode_change: bool,
     /// Further metadata of the volume, as a JSON object of strings in the spelling of the Go driver.
     #[serde(rename = "appendVolumeMetadata", default, deserialize_with = "non_empty")]
@@ -83,13 +83,21 @@ fn non_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option
     String::deserialize(deserializer).map(|text| (!text.is_empty()).then_some(text))
 }
 
-fn truth<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    match String::deserialize(deserializer)?.as_str() {
-        "true" => Ok(true),
-        "false" | "" => Ok(false),
-        other => Err(serde::de::Error::custom(format_args!(
-            "{ALLOW_MODE_CHANGE} is {other:?}, and has to be \"true\" or \"false\""
-        ))),
+fn allow_mode_change<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    let value = String::deserialize(deserializer)?;
+    // An empty value is no value.
+    if value.is_empty() {
+        return Ok(false);
+    }
+    truth(ALLOW_MODE_CHANGE, &value).map_err(serde::de::Error::custom)
+}
+
+/// Parses a boolean with the spellings that Go accepts.
+fn truth(key: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        other => Err(format!("{key} is {other:?}; use true or false")),
     }
 }
 

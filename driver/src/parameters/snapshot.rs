@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::mutable::{APPEND_METADATA, appended_metadata};
-use super::{KUBERNETES_PREFIX, METADATA_CLUSTER};
+use super::{KUBERNETES_PREFIX, METADATA_CLUSTER, truth};
 
 use crate::timing::TIMING;
 
@@ -134,15 +134,6 @@ impl SnapshotParameters {
         TIMING
             .backup_base
             .saturating_add(pace.saturating_mul(u32::try_from(gibibytes).unwrap_or(u32::MAX)))
-    }
-}
-
-/// As Go reads truth.
-fn truth(key: &str, value: &str) -> Result<bool, String> {
-    match value {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        other => Err(format!("{key} is {other:?}; use true or false")),
     }
 }
 
