@@ -24,11 +24,7 @@ pub(super) fn client_config(tls: &Tls) -> Result<ClientConfig, CloudError> {
         return Err(CloudError::Setup(reason));
     }
     let provider = Arc::new(ring::default_provider());
-    let verifier: Arc<dyn ServerCertVerifier> = if tls.insecure {
-        Arc::new(AnyCertificate(provider.signature_verification_algorithms))
-    } else {
-        Arc::new(Authorities::new(tls, &provider)?)
-    };
+    let verifier = Arc::new(ServerVerifier::new(tls, &provider)?);
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| CloudError::Setup(format!("TLS: {error}")))?
@@ -72,6 +68,75 @@ fn bad_identity(tls: &Tls) -> CloudError {
     })
 }
 
+/// Verifies the server of a connection: its certificate as far as the configuration requires, and always that it has the key of that
+/// certificate.
+#[derive(Debug)]
+struct ServerVerifier {
+    trust: Trust,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+#[derive(Debug)]
+enum Trust {
+    /// `tls-insecure`.
+    AnyCertificate,
+    Authorities(Authorities),
+}
+
+impl ServerVerifier {
+    fn new(tls: &Tls, provider: &Arc<CryptoProvider>) -> Result<Self, CloudError> {
+        let trust = if tls.insecure {
+            Trust::AnyCertificate
+        } else {
+            Trust::Authorities(Authorities::new(tls, provider)?)
+        };
+        Ok(Self {
+            trust,
+            algorithms: provider.signature_verification_algorithms,
+        })
+    }
+}
+
+impl ServerCertVerifier for ServerVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match &self.trust {
+            Trust::AnyCertificate => Ok(ServerCertVerified::assertion()),
+            Trust::Authorities(authorities) => {
+                authorities.verify(end_entity, intermediates, server_name, ocsp_response, now)
+            }
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
 /// Verifies certificates of the configured authorities, or of the public ones.
 #[derive(Debug)]
 struct Authorities {
@@ -89,6 +154,27 @@ impl Authorities {
             webpki: webpki.map_err(|error| CloudError::Setup(format!("the CA cannot be used: {error}")))?,
             configured,
         })
+    }
+
+    /// Verifies as webpki does, with one exception. A certificate of `openssl req -x509` is its own authority (CA:TRUE), and webpki never
+    /// accepts an authority as a server. OpenSSL and Go accept it if this very certificate is configured. So does this method.
+    fn verify(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let verified = self
+            .webpki
+            .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        match verified {
+            Err(error) if is_authority_as_server(&error) && self.configured.contains(end_entity) => {
+                verify_configured(end_entity, server_name, now)
+            }
+            verified => verified,
+        }
     }
 }
 
@@ -119,51 +205,6 @@ fn parse_authorities(tls: &Tls) -> Result<Vec<CertificateDer<'static>>, CloudErr
     Ok(certificates)
 }
 
-impl ServerCertVerifier for Authorities {
-    /// As webpki does, with one exception. `openssl req -x509` makes a certificate that is its own authority (CA:TRUE), and webpki never
-    /// accepts an authority as a server. OpenSSL and Go accept it if this very certificate is configured, and so does this.
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let verified = self
-            .webpki
-            .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        match verified {
-            Err(error) if is_authority_as_server(&error) && self.configured.contains(end_entity) => {
-                verify_configured(end_entity, server_name, now)
-            }
-            verified => verified,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.webpki.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.webpki.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.webpki.supported_verify_schemes()
-    }
-}
-
 /// rustls has no variant for it, and passes on what webpki reports.
 fn is_authority_as_server(error: &Error) -> bool {
     matches!(error, Error::InvalidCertificate(CertificateError::Other(other)) if other.to_string() == "CaUsedAsEndEntity")
@@ -187,45 +228,6 @@ fn verify_configured(
     }
     verify_server_name(&ParsedCertificate::try_from(certificate)?, server_name)?;
     Ok(ServerCertVerified::assertion())
-}
-
-/// Accepts any certificate whose key the server has: `tls-insecure`.
-#[derive(Debug)]
-struct AnyCertificate(WebPkiSupportedAlgorithms);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_schemes()
-    }
 }
 
 #[cfg(test)]

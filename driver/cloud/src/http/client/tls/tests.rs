@@ -7,6 +7,9 @@ use rcgen::{
     PKCS_ECDSA_P384_SHA384, PKCS_ED25519, SignatureAlgorithm, date_time_ymd,
 };
 use rstest::rstest;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConnection, ServerConfig, ServerConnection};
 
 use super::*;
 use crate::error::TlsProblem;
@@ -62,12 +65,19 @@ fn tls(ca_pem: &str) -> Tls {
     }
 }
 
+fn insecure() -> Tls {
+    Tls {
+        insecure: true,
+        ..Tls::default()
+    }
+}
+
 /// Verifies the certificate of a server as a client with this configuration.
 fn verify(tls: &Tls, server: &str, name: &str, now: Duration) -> Result<(), TlsProblem> {
-    let authorities = Authorities::new(tls, &Arc::new(ring::default_provider())).expect("authorities");
+    let verifier = ServerVerifier::new(tls, &Arc::new(ring::default_provider())).expect("authorities");
     let server = CertificateDer::from_pem_slice(server.as_bytes()).expect("a certificate");
     let name = ServerName::try_from(name.to_owned()).expect("a name");
-    let verified = authorities.verify_server_cert(&server, &[], &name, &[], UnixTime::since_unix_epoch(now));
+    let verified = verifier.verify_server_cert(&server, &[], &name, &[], UnixTime::since_unix_epoch(now));
     verified
         .map(|_| ())
         .map_err(|error| TlsProblem::find(&error).expect("a problem of TLS"))
@@ -102,8 +112,8 @@ fn p521_authority_is_refused_by_name() {
     let problem = verify(&tls(P521_AUTHORITY), SIGNED_WITH_P521, NAME, NOW).expect_err("refused");
     assert_eq!(problem, TlsProblem::UnsupportedKey);
     assert!(problem.to_string().contains("P-521 is not supported"), "{problem}");
-    let schemes = AnyCertificate(ring::default_provider().signature_verification_algorithms);
-    let schemes = schemes.supported_verify_schemes();
+    let verifier = ServerVerifier::new(&insecure(), &Arc::new(ring::default_provider())).expect("a verifier");
+    let schemes = verifier.supported_verify_schemes();
     assert!(
         !schemes.contains(&SignatureScheme::ECDSA_NISTP521_SHA512),
         "{schemes:?}"
@@ -138,6 +148,70 @@ fn unconfigured_authority_is_no_server() {
         verify(&tls(&root.pem()), &authority_below, NAME, NOW),
         Err(TlsProblem::UnknownIssuer)
     );
+}
+
+/// A server with this certificate and this key, which need not belong together.
+#[derive(Debug)]
+struct Server(Arc<CertifiedKey>);
+
+impl Server {
+    fn new(certificate: &str, key: &KeyPair) -> Self {
+        let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).expect("a certificate");
+        let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).expect("a key");
+        let key = ring::sign::any_supported_type(&key).expect("supported");
+        Self(Arc::new(CertifiedKey::new(vec![certificate], key)))
+    }
+}
+
+impl ResolvesServerCert for Server {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+/// Completes a handshake in memory, or returns the error of the client.
+fn complete_handshake(tls: &Tls, server: Server) -> Result<(), Error> {
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(server));
+    let mut server = ServerConnection::new(Arc::new(config)).expect("a server");
+    let name = ServerName::try_from(NAME).expect("a name");
+    let mut client = ClientConnection::new(Arc::new(client_config(tls).expect("a client")), name).expect("a client");
+    while client.is_handshaking() {
+        let mut sent = Vec::new();
+        client.write_tls(&mut sent).expect("written");
+        let mut received = sent.as_slice();
+        while !received.is_empty() {
+            server.read_tls(&mut received).expect("read");
+            server.process_new_packets().expect("a client");
+        }
+        let mut sent = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut sent).expect("written");
+        }
+        let mut received = sent.as_slice();
+        assert!(!received.is_empty(), "the server waits");
+        while !received.is_empty() {
+            client.read_tls(&mut received).expect("read");
+            client.process_new_packets()?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn handshake_requires_key_of_certificate() {
+    let mut params = CertificateParams::new(vec![NAME.to_owned()]).expect("names");
+    params.is_ca = ca();
+    let (own, other) = (KeyPair::generate().expect("a key"), KeyPair::generate().expect("a key"));
+    let pem = params.self_signed(&own).expect("a certificate").pem();
+    for tls in [tls(&pem), insecure()] {
+        complete_handshake(&tls, Server::new(&pem, &own)).expect("its own key");
+        let error = complete_handshake(&tls, Server::new(&pem, &other)).expect_err("another key");
+        assert_eq!(error, Error::InvalidCertificate(CertificateError::BadSignature));
+    }
 }
 
 #[test]
