@@ -34,11 +34,12 @@ pub(crate) enum Access {
 pub(crate) enum NotSent {
     /// The service requested a pause that ends after the caller's deadline.
     Paused {
-        /// The rest of it; zero while a probe is pending.
         left: Duration,
-        /// The answer that requested it, in words.
+        /// Operation, status and request id of the response that requested it.
         answer: String,
     },
+    /// The pause was cut, and the request that probes the service has no result yet.
+    Probing { answer: String },
     /// Too many requests to the service are waiting for an answer.
     Crowded,
 }
@@ -180,8 +181,7 @@ impl Throttle {
             let until = end.map_or(deadline, |end| end + jitter(TIMING.throttle_spread, &self.sources));
             let has_changed = timeout_at(until.min(deadline), changed).await.is_ok();
             if end.is_none() && !has_changed {
-                let left = Duration::ZERO;
-                return Err(NotSent::Paused { left, answer });
+                return Err(NotSent::Probing { answer });
             }
         }
     }
@@ -356,8 +356,7 @@ mod tests {
         );
         // The others wait for its result, and for no longer than they can.
         let held = read(&throttle, Instant::now() + Duration::from_secs(1)).await.err();
-        let expected = NotSent::Paused {
-            left: Duration::ZERO,
+        let expected = NotSent::Probing {
             answer: "one day".to_owned(),
         };
         assert_eq!(held, Some(expected));

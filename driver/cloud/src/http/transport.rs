@@ -437,7 +437,7 @@ impl Transport {
 /// What a request would have met that was not sent.
 fn held_back(held: NotSent, request: &Request<'_>, started: Instant) -> CloudError {
     let (fault, retry_after) = match held {
-        NotSent::Paused { left, answer } if left.is_zero() => {
+        NotSent::Probing { answer } => {
             let service = request.service.name();
             let fault =
                 format!("not sent: another request finds out whether {service} accepts requests again, after {answer}");
