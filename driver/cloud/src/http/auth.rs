@@ -244,7 +244,8 @@ impl Keystone {
             .cloned()
             .ok_or_else(|| decode("the answer has no X-Subject-Token".to_owned()))?;
         header.set_sensitive(true);
-        let TokenBody { token } = serde_json::from_slice(body).map_err(|error| decode(error.to_string()))?;
+        let TokenBody { token } =
+            serde_json::from_slice(body).map_err(|error| decode(fault::decode_text(self.of_request, &error)))?;
         let life = Duration::try_from(token.expires_at.duration_since(token.issued_at)).unwrap_or_default();
         let mut state = self.state.write().await;
         state.generation += 1;

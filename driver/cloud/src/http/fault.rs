@@ -35,6 +35,16 @@ fn text_for_requester(status: u16, body: &[u8]) -> String {
     text(status, message.unwrap_or_default().as_bytes())
 }
 
+/// Why a body cannot be decoded. The parser repeats values of the body, which may be long and not printable. The requester reads none of
+/// them, as in [`text_for`].
+pub(crate) fn decode_text(is_of_request: bool, error: &serde_json::Error) -> String {
+    if is_of_request {
+        format!("unexpected JSON at line {} column {}", error.line(), error.column())
+    } else {
+        UntrustedText::with_limit(&error.to_string(), LONGEST_TEXT).to_string()
+    }
+}
+
 /// The text of a fault, for the requester of an operation with credentials of its own, or for the administrator.
 pub(crate) fn text_for(is_of_request: bool, status: u16, body: &[u8]) -> String {
     if is_of_request {
@@ -187,6 +197,19 @@ mod tests {
     fn requester_reads_no_foreign_page(#[case] status: u16, #[case] body: &str, #[case] expected: &str) {
         assert_eq!(text_for(true, status, body.as_bytes()), expected);
         assert_ne!(text_for(false, status, body.as_bytes()), "");
+    }
+
+    #[test]
+    fn decode_error_is_bounded_and_hides_foreign_values() {
+        let body = format!("\"the secret \\u001b{}\"", "x".repeat(1_000));
+        let error = serde_json::from_str::<u32>(&body).expect_err("a text");
+        let (shown, hidden) = (decode_text(false, &error), decode_text(true, &error));
+        assert!(shown.contains("the secret"), "{shown}");
+        assert!(
+            shown.chars().count() <= LONGEST_TEXT && shown.chars().all(csi_sources::is_printable),
+            "{shown}"
+        );
+        assert!(hidden.starts_with("unexpected JSON at line 1 column "), "{hidden}");
     }
 
     fn classified(status: u16, fault: &str) -> CloudError {

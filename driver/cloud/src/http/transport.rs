@@ -80,6 +80,8 @@ impl<'a> Request<'a> {
 pub(crate) struct Answer {
     body: Bytes,
     failure: Failure,
+    /// Whether the credentials came with the request of a caller.
+    of_request: bool,
 }
 
 impl Answer {
@@ -91,12 +93,12 @@ impl Answer {
         self.failure.request_id.as_deref()
     }
 
-    /// What this answer would say as an error.
+    /// Describes the exchange for an error.
     pub(crate) fn failure(&self) -> &Failure {
         &self.failure
     }
 
-    /// What this answer would say as an error.
+    /// Returns [`Self::failure`].
     pub(crate) fn into_failure(self) -> Failure {
         self.failure
     }
@@ -107,7 +109,8 @@ impl Answer {
     }
 
     pub(crate) fn json<T: DeserializeOwned>(self) -> Result<T, CloudError> {
-        serde_json::from_slice(&self.body).map_err(|error| undocumented(self.failure, error.to_string()))
+        serde_json::from_slice(&self.body)
+            .map_err(|error| undocumented(self.failure, fault::decode_text(self.of_request, &error)))
     }
 
     /// Decodes the resource that was requested by its id, which `id_of` returns. An answer with another resource is an error: its status
@@ -388,12 +391,17 @@ impl Transport {
             return Ok(Answer {
                 body,
                 failure: failure(Some(code), String::new(), id),
+                of_request: self.of_request,
             });
         }
         let failure = failure(Some(code), fault::text_for(self.of_request, code, &body), id);
         if code == 404 && request.may_be_missing {
             return if fault::is_of_service(&body) {
-                Ok(Answer { body, failure })
+                Ok(Answer {
+                    body,
+                    failure,
+                    of_request: self.of_request,
+                })
             } else {
                 Err(CloudError::Unreachable { failure, sent: true })
             };
@@ -547,6 +555,7 @@ mod tests {
     fn read_resource(body: &'static str, id: &str) -> Result<Named, CloudError> {
         let answer = Answer {
             body: Bytes::from_static(body.as_bytes()),
+            of_request: false,
             failure: Failure {
                 operation: "volume_get",
                 object: "volume".to_owned(),

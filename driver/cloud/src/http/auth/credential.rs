@@ -111,14 +111,16 @@ impl Keystone {
         let (headers, body) = (answer.headers(), answer.body());
         let id = request_id(headers);
         if !answer.status().is_success() {
-            let failure = failure(Some(code), fault::text(code, body), id);
+            let failure = failure(Some(code), fault::text_for(self.of_request, code, body), id);
             return Err(fault::classify(
                 failure,
                 granted(retry_after(headers, self.sources.now())),
             ));
         }
-        serde_json::from_slice(body)
-            .map_err(|error| CloudError::Decode(failure(Some(code), error.to_string(), id.clone())))
+        serde_json::from_slice(body).map_err(|error| {
+            let fault = fault::decode_text(self.of_request, &error);
+            CloudError::Decode(failure(Some(code), fault, id.clone()))
+        })
     }
 }
 
