@@ -9,14 +9,18 @@ const MIB: usize = 1 << 20;
 /// The largest body of a response by the form of its operation's name. The first entry that matches counts.
 ///
 /// Users of the cloud fill the metadata of servers, volumes, snapshots and backups: Nova stores 128 pairs of 255 characters each, and
-/// Cinder has no limit. A page has 1,000 items unless the cloud is configured otherwise.
-const LIMITS: [(Operations, usize); 6] = [
+/// Cinder has no limit. Cinder answers a change of metadata with all pairs of the object. A quota has three entries for each volume type,
+/// and an application credential has any number of access rules. A page has 1,000 items unless the cloud is configured otherwise.
+const LIMITS: [(Operations, usize); 9] = [
     (Operations::Named("token_create"), 4 * MIB),
     (Operations::Ending("_list"), 16 * MIB),
     (Operations::Named("server_get"), MIB),
     (Operations::Named("volume_get"), MIB),
     (Operations::Named("snapshot_get"), MIB),
     (Operations::Named("backup_get"), MIB),
+    (Operations::Named("metadata_update"), MIB),
+    (Operations::Named("quota_get"), MIB),
+    (Operations::Named("application_credential_get"), MIB),
 ];
 
 /// The largest body of a response that has one object or none.
@@ -78,7 +82,9 @@ mod tests {
     #[case("server_get", 1 << 20)]
     #[case("volume_create", 64 << 10)]
     #[case("version_get", 64 << 10)]
-    #[case("application_credential_get", 64 << 10)]
+    #[case("metadata_update", 1 << 20)]
+    #[case("quota_get", 1 << 20)]
+    #[case("application_credential_get", 1 << 20)]
     fn each_operation_has_a_body_limit(#[case] operation: &str, #[case] limit: usize) {
         assert_eq!(body_limit(operation), limit);
     }
