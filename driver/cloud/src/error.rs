@@ -461,8 +461,8 @@ impl CloudError {
         }
     }
 
-    /// Whether a later, equal request has a chance without anybody changing anything.
-    pub(crate) fn is_transient(&self) -> bool {
+    /// Whether an equal request may succeed later although nothing is changed.
+    pub fn is_transient(&self) -> bool {
         matches!(
             self,
             Self::Unreachable { .. }

@@ -210,19 +210,15 @@ impl Reload {
     }
 
     fn refused(&mut self, name: String, hash: String, pause: Duration, error: &CloudError) {
-        let answered = !matches!(
-            error,
-            CloudError::Unreachable { .. }
-                | CloudError::Tls { .. }
-                | CloudError::Server(_)
-                | CloudError::Throttled { .. }
-                | CloudError::Decode(_)
-                | CloudError::ResponseTooLarge(_)
-        );
         tracing::error!(cloud = name, %error, "the changed configuration does not log in; the last good one stays in use");
         let trial = Trial {
             hash,
-            again: Instant::now() + if answered { TIMING.config_retry_refused } else { pause },
+            again: Instant::now()
+                + if error.is_transient() {
+                    pause
+                } else {
+                    TIMING.config_retry_refused
+                },
             pause,
             why: error.to_string(),
         };
