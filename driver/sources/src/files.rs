@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads configuration files. Their paths come from flags and from other files, so they may name anything.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -14,20 +14,31 @@ pub const LARGEST_CONFIG: u64 = 1 << 20;
 /// Reads a configuration file: a regular file of at most 1 MiB. Other kinds of files are an error at once, also those of which a
 /// plain read waits or does not end. Links are followed, because the files of a mounted Secret are links.
 pub fn read_config(path: &Path) -> io::Result<Vec<u8>> {
-    // A FIFO without a writer opens at once.
+    // Before the file is opened, because the open of a device may have effects: it rewinds a tape, and starts a watchdog.
+    check_kind_and_size(&std::fs::metadata(path)?)?;
+    let file = open_at_once(path)?;
+    // The path may lead to another file by now.
+    check_kind_and_size(&file.metadata()?)?;
+    read_bounded(&file)
+}
+
+/// Opens a file for reading. A FIFO without a writer opens at once.
+fn open_at_once(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = OpenOptions::new()
+    OpenOptions::new()
         .read(true)
         .custom_flags(flags.bits().cast_signed())
-        .open(path)?;
-    let facts = file.metadata()?;
+        .open(path)
+}
+
+fn check_kind_and_size(facts: &Metadata) -> io::Result<()> {
     if !facts.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
     if facts.len() > LARGEST_CONFIG {
         return Err(too_large());
     }
-    read_bounded(&file)
+    Ok(())
 }
 
 /// Reads a configuration file as text.
@@ -67,10 +78,10 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a FIFO");
         let socket = folder.path().join("socket");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
-        for path in [fifo, "/dev/zero".into(), folder.path().to_owned()] {
+        open_at_once(&fifo).expect("opened without a writer");
+        for path in [fifo, socket, "/dev/zero".into(), folder.path().to_owned()] {
             assert_eq!(refusal(&path), "it is not a regular file", "{}", path.display());
         }
-        read_config(&socket).expect_err("refused");
     }
 
     #[test]
