@@ -85,7 +85,7 @@ pub struct RunArgs {
     pub allow_overrides: bool,
 
     /// Registries, with paths below them, that images of a CinderCSIDriver may come from; any without it. With it, overrides cannot change
-    /// what the pods run or mount
+    /// programs and mounts of the pods
     #[arg(long, value_name = "REGISTRY", value_delimiter = ',')]
     pub allowed_registries: Vec<String>,
 

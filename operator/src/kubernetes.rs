@@ -87,7 +87,7 @@ pub(crate) fn api_for(client: &Client, key: &Key) -> Result<GuardedApi<DynamicOb
     })
 }
 
-/// What the API server answered, in one printable sentence.
+/// The error of a request in one printable sentence.
 pub(crate) fn answer(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => refusal(status),
@@ -97,8 +97,8 @@ pub(crate) fn answer(error: &kube::Error) -> String {
     }
 }
 
-/// Reason and message of a refusal, which may repeat text of the object and of webhooks. A body that is not a Status is left out, because
-/// it may be a part of a Secret.
+/// Reason and message of a refusal, which may repeat text of the object and of webhooks. A body that is not a Status is omitted, because it
+/// may be a part of a Secret.
 fn refusal(status: &Status) -> String {
     if status.reason == NO_STATUS {
         return format!("HTTP {}, and the answer is not one of the API server", status.code);

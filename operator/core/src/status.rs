@@ -139,7 +139,7 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
     summarized(previous, next, facts.object.generation, now)
 }
 
-/// Adds the summarizing conditions in front of the others, and makes all texts printable.
+/// Adds the summarizing conditions in front of the others, and escapes all texts.
 fn summarized(
     previous: Option<&CinderCSIDriverStatus>,
     mut next: CinderCSIDriverStatus,

@@ -18,7 +18,7 @@ pub fn join_truncated(names: &[String]) -> String {
     }
 }
 
-/// Makes every text in a value printable and at most `longest` characters long.
+/// Escapes every text in a value, and shortens it to `longest` characters.
 pub fn make_printable<T: Serialize + DeserializeOwned>(value: T, longest: usize) -> T {
     let Ok(mut json) = serde_json::to_value(&value) else {
         return value;

@@ -57,8 +57,8 @@ pub(crate) fn for_terminal(text: &str) -> String {
     }
 }
 
-/// Escapes what is not printable, except line breaks. Texts from outside are escaped before they get here; this guards the terminal
-/// where that was forgotten.
+/// Escapes characters that are not printable, except line breaks. Callers escape text of other programs before; this guards the terminal
+/// against callers that do not.
 fn escape_characters(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -378,7 +378,7 @@ fn view(cloud: &CloudSpec, verdict: &Verdict, wanted: Option<&'static str>) -> C
     }
 }
 
-/// What is insecure in the driver's configuration of a cloud, or in the spec before the driver has one.
+/// The insecure settings of a cloud in the driver's configuration, or in the spec before the driver has a configuration.
 fn insecurities(cloud: &CloudSpec, config: Option<&CloudConfig>) -> Vec<Insecurity> {
     let mut all = config.map(CloudConfig::insecurities).unwrap_or_default();
     if cloud.insecure_skip_tls_verify && !all.contains(&Insecurity::AnyCertificate) {

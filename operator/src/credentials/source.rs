@@ -316,7 +316,7 @@ impl Source {
             ));
         }
         if let Some(proxy) = certificates.proxy_ca {
-            // The proxy's authorities are no reason to distrust the public ones, which others than the proxy may show.
+            // The proxy's authorities do not replace the public ones: hosts that are reached without the proxy have certificates of these.
             config.tls.also_public_roots |= config.tls.ca_pem.is_none();
             let cloud = config.tls.ca_pem.take().map(|pem| format!("{}\n", pem.trim_end()));
             config.tls.ca_pem = Some(format!("{}{PROXY_AUTHORITIES}{proxy}", cloud.unwrap_or_default()));

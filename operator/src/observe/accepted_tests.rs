@@ -29,7 +29,7 @@ use super::{
 };
 use crate::kubernetes::json_pointers;
 
-/// Both ends of what Go reads as a time, and what it writes beyond four digits of a year.
+/// Times at both ends of the range that the API server reads, and times that it writes with more than four digits of a year.
 const TIMES: [&str; 8] = [
     "0000-01-01T00:00:00Z",
     "-001-12-31T10:00:00Z",
@@ -44,7 +44,7 @@ const TIMES: [&str; 8] = [
 /// A time in a template.
 const TIME: &str = "2026-01-01T00:00:00Z";
 
-/// Maps whose keys users or Kubernetes choose.
+/// Maps with keys that users or Kubernetes choose.
 const MAPS: [&str; 9] = [
     "labels",
     "annotations",
@@ -366,7 +366,7 @@ fn mk_object(kind: &Kind) -> Value {
         "managedFields": [{"manager": "x", "operation": "Update", "apiVersion": "v1", "time": TIME, "fieldsType": "FieldsV1",
             "fieldsV1": {"f:metadata": {"f:labels": {"f:nothing": {}}}}}],
     });
-    // Items of lists have neither, except those of custom resources.
+    // Items of lists have neither, except custom resources.
     if kind.name.ends_with("CinderCSIDriver") {
         object["apiVersion"] = json!("csi.openstack.org/v1beta1");
         object["kind"] = json!("CinderCSIDriver");

@@ -134,7 +134,7 @@ pub(super) fn node_selector(given: &BTreeMap<String, String>) -> BTreeMap<String
     labels
 }
 
-/// The given resources, or requests that let the pod be scheduled with what it needs at rest, and a limit for its memory.
+/// The resources of the spec. Without them, requests for a container at rest, and a limit for its memory.
 pub(super) fn resources(given: Option<&Resources>, memory: &str, memory_limit: Option<&str>) -> ResourceRequirements {
     let of = |map: &BTreeMap<String, Quantity>| (!map.is_empty()).then(|| map.clone());
     match given {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a helper needs: the objects of the drivers with their events, and the logs of their pods, without secrets.
 //!
-//! Objects, events and logs of others in the same namespace are not included: objects are those with the labels of the operator, events
-//! are about these objects, and logs are those of the containers that the operator and its Deployment create.
+//! Objects, events and logs of other programs in the same namespace are not included. The objects have the labels of the operator, the
+//! events are about these objects, and the logs are of containers that the operator and its Deployment create.
 
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
 

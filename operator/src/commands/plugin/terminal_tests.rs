@@ -120,7 +120,7 @@ fn mk_objects() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// A client of an API server with these objects, and the paths that it is asked for. Objects are in the lists of their parents, too.
+/// A client of an API server with these objects, and the requested paths. Objects are in the lists of their parents, too.
 fn mk_client(objects: Vec<(&'static str, Value)>) -> (Client, Arc<Mutex<Vec<String>>>) {
     let paths = Arc::<Mutex<Vec<String>>>::default();
     let seen = Arc::clone(&paths);

@@ -2,7 +2,7 @@
 //! Fields of pods that overrides must not change while the registries of images are restricted.
 //!
 //! `--allowed-registries` decides which programs run on the nodes as root. An allowed image with another command, environment or volume is
-//! another program. Fields that are not listed here are guarded, so that those of later versions of Kubernetes are, too.
+//! another program. All fields that are not listed here are guarded, including fields of later versions of Kubernetes.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ const POD_FIELDS: [&str; 16] = [
     "topologySpreadConstraints",
 ];
 
-/// Fields of a container that do not decide what it does. Its image is checked by itself.
+/// Fields of a container that do not change its program. The image has a check of its own.
 const CONTAINER_FIELDS: [&str; 6] = [
     "name",
     "image",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Removes from objects what must not leave the cluster: content of Secrets, free text of administrators, and what others added to pods.
+//! Removes private parts of objects: content of Secrets, free text of administrators, and containers that other clients added to pods.
 
 use std::sync::LazyLock;
 
@@ -66,7 +66,7 @@ const SIDECAR_FLAGS: [&str; 24] = [
     "workers",
 ];
 
-/// The flags whose values are shown.
+/// The flags that are shown with their values.
 static KNOWN_FLAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let mut flags: Vec<String> = SIDECAR_FLAGS.map(str::to_owned).into();
     add_flags(&DriverArgs::command(), &mut flags);
@@ -89,7 +89,7 @@ pub(super) fn is_own_container(name: &str) -> bool {
     name == OPERATOR_CONTAINER || COMPONENTS.iter().any(|row| row.container == name)
 }
 
-/// Removes what the API server and kubectl record in an object for themselves.
+/// Removes the records of the API server and of kubectl from an object.
 pub(in crate::commands::plugin) fn without_bookkeeping(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
@@ -100,7 +100,7 @@ pub(in crate::commands::plugin) fn without_bookkeeping(object: &mut Value) {
     }
 }
 
-/// Removes what must not leave the cluster.
+/// Removes the private parts of an object.
 pub(super) fn redact(object: &mut Value) {
     // Also of a ConfigMap: the operator records objects in one.
     for field in ["data", "stringData", "binaryData"] {
@@ -223,7 +223,7 @@ fn user_end(rest: &str) -> Option<usize> {
     let end_of = |text: &str, ends: &[char]| text.find(ends).unwrap_or(text.len());
     let url = &rest[..end_of(rest, &[' ', '\t', '\r', '\n', '"', '\'', ','])];
     let authority = &url[..end_of(url, &['/'])];
-    // A slash in a password is not escaped in many configurations. Behind a colon, only a port is no password.
+    // Many configurations do not escape a slash in a password. Text behind a colon is a password unless it is a port.
     let has_port = |(_, port): (&str, &str)| port.bytes().all(|byte| byte.is_ascii_digit());
     let is_host = authority.rsplit_once(':').is_none_or(has_port) || authority.starts_with('[');
     authority.rfind('@').or_else(|| url.rfind('@').filter(|_| !is_host))
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_keeps_the_names_of_its_keys_alone() {
+    fn secret_keeps_the_names_of_its_keys() {
         let mut secret = json!({
             "kind": "Secret",
             "metadata": {"name": "s", "annotations": {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_in_a_list_without_kinds_is_known_by_its_fields() {
+    fn secret_without_a_kind_is_redacted() {
         let mut secret = json!({"metadata": {"name": "s"}, "type": "Opaque", "data": {"key": "Z2VoZWlt"}});
 
         redact(&mut secret);
@@ -361,7 +361,7 @@ mod tests {
         crate::commands::render::render(&args, &mut out).expect("rendered");
         let mut count = 0;
         let text = String::from_utf8(out).expect("text");
-        // The first document begins with the separator, too. The end of a line in PEM is no separator.
+        // The first document begins with the separator, too. The end of a line in PEM must not count.
         for document in format!("\n{text}").split("\n---\n").skip(1) {
             let mut object: Value = serde_yaml::from_str(document).expect("an object");
             redact(&mut object);

@@ -17,7 +17,7 @@ const LEFT_OUT: &str = "(left out: a line with a value of a Secret)\n";
 /// The part of the Kubernetes client that writes bodies.
 const BODIES: &str = "kube_client::client";
 
-/// The shortest value that is searched for. A shorter one would match other words.
+/// The shortest value that is searched for. A shorter value would match other text.
 const SHORTEST: usize = 6;
 
 /// Encoded characters that identify a value that was cut.
@@ -26,7 +26,7 @@ const PREFIX: usize = 32;
 /// Quotes around a value.
 const QUOTES: [char; 2] = ['"', '\''];
 
-/// Parts of the names of settings whose values are secret.
+/// Parts of the names of secret settings.
 const SECRET_WORDS: [&str; 4] = ["password", "secret", "token", "key"];
 
 /// Fields of objects with text of programs.
