@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compiles the two interfaces with protox (no protoc needed) and writes a redacting `Debug` for every message that has a
-//! field marked `csi_secret`, or a volume context, to which the kubelet may add tokens of the pod's service account. So
+//! field marked `csi_secret`, or a volume context, to which the kubelet may add tokens of the pod's service account:
 //! `tracing::debug!(?request)` can never print a secret.
 
 use std::error::Error;
@@ -89,7 +89,7 @@ fn redacting_debug(messages: &[MessageDescriptor], secret: &ExtensionDescriptor)
     Ok(source)
 }
 
-/// The module that prost makes of a message for those nested in it.
+/// The module of the messages that are nested in a message.
 fn module(message: &str) -> String {
     let mut name = String::new();
     for letter in message.chars() {

@@ -85,14 +85,14 @@ fn non_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option
 
 fn allow_mode_change<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     let value = String::deserialize(deserializer)?;
-    // An empty value is no value.
+    // An empty value counts as missing.
     if value.is_empty() {
         return Ok(false);
     }
     truth(ALLOW_MODE_CHANGE, &value).map_err(serde::de::Error::custom)
 }
 
-/// Parses a boolean with the spellings that Go accepts.
+/// Parses a boolean in the spellings of `strconv.ParseBool`.
 fn truth(key: &str, value: &str) -> Result<bool, String> {
     match value {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Keys whose values are printed. Everything else may be secret, such as `csi.storage.k8s.io/serviceAccount.tokens`, which the kubelet
+/// Keys of the values that are printed. Other values may be secret, such as `csi.storage.k8s.io/serviceAccount.tokens`, which the kubelet
 /// adds if the CSIDriver object requests tokens.
 const PRINTED: [&str; 10] = [
     "affinity",

@@ -2,7 +2,8 @@
 //! The wire contracts: CSI 1.13 and the kubelet's plugin registration.
 //!
 //! Everything here is generated from the `.proto` files beside this crate when it is built. `Debug` of every request that
-//! carries a secret prints `<redacted>` in its place, and so does that of a volume context with keys that are not known. RPCs that a service does not implement answer `UNIMPLEMENTED`.
+//! carries a secret prints `<redacted>` in its place. Volume contexts print the values of known keys only. RPCs that a service does
+//! not implement answer `UNIMPLEMENTED`.
 
 mod context;
 

@@ -150,7 +150,7 @@ pub trait Machine: fmt::Debug + Send + Sync {
 
     /// Runs `tool` with `args` on `device` (which comes last in its command line), for no longer than `limit`.
     ///
-    /// Dropping the future does to the program what [`ToolTask::time_up`] says.
+    /// Dropping the future ends the program, or lets it continue: see [`ToolTask::time_up`].
     fn run<'a>(
         &'a self,
         tool: &'a Path,

@@ -102,7 +102,7 @@ pub enum ToolError {
 const KILLED: &str = "; it crashed, or memory ran out: see the kernel's log of the node. Take a snapshot before you run the program by hand";
 
 impl ToolError {
-    /// Appends what to do about a failure.
+    /// Appends the remedy for a failure.
     #[must_use]
     pub(crate) fn with_remedy(mut self, remedy: &str) -> Self {
         if let Self::Failed { said, .. } = &mut self {
@@ -121,10 +121,10 @@ pub enum TimeUp {
     LeaveRunning,
 }
 
-/// What a program does to a device. It determines the program's privileges and its end when the time is up.
+/// Task of a program. It determines the program's privileges and its end when the time is up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolTask {
-    /// Reads what the device holds.
+    /// Detects the content of the device.
     Probe,
     /// Creates an ext or btrfs file system.
     Format,

@@ -10,7 +10,7 @@ use crate::{Device, Host};
 /// Exit status of e2fsck: a sum of these.
 const ERRORS_LEFT: i32 = 4;
 const OPERATIONAL_ERROR: i32 = 8;
-/// Remedy for a check that did not work. The words of e2fsck differ by the place where its memory ended.
+/// Remedy for a failed check. The message of e2fsck depends on the allocation that failed.
 const MEMORY: &str = "; the file system was neither changed by the driver nor mounted. If memory ran out: a check may use 512 MiB and 4 MiB \
                       for each GiB of the volume, at most half of the node's memory; stage the volume on a node with more memory";
 

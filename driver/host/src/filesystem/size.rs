@@ -56,7 +56,7 @@ pub(crate) struct BtrfsSuperblock {
     pub(crate) devices: u64,
 }
 
-/// Reads the superblock of a btrfs whose first [`HEAD`] bytes are `head`; nothing if that is no btrfs.
+/// Reads the superblock of a btrfs from its first [`HEAD`] bytes; `None` for other content.
 pub(crate) fn btrfs_superblock(head: &[u8]) -> Option<BtrfsSuperblock> {
     let superblock = head.get(64 << 10..)?;
     btrfs(superblock)?;

@@ -34,12 +34,12 @@ use crate::{FsType, HostPaths, MountOptions, Usage};
 #[derive(Debug, Clone, Default)]
 pub struct Linux {
     threads: Arc<CallThreads>,
-    /// Program that confines another one before it becomes it.
+    /// Program that confines itself and then becomes the tool.
     launcher: Option<PathBuf>,
 }
 
 impl Linux {
-    /// Runs programs confined, by `launcher`, which calls [`exec_if_confined`] first of all.
+    /// Runs programs confined by `launcher`, whose `main` calls [`exec_if_confined`] first.
     pub fn confined_by(launcher: PathBuf) -> Self {
         Self {
             launcher: Some(launcher),
@@ -47,7 +47,7 @@ impl Linux {
         }
     }
 
-    /// The same with the program of this process as the launcher. Logs what the kernel of this node lacks.
+    /// Runs programs confined by the program of this process. Logs a warning if the kernel of this node lacks Landlock.
     pub fn confined() -> Self {
         if !confinement::restricts_files() {
             tracing::warn!(

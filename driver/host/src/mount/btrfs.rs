@@ -16,7 +16,7 @@ const UNCHANGED: [&str; 2] = ["rescue=nologreplay", "nologreplay"];
 
 /// Refuses a file system that claims several devices, in its superblock or in its trees. Nothing is written.
 ///
-/// The trees are read by the kernel, in a mount at `draft` without writes that ends before the function returns.
+/// The kernel reads the trees in a mount at `draft` without writes. It ends before the function returns.
 pub(super) fn check_alone(
     machine: &dyn Machine,
     paths: &HostPaths,
@@ -24,7 +24,7 @@ pub(super) fn check_alone(
     draft: &Path,
 ) -> Result<(), MountError> {
     let Some(superblock) = read(machine, device)? else {
-        // The kernel reports what is wrong with it.
+        // The mount that follows fails with a reason.
         return Ok(());
     };
     if superblock.devices != 1 {
@@ -43,7 +43,7 @@ pub(super) fn check_alone(
     Ok(())
 }
 
-/// Refuses a mounted file system that has several devices, where the kernel shows them.
+/// Refuses a mounted file system that has several devices, if the kernel shows them.
 pub(super) fn check_members(machine: &dyn Machine, paths: &HostPaths, device: &Device) -> Result<(), MountError> {
     let Some(superblock) = read(machine, device)? else {
         return Ok(());

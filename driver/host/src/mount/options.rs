@@ -9,7 +9,7 @@ use crate::filesystem::leads_elsewhere;
 /// An option that cannot be given to the kernel. Its value is not in the message: options may be secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// The option asks for another kind of mount, or names another device.
+    /// The option requests another kind of mount, or names another device.
     #[error(
         "mount option `{name}` asks for another kind of mount than this driver makes, or names another device: remove it from mountOptions"
     )]

@@ -117,7 +117,7 @@ async fn list_snapshots(cluster: &Cluster, earlier: &Book) {
     }
 }
 
-/// The entries of all pages. `fetch` returns those of one page and the token of the next.
+/// The entries of all pages. `fetch` returns the entries of one page and the token of the next.
 async fn all_pages<T>(fetch: &impl AsyncFn(String) -> Result<(Vec<T>, String), Status>) -> Result<Vec<T>, Status> {
     let mut all = Vec::new();
     let mut token = String::new();

@@ -36,7 +36,7 @@ const WRITTEN_BEFORE: [u64; 3] = [64 << 10, 1 << 20, 5 << 20];
 /// Exit status and what is said, to stdout after 0 and to stderr otherwise.
 type End = (i32, String);
 
-/// Starts a program, and waits for it as `task` says.
+/// Starts a program, and waits for it as `task` requires.
 pub(super) async fn run(
     node: &Arc<Node>,
     tool: &str,

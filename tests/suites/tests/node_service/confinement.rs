@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a program that reads a volume may do on its node.
+//! Rights of the programs that read a volume.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Devices with content that their users chose: each is staged by the driver's own process, beside a disk of another volume.
+//! Devices with content that their users chose. The driver's own process stages each of them next to a disk of another volume.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ use crate::program_output::craft;
 
 /// Memory of the driver's process on a node, whatever it stages.
 const MOST_MEMORY: u64 = 64 << 20;
-/// What one call may write into the log.
+/// Bytes of the log that one call may write.
 const MOST_LOG: usize = 64 << 10;
 /// The btrfs superblock, with the places of its fields.
 const BTRFS: u64 = 64 << 10;
@@ -25,14 +25,14 @@ const EXT: u64 = 1024;
 const HAS_JOURNAL: u32 = 4;
 const NEEDS_RECOVERY: u32 = 4;
 
-/// What is expected of the first NodeStageVolume.
+/// The expected result of the first NodeStageVolume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expected {
     /// It is staged, grown and unstaged.
     Staged,
     /// Refused with this code.
     Refused(Code),
-    /// Staged or refused: that is the kernel's decision.
+    /// The kernel decides.
     Either,
 }
 
@@ -116,7 +116,7 @@ fn bad_journal(_: &Lab, path: &Path, _: &Path) {
     plain_ext4(path);
     let block = lab::output(Command::new("debugfs").args(["-R", "bmap <8> 0"]).arg(path));
     let block: u64 = block.trim().parse().expect("the first block of the journal");
-    // Its header stays, and what follows is nonsense.
+    // Its header remains, and garbage follows.
     put(path, block * 4096 + 12, &[0xA5; 4000]);
     put(
         path,

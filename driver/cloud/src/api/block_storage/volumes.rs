@@ -121,7 +121,7 @@ impl Volume {
         }
     }
 
-    /// How pods use it; `None` where that was not recorded.
+    /// The recorded mode.
     pub fn mode(&self) -> Option<VolumeMode> {
         VolumeMode::recorded(&self.metadata)
     }
@@ -159,9 +159,9 @@ pub enum Source {
 /// How pods use a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VolumeMode {
-    /// As a raw device: users of the volume choose all its bytes.
+    /// A raw device: users of the volume choose all its bytes.
     Block,
-    /// With a file system that a node made.
+    /// With a file system that a node created.
     Filesystem,
 }
 

@@ -144,13 +144,13 @@ async fn mode_of_volume(cx: &Context, new: &NewVolume, id: &VolumeId) -> Result<
     Ok(volume.and_then(|volume| volume.mode()))
 }
 
-/// The other direction is safe: nobody mounts the bytes of a file system that becomes a raw device.
+/// The other direction is safe: no node mounts the file system of a raw device.
 fn is_mode_checked(new: &NewVolume) -> bool {
     new.mode == Some(VolumeMode::Filesystem) && !new.allow_mode_change
 }
 
-/// Refuses to mount what a user of a raw device wrote. The provisioner refuses it, too, where the snapshot-controller of the cluster has
-/// recorded the mode of the source. Without a record it is allowed, as with the Go driver.
+/// Refuses a file system on bytes that users of a raw device wrote. csi-provisioner refuses it, too, if the snapshot-controller of the
+/// cluster recorded the mode of the source. A source without a record is allowed, because earlier drivers recorded no mode.
 fn check_mode(kind: ObjectKind, id: &str, source: Option<VolumeMode>, new: &NewVolume) -> Result<(), CloudError> {
     if is_mode_checked(new) && source == Some(VolumeMode::Block) {
         let id = id.to_owned();

@@ -7,7 +7,7 @@
 //!
 //! | restriction | how |
 //! |---|---|
-//! | no new privileges, no capabilities but those of [`ToolTask::capabilities`] | `no_new_privs`, empty bounding set |
+//! | no new privileges, no capabilities except [`ToolTask::capabilities`] | `no_new_privs`, empty bounding set |
 //! | no network | a network namespace of its own |
 //! | files: its device, and what programs of the distribution read | Landlock, since kernel 5.13 |
 //! | signals to itself only | Landlock, since kernel 6.12 |
@@ -81,7 +81,7 @@ pub(super) fn has_failed(code: Option<i32>) -> bool {
     code == Some(NOT_CONFINED.into())
 }
 
-/// Becomes a confined program if the first argument of this process demands it. Returns only if it does not, or after a failure.
+/// Becomes a confined program if that is the first argument of this process. Returns only without it, or after a failure.
 ///
 /// The caller has started no thread yet.
 pub fn exec_if_confined(args: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
@@ -139,7 +139,7 @@ fn leave_network() -> Result<(), Errno> {
     rustix::thread::unshare(UnshareFlags::NEWNET)
 }
 
-/// Leaves `keep` in all sets, as far as this process has it, also after the `exec`, which gives the user root the whole bounding set.
+/// Drops all capabilities except `keep`, from the bounding set, too: `exec` gives the user root the whole bounding set.
 fn drop_capabilities(keep: CapabilitySet) -> Result<(), Errno> {
     let keep = keep & rustix::thread::capabilities(None)?.permitted;
     for number in 0..u64::BITS {
@@ -183,7 +183,7 @@ fn restrict_files(device: &Path) -> Result<(), RulesetError> {
 
 /// Returns the most memory of a program for a device of `size` bytes on a node with `total` bytes of memory.
 ///
-/// A check of a full file system must not be ended by the limit, and the file system of one volume must not take all memory of the node.
+/// The limit must not end the check of a full file system, and one volume must not take all memory of the node.
 fn memory_limit(size: u64, total: u64) -> u64 {
     let wanted = BASE_MEMORY.saturating_add(size / DEVICE_BYTES_PER_BYTE);
     wanted.min((total / 2).max(BASE_MEMORY))
@@ -213,7 +213,7 @@ fn mounted_device(directory: &Path) -> Option<PathBuf> {
         .map(|mount| mount.source.clone())
 }
 
-/// Memory of this node in bytes; no end if the kernel does not report it.
+/// Memory of this node in bytes; the largest number if the kernel does not report it.
 fn total_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));

@@ -22,7 +22,7 @@ const READ_AT_ONCE: usize = 64 << 10;
 
 /// Runs `tool` with `args` on `device` (which comes last in its command line). `launcher` confines it first.
 ///
-/// Dropping the future does to the program what [`ToolTask::time_up`] says.
+/// Dropping the future ends the program, or lets it continue: see [`ToolTask::time_up`].
 pub(super) async fn run(
     launcher: Option<&Path>,
     tool: &Path,
