@@ -117,7 +117,18 @@ pub(super) fn redact_event(event: &mut Value) {
     if let Some(fields) = event.as_object_mut() {
         fields.retain(|name, _| EVENT_FIELDS.contains(&name.as_str()));
     }
+    if is_about_foreign_container(event) {
+        hide(event, "note");
+    }
     redact(event);
+}
+
+/// Whether an event is about a container that another client added to a pod. Its note can have output of that container's probes.
+fn is_about_foreign_container(event: &Value) -> bool {
+    // As in `spec.containers{NAME}`.
+    let path = event["regarding"]["fieldPath"].as_str().unwrap_or_default();
+    let name = path.split_once('{').and_then(|(_, rest)| rest.strip_suffix('}'));
+    name.is_some_and(|name| !is_own_container(name))
 }
 
 fn redact_fields(value: &mut Value) {
@@ -375,6 +386,18 @@ mod tests {
             }
         }
         assert!(count >= 5, "{count}");
+    }
+
+    #[test]
+    fn note_about_injected_container_is_removed() {
+        for (container, expected) in [("csi-attacher", "n"), ("injected", LEFT_OUT)] {
+            for list in ["containers", "initContainers"] {
+                let path = format!("spec.{list}{{{container}}}");
+                let mut event = json!({"regarding": {"kind": "Pod", "fieldPath": path}, "note": "n"});
+                redact_event(&mut event);
+                assert_eq!(event["note"], expected, "{path}");
+            }
+        }
     }
 
     #[test]
