@@ -29,12 +29,11 @@ const POD_FIELDS: [&str; 16] = [
 ];
 
 /// Fields of a container that do not change its program. The image has a check of its own.
-const CONTAINER_FIELDS: [&str; 6] = [
+const CONTAINER_FIELDS: [&str; 5] = [
     "name",
     "image",
     "imagePullPolicy",
     "resources",
-    "terminationMessagePath",
     "terminationMessagePolicy",
 ];
 
@@ -138,6 +137,7 @@ mod tests {
     #[case::security(json!({"securityContext": {"privileged": true}}), "securityContext")]
     #[case::hooks(json!({"lifecycle": {"postStart": {"exec": {"command": ["sh"]}}}}), "lifecycle")]
     #[case::directory(json!({"workingDir": "/x"}), "workingDir")]
+    #[case::file_of_the_kubelet(json!({"terminationMessagePath": "/bin/mount"}), "terminationMessagePath")]
     #[case::ports(json!({"ports": [{"containerPort": 1, "hostPort": 1}]}), "ports")]
     #[case::liveness(json!({"livenessProbe": {"exec": {"command": ["sh"]}}}), "livenessProbe.exec")]
     #[case::readiness(json!({"readinessProbe": {"exec": {"command": ["sh"]}}}), "readinessProbe.exec")]
