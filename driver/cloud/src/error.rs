@@ -111,7 +111,7 @@ pub enum CloudError {
          gateway answers in its place"
     )]
     ResponseTooLarge(Failure),
-    /// A list did not end, or has more than a list may have. Its items are unknown, because what is missing may exist.
+    /// A list did not end, or is larger than allowed. It is not used, because an item that is not on its pages may exist.
     #[error(
         "[list] {0}; the list is not used: check that the endpoint is that of the service, and clean up the project if it really has that \
          many"
@@ -256,7 +256,6 @@ pub enum CloudError {
     /// The source of a new volume is larger than the volume shall be.
     #[error("{kind} {id} has {size}, and no volume of {wanted} can be made from it; ask for {size} at least")]
     SourceTooLarge {
-        /// What the source is.
         kind: ObjectKind,
         id: String,
         size: GiB,
@@ -269,11 +268,7 @@ pub enum CloudError {
          a user of the device chose; restore it with volumeMode: Block, or use a StorageClass with the parameter \
          allowVolumeModeChange: \"true\""
     )]
-    SourceMode {
-        /// What the source is.
-        kind: ObjectKind,
-        id: String,
-    },
+    SourceMode { kind: ObjectKind, id: String },
     /// An object is in a status in which the operation is not possible; it may pass.
     #[error("{kind} {id} is in status {status}, and has to be {wanted} first")]
     Busy {

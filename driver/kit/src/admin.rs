@@ -349,12 +349,12 @@ mod tests {
         all
     }
 
-    /// Waits until the server has closed all but the last ones. A server without TLS closes those with a part of a handshake at once, so that
-    /// the `MAX_CONNECTIONS` that are open are not the very last ones.
+    /// Waits until the server has closed all but the last connections. A server without TLS closes a connection with a part of a handshake
+    /// at once, so the `MAX_CONNECTIONS` open ones are not exactly the last.
     async fn assert_bounded(clients: Vec<TcpStream>) {
         let last = clients.len() - 2 * connections::MAX_CONNECTIONS;
         for mut client in clients.into_iter().take(last) {
-            // Ends with the connection, after the answer to what is no request.
+            // Ends with the connection, after the answer to an invalid request.
             let mut rest = Vec::new();
             let closed = timeout(IDLE_LIMIT / 2, client.read_to_end(&mut rest));
             drop(closed.await.expect("closed before its time is over"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is served over TLS: versions, cipher suites and a certificate.
+//! TLS of the servers: versions, cipher suites and a certificate.
 //!
 //! Versions and cipher suites have the names that Kubernetes' own programs have for them (`--tls-min-version`,
 //! `--tls-cipher-suites`).

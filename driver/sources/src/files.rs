@@ -11,8 +11,8 @@ use rustix::fs::OFlags;
 /// The largest configuration file. A Secret has the same limit.
 pub const LARGEST_CONFIG: u64 = 1 << 20;
 
-/// Reads a configuration file: a regular file of at most 1 MiB. Other kinds of files are an error at once, also those of which a
-/// plain read waits or does not end. Links are followed, because the files of a mounted Secret are links.
+/// Reads a configuration file: a regular file of at most 1 MiB. Any other kind of file is an error at once, even if a plain read of it
+/// waits or does not end. Links are followed, because the files of a mounted Secret are links.
 pub fn read_config(path: &Path) -> io::Result<Vec<u8>> {
     // Before the file is opened, because the open of a device may have effects: it rewinds a tape, and starts a watchdog.
     check_kind_and_size(&std::fs::metadata(path)?)?;

@@ -5,7 +5,7 @@
 //! still on tokio's paused clock; the wall time of seeded sources follows it. So a test that pauses the clock and seeds the
 //! sources repeats itself.
 //!
-//! [`UntrustedText`] is here because every crate may use this one: text that other programs and users write, made printable.
+//! [`UntrustedText`] displays text of other programs and users. It is here because every crate may use this one.
 
 mod untrusted_text;
 

@@ -32,7 +32,7 @@ impl<'a> UntrustedText<'a> {
         Self { text, limit }
     }
 
-    /// The line in double quotes, with the quotes inside of it escaped. A reader can tell where the text ends.
+    /// The line in double quotes, with the quotes inside of it escaped. The end of the text is unambiguous.
     pub fn quoted(self) -> String {
         format!("\"{}\"", self.to_string().replace('"', "\\\""))
     }

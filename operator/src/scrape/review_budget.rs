@@ -21,7 +21,7 @@ pub(super) struct ReviewBudget(
 );
 
 impl ReviewBudget {
-    /// Takes a review out of the budget of an address; false if nothing is left.
+    /// Takes a review out of the budget of an address; false if the budget is used up.
     pub(super) fn take(&self, peer: IpAddr) -> bool {
         let now = Instant::now();
         let mut peers = self.0.lock();

@@ -36,8 +36,8 @@ impl Pages {
         self.marker.as_deref()
     }
 
-    /// Takes a page into account and returns whether another follows. Never ends early: a list without its rest would make what exists
-    /// look missing. `failure` is that of the request, as it would be.
+    /// Counts a page, and returns whether another one follows. A list is never truncated, because the driver takes an item that is not
+    /// listed for deleted. `failure` describes the request.
     pub(crate) fn advance(&mut self, page: PageFacts, failure: Failure) -> Result<bool, CloudError> {
         self.count += 1;
         self.items += page.items;
@@ -57,7 +57,7 @@ impl Pages {
         }
         if page.last.is_none() || page.last == self.marker {
             return incomplete(format!(
-                "page {} has a link to a next page and does not lead any further",
+                "page {} has a link to a next page, which no new marker leads to",
                 self.count
             ));
         }

@@ -101,7 +101,7 @@ pub(super) fn read_file(path: &Path) -> Result<String, ConfigError> {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum CloudsFile {
     Readable,
-    /// The `cloud.conf` is a text, whose author may have no access to the files of this process.
+    /// The `cloud.conf` is a text. Its author may have no access to the files of this process.
     Refused,
 }
 

@@ -24,8 +24,8 @@ pub struct Configuration {
 
 impl Configuration {
     /// Reads files; of a key that several have, the last file's value counts. `names` are the clouds wanted, "" for the section
-    /// without a name; without any it is that section, or every named one where it is not there. With `use-clouds`, what a section
-    /// leaves open comes from its `clouds-file`. Certificates and keys are read too; for one that cannot be read, see
+    /// without a name; without any it is that section, or every named one where it is not there. With `use-clouds`, the keys
+    /// that a section lacks are those of its `clouds-file`. Certificates and keys are read too; for one that cannot be read, see
     /// [`super::Tls::read_files`]. May block for as long as the file system does.
     pub fn load(files: &[PathBuf], names: &[String]) -> Result<Self, ConfigError> {
         let mut entries = Vec::new();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What of a configuration lets others read along, or pose as the cloud.
+//! Insecure parts of a configuration.
 
 use std::fmt;
 
 use super::CloudConfig;
 
-/// A part of a configuration that lets others on the network read along, or pose as the cloud.
+/// A part of a configuration with which other hosts of the network can read the traffic, or impersonate the cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Insecurity {
     /// `tls-insecure`.
@@ -27,7 +27,7 @@ impl fmt::Display for Insecurity {
 }
 
 impl CloudConfig {
-    /// Returns what is insecure. A proxy does not count, however it is reached: https goes through it in a tunnel.
+    /// Lists the insecure parts. A proxy is not one of them, even one with http, because https passes through it in a tunnel.
     pub fn insecurities(&self) -> Vec<Insecurity> {
         let parts = [
             (self.tls.insecure, Insecurity::AnyCertificate),

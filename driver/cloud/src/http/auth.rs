@@ -177,7 +177,7 @@ impl Keystone {
                 Err(CloudError::Throttled { failure, retry_after }) => {
                     (CloudError::Throttled { failure, retry_after }, retry_after)
                 }
-                // Somebody else answers at this address, which does not change within seconds.
+                // Another server answers at this address. That does not change within seconds.
                 Err(error @ (CloudError::ResponseTooLarge(_) | CloudError::Tls { .. })) => return Err(error),
                 Err(error) if error.is_transient() => (error, None),
                 Err(error) => return Err(error),

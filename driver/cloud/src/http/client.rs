@@ -34,7 +34,7 @@ pub enum SendError {
     NoAnswer {
         /// Whether the request may have reached the service. False only where it certainly did not.
         sent: bool,
-        /// Why, with all causes. Without a secret, and so without the request's address, which may hold a password.
+        /// All causes. Without the address of the request, which may contain a password.
         reason: String,
     },
     /// TLS with the service failed.
@@ -66,7 +66,7 @@ impl SendError {
 /// Sends one request and returns its response with the body. It repeats nothing and follows no redirect, which would carry the token to
 /// wherever it points. It keeps [`CloudOptions::request_timeout`], of which the end is a [`SendError`].
 pub trait HttpClient: Send + Sync + Debug {
-    /// Sends a request, whose address is absolute. The body of a success has at most `limit` bytes after decompression; that of a
+    /// Sends a request to an absolute address. The body of a success has at most `limit` bytes after decompression; that of a
     /// failure may end there.
     fn send(
         &self,

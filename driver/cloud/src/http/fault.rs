@@ -27,7 +27,7 @@ pub fn text(status: u16, body: &[u8]) -> String {
     UntrustedText::with_limit(&text, LONGEST_TEXT).to_string()
 }
 
-/// The text of a fault for whoever chose the address with the credentials of a request. Only the message of a fault as services write it
+/// The text of a fault for the requester, who chose the address together with the credentials. Only the message of a fault as services write it
 /// is repeated: the address may be that of another service of the controller's network, which must not be read this way.
 fn text_for_requester(status: u16, body: &[u8]) -> String {
     let body = serde_json::from_slice::<serde_json::Map<String, Value>>(body).unwrap_or_default();

@@ -79,11 +79,11 @@ struct Pause {
     answer: String,
 }
 
-/// What a request at a gate does next.
+/// The next step of a request at a gate.
 enum GateStep<'a> {
     Pass,
     PassAsProbe(Probe<'a>),
-    /// Waits for the end of a pause, or for a probe where there is no end.
+    /// Waits for the end of a pause. Without an end, it waits for the probe.
     Wait(Option<Instant>, String),
 }
 

@@ -113,8 +113,8 @@ impl Answer {
             .map_err(|error| undocumented(self.failure, fault::decode_text(self.of_request, &error)))
     }
 
-    /// Decodes the resource that was requested by its id, which `id_of` returns. An answer with another resource is an error: its status
-    /// and its size must not be taken for those of the requested one.
+    /// Decodes the resource that was requested by its id, which `id_of` returns. An answer with another resource is an error, because
+    /// the requested resource may have another status and another size.
     pub(crate) fn resource<T: DeserializeOwned>(self, id: &str, id_of: fn(&T) -> &str) -> Result<T, CloudError> {
         let failure = self.failure.clone();
         let resource: T = self.json()?;
@@ -188,8 +188,8 @@ impl Transport {
         Arc::clone(self.connection().keystone())
     }
 
-    /// Uses another connection from the next request on; a request that is being repeated goes on with it. Pauses end: they may have
-    /// been requested by another endpoint.
+    /// Uses another connection from the next request on, and from the next attempt of one that is repeated. Pauses end, because another
+    /// endpoint may have requested them.
     pub(crate) fn reconnect(&self, connection: Arc<Connection>) {
         *self.connection.write() = connection;
         self.throttle.resume();

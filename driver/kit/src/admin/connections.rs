@@ -16,7 +16,7 @@ pub(super) const MAX_CONNECTIONS: usize = 32;
 /// The most connections of one address. Loopback is exempt: every program of the host has that address, the kubelet included.
 const MAX_PER_PEER: usize = 4;
 
-/// What a connection does.
+/// The side that a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// It waits for the client: the TLS handshake or the first byte of a request.
@@ -94,7 +94,7 @@ impl Table {
     }
 }
 
-/// The place of one connection. Dropping it makes room for another.
+/// The place of one connection. It is free again when this is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     connections: Connections,
@@ -122,7 +122,7 @@ impl Place {
     /// When the client has to have done something; `None` while the server works.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let table = self.connections.0.lock();
-        // An evicted connection has no time left.
+        // The deadline of an evicted connection has passed.
         let Some(entry) = table.open.get(&self.number) else {
             return Some(Instant::now());
         };
@@ -149,7 +149,7 @@ impl Drop for Place {
     }
 }
 
-/// A response in the making. Afterwards the connection waits for its client again.
+/// The server's work on a response. When it is dropped, the connection waits for its client again.
 #[derive(Debug)]
 pub(super) struct Answering(Arc<Place>);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Logs a failure once, however often it is met.
+//! Logs a repeated failure once.
 
 use parking_lot::Mutex;
 
@@ -18,7 +18,7 @@ impl ReasonLog {
         is_news
     }
 
-    /// Records that there is no failure.
+    /// Forgets the failure. The next one is logged.
     pub fn clear(&self) {
         self.0.lock().take();
     }

@@ -29,7 +29,7 @@ use crate::timing::TIMING;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerAddress(pub IpAddr);
 
-/// What a connection is served with.
+/// The router and the TLS of a server.
 #[derive(Clone)]
 pub(super) struct Service {
     pub(super) router: Router,
@@ -119,7 +119,7 @@ impl Service {
     }
 }
 
-/// A stream that fails when its client has not done something in time.
+/// A stream that fails at the deadline of its client.
 struct TimedStream<S> {
     stream: S,
     place: Arc<Place>,

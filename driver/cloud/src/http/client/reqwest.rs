@@ -62,7 +62,7 @@ async fn exchange(request: RequestBuilder, limit: usize) -> Result<http::Respons
 fn send_error(error: reqwest::Error) -> SendError {
     let sent = !error.is_connect() && !error.is_builder();
     let problem = TlsProblem::find(&error);
-    // Without the address: it may hold a password.
+    // The address may contain a password.
     let reason = chain(&error.without_url());
     match problem {
         Some(problem) => SendError::Tls { problem, sent, reason },
@@ -93,7 +93,7 @@ fn client(config: &CloudConfig, options: &CloudOptions) -> Result<Client, CloudE
         .iter()
         .map(|url| ("https", reqwest::Proxy::https(url)));
     for (scheme, proxy) in http.chain(https) {
-        // Without the address: it may hold a password.
+        // The address may contain a password.
         let proxy = proxy.map_err(|error| {
             let why = chain(&error.without_url());
             CloudError::Setup(format!("the address of the proxy for {scheme} endpoints: {why}"))

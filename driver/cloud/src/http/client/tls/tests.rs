@@ -21,8 +21,8 @@ const NOW: Duration = Duration::from_hours(525_960);
 const BEFORE: Duration = Duration::from_hours(475_960);
 const AFTER: Duration = Duration::from_hours(625_960);
 
-/// Made by `openssl req -x509 -newkey … -days 36500 -subj /CN=keystone.test -addext subjectAltName=DNS:keystone.test,IP:192.0.2.7`,
-/// because ring makes no such keys.
+/// Output of `openssl req -x509 -newkey … -days 36500 -subj /CN=keystone.test -addext subjectAltName=DNS:keystone.test,IP:192.0.2.7`,
+/// because ring generates no such keys.
 const RSA_2048: &str = include_str!("fixtures/rsa_ca.pem");
 const P521: &str = include_str!("fixtures/p521.pem");
 /// An authority with a P-521 key, and a certificate with a P-256 key that it signed.
