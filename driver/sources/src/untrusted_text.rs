@@ -32,9 +32,21 @@ impl<'a> UntrustedText<'a> {
         Self { text, limit }
     }
 
-    /// The line in double quotes, with the quotes inside of it escaped. The end of the text is unambiguous.
+    /// The line in double quotes. A quote inside of it is escaped, and so are the backslashes in front of any quote. The end of the text is
+    /// unambiguous.
     pub fn quoted(self) -> String {
-        format!("\"{}\"", self.to_string().replace('"', "\\\""))
+        let mut quoted = String::from('"');
+        let mut backslashes = 0;
+        for character in self.to_string().chars() {
+            if character == '"' {
+                quoted.push_str(&"\\".repeat(backslashes + 1));
+            }
+            backslashes = if character == '\\' { backslashes + 1 } else { 0 };
+            quoted.push(character);
+        }
+        quoted.push_str(&"\\".repeat(backslashes));
+        quoted.push('"');
+        quoted
     }
 }
 
@@ -145,5 +157,7 @@ mod tests {
     #[test]
     fn quotes_do_not_end_the_quotation() {
         assert_eq!(UntrustedText::new("a\" b").quoted(), r#""a\" b""#);
+        assert_eq!(UntrustedText::new(r#"a\" b"#).quoted(), r#""a\\\" b""#);
+        assert_eq!(UntrustedText::new(r"C:\a\").quoted(), r#""C:\a\\""#);
     }
 }
