@@ -15,6 +15,7 @@ mod groups;
 mod lag;
 mod listing;
 mod lives;
+mod misdirected;
 mod modify;
 mod projects;
 mod queues;
