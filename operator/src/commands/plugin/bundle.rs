@@ -185,16 +185,13 @@ impl Bundle<'_> {
 
     /// Reads the values that logs and messages are searched for.
     async fn read_credentials(&mut self, driver: &CinderCSIDriver, place: &Place) {
-        for cloud in &driver.spec.clouds {
-            let client_certificate = cloud.client_cert_secret_ref.iter().map(|reference| &reference.name);
-            for name in std::iter::once(&cloud.credentials_secret_ref.name).chain(client_certificate) {
-                match get_secret(self.client, &place.name, name).await {
-                    Ok(secret) => self.secrets.add(&secret.unwrap_or_default()),
-                    Err(error) => self.missing.push(format!(
-                        "Secret {}/{name}: {error}; logs and messages were not searched for its values",
-                        place.name
-                    )),
-                }
+        for name in secret_names(driver) {
+            match get_secret(self.client, &place.name, name).await {
+                Ok(secret) => self.secrets.add(&secret.unwrap_or_default()),
+                Err(error) => self.missing.push(format!(
+                    "Secret {}/{name}: {error}; logs and messages were not searched for its values",
+                    place.name
+                )),
             }
         }
     }
@@ -310,6 +307,21 @@ impl Bundle<'_> {
     }
 }
 
+/// The Secrets with credentials and keys of a driver.
+fn secret_names(driver: &CinderCSIDriver) -> BTreeSet<&str> {
+    let clouds = driver.spec.clouds.iter().flat_map(|cloud| {
+        let certificate = cloud.client_cert_secret_ref.as_ref();
+        let certificate = certificate.map(|reference| reference.name.as_str());
+        certificate
+            .into_iter()
+            .chain([cloud.credentials_secret_ref.name.as_str()])
+    });
+    let classes = driver.spec.storage_classes.items.iter().flatten();
+    clouds
+        .chain(classes.filter_map(|class| class.secret_name.as_deref()))
+        .collect()
+}
+
 async fn list<K>(
     api: &GuardedApi<K>,
     labels: &str,
@@ -353,6 +365,7 @@ mod tests {
     use super::*;
 
     const CANARY: &str = "canary-geheim";
+    const CLASS_CANARY: &str = "geheim-of-class";
 
     /// A namespace with objects of the operator and of others. What must not be in the archive has the canary.
     fn mk_answer(path: &str, query: &str) -> (u16, String) {
@@ -383,6 +396,7 @@ mod tests {
         };
         let driver = json!({"metadata": {"name": "d", "uid": "driver"}, "spec": {
             "clouds": [{"name": "one", "credentialsSecretRef": {"name": "credentials"}}],
+            "storageClasses": {"items": [{"name": "own", "secretName": "credentials-of-class"}]},
             "overrides": [{"target": {"kind": "DaemonSet", "name": "x"}, "patch": CANARY}]}});
         let is_selected = query.contains("labelSelector");
         let items = match path {
@@ -395,8 +409,12 @@ mod tests {
                 vec![event("driver", "of the driver"), event("node", CANARY)]
             }
             "/api/v1/namespaces/n/secrets/credentials" => return (200, secret.to_string()),
+            "/api/v1/namespaces/n/secrets/credentials-of-class" => {
+                let data = json!(k8s_openapi::ByteString(CLASS_CANARY.into()));
+                return (200, json!({"metadata": {}, "data": {"password": data}}).to_string());
+            }
             "/api/v1/namespaces/n/pods/cinder-csi-node-1/log" if query.contains("container=cinder-csi-driver") => {
-                let log = format!("started\nthe password is {CANARY}\nbody {cut}\nwell\n");
+                let log = format!("started\nthe password is {CANARY}\nof a class {CLASS_CANARY}\nbody {cut}\nwell\n");
                 return (200, log);
             }
             path if path.ends_with("/log") => return (200, CANARY.to_owned()),
@@ -439,6 +457,7 @@ mod tests {
         for (name, content) in &files {
             assert!(!name.contains(CANARY) && !content.contains(CANARY), "{name}: {content}");
             assert!(!content.contains(&encoded[..32]), "{name}: {content}");
+            assert!(!content.contains(CLASS_CANARY), "{name}: {content}");
         }
         let all: String = files.iter().map(|(_, content)| content.as_str()).collect();
         for part in [
@@ -452,7 +471,7 @@ mod tests {
         ] {
             assert!(all.contains(part), "{part} in {all}");
         }
-        assert_eq!(all.matches("a line with a value of a Secret").count(), 6, "{all}");
+        assert_eq!(all.matches("a line with a value of a Secret").count(), 8, "{all}");
     }
 
     #[tokio::test]

@@ -49,6 +49,10 @@ impl SecretValues {
                 encoded.truncate(PREFIX);
                 self.insert(encoded.trim_end_matches('='));
             }
+            // The Secret of a StorageClass has a key for each setting.
+            if is_secret_name(key) {
+                self.insert(text.trim());
+            }
             // A value may contain separators, too.
             let pieces = text.split(SEPARATORS).filter(|piece| piece.contains(['=', ':']));
             let settings = text.lines().chain(pieces);
@@ -105,9 +109,13 @@ fn secret_setting(line: &str) -> Option<&str> {
         // A line of a key or of a certificate.
         return (line.len() >= PREFIX && !line.contains(' ')).then_some(line);
     };
-    let name = line.get(..end)?.to_lowercase();
     let value = line.get(end + 1..)?.trim().trim_matches(QUOTES);
-    SECRET_WORDS.iter().any(|word| name.contains(word)).then_some(value)
+    is_secret_name(line.get(..end)?).then_some(value)
+}
+
+fn is_secret_name(name: &str) -> bool {
+    let name = name.to_lowercase();
+    SECRET_WORDS.iter().any(|word| name.contains(word))
 }
 
 #[cfg(test)]
