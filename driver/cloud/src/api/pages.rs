@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The pages of one list.
 
+use serde::de::DeserializeOwned;
+
 use crate::error::{CloudError, Failure};
+use crate::http::transport::Answer;
 
 /// The most pages of one list.
 const MAX_PAGES: usize = 2_000;
@@ -14,7 +17,6 @@ const MAX_BYTES: usize = 512 << 20;
 #[derive(Debug)]
 pub(crate) struct PageFacts {
     pub(crate) items: usize,
-    pub(crate) bytes: usize,
     /// Whether the service has a next page.
     pub(crate) has_next: bool,
     /// The marker of the last item.
@@ -36,12 +38,23 @@ impl Pages {
         self.marker.as_deref()
     }
 
-    /// Counts a page, and returns whether another one follows. A list is never truncated, because the driver takes an item that is not
-    /// listed for deleted. `failure` describes the request.
-    pub(crate) fn advance(&mut self, page: PageFacts, failure: Failure) -> Result<bool, CloudError> {
+    /// Decodes and counts a page. Also returns whether another one follows. A list is never truncated, because the driver takes an item
+    /// that is not listed for deleted.
+    pub(crate) fn read<P: DeserializeOwned>(
+        &mut self,
+        answer: Answer,
+        facts: impl FnOnce(&P) -> PageFacts,
+    ) -> Result<(P, bool), CloudError> {
+        let (bytes, failure) = (answer.size(), answer.failure().clone());
+        let page: P = answer.json()?;
+        let has_more = self.advance(facts(&page), bytes, failure)?;
+        Ok((page, has_more))
+    }
+
+    fn advance(&mut self, page: PageFacts, bytes: usize, failure: Failure) -> Result<bool, CloudError> {
         self.count += 1;
         self.items += page.items;
-        self.bytes += page.bytes;
+        self.bytes += bytes;
         let incomplete = |fault: String| Err(CloudError::ListIncomplete(Failure { fault, ..failure }));
         if self.items > MAX_ITEMS || self.bytes > MAX_BYTES {
             return incomplete(format!(
@@ -83,10 +96,9 @@ mod tests {
         }
     }
 
-    fn page(items: usize, bytes: usize, last: Option<usize>) -> PageFacts {
+    fn page(items: usize, last: Option<usize>) -> PageFacts {
         PageFacts {
             items,
-            bytes,
             has_next: true,
             last: last.map(|number| number.to_string()),
         }
@@ -96,7 +108,7 @@ mod tests {
     fn refusal(items: usize, bytes: usize) -> (usize, String) {
         let mut pages = Pages::default();
         for number in 0..=MAX_PAGES {
-            if let Err(error) = pages.advance(page(items, bytes, Some(number)), failure()) {
+            if let Err(error) = pages.advance(page(items, Some(number)), bytes, failure()) {
                 assert!(matches!(error, CloudError::ListIncomplete(_)), "{error:?}");
                 return (number + 1, error.to_string());
             }
@@ -119,9 +131,9 @@ mod tests {
     #[test]
     fn repeated_and_empty_pages_are_no_end() {
         let mut pages = Pages::default();
-        assert!(matches!(pages.advance(page(1, 1, Some(7)), failure()), Ok(true)));
-        assert!(pages.advance(page(1, 1, Some(7)), failure()).is_err());
-        assert!(Pages::default().advance(page(0, 1, None), failure()).is_err());
+        assert!(matches!(pages.advance(page(1, Some(7)), 1, failure()), Ok(true)));
+        assert!(pages.advance(page(1, Some(7)), 1, failure()).is_err());
+        assert!(Pages::default().advance(page(0, None), 1, failure()).is_err());
     }
 
     #[test]
@@ -129,8 +141,8 @@ mod tests {
         let mut pages = Pages::default();
         let last = PageFacts {
             has_next: false,
-            ..page(0, 1, None)
+            ..page(0, None)
         };
-        assert!(matches!(pages.advance(last, failure()), Ok(false)));
+        assert!(matches!(pages.advance(last, 1, failure()), Ok(false)));
     }
 }

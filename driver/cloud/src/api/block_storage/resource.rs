@@ -86,17 +86,13 @@ impl BlockStorage<'_> {
                 .query
                 .extend(pages.marker().map(|marker| ("marker", marker.to_owned())));
             let answer = self.transport.send(request).await?;
-            let (bytes, failure) = (answer.size(), answer.failure().clone());
-            let Page { items, more } = answer.json()?;
-            let page = PageFacts {
-                items: items.len(),
-                bytes,
-                has_next: more,
-                last: items.last().map(R::marker),
-            };
-            let goes_on = pages.advance(page, failure)?;
-            found.extend(items.into_iter().filter_map(&mut map));
-            if !goes_on {
+            let (page, has_more) = pages.read(answer, |page: &Page<R>| PageFacts {
+                items: page.items.len(),
+                has_next: page.more,
+                last: page.items.last().map(R::marker),
+            })?;
+            found.extend(page.items.into_iter().filter_map(&mut map));
+            if !has_more {
                 return Ok(found);
             }
         }

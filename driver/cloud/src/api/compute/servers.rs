@@ -40,17 +40,13 @@ impl Compute<'_> {
                 .query
                 .extend(pages.marker().map(|marker| ("marker", marker.to_owned())));
             let answer = self.transport.send(request).await?;
-            let (bytes, failure) = (answer.size(), answer.failure().clone());
-            let body = answer.json::<ServersBody>()?;
-            let page = PageFacts {
-                items: body.servers.len(),
-                bytes,
-                has_next: body.servers_links.iter().any(|link| link.rel == "next"),
-                last: body.servers.last().map(|server| server.id.to_string()),
-            };
-            let goes_on = pages.advance(page, failure)?;
-            servers.extend(body.servers);
-            if !goes_on {
+            let (page, has_more) = pages.read(answer, |page: &ServersBody| PageFacts {
+                items: page.servers.len(),
+                has_next: page.servers_links.iter().any(|link| link.rel == "next"),
+                last: page.servers.last().map(|server| server.id.to_string()),
+            })?;
+            servers.extend(page.servers);
+            if !has_more {
                 return Ok(servers);
             }
         }
