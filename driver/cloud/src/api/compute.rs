@@ -232,7 +232,7 @@ impl<'a> Compute<'a> {
         if answer.missing() {
             Ok(None)
         } else {
-            let found = answer.resource(volume.as_str(), |body: &AttachmentBody| &body.attachment.volume)?;
+            let found = answer.resource(volume.as_str(), |body: &AttachmentBody| body.attachment.volume.as_str())?;
             Ok(Some(found.attachment))
         }
     }
