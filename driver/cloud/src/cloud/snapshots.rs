@@ -53,22 +53,23 @@ impl Cloud {
 
     /// The snapshots of the project, or of one volume. Those that only freeze data for a backup are left out.
     pub async fn list_snapshots(&self, volume: Option<&VolumeId>) -> Result<Vec<Snapshot>, CloudError> {
-        let filter: Vec<_> = volume
-            .map(|volume| ("volume_id", volume.to_string()))
-            .into_iter()
-            .collect();
-        let mut snapshots = BlockStorage::new(&self.inner.transport).snapshots(&filter).await?;
+        let cinder = BlockStorage::new(&self.inner.transport);
+        let mut snapshots = match volume {
+            Some(volume) => cinder.snapshots_of(volume).await?,
+            None => cinder.snapshots(&[]).await?,
+        };
         snapshots.retain(|snapshot| !is_temporary(snapshot));
         Ok(snapshots)
     }
 
     /// The backups of the project, or of one volume; none in a cloud that does not serve or allow them.
     pub async fn list_backups(&self, volume: Option<&VolumeId>) -> Result<Vec<Backup>, CloudError> {
-        let filter: Vec<_> = volume
-            .map(|volume| ("volume_id", volume.to_string()))
-            .into_iter()
-            .collect();
-        match BlockStorage::new(&self.inner.transport).backups(&filter).await {
+        let cinder = BlockStorage::new(&self.inner.transport);
+        let listed = match volume {
+            Some(volume) => cinder.backups_of(volume).await,
+            None => cinder.backups(&[]).await,
+        };
+        match listed {
             Err(error @ (CloudError::NotFound { .. } | CloudError::Forbidden(_))) => {
                 tracing::debug!(%error, "this cloud has no backups for us");
                 Ok(Vec::new())

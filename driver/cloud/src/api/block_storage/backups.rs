@@ -131,6 +131,13 @@ impl BlockStorage<'_> {
         self.list(self.with_metadata().await?, filter, Some).await
     }
 
+    /// All backups of a volume. The configuration of Cinder decides which filters it honours, so the volume is compared here, too.
+    pub(crate) async fn backups_of(&self, volume: &VolumeId) -> Result<Vec<Backup>, CloudError> {
+        let mut backups = self.backups(&[("volume_id", volume.to_string())]).await?;
+        backups.retain(|backup| backup.volume_id.as_str().eq_ignore_ascii_case(volume.as_str()));
+        Ok(backups)
+    }
+
     /// Asks for a backup of a snapshot; `None` when Cinder does not know the volume or the snapshot. Never repeated once it may
     /// have reached Cinder.
     pub(crate) async fn create_backup(

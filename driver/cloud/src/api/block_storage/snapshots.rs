@@ -113,6 +113,13 @@ impl BlockStorage<'_> {
         self.list(self.with_groups().await?, filter, Some).await
     }
 
+    /// All snapshots of a volume. The configuration of Cinder decides which filters it honours, so the volume is compared here, too.
+    pub(crate) async fn snapshots_of(&self, volume: &VolumeId) -> Result<Vec<Snapshot>, CloudError> {
+        let mut snapshots = self.snapshots(&[("volume_id", volume.to_string())]).await?;
+        snapshots.retain(|snapshot| snapshot.volume_id.as_str().eq_ignore_ascii_case(volume.as_str()));
+        Ok(snapshots)
+    }
+
     /// Asks for a new snapshot; `None` when Cinder does not know the volume. Never repeated once it may have reached Cinder.
     pub(crate) async fn create_snapshot(&self, new: &NewSnapshot) -> Result<Option<Snapshot>, CloudError> {
         let object = format!("snapshot {} of volume {}", new.name, new.volume_id);

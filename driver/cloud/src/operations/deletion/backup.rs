@@ -147,8 +147,7 @@ async fn backup_not_deleted(cx: &Context, backup: &Backup) -> CloudError {
 
 /// Names the incremental backups that come after this one, up to the next full one. Cinder does not tell the chain itself.
 async fn needed_backup(cx: &Context, backup: &Backup, message: &str) -> CloudError {
-    let filter = [("volume_id", backup.volume_id.to_string())];
-    let all = BlockStorage::new(&cx.transport).backups(&filter).await;
+    let all = BlockStorage::new(&cx.transport).backups_of(&backup.volume_id).await;
     let dependents = all.map(|all| dependents(backup, all)).unwrap_or_default();
     CloudError::StillNeeded {
         kind: ObjectKind::Backup,

@@ -4,7 +4,7 @@
 use tokio::time::Instant;
 
 use super::{Attempt, Deletable, NextStep, accepted, delete, remedy};
-use crate::api::block_storage::{BlockStorage, Snapshot, Volume, VolumeStatus};
+use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus};
 use crate::context::Context;
 use crate::error::words::names_text;
 use crate::error::{CloudError, ObjectKind};
@@ -93,19 +93,14 @@ impl Deletable for Volume {
 
 /// Removes remnants of the driver's own operations from a volume before its deletion. Returns whether one existed.
 async fn removed_obstacle(cx: &Context, id: &VolumeId) -> Result<bool, CloudError> {
-    let snapshots = snapshots_of(cx, id).await?;
+    let snapshots = BlockStorage::new(&cx.transport).snapshots_of(id).await?;
     Ok(clear_temporary(cx, &snapshots).await? || leave_own_group(cx, id).await?)
-}
-
-async fn snapshots_of(cx: &Context, id: &VolumeId) -> Result<Vec<Snapshot>, CloudError> {
-    let filter = [("volume_id", id.to_string())];
-    BlockStorage::new(&cx.transport).snapshots(&filter).await
 }
 
 /// Adds the names of the snapshots to a refusal. Users manage the snapshots independently, so the driver does not delete them.
 async fn dependents(cx: &Context, volume: &Volume, refusal: CloudError) -> Result<CloudError, CloudError> {
     let id = &volume.id;
-    let snapshots = snapshots_of(cx, id).await?;
+    let snapshots = BlockStorage::new(&cx.transport).snapshots_of(id).await?;
     if snapshots.is_empty() {
         return Ok(
             match passing(volume, &refusal).or_else(|| passing_unseen(volume, &refusal)) {
