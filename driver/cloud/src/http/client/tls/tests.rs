@@ -77,8 +77,8 @@ fn verify(tls: &Tls, server: &str, name: &str, now: Duration) -> Result<(), TlsP
     let verifier = ServerVerifier::new(tls, &Arc::new(ring::default_provider())).expect("authorities");
     let server = CertificateDer::from_pem_slice(server.as_bytes()).expect("a certificate");
     let name = ServerName::try_from(name.to_owned()).expect("a name");
-    let verified = verifier.verify_server_cert(&server, &[], &name, &[], UnixTime::since_unix_epoch(now));
-    verified
+    let outcome = verifier.verify_server_cert(&server, &[], &name, &[], UnixTime::since_unix_epoch(now));
+    outcome
         .map(|_| ())
         .map_err(|error| TlsProblem::find(&error).expect("a problem of TLS"))
 }
