@@ -332,6 +332,17 @@ impl Host {
         self.inner.calls.run(what, TIMING.unmount_timeout, call).await?
     }
 
+    /// Unmounts and removes what an interrupted [`Host::mount`] or [`Host::bind`] left beside `target`. Bounded by 10 min.
+    ///
+    /// Until then it uses the device like any other mount. Dropping the future leaves the unmount going on.
+    pub async fn discard_draft(&self, target: &Path) -> Result<(), MountError> {
+        let (proc, draft) = (self.inner.paths.proc.clone(), draft_of(target));
+        let machine = self.inner.machine.clone();
+        let what = format!("unmounting {}", draft.display());
+        let call = move || discard_draft(&*machine, &proc, &draft);
+        self.inner.calls.run(what, TIMING.unmount_timeout, call).await?
+    }
+
     /// Writes back what is dirty in the file system that is mounted at `target`: what an unmount does not do while the file system
     /// is mounted somewhere else as well. `false` if nothing is mounted there. Bounded by 10 min.
     ///

@@ -165,6 +165,8 @@ impl Stage {
             // An earlier call may have ended between the mount and the growth.
             return self.grow_mounted(host, device, fs_type, options, &path, progress).await;
         }
+        // What an earlier call left would count as a file system in use, which is mounted without options of its own.
+        host.discard_draft(&path).await?;
         // From here on things are done to it by name, a format among them.
         let _pinned = host.pin(device).await?;
         progress.set("checking, and where it is empty formatting, the device");

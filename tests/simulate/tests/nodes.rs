@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cinder_csi_driver::parameters::PUBLISH_SIZE;
+use cinder_csi_driver::parameters::{PUBLISH_READONLY, PUBLISH_SIZE};
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::{
     CapacityRange, NodeExpandVolumeRequest, NodeGetInfoRequest, NodeGetVolumeStatsRequest, NodePublishVolumeRequest,
@@ -50,12 +50,21 @@ async fn stage(node: &Node, volume: &str, fs_type: &'static str) -> Result<(), S
 }
 
 async fn stage_as(node: &Node, volume: &str, mode: VolumeMode, size: Option<u64>) -> Result<(), Status> {
-    let size = size.map(|size| (PUBLISH_SIZE.to_owned(), size.to_string()));
+    let size = size.map(|size| (PUBLISH_SIZE, size.to_string()));
+    stage_with(node, volume, mode, size.into_iter()).await
+}
+
+async fn stage_with(
+    node: &Node,
+    volume: &str,
+    mode: VolumeMode,
+    context: impl Iterator<Item = (&str, String)>,
+) -> Result<(), Status> {
     let request = NodeStageVolumeRequest {
         volume_id: volume.to_owned(),
         staging_target_path: staging(volume),
         volume_capability: Some(mode.capability(Mode::SingleNodeMultiWriter)),
-        publish_context: size.into_iter().collect(),
+        publish_context: context.map(|(key, value)| (key.to_owned(), value)).collect(),
         ..NodeStageVolumeRequest::default()
     };
     let answer = node.call(request, async |mut client, request| {
@@ -413,6 +422,27 @@ async fn driver_killed_at_any_mount_loses_nothing() {
             unstage(&node, VOLUME).await.expect("it is not in use");
         }
     }
+    assert_eq!(schedule.violated(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn own_leftover_is_no_other_use_of_the_device() {
+    let ((node, schedule), mode) = (node_on(Hardware::Virtio), VolumeMode::Filesystem("btrfs"));
+    let machine = node.machine();
+    machine.plug(VOLUME, Medium::blank(), GIB);
+    stage(&node, VOLUME, "btrfs").await.expect("it is formatted");
+    unstage(&node, VOLUME).await.expect("it is not in use");
+    let read_only = || stage_with(&node, VOLUME, mode, [(PUBLISH_READONLY, "true".to_owned())].into_iter());
+    machine.set_faults(Faults {
+        unmount_busy: 1_000_000,
+        ..Faults::default()
+    });
+    let error = read_only().await.expect_err("the check mount stays");
+    assert_eq!(error.code(), Code::Unavailable, "{error:?}");
+    machine.set_faults(Faults::default());
+    read_only().await.expect("a retry continues");
+    let mount = machine.shown_mount(Path::new(&staging(VOLUME))).expect("it is staged");
+    assert!(mount.has("rescue=nologreplay"), "{mount:?}");
     assert_eq!(schedule.violated(), None);
 }
 
