@@ -10,6 +10,7 @@ pub(crate) mod server_queue;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
@@ -29,8 +30,8 @@ use server_queue::ServerQueues;
 
 /// How many refusals are remembered; more are listed at each repeat.
 const MOST_DEPENDENTS: usize = 256;
-/// More than any cloud detaches while a database may lag; what does not fit is believed as it is shown.
-const MOST_DETACHED: usize = 10_000;
+/// More than any cloud attaches or detaches while a database may lag; what does not fit is believed as it is shown.
+const MOST_MOVED: usize = 10_000;
 /// More than a cloud attaches within their lifetime; those beyond are asked of Nova again.
 const MOST_ATTACHED: usize = 1024;
 /// More than a cloud creates while a database may lag.
@@ -56,6 +57,9 @@ pub(crate) struct Context {
     /// The detachments that this process saw the end of a moment ago. An API node whose database lags still shows what was before, so
     /// for that time an attachment is not believed because it is shown.
     pub(crate) detached: ExpiringMap<(VolumeId, ServerId), ()>,
+    /// The attachments that this process requested or saw complete a moment ago, with the last change of the volume that was seen then.
+    /// For that time a volume does not count as detached because an API node does not show the attachment.
+    pub(crate) newly_attached: ExpiringMap<(VolumeId, ServerId), Option<Timestamp>>,
     /// The server and the id of each volume's attachment that was seen complete a little while ago: external-attacher asks for an
     /// attachment again until it sees its own note of the answer.
     pub(crate) attached: ExpiringMap<VolumeId, (ServerId, String)>,
@@ -90,7 +94,8 @@ impl Context {
             dependents: ExpiringMap::new(TIMING.dependents_ttl, MOST_DEPENDENTS),
             cloud_facts: CloudFactsCache::default(),
             list_cache: ListCache::default(),
-            detached: ExpiringMap::new(TIMING.database_lag, MOST_DETACHED),
+            detached: ExpiringMap::new(TIMING.database_lag, MOST_MOVED),
+            newly_attached: ExpiringMap::new(TIMING.database_lag, MOST_MOVED),
             attached: ExpiringMap::new(TIMING.attached_ttl, MOST_ATTACHED),
             created: ExpiringMap::new(TIMING.database_lag, MOST_CREATED),
             began: Instant::now(),

@@ -38,9 +38,14 @@ impl SimNetwork {
     /// The same, by API nodes whose database is `lag` behind.
     pub fn behind(sim: &Sim, lag: Duration) -> Self {
         let network = Self::default();
-        let host = host_of(sim.base_url()).to_owned();
-        network.hosts().insert(host, sim.client().behind(lag));
+        network.set_lag(sim, lag);
         network
+    }
+
+    /// From now on every request reaches an API node whose database is `lag` behind.
+    pub fn set_lag(&self, sim: &Sim, lag: Duration) {
+        let host = host_of(sim.base_url()).to_owned();
+        self.hosts().insert(host, sim.client().behind(lag));
     }
 
     /// Puts a simulator where its address says, in place of the one that is there.

@@ -36,6 +36,13 @@ impl<K: Eq + Hash, V: Clone> ExpiringMap<K, V> {
         self.live().get(key).map(|(_, value)| value.clone())
     }
 
+    pub(crate) fn keys(&self) -> Vec<K>
+    where
+        K: Clone,
+    {
+        self.live().keys().cloned().collect()
+    }
+
     pub(crate) fn remove(&self, key: &K) {
         self.live().remove(key);
     }
@@ -62,6 +69,7 @@ mod tests {
         map.insert(1, 11);
         map.remove(&0);
         assert_eq!((map.get(&0), map.get(&1)), (None, Some(11)));
+        assert_eq!(map.keys(), [1]);
         tokio::time::advance(lifetime.saturating_sub(Duration::from_millis(1))).await;
         assert_eq!(map.get(&1), Some(11));
         tokio::time::advance(Duration::from_millis(1)).await;

@@ -27,6 +27,7 @@ use crate::error::{CloudError, Failure};
 use crate::ids::{ServerId, VolumeId};
 use crate::operations::access_mode::forget_mode;
 use crate::operations::attachments::attach::check_room;
+use crate::poll::Pollable;
 pub(crate) use owners::delete_stale_attachments;
 use state_machine::AttachmentStateMachine;
 use step::DesiredAttachment;
@@ -83,7 +84,10 @@ pub(crate) async fn attach(
     };
     let case = AttachmentStateMachine::new(cx, volume, server, desired, deadline);
     let attached = case.until(&options.withdrawn).run().await?;
-    cx.detached.remove(&(volume.clone(), server.clone()));
+    let pair = (volume.clone(), server.clone());
+    cx.detached.remove(&pair);
+    let changed_at = attached.volume.as_ref().and_then(Volume::changed_at);
+    cx.newly_attached.insert(pair, changed_at);
     Ok(attached)
 }
 
@@ -104,6 +108,7 @@ pub(crate) async fn detach(cx: &Context, volume: &VolumeId, server: Option<&Serv
             .run()
             .await?;
         cx.detached.insert((volume.clone(), server.clone()), ());
+        cx.newly_attached.remove(&(volume.clone(), server.clone()));
         forget_mode(cx, volume, server, gone.volume.as_ref()).await;
     }
     Ok(())
@@ -112,11 +117,16 @@ pub(crate) async fn detach(cx: &Context, volume: &VolumeId, server: Option<&Serv
 /// All servers that have the volume, or are about to have it.
 async fn servers_of(cx: &Context, volume: &VolumeId) -> Result<Vec<ServerId>, CloudError> {
     let cinder = BlockStorage::new(&cx.transport);
+    let newly_attached = cx.newly_attached.keys().into_iter();
+    let mut servers: Vec<_> = newly_attached
+        .filter(|(attached, _)| attached == volume)
+        .map(|(_, server)| server)
+        .collect();
     let Some(found) = cinder.volume(volume).await? else {
-        return Ok(Vec::new());
+        return Ok(servers);
     };
-    let mut servers = found.servers();
-    if found.attachments.len() > servers.len() {
+    let listed = found.servers();
+    if found.attachments.len() > listed.len() {
         return Err(CloudError::Conflict(Failure {
             operation: "volume_detach",
             object: format!("volume {volume}"),
@@ -127,11 +137,12 @@ async fn servers_of(cx: &Context, volume: &VolumeId) -> Result<Vec<ServerId>, Cl
             elapsed: Duration::ZERO,
         }));
     }
+    servers.extend(listed);
     if found.status.is_transition() {
         let attachments = cinder.attachments(volume).await?.unwrap_or_default();
         servers.extend(attachments.into_iter().filter_map(|attachment| attachment.instance));
-        servers.sort();
-        servers.dedup();
     }
+    servers.sort();
+    servers.dedup();
     Ok(servers)
 }

@@ -5,11 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cinder_cloud::{AttachOptions, Changes, CloudError, CloudOptions, GiB, NewBackup, NewGroupSnapshot, VolumeStatus};
+use cinder_cloud::{
+    AttachOptions, Changes, CloudError, CloudOptions, GiB, NewBackup, NewGroupSnapshot, ServerId, VolumeStatus,
+};
 use openstack_sim::{Effect, Fault, GroupType, SimConfig, VolumeType};
+use rstest::rstest;
 use sim_network::SimNetwork;
 
-use crate::support::{ONE, Stage, stage_with};
+use crate::support::{ONE, Stage, latencies, stage_with};
 
 const LAG: Duration = Duration::from_secs(3);
 
@@ -47,6 +50,42 @@ async fn attach_and_detach_survive_lag() {
         .expect("attached");
     catch_up().await;
     stage.cloud.detach(&volume.id, Some(&server)).await.expect("detached");
+    assert_eq!(stage.sim.state().volumes[0].status.as_str(), "available");
+}
+
+/// After the attachment every API node shows the state from before it.
+#[rstest]
+#[case::accepted(false, Some(ONE))]
+#[case::not_found(true, Some(ONE))]
+#[case::any_server(false, None)]
+#[tokio::test(start_paused = true)]
+async fn detach_after_attach_survives_lag(#[case] is_not_found: bool, #[case] server: Option<&str>) {
+    let stage = stage_with(SimConfig {
+        longest_lag: 2 * LAG,
+        latencies: latencies(|latencies| latencies.detach = 2 * LAG),
+        ..SimConfig::default()
+    })
+    .await;
+    let network = SimNetwork::of(&stage.sim);
+    let options = CloudOptions {
+        connector: Arc::new(network.clone()),
+        ..stage.options()
+    };
+    let stage = Stage::new(stage.sim, options);
+    let volume = stage.create("pvc-1").await;
+    catch_up().await;
+    stage
+        .cloud
+        .attach(&volume.id, &ONE.into(), AttachOptions::default())
+        .await
+        .expect("attached");
+    network.set_lag(&stage.sim, LAG);
+    if is_not_found {
+        let unknown = Fault::on("detach_volume").times(1).effect(Effect::status(404));
+        stage.sim.fault(unknown).expect("a rule");
+    }
+    let server = server.map(ServerId::new);
+    stage.cloud.detach(&volume.id, server.as_ref()).await.expect("detached");
     assert_eq!(stage.sim.state().volumes[0].status.as_str(), "available");
 }
 

@@ -8,7 +8,7 @@ use cinder_cloud::{
     VolumeStatus,
 };
 use openstack_sim::{Effect, Fault, SimConfig, VolumeType};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::support::{ONE, Stage, TWO, latencies, new, stage, stage_with, tick};
 
@@ -70,6 +70,8 @@ async fn detach_ends_on_shelved_servers() {
     for vm_state in ["shelved", "shelved_offloaded"] {
         let stage = stage().await;
         let volume = at_server_in(&stage, vm_state).await;
+        // An attachment from a moment ago takes longer.
+        sleep(Duration::from_secs(15)).await;
         stage.sim.clear_log();
         let started = Instant::now();
         detach(&stage, &volume.id, ONE).await.expect("detached");

@@ -183,12 +183,18 @@ impl Stage {
     }
 
     pub(crate) async fn life(&self, name: &str) {
+        self.life_with_pod(name, Duration::ZERO).await;
+    }
+
+    /// As [`Self::life`], with a pod that uses the volume for that time.
+    pub(crate) async fn life_with_pod(&self, name: &str, time: Duration) {
         let volume = self.create(name).await;
         let server = ServerId::new(ONE);
         self.cloud
             .attach(&volume.id, &server, AttachOptions::default())
             .await
             .expect("attached");
+        tokio::time::sleep(time).await;
         self.cloud.detach(&volume.id, Some(&server)).await.expect("detached");
         self.cloud.delete_volume(&volume.id).await.expect("deleted");
     }

@@ -109,6 +109,10 @@ impl AttachmentStateMachine<'_> {
         // From here on only a detachment takes it back.
         self.withdrawn = None;
         let started = Instant::now();
+        // Before the request, which may be carried out without an answer.
+        let newly_attached = &self.inner.newly_attached;
+        let was_new = newly_attached.get(&self.key()).is_some();
+        newly_attached.insert(self.key(), None);
         let answer = Compute::new(&self.inner.transport)
             .attach(self.server, self.volume_id, version)
             .await;
@@ -131,6 +135,9 @@ impl AttachmentStateMachine<'_> {
             }
             Err(error) => error,
         };
+        if !was_new && !error.is_uncertain() {
+            newly_attached.remove(&self.key());
+        }
         match error.failure().filter(|failure| is_full(failure)) {
             Some(failure) => Err(CloudError::TooManyAttachments {
                 server: self.server.clone(),

@@ -4,13 +4,13 @@
 use tokio::time::Instant;
 
 use super::state_machine::{AttachmentStateMachine, RequestOutcome};
-use super::step::ShelvedVersion;
-use crate::api::block_storage::VolumeStatus;
+use super::step::{ShelvedVersion, Views};
+use crate::api::block_storage::{BlockStorage, VolumeStatus};
 use crate::api::compute::{Compute, Server};
 use crate::error::{CloudError, Failure};
 use crate::operations::attachments::AttachOutcome;
 use crate::poll::schedule::Kind;
-use crate::poll::{Verdict, Wait};
+use crate::poll::{Pollable, Verdict, Wait};
 use crate::timing::TIMING;
 
 impl AttachmentStateMachine<'_> {
@@ -48,7 +48,7 @@ impl AttachmentStateMachine<'_> {
                 }
                 Ok(RequestOutcome::Done(AttachOutcome {
                     device: None,
-                    volume: None,
+                    volume: self.snapshot.take().and_then(|snapshot| snapshot.volume),
                     already: false,
                 }))
             }
@@ -79,11 +79,46 @@ impl AttachmentStateMachine<'_> {
 
     /// Follows a detachment until Nova has forgotten the volume: what Nova has forgotten, Cinder has given up before. `false`: Nova no
     /// longer knows the server, or has taken it off its host, and that may have cut the detachment short.
+    ///
+    /// After a new attachment an API node may show the time before it: then Cinder has to show a later change.
     pub(super) async fn follow_detachment(
         &mut self,
         started: Instant,
         request_id: Option<&str>,
     ) -> Result<bool, CloudError> {
+        loop {
+            let is_complete = self.follow_nova(started, request_id).await?;
+            if !self.was_attached_lately() || self.is_released().await {
+                return Ok(is_complete);
+            }
+            while self.was_attached_lately() {
+                self.pause_for_lag().await;
+            }
+        }
+    }
+
+    /// Whether Cinder shows a state after the attachment in which the server does not have the volume.
+    async fn is_released(&mut self) -> bool {
+        let found = BlockStorage::new(&self.inner.transport).volume(self.volume_id).await;
+        let Ok(Some(volume)) = found else { return false };
+        let is_moving = matches!(
+            volume.status,
+            VolumeStatus::Reserved | VolumeStatus::Attaching | VolumeStatus::Detaching
+        );
+        let attached_at = self.inner.newly_attached.get(&self.key()).flatten();
+        let is_later = attached_at.is_some() && volume.changed_at() > attached_at;
+        let is_released = is_later && !is_moving && volume.attachment_to(self.server).is_none();
+        if is_released {
+            self.snapshot = Some(Views {
+                volume: Some(volume),
+                ..Views::default()
+            });
+        }
+        is_released
+    }
+
+    /// As [`Self::follow_detachment`], by the first state that is shown.
+    async fn follow_nova(&mut self, started: Instant, request_id: Option<&str>) -> Result<bool, CloudError> {
         let (volume, server) = (self.volume_id, self.server);
         let (until, is_all) = self.patience(started);
         let what = match request_id {

@@ -42,7 +42,7 @@ pub(super) struct AttachmentStateMachine<'a> {
     /// What an earlier request was answered.
     said: Option<CloudError>,
     /// What was seen after it.
-    snapshot: Option<Views>,
+    pub(super) snapshot: Option<Views>,
     /// How long the volume was seen in its status.
     watched: Duration,
     stale_candidates: Vec<AttachmentId>,
@@ -146,6 +146,18 @@ impl<'a> AttachmentStateMachine<'a> {
                     }
                 }
                 Step::WaitForTransition => self.settle().await?,
+                Step::Done(_) if self.was_detached_lately() => {
+                    self.pause_for_lag().await;
+                    self.forget();
+                }
+                Step::Done(_) | Step::WaitForDetach if self.was_attached_lately() => {
+                    self.pause_for_lag().await;
+                    self.forget();
+                    // The answer to another request is better evidence than a view.
+                    if self.rounds < ROUNDS {
+                        self.said = self.refused.take().map(|(_, error)| error);
+                    }
+                }
                 Step::WaitForDetach => {
                     if self.follow_detachment(Instant::now(), None).await? {
                         return Ok(self.attached(None, true));
@@ -170,10 +182,6 @@ impl<'a> AttachmentStateMachine<'a> {
                     self.forget();
                 }
                 Step::DeleteStale(attachments) => self.clear(&attachments).await?,
-                Step::Done(_) if self.may_be_past() => {
-                    sleep(jitter(TIMING.stale_attachment_recheck, &self.inner.options.sources)).await;
-                    self.forget();
-                }
                 Step::Done(device) => return Ok(self.attached(device, true)),
                 Step::Missing(ObjectKind::Server) => return Err(CloudError::no_server(self.server)),
                 Step::Missing(_) => return Err(CloudError::no_volume(self.volume_id)),
@@ -193,14 +201,24 @@ impl<'a> AttachmentStateMachine<'a> {
         Err(self.given_up().await)
     }
 
+    /// The keys of what this process remembers of the two.
+    pub(super) fn key(&self) -> (VolumeId, ServerId) {
+        (self.volume_id.clone(), self.server.clone())
+    }
+
     /// Whether an attachment that is shown may be the one that this process has just seen the end of.
-    fn may_be_past(&self) -> bool {
-        matches!(self.desired, DesiredAttachment::Attach { .. })
-            && self
-                .inner
-                .detached
-                .get(&(self.volume_id.clone(), self.server.clone()))
-                .is_some()
+    fn was_detached_lately(&self) -> bool {
+        matches!(self.desired, DesiredAttachment::Attach { .. }) && self.inner.detached.get(&self.key()).is_some()
+    }
+
+    /// Whether an attachment that is not shown may be the one that this process has just made.
+    pub(super) fn was_attached_lately(&self) -> bool {
+        self.desired == DesiredAttachment::Detach && self.inner.newly_attached.get(&self.key()).is_some()
+    }
+
+    /// Waits before the next look at what an API node may not show yet.
+    pub(super) async fn pause_for_lag(&self) {
+        sleep(jitter(TIMING.stale_attachment_recheck, &self.inner.options.sources)).await;
     }
 
     fn volume(&self) -> Option<&Volume> {
