@@ -259,10 +259,10 @@ fn text(_: &Lab, path: &Path, _: &Path) {
     put(path, 200, b"precious");
 }
 
-/// Stages, grows and unstages one image of the corpus.
-async fn meet(driver: &Driver<'_>, lab: &Lab, name: &str, expected: Expected) {
+/// Stages, grows and unstages one image of the corpus. A copy grows when it is staged.
+async fn meet(driver: &Driver<'_>, lab: &Lab, name: &str, is_copy: bool, expected: Expected) {
     let before = driver.log().len();
-    let staged = driver.stage("").await;
+    let staged = driver.stage(is_copy).await;
     let log = driver.log().split_off(before);
     assert!(log.len() < MOST_LOG, "{name}: {} bytes of log", log.len());
     assert!(!log.contains(r#""message":"formatted""#), "{name}: {log}");
@@ -292,18 +292,25 @@ fn hostile_images_cost_one_volume() {
     run("hostile::hostile_images_cost_one_volume", |lab| async move {
         let driver = Driver::start(&lab).await;
         lab.directory("staging");
-        for (number, (name, craft, expected)) in CORPUS.into_iter().enumerate() {
+        let uses = [false, true]
+            .into_iter()
+            .flat_map(|is_copy| CORPUS.map(|image| (is_copy, image)));
+        for (number, (is_copy, (name, craft, expected))) in uses.enumerate() {
             let (image, victim): (PathBuf, PathBuf) = (
                 lab.at(&format!("hostile-{number}.img")),
                 lab.at(&format!("victim-{number}.img")),
             );
             blank(&victim);
             craft(&lab, &image, &victim);
+            if is_copy {
+                let size = fs::metadata(&image).expect("an image").len();
+                edit(&image).set_len(size + 64 * MIB).expect("a sparse file");
+            }
             let precious = fs::read(&victim).expect("the victim's disk");
             let content = fs::read(&image).expect("an image");
             let victims_device = lab.attach(&victim, OTHER).await;
             let device = lab.attach(&image, VOLUME).await;
-            meet(&driver, &lab, name, expected).await;
+            meet(&driver, &lab, name, is_copy, expected).await;
             if matches!(expected, Expected::Refused(_)) {
                 assert!(lab::everything(&device) == content, "{name}: the volume was changed");
             }

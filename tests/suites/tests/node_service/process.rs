@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use cinder_csi_driver::parameters::RESIZE_REQUIRED;
 use csi_proto::csi::v1::node_client::NodeClient;
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::{CapacityRange, NodeExpandVolumeRequest, NodeStageVolumeRequest, NodeUnstageVolumeRequest};
@@ -72,11 +73,14 @@ impl<'lab> Driver<'lab> {
         self.lab.at("staging").display().to_string()
     }
 
-    pub(crate) async fn stage(&self, fs_type: &str) -> Result<(), Status> {
+    /// Stages a volume that is new, or one that was made from a volume or a snapshot and may be larger than that.
+    pub(crate) async fn stage(&self, is_copy: bool) -> Result<(), Status> {
+        let copy = is_copy.then(|| (RESIZE_REQUIRED.to_owned(), "true".to_owned()));
         let request = limited(NodeStageVolumeRequest {
             volume_id: VOLUME.into(),
             staging_target_path: self.staging(),
-            volume_capability: Some(mount(fs_type, Mode::SingleNodeWriter)),
+            volume_capability: Some(mount("", Mode::SingleNodeWriter)),
+            volume_context: copy.into_iter().collect(),
             ..NodeStageVolumeRequest::default()
         });
         self.client.clone().node_stage_volume(request).await.map(drop)

@@ -24,6 +24,8 @@ const AFTER: Duration = Duration::from_hours(625_960);
 /// Output of `openssl req -x509 -newkey … -days 36500 -subj /CN=keystone.test -addext subjectAltName=DNS:keystone.test,IP:192.0.2.7`,
 /// because ring generates no such keys.
 const RSA_2048: &str = include_str!("fixtures/rsa_ca.pem");
+/// The same with `-addext basicConstraints=critical,CA:FALSE -addext keyUsage=digitalSignature,keyEncipherment`.
+const RSA_SERVER: &str = include_str!("fixtures/rsa_server.pem");
 const P521: &str = include_str!("fixtures/p521.pem");
 /// An authority with a P-521 key, and a certificate with a P-256 key that it signed.
 const P521_AUTHORITY: &str = include_str!("fixtures/p521_ca.pem");
@@ -72,12 +74,14 @@ fn insecure() -> Tls {
     }
 }
 
-/// Verifies the certificate of a server as a client with this configuration.
-fn verify(tls: &Tls, server: &str, name: &str, now: Duration) -> Result<(), TlsProblem> {
+/// Verifies the certificate of a server, which may be followed by those of intermediate authorities, as a client with this configuration.
+fn verify(tls: &Tls, chain: &str, name: &str, now: Duration) -> Result<(), TlsProblem> {
     let verifier = ServerVerifier::new(tls, &Arc::new(ring::default_provider())).expect("authorities");
-    let server = CertificateDer::from_pem_slice(server.as_bytes()).expect("a certificate");
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain.as_bytes()).collect();
+    let chain = chain.expect("certificates");
+    let (server, intermediates) = chain.split_first().expect("a certificate");
     let name = ServerName::try_from(name.to_owned()).expect("a name");
-    let outcome = verifier.verify_server_cert(&server, &[], &name, &[], UnixTime::since_unix_epoch(now));
+    let outcome = verifier.verify_server_cert(server, intermediates, &name, &[], UnixTime::since_unix_epoch(now));
     outcome
         .map(|_| ())
         .map_err(|error| TlsProblem::find(&error).expect("a problem of TLS"))
@@ -100,10 +104,34 @@ fn configured_certificate_is_accepted_as_server(#[case] algorithm: &'static Sign
     }
 }
 
+#[rstest]
+#[case::authority(RSA_2048)]
+#[case::server(RSA_SERVER)]
+fn openssl_certificate_with_rsa_key_is_accepted(#[case] pem: &str) {
+    assert_eq!(verify(&tls(pem), pem, NAME, NOW), Ok(()));
+    assert_eq!(verify(&tls(pem), pem, ADDRESS, NOW), Ok(()));
+}
+
 #[test]
-fn openssl_certificate_with_rsa_key_is_accepted() {
-    assert_eq!(verify(&tls(RSA_2048), RSA_2048, NAME, NOW), Ok(()));
-    assert_eq!(verify(&tls(RSA_2048), RSA_2048, ADDRESS, NOW), Ok(()));
+fn chain_needs_its_intermediate_authority() {
+    let (root, other) = (authority(), authority());
+    let key = KeyPair::generate().expect("a key");
+    let intermediate = CertifiedIssuer::signed_by(params(ca()), key, &root).expect("an authority");
+    let server = signed_by(&intermediate);
+    let chain = format!("{server}{}", intermediate.pem());
+    assert_eq!(verify(&tls(&root.pem()), &chain, NAME, NOW), Ok(()));
+    for missing in [&server, &format!("{server}{}", other.pem())] {
+        let problem = verify(&tls(&root.pem()), missing, NAME, NOW);
+        assert_eq!(problem, Err(TlsProblem::UnknownIssuer));
+    }
+    // The usual remedy for a server that does not send it.
+    assert_eq!(verify(&tls(&intermediate.pem()), &server, NAME, NOW), Ok(()));
+    let both = format!("{}{}", root.pem(), intermediate.pem());
+    assert_eq!(verify(&tls(&both), &server, NAME, NOW), Ok(()));
+    assert_eq!(
+        verify(&tls(&root.pem()), &chain, "nova.test", NOW),
+        Err(TlsProblem::WrongName)
+    );
 }
 
 /// The dates and the name of a server's own certificate are in order; its key only counts in the handshake.
