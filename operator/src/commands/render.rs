@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The commands `crd` and `render`: what the operator would apply, as YAML, without a cluster.
 
-use std::fs;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,9 @@ use csi_sources::Sources;
 use serde_json::Value;
 
 use crate::args::{RenderArgs, VERSION};
+
+/// The largest input. The API server accepts no object of this size.
+const LARGEST_INPUT: u64 = 2 << 20;
 
 /// Why nothing was printed.
 #[derive(Debug, thiserror::Error)]
@@ -127,16 +130,25 @@ fn read_credentials(args: &RenderArgs) -> Result<Option<DriverCredentials>, Rend
 }
 
 fn read(path: &Path) -> Result<String, RenderCommandError> {
-    let text = if path == Path::new("-") {
-        let mut text = String::new();
-        io::stdin().lock().read_to_string(&mut text).map(|_| text)
+    let read = if path == Path::new("-") {
+        read_bounded(io::stdin().lock())
     } else {
-        fs::read_to_string(path)
+        File::open(path).and_then(read_bounded)
     };
-    text.map_err(|source| RenderCommandError::Read {
+    read.map_err(|source| RenderCommandError::Read {
         path: path.into(),
         source,
     })
+}
+
+/// Reads a file or a pipe to its end.
+fn read_bounded(input: impl Read) -> io::Result<String> {
+    let mut text = String::new();
+    input.take(LARGEST_INPUT + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST_INPUT {
+        return Err(io::Error::other(format!("it is larger than {LARGEST_INPUT} bytes")));
+    }
+    Ok(text)
 }
 
 fn sentences(problems: &[Problem]) -> String {
@@ -195,6 +207,14 @@ mod tests {
             text.contains("openstack-credentials.yaml") && text.contains("\"Secret\""),
             "{text}"
         );
+    }
+
+    #[test]
+    fn endless_input_is_refused() {
+        let mut out = Vec::new();
+        let error = render(&mk_args(&["/dev/zero"]), &mut out).unwrap_err();
+        assert_eq!(error.to_string(), "read /dev/zero: it is larger than 2097152 bytes");
+        assert!(out.is_empty());
     }
 
     #[test]
