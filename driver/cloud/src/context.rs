@@ -39,6 +39,14 @@ const MOST_CREATED: usize = 10_000;
 /// More than sidecars ask about again; those beyond are asked of Cinder.
 const MOST_DELETED: usize = 1024;
 
+/// A complete attachment, as it was polled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SeenAttached {
+    pub(crate) at: Instant,
+    /// The last change of the volume then, by Cinder's clock.
+    pub(crate) changed_at: Timestamp,
+}
+
 /// One cloud as its operations see it.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -57,9 +65,9 @@ pub(crate) struct Context {
     /// The detachments that this process saw the end of a moment ago. An API node whose database lags still shows what was before, so
     /// for that time an attachment is not believed because it is shown.
     pub(crate) detached: ExpiringMap<(VolumeId, ServerId), ()>,
-    /// The attachments that this process requested or saw complete a moment ago, with the last change of the volume that was seen then.
-    /// For that time a volume does not count as detached because an API node does not show the attachment.
-    pub(crate) newly_attached: ExpiringMap<(VolumeId, ServerId), Option<Timestamp>>,
+    /// The attachments that this process requested a moment ago, and how each was seen complete. For that time a volume does not count
+    /// as detached because an API node does not show the attachment.
+    pub(crate) newly_attached: ExpiringMap<(VolumeId, ServerId), Option<SeenAttached>>,
     /// The server and the id of each volume's attachment that was seen complete a little while ago: external-attacher asks for an
     /// attachment again until it sees its own note of the answer.
     pub(crate) attached: ExpiringMap<VolumeId, (ServerId, String)>,

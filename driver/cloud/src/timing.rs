@@ -89,6 +89,8 @@ pub(crate) struct Timing {
     pub(crate) creation_window: Duration,
     /// A server that Nova does not show so long after its volume was reserved is gone, and not about to come.
     pub(crate) unseen_server: jiff::SignedDuration,
+    /// Cinder's timestamps are whole seconds.
+    pub(crate) timestamp_resolution: Duration,
     /// How much is lost to whole seconds, in Cinder's times and in its clock.
     pub(crate) whole_seconds: Duration,
     /// The pause before a request to a busy server is made anew, growing by the round.
@@ -168,6 +170,7 @@ pub(crate) const TIMING: Timing = Timing {
     clean_up_timeout: Duration::from_mins(1),
     creation_window: Duration::from_mins(15),
     unseen_server: jiff::SignedDuration::from_mins(5),
+    timestamp_resolution: Duration::from_secs(1),
     whole_seconds: Duration::from_secs(2),
     busy_server_retry: Duration::from_millis(300),
     orphan_grace: Duration::from_secs(5),

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::block_storage::{BlockStorage, Volume};
-use crate::context::Context;
+use crate::context::{Context, SeenAttached};
 use crate::error::{CloudError, Failure};
 use crate::ids::{ServerId, VolumeId};
 use crate::operations::access_mode::forget_mode;
@@ -87,7 +87,11 @@ pub(crate) async fn attach(
     let pair = (volume.clone(), server.clone());
     cx.detached.remove(&pair);
     let changed_at = attached.volume.as_ref().and_then(Volume::changed_at);
-    cx.newly_attached.insert(pair, changed_at);
+    let seen = changed_at.map(|changed_at| SeenAttached {
+        at: Instant::now(),
+        changed_at,
+    });
+    cx.newly_attached.insert(pair, seen);
     Ok(attached)
 }
 

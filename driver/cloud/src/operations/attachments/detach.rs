@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From a server to freedom.
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::state_machine::{AttachmentStateMachine, RequestOutcome};
 use super::step::{ShelvedVersion, Views};
@@ -16,6 +16,10 @@ use crate::timing::TIMING;
 impl AttachmentStateMachine<'_> {
     /// Asks Nova to detach, and waits until both have let go.
     pub(super) async fn ask_to_detach(&mut self) -> Result<RequestOutcome, CloudError> {
+        if let Some(attached) = self.inner.newly_attached.get(&self.key()).flatten() {
+            // So that the volume's change has a later timestamp.
+            sleep_until(attached.at + TIMING.timestamp_resolution).await;
+        }
         let version = self.version_for_shelved().await?;
         // Held until the end: Nova detaches one by one what is asked of it, and what waits for its turn there would keep attachments waiting, too.
         let _turn = self
@@ -105,8 +109,8 @@ impl AttachmentStateMachine<'_> {
             volume.status,
             VolumeStatus::Reserved | VolumeStatus::Attaching | VolumeStatus::Detaching
         );
-        let attached_at = self.inner.newly_attached.get(&self.key()).flatten();
-        let is_later = attached_at.is_some() && volume.changed_at() > attached_at;
+        let attached = self.inner.newly_attached.get(&self.key()).flatten();
+        let is_later = attached.is_some_and(|attached| volume.changed_at() > Some(attached.changed_at));
         let is_released = is_later && !is_moving && volume.attachment_to(self.server).is_none();
         if is_released {
             self.snapshot = Some(Views {
