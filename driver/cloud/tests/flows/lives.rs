@@ -52,6 +52,16 @@ async fn a_cloud_that_answers_at_once_is_not_waited_for_once_it_is_known() {
     assert!(fastest < Duration::from_millis(500), "{fastest:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn immediate_detachment_waits_for_the_next_second() {
+    let stage = stage().await;
+    for life in 0..6 {
+        let started = Instant::now();
+        stage.life(&format!("pvc-{life}")).await;
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    }
+}
+
 /// As many lives at once on one server; what they cost each.
 async fn crowd(count: usize) -> f64 {
     let stage = stage_with(SimConfig {
