@@ -124,6 +124,16 @@ pub enum Place {
     File,
 }
 
+impl MountError {
+    /// Whether the kernel has the device or its file system in use in a way that excludes this mount.
+    fn is_busy(&self) -> bool {
+        match self {
+            Self::Mount { source, .. } => Errno::from_io_error(source) == Some(Errno::BUSY),
+            _ => false,
+        }
+    }
+}
+
 impl Host {
     /// What is mounted now. Bounded by 10 s.
     pub async fn mounts(&self) -> Result<MountTable, MountError> {
@@ -225,12 +235,8 @@ impl Host {
         fs_type: FsType,
         options: &MountOptions,
     ) -> Result<(), MountError> {
-        let is_conflict = |error: &MountError| match error {
-            MountError::Mount { source, .. } => Errno::from_io_error(source) == Some(Errno::BUSY),
-            _ => false,
-        };
         let mut mounted = self.mount(device, target, fs_type, options).await;
-        if mounted.as_ref().is_err_and(is_conflict) && options.is_read_only() {
+        if mounted.as_ref().is_err_and(MountError::is_busy) && options.is_read_only() {
             let what = format!("mounting {} at {} once more", device.path.display(), target.display());
             let (machine, paths) = (self.inner.machine.clone(), self.inner.paths.clone());
             let (device, target, options) = (device.clone(), target.to_owned(), options.clone());

@@ -16,7 +16,8 @@ const UNCHANGED: [&str; 2] = ["rescue=nologreplay", "nologreplay"];
 
 /// Refuses a file system that claims several devices, in its superblock or in its trees. Nothing is written.
 ///
-/// The kernel reads the trees in a mount at `draft` without writes. It ends before the function returns.
+/// The kernel reads the trees in a mount at `draft` without writes. It ends before the function returns. If it fails, the trees are
+/// unknown and the failure is the error, except for a file system that is mounted already with other options.
 pub(super) fn check_alone(
     machine: &dyn Machine,
     paths: &HostPaths,
@@ -31,16 +32,20 @@ pub(super) fn check_alone(
         return Err(several(device, superblock.devices));
     }
     create_place(machine, draft, Place::Directory, 0o700)?;
+    let mut failure = Ok(());
     for option in UNCHANGED {
         let options = MountOptions::default().read_only().with(option);
-        // An error of the file system is reported by the mount that follows.
-        if mount(machine, &device.path, draft, FsType::Btrfs, &options).is_ok() {
-            let checked = check_members(machine, paths, device);
-            discard_draft(machine, &paths.proc, draft)?;
-            return checked;
+        match mount(machine, &device.path, draft, FsType::Btrfs, &options) {
+            Ok(()) => {
+                let checked = check_members(machine, paths, device);
+                discard_draft(machine, &paths.proc, draft)?;
+                return checked;
+            }
+            Err(error) if error.is_busy() => return Ok(()),
+            Err(error) => failure = Err(error),
         }
     }
-    Ok(())
+    failure
 }
 
 /// Refuses a mounted file system that has several devices, if the kernel shows them.

@@ -39,7 +39,7 @@ enum Expected {
 type Craft = fn(&Lab, &Path, &Path);
 
 /// One image after the other, with the same process.
-const CORPUS: [(&str, Craft, Expected); 15] = [
+const CORPUS: [(&str, Craft, Expected); 16] = [
     ("many bad inodes", bad_inodes, Expected::Staged),
     ("garbage in the journal", bad_journal, Expected::Either),
     ("journal on another device", foreign_journal, Expected::Either),
@@ -57,6 +57,11 @@ const CORPUS: [(&str, Craft, Expected); 15] = [
     ),
     ("btrfs that hides its second device", hidden_device, Expected::Either),
     ("btrfs with the UUID of another", same_uuid, Expected::Either),
+    (
+        "btrfs with garbage in its trees",
+        bad_btrfs,
+        Expected::Refused(Code::Internal),
+    ),
     (
         "partition table",
         partition_table,
@@ -216,6 +221,14 @@ fn same_uuid(_: &Lab, path: &Path, victim: &Path) {
     make("mkfs.btrfs", &["-q", "-f"], path);
     let bytes = fs::read(path).expect("an image");
     fs::write(victim, bytes).expect("the victim's disk");
+}
+
+fn bad_btrfs(_: &Lab, path: &Path, _: &Path) {
+    make("mkfs.btrfs", &["-q", "-f"], path);
+    // Between the superblock and its copy, and behind that.
+    for start in [1, 65] {
+        put(path, start * MIB, &vec![0xA5; 62 << 20]);
+    }
 }
 
 fn partition_table(_: &Lab, path: &Path, _: &Path) {

@@ -174,12 +174,11 @@ impl VolumeMode {
         }
     }
 
-    /// Reads the mode that the metadata of a volume or a backup records.
+    /// Reads the mode that the metadata of a volume or a backup records. An unknown value counts as `Block`, which permits less.
     pub fn recorded(metadata: &BTreeMap<String, String>) -> Option<Self> {
         let recorded = metadata.get(metadata_keys::VOLUME_MODE)?;
-        [Self::Block, Self::Filesystem]
-            .into_iter()
-            .find(|mode| mode.name() == recorded)
+        let is_filesystem = recorded == Self::Filesystem.name();
+        Some(if is_filesystem { Self::Filesystem } else { Self::Block })
     }
 }
 
