@@ -161,14 +161,14 @@ impl Host {
 
     /// Makes `target` with `mode` if it is not there, its parents too. `true` if it was made.
     pub async fn create_place(&self, target: &Path, place: Place, mode: u32) -> Result<bool, MountError> {
-        let (machine, target) = (self.inner.machine.clone(), target.to_owned());
+        let (machine, path) = (self.inner.machine.clone(), target.to_owned());
         let what = format!("creating {}", target.display());
-        self.inner
+        let call = move || create_place(&*machine, &path, place, mode);
+        let created = self
+            .inner
             .calls
-            .run(what, TIMING.mount_table_timeout, move || {
-                create_place(&*machine, &target, place, mode)
-            })
-            .await?
+            .change_at(target, what, TIMING.mount_table_timeout, call);
+        created.await?
     }
 
     /// Removes an empty directory or an empty file; nothing there is fine. Never removes what either holds.
@@ -196,10 +196,15 @@ impl Host {
     ) -> Result<(), MountError> {
         let what = format!("mounting {} at {}", device.path.display(), target.display());
         let (machine, paths) = (self.inner.machine.clone(), self.inner.paths.clone());
-        let (disk, target, options) = (device.clone(), target.to_owned(), options.clone());
+        let (disk, path, options) = (device.clone(), target, options.clone());
+        let target = path.to_owned();
         if fs_type == FsType::Btrfs {
             let call = move || mount_beside(&*machine, &paths, &disk, &target, fs_type, &options, None);
-            return self.inner.calls.run(what, TIMING.mount_timeout, call).await?;
+            return self
+                .inner
+                .calls
+                .change_at(path, what, TIMING.mount_timeout, call)
+                .await?;
         }
         let device = disk.path;
         let call = move || match mount(&*machine, &device, &target, fs_type, &options) {
@@ -221,7 +226,10 @@ impl Host {
             }
             mounted => mounted,
         };
-        self.inner.calls.run(what, TIMING.mount_timeout, call).await?
+        self.inner
+            .calls
+            .change_at(path, what, TIMING.mount_timeout, call)
+            .await?
     }
 
     /// Mounts a file system that the kernel has in use elsewhere on this node, as [`Host::mount`] does. Bounded by 20 min.
@@ -239,12 +247,13 @@ impl Host {
         if mounted.as_ref().is_err_and(MountError::is_busy) && options.is_read_only() {
             let what = format!("mounting {} at {} once more", device.path.display(), target.display());
             let (machine, paths) = (self.inner.machine.clone(), self.inner.paths.clone());
-            let (device, target, options) = (device.clone(), target.to_owned(), options.clone());
+            let (device, path, options) = (device.clone(), target.to_owned(), options.clone());
             let call = move || {
                 let writable = MountOptions::default();
-                mount_beside(&*machine, &paths, &device, &target, fs_type, &writable, Some(&options))
+                mount_beside(&*machine, &paths, &device, &path, fs_type, &writable, Some(&options))
             };
-            mounted = self.inner.calls.run(what, TIMING.mount_timeout, call).await?;
+            let calls = &self.inner.calls;
+            mounted = calls.change_at(target, what, TIMING.mount_timeout, call).await?;
         }
         match mounted {
             Ok(()) => self.check_readable(target).await,
@@ -296,8 +305,9 @@ impl Host {
         options: &MountOptions,
     ) -> Result<(), MountError> {
         let (machine, proc) = (self.inner.machine.clone(), self.inner.paths.proc.clone());
-        let (from, target, options) = (from.to_owned(), target.to_owned(), options.clone());
+        let (from, path, options) = (from.to_owned(), target, options.clone());
         let what = format!("binding {} to {}", from.display(), target.display());
+        let target = path.to_owned();
         let call = move || {
             let machine = &*machine;
             if options.is_default() {
@@ -320,22 +330,30 @@ impl Host {
             }
             bound
         };
-        self.inner.calls.run(what, TIMING.mount_table_timeout, call).await?
+        self.inner
+            .calls
+            .change_at(path, what, TIMING.mount_table_timeout, call)
+            .await?
     }
 
     /// Unmounts everything that is mounted on `target`, and what an interrupted [`Host::bind`] left beside it. Nothing
     /// there is fine. `true` if something was unmounted. Bounded by 10 min.
     ///
-    /// Dropping the future leaves the unmount going on.
+    /// Dropping the future leaves the unmount going on. As long as a [`Host::create_place`], a mount or a bind at `target` has not ended,
+    /// even one that was given up, the error is [`OffloadError::Unfinished`].
     pub async fn unmount(&self, target: &Path) -> Result<bool, MountError> {
-        let (proc, target) = (self.inner.paths.proc.clone(), target.to_owned());
+        let (proc, path) = (self.inner.paths.proc.clone(), target);
+        let target = path.to_owned();
         let machine = self.inner.machine.clone();
         let what = format!("unmounting {}", target.display());
         let call = move || {
             discard_draft(&*machine, &proc, &draft_of(&target))?;
             unmount_all(&*machine, &proc, &target)
         };
-        self.inner.calls.run(what, TIMING.unmount_timeout, call).await?
+        self.inner
+            .calls
+            .unmount_at(path, what, TIMING.unmount_timeout, call)
+            .await?
     }
 
     /// Unmounts and removes what an interrupted [`Host::mount`] or [`Host::bind`] left beside `target`. Bounded by 10 min.

@@ -7,6 +7,7 @@
 //! again: whoever asks for it is told at once.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,6 +52,17 @@ pub enum OffloadError {
         /// How long ago it began.
         since: Duration,
     },
+    /// An earlier call at the same path has not ended, and may still take effect.
+    #[error(
+        "{what} was not started: an earlier call there began {:.0} s ago and has not ended; the device or its server does not \
+         answer; see the kernel's log of this node", since.as_secs_f64()
+    )]
+    Unfinished {
+        /// What was to be done.
+        what: String,
+        /// How long ago the earlier call began.
+        since: Duration,
+    },
     /// Too many earlier calls hang.
     #[error(
         "{what} was not started: {MOST_THREADS} calls to the kernel are under way on this node and none ended within {:.1} s; \
@@ -81,7 +93,10 @@ pub enum OffloadError {
 impl OffloadError {
     /// Whether the thing that was asked is what does not answer, as opposed to this node being at its limits.
     pub fn is_hang(&self) -> bool {
-        matches!(self, Self::TimedOut { .. } | Self::Stuck { .. })
+        matches!(
+            self,
+            Self::TimedOut { .. } | Self::Stuck { .. } | Self::Unfinished { .. }
+        )
     }
 }
 
@@ -92,6 +107,27 @@ pub(crate) struct Calls {
     free: Arc<Semaphore>,
     local: Arc<Semaphore>,
     alike: Arc<Mutex<BTreeMap<String, Act>>>,
+    changes: Arc<Changes>,
+}
+
+/// The calls under way that change what is at a path, by the order in which they began.
+#[derive(Debug, Default)]
+struct Changes(Mutex<Vec<(PathBuf, Instant)>>);
+
+/// One of these calls, until it returns.
+#[derive(Debug)]
+struct Change {
+    changes: Arc<Changes>,
+    entry: (PathBuf, Instant),
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        let mut changes = self.changes.0.lock();
+        if let Some(at) = changes.iter().position(|entry| *entry == self.entry) {
+            changes.remove(at);
+        }
+    }
 }
 
 /// One act on one thing, for as long as somebody does it or wants to.
@@ -151,6 +187,7 @@ impl Calls {
             free: Arc::new(Semaphore::new(threads)),
             local: Arc::new(Semaphore::new(MOST_LOCAL_THREADS)),
             alike: Arc::default(),
+            changes: Arc::default(),
         }
     }
 
@@ -164,6 +201,56 @@ impl Calls {
         F: FnOnce() -> T + Send + 'static,
     {
         self.run_on(&self.free, what, limit, call).await
+    }
+
+    /// The same for a call that makes or mounts something at `path`. As long as it is under way, even after its limit,
+    /// [`Self::unmount_at`] is refused there: what it would not find could still come.
+    pub(crate) async fn change_at<T, F>(
+        &self,
+        path: &Path,
+        what: impl Into<String>,
+        limit: Duration,
+        call: F,
+    ) -> Result<T, OffloadError>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let change = Change {
+            changes: Arc::clone(&self.changes),
+            entry: (path.to_owned(), Instant::now()),
+        };
+        self.changes.0.lock().push(change.entry.clone());
+        let call = move || {
+            let value = call();
+            drop(change);
+            value
+        };
+        self.run(what, limit, call).await
+    }
+
+    /// The same for a call that takes away what is at `path`.
+    pub(crate) async fn unmount_at<T, F>(
+        &self,
+        path: &Path,
+        what: impl Into<String>,
+        limit: Duration,
+        call: F,
+    ) -> Result<T, OffloadError>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let began = (self.changes.0.lock().iter())
+            .find(|(at, _)| at == path)
+            .map(|(_, began)| *began);
+        match began {
+            Some(began) => Err(OffloadError::Unfinished {
+                what: what.into(),
+                since: began.elapsed(),
+            }),
+            None => self.run(what, limit, call).await,
+        }
     }
 
     /// The same for a call that reads procfs, sysfs or the driver's own files, and touches no device.
@@ -285,6 +372,28 @@ mod tests {
             7
         );
         drop(release);
+    }
+
+    #[tokio::test]
+    async fn unfinished_call_keeps_its_path() {
+        let (calls, limit) = (calls(), Duration::from_secs(10));
+        let (release, hung) = mpsc::channel::<()>();
+        let short = Duration::from_millis(10);
+        let mounted = calls.change_at(Path::new("/a"), "mounting at /a", short, move || hung.recv());
+        mounted.await.expect_err("it hangs");
+        let error = calls.unmount_at(Path::new("/a"), "unmounting /a", limit, || ()).await;
+        let error = error.expect_err("the mount may still come");
+        assert!(matches!(error, OffloadError::Unfinished { .. }), "{error}");
+        let other = calls.unmount_at(Path::new("/b"), "unmounting /b", limit, || ()).await;
+        other.expect("nothing is under way there");
+        drop(release);
+        while calls
+            .unmount_at(Path::new("/a"), "unmounting /a", limit, || ())
+            .await
+            .is_err()
+        {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ use csi_sources::Sources;
 use rstest::rstest;
 use simulate::backend::Backend;
 use simulate::cluster::VolumeMode;
-use simulate::machine::{Faults, Hardware, Holder, Medium, Moment, Violations};
+use simulate::machine::{Faults, Hardware, Holder, Medium, Moment, SimMachine, Violations};
 use simulate::node::{Node, Trace};
 use simulate::schedule::Schedule;
 use tokio::time::{Duration, Instant, sleep};
@@ -316,11 +316,7 @@ async fn volume_is_found_and_grows_on_each_hardware(
 
     unpublish(&node).await.expect("it is not open");
     unstage(&node, VOLUME).await.expect("it is not in use");
-    // The kubelet removes its directory.
-    drop(csi_host::Machine::remove_directory(
-        machine,
-        Path::new(&staging(VOLUME)),
-    ));
+    remove_directory(machine);
     assert_eq!(machine.leftovers(), Vec::<String>::new());
     assert_eq!(schedule.violated(), None);
 }
@@ -423,6 +419,40 @@ async fn driver_killed_at_any_mount_loses_nothing() {
         }
     }
     assert_eq!(schedule.violated(), None);
+}
+
+/// Removes the staging directory, as the kubelet does.
+fn remove_directory(machine: &SimMachine) {
+    // The driver may have removed it.
+    drop(csi_host::Machine::remove_directory(machine, Path::new(&staging(VOLUME))));
+}
+
+/// A call that was given up may still take effect.
+#[rstest]
+#[case("ext4")]
+#[case("btrfs")]
+#[tokio::test(start_paused = true)]
+async fn unstage_waits_for_hung_calls_of_stage(#[case] fs_type: &'static str) {
+    let (node, schedule) = node_on(Hardware::Virtio);
+    let machine = node.machine();
+    machine.plug(VOLUME, Medium::blank(), GIB);
+    for after in 0..40 {
+        let hang = machine.stop_at(Moment::SystemCall, after, Duration::from_mins(1));
+        // Where the call is not needed for the answer, it is OK.
+        let (_, hung) = tokio::join!(stage(&node, VOLUME, fs_type), hang);
+        let unstaged = unstage(&node, VOLUME).await;
+        if unstaged.is_ok() {
+            remove_directory(machine);
+        }
+        drop(hung);
+        sleep(Duration::from_mins(15)).await;
+        if unstaged.is_err() {
+            unstage(&node, VOLUME).await.expect("nothing hangs");
+            remove_directory(machine);
+        }
+        node.check_at_rest();
+        assert_eq!(schedule.violated(), None, "after {after} calls");
+    }
 }
 
 #[tokio::test(start_paused = true)]
