@@ -400,6 +400,9 @@ impl CloudObject<'_> {
     }
 
     async fn is_in(&self, cloud: &Cloud) -> Result<bool, CloudError> {
+        if cloud.has_new(self.id()) {
+            return Ok(true);
+        }
         match self {
             Self::Volume(id) => cloud.volume(id).await.map(|found| found.is_some()),
             Self::Snapshot(id) => cloud.point_in_time(id).await.map(|found| found.is_some()),

@@ -180,6 +180,12 @@ impl Cloud {
         self.inner.then_forget_lists(create_volume(&self.inner, &new)).await
     }
 
+    /// Whether this process created the resource of this id here a moment ago. For that time a 404 does not mean that it does not exist:
+    /// an API node with a lagging database does not show it.
+    pub fn has_new(&self, id: &str) -> bool {
+        self.inner.is_new(id)
+    }
+
     /// Deletes a volume, by its id, and waits until Cinder no longer knows it. A volume that is not there is deleted. An attached
     /// one is [`CloudError::VolumeInUse`], one with snapshots [`CloudError::VolumeHasDependents`].
     pub async fn delete_volume(&self, volume: &VolumeId) -> Result<(), CloudError> {

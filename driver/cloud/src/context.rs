@@ -116,6 +116,11 @@ impl Context {
         self.created.insert(id.to_owned(), Instant::now());
     }
 
+    /// Whether this process created or adopted a resource of this id so lately that an API node may not know it.
+    pub(crate) fn is_new(&self, id: &str) -> bool {
+        self.created.get(&id.to_owned()).is_some()
+    }
+
     /// How long an API node may still not know a resource of this id; `None`: a 404 means that it does not exist.
     ///
     /// A resource is only deleted by the process that created it or by a later one. An earlier process of this controller may have

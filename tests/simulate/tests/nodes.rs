@@ -424,7 +424,10 @@ async fn driver_killed_at_any_mount_loses_nothing() {
 /// Removes the staging directory, as the kubelet does.
 fn remove_directory(machine: &SimMachine) {
     // The driver may have removed it.
-    drop(csi_host::Machine::remove_directory(machine, Path::new(&staging(VOLUME))));
+    drop(csi_host::Machine::remove_directory(
+        machine,
+        Path::new(&staging(VOLUME)),
+    ));
 }
 
 /// A call that was given up may still take effect.

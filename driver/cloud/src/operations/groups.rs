@@ -103,14 +103,16 @@ pub(crate) async fn create_group_snapshot(cx: &Context, new: &NewGroupSnapshot) 
     let deadline = began + cx.options.operation_timeout;
     // Other processes count on this end, however slow the answers are: see `own`.
     let attempt = timeout_at(deadline, attempt_group_snapshot(cx, new, deadline));
-    attempt.await.unwrap_or_else(|_| {
+    let created = attempt.await.unwrap_or_else(|_| {
         Err(CloudError::Timeout {
             what: format!("group snapshot {}", new.name),
             last_status: "not complete".to_owned(),
             last_error: String::new(),
             elapsed: began.elapsed(),
         })
-    })
+    })?;
+    cx.note_created(created.id.as_str());
+    Ok(created)
 }
 
 async fn attempt_group_snapshot(

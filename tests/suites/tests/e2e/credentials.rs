@@ -46,7 +46,8 @@ pub(crate) async fn keystone_behind_tls_is_trusted_by_its_own_authority(world: &
     };
     // Nobody on the pods' side knows the authority: what runs goes on with what it has.
     world.secret("clouds.yaml", &login.clouds_yaml()).await?;
-    let refused = |found: &Value| found["reason"] == "NotChecked" && found["message"].to_string().contains("caBundleRef");
+    let refused =
+        |found: &Value| found["reason"] == "NotChecked" && found["message"].to_string().contains("caBundleRef");
     world.condition("CredentialsValid", "Unknown", refused).await?;
     world.condition("Available", "True", |_| true).await?;
 
