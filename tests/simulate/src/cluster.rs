@@ -41,7 +41,9 @@ pub type Secrets = BTreeMap<String, String>;
 /// GiB in bytes.
 pub const GIB: i64 = 1 << 30;
 /// Time for which a call may fail without a fault. The longest pause of a work queue and the longest operation are shorter.
-const ENDLESS: Duration = Duration::from_mins(30);
+const PATIENCE: Duration = Duration::from_mins(30);
+/// The same for a call that waits for another one, until an administrator has repaired what keeps that one.
+const ENDLESS: Duration = Duration::from_hours(1);
 /// A new leader starts when the Lease of the old one has expired.
 const LEASE: Duration = Duration::from_secs(15);
 
@@ -203,8 +205,8 @@ impl Cluster {
 
     /// Sends a call, checks an error, and pauses as a work queue does, until `end` accepts an answer.
     ///
-    /// A call that fails for [`ENDLESS`] without a fault is a violation, unless its error names a resource that only an
-    /// administrator can repair. The administrator repairs that one then.
+    /// A call that fails for [`ENDLESS`] without a fault is a violation. If its error names a resource that only an administrator can
+    /// repair, the administrator repairs it after [`PATIENCE`].
     pub async fn repeat<T, R, F>(
         &self,
         call: Call,
@@ -233,18 +235,20 @@ impl Cluster {
             }
             let without_faults = self.schedule.calm().unwrap_or_default();
             let failing = self.schedule.elapsed().saturating_sub(began);
+            let without_faults = without_faults.min(failing);
             if let Some((code, message)) = &error
-                && without_faults.min(failing) > ENDLESS
+                && without_faults > PATIENCE
             {
-                let Some(resource) = self.judge.obstacle(&call, message) else {
+                if let Some(resource) = self.judge.obstacle(&call, message) {
+                    self.repair(&resource);
+                    began = self.schedule.elapsed();
+                } else if without_faults > ENDLESS {
                     self.schedule.violation(&format!(
                         "{what} fails for {} min although nothing goes wrong: {code:?}: {message}",
                         ENDLESS.as_secs() / 60
                     ));
                     return std::future::pending().await;
-                };
-                self.repair(&resource);
-                began = self.schedule.elapsed();
+                }
             }
             backoff.pause(&self.schedule, &what).await;
         }

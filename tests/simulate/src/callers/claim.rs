@@ -18,8 +18,8 @@ use crate::kubelet::Mounting;
 use crate::ledger::Known;
 use crate::watched::Watched;
 
-/// Time for the start of a pod without faults: two calls that each may fail for 30 minutes.
-const RUNS: Duration = Duration::from_hours(1);
+/// Time for the start of a pod without faults: two calls that each may fail for an hour.
+const RUNS: Duration = Duration::from_hours(2);
 
 /// A claim that has a volume.
 #[derive(Debug)]
