@@ -2,7 +2,7 @@
 //! Limits the requests to one cloud: a number at a time for each service, and none during a pause that a service requested.
 //!
 //! A pause is never longer than `throttle_max`, whatever the service requested. After one that was cut, a single request probes the
-//! service, and the others wait for its result.
+//! service, and the others wait for its answer. A probe without an answer is followed by the next one.
 
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ pub(crate) struct Slot<'a> {
     _probe: Option<Probe<'a>>,
 }
 
-/// The only request after a cut pause. Its end opens the gate, unless the service requested another pause.
+/// The only request after a cut pause. Without an answer of the service, one of the waiting requests becomes the next probe.
 #[derive(Debug)]
 struct Probe<'a> {
     throttle: &'a Throttle,
@@ -105,9 +105,13 @@ impl Drop for Probe<'_> {
     fn drop(&mut self) {
         let mut gates = self.throttle.gates.lock();
         if let Some(gate) = gates.get_mut(self.service.index())
-            && matches!(gate, Gate::Probing(_))
+            && let Gate::Probing(answer) = gate
         {
-            *gate = Gate::Open;
+            *gate = Gate::Paused(Pause {
+                end: Instant::now(),
+                is_cut: true,
+                answer: std::mem::take(answer),
+            });
         }
         drop(gates);
         self.throttle.changed.notify_waiters();
@@ -224,6 +228,17 @@ impl Throttle {
         };
         if is_later {
             *gate = Gate::Paused(pause);
+        }
+    }
+
+    /// Ends a probe: the service answered without a request for another pause.
+    pub(crate) fn note_answer(&self, service: Service) {
+        let mut gates = self.gates.lock();
+        if let Some(gate) = gates.get_mut(service.index())
+            && matches!(gate, Gate::Probing(_))
+        {
+            *gate = Gate::Open;
+            self.changed.notify_waiters();
         }
     }
 
@@ -361,12 +376,24 @@ mod tests {
         };
         assert_eq!(held, Some(expected));
         let others = futures::future::join_all((0..3).map(|_| read(&throttle, deadline)));
-        let ((), others) = tokio::join!(async { drop(probe) }, others);
+        let ((), others) = tokio::join!(async { throttle.note_answer(Service::BlockStorage) }, others);
+        drop(probe);
         assert!(others.iter().all(Result::is_ok), "{others:?}");
         assert!(
             started.elapsed() < PAUSE + Duration::from_secs(2),
             "nothing else is waited for"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_probe_follows_unanswered_probe() {
+        let (throttle, deadline) = cut_pause();
+        drop(read(&throttle, deadline).await.expect("the probe"));
+        let next = read(&throttle, deadline).await.expect("the next probe");
+        let held = read(&throttle, Instant::now() + Duration::from_secs(1)).await.err();
+        assert!(matches!(held, Some(NotSent::Probing { .. })), "{held:?}");
+        let (waiting, ()) = tokio::join!(read(&throttle, deadline), async { drop(next) });
+        assert!(waiting.is_ok(), "{waiting:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -377,6 +377,8 @@ impl Transport {
             let id = id.as_deref().unwrap_or("without an id");
             let answer = format!("{} was answered HTTP {code} (request {id})", request.operation);
             self.throttle.pause(request.service, pause, answer);
+        } else {
+            self.throttle.note_answer(request.service);
         }
         if status.is_success() && id.is_none() && fault::is_page(&body) {
             // Whatever it stands for, the service has not said that it did anything.
