@@ -18,6 +18,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use csi_sources::UntrustedText;
 use rustix::io::Errno;
 use tokio::time::{Instant, sleep_until};
 
@@ -167,11 +168,12 @@ fn unidentified_text(disk: Option<&str>) -> String {
 
 fn small_text(map: Option<&str>) -> String {
     match map {
-        Some(map) => format!(
-            "the paths of multipath map {} have grown, and the map has not; run `multipathd resize map {}` on the node",
-            map.escape_debug(),
-            map.escape_debug()
-        ),
+        Some(map) => {
+            let map = UntrustedText::new(map);
+            format!(
+                "the paths of multipath map {map} have grown, and the map has not; run `multipathd resize map {map}` on the node"
+            )
+        }
         None => "this node has not seen the volume grow, or it is not the volume; Nova has to inform the hypervisor (Cinder's event \
                  volume-extended), and detaching and attaching the volume does the same"
             .to_owned(),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use csi_sources::UntrustedText;
 use reqwest::Url;
 use serde::Deserialize;
 
@@ -210,9 +211,7 @@ pub(crate) fn describe(catalog: &[CatalogEntry]) -> String {
 
 /// A name of the catalogue as it is shown: one line of bounded length.
 fn escape(name: &str) -> String {
-    let shown: String = name.chars().take(NAME_SHOWN).collect();
-    let rest = if shown.len() < name.len() { "…" } else { "" };
-    format!("{}{rest}", shown.escape_debug())
+    UntrustedText::with_limit(name, NAME_SHOWN).to_string()
 }
 
 fn list(names: impl Iterator<Item = String>) -> String {
