@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How the API server is talked to about objects of any kind, and what its answers mean.
 
+mod access_review;
 mod connect;
 mod guarded_api;
 #[cfg(test)]
@@ -16,6 +17,7 @@ use kube::{
 };
 use thiserror::Error;
 
+pub(crate) use access_review::is_allowed;
 pub(crate) use connect::connect;
 pub(crate) use guarded_api::{GuardedApi, check_name, undecodable_error};
 #[cfg(test)]

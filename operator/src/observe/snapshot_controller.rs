@@ -21,7 +21,7 @@ use kube::{
     api::{ListParams, PostParams},
 };
 
-use crate::kubernetes::{GuardedApi, answer, remedy};
+use crate::kubernetes::{GuardedApi, answer, is_allowed, remedy};
 
 /// The usual name of the Deployment: that of the upstream manifests, and of distributions that follow them.
 const USUAL_DEPLOYMENT: &str = "snapshot-controller";
@@ -151,8 +151,7 @@ async fn is_controller(client: &Client, object: &impl ResourceExt, account: &str
         ..SubjectAccessReview::default()
     };
     let reviews: GuardedApi<SubjectAccessReview> = GuardedApi::all(client.clone());
-    let review = reviews.create(&PostParams::default(), &review).await?;
-    Ok(review.status.is_some_and(|status| status.allowed))
+    is_allowed(reviews.create(&PostParams::default(), &review).await?)
 }
 
 /// What the leases and Deployments show.

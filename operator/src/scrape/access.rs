@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{Access, AccessDecision, PATH, review_budget::ReviewBudget};
+use crate::kubernetes::is_allowed;
 
 /// Lifetime of an answer.
 const ANSWER_LIFETIME: Duration = Duration::from_mins(1);
@@ -90,8 +91,9 @@ impl KubernetesAccess {
             ..SubjectAccessReview::default()
         };
         let reviews: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let status = reviews.create(&PostParams::default(), &review).await?.status;
-        Ok(if status.is_some_and(|status| status.allowed) {
+        let review = reviews.create(&PostParams::default(), &review).await?;
+        let is_allowed = is_allowed(review)?;
+        Ok(if is_allowed {
             AccessDecision::Allowed
         } else {
             AccessDecision::Forbidden
@@ -187,7 +189,11 @@ mod tests {
                     continue;
                 }
                 let status = match token {
+                    Some("unlucky") => json!({"authenticated": true, "user": {"username": "unlucky"}}),
                     Some(token) => json!({"authenticated": token == "good", "user": {"username": "prometheus"}}),
+                    None if review["spec"]["user"] == "unlucky" => {
+                        json!({"allowed": false, "evaluationError": "the webhook did not answer"})
+                    }
                     None => json!({"allowed": true}),
                 };
                 let review = json!({"spec": {}, "status": status}).to_string();
@@ -228,6 +234,19 @@ mod tests {
             assert_eq!(access.judge(mk_peer(0), "good").await, Ok(AccessDecision::Allowed));
         }
         assert_eq!(reviews.load(Ordering::Relaxed), before + 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failed_authorization_is_not_a_refusal() {
+        let (access, reviews) = mk_server();
+        for _ in 0..2 {
+            let decision = access.judge(mk_peer(0), "unlucky").await;
+            assert!(
+                decision.as_ref().is_err_and(|error| error.contains("webhook")),
+                "{decision:?}"
+            );
+        }
+        assert_eq!(reviews.load(Ordering::Relaxed), 2, "the failure is not stored");
     }
 
     #[tokio::test(start_paused = true)]
