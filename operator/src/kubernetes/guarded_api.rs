@@ -107,15 +107,26 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
 
     /// Lists the objects that decode. Adds a note about each of the others, and about a list that has more objects than its limit.
     pub(crate) async fn list_readable(&self, params: &ListParams, notes: &mut Vec<String>) -> kube::Result<Vec<K>> {
-        let list = self.list_guarded(params).await?;
-        if list.metadata.continue_.is_some_and(|token| !token.is_empty()) {
-            notes.push(format!("only the first {} objects are included", list.items.len()));
+        let (objects, next) = self.list_page(params, notes).await?;
+        if next.is_some() {
+            notes.push(format!("only the first {} objects are included", objects.len()));
         }
+        Ok(objects)
+    }
+
+    /// Lists one page of the objects that decode, with the token of the next page. Adds a note about each of the others.
+    pub(crate) async fn list_page(
+        &self,
+        params: &ListParams,
+        notes: &mut Vec<String>,
+    ) -> kube::Result<(Vec<K>, Option<String>)> {
+        let list = self.list_guarded(params).await?;
         let readable = list
             .items
             .into_iter()
             .filter_map(|object| object.0.map_err(|undecodable| notes.push(undecodable.to_string())).ok());
-        Ok(readable.collect())
+        let objects = readable.collect();
+        Ok((objects, list.metadata.continue_.filter(|token| !token.is_empty())))
     }
 
     pub(crate) async fn get(&self, name: &str) -> kube::Result<K> {

@@ -43,6 +43,8 @@ const LOG_LINES: i64 = 2_000;
 const LOG_BYTES: i64 = 4 << 20;
 /// Objects of a kind; a cluster has more pods than a reader looks at.
 const MOST_OBJECTS: u32 = 500;
+/// Pages of [`MOST_OBJECTS`] events of all objects, which are searched for those of the operator's objects.
+const MOST_EVENT_PAGES: u32 = 20;
 /// Pods whose logs are kept: every controller and operator, and some nodes.
 const MOST_PODS: usize = 20;
 
@@ -171,16 +173,34 @@ impl Bundle<'_> {
     /// The events about the objects of the operator.
     async fn events(&mut self, name: &str, namespace: &str) -> Result<(), PluginError> {
         let api: GuardedApi<Event> = GuardedApi::namespaced(self.client.clone(), namespace);
-        let listed = list(&api, "", name, &mut self.missing).await;
-        let mut events = listed.unwrap_or_else(|error| {
-            self.missing.push(format!("{name}: {}", answer(&error)));
-            Vec::new()
-        });
-        events.retain(|event| {
-            let subject = event.regarding.as_ref().and_then(|regarding| regarding.uid.as_ref());
-            subject.is_some_and(|uid| self.subjects.contains(uid))
-        });
+        let (mut params, mut events) = (ListParams::default().limit(MOST_OBJECTS), Vec::new());
+        for page in 1..=MOST_EVENT_PAGES {
+            let mut notes = Vec::new();
+            let listed = api.list_page(&params, &mut notes).await;
+            self.missing
+                .extend(notes.into_iter().map(|note| format!("{name}: {note}")));
+            let (objects, next) = match listed {
+                Ok(page) => page,
+                Err(error) => {
+                    self.missing.push(format!("{name}: {}", answer(&error)));
+                    break;
+                }
+            };
+            events.extend(objects.into_iter().filter(|event| self.is_about_subject(event)));
+            let Some(next) = next else { break };
+            if page == MOST_EVENT_PAGES {
+                let most = MOST_OBJECTS * MOST_EVENT_PAGES;
+                self.missing
+                    .push(format!("{name}: only the first {most} events were searched"));
+            }
+            params = params.continue_token(&next);
+        }
         self.write(name, &events, redact_event)
+    }
+
+    fn is_about_subject(&self, event: &Event) -> bool {
+        let subject = event.regarding.as_ref().and_then(|regarding| regarding.uid.as_ref());
+        subject.is_some_and(|uid| self.subjects.contains(uid))
     }
 
     /// Reads the values that logs and messages are searched for.
@@ -404,6 +424,11 @@ mod tests {
             "/api/v1/namespaces/n/pods" => vec![own, foreign],
             "/api/v1/namespaces/n/secrets" => vec![secret],
             "/apis/csi.openstack.org/v1beta1/cindercsidrivers" => vec![driver],
+            // Events of other objects fill the first page.
+            "/apis/events.k8s.io/v1/namespaces/n/events" if !query.contains("continue=") => {
+                let page = json!({"metadata": {"continue": "next"}, "items": [event("foreign", CANARY)]});
+                return (200, page.to_string());
+            }
             "/apis/events.k8s.io/v1/namespaces/n/events" => vec![event("own", "of the pod"), event("foreign", CANARY)],
             "/apis/events.k8s.io/v1/namespaces/default/events" => {
                 vec![event("driver", "of the driver"), event("node", CANARY)]
