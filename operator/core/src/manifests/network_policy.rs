@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who may talk to the controller's pods, and whom they may talk to.
+//! The network policies of the driver's pods.
 
 use cinder_csi_crds::NetworkPolicyMode;
 use k8s_openapi::api::networking::v1::{
@@ -7,34 +7,61 @@ use k8s_openapi::api::networking::v1::{
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::Stage;
 use super::metadata::{self, ComponentLabel};
 use crate::resolve::Resolved;
 
 /// DNS, in pods of the cluster and on nodes; 5353 is where some distributions' DNS pods listen behind their Service.
 const DNS_PORTS: [i32; 2] = [53, 5353];
-/// The policy of the controller's pods; none where it is not wanted, and for pods on the network of their node, which policies do
-/// not reach.
-pub(super) fn policy(resolved: &Resolved) -> Option<NetworkPolicy> {
-    if resolved.network_policy.mode == NetworkPolicyMode::Disabled || resolved.controller.host_network {
-        return None;
+/// The port of the metadata service.
+const METADATA_PORT: i32 = 80;
+
+/// The policies of the pods. Pods on the network of their node have none, because policies do not apply to them.
+pub(super) fn policies(resolved: &Resolved) -> Vec<(Stage, NetworkPolicy)> {
+    if resolved.network_policy.mode == NetworkPolicyMode::Disabled {
+        return Vec::new();
     }
-    Some(NetworkPolicy {
-        metadata: metadata::namespaced(
-            resolved,
-            format!("{}-controller", resolved.name_prefix),
-            ComponentLabel::Controller,
-        ),
+    let mut policies = Vec::new();
+    if !resolved.controller.host_network {
+        let ports = metrics_ports(resolved);
+        let policy = policy(resolved, ComponentLabel::Controller, "controller", ports, egress());
+        policies.push((Stage::Controller, policy));
+    }
+    if !resolved.node.host_network {
+        let metrics = vec![port("TCP", Some(i32::from(resolved.node.http_port)))];
+        // Nodes send requests to the metadata service alone, by its address.
+        let egress = vec![NetworkPolicyEgressRule {
+            ports: Some(vec![port("TCP", Some(METADATA_PORT))]),
+            ..NetworkPolicyEgressRule::default()
+        }];
+        policies.push((
+            Stage::Node,
+            policy(resolved, ComponentLabel::Node, "node", metrics, egress),
+        ));
+    }
+    policies
+}
+
+/// The policy of the pods of one component. Clients may reach its metrics; the kubelet's probes come from the node, and no policy stops them.
+fn policy(
+    resolved: &Resolved,
+    component: ComponentLabel,
+    suffix: &str,
+    metrics: Vec<NetworkPolicyPort>,
+    egress: Vec<NetworkPolicyEgressRule>,
+) -> NetworkPolicy {
+    NetworkPolicy {
+        metadata: metadata::namespaced(resolved, format!("{}-{suffix}", resolved.name_prefix), component),
         spec: Some(NetworkPolicySpec {
-            pod_selector: Some(metadata::selector(resolved, ComponentLabel::Controller)),
+            pod_selector: Some(metadata::selector(resolved, component)),
             policy_types: Some(vec!["Ingress".into(), "Egress".into()]),
-            // Metrics, for whoever scrapes them. The kubelet's checks come from the node and are never kept out.
             ingress: Some(vec![NetworkPolicyIngressRule {
-                ports: Some(metrics_ports(resolved)),
+                ports: Some(metrics),
                 ..NetworkPolicyIngressRule::default()
             }]),
-            egress: Some(egress()),
+            egress: Some(egress),
         }),
-    })
+    }
 }
 
 fn metrics_ports(resolved: &Resolved) -> Vec<NetworkPolicyPort> {

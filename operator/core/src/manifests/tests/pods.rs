@@ -432,6 +432,35 @@ fn kubelet_reaches_probes_on_either_network(
 }
 
 #[test]
+fn nodes_on_pod_network_reach_metadata_alone() {
+    let operands = mk_operands(&mk_with(json!({ "node": { "hostNetwork": false } })));
+    let name = |operand: &&Operand| operand.object.metadata.name.clone().unwrap_or_default();
+    let of_nodes = |operand: &&Operand| operand.kind.kind == "NetworkPolicy" && name(operand).ends_with("-node");
+    let policy = &operands
+        .iter()
+        .find(of_nodes)
+        .expect("the policy of the nodes")
+        .object
+        .data["spec"];
+    let ports = container(&operands, "DaemonSet", "cinder-csi-driver")["ports"].as_array();
+    let metrics = ports.into_iter().flatten().find(|port| port["name"] != "health");
+    assert_eq!(
+        policy["ingress"],
+        json!([{ "ports": [{ "protocol": "TCP", "port": metrics.expect("a port")["containerPort"] }] }])
+    );
+    assert_eq!(
+        policy["egress"],
+        json!([{ "ports": [{ "protocol": "TCP", "port": 80 }] }])
+    );
+    let labels = &only(&operands, "DaemonSet")["spec"]["template"]["metadata"]["labels"];
+    let selector = policy["podSelector"]["matchLabels"].as_object().expect("labels");
+    assert!(
+        !selector.is_empty() && selector.iter().all(|(key, value)| labels[key] == *value),
+        "{selector:?}"
+    );
+}
+
+#[test]
 fn on_the_network_of_nodes_there_is_no_policy_and_ports_can_be_chosen() {
     let operands = mk_operands(&mk_with(
         json!({ "controller": { "hostNetwork": true, "httpPort": 9100, "replicas": 1 } }),
