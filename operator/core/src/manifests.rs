@@ -190,8 +190,8 @@ fn untouched(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Re
     if let Some(budget) = disruption::budget(resolved) {
         operands.push(Operand::new(Stage::Controller, &budget)?);
     }
-    if let Some(policy) = network_policy::policy(resolved) {
-        operands.push(Operand::new(Stage::Controller, &policy)?);
+    for (stage, policy) in network_policy::policies(resolved) {
+        operands.push(Operand::new(stage, &policy)?);
     }
     operands.push(Operand::new(Stage::Controller, &controller)?);
     operands.push(Operand::new(Stage::Node, &node)?);

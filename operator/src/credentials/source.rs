@@ -396,6 +396,9 @@ impl Source {
                      (spec.clouds[].endpointType), or have the service put into the catalogue"
                 ),
             ),
+            CloudError::InsecureEndpoint { .. } => {
+                Refused::new(Refusal::EndpointMissing, format!("{works}, and {error}"))
+            }
             CloudError::Auth(failure) | CloudError::Forbidden(failure) => Refused::new(
                 Refusal::CredentialsForbidden,
                 format!(

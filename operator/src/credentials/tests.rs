@@ -838,6 +838,11 @@ async fn what_the_driver_has_is_checked_like_new_credentials_and_its_place_recor
     Refusal::EndpointMissing,
     "region_name"
 )]
+#[case::http_behind_https(
+    CloudError::InsecureEndpoint { service: "block-storage" },
+    Refusal::EndpointMissing,
+    "allow_http_endpoints"
+)]
 #[case::no_role(
     CloudError::Forbidden(failure(Some(403), "Policy doesn't allow it.", "r")),
     Refusal::CredentialsForbidden,

@@ -24,7 +24,7 @@ pub enum Refusal {
     CredentialsForbidden,
     /// They lead to another project or region, and volumes of the driver exist.
     ProjectChanged,
-    /// The catalogue has no endpoint of a service.
+    /// The catalogue has no endpoint of a service that the driver may use.
     EndpointMissing,
     /// The catalogue has several regions, and the configuration names none.
     RegionAmbiguous,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How the product's pods log in.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// How pods log in to the cloud with an application credential.
 #[derive(Clone)]
@@ -19,7 +19,12 @@ pub struct Login {
 impl Login {
     /// A clouds.yaml with the entry `openstack`.
     pub fn clouds_yaml(&self) -> String {
-        let clouds = json!({"clouds": {"openstack": {
+        self.clouds_yaml_with(&json!({}))
+    }
+
+    /// The same with more keys of the entry.
+    pub fn clouds_yaml_with(&self, keys: &Value) -> String {
+        let mut entry = json!({
             "auth_type": "v3applicationcredential",
             "region_name": self.region,
             "auth": {
@@ -27,8 +32,11 @@ impl Login {
                 "application_credential_id": self.id,
                 "application_credential_secret": self.secret,
             },
-        }}});
-        clouds.to_string()
+        });
+        for (key, value) in keys.as_object().into_iter().flatten() {
+            entry[key] = value.clone();
+        }
+        json!({"clouds": {"openstack": entry}}).to_string()
     }
 
     /// A cloud.conf that logs in with the same credential.

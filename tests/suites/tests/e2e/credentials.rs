@@ -2,8 +2,9 @@
 //! Credentials that are replaced, and a Keystone whose certificate an authority of its own has signed.
 
 use anyhow::{Result, ensure};
+use harness::wait_for;
 use serde_json::{Value, json};
-use suites::cluster::credentials::{controllers, failed_calls, rotate};
+use suites::cluster::credentials::{ROTATION, controllers, failed_calls, rotate};
 use suites::cluster::{Login, NAMESPACE, OpenStack, SECRET, SECURE_KEYSTONE, World};
 use suites::keystone::Keystone;
 
@@ -60,12 +61,25 @@ pub(crate) async fn keystone_behind_tls_is_trusted_by_its_own_authority(world: &
     let secret = json!({"name": SECRET, "key": "clouds.yaml"});
     let entry =
         json!({"name": "default", "credentialsSecretRef": secret, "cloudName": "openstack", "caBundleRef": reference});
-    rotate(world, world.patch_spec(&json!({ "clouds": [entry] }))).await?;
+    world.patch_spec(&json!({ "clouds": [entry] })).await?;
+    // Behind this Keystone, Cinder and Nova have http.
+    let is_insecure = |condition: &Value| {
+        condition["reason"] == "EndpointMissing" && condition["message"].to_string().contains("allow_http_endpoints")
+    };
+    world.condition("CredentialsValid", "False", is_insecure).await?;
+    let content = login.clouds_yaml_with(&json!({ "allow_http_endpoints": true }));
+    world.secret("clouds.yaml", &content).await?;
+    let is_reported = |condition: &Value| condition["reason"] == "TLSVerificationOff";
+    world.condition("CredentialsValid", "True", is_reported).await?;
+    wait_for("a login of the driver with TLS", ROTATION, async || {
+        ensure!(logins(openstack) > 0, "the driver has not logged in with TLS");
+        Ok(())
+    })
+    .await?;
     world.healthy().await?;
     world.start_pod("trusting", None).await?;
     world.ready("trusting").await?;
     world.delete_pod_and_volume("trusting").await?;
-    ensure!(logins(openstack) > 0, "the driver has not logged in with TLS");
 
     rotate(world, world.ask_for_driver()).await?;
     world
