@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What can go wrong with OpenStack, one variant per thing a caller would handle differently.
 
+mod endpoint_problem;
 mod failure;
 mod object;
 mod obstacle;
@@ -11,11 +12,12 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+pub use endpoint_problem::EndpointProblem;
 pub use failure::Failure;
 pub use object::ObjectKind;
 pub use obstacle::Obstacle;
 pub use tls_problem::TlsProblem;
-use words::{message_text, names_text, region_text, request_text, servers_text};
+use words::{message_text, names_text, region_text, request_text, servers_text, version_text};
 
 use crate::ids::{GiB, GroupSnapshotId, ServerId, SnapshotId, VolumeId};
 use crate::last_failure::LastFailure;
@@ -119,7 +121,8 @@ pub enum CloudError {
     ListIncomplete(Failure),
     /// The catalogue has no endpoint for the service.
     #[error(
-        "no {interface} endpoint for service {service}{}; the catalogue has: {known}; check region and os-endpoint-type",
+        "no {interface} endpoint for service {service} with API version {}{}; the catalogue has: {known}; {problem}",
+        version_text(.service),
         region_text(.region.as_deref())
     )]
     NoEndpoint {
@@ -129,8 +132,10 @@ pub enum CloudError {
         region: Option<String>,
         /// The interface asked for.
         interface: &'static str,
-        /// What there is: type, interface and region of each endpoint.
+        /// What there is: type, interface, region and address of each endpoint.
         known: String,
+        /// Why, with the remedy.
+        problem: EndpointProblem,
     },
     /// The catalogue has endpoints in several regions, and the configuration names none of them.
     #[error(

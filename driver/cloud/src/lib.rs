@@ -47,7 +47,7 @@ pub use api::compute::Server;
 pub use cloud::{Cloud, CloudService, Login};
 pub use config::{Auth, CloudConfig, ConfigError, Configuration, Insecurity, Interface, TopologyOptions};
 pub use context::list_cache::ListedVolume;
-pub use error::{CloudError, Failure, ObjectKind, Obstacle, TlsProblem};
+pub use error::{CloudError, EndpointProblem, Failure, ObjectKind, Obstacle, TlsProblem};
 pub use ids::{AttachmentId, BackupId, GiB, GroupSnapshotId, ProjectId, ServerId, SnapshotId, VolumeId};
 pub use metadata::{InstanceMetadata, LinkLocal, MetadataError, instance_metadata, instance_metadata_over_ipv6};
 pub use migration::MigrationPolicy;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The table of OpenStack's faults and their codes, line by line.
 
-use cinder_cloud::{GroupSnapshotId, ServerId, VolumeId};
+use cinder_cloud::{EndpointProblem, GroupSnapshotId, ServerId, VolumeId};
 use rstest::rstest;
 
 use super::*;
@@ -58,7 +58,7 @@ const OTHERS: [Act; 3] = [Act::Delete, Act::Detach, Act::Look];
 #[case(CloudError::Unawaited(failure("volume_create", None)), &EVERY_ACT, Code::Unavailable)]
 #[case(CloudError::Unauthenticated(failure("login", Some(401))), &[Act::Create, Act::Snapshot], Code::Unavailable)]
 #[case(CloudError::Unauthenticated(failure("login", Some(401))), &[Act::Expand, Act::Modify, Act::Delete, Act::Attach, Act::Detach, Act::Look], Code::Unauthenticated)]
-#[case(CloudError::NoEndpoint { service: "block-storage", region: None, interface: "public", known: String::new() }, &EVERY_ACT, Code::Unavailable)]
+#[case(CloudError::NoEndpoint { service: "block-storage", region: None, interface: "public", known: String::new(), problem: EndpointProblem::Service }, &EVERY_ACT, Code::Unavailable)]
 #[case(CloudError::RegionAmbiguous { interface: "public", regions: "A, B".into() }, &EVERY_ACT, Code::Unavailable)]
 #[case(CloudError::Setup("no CA".into()), &EVERY_ACT, Code::Unavailable)]
 // 403 by policy.

@@ -22,7 +22,7 @@ mod updates;
 
 use std::collections::BTreeSet;
 
-use cinder_cloud::{CloudConfig, CloudError, CloudService, Failure, VolumeId};
+use cinder_cloud::{CloudConfig, CloudError, CloudService, EndpointProblem, Failure, VolumeId};
 use cinder_csi_crds::{CinderCSIDriverSpec, Cloud as CloudSpec, ConditionType, NetworkPolicyMode, TopologyMode};
 use cinder_operator_core::{
     clouds::CloudState,
@@ -99,6 +99,7 @@ impl Keystone for Door {
                 region: Some("one".to_owned()),
                 interface: "public",
                 known: String::new(),
+                problem: EndpointProblem::Place,
             };
             let missing = TrialError::Service(CloudService::BlockStorage, missing);
             return Box::pin(std::future::ready(Err(missing)));

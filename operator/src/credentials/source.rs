@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use cinder_cloud::{
-    CloudConfig, CloudError, ConfigError, Failure, Interface, certificates,
+    CloudConfig, CloudError, ConfigError, EndpointProblem, Failure, Interface, certificates,
     config::{ClientPem, Proxies},
 };
 use cinder_csi_crds::{
@@ -389,13 +389,15 @@ impl Source {
         };
         let works = format!("the login with {}, cloud {}, works", self.key(), self.cloud);
         match error {
-            CloudError::NoEndpoint { .. } => Refused::new(
-                Refusal::EndpointMissing,
-                format!(
-                    "{works}, and {error}. Correct the region (region_name, spec.clouds[].region) or the endpoint type \
-                     (spec.clouds[].endpointType), or have the service put into the catalogue"
-                ),
-            ),
+            CloudError::NoEndpoint { problem, .. } => {
+                let fields = match problem {
+                    EndpointProblem::Place => {
+                        ": region_name or spec.clouds[].region, and interface or spec.clouds[].endpointType"
+                    }
+                    EndpointProblem::Service | EndpointProblem::Version => "",
+                };
+                Refused::new(Refusal::EndpointMissing, format!("{works}, and {error}{fields}"))
+            }
             CloudError::InsecureEndpoint { .. } => {
                 Refused::new(Refusal::EndpointMissing, format!("{works}, and {error}"))
             }

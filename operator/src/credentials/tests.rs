@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use cinder_cloud::Failure;
+use cinder_cloud::{EndpointProblem, Failure};
 use cinder_csi_crds::CinderCSIDriverSpec;
 use cinder_csi_crds::Cloud as CloudSpec;
 use cinder_operator_core::{cluster::Blockers, reasons::Degraded, record::RecordedPlace};
@@ -834,7 +834,7 @@ async fn what_the_driver_has_is_checked_like_new_credentials_and_its_place_recor
 
 #[rstest]
 #[case::no_endpoint(
-    CloudError::NoEndpoint { service: "block-storage", interface: "public", region: Some("Mars".to_owned()), known: String::new() },
+    CloudError::NoEndpoint { service: "block-storage", interface: "public", region: Some("Mars".to_owned()), known: String::new(), problem: EndpointProblem::Place },
     Refusal::EndpointMissing,
     "region_name"
 )]
@@ -842,6 +842,11 @@ async fn what_the_driver_has_is_checked_like_new_credentials_and_its_place_recor
     CloudError::InsecureEndpoint { service: "block-storage" },
     Refusal::EndpointMissing,
     "allow_http_endpoints"
+)]
+#[case::old_endpoint(
+    CloudError::NoEndpoint { service: "compute", interface: "public", region: None, known: "compute/public/R http://c/v1.1".to_owned(), problem: EndpointProblem::Version },
+    Refusal::EndpointMissing,
+    "with API version v2.1 (or v2); the catalogue has: compute/public/R http://c/v1.1; region and interface are right"
 )]
 #[case::no_role(
     CloudError::Forbidden(failure(Some(403), "Policy doesn't allow it.", "r")),

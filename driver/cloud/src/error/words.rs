@@ -14,6 +14,14 @@ pub(super) fn region_text(name: Option<&str>) -> String {
     name.map(|name| format!(" in region {name}")).unwrap_or_default()
 }
 
+/// The API version that a service needs.
+pub(super) fn version_text(service: &str) -> &'static str {
+    match service {
+        "compute" => "v2.1 (or v2)",
+        _ => "v3",
+    }
+}
+
 pub(super) fn message_text(text: &str) -> String {
     if text.is_empty() {
         String::new()

@@ -7,10 +7,16 @@ use csi_sources::UntrustedText;
 use reqwest::Url;
 use serde::Deserialize;
 
-/// Names of a catalogue that an error lists; a large cloud has hundreds of endpoints.
-const NAMES_SHOWN: usize = 30;
+use crate::error::EndpointProblem;
+
+/// Regions that an error lists.
+const REGIONS_SHOWN: usize = 30;
+/// Endpoints that an error lists; a large cloud has hundreds.
+const ENDPOINTS_SHOWN: usize = 10;
 /// Characters of a name that an error shows.
 const NAME_SHOWN: usize = 64;
+/// Characters of an address that an error shows.
+const ADDRESS_SHOWN: usize = 160;
 
 /// A service of the catalogue.
 #[derive(Debug, Clone, Deserialize)]
@@ -36,6 +42,10 @@ impl Endpoint {
     fn region(&self) -> Option<&str> {
         let names = [&self.region_id, &self.region].into_iter().flatten();
         names.map(String::as_str).find(|name| !name.is_empty())
+    }
+
+    fn has_interface(&self, interface: &str) -> bool {
+        self.interface.trim_end_matches("URL") == interface
     }
 
     fn is_in(&self, region: &str) -> bool {
@@ -97,7 +107,8 @@ pub(crate) fn only_region(
     let named: Vec<&str> = regions.iter().copied().flatten().collect();
     if is_mixed || named.len() > 1 {
         let unnamed = regions.contains(&None).then(|| "endpoints without a region".to_owned());
-        return Err(SeveralRegions(list(named.into_iter().map(escape).chain(unnamed))));
+        let named = named.into_iter().map(|name| escape(name, NAME_SHOWN));
+        return Err(SeveralRegions(list(named.chain(unnamed), REGIONS_SHOWN)));
     }
     let name = named.first().copied().map(str::to_owned);
     Ok((!regions.is_empty()).then_some(Region::Only(name)))
@@ -111,9 +122,17 @@ fn aliases(service: &str) -> &[&str] {
     }
 }
 
+/// The names that only versions of a service have which are never used.
+fn old_names(service: &str) -> &[&str] {
+    match service {
+        "block-storage" => &["volumev2"],
+        _ => &["compute_legacy"],
+    }
+}
+
 /// The address of a service: the first alias that has an endpoint of this interface and region. `volumev2` and addresses that
-/// end in an API version older than ours are passed over. An address without a version gets ours, and the project, which
-/// Cinder before 3.67 needs in every path.
+/// end in an unsupported API version are ignored. An address without a version gets ours, and the project, which Cinder before
+/// 3.67 needs in every path. Of several endpoints, one that has microversions is preferred.
 pub(crate) fn find_endpoint(
     catalog: &[CatalogEntry],
     service: &str,
@@ -121,8 +140,23 @@ pub(crate) fn find_endpoint(
     region: &Region,
     project: &str,
 ) -> Option<Url> {
-    let mut endpoints = usable(catalog, service, interface, project);
-    endpoints.find_map(|(endpoint, url)| region.permits(endpoint).then_some(url))
+    let endpoints = usable(catalog, service, interface, project).filter(|(endpoint, _)| region.permits(endpoint));
+    // The first one of the lowest rank.
+    let best = endpoints.min_by_key(|(_, address)| address.rank);
+    best.map(|(_, address)| address.url)
+}
+
+/// Preference of an API version; the lowest is preferred.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum VersionRank {
+    Current,
+    /// Nova serves its version 2.1 there too, without microversions.
+    Legacy,
+}
+
+struct UsableAddress {
+    url: Url,
+    rank: VersionRank,
 }
 
 /// The endpoints of a service and interface with a supported API version, in the order of the aliases.
@@ -131,33 +165,36 @@ fn usable<'a>(
     service: &'a str,
     interface: &'a str,
     project: &'a str,
-) -> impl Iterator<Item = (&'a Endpoint, Url)> {
+) -> impl Iterator<Item = (&'a Endpoint, UsableAddress)> {
     let entries = aliases(service)
         .iter()
         .flat_map(move |alias| catalog.iter().filter(move |entry| entry.kind == *alias));
     entries
         .flat_map(|entry| &entry.endpoints)
-        .filter(move |endpoint| endpoint.interface.trim_end_matches("URL") == interface)
+        .filter(move |endpoint| endpoint.has_interface(interface))
         .filter_map(move |endpoint| Some((endpoint, versioned(Url::parse(&endpoint.url).ok()?, service, project)?)))
 }
 
-fn versioned(mut url: Url, service: &str, project: &str) -> Option<Url> {
+fn versioned(mut url: Url, service: &str, project: &str) -> Option<UsableAddress> {
     let version = url
         .path_segments()?
         .find(|segment| is_version(segment))
         .map(str::to_owned);
+    let rank = match (service, version.as_deref()) {
+        ("compute", Some("v2")) => VersionRank::Legacy,
+        _ => VersionRank::Current,
+    };
     match (service, version.as_deref()) {
         ("block-storage", None) => {
             url.path_segments_mut().ok()?.pop_if_empty().extend(["v3", project]);
-            Some(url)
         }
-        ("block-storage", Some("v3")) | ("compute", Some("v2.1")) => Some(url),
-        (_, None) => {
+        ("compute", None) => {
             url.path_segments_mut().ok()?.pop_if_empty().push("v2.1");
-            Some(url)
         }
-        _ => None,
+        ("block-storage", Some("v3")) | ("compute", Some("v2.1" | "v2")) => {}
+        _ => return None,
     }
+    Some(UsableAddress { url, rank })
 }
 
 fn is_version(segment: &str) -> bool {
@@ -190,34 +227,70 @@ pub(crate) fn version_root(mut endpoint: Url) -> Url {
     endpoint
 }
 
-/// The endpoints in one line, for an error.
-pub(crate) fn describe(catalog: &[CatalogEntry]) -> String {
-    let mut all: Vec<String> = catalog
-        .iter()
-        .flat_map(|entry| {
-            entry.endpoints.iter().map(|endpoint| {
-                let region = endpoint.region().unwrap_or("-");
-                [&entry.kind, &endpoint.interface, region].map(escape).join("/")
-            })
-        })
-        .collect();
+/// Returns why a catalogue has no usable endpoint of a service, and its endpoints in one line: those of the service if there are
+/// any, else all.
+pub(crate) fn explain(
+    catalog: &[CatalogEntry],
+    service: &str,
+    interface: &str,
+    region: Option<&Region>,
+) -> (EndpointProblem, String) {
+    let is_of_service = |kind: &str| aliases(service).contains(&kind) || old_names(service).contains(&kind);
+    let all = || {
+        let entries = catalog.iter();
+        entries.flat_map(|entry| entry.endpoints.iter().map(move |endpoint| (entry, endpoint)))
+    };
+    let own: Vec<_> = all().filter(|(entry, _)| is_of_service(&entry.kind)).collect();
+    let is_in_place =
+        |endpoint: &Endpoint| endpoint.has_interface(interface) && region.is_none_or(|region| region.permits(endpoint));
+    if own.is_empty() {
+        return (EndpointProblem::Service, describe(all()));
+    }
+    let problem = if own.iter().any(|(_, endpoint)| is_in_place(endpoint)) {
+        EndpointProblem::Version
+    } else {
+        EndpointProblem::Place
+    };
+    (problem, describe(own.into_iter()))
+}
+
+fn describe<'a>(endpoints: impl Iterator<Item = (&'a CatalogEntry, &'a Endpoint)>) -> String {
+    let describe_one = |(entry, endpoint): (&CatalogEntry, &Endpoint)| {
+        let region = endpoint.region().unwrap_or("-");
+        let names = [&entry.kind, &endpoint.interface, region].map(|name| escape(name, NAME_SHOWN));
+        format!("{} {}", names.join("/"), describe_address(&endpoint.url))
+    };
+    let mut all: Vec<String> = endpoints.map(describe_one).collect();
     all.sort();
     if all.is_empty() {
         "nothing".to_owned()
     } else {
-        list(all.into_iter())
+        list(all.into_iter(), ENDPOINTS_SHOWN)
     }
 }
 
-/// A name of the catalogue as it is shown: one line of bounded length.
-fn escape(name: &str) -> String {
-    UntrustedText::with_limit(name, NAME_SHOWN).to_string()
+/// An address without what may be secret: user, password, query and fragment.
+fn describe_address(text: &str) -> String {
+    let Ok(mut url) = Url::parse(text) else {
+        return "(not a URL)".to_owned();
+    };
+    // An address without a host has neither.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_query(None);
+    url.set_fragment(None);
+    escape(url.as_str(), ADDRESS_SHOWN)
 }
 
-fn list(names: impl Iterator<Item = String>) -> String {
+/// A text of the catalogue in one line of bounded length.
+fn escape(text: &str, limit: usize) -> String {
+    UntrustedText::with_limit(text, limit).to_string()
+}
+
+fn list(names: impl Iterator<Item = String>, limit: usize) -> String {
     let mut names: Vec<String> = names.collect();
-    let more = names.len().saturating_sub(NAMES_SHOWN);
-    names.truncate(NAMES_SHOWN);
+    let more = names.len().saturating_sub(limit);
+    names.truncate(limit);
     if more > 0 {
         names.push(format!("and {more} more"));
     }
@@ -312,9 +385,10 @@ mod tests {
         let all: Vec<_> = many.iter().map(|name| ("compute", "public", name.as_str())).collect();
         let catalog = endpoints(&all);
         let SeveralRegions(names) = choose(&catalog, "public").expect_err("several");
-        for text in [names, describe(&catalog)] {
+        let (_, endpoints) = explain(&catalog, "compute", "public", None);
+        for (text, more) in [(names, "and 970 more"), (endpoints, "and 990 more")] {
             assert!(!text.contains(char::is_control), "{text}");
-            assert!(text.len() < 5000 && text.ends_with("and 970 more"), "{text}");
+            assert!(text.len() < 5000 && text.ends_with(more), "{text}");
         }
     }
 
@@ -346,6 +420,9 @@ mod tests {
     #[case("block-storage", "http://c/volume/v3", "http://c/volume/v3")]
     #[case("compute", "http://c:8774", "http://c:8774/v2.1")]
     #[case("compute", "http://c/compute/v2.1/p1", "http://c/compute/v2.1/p1")]
+    #[case("compute", "https://compute.uk1.test/v2/p1", "https://compute.uk1.test/v2/p1")]
+    #[case("compute", "http://c:8774/v2/", "http://c:8774/v2/")]
+    #[case("block-storage", "http://c/volume/v3/p1/", "http://c/volume/v3/p1/")]
     fn an_address_without_a_version_gets_ours(#[case] service: &str, #[case] url: &str, #[case] expected: &str) {
         let catalog = [catalog(service, "public", "R1", url)];
         let found = find_endpoint(&catalog, service, "public", &configured("R1"), "p1").expect("found");
@@ -368,6 +445,70 @@ mod tests {
     }
 
     #[rstest]
+    #[case::legacy_first(&["http://c/v2/p1", "http://c/v2.1/p1"], Some("http://c/v2.1/p1"))]
+    #[case::legacy_last(&["http://c/v2.1/p1", "http://c/v2/p1"], Some("http://c/v2.1/p1"))]
+    #[case::unversioned(&["http://c/v2/p1", "http://c"], Some("http://c/v2.1"))]
+    #[case::first_of_equals(&["http://a/v2.1", "http://b/v2.1"], Some("http://a/v2.1"))]
+    #[case::legacy_alone(&["http://c/v1.1/p1", "http://c/v2/p1"], Some("http://c/v2/p1"))]
+    #[case::too_old(&["http://c/v1.1/p1", "http://c/v3"], None)]
+    fn compute_prefers_version_with_microversions(#[case] urls: &[&str], #[case] expected: Option<&str>) {
+        let catalog: Vec<_> = urls.iter().map(|url| catalog("compute", "public", "R1", url)).collect();
+        let found = find_endpoint(&catalog, "compute", "public", &configured("R1"), "p1");
+        assert_eq!(found.as_ref().map(Url::as_str), expected);
+        // Another region has its own.
+        assert_eq!(
+            find_endpoint(&catalog, "compute", "public", &configured("R2"), "p1"),
+            None
+        );
+    }
+
+    #[rstest]
+    #[case::old_type("block-storage", "volumev2", "http://c/v2/p1", EndpointProblem::Version)]
+    #[case::old_version("block-storage", "volume", "http://c/v1/p1", EndpointProblem::Version)]
+    #[case::old_compute("compute", "compute", "http://c/v1.1/p1", EndpointProblem::Version)]
+    #[case::other_service("block-storage", "compute", "http://c/v2.1", EndpointProblem::Service)]
+    #[case::no_url("compute", "compute", "compute.test", EndpointProblem::Version)]
+    fn missing_endpoint_is_explained(
+        #[case] service: &str,
+        #[case] kind: &str,
+        #[case] url: &str,
+        #[case] expected: EndpointProblem,
+    ) {
+        let catalog = [catalog(kind, "public", "R1", url)];
+        let region = configured("R1");
+        let (problem, endpoints) = explain(&catalog, service, "public", Some(&region));
+        assert_eq!(problem, expected);
+        let shown = if url.contains("://") { url } else { "(not a URL)" };
+        assert_eq!(endpoints, format!("{kind}/public/R1 {shown}"));
+        if expected == EndpointProblem::Version {
+            for (interface, region) in [("internal", "R1"), ("public", "R2")] {
+                let (problem, _) = explain(&catalog, service, interface, Some(&configured(region)));
+                assert_eq!(problem, EndpointProblem::Place);
+            }
+        }
+    }
+
+    #[test]
+    fn endpoints_of_the_service_alone_are_listed() {
+        let catalog = [
+            catalog("image", "public", "R1", "http://i"),
+            catalog(
+                "volumev2",
+                "public",
+                "R1",
+                "http://user:hunter2@c/v2/p1?key=hunter2#hunter2",
+            ),
+            catalog("volumev3", "public", "R2", "http://c/v3/p1"),
+        ];
+        let (_, endpoints) = explain(&catalog, "block-storage", "public", Some(&configured("R1")));
+        assert_eq!(
+            endpoints,
+            "volumev2/public/R1 http://c/v2/p1, volumev3/public/R2 http://c/v3/p1"
+        );
+    }
+
+    #[rstest]
+    #[case("http://c/v2/p1", "http://c/v2/")]
     #[case("http://c/volume/v3/p1", "http://c/volume/v3/")]
     #[case("http://c:8774/v2.1", "http://c:8774/v2.1/")]
     #[case("http://c:8774/v2.1/", "http://c:8774/v2.1/")]
@@ -376,11 +517,8 @@ mod tests {
     }
 
     #[test]
-    fn the_description_of_an_empty_catalogue_says_so() {
-        assert_eq!(describe(&[]), "nothing");
-        assert_eq!(
-            describe(&[catalog("compute", "public", "R1", "http://c")]),
-            "compute/public/R1"
-        );
+    fn empty_catalogue_is_described() {
+        let explained = explain(&[], "compute", "public", None);
+        assert_eq!(explained, (EndpointProblem::Service, "nothing".to_owned()));
     }
 }

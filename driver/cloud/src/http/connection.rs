@@ -119,11 +119,16 @@ impl Connection {
     /// The address of `path` at a service.
     pub(crate) async fn endpoint(&self, service: Service, path: &[&str], token: &Token) -> Result<Url, CloudError> {
         let region = self.region(token)?;
-        let missing = || CloudError::NoEndpoint {
-            service: service.name(),
-            region: region.and_then(Region::name).map(str::to_owned),
-            interface: self.interface.as_str(),
-            known: catalog::describe(&token.catalog),
+        let missing = || {
+            let interface = self.interface.as_str();
+            let (problem, known) = catalog::explain(&token.catalog, service.name(), interface, region);
+            CloudError::NoEndpoint {
+                service: service.name(),
+                region: region.and_then(Region::name).map(str::to_owned),
+                interface,
+                known,
+                problem,
+            }
         };
         let region = region.ok_or_else(missing)?;
         let known = self.session.lock().clone();

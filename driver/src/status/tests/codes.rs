@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
 
-use cinder_cloud::{GiB, GroupSnapshotId, Obstacle, ServerId, SnapshotId, TlsProblem, VolumeId};
+use cinder_cloud::{EndpointProblem, GiB, GroupSnapshotId, Obstacle, ServerId, SnapshotId, TlsProblem, VolumeId};
 use csi_host::mountinfo::MountInfoError;
 use csi_host::{
     DeviceError, FilesystemError, FsType, MkfsOptions, MountError, MountOptions, OffloadError, ToolError, UsageError,
@@ -169,7 +169,8 @@ fn cloud_errors() -> Vec<(&'static str, CloudError)> {
                 service: "block-storage",
                 region: None,
                 interface: "public",
-                known: "none".into(),
+                known: "volumev2/public/A http://cinder.example/v2".into(),
+                problem: EndpointProblem::Version,
             },
         ),
         (

@@ -230,10 +230,10 @@ conditions! {
         /// unknown.
         True ProjectChanged =>
             "Put credentials of the same project and region into the Secret; see the runbook for an intended move.",
-        /// Login with the credentials works, and the catalogue has no Cinder or Nova for the region and the endpoint type, or has
-        /// http for it while the auth URL has https.
+        /// Login with the credentials works, and the catalogue has no Cinder v3 or Nova v2.1 for the region and the endpoint
+        /// type, or has http for it while the auth URL has https.
         True EndpointMissing =>
-            "Correct region_name, spec.clouds[].region or spec.clouds[].endpointType; for http, see allow-http-endpoints.",
+            "Correct region_name, spec.clouds[].region or spec.clouds[].endpointType, or the catalogue; for http, see allow-http-endpoints.",
         /// Login with the credentials works, the catalogue has several regions, and neither the credentials nor the spec name one.
         True RegionAmbiguous => "Set region_name in the Secret, or spec.clouds[].region, to the region of the volumes and servers.",
         /// A cloud is no longer in spec.clouds, and volumes of the driver exist there, or the cloud does not answer.
@@ -350,10 +350,10 @@ conditions! {
         /// unknown.
         False ProjectChanged =>
             "Put credentials of the same project and region into the Secret; see the runbook for an intended move.",
-        /// Login with the credentials works, and the catalogue has no Cinder or Nova for the region and the endpoint type, or has
-        /// http for it while the auth URL has https.
+        /// Login with the credentials works, and the catalogue has no Cinder v3 or Nova v2.1 for the region and the endpoint
+        /// type, or has http for it while the auth URL has https.
         False EndpointMissing =>
-            "Correct region_name, spec.clouds[].region or spec.clouds[].endpointType; for http, see allow-http-endpoints.",
+            "Correct region_name, spec.clouds[].region or spec.clouds[].endpointType, or the catalogue; for http, see allow-http-endpoints.",
         /// Login with the credentials works, the catalogue has several regions, and neither the credentials nor the spec name one.
         False RegionAmbiguous => "Set region_name in the Secret, or spec.clouds[].region, to the region of the volumes and servers.",
         /// Login with the credentials works, and the driver uses others: the operator may not write, or the write of the
