@@ -32,9 +32,9 @@ pub use spec::{
     GroupSnapshotClass, Health, ImageOverrides, ImagePullPolicy, Images, ImmutableChange, LocalObjectRef, LogFormat,
     LogLevel, ManagementState, Monitoring, MonitoringMode, NetworkPolicy, NetworkPolicyMode, NodeRegistration,
     NodeSpec, NodeUpdate, NodeUpdateType, Override, OverrideTarget, OverrideType, Proxy, ReclaimPolicy, Resources,
-    SecretKeyRef, ServiceMonitorSettings, SidecarName, SidecarPolicy, SidecarSettings, SnapshotClass, SnapshotType,
-    Snapshots, SnapshotsMode, StartupTaint, StorageClassItem, StorageClasses, StuckHealth, Topology, TopologyMode,
-    Update, UpdatePolicy, VolumeAttributesClassItem, VolumeAttributesClasses, VolumeBindingMode,
+    SchedulingGuard, SecretKeyRef, ServiceMonitorSettings, SidecarName, SidecarPolicy, SidecarSettings, SnapshotClass,
+    SnapshotType, Snapshots, SnapshotsMode, StartupTaint, StorageClassItem, StorageClasses, StuckHealth, Topology,
+    TopologyMode, Update, UpdatePolicy, VolumeAttributesClassItem, VolumeAttributesClasses, VolumeBindingMode,
 };
 pub use status::{
     AdoptionStatus, AdoptionStep, Blocker, ChangeAction, CinderCSIDriverStatus, CloudPlace, CloudStatus,

@@ -29,7 +29,7 @@ pub use adoption::{Adoption, AdoptionMode};
 pub use cloud::{CaBundleKind, CaBundleRef, ClientCertRef, Cloud, EndpointType, SecretKeyRef};
 pub use cloud_options::{BlockStorage, Proxy};
 pub use controller::ControllerSpec;
-pub use csi_driver::{CsiDriverSpec, FsGroupPolicy};
+pub use csi_driver::{CsiDriverSpec, FsGroupPolicy, SchedulingGuard};
 pub use deletion::{Deletion, DeletionPolicy};
 pub use health::{Health, StuckHealth};
 pub use images::{ImageOverrides, ImagePullPolicy, Images, LocalObjectRef};

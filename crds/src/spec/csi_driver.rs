@@ -22,6 +22,13 @@ pub struct CsiDriverSpec {
     /// Cinder's quota and pools as CSIStorageCapacity objects then.
     #[serde(default)]
     pub storage_capacity: bool,
+
+    /// Whether the scheduler keeps pods with volumes of the driver from nodes where the driver is not registered. Auto: from Kubernetes
+    /// 1.37 on. Enabled: from Kubernetes 1.35 on, where 1.35 and 1.36 need the feature gate VolumeLimitScaling. Disabled: never. A
+    /// cluster autoscaler must run with --enable-csi-node-aware-scheduling, the default from 1.37 on; otherwise it adds no nodes for such
+    /// pods.
+    #[serde(default)]
+    pub prevent_pod_scheduling_if_missing: SchedulingGuard,
 }
 
 impl Default for CsiDriverSpec {
@@ -30,8 +37,21 @@ impl Default for CsiDriverSpec {
             fs_group_policy: FsGroupPolicy::default(),
             se_linux_mount: true,
             storage_capacity: false,
+            prevent_pod_scheduling_if_missing: SchedulingGuard::default(),
         }
     }
+}
+
+/// Whether pods are kept from nodes without the driver.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SchedulingGuard {
+    /// If the API server has the field, without a feature gate.
+    #[default]
+    Auto,
+    /// If the API server has the field.
+    Enabled,
+    /// Never.
+    Disabled,
 }
 
 /// Whether the kubelet applies fsGroup.

@@ -30,6 +30,7 @@ pub(super) fn csi_driver(resolved: &Resolved) -> CSIDriver {
             requires_republish: Some(false),
             se_linux_mount: Some(given.se_linux_mount),
             node_allocatable_update_period_seconds: given.node_allocatable_update_period_seconds,
+            prevent_pod_scheduling_if_missing: given.prevent_pod_scheduling_if_missing,
             ..CSIDriverSpec::default()
         },
     }

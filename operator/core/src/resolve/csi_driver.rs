@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the CSIDriver object says, as far as the API server of the cluster can take it.
 
-use cinder_csi_crds::{CsiDriverSpec, FsGroupPolicy};
+use cinder_csi_crds::{CsiDriverSpec, FsGroupPolicy, SchedulingGuard};
 
 use crate::cluster::KubernetesVersion;
 use crate::cluster::at_least;
@@ -21,6 +21,9 @@ pub struct CsiDriver {
     /// How often the kubelet asks how many volumes a node may have; `None` where the API server does not know the field: it
     /// would drop it, and that would look like drift for ever.
     pub node_allocatable_update_period_seconds: Option<i64>,
+    /// Whether the scheduler keeps pods from nodes where the driver is not registered; `None` where the API server does not know
+    /// the field.
+    pub prevent_pod_scheduling_if_missing: Option<bool>,
 }
 
 /// Leaves out what a version of the API server does not know.
@@ -30,5 +33,48 @@ pub(super) fn csi_driver(spec: &CsiDriverSpec, kubernetes: Option<KubernetesVers
         se_linux_mount: spec.se_linux_mount,
         storage_capacity: spec.storage_capacity,
         node_allocatable_update_period_seconds: at_least(kubernetes, 34).then_some(UPDATE_SECONDS),
+        prevent_pod_scheduling_if_missing: prevent_pod_scheduling(spec.prevent_pod_scheduling_if_missing, kubernetes),
+    }
+}
+
+/// From Kubernetes 1.37 on the field is on by default. Where it is not, the API server drops it, which would look like drift for
+/// ever, so an unknown version counts as an old one unless the spec demands the field.
+fn prevent_pod_scheduling(guard: SchedulingGuard, kubernetes: Option<KubernetesVersion>) -> Option<bool> {
+    let has_field = kubernetes.is_some() && at_least(kubernetes, 37);
+    match guard {
+        SchedulingGuard::Auto => has_field.then_some(true),
+        SchedulingGuard::Enabled => at_least(kubernetes, 35).then_some(true),
+        SchedulingGuard::Disabled => has_field.then_some(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::old(Some(34), [None, None, None])]
+    #[case::behind_a_gate(Some(35), [None, Some(true), None])]
+    #[case::last_with_gate(Some(36), [None, Some(true), None])]
+    #[case::on_by_default(Some(37), [Some(true), Some(true), Some(false)])]
+    #[case::later(Some(100), [Some(true), Some(true), Some(false)])]
+    #[case::unknown(None, [None, Some(true), None])]
+    fn scheduling_guard_follows_the_api_server(#[case] minor: Option<u32>, #[case] expected: [Option<bool>; 3]) {
+        let kubernetes = minor.map(|minor| KubernetesVersion { major: 1, minor });
+        let guards = [
+            SchedulingGuard::Auto,
+            SchedulingGuard::Enabled,
+            SchedulingGuard::Disabled,
+        ];
+        let fields = guards.map(|guard| {
+            let spec = CsiDriverSpec {
+                prevent_pod_scheduling_if_missing: guard,
+                ..CsiDriverSpec::default()
+            };
+            csi_driver(&spec, kubernetes).prevent_pod_scheduling_if_missing
+        });
+        assert_eq!(fields, expected);
     }
 }

@@ -11,6 +11,8 @@ fn adds_duty(field: &str, before: &Value, after: &Value) -> bool {
     match field {
         // They cannot be changed: the object is recreated.
         "attachRequired" | "volumeLifecycleModes" => false,
+        // The scheduler requires the registration of the driver, which all of its nodes have.
+        "preventPodSchedulingIfMissing" => false,
         // The kubelet repeats NodePublishVolume for volumes in use; NodePublishVolume receives the pod's name and account; NodeStageVolume
         // mounts with the SELinux label of the pod; the scheduler requires capacity objects, which the new controller publishes.
         "requiresRepublish" | "podInfoOnMount" | "seLinuxMount" | "storageCapacity" => *after == true,
