@@ -76,6 +76,12 @@ pub struct ControllerSpec {
     #[schemars(length(max = 4))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub sidecars: Vec<SidecarSettings>,
+
+    /// Whether claims may use VolumeSnapshots and claims of other namespaces as their source, where a ReferenceGrant of that namespace
+    /// allows it. The cluster needs the definition of ReferenceGrants (Gateway API, v1beta1) and the feature gate
+    /// CrossNamespaceVolumeDataSource of its API server, which is alpha.
+    #[serde(default)]
+    pub cross_namespace_sources: bool,
 }
 
 impl Default for ControllerSpec {
@@ -93,6 +99,7 @@ impl Default for ControllerSpec {
             http_port: default_http_port(),
             resources: None,
             sidecars: Vec::new(),
+            cross_namespace_sources: false,
         }
     }
 }

@@ -180,6 +180,7 @@ pub fn resolve_parts(driver: &CinderCSIDriver, env: &Environment) -> (Resolved, 
     let nodes = regions::problems(spec, env.kubernetes_version);
     let nodes = topology::problem(&spec.topology).into_iter().chain(nodes);
     holds.extend(nodes.map(|problem| SpecHold::new(problem, HoldScope::nodes())));
+    holds.extend(controller::problem(&spec.controller, env.apis));
     holds.extend(metadata::problems(spec));
     let storage_classes = decide_classes(driver, &driver_name, env);
     let images = ImageSet::choose(
@@ -198,8 +199,7 @@ pub fn resolve_parts(driver: &CinderCSIDriver, env: &Environment) -> (Resolved, 
         name_prefix: name_prefix_of(driver),
         inputs: TemplateInputs {
             kubernetes: env.kubernetes_version,
-            // Monitoring has no part in the pod templates.
-            apis: env.apis.with(OptionalApi::Monitoring, false),
+            apis: env.apis.of_pod_templates(),
             topology: topology.enabled,
             images: env.images.clone(),
         },

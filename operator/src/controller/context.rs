@@ -186,6 +186,7 @@ impl Context {
             group_snapshots: served.group_snapshots && (confirmed.group_snapshots || is_required),
             monitoring: served.monitoring,
             volume_attributes_classes: confirmed.volume_attributes_classes,
+            reference_grants: served.reference_grants,
         }
     }
 

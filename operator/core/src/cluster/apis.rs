@@ -14,15 +14,18 @@ pub enum OptionalApi {
     Monitoring,
     /// VolumeAttributesClasses, in the API since Kubernetes 1.34.
     VolumeAttributesClasses,
+    /// ReferenceGrants of the Gateway API, in the version that csi-provisioner reads.
+    ReferenceGrants,
 }
 
 impl OptionalApi {
     /// All of them.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Snapshots,
         Self::GroupSnapshots,
         Self::Monitoring,
         Self::VolumeAttributesClasses,
+        Self::ReferenceGrants,
     ];
 
     /// Its name in the status.
@@ -32,6 +35,7 @@ impl OptionalApi {
             Self::GroupSnapshots => "VolumeGroupSnapshot",
             Self::Monitoring => "ServiceMonitor",
             Self::VolumeAttributesClasses => "VolumeAttributesClass",
+            Self::ReferenceGrants => "ReferenceGrant",
         }
     }
 
@@ -52,6 +56,7 @@ impl OptionalApi {
             ),
             Self::Monitoring => ("monitoring.coreos.com/v1", &["servicemonitors", "prometheusrules"]),
             Self::VolumeAttributesClasses => ("storage.k8s.io/v1", &["volumeattributesclasses"]),
+            Self::ReferenceGrants => ("gateway.networking.k8s.io/v1beta1", &["referencegrants"]),
         }
     }
 }
@@ -69,6 +74,9 @@ pub struct OptionalApis {
     pub monitoring: bool,
     /// VolumeAttributesClasses.
     pub volume_attributes_classes: bool,
+    /// ReferenceGrants. No pod template depends on them: the spec alone decides whether they are used.
+    #[serde(skip)]
+    pub reference_grants: bool,
 }
 
 impl FromIterator<OptionalApi> for OptionalApis {
@@ -88,8 +96,16 @@ impl OptionalApis {
             OptionalApi::GroupSnapshots => self.group_snapshots = served,
             OptionalApi::Monitoring => self.monitoring = served,
             OptionalApi::VolumeAttributesClasses => self.volume_attributes_classes = served,
+            OptionalApi::ReferenceGrants => self.reference_grants = served,
         }
         self
+    }
+
+    /// The APIs that pod templates depend on.
+    #[must_use]
+    pub fn of_pod_templates(self) -> Self {
+        self.with(OptionalApi::Monitoring, false)
+            .with(OptionalApi::ReferenceGrants, false)
     }
 
     /// Whether `api` is served.
@@ -99,6 +115,7 @@ impl OptionalApis {
             OptionalApi::GroupSnapshots => self.group_snapshots,
             OptionalApi::Monitoring => self.monitoring,
             OptionalApi::VolumeAttributesClasses => self.volume_attributes_classes,
+            OptionalApi::ReferenceGrants => self.reference_grants,
         }
     }
 }

@@ -5,7 +5,7 @@ use cinder_csi_crds::{NodeRegistration, PendingChanges, status::SidecarStatus};
 
 use super::HeldDesired;
 use crate::{
-    cluster::{Blockers, OptionalApi, OptionalApis},
+    cluster::{Blockers, OptionalApis},
     manifests::Overridden,
     migration::Migration,
     notice::Notice,
@@ -49,8 +49,7 @@ impl PodsView {
         };
         Self {
             kubernetes: environment.kubernetes_version.map(|version| version.to_string()),
-            // Monitoring has no part in the pods.
-            apis: environment.apis.with(OptionalApi::Monitoring, false),
+            apis: environment.apis.of_pod_templates(),
             version_set: resolved.version_set.name.to_owned(),
             sidecars: COMPONENTS.iter().filter(runs).filter_map(status).collect(),
             unsupported: resolved.unknown_classes.clone(),

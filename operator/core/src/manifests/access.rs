@@ -63,6 +63,7 @@ enum Requirement {
     ClassSecrets,
     VolumeAttributesClasses,
     GroupSnapshots,
+    CrossNamespaceSources,
     #[serde(untagged)]
     Sidecar(SidecarName),
 }
@@ -76,6 +77,7 @@ impl Requirement {
             Self::ClassSecrets => !resolved.class_secrets.is_empty(),
             Self::VolumeAttributesClasses => resolved.apis.volume_attributes_classes,
             Self::GroupSnapshots => resolved.apis.group_snapshots,
+            Self::CrossNamespaceSources => resolved.controller.cross_namespace_sources,
         }
     }
 }

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use cinder_csi_crds::{ControllerSpec, Resources, SidecarName};
 use k8s_openapi::api::core::v1::{Affinity, Toleration, TopologySpreadConstraint};
 
-use super::Environment;
-use crate::cluster::OptionalApis;
+use super::{Environment, HoldScope, SpecHold};
+use crate::cluster::{OptionalApi, OptionalApis};
+use crate::problem::Problem;
+use crate::reasons::Degraded;
 use crate::releases::{COMPONENTS, Component, ImageSet, sidecars};
 
 /// The controller's pods.
@@ -37,6 +39,8 @@ pub struct Controller {
     pub resources: Option<Resources>,
     /// The containers beside the driver, in their order.
     pub sidecars: Vec<Sidecar>,
+    /// Whether csi-provisioner reads ReferenceGrants.
+    pub cross_namespace_sources: bool,
 }
 
 impl Controller {
@@ -91,7 +95,22 @@ pub(super) fn controller(
         http_port: spec.http_port,
         resources: spec.resources.clone(),
         sidecars: sidecars(spec, |component| gates(component, env, images, apis), snapshots),
+        cross_namespace_sources: spec.cross_namespace_sources,
     }
+}
+
+/// csi-provisioner waits for ever for a kind that the cluster does not have, and creates no volume.
+pub(super) fn problem(spec: &ControllerSpec, apis: OptionalApis) -> Option<SpecHold> {
+    let lacks_grants = spec.cross_namespace_sources && !apis.reference_grants;
+    let (group_version, _) = OptionalApi::ReferenceGrants.resources();
+    let problem = || Problem {
+        reason: Degraded::InvalidSpec,
+        message: format!(
+            "spec.controller.crossNamespaceSources is true, and the cluster does not serve ReferenceGrants of {group_version}: \
+             install the definitions of the Gateway API, or set the field to false. The controller keeps its last applied content"
+        ),
+    };
+    lacks_grants.then(|| SpecHold::new(problem(), HoldScope::controller()))
 }
 
 /// How many ports the controller's pods have.
@@ -116,11 +135,23 @@ fn sidecars(
                 .and_then(|settings| settings.timeout.clone())
                 .unwrap_or_else(|| row.timeout.to_owned()),
             worker_threads: settings.and_then(|settings| settings.worker_threads).unwrap_or(100),
-            feature_gates: gates(row.component),
+            feature_gates: with_source_gate(spec, row.component, gates(row.component)),
             resources: settings.and_then(|settings| settings.resources.clone()),
         })
     });
     sidecars.collect()
+}
+
+/// Adds the gate of volumes from other namespaces, which every supported release knows.
+fn with_source_gate(
+    spec: &ControllerSpec,
+    component: Component,
+    mut gates: BTreeMap<String, bool>,
+) -> BTreeMap<String, bool> {
+    if spec.cross_namespace_sources && component == Component::Provisioner {
+        gates.insert("CrossNamespaceVolumeDataSource".to_owned(), true);
+    }
+    gates
 }
 
 /// What the release needs in this cluster.

@@ -222,6 +222,7 @@ mod tests {
         group_snapshots: true,
         monitoring: false,
         volume_attributes_classes: false,
+        reference_grants: false,
     };
 
     fn decide(

@@ -74,6 +74,7 @@ fn single_rights(rules: &[PolicyRule]) -> Vec<(String, String, Option<String>, S
 fn mk_with_every_role() -> Vec<Operand> {
     let mut driver = mk_in_cluster();
     driver.spec.csi_driver.storage_capacity = true;
+    driver.spec.controller.cross_namespace_sources = true;
     driver.spec.storage_classes.items =
         serde_json::from_value(serde_json::json!([{ "name": "a", "secretName": "cloud-west" }])).unwrap();
     let environment = Environment {
@@ -82,6 +83,7 @@ fn mk_with_every_role() -> Vec<Operand> {
             group_snapshots: true,
             monitoring: true,
             volume_attributes_classes: true,
+            reference_grants: true,
         },
         ..mk_environment()
     };
@@ -110,6 +112,64 @@ fn the_operator_holds_every_right_that_it_grants() {
         }
     }
     assert!(granted > 80, "only {granted} rights were looked at");
+}
+
+/// The rights of the driver's roles on ReferenceGrants, and the gates of csi-provisioner.
+fn source_rights(operands: &[Operand]) -> (Vec<String>, String) {
+    let rules = operands.iter().map(|operand| rules_of_any(&operand.object.data));
+    let mut rights: Vec<_> = rules.flat_map(|rules| single_rights(&rules)).collect();
+    rights.retain(|(group, ..)| group == "gateway.networking.k8s.io");
+    let rights = rights
+        .into_iter()
+        .map(|(_, resource, _, verb)| format!("{verb} {resource}"));
+    let deployment = operands
+        .iter()
+        .find(|operand| operand.kind.kind == "Deployment")
+        .unwrap();
+    let containers = &deployment.object.data["spec"]["template"]["spec"]["containers"];
+    let mut containers = containers.as_array().unwrap().iter();
+    let provisioner = containers
+        .find(|container| container["name"] == "csi-provisioner")
+        .unwrap();
+    let mut args = provisioner["args"].as_array().unwrap().iter().filter_map(Value::as_str);
+    let gates = args.find_map(|arg| arg.strip_prefix("--feature-gates=")).unwrap();
+    (rights.collect(), gates.to_owned())
+}
+
+fn rules_of_any(object: &Value) -> Vec<PolicyRule> {
+    serde_json::from_value(object["rules"].clone()).unwrap_or_default()
+}
+
+#[test]
+fn other_namespaces_are_sources_by_the_field() {
+    let mut driver = mk_in_cluster();
+    let mut environment = Environment {
+        apis: OptionalApis {
+            reference_grants: true,
+            ..OptionalApis::default()
+        },
+        ..mk_environment()
+    };
+    let resolved = resolve(&driver, &environment).unwrap();
+    let (rights, gates) = source_rights(&operands(&resolved, None).unwrap());
+    assert!(rights.is_empty(), "the API alone grants nothing: {rights:?}");
+    assert!(!gates.contains("CrossNamespace"), "{gates}");
+
+    driver.spec.controller.cross_namespace_sources = true;
+    let resolved = resolve(&driver, &environment).unwrap();
+    let (rights, gates) = source_rights(&operands(&resolved, None).unwrap());
+    assert_eq!(
+        rights,
+        ["get referencegrants", "list referencegrants", "watch referencegrants"]
+    );
+    assert!(gates.contains("CrossNamespaceVolumeDataSource=true"), "{gates}");
+
+    environment.apis.reference_grants = false;
+    let problems = resolve(&driver, &environment).unwrap_err();
+    assert!(
+        problems.len() == 1 && problems[0].message.contains("gateway.networking.k8s.io/v1beta1"),
+        "{problems:?}"
+    );
 }
 
 #[test]
