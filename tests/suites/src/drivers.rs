@@ -49,6 +49,7 @@ pub struct Ours {
     arguments: Vec<String>,
     programs: Option<PathBuf>,
     program: Option<PathBuf>,
+    environment: Vec<(String, String)>,
     json_log: bool,
 }
 
@@ -61,6 +62,7 @@ impl Ours {
             arguments: Vec::new(),
             programs: None,
             program: None,
+            environment: Vec::new(),
             json_log: false,
         }
     }
@@ -76,6 +78,13 @@ impl Ours {
     #[must_use]
     pub fn flag(mut self, flag: impl Into<String>) -> Self {
         self.arguments.push(flag.into());
+        self
+    }
+
+    /// Sets a variable of its environment.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -127,6 +136,7 @@ impl Ours {
         command.arg(format!("--provide-controller-service={}", self.role != Role::Node));
         command.arg(format!("--provide-node-service={}", self.role != Role::Controller));
         command.args(&self.arguments);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if let Some(directory) = &self.programs {
             let path = std::env::var("PATH").unwrap_or_default();
             command.env("PATH", format!("{}:{path}", directory.display()));

@@ -88,10 +88,10 @@ impl Simulator {
         Self::start_with(lab, |command| command.arg("--backing").arg(volumes).args(types)).await
     }
 
-    /// Starts both, the cloud at a port of the loopback address. Its catalogue names it by this host name.
-    pub async fn start_with_name(lab: &Lab, host: &str, port: u16) -> Result<Self> {
-        let name = format!("http://{host}:{port}");
-        let mut simulator = Self::start_at(lab, port, |command| command.args(["--public-url", &name])).await?;
+    /// Starts both, the cloud at a port of the loopback address. Clients reach it by this address, which its catalogue has.
+    pub async fn start_behind(lab: &Lab, port: u16, url: &str, arguments: &[&str]) -> Result<Self> {
+        let starting = Self::start_at(lab, port, |command| command.args(["--public-url", url]).args(arguments));
+        let mut simulator = starting.await?;
         // The test itself needs no resolver.
         simulator.ready.base_url = format!("http://127.0.0.1:{port}");
         Ok(simulator)

@@ -1,37 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The static programs with the name servers that clusters have.
+//! The name servers that clusters and machines have.
 //!
-//! musl's `getaddrinfo` ends a lookup at a search domain that is answered with SERVFAIL or REFUSED, so that only these builds show
-//! whether the programs resolve names without it.
+//! musl's `getaddrinfo` ends a lookup at a search domain that is answered with SERVFAIL or REFUSED.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use axum::Router;
 use axum::http::StatusCode;
-use csi_proto::csi::v1::ListVolumesRequest;
-use csi_proto::csi::v1::controller_client::ControllerClient;
-use openstack_sim::{DnsAnswer, DnsQuestion, NameServer};
+use openstack_sim::{DnsAnswer, DnsQuestion};
 use parking_lot::Mutex;
-use suites::drivers::{Ours, Role};
 use suites::lab::{Lab, in_lab};
 use suites::process::Process;
-use suites::programs;
 use suites::simulator::Simulator;
 
-const KEYSTONE: &str = "keystone.example.test";
-const KEYSTONE_PORT: u16 = 5000;
+use crate::site::{
+    KEYSTONE, KEYSTONE_PORT, LOOPBACK, controller, edit_conf, is_static, programs, replace_file, serve_names, try_cloud,
+};
+
 const API_SERVER: &str = "kubernetes.example.test";
 const API_SERVER_PORT: u16 = 6443;
-const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// A resolution takes 8 s at most.
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(20);
+/// The time that a slow name server takes for an answer. It answers one question after the other.
+const SLOW_ANSWER: Duration = Duration::from_millis(300);
 /// As in a pod on an OpenStack server.
 const POD: &str =
     "nameserver 127.0.0.1\nsearch csi.svc.cluster.test svc.cluster.test cluster.test openstacklocal\noptions ndots:5\n";
+/// As on the server itself.
+const SERVER: &str = "nameserver 127.0.0.1\nsearch openstacklocal\n";
+/// As on the server itself, with a domain of the cloud.
+const SERVER_OF_CLOUD: &str = "nameserver 127.0.0.1\nsearch openstacklocal example.test\n";
 
 /// A name server's behaviour, by the question.
 type Behaviour = fn(&DnsQuestion) -> DnsAnswer;
@@ -60,7 +62,7 @@ fn answer_ipv6(question: &DnsQuestion, answer: DnsAnswer) -> DnsAnswer {
     }
 }
 
-const CASES: [(&str, &str, Behaviour); 9] = [
+const CASES: [(&str, &str, Behaviour); 11] = [
     ("search domain NXDOMAIN", POD, |question| {
         answer_domain(question, DnsAnswer::NXDOMAIN)
     }),
@@ -75,6 +77,15 @@ const CASES: [(&str, &str, Behaviour); 9] = [
     }),
     ("search domain silent", POD, |question| {
         answer_domain(question, DnsAnswer::Silence)
+    }),
+    ("search domain slow", POD, |question| {
+        if question.name.ends_with(".openstacklocal") {
+            sleep(SLOW_ANSWER);
+        }
+        answer_domain(question, DnsAnswer::SERVFAIL)
+    }),
+    ("outside of pods", SERVER, |question| {
+        answer_domain(question, DnsAnswer::REFUSED)
     }),
     ("AAAA SERVFAIL", POD, |question| {
         answer_ipv6(question, DnsAnswer::SERVFAIL)
@@ -96,54 +107,66 @@ const CASES: [(&str, &str, Behaviour); 9] = [
 
 #[test]
 fn static_programs_resolve_names_as_glibc_does() {
-    let (driver, operator) = programs::static_driver_and_operator().expect("static programs");
+    let (driver, operator) = programs().expect("static programs");
     in_lab(async |lab| {
-        for program in [&driver, &operator] {
+        for program in [driver, operator] {
             ensure!(is_static(program)?, "{} needs a dynamic linker", program.display());
         }
         let behaviour = Arc::new(Mutex::new(CASES[0].2));
         let answering = Arc::clone(&behaviour);
-        let _name_server = NameServer::start((LOOPBACK, 53).into(), move |question| {
+        let _name_server = serve_names(&lab, POD, move |question| {
             let behave = *answering.lock();
             behave(question)
-        })?;
+        })
+        .await?;
         let requests = serve_api().await?;
-        let resolv_conf = lab.path("resolv.conf");
-        std::fs::write(&resolv_conf, POD).context("cannot write resolv.conf")?;
-        lab.shell(&format!("mount --bind {} /etc/resolv.conf", resolv_conf.display()))
-            .await?;
-        let simulator = Simulator::start_with_name(&lab, KEYSTONE, KEYSTONE_PORT).await?;
+        let url = format!("http://{KEYSTONE}:{KEYSTONE_PORT}");
+        let simulator = Simulator::start_behind(&lab, KEYSTONE_PORT, &url, &[]).await?;
+        let driver = controller()?;
 
         for (case, configuration, behave) in CASES {
-            std::fs::write(&resolv_conf, configuration).context("cannot write resolv.conf")?;
+            std::fs::write(lab.path("etc-resolv.conf"), configuration).context("cannot write resolv.conf")?;
             *behaviour.lock() = behave;
-            list_volumes(&lab, &driver, &simulator).await.context(case)?;
+            let (listed, log) = try_cloud(&lab, &driver, &simulator).await.context(case)?;
+            listed.with_context(|| format!("{case}: {log}"))?;
             let before = requests();
-            run_plugin(&lab, &operator).await.context(case)?;
+            run_plugin(&lab, operator).await.context(case)?;
             ensure!(requests() > before, "{case}: the operator did not reach the API server");
         }
         simulator.stop().await
     });
 }
 
-/// Whether a program has no dynamic linker, and so not glibc's `getaddrinfo`.
-fn is_static(program: &Path) -> Result<bool> {
-    let bytes = std::fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
-    let linker = b"/ld-linux";
-    Ok(!bytes.windows(linker.len()).any(|window| window == linker))
-}
-
-/// Starts the driver, which logs in, and has it list volumes, for which it resolves the name in the catalogue.
-async fn list_volumes(lab: &Lab, program: &Path, simulator: &Simulator) -> Result<()> {
-    let driver = Ours::new(Role::Controller)
-        .program(program.to_owned())
-        .start(lab, simulator)
+#[test]
+fn static_driver_knows_hosts_file_and_short_names() {
+    in_lab(async |lab| {
+        let _name_server = serve_names(&lab, SERVER_OF_CLOUD, |question| {
+            if question.name == KEYSTONE {
+                DnsAnswer::Addresses(vec![LOOPBACK])
+            } else {
+                DnsAnswer::REFUSED
+            }
+        })
         .await?;
-    let listed = ControllerClient::new(driver.channel())
-        .list_volumes(ListVolumesRequest::default())
-        .await;
-    listed.with_context(|| driver.tail())?;
-    driver.stop().await
+        replace_file(&lab, "/etc/hosts", "127.0.0.1 localhost hosts-keystone\n").await?;
+        let url = format!("http://{KEYSTONE}:{KEYSTONE_PORT}");
+        let simulator = Simulator::start_behind(&lab, KEYSTONE_PORT, &url, &[]).await?;
+        for host in ["keystone", "hosts-keystone", "localhost"] {
+            let address = format!("http://{host}:{KEYSTONE_PORT}/identity/v3");
+            let cloud = edit_conf(&lab, &simulator, &[("auth-url", &address)])?;
+            let (listed, log) = try_cloud(&lab, &controller()?, &cloud).await.context(host)?;
+            listed.with_context(|| format!("{host}: {log}"))?;
+        }
+        let unknown = format!("http://nowhere.example.test:{KEYSTONE_PORT}/identity/v3");
+        let cloud = edit_conf(&lab, &simulator, &[("auth-url", &unknown)])?;
+        let driver = controller()?.flag("--request-timeout=2s");
+        let (listed, _) = try_cloud(&lab, &driver, &cloud).await?;
+        let error = listed.err().context("there is no such host")?;
+        for word in ["nowhere.example.test.openstacklocal", "REFUSED", "127.0.0.1"] {
+            ensure!(error.message().contains(word), "{word}: {error}");
+        }
+        simulator.stop().await
+    });
 }
 
 /// Serves an API that knows nothing. Returns the number of requests so far.
