@@ -37,6 +37,8 @@ pub const PUBLISH_SIZE: &str = "cinder.csi.openstack.org/size-bytes";
 pub const RESIZE_REQUIRED: &str = "cinder.csi.openstack.org/resizeRequired";
 /// StorageClass parameter and volume context: what mkfs is told beside the driver's own defaults.
 pub const MKFS_OPTIONS: &str = "mkfsOptions";
+/// The same key as Go drivers after 1.36 have it, whose words are separated by white space alone.
+pub const GO_MKFS_OPTIONS: &str = "mkfs-options";
 /// StorageClass parameter: `true` allows volumes with a file system from snapshots of raw devices.
 pub const ALLOW_MODE_CHANGE: &str = "allowVolumeModeChange";
 /// Volume metadata: the value of `--cluster`.
@@ -67,7 +69,10 @@ pub struct CreateParameters {
     pub availability: Option<String>,
     /// What mkfs is told on the node.
     #[serde(rename = "mkfsOptions", default, deserialize_with = "non_empty")]
-    pub mkfs_options: Option<String>,
+    mkfs_options: Option<String>,
+    /// The same in the key of later Go drivers.
+    #[serde(rename = "mkfs-options", default, deserialize_with = "non_empty")]
+    go_mkfs_options: Option<String>,
     /// Whether the source of a volume with a file system may be a raw device.
     #[serde(rename = "allowVolumeModeChange", default, deserialize_with = "allow_mode_change")]
     pub allow_mode_change: bool,
@@ -117,6 +122,16 @@ impl CreateParameters {
             .collect()
     }
 
+    /// The options of mkfs, from either key. A class with two different values is refused.
+    pub fn mkfs_options(&self) -> Result<Option<&str>, String> {
+        match (self.mkfs_options.as_deref(), self.go_mkfs_options.as_deref()) {
+            (Some(ours), Some(theirs)) if ours != theirs => Err(format!(
+                "{MKFS_OPTIONS} and {GO_MKFS_OPTIONS} are two names of one parameter and differ; remove one of them"
+            )),
+            (ours, theirs) => Ok(ours.or(theirs)),
+        }
+    }
+
     /// Namespace and name of the claim, where the provisioner tells them.
     pub fn claim(&self) -> Option<(&str, &str)> {
         Some((self.rest.get(PVC_NAMESPACE)?, self.rest.get(PVC_NAME)?))
@@ -160,6 +175,8 @@ impl CreateParameters {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -195,6 +212,7 @@ mod tests {
             ("csi.storage.k8s.io/provisioner-secret-namespace", "n"),
             ("metadata.owner", "${pvc.name}"),
             ("mkfsOptions", "-N 1000"),
+            ("mkfs-options", "-N 1000"),
             ("appendVolumeMetadata", "{}"),
         ]));
         assert_eq!(classes.expect("strings only").unknown(), Vec::<&str>::new());
@@ -209,6 +227,26 @@ mod tests {
         let snapshots = snapshots.expect("all are known");
         assert!(snapshots.kind == SnapshotKind::Backup && snapshots.incremental && snapshots.force);
         assert_eq!(snapshots.unknown(), Vec::<String>::new());
+    }
+
+    #[rstest]
+    #[case::ours(&[("mkfsOptions", "-N 1")], Ok(Some("-N 1")))]
+    #[case::of_later_go_drivers(&[("mkfs-options", "-N 1")], Ok(Some("-N 1")))]
+    #[case::both(&[("mkfsOptions", "-N 1"), ("mkfs-options", "-N 1")], Ok(Some("-N 1")))]
+    #[case::one_is_empty(&[("mkfsOptions", ""), ("mkfs-options", "-N 1")], Ok(Some("-N 1")))]
+    #[case::none(&[], Ok(None))]
+    #[case::two_values(&[("mkfsOptions", "-N 1"), ("mkfs-options", "-N 2")], Err("differ"))]
+    fn mkfs_options_have_two_keys(
+        #[case] parameters: &[(&str, &str)],
+        #[case] expected: Result<Option<&str>, &str>,
+    ) {
+        let parameters = CreateParameters::decode(map(parameters)).expect("strings only");
+        assert_eq!(parameters.unknown(), Vec::<&str>::new());
+        match (parameters.mkfs_options(), expected) {
+            (Ok(options), Ok(expected)) => assert_eq!(options, expected),
+            (Err(error), Err(part)) => assert!(error.contains(part), "{error}"),
+            (options, _) => panic!("{options:?}"),
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::fmt;
 
 /// Keys of the values that are printed. Other values may be secret, such as `csi.storage.k8s.io/serviceAccount.tokens`, which the kubelet
 /// adds if the CSIDriver object requests tokens.
-const PRINTED: [&str; 10] = [
+const PRINTED: [&str; 11] = [
     "affinity",
     "anti-affinity",
     "cinder.csi.openstack.org/resizeRequired",
@@ -15,6 +15,7 @@ const PRINTED: [&str; 10] = [
     "csi.storage.k8s.io/pod.namespace",
     "csi.storage.k8s.io/pod.uid",
     "csi.storage.k8s.io/serviceAccount.name",
+    "mkfs-options",
     "mkfsOptions",
     "storage.kubernetes.io/csiProvisionerIdentity",
 ];

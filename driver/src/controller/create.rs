@@ -16,7 +16,9 @@ use super::{ControllerService, encode, follow, size};
 use crate::capability::Access;
 use crate::clouds::CloudChoice;
 use crate::operations::{Deadline, Target, with_deadline};
-use crate::parameters::{CreateParameters, DESCRIPTION, METADATA_CLUSTER, MKFS_OPTIONS, MutableParameters};
+use crate::parameters::{
+    CreateParameters, DESCRIPTION, GO_MKFS_OPTIONS, METADATA_CLUSTER, MKFS_OPTIONS, MutableParameters,
+};
 use crate::pvc_annotations::HintError;
 use crate::status::Act;
 use crate::topology::Zones;
@@ -94,15 +96,8 @@ fn read(
         .map_err(|error| status::invalid("parameters", error))?;
     let claim = parameters.claim().filter(|_| service.settings.claims.is_some());
     let claim = claim.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
-    let options = parameters.mkfs_options.clone();
-    if let Some(options) = &options {
-        check_mkfs(&MkfsOptions::parse(options), &request.volume_capabilities)
-            .map_err(|error| status::invalid("parameters", error))?;
-    }
-    let context = options
-        .map(|options| (MKFS_OPTIONS.to_owned(), options))
-        .into_iter()
-        .collect();
+    let context = mkfs_context(&parameters, &request.volume_capabilities)
+        .map_err(|error| status::invalid("parameters", error))?;
     let size = size::size(request.capacity_range.as_ref())?;
     let zones = if service.settings.args.with_topology {
         Zones::of(request.accessibility_requirements.as_ref(), &service.zone_names(config))
@@ -167,6 +162,21 @@ fn volume_mode(accesses: &[Access]) -> Option<VolumeMode> {
     } else {
         VolumeMode::Filesystem
     })
+}
+
+/// The options of mkfs in the volume context, under the keys of this driver and of later Go drivers. Nodes of either driver may format
+/// the volume.
+fn mkfs_context(
+    parameters: &CreateParameters,
+    capabilities: &[VolumeCapability],
+) -> Result<BTreeMap<String, String>, String> {
+    let Some(text) = parameters.mkfs_options()? else {
+        return Ok(BTreeMap::new());
+    };
+    let options = MkfsOptions::parse(text);
+    check_mkfs(&options, capabilities).map_err(|error| error.to_string())?;
+    let pairs = [(MKFS_OPTIONS, text.to_owned()), (GO_MKFS_OPTIONS, options.to_string())];
+    Ok(pairs.map(|(key, value)| (key.to_owned(), value)).into())
 }
 
 /// Refuses options that no node would give to mkfs. A volume without a file system needs none, and one whose file system is not named

@@ -49,9 +49,9 @@ pub(super) async fn stage(
         .volume_context
         .get(parameters::RESIZE_REQUIRED)
         .is_some_and(|value| value == "true");
-    let mkfs_options = request
-        .volume_context
-        .get(parameters::MKFS_OPTIONS)
+    let mkfs_options = [parameters::MKFS_OPTIONS, parameters::GO_MKFS_OPTIONS]
+        .iter()
+        .find_map(|key| request.volume_context.get(*key).filter(|text| !text.is_empty()))
         .map_or(MkfsOptions::NONE, |text| MkfsOptions::parse(text));
     let size = request.publish_context.get(parameters::PUBLISH_SIZE).map(|text| {
         text.parse().map_err(|_| {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use super::mutable::METADATA_PREFIX;
 use super::{
-    ALLOW_MODE_CHANGE, CreateParameters, FS_TYPE, GroupParameters, MKFS_OPTIONS, MutableParameters, SnapshotParameters,
+    ALLOW_MODE_CHANGE, CreateParameters, FS_TYPE, GO_MKFS_OPTIONS, GroupParameters, MKFS_OPTIONS, MutableParameters,
+    SnapshotParameters,
 };
 
 /// A kind of object whose parameters reach this driver.
@@ -46,6 +47,7 @@ impl ClassKind {
                 "type",
                 "availability",
                 MKFS_OPTIONS,
+                GO_MKFS_OPTIONS,
                 ALLOW_MODE_CHANGE,
                 "appendVolumeMetadata",
                 FS_TYPE,
@@ -115,11 +117,18 @@ mod tests {
             volume_type,
             availability,
             mkfs_options,
+            go_mkfs_options,
             allow_mode_change,
             append_volume_metadata,
             rest,
         } = CreateParameters::decode(parameters).expect("strings only");
-        let fields = [volume_type, availability, mkfs_options, append_volume_metadata];
+        let fields = [
+            volume_type,
+            availability,
+            mkfs_options,
+            go_mkfs_options,
+            append_volume_metadata,
+        ];
         assert!(allow_mode_change && fields.iter().all(Option::is_some), "{fields:?}");
         assert_eq!(rest.into_keys().collect::<Vec<_>>(), [FS_TYPE]);
     }

@@ -23,7 +23,7 @@ struct OfClass {
     wrong: Option<&'static str>,
 }
 
-const OF_CLASS: [OfClass; 11] = [
+const OF_CLASS: [OfClass; 12] = [
     OfClass {
         key: "type",
         value: "slow",
@@ -39,7 +39,14 @@ const OF_CLASS: [OfClass; 11] = [
     OfClass {
         key: "mkfsOptions",
         value: "-N 1000",
-        does: |_, context| context["mkfsOptions"] == "-N 1000",
+        does: |_, context| context["mkfsOptions"] == "-N 1000" && context["mkfs-options"] == "-N 1000",
+        wrong: None,
+    },
+    // Of the Go driver after 1.36.
+    OfClass {
+        key: "mkfs-options",
+        value: "-N 1000",
+        does: |_, context| context["mkfsOptions"] == "-N 1000" && context["mkfs-options"] == "-N 1000",
         wrong: None,
     },
     OfClass {

@@ -361,7 +361,10 @@ async fn what_kubernetes_keeps_of_a_volume_is_what_nodes_and_other_versions_read
         .flat_map(|topology| shown(&topology.segments))
         .collect();
     assert_eq!(segments, ["topology.cinder.csi.openstack.org/zone: nova"]);
-    assert_eq!(shown(&first.volume_context), ["mkfsOptions: -O ^has_journal"]);
+    assert_eq!(
+        shown(&first.volume_context),
+        ["mkfs-options: -O ^has_journal", "mkfsOptions: -O ^has_journal"]
+    );
     assert_eq!(
         shown(&copy.volume_context),
         ["cinder.csi.openstack.org/resizeRequired: true"]

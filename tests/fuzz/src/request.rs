@@ -35,6 +35,7 @@ pub(crate) const TARGET: Target = Target {
         "*\x07\n\x01k\x12\x02vv",
         "metadata.",
         "mkfsOptions",
+        "mkfs-options",
     ],
     eat,
 };

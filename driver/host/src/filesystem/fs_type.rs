@@ -85,6 +85,15 @@ pub struct MkfsOptions {
     options: Vec<(String, Option<String>)>,
 }
 
+/// The words of the options, separated by white space alone, as Go drivers after 1.36 read them.
+impl fmt::Display for MkfsOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = self.options.iter().flat_map(|(option, value)| std::iter::once(option).chain(value));
+        let words: Vec<&str> = words.map(String::as_str).collect();
+        f.write_str(&words.join(" "))
+    }
+}
+
 /// Options with a value that only shape the file system.
 fn with_value(fs_type: FsType) -> &'static [&'static str] {
     match fs_type {
@@ -262,6 +271,17 @@ mod tests {
     #[case::btrfs(FsType::Btrfs, "--csum=xxhash,-m single", "-q --csum xxhash -m single")]
     fn options_are_understood_as_the_go_driver_does(#[case] fs_type: FsType, #[case] text: &str, #[case] given: &str) {
         assert_eq!(arguments(fs_type, text).as_deref(), Ok(given));
+    }
+
+    #[rstest]
+    #[case::commas("-E stride=16,stripe_width=64,-i 8192", "-E stride=16,stripe_width=64 -i 8192")]
+    #[case::white_space("-N  1000\t-q", "-N 1000 -q")]
+    #[case::values_attached("-m5 --csum=xxhash", "-m 5 --csum xxhash")]
+    #[case::none("", "")]
+    fn options_are_printed_without_separating_commas(#[case] text: &str, #[case] printed: &str) {
+        let options = MkfsOptions::parse(text);
+        assert_eq!(options.to_string(), printed);
+        assert_eq!(MkfsOptions::parse(printed), options);
     }
 
     #[rstest]

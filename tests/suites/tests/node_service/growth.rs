@@ -319,13 +319,14 @@ fn the_options_of_the_class_reach_mkfs_and_bad_ones_are_refused_issue_3084() {
             let device = lab.volume(VOLUME, 64 * MIB).await;
             let kubelet = Kubelet::new(&lab);
             let mut request = kubelet.stage_request(VOLUME, mount("ext4", Mode::SingleNodeWriter));
-            let mut stage = async |options: &str| {
-                request.volume_context.insert("mkfsOptions".into(), options.into());
+            let mut stage = async |key: &str, options: &str| {
+                request.volume_context = [(key.to_owned(), options.to_owned())].into();
                 let staged = kubelet.node.node_stage_volume(Request::new(request.clone())).await;
                 code(staged.map(drop))
             };
-            assert_eq!(stage("-d /etc").await, Code::InvalidArgument);
-            assert_eq!(stage("-E nodiscard,-b 4096").await, Code::Ok);
+            assert_eq!(stage("mkfsOptions", "-d /etc").await, Code::InvalidArgument);
+            assert_eq!(stage("mkfs-options", "-d /etc").await, Code::InvalidArgument);
+            assert_eq!(stage("mkfs-options", "-E nodiscard -b 4096").await, Code::Ok);
             let said = lab::output(Command::new("dumpe2fs").arg("-h").arg(&device.path));
             assert!(said.contains("4096"), "{said}");
             kubelet.unstage(VOLUME).await.expect("it goes");
