@@ -32,8 +32,10 @@ use crate::node::NodeService;
 use crate::timing::TIMING;
 
 mod files;
+mod refusal;
 
 pub use files::FilesError;
+use refusal::RegistrationRefusal;
 
 /// Only the kubelet, which is root, registers plugins.
 const SOCKET_MODE: u32 = 0o600;
@@ -94,8 +96,8 @@ enum RegistrationState {
     Offered,
     /// The kubelet accepted, now or when an earlier process offered the same.
     Accepted,
-    /// The kubelet refused, with this reason.
-    Refused(String),
+    /// The kubelet refused, for this reason.
+    Refused(RegistrationRefusal),
 }
 
 impl Registration {
@@ -133,9 +135,7 @@ impl Registration {
             RegistrationState::Waiting(reason) => Some(reason.clone()),
             RegistrationState::Offered => Some("the kubelet was offered this driver and has not answered yet".into()),
             RegistrationState::Accepted => None,
-            RegistrationState::Refused(reason) => Some(format!(
-                "the kubelet refused the registration: {reason}; it tries again by itself"
-            )),
+            RegistrationState::Refused(refusal) => Some(refusal.to_string()),
         }
     }
 
@@ -278,12 +278,10 @@ impl Kubelet for Registration {
             tracing::info!(driver = self.driver_name, "registered with the kubelet");
             RegistrationState::Accepted
         } else {
-            tracing::error!(
-                driver = self.driver_name,
-                error = status.error,
-                "the kubelet refused the registration"
-            );
-            RegistrationState::Refused(status.error)
+            let refusal = RegistrationRefusal::parse(&status.error);
+            let (driver, reason) = (&self.driver_name, refusal.reason());
+            tracing::error!(driver, reason, error = status.error, "{refusal}");
+            RegistrationState::Refused(refusal)
         };
         Ok(Response::new(RegistrationStatusResponse {}))
     }

@@ -198,6 +198,27 @@ async fn a_refusal_of_the_kubelet_is_a_problem_until_it_accepts() {
 }
 
 #[tokio::test]
+async fn label_collision_is_reported_with_its_remedy() {
+    let kubelet = Kubelet::new();
+    let driver = kubelet.start("zone one");
+    let mut client = kubelet.client().await;
+    let key = crate::parameters::TOPOLOGY_ZONE;
+    let refusal = RegistrationStatus {
+        plugin_registered: false,
+        error: format!(
+            "RegisterPlugin error -- plugin registration failed with err: error updating Node object with CSI driver node info: error \
+             updating node: timed out waiting for the condition; caused by: detected topology value collision: driver reported \
+             {key:?}:\"x--zone_20one\" but existing label is {key:?}:\"zone-one\""
+        ),
+    };
+    client.notify_registration_status(refusal).await.expect("it answers");
+    let problem = driver.registration.problem().expect("it was refused");
+    assert!(problem.contains(&format!("kubectl label node NODE {key}-")), "{problem}");
+    assert!(problem.contains("zone-one") && !problem.contains("by itself"), "{problem}");
+    driver.stop().await;
+}
+
+#[tokio::test]
 async fn a_killed_and_restarted_driver_leaves_the_link_alone() {
     let kubelet = Kubelet::new();
     let first = kubelet.start("nova");
