@@ -82,6 +82,9 @@ const LEASE_PAUSE: Duration = Duration::from_secs(5);
 pub async fn reconcile(driver: Arc<Watched>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let begun = Instant::now();
     context.begin(&driver.name_any());
+    if let Some(uid) = driver.uid() {
+        context.recognize(&driver.name_any(), &uid);
+    }
     let limit = context.reconcile_timeout;
     let without_status;
     let readable = match &driver.0 {

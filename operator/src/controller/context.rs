@@ -90,6 +90,8 @@ struct Facts {
 /// What is remembered of one object.
 #[derive(Debug, Default)]
 struct Memory {
+    /// Its uid. Nothing here holds for a later object of the same name, whose generation begins at 1 again.
+    uid: Option<String>,
     failures: u32,
     /// When the first change came that no reconcile has begun for.
     changed: Option<Instant>,
@@ -225,6 +227,15 @@ impl Context {
     fn with_memory<T>(&self, driver: &str, change: impl FnOnce(&mut Memory) -> T) -> T {
         let mut memories = self.memories.objects.lock();
         change(memories.entry(driver.to_owned()).or_default())
+    }
+
+    /// Forgets an earlier object of the same name.
+    pub(super) fn recognize(&self, driver: &str, uid: &str) {
+        let is_successor = |memory: &mut Memory| memory.uid.as_deref().is_some_and(|known| known != uid);
+        if self.with_memory(driver, is_successor) {
+            self.forget(driver);
+        }
+        self.with_memory(driver, |memory| memory.uid = Some(uid.to_owned()));
     }
 
     /// Counts a failed reconcile; returns how many have failed in a row.

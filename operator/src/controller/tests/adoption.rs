@@ -495,6 +495,34 @@ async fn open_findings_block_migration_until_accepted() {
     assert_eq!(looks().await, 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn findings_of_a_deleted_driver_are_forgotten() {
+    let world = beside_a_kept_one();
+    world.reconcile().await.expect("reconciled");
+    assert!(held_up(&world).contains("--cluster"));
+    // Another object of this name, whose generation is 1 as well.
+    let mut successor = world.api.get(DRIVER).expect("the driver");
+    successor["metadata"]["uid"] = json!("successor");
+    successor["spec"]["clusterID"] = json!("prod");
+    world.api.put(DRIVER, successor);
+    world.reconcile().await.expect("reconciled");
+    assert!(!held_up(&world).contains("--cluster"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_of_a_driver_ends_with_its_uid() {
+    let world = beside_a_kept_one();
+    let context = &world.context;
+    context.recognize(NAME, "first");
+    context.remember_done(NAME, Some(1));
+    context.remember_findings(NAME, Some(1), &[]);
+    context.recognize(NAME, "first");
+    assert!(context.is_done(NAME, Some(1)) && context.findings(NAME, Some(1), CHECK_PAUSE).is_some());
+    assert!(!context.is_done(NAME, Some(2)));
+    context.recognize(NAME, "second");
+    assert!(!context.is_done(NAME, Some(1)) && context.findings(NAME, Some(1), CHECK_PAUSE).is_none());
+}
+
 #[rstest]
 #[case::the_secret("/secrets/cloud-config", "cloud.conf in Secret kube-system/cloud-config")]
 #[case::pods("/api/v1/pods", "pods with in-line volumes")]
