@@ -187,6 +187,8 @@ pub struct CinderCSIDriverSpec {
             .message("nodeRegion says which nodes are whose: give it for every cloud or for none"),
         validation = Rule::new("self.all(c, !has(c.nodeRegion) || self.exists_one(d, has(d.nodeRegion) && d.nodeRegion == c.nodeRegion))")
             .message("two clouds have the same nodeRegion: their nodes could not be distinguished"),
+        validation = Rule::new("self.all(c, !has(c.section) || self.exists_one(d, (has(d.section) ? d.section : (has(d.name) ? d.name : 'default')) == c.section))")
+            .message("two clouds have the same section, or one has the name of another as its section: Secrets could not choose between them"),
     )]
     pub clouds: Vec<Cloud>,
 

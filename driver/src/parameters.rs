@@ -236,10 +236,7 @@ mod tests {
     #[case::one_is_empty(&[("mkfsOptions", ""), ("mkfs-options", "-N 1")], Ok(Some("-N 1")))]
     #[case::none(&[], Ok(None))]
     #[case::two_values(&[("mkfsOptions", "-N 1"), ("mkfs-options", "-N 2")], Err("differ"))]
-    fn mkfs_options_have_two_keys(
-        #[case] parameters: &[(&str, &str)],
-        #[case] expected: Result<Option<&str>, &str>,
-    ) {
+    fn mkfs_options_have_two_keys(#[case] parameters: &[(&str, &str)], #[case] expected: Result<Option<&str>, &str>) {
         let parameters = CreateParameters::decode(map(parameters)).expect("strings only");
         assert_eq!(parameters.unknown(), Vec::<&str>::new());
         match (parameters.mkfs_options(), expected) {

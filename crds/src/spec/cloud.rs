@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::OBJECT_NAME;
 
+/// Text that a section of cloud.conf can have as its name, also in the Go driver: no control characters, quotes and backslashes.
+const SECTION: &str = r#"^[^\x00-\x1f\x7f"\\]+$"#;
+
 /// An OpenStack cloud. Every reference is to an object in the namespace where the driver runs.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -19,6 +22,12 @@ pub struct Cloud {
     #[serde(default = "default_cloud")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
+
+    /// Name of this cloud in the driver's configuration, which Secrets of volumes choose it by (key cloud): the Go driver's
+    /// [Global "SECTION"]. Defaults to `name`. With a section, Secrets with `name` do not choose the cloud.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = SECTION))]
+    pub section: Option<String>,
 
     /// The Secret with the credentials: a clouds.yaml, or a cloud.conf as the Go driver takes it.
     pub credentials_secret_ref: SecretKeyRef,
@@ -79,6 +88,7 @@ impl Cloud {
     pub fn from_secret(name: impl Into<String>) -> Self {
         Self {
             name: default_cloud(),
+            section: None,
             credentials_secret_ref: SecretKeyRef {
                 name: name.into(),
                 key: default_credentials_key(),
@@ -92,6 +102,11 @@ impl Cloud {
             availability_zone_map: BTreeMap::new(),
             node_region: None,
         }
+    }
+
+    /// Its name in the driver's configuration.
+    pub fn section_name(&self) -> &str {
+        self.section.as_deref().unwrap_or(&self.name)
     }
 }
 

@@ -385,6 +385,34 @@ fn clouds() -> Vec<Case> {
             CLOUDS,
             cloud(json!({ "insecureSkipTLSVerify": true })),
         ),
+        accepted(
+            "a section of the Go driver",
+            CLOUDS,
+            cloud(json!({ "section": "Region One/ü = 1" })),
+        ),
+        refused(
+            "a section of two clouds",
+            CLOUDS,
+            json!(
+                ["a", "b"].map(
+                    |name| json!({ "name": name, "section": "RegionOne", "credentialsSecretRef": { "name": name } })
+                )
+            ),
+            "the same section",
+        ),
+        refused(
+            "a section with the name of another cloud",
+            CLOUDS,
+            json!([{ "credentialsSecretRef": { "name": "a" } },
+                { "name": "b", "section": "default", "credentialsSecretRef": { "name": "b" } }]),
+            "the same section",
+        ),
+        accepted(
+            "sections in place of names",
+            CLOUDS,
+            json!([{ "name": "a", "section": "b", "credentialsSecretRef": { "name": "a" } },
+                { "name": "b", "section": "a", "credentialsSecretRef": { "name": "b" } }]),
+        ),
         refused(
             "nodes of two clouds that cannot be told apart",
             CLOUDS,

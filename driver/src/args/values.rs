@@ -31,9 +31,9 @@ pub(super) fn parse_pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// A project's id, after the name of its cloud where that has one.
+/// A project's id, after the name of its cloud where that has one. The name may have a `=`, the id has none.
 pub(super) fn parse_project(text: &str) -> Result<(String, String), String> {
-    let (cloud, project) = text.split_once('=').unwrap_or(("", text));
+    let (cloud, project) = text.rsplit_once('=').unwrap_or(("", text));
     if project.is_empty() {
         return Err("write ID or CLOUD=ID".into());
     }

@@ -103,7 +103,9 @@ mod tests {
     #[rstest]
     #[case::plain("")]
     #[case::after_its_retries("error updating node: timed out waiting for the condition; caused by: ")]
-    #[case::with_a_prefix("RegisterPlugin error -- plugin registration failed with err: error updating Node object with CSI driver node info: ")]
+    #[case::with_a_prefix(
+        "RegisterPlugin error -- plugin registration failed with err: error updating Node object with CSI driver node info: "
+    )]
     fn label_collision_names_label_and_command(#[case] prefix: &str) {
         let message = format!(
             "{prefix}detected topology value collision: driver reported \"{ZONE}\":\"x--zone_20one\" but existing label is \
@@ -128,7 +130,10 @@ mod tests {
         let refusal = RegistrationRefusal::parse(message);
         assert_eq!(refusal, RegistrationRefusal::LabelCollision(None));
         let text = refusal.to_string();
-        assert!(text.contains("kubectl label node NODE KEY-") && !text.contains("reboot"), "{text}");
+        assert!(
+            text.contains("kubectl label node NODE KEY-") && !text.contains("reboot"),
+            "{text}"
+        );
     }
 
     #[test]

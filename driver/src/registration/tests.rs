@@ -213,8 +213,14 @@ async fn label_collision_is_reported_with_its_remedy() {
     };
     client.notify_registration_status(refusal).await.expect("it answers");
     let problem = driver.registration.problem().expect("it was refused");
-    assert!(problem.contains(&format!("kubectl label node NODE {key}-")), "{problem}");
-    assert!(problem.contains("zone-one") && !problem.contains("by itself"), "{problem}");
+    assert!(
+        problem.contains(&format!("kubectl label node NODE {key}-")),
+        "{problem}"
+    );
+    assert!(
+        problem.contains("zone-one") && !problem.contains("by itself"),
+        "{problem}"
+    );
     driver.stop().await;
 }
 

@@ -16,6 +16,7 @@ mod names;
 mod nodes;
 mod objects;
 mod pods;
+mod references;
 mod storage_classes;
 mod version;
 mod volumes;
@@ -42,6 +43,7 @@ pub use names::{LONGEST_NAME, is_object_name};
 pub use nodes::{NodeFacts, NodeTimes, NodesView, eligible_nodes, ready_node_times, ready_nodes, view};
 pub use objects::{Key, Owner, RELEASED, kind, maker_of};
 pub use pods::{NodePod, PodObject};
+pub use references::{SecretName, SecretReference, annotated_secrets, secret_parameters};
 pub use storage_classes::{ClassObject, Marked};
 pub use version::{KubernetesVersion, at_least};
 pub use volumes::{

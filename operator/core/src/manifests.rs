@@ -27,6 +27,7 @@ mod secret;
 mod sidecars;
 mod storage;
 
+pub use access::controller_account_of;
 use metadata::ComponentLabel;
 pub use overrides::Overridden;
 pub use place::Place;

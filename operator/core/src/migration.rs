@@ -21,6 +21,8 @@
 //! does when the spec no longer wants the migration, as long as ours has not come up.
 
 pub mod check;
+pub mod secrets;
+pub mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,7 +63,7 @@ pub struct Ours<'a> {
     pub generation: i64,
     /// Whether spec and credentials work, so that a controller of ours can follow.
     pub can_follow: bool,
-    /// The findings of the check that no administrator has accepted.
+    /// The findings of the check that no administrator has accepted, and those that cannot be accepted.
     pub findings: &'a [AdoptionFinding],
     /// The workloads of installations in other namespaces, or the cause that they are unknown.
     pub elsewhere: Result<&'a [String], &'a str>,
@@ -267,11 +269,18 @@ fn next(found: &Installation, ours: &Ours<'_>) -> Migration {
 fn await_findings(findings: &[AdoptionFinding]) -> Migration {
     let subjects: Vec<String> = findings.iter().map(|finding| finding.subject.clone()).collect();
     let what = "the findings that condition Degraded names".to_owned();
+    let mut open = findings.iter().filter(|finding| !finding.reason.can_be_accepted());
+    let open = open.next().map_or_else(String::new, |finding| {
+        format!(
+            ". Acceptance does not include {:?} ({}): existing volumes would stop working. The operator repeats the check every minute",
+            finding.reason, finding.subject
+        )
+    });
     Migration {
         failure: Some(format!(
             "the migration does not begin, because this driver differs from the other installation in: {}. `kubectl cinder-csi adopt \
              --check` prints each finding with its remedy. Fix them and change the spec, or annotate the object with {ACCEPT_FINDINGS} and \
-             its own uid as the value, to migrate with these differences",
+             its own uid as the value, to migrate with these differences{open}",
             join_truncated(&subjects)
         )),
         ..Migration::at(AdoptionStep::Preparing, PREPARED, Vec::new(), what)

@@ -408,6 +408,7 @@ fn decide_topology(driver: &CinderCSIDriver, env: &Environment) -> Topology {
     topology::topology(&topology::TopologyInput {
         spec: &driver.spec.topology,
         is_consistent: topology::is_consistent(&driver.spec.clouds, &env.clouds, &env.silent_clouds),
+        compute_zones: topology::compute_zones(&driver.spec.clouds, &env.clouds, &env.silent_clouds).as_ref(),
         before: driver.status.as_ref().and_then(|status| status.topology.as_ref()),
         made: metadata.creation_timestamp.as_ref().map(|time| time.0),
         zoned_volumes: env.zoned_volumes,

@@ -294,7 +294,14 @@ async fn run(client: &Client, args: PluginArgs, out: &mut impl Write) -> Result<
             namespace,
             output,
         } => {
-            let reports = adopt::reports(client, name.as_deref(), filename.as_deref(), namespace.as_deref()).await?;
+            let reports = adopt::reports(
+                client,
+                &operators,
+                name.as_deref(),
+                filename.as_deref(),
+                namespace.as_deref(),
+            )
+            .await?;
             code = ExitCode::from(u8::from(reports.iter().any(AdoptionReport::differs)));
             show(output, &reports, || {
                 let texts = reports.iter().map(AdoptionReport::to_string);

@@ -12,14 +12,16 @@ use cinder_operator_core::{
         CONTROLLER_COMPONENT, Installation, Key, NodeFacts, NodePod, OldObject, eligible_nodes, kind, ready_nodes,
     },
     decide::{Intent, Workload, is_controller_done},
+    manifests::controller_account_of,
     migration::{
         ACCEPT_FINDINGS, Act, Migration, Ours, adopt_orphans, await_absence, check, check::AdoptionFinding,
-        claim_csi_driver, needs_check, needs_others, needs_trial, plan_migration,
+        claim_csi_driver, needs_check, needs_others, needs_trial, plan_migration, secrets::SidecarAccount,
     },
     notice::Notice,
     plan::{is_being_deleted, uid_of},
     problem::Problem,
     reasons::{Degraded, Event},
+    resolve::Topology,
     text::join_truncated,
 };
 use k8s_openapi::{api::core::v1::PodSpec, apimachinery::pkg::util::intstr::IntOrString};
@@ -40,6 +42,9 @@ pub(super) const MIGRATION_STALLS_AFTER: Duration = Duration::from_mins(1);
 
 /// The pause before the check before a migration is repeated with the same spec. It lists volumes, claims and pods.
 pub(super) const CHECK_PAUSE: Duration = Duration::from_mins(10);
+
+/// The same while findings are open that no annotation accepts.
+pub(super) const OPEN_CHECK_PAUSE: Duration = Duration::from_mins(1);
 
 /// The pause before the pods of all namespaces are listed again.
 pub(super) const ELSEWHERE_PAUSE: Duration = Duration::from_mins(1);
@@ -163,19 +168,35 @@ impl Reconciliation<'_> {
         Ok(found)
     }
 
-    /// Returns the findings of the check before a migration, unless an administrator has accepted them.
-    async fn check_adoption(&self) -> Vec<AdoptionFinding> {
+    /// Returns the findings of the check before a migration that hold it. An administrator may have accepted the others.
+    async fn check_adoption(&self, topology: Option<&Topology>) -> Vec<AdoptionFinding> {
+        let mut findings = self.find_differences(topology).await;
         let accepted = self.driver.annotations().get(ACCEPT_FINDINGS);
         if accepted.is_some_and(|uid| *uid == self.owner.uid) {
-            return Vec::new();
+            findings.retain(|finding| !finding.reason.can_be_accepted());
         }
+        findings
+    }
+
+    async fn find_differences(&self, topology: Option<&Topology>) -> Vec<AdoptionFinding> {
         let spec = &self.driver.spec;
         let (context, name, generation) = (self.context, &self.owner.name, self.driver.metadata.generation);
         if let Some(known) = context.findings(name, generation, CHECK_PAUSE) {
-            return known;
+            // Their remedies are outside the spec.
+            let is_open = known.iter().any(|finding| !finding.reason.can_be_accepted());
+            if !is_open || context.findings(name, generation, OPEN_CHECK_PAUSE).is_some() {
+                return known;
+            }
         }
         let apis = context.cluster.apis();
-        let facts = observe::adoption_check(&context.client, name, &spec.adoption.namespace, apis, false).await;
+        let mut facts = observe::adoption_check(&context.client, name, &spec.adoption.namespace, apis, false).await;
+        let account = SidecarAccount {
+            namespace: self.namespace.to_owned(),
+            name: controller_account_of(self.driver),
+        };
+        observe::review_secrets(&context.client, account, &mut facts.secrets).await;
+        facts.zone_labels.compute_zones = topology.and_then(|topology| topology.compute_zones.clone());
+        facts.zone_labels.is_enabled = topology.map(|topology| topology.enabled);
         let findings = check::findings(spec, &facts);
         context.remember_findings(name, generation, &findings);
         findings
@@ -298,7 +319,8 @@ impl Reconciliation<'_> {
         };
         let findings;
         if needs_check(found, &ours) {
-            findings = Box::pin(self.check_adoption()).await;
+            let topology = intent.map(|intent| &intent.resolved.topology);
+            findings = Box::pin(self.check_adoption(topology)).await;
             ours.findings = &findings;
         }
         let elsewhere;

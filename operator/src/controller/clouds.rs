@@ -159,7 +159,8 @@ impl Reconciliation<'_> {
         for (cloud, wanted, place, verdict) in join_all(checks).await {
             look_again = look_again.min(verdict.look_again);
             if let Some(credentials) = &verdict.in_use {
-                in_use.insert(cloud.name.clone(), credentials.clone());
+                let credentials = credentials.clone().in_section(cloud.section.as_deref());
+                in_use.insert(cloud.name.clone(), credentials);
             }
             if place != RecordedPlace::NewCloud {
                 expected.insert(cloud.name.clone());

@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use cinder_cloud::{CloudConfig, CloudError, CloudService, EndpointProblem, Failure, VolumeId};
 use cinder_csi_crds::{CinderCSIDriverSpec, Cloud as CloudSpec, ConditionType, NetworkPolicyMode, TopologyMode};
 use cinder_operator_core::{
-    clouds::CloudState,
+    clouds::{CloudFacts, CloudState},
     cluster::{self, Index},
     manifests::Place,
     releases::InstalledImages,
@@ -60,7 +60,7 @@ const CSI_DRIVER: &str = "/apis/storage.k8s.io/v1/csidrivers/cinder.csi.openstac
 
 /// Accepts every password but `wrong`, `forbidden`, `unreachable` and `broken`, and says nothing to `unheard`. `elsewhere` leads to another
 /// project without the driver's volumes, `western` to a third one with them, `faraway` to another region without them. With `misled` there is no
-/// Cinder, and with `undecided` there are several regions.
+/// Cinder, and with `undecided` there are several regions. `spaced` has the zone `zone one`.
 #[derive(Debug, Default)]
 struct Door {
     logins: Arc<Mutex<usize>>,
@@ -129,7 +129,13 @@ impl Keystone for Door {
                     region: Some(if is("faraway") { "two" } else { "one" }.to_owned()),
                 },
                 knows_volumes: (!questions.volumes.is_empty()).then(|| !is("elsewhere") && !is("faraway")),
-                state: CloudState::default(),
+                state: CloudState {
+                    facts: CloudFacts {
+                        compute_zones: is("spaced").then(|| "zone one".to_owned()).into_iter().collect(),
+                        volume_zones: Vec::new(),
+                    },
+                    ..CloudState::default()
+                },
             })
         };
         Box::pin(std::future::ready(answer.map_err(TrialError::Login)))

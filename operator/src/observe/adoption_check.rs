@@ -21,6 +21,7 @@ use super::{
     class_parameters::class_parameters,
     elsewhere::{installations_elsewhere, is_elsewhere},
     pages,
+    references::{add_volume, node_labels, secret_references},
     workloads::{ContainerParts, PodParts, Workload, is_other, is_ours, workload_kinds, workloads},
 };
 use crate::kubernetes::{GuardedApi, SecretError, answer, get_secret, is_forbidden};
@@ -77,8 +78,13 @@ pub(crate) async fn adoption_check(
     let mut facts = CheckFacts::default();
     let classes = class_parameters(client, driver, apis).await;
     facts.classes = noted(&mut facts.gaps, "the classes of the driver", classes).unwrap_or_default();
-    let shared = shared_volumes(client, driver, &mut facts).await;
-    noted(&mut facts.gaps, "PersistentVolumes", shared);
+    let listed = volumes(client, driver, &mut facts).await;
+    noted(&mut facts.gaps, "PersistentVolumes", listed);
+    let (secrets, zones, gaps) = (&mut facts.secrets, &mut facts.zone_labels, &mut facts.gaps);
+    let referred = secret_references(client, driver, apis, secrets, gaps).await;
+    noted(gaps, "Secrets of classes and snapshots", referred);
+    let labels = node_labels(client, zones, gaps).await;
+    noted(gaps, "zone labels of nodes", labels);
     let claims = shared_claims(client, &mut facts).await;
     noted(&mut facts.gaps, "PersistentVolumeClaims", claims);
     let pods = inline_pods(client, driver, &mut facts).await;
@@ -107,7 +113,7 @@ fn noted<T>(gaps: &mut Vec<CheckGap>, what: &str, found: Result<T, ObserveError>
 }
 
 /// The objects of a page that decode. The others are noted, as far as a report of this length has a place for them.
-fn readable<K>(kind: &str, page: Vec<GuardedObject<K>>, gaps: &mut Vec<CheckGap>) -> Vec<K> {
+pub(super) fn readable<K>(kind: &str, page: Vec<GuardedObject<K>>, gaps: &mut Vec<CheckGap>) -> Vec<K> {
     let decoded = page.into_iter().filter_map(|object| match object.0 {
         Ok(object) => Some(object),
         Err(undecodable) if gaps.len() < MOST_GAPS => {
@@ -137,13 +143,16 @@ fn gap(what: &str, error: &ObserveError) -> CheckGap {
     }
 }
 
-async fn shared_volumes(client: &Client, driver: &str, facts: &mut CheckFacts) -> Result<(), ObserveError> {
+async fn volumes(client: &Client, driver: &str, facts: &mut CheckFacts) -> Result<(), ObserveError> {
     let volumes: GuardedApi<VolumeObject> = GuardedApi::all(client.clone());
     pages(&volumes, "persistentvolumes", |page| {
         let page = readable("PersistentVolume", page, &mut facts.gaps);
         let is_ours = |volume: &&VolumeObject| volume.keep().is_some_and(|kept| kept.driver() == driver);
-        for volume in page.iter().filter(|one| one.is_shared_file_system()).filter(is_ours) {
-            facts.shared_volumes.add(volume.claim_or_name());
+        for volume in page.iter().filter(is_ours) {
+            if volume.is_shared_file_system() {
+                facts.shared_volumes.add(volume.claim_or_name());
+            }
+            add_volume(volume, &mut facts.secrets, &mut facts.zone_labels);
         }
         ControlFlow::Continue(())
     })

@@ -27,7 +27,7 @@ pub(super) async fn class_parameters(
 }
 
 /// The kinds of classes that the cluster serves.
-fn served_classes(apis: OptionalApis) -> impl Iterator<Item = (&'static Kind, ClassKind)> {
+pub(super) fn served_classes(apis: OptionalApis) -> impl Iterator<Item = (&'static Kind, ClassKind)> {
     let served = KINDS.iter().filter(move |kind| kind.is_served(apis));
     served.filter_map(|kind| Some((kind, class_kind(kind)?)))
 }
@@ -59,7 +59,7 @@ fn class_kind(kind: &Kind) -> Option<ClassKind> {
 }
 
 /// The driver that a class is for.
-fn driver_in(kind: ClassKind, class: &Value) -> Option<&str> {
+pub(super) fn driver_in(kind: ClassKind, class: &Value) -> Option<&str> {
     let field = match kind {
         ClassKind::StorageClass => "provisioner",
         ClassKind::VolumeSnapshotClass | ClassKind::VolumeGroupSnapshotClass => "driver",

@@ -88,7 +88,10 @@ pub struct MkfsOptions {
 /// The words of the options, separated by white space alone, as Go drivers after 1.36 read them.
 impl fmt::Display for MkfsOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = self.options.iter().flat_map(|(option, value)| std::iter::once(option).chain(value));
+        let words = self
+            .options
+            .iter()
+            .flat_map(|(option, value)| std::iter::once(option).chain(value));
         let words: Vec<&str> = words.map(String::as_str).collect();
         f.write_str(&words.join(" "))
     }

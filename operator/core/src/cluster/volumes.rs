@@ -16,8 +16,9 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{Resource, api::ObjectMeta};
-use serde::{Deserialize, de::IgnoredAny};
+use serde::Deserialize;
 
+use super::references::{SecretField, SecretReference, VolumeAffinity, annotated_secrets};
 use super::{Affected, Index, Indexed, Owned, Scope};
 
 /// Annotation of a claim for which a provisioner was asked.
@@ -150,7 +151,7 @@ struct VolumeSpec {
     access_modes: Vec<String>,
     volume_mode: Option<Box<str>>,
     persistent_volume_reclaim_policy: Option<String>,
-    node_affinity: Option<IgnoredAny>,
+    node_affinity: Option<VolumeAffinity>,
     volume_attributes_class_name: Option<Box<str>>,
 }
 
@@ -160,6 +161,8 @@ struct CsiSource {
     driver: String,
     #[serde(default)]
     volume_handle: String,
+    controller_publish_secret_ref: Option<SecretField>,
+    controller_expand_secret_ref: Option<SecretField>,
 }
 
 /// A volume of Kubernetes' own Cinder plugin: Kubernetes gives it to the CSI driver.
@@ -201,6 +204,28 @@ impl VolumeObject {
             Some(claim) => format!("{}/{}", claim.namespace, claim.name),
             None => self.metadata.name.clone().unwrap_or_default(),
         }
+    }
+
+    /// The Secrets that the sidecars read for it.
+    pub fn secret_references(&self) -> Vec<SecretReference> {
+        let source = self.spec.csi.iter();
+        let of_source = source.flat_map(|csi| {
+            let fields = [
+                ("controllerPublishSecretRef", &csi.controller_publish_secret_ref),
+                ("controllerExpandSecretRef", &csi.controller_expand_secret_ref),
+            ];
+            fields.map(|(name, field)| field.as_ref()?.reference(name))
+        });
+        let annotations = self.metadata.annotations.iter().flat_map(annotated_secrets);
+        of_source.flatten().chain(annotations).collect()
+    }
+
+    /// The values of a label that its nodes must have.
+    pub fn label_values<'a>(&'a self, label: &'a str) -> impl Iterator<Item = &'a str> {
+        self.spec
+            .node_affinity
+            .iter()
+            .flat_map(move |affinity| affinity.values(label))
     }
 
     /// Whether it has the attributes of this VolumeAttributesClass.

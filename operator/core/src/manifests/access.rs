@@ -3,14 +3,14 @@
 
 use std::sync::LazyLock;
 
-use cinder_csi_crds::SidecarName;
+use cinder_csi_crds::{CinderCSIDriver, SidecarName};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use serde::Deserialize;
 
 use super::metadata::{self, ComponentLabel};
 use super::{Operand, RenderError, Stage};
-use crate::resolve::Resolved;
+use crate::resolve::{Resolved, name_prefix_of};
 use crate::templates::{self, Template};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -22,6 +22,11 @@ const CLASS_SECRETS: &str = "$CLASS_SECRETS";
 /// Service account of the controller's pods.
 pub(super) fn controller_account(resolved: &Resolved) -> String {
     format!("{}-controller", resolved.name_prefix)
+}
+
+/// The same, of a driver whose spec is not resolved.
+pub fn controller_account_of(driver: &CinderCSIDriver) -> String {
+    format!("{}-controller", name_prefix_of(driver))
 }
 
 /// Service account of the nodes' pods.

@@ -10,6 +10,7 @@ use cinder_csi_crds::CinderCSIDriver;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use secrecy::{ExposeSecret, SecretString};
+use serde::de::DeserializeOwned;
 
 use super::metadata::{self, ComponentLabel};
 use super::place::Place;
@@ -30,8 +31,10 @@ const CLOUD_CONF_KEY: &str = "cloud.conf";
 const CA_KEY: &str = "ca.crt";
 const CLIENT_CERT_KEY: &str = "client.crt";
 const CLIENT_KEY_KEY: &str = "client.key";
-/// Where each cloud's credentials lead to. Not in the hash: the driver reads none of it from the Secret.
+/// Where each cloud's credentials lead to, by section. Not in the hash: the driver reads none of it from the Secret.
 const PLACES_KEY: &str = "places";
+/// The names in the spec of the clouds whose section has another one, by section. Not in the hash either.
+const NAMES_KEY: &str = "names";
 
 /// Credentials that have logged in, in the form in which the driver reads them: a cloud.conf and the files that it names.
 #[derive(Clone, Debug)]
@@ -40,8 +43,12 @@ pub struct DriverCredentials {
     /// By key of the Secret.
     files: BTreeMap<String, SecretString>,
     hash: String,
-    /// Where they lead to, by cloud; "" for a single one. Not of a cloud whose place has not been seen yet.
+    /// Where they lead to, by section; "" for a single one. Not of a cloud whose place has not been seen yet.
     places: BTreeMap<String, Place>,
+    /// The names in the spec of the clouds whose section has another one, by section.
+    names: BTreeMap<String, String>,
+    /// The section of a single cloud, where it has another name.
+    section: Option<String>,
 }
 
 impl DriverCredentials {
@@ -63,6 +70,8 @@ impl DriverCredentials {
             cloud_conf,
             files,
             places: BTreeMap::new(),
+            names: BTreeMap::new(),
+            section: None,
         }
     }
 
@@ -73,42 +82,69 @@ impl DriverCredentials {
         Self::made_of(text.into(), files)
     }
 
-    /// The credentials of several clouds in one; a single one stays as it is, and `None` becomes of none.
+    /// The credentials of several clouds in one, by their names in the spec. A single one without a section stays as it is. `None` for
+    /// no cloud, and for two of one section: the driver would take them for one.
     pub fn merged(clouds: &BTreeMap<String, Self>) -> Option<Self> {
-        if clouds.len() < 2 {
-            return clouds.values().next().cloned();
+        if let [only] = clouds.values().collect::<Vec<_>>().as_slice()
+            && only.section.is_none()
+        {
+            return Some((*only).clone());
+        }
+        let parts: BTreeMap<&str, (&String, &Self)> = clouds
+            .iter()
+            .map(|(name, part)| (part.section.as_deref().unwrap_or(name), (name, part)))
+            .collect();
+        if parts.is_empty() || parts.len() < clouds.len() {
+            return None;
         }
         let (mut text, mut files) = (String::new(), BTreeMap::new());
-        for (index, (name, credentials)) in clouds.iter().enumerate() {
+        for (index, (section, (_, credentials))) in parts.iter().enumerate() {
             let Some(config) = credentials.config() else { continue };
-            // By number, so that their order is that of the names, whatever characters these have.
+            // By number, so that their order is that of the sections, whatever characters these have.
             let key = |key: &str| format!("{index:02}-{key}");
             text.push_str(&with_files(&config, &mut files, key, |config, ca| {
-                config.to_named_sections(name, ca)
+                config.to_named_sections(section, ca)
             }));
         }
         let mut merged = Self::made_of(text.into(), files);
-        let places = clouds
-            .iter()
-            .filter_map(|(name, part)| Some((name.clone(), part.place()?.clone())));
-        merged.places = places.collect();
+        for (section, (name, part)) in parts {
+            let place = part.place().map(|place| (section.to_owned(), place.clone()));
+            merged.places.extend(place);
+            let name = part.section.as_ref().map(|section| (section.clone(), name.clone()));
+            merged.names.extend(name);
+        }
         Some(merged)
     }
 
-    /// The credentials of each cloud, by its name; "" for a single one.
+    /// The credentials of each cloud, by its name in the spec; "" for a single one without a section.
     pub fn split(&self) -> BTreeMap<String, Self> {
-        let configuration = Configuration::from_cloud_conf(self.cloud_conf.expose_secret(), &[]);
-        let clouds = configuration.map(|all| all.clouds).unwrap_or_default();
-        if clouds.len() < 2 {
-            return BTreeMap::from([(clouds.into_keys().next().unwrap_or_default(), self.clone())]);
+        let clouds = self.clouds();
+        if clouds.keys().all(String::is_empty) {
+            return BTreeMap::from([(String::new(), self.clone())]);
         }
-        let parts = clouds.into_iter().map(|(name, config)| {
+        let parts = clouds.into_iter().map(|(section, config)| {
             let mut part = Self::of_cloud(&self.inlined(config));
-            let place = self.places.get(&name);
+            let place = self.places.get(&section);
             part.places.extend(place.map(|place| (String::new(), place.clone())));
-            (name, part)
+            match self.names.get(&section) {
+                Some(name) => (name.clone(), part.in_section(Some(&section))),
+                None => (section, part),
+            }
         });
         parts.collect()
+    }
+
+    /// The configuration of each cloud, by section.
+    fn clouds(&self) -> BTreeMap<String, CloudConfig> {
+        let configuration = Configuration::from_cloud_conf(self.cloud_conf.expose_secret(), &[]);
+        configuration.map(|all| all.clouds).unwrap_or_default()
+    }
+
+    /// The same credentials of a single cloud, for a section of another name than the cloud has in the spec.
+    #[must_use]
+    pub fn in_section(mut self, section: Option<&str>) -> Self {
+        self.section = section.map(str::to_owned);
+        self
     }
 
     /// The configuration of a single cloud, with everything inline that the driver has in files; `None` when it cannot be read.
@@ -155,6 +191,7 @@ impl DriverCredentials {
         config.region = Some(region.to_owned());
         Self {
             places: self.places,
+            section: self.section,
             ..Self::of_cloud(&config)
         }
     }
@@ -170,7 +207,7 @@ impl DriverCredentials {
         self.places.get("")
     }
 
-    /// The project of each cloud, as the driver's flag names them.
+    /// The project of each cloud by its section, as the driver's flag names them.
     pub(super) fn projects(&self) -> Vec<(String, String)> {
         let places = self.places.iter();
         places
@@ -181,17 +218,21 @@ impl DriverCredentials {
     /// What the pods of the controller carry because of the credentials. A change of it replaces them.
     pub(super) fn pod_annotations(&self) -> Option<BTreeMap<String, String>> {
         let mut annotations = BTreeMap::new();
-        let clouds = self.split();
-        if clouds.len() > 1 {
-            let names: Vec<&str> = clouds.keys().map(String::as_str).collect();
-            annotations.insert(CLOUDS_ANNOTATION.to_owned(), names.join(","));
+        let clouds = self.clouds();
+        let sections: Vec<&str> = clouds
+            .keys()
+            .map(String::as_str)
+            .filter(|section| !section.is_empty())
+            .collect();
+        if !sections.is_empty() {
+            annotations.insert(CLOUDS_ANNOTATION.to_owned(), sections.join(","));
         }
-        let regions = clouds.iter().filter_map(|(name, part)| {
-            let region = part.config()?.region?;
-            Some(if name.is_empty() {
+        let regions = clouds.iter().filter_map(|(section, config)| {
+            let region = config.region.clone()?;
+            Some(if section.is_empty() {
                 region
             } else {
-                format!("{name}={region}")
+                format!("{section}={region}")
             })
         });
         let regions: Vec<String> = regions.collect();
@@ -207,13 +248,11 @@ impl DriverCredentials {
         let text = |key: &str| data.get(key).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
         let others = data
             .keys()
-            .filter(|key| ![CLOUD_CONF_KEY, PLACES_KEY].contains(&key.as_str()));
+            .filter(|key| ![CLOUD_CONF_KEY, PLACES_KEY, NAMES_KEY].contains(&key.as_str()));
         let files = others.filter_map(|key| Some((key.clone(), text(key)?.into())));
         let mut credentials = Self::made_of(text(CLOUD_CONF_KEY)?.into(), files.collect());
-        let places = data
-            .get(PLACES_KEY)
-            .and_then(|bytes| serde_json::from_slice(&bytes.0).ok());
-        credentials.places = places.unwrap_or_default();
+        credentials.places = map_of(data, PLACES_KEY);
+        credentials.names = map_of(data, NAMES_KEY);
         Some(credentials)
     }
 
@@ -221,6 +260,12 @@ impl DriverCredentials {
     pub fn hash(&self) -> &str {
         &self.hash
     }
+}
+
+/// A map that the Secret has as JSON; empty where it cannot be read.
+fn map_of<T: DeserializeOwned>(data: &BTreeMap<String, ByteString>, key: &str) -> BTreeMap<String, T> {
+    let map = data.get(key).and_then(|bytes| serde_json::from_slice(&bytes.0).ok());
+    map.unwrap_or_default()
 }
 
 /// Writes a configuration after what it holds inline became files of the Secret.
@@ -265,10 +310,14 @@ pub(super) fn secret(resolved: &Resolved, credentials: &DriverCredentials) -> Se
     for (key, file) in &credentials.files {
         data.insert(key.clone(), ByteString(file.expose_secret().as_bytes().to_vec()));
     }
+    // A map of strings always becomes JSON.
     if !credentials.places.is_empty() {
-        // A map of strings always becomes JSON.
         let places = serde_json::to_vec(&credentials.places).unwrap_or_default();
         data.insert(PLACES_KEY.to_owned(), ByteString(places));
+    }
+    if !credentials.names.is_empty() {
+        let names = serde_json::to_vec(&credentials.names).unwrap_or_default();
+        data.insert(NAMES_KEY.to_owned(), ByteString(names));
     }
     let mut metadata = metadata::namespaced(resolved, cloud_config_name(resolved), ComponentLabel::Controller);
     metadata
@@ -347,6 +396,58 @@ mod tests {
         }
         let annotations = merged.pod_annotations().unwrap();
         assert_eq!(annotations[super::CLOUDS_ANNOTATION], "east,east-2,west");
+    }
+
+    #[test]
+    fn sections_have_other_names_than_the_clouds() {
+        let part = |user: &str, section: Option<&str>| {
+            let part = DriverCredentials::of_cloud(&mk_cloud(user, Some(user)));
+            part.at(place(&format!("project of {user}"))).in_section(section)
+        };
+        for clouds in [
+            vec![("one", part("e", Some("Region One = 1/ü")))],
+            vec![
+                ("one", part("e", Some("two"))),
+                ("two", part("w", Some("one"))),
+                ("three", part("n", None)),
+            ],
+        ] {
+            let clouds: BTreeMap<String, DriverCredentials> =
+                clouds.into_iter().map(|(name, part)| (name.to_owned(), part)).collect();
+            let merged = DriverCredentials::merged(&clouds).unwrap();
+            let secret = super::secret(&resolve(&mk_driver("d"), &mk_environment()).unwrap(), &merged);
+            let read = DriverCredentials::from_secret(&secret).unwrap();
+            assert_eq!(read.hash(), merged.hash());
+            let parts = read.split();
+            assert_eq!(parts.keys().collect::<Vec<_>>(), clouds.keys().collect::<Vec<_>>());
+            for (name, part) in &parts {
+                assert_eq!(part.hash(), clouds[name].hash(), "{name}");
+                assert_eq!(
+                    (part.place(), &part.section),
+                    (clouds[name].place(), &clouds[name].section),
+                    "{name}"
+                );
+            }
+            // What is read is written as it was.
+            assert_eq!(DriverCredentials::merged(&parts).unwrap().hash(), merged.hash());
+            let section = |name: &String| clouds[name].section.clone().unwrap_or(name.clone());
+            let sections: std::collections::BTreeSet<String> = clouds.keys().map(section).collect();
+            let projects: std::collections::BTreeSet<String> =
+                merged.projects().into_iter().map(|(section, _)| section).collect();
+            assert_eq!(projects, sections);
+            let sections: Vec<String> = sections.into_iter().collect();
+            assert_eq!(
+                merged.pod_annotations().unwrap()[super::CLOUDS_ANNOTATION],
+                sections.join(",")
+            );
+        }
+    }
+
+    #[test]
+    fn two_clouds_of_one_section_are_not_written() {
+        let part = |section: Option<&str>| DriverCredentials::of_cloud(&mk_cloud("e", None)).in_section(section);
+        let clouds = BTreeMap::from([("one".to_owned(), part(None)), ("two".to_owned(), part(Some("one")))]);
+        assert!(DriverCredentials::merged(&clouds).is_none());
     }
 
     #[test]

@@ -6,16 +6,22 @@
 mod configuration;
 mod flags;
 
+use std::fmt;
+
 use cinder_cloud::config::ConfKey;
 use cinder_csi_crds::CinderCSIDriverSpec;
 use serde::Serialize;
 
 pub use flags::{PROGRAM, is_proxy};
 
+use super::secrets::{self, SecretReferences};
+use super::zones::{self, ZoneLabelFacts};
 use crate::class_parameters::{ClassParameters, REMEDY, unknown_parameters};
 
 /// How many names one finding has.
 const NAMED: usize = 10;
+/// How many names a part of a sentence has.
+const SHOWN: usize = 3;
 
 /// A difference between this driver and the other installation.
 #[derive(Serialize, Clone, Debug, PartialEq, Eq)]
@@ -50,10 +56,23 @@ pub enum AdoptionFindingReason {
     Flag,
     /// A key of the other installation's cloud.conf that belongs to another setting here, or has no effect.
     ConfigurationKey,
+    /// Secrets that PersistentVolumes, classes or contents of snapshots name and that the sidecars may not read.
+    SecretAccess,
+    /// Classes whose Secrets depend on the claim.
+    SecretTemplate,
+    /// Zone labels that this driver would report with another value.
+    ZoneLabel,
     /// A parameter of a class that this driver does not know.
     UnknownParameter,
     /// An object or a list that the operator could not read.
     NotChecked,
+}
+
+impl AdoptionFindingReason {
+    /// Whether an administrator can migrate with the finding. With the others existing volumes stop working, and each has a remedy.
+    pub fn can_be_accepted(self) -> bool {
+        !matches!(self, Self::SecretAccess | Self::ZoneLabel)
+    }
 }
 
 /// How many objects of a kind there are, and the first of their names.
@@ -69,6 +88,30 @@ impl Sample {
         self.count += 1;
         if self.names.len() < NAMED {
             self.names.push(name.into());
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Adds the objects of another sample.
+    pub(super) fn with(mut self, other: &Self) -> Self {
+        self.count += other.count;
+        let room = NAMED.saturating_sub(self.names.len());
+        self.names.extend(other.names.iter().take(room).cloned());
+        self
+    }
+}
+
+impl fmt::Display for Sample {
+    /// The first names, for a part of a sentence.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown: Vec<&str> = self.names.iter().take(SHOWN).map(String::as_str).collect();
+        f.write_str(&shown.join(", "))?;
+        match self.count.saturating_sub(shown.len()) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
         }
     }
 }
@@ -113,6 +156,10 @@ pub struct CheckFacts {
     pub elsewhere: Sample,
     /// The classes.
     pub classes: Vec<ClassParameters>,
+    /// Secrets that volumes, classes and contents of snapshots refer to.
+    pub secrets: SecretReferences,
+    /// Zone labels of nodes and volumes.
+    pub zone_labels: ZoneLabelFacts,
     /// What could not be looked at.
     pub gaps: Vec<CheckGap>,
 }
@@ -180,6 +227,8 @@ pub fn findings(spec: &CinderCSIDriverSpec, facts: &CheckFacts) -> Vec<AdoptionF
         remedy: gap.remedy.to_owned(),
     });
     let mut all: Vec<AdoptionFinding> = counted.into_iter().filter(|finding| finding.count > 0).collect();
+    all.extend(secrets::findings(&facts.secrets));
+    all.extend(zones::findings(spec, &facts.zone_labels));
     all.extend(flags::findings(spec, &facts.containers));
     all.extend(configuration::findings(spec, &facts.configuration));
     all.extend(parameters);
@@ -187,7 +236,7 @@ pub fn findings(spec: &CinderCSIDriverSpec, facts: &CheckFacts) -> Vec<AdoptionF
     all
 }
 
-fn finding(
+pub(super) fn finding(
     reason: AdoptionFindingReason,
     subject: impl Into<String>,
     sample: &Sample,

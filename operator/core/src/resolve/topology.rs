@@ -32,6 +32,8 @@ pub struct Topology {
     pub is_decided: bool,
     /// More segments of every node.
     pub additional: BTreeMap<String, String>,
+    /// The zones of Nova in all clouds; `None` while a cloud does not return them.
+    pub compute_zones: Option<BTreeSet<String>>,
     /// What is remembered.
     pub status: TopologyStatus,
     /// Why zones are not turned off although they should be.
@@ -44,6 +46,8 @@ pub(super) struct TopologyInput<'a> {
     pub(super) spec: &'a Spec,
     /// Whether every zone of Nova is one of Cinder; `None` while that is not known.
     pub(super) is_consistent: Option<bool>,
+    /// The zones of Nova in all clouds; `None` while that is not known.
+    pub(super) compute_zones: Option<&'a BTreeSet<String>>,
     pub(super) before: Option<&'a TopologyStatus>,
     /// When the object was made.
     pub(super) made: Option<Timestamp>,
@@ -80,6 +84,20 @@ pub(super) fn is_consistent(
         }
     }
     all
+}
+
+/// The zones of Nova in all clouds; `None` when a cloud has not returned them, or is `silent`.
+pub(super) fn compute_zones(
+    clouds: &[Cloud],
+    facts: &BTreeMap<String, CloudFacts>,
+    silent: &BTreeSet<String>,
+) -> Option<BTreeSet<String>> {
+    let of_cloud = |cloud: &Cloud| {
+        let facts = facts.get(&cloud.name).filter(|_| !silent.contains(&cloud.name))?;
+        (!facts.compute_zones.is_empty()).then_some(&facts.compute_zones)
+    };
+    let zones: Option<Vec<&Vec<String>>> = clouds.iter().map(of_cloud).collect();
+    Some(zones?.into_iter().flatten().cloned().collect())
 }
 
 /// What stands against the labels of nodes; the CRD has no room for this rule.
@@ -142,6 +160,7 @@ pub(super) fn topology(question: &TopologyInput<'_>) -> Topology {
         enabled,
         is_decided,
         additional: question.spec.additional.clone(),
+        compute_zones: question.compute_zones.cloned(),
         status,
         refusal,
     }

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `adopt --check` of the plugin: what a switch from another installation would change, with the rights of the user.
 
-use std::{fmt, path::Path};
+use std::{collections::BTreeSet, fmt, path::Path};
 
-use cinder_csi_crds::CinderCSIDriver;
+use cinder_csi_crds::{CinderCSIDriver, Cloud};
 use cinder_operator_core::{
-    migration::check::{self, AdoptionFinding},
+    manifests::controller_account_of,
+    migration::{
+        check::{self, AdoptionFinding},
+        secrets::SidecarAccount,
+    },
+    resolve::namespace_of,
     text::join_truncated,
 };
 use csi_sources::UntrustedText;
@@ -14,6 +19,9 @@ use serde::Serialize;
 
 use super::{PluginError, drivers};
 use crate::{commands::render::read_driver, observe};
+
+/// The most zones of a cloud in the status.
+const LISTED_ZONES: usize = 32;
 
 /// The most characters of a part of a finding.
 const LONGEST_TEXT: usize = 4_000;
@@ -42,6 +50,7 @@ impl AdoptionReport {
 /// Checks the driver of a file, that of a name, or all, against the installation in a namespace or in the one that the spec names.
 pub(super) async fn reports(
     client: &Client,
+    operators: &str,
     name: Option<&str>,
     file: Option<&Path>,
     namespace: Option<&str>,
@@ -55,7 +64,15 @@ pub(super) async fn reports(
     for driver in drivers {
         let (name, spec) = (driver.name_any(), &driver.spec);
         let namespace = namespace.unwrap_or(&spec.adoption.namespace);
-        let facts = observe::adoption_check(client, &name, namespace, apis, true).await;
+        let mut facts = observe::adoption_check(client, &name, namespace, apis, true).await;
+        let account = SidecarAccount {
+            namespace: namespace_of(&driver, operators).to_owned(),
+            name: controller_account_of(&driver),
+        };
+        observe::review_secrets(client, account, &mut facts.secrets).await;
+        facts.zone_labels.compute_zones = compute_zones(&driver);
+        let topology = driver.status.as_ref().and_then(|status| status.topology.as_ref());
+        facts.zone_labels.is_enabled = topology.map(|topology| topology.enabled);
         reports.push(AdoptionReport {
             driver: name,
             namespace: namespace.to_owned(),
@@ -64,6 +81,18 @@ pub(super) async fn reports(
         });
     }
     Ok(reports)
+}
+
+/// The zones of Nova in the status; `None` where those of a cloud are missing, or are more than the status has room for.
+fn compute_zones(driver: &CinderCSIDriver) -> Option<BTreeSet<String>> {
+    let status = driver.status.as_ref()?;
+    let of_cloud = |cloud: &Cloud| {
+        let known = status.clouds.iter().find(|known| known.name == cloud.name)?;
+        let zones = &known.compute_zones;
+        (!zones.is_empty() && zones.len() < LISTED_ZONES).then_some(zones)
+    };
+    let zones: Option<Vec<&Vec<String>>> = driver.spec.clouds.iter().map(of_cloud).collect();
+    Some(zones?.into_iter().flatten().cloned().collect())
 }
 
 impl fmt::Display for AdoptionReport {

@@ -8,7 +8,9 @@ use cinder_operator_core::{
 };
 
 use super::*;
-use crate::controller::adoption::{CHECK_PAUSE, ELSEWHERE_PAUSE, MIGRATION_PAUSE, MIGRATION_STALLS_AFTER};
+use crate::controller::adoption::{
+    CHECK_PAUSE, ELSEWHERE_PAUSE, MIGRATION_PAUSE, MIGRATION_STALLS_AFTER, OPEN_CHECK_PAUSE,
+};
 
 const OLD: &str = "/apis/apps/v1/namespaces/kube-system/deployments/csi-cinder-controllerplugin";
 
@@ -493,6 +495,59 @@ async fn open_findings_block_migration_until_accepted() {
     world.reconcile().await.expect("reconciled");
     assert!(world.api.get(DAEMON_SET).is_some(), "the migration did not begin");
     assert_eq!(looks().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn secrets_hold_an_accepted_migration_until_allowed() {
+    let world = beside_another(ManagementState::Managed, "good");
+    let secret = json!({"name": "openstack-config-region-one", "namespace": "kube-system"});
+    let volume = json!({"metadata": {"name": "regional"}, "spec": {"csi": {"driver": NAME, "volumeHandle": "v",
+        "controllerPublishSecretRef": secret}, "accessModes": ["ReadWriteOnce"]}});
+    world.api.put("/api/v1/persistentvolumes/regional", volume);
+    let reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    for answer in [
+        Value::Null,
+        json!({"allowed": false}),
+        json!({"allowed": true, "evaluationError": "a webhook does not answer"}),
+    ] {
+        world.api.put(reviews, answer.clone());
+        tokio::time::advance(OPEN_CHECK_PAUSE).await;
+        world.reconcile().await.expect("reconciled");
+        let message = held_up(&world);
+        assert!(
+            message.contains("Acceptance does not include SecretAccess"),
+            "{answer}: {message}"
+        );
+        assert!(world.api.get(DAEMON_SET).is_none(), "{answer}");
+    }
+    world.api.put(reviews, json!({"allowed": true}));
+    world.reconcile().await.expect("reconciled");
+    assert!(world.api.get(DAEMON_SET).is_none(), "the answer is remembered");
+    tokio::time::advance(OPEN_CHECK_PAUSE).await;
+    world.reconcile().await.expect("reconciled");
+    assert!(world.api.get(DAEMON_SET).is_some(), "the migration did not begin");
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_zone_labels_hold_an_accepted_migration() {
+    let world = beside_another(ManagementState::Managed, "spaced");
+    let labels = json!({"topology.cinder.csi.openstack.org/zone": "zone-one"});
+    world.api.put(
+        "/api/v1/nodes/n1",
+        json!({"metadata": {"name": "n1", "labels": labels}}),
+    );
+    world.reconcile().await.expect("reconciled");
+    let message = held_up(&world);
+    assert!(message.contains("Acceptance does not include ZoneLabel"), "{message}");
+    assert!(world.api.get(DAEMON_SET).is_none());
+    let patch = "- {op: add, path: /spec/template/spec/containers/0/args/-, value: --zone-labels=sanitised}";
+    let mut spec = world.api.get(DRIVER).expect("the driver")["spec"].clone();
+    spec["overrides"] =
+        json!([{"target": {"kind": "DaemonSet", "name": "cinder-csi-node"}, "type": "json", "patch": patch}]);
+    world.api.change(DRIVER, "/spec", spec);
+    world.api.change(DRIVER, "/metadata/generation", json!(2));
+    world.reconcile().await.expect("reconciled");
+    assert!(world.api.get(DAEMON_SET).is_some(), "the migration did not begin");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,8 @@
 use anyhow::{Context as _, Result, ensure};
 use harness::{Answer, wait_for};
 use serde_json::{Value, json};
-use suites::cluster::{DRIVER, PATIENCE, USERS, claim, pod};
+use suites::cluster::{DRIVER, NAMESPACE, PATIENCE, USERS, claim, pod};
+use suites::go_manifests as go;
 
 use crate::site::Site;
 
@@ -15,8 +16,18 @@ const INLINE: &str = "inline";
 /// A StorageClass with a misspelt parameter.
 const MISSPELT: &str = "misspelt";
 
+/// The class of a region, with its claim and pod. Its Secret chooses the only cloud: without a name, as the key `cloud` is empty.
+pub(crate) const REGION: &str = "region-one";
+/// The Secret of the class, as the Go driver's documentation of several regions names it.
+const REGION_SECRET: &str = "openstack-config-region-one";
+/// The account of the Go driver's controller.
+const GO_ACCOUNT: &str = "csi-cinder-controller-sa";
+
 /// Lines and words that every check of the Go driver's manifests prints beside those objects.
-pub(crate) const EXPECTED: [&str; 9] = [
+pub(crate) const EXPECTED: [&str; 12] = [
+    "SecretAccess: Secrets in namespace kube-system\n",
+    "Secret kube-system/openstack-config-region-one of PersistentVolume pvc-",
+    "kubectl create role cinder-csi-controller-secrets -n kube-system",
     "SharedFileSystem: PersistentVolumes with ReadWriteMany and a file system\n",
     "users/shared-files",
     "InlineVolume: pods with in-line volumes",
@@ -40,8 +51,12 @@ pub(crate) async fn make_what_changes(site: &Site) -> Result<()> {
     let mut inline = pod(INLINE, "true", Some("no-such-node"));
     inline["spec"]["volumes"] =
         json!([{"name": "data", "csi": {"driver": DRIVER, "volumeAttributes": {"capacity": "1Gi"}}}]);
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": [class, shared, inline]});
+    let mut items = vec![class, shared, inline];
+    items.extend(region());
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
     site.cluster().apply(&list.to_string()).await?;
+    site.world.start_pod_of_class(REGION, REGION).await?;
+    site.world.ready(REGION).await?;
     wait_for("a volume with ReadWriteMany", PATIENCE, async || {
         let found = site.cluster().get(&["pvc", SHARED, "-n", USERS]).await?;
         ensure!(found["status"]["phase"] == "Bound", "{}", found["status"]);
@@ -50,7 +65,56 @@ pub(crate) async fn make_what_changes(site: &Site) -> Result<()> {
     .await
 }
 
-/// Removes it.
+/// The class of a region, its Secret, and the right of the Go driver's sidecars to read it, which its manifests have as a comment.
+fn region() -> Vec<Value> {
+    let mut parameters = json!({});
+    for call in [
+        "provisioner",
+        "controller-publish",
+        "controller-expand",
+        "node-stage",
+        "node-publish",
+    ] {
+        parameters[format!("csi.storage.k8s.io/{call}-secret-name")] = json!(REGION_SECRET);
+        parameters[format!("csi.storage.k8s.io/{call}-secret-namespace")] = json!(go::NAMESPACE);
+    }
+    let metadata = |name: &str| json!({"name": name, "namespace": go::NAMESPACE});
+    let rule = json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": [REGION_SECRET], "verbs": ["get"]});
+    vec![
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata(REGION_SECRET), "stringData": {"cloud": ""}}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata("go-secrets"), "rules": [rule]}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata("go-secrets"),
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "go-secrets"},
+            "subjects": [{"kind": "ServiceAccount", "name": GO_ACCOUNT, "namespace": go::NAMESPACE}]}),
+        json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": REGION}, "provisioner": DRIVER,
+            "allowVolumeExpansion": true, "volumeBindingMode": "WaitForFirstConsumer", "parameters": parameters}),
+    ]
+}
+
+/// Grants the sidecars of this driver the right, as the finding says.
+async fn grant_secrets(site: &Site) -> Result<()> {
+    const ROLE: &str = "cinder-csi-controller-secrets";
+    let name = format!("--resource-name={REGION_SECRET}");
+    let words = [
+        "create",
+        "role",
+        ROLE,
+        "-n",
+        go::NAMESPACE,
+        "--verb=get",
+        "--resource=secrets",
+        &name,
+    ];
+    site.cluster().kubectl(&words).await?;
+    let (role, account) = (
+        format!("--role={ROLE}"),
+        format!("--serviceaccount={NAMESPACE}:cinder-csi-controller"),
+    );
+    let words = ["create", "rolebinding", ROLE, "-n", go::NAMESPACE, &role, &account];
+    site.cluster().kubectl(&words).await.map(drop)
+}
+
+/// Removes it, but for the class of a region and its pod.
 async fn remove_what_changes(site: &Site) -> Result<()> {
     site.world.delete("pod", INLINE).await?;
     site.world.delete_claim(SHARED).await?;
@@ -86,7 +150,8 @@ pub(crate) async fn adopt(site: &Site, object: &Value) -> Result<Answer> {
     run(site, &["adopt", "--check", "-f", &file.path().display().to_string()]).await
 }
 
-/// Waits until open findings stop the migration, removes the objects among them, and accepts the others.
+/// Waits until open findings stop the migration, removes the objects among them, accepts the others, and grants the right to read the Secret of
+/// a region, which acceptance does not replace.
 pub(crate) async fn resolve_findings(site: &Site) -> Result<()> {
     let names_objects = |found: &Value| {
         let message = found["message"].as_str().unwrap_or_default();
@@ -99,5 +164,47 @@ pub(crate) async fn resolve_findings(site: &Site) -> Result<()> {
     let uid = object["metadata"]["uid"].as_str().context("no uid")?;
     let accepted = format!("csi.openstack.org/accept-findings={uid}");
     let words = ["annotate", "cindercsidriver", DRIVER, &accepted];
-    site.cluster().kubectl(&words).await.map(drop)
+    site.cluster().kubectl(&words).await?;
+    let lacks_access = |found: &Value| {
+        let message = found["message"].as_str().unwrap_or_default();
+        found["reason"] == "MigrationHeldUp" && message.contains("Acceptance does not include SecretAccess")
+    };
+    site.world.condition("Degraded", "True", lacks_access).await?;
+    ensure!(site.object().await?["status"]["adoption"]["step"] == "Preparing");
+    grant_secrets(site).await
+}
+
+/// A volume whose class and PersistentVolume name a Secret is detached, attached to the other node, expanded and deleted.
+pub(crate) async fn use_volume_with_secret(site: &Site) -> Result<()> {
+    let cluster = site.cluster();
+    let claim = cluster.get(&["pvc", REGION, "-n", USERS]).await?;
+    let volume = claim["spec"]["volumeName"]
+        .as_str()
+        .context("a claim without a volume")?;
+    let object = cluster.get(&["pv", volume]).await?;
+    ensure!(
+        object["spec"]["csi"]["controllerPublishSecretRef"]["name"] == REGION_SECRET,
+        "{object}"
+    );
+    let pod = cluster.get(&["pod", REGION, "-n", USERS]).await?;
+    let mut others = cluster
+        .nodes()
+        .iter()
+        .filter(|node| pod["spec"]["nodeName"] != node.name());
+    let other = others.next().context("no other node")?.name();
+    site.world.delete_pod(REGION).await?;
+    site.world.start_pod_on(REGION, other, REGION).await?;
+    site.world.ready(REGION).await?;
+    site.grow(REGION, 2).await?;
+    site.world.delete_pod(REGION).await?;
+    site.world.delete_claim(REGION).await?;
+    wait_for("the deletion of the volume with a Secret", PATIENCE, async || {
+        let found = cluster
+            .kubectl(&["get", "pv", volume, "--ignore-not-found", "-o", "name"])
+            .await?;
+        ensure!(found.trim().is_empty(), "{found} exists");
+        Ok(())
+    })
+    .await?;
+    site.a_life_of_class("new-of-region", REGION).await
 }

@@ -7,6 +7,7 @@
 
 mod chart;
 mod check;
+mod lost_server;
 mod site;
 
 use std::process::ExitCode;
@@ -27,10 +28,13 @@ use site::Site;
 fn main() -> ExitCode {
     let all = scenarios![
         the_go_driver_makes_volumes_and_a_snapshot,
+        a_deleted_server_leaves_its_record_in_cinder,
         a_check_names_what_the_switch_changes_before_anything_is_installed,
         beside_the_go_driver_the_operator_does_nothing,
         the_operator_takes_the_place_of_the_go_driver_under_writing_pods,
         what_the_go_driver_made_grows_is_copied_and_goes,
+        volume_with_a_secret_moves_grows_and_goes,
+        volume_of_a_deleted_server_is_attached,
         the_way_back_leads_to_the_go_driver,
         our_image_runs_in_the_go_drivers_manifests,
         our_image_runs_in_the_go_drivers_chart,
@@ -199,6 +203,21 @@ async fn what_the_go_driver_made_grows_is_copied_and_goes(site: &Site) -> Result
     site.world.delete("pvc", "restored").await?;
     site.world.delete("volumesnapshot", "of-go").await?;
     site.a_life("new").await?;
+    site.undisturbed().await
+}
+
+async fn volume_with_a_secret_moves_grows_and_goes(site: &Site) -> Result<()> {
+    check::use_volume_with_secret(site).await?;
+    site.undisturbed().await
+}
+
+async fn a_deleted_server_leaves_its_record_in_cinder(site: &Site) -> Result<()> {
+    lost_server::leave_record(site).await?;
+    site.undisturbed().await
+}
+
+async fn volume_of_a_deleted_server_is_attached(site: &Site) -> Result<()> {
+    lost_server::use_volume(site).await?;
     site.undisturbed().await
 }
 

@@ -114,7 +114,12 @@ impl Site {
 
     /// A pod with a new volume, on it and away again.
     pub(crate) async fn a_life(&self, name: &str) -> Result<()> {
-        self.world.start_pod_of_class(name, CLASS).await?;
+        self.a_life_of_class(name, CLASS).await
+    }
+
+    /// The same, of another class.
+    pub(crate) async fn a_life_of_class(&self, name: &str, class: &str) -> Result<()> {
+        self.world.start_pod_of_class(name, class).await?;
         self.world.ready(name).await?;
         self.world.delete("pod", name).await?;
         self.world.delete("pvc", name).await

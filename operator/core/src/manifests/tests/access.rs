@@ -8,9 +8,9 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::mk_in_cluster;
+use super::{mk_in_cluster, mk_operands, pod_spec};
 use crate::cluster::OptionalApis;
-use crate::manifests::{Operand, operands};
+use crate::manifests::{Operand, controller_account_of, operands};
 use crate::resolve::{Environment, resolve, tests::mk_environment};
 
 /// Every document of a manifest of `config/`.
@@ -225,5 +225,26 @@ fn the_operator_can_neither_escalate_nor_read_the_secrets_of_the_cluster() {
     }
     for (_, resource, _, verb) in single_rights(&cluster) {
         assert!(resource != "secrets", "{verb} on secrets of every namespace");
+    }
+}
+
+#[test]
+fn secrets_are_granted_to_the_account_of_the_sidecars() {
+    for instance in [None, Some("west")] {
+        let mut driver = mk_in_cluster();
+        driver.spec.instance_name = instance.map(str::to_owned);
+        let operands = mk_operands(&driver);
+        let account = &pod_spec(&operands, "Deployment")["serviceAccountName"];
+        assert_eq!(*account, controller_account_of(&driver));
+        // No role of the driver reaches Secrets of other namespaces.
+        let cluster_roles = operands.iter().filter(|operand| operand.kind.kind == "ClusterRole");
+        let rules: Vec<PolicyRule> = cluster_roles.flat_map(|role| rules_of(&role.object.data)).collect();
+        assert!(!allows(
+            &rules,
+            "",
+            "secrets",
+            Some("openstack-config-region-one"),
+            "get"
+        ));
     }
 }

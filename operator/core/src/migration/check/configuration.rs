@@ -7,6 +7,7 @@ use cinder_cloud::config::ConfKey;
 use cinder_csi_crds::{CinderCSIDriverSpec, Cloud};
 
 use super::{AdoptionFinding, AdoptionFindingReason, Sample, finding};
+use crate::cluster::is_object_name;
 
 /// A key that the operator does not take from the file as it is.
 struct MovedKey {
@@ -117,7 +118,7 @@ pub(super) fn findings(spec: &CinderCSIDriverSpec, keys: &[(String, ConfKey)]) -
         if let Some(cloud) = key
             .cloud
             .as_deref()
-            .filter(|cloud| !has(spec, |one| one.name == **cloud))
+            .filter(|cloud| !has(spec, |one| one.section_name() == *cloud))
         {
             let secrets = named.entry(cloud).or_default();
             if secrets.names.last() != Some(secret) {
@@ -131,12 +132,21 @@ pub(super) fn findings(spec: &CinderCSIDriverSpec, keys: &[(String, ConfKey)]) -
             format!("[Global {cloud:?}]"),
             secrets,
             "the operator gives the driver the clouds of spec.clouds, and this one is not among them",
-            format!(
-                "Add an entry with the name {cloud} to spec.clouds, with a Secret that has this section as [Global]"
-            ),
+            if is_dns_label(cloud) {
+                format!("Add an entry with the name {cloud} to spec.clouds, with a Secret that has this section as [Global]")
+            } else {
+                format!(
+                    "Add an entry with section {cloud:?} and a name of its own to spec.clouds, with a Secret that has this section as [Global]"
+                )
+            },
         )
     }));
     findings
+}
+
+/// Whether a text can be the name of an entry of spec.clouds.
+pub(super) fn is_dns_label(text: &str) -> bool {
+    text.len() <= 63 && !text.contains('.') && is_object_name(text)
 }
 
 fn judged(spec: &CinderCSIDriverSpec, key: &ConfKey) -> Option<(&'static str, &'static str)> {

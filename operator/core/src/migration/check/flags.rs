@@ -152,10 +152,10 @@ fn of_flag(spec: &CinderCSIDriverSpec, flag: &str, value: &str) -> Option<Judged
             let message = format!("nodes lose the topology segment {value}, which volumes may be bound to");
             (!is_said).then(|| Judged::new(flag, message, remedy))
         }
-        "--cloud-name" if spec.clouds.iter().any(|cloud| cloud.name == value) => None,
+        "--cloud-name" if spec.clouds.iter().any(|cloud| cloud.section_name() == value) => None,
         "--cloud-name" => judged(
             format!("the cloud {value:?} is not in spec.clouds, so that this driver does not serve it"),
-            "Add an entry with this name and its own Secret to spec.clouds",
+            "Add an entry with its own Secret to spec.clouds, with this name or, if it is no DNS label, with this section",
         ),
         "--pvc-annotations" => judged(
             "the annotations for affinity and anti-affinity of claims have no effect: the operator gives the driver no access to claims"

@@ -111,6 +111,25 @@ fn a_flag_that_is_not_known_hides_no_other() {
 }
 
 #[test]
+fn section_of_the_spec_is_no_finding() {
+    let mut spec = mk_spec();
+    spec.clouds[0].section = Some("RegionOne".to_owned());
+    let facts = CheckFacts {
+        containers: vec![mk_container(
+            PROGRAM,
+            &[
+                "--endpoint=unix:///csi/csi.sock",
+                "--cluster=kubernetes",
+                "--cloud-name=RegionOne",
+            ],
+        )],
+        configuration: mk_configuration("[Global \"RegionOne\"]\nauth-url=x\n"),
+        ..CheckFacts::default()
+    };
+    assert_eq!(shown(&findings(&spec, &facts)), []);
+}
+
+#[test]
 fn what_the_spec_says_too_is_no_finding() {
     let mut spec = mk_spec();
     spec.topology.mode = TopologyMode::Disabled;
@@ -201,6 +220,11 @@ fn mk_configuration(text: &str) -> Vec<(String, ConfKey)> {
 #[case("[Global]\nuse-clouds=true", "[Global] use-clouds", "clouds.yaml")]
 #[case("[Global]\nclouds-file=/x", "[Global] clouds-file", "clouds.yaml")]
 #[case("[Global \"west\"]\nregion=x", "[Global \"west\"]", "name west to spec.clouds")]
+#[case(
+    "[Global \"RegionOne\"]\nregion=x",
+    "[Global \"RegionOne\"]",
+    "section \"RegionOne\" and a name"
+)]
 #[case(
     "[BlockStorage]\nnode-volume-attach-limit=9",
     "[BlockStorage] node-volume-attach-limit",

@@ -12,6 +12,7 @@ fn mk_question<'a>(spec: &'a Spec, before: Option<&'a TopologyStatus>, minutes: 
     TopologyInput {
         spec,
         is_consistent: Some(true),
+        compute_zones: None,
         before,
         made: Some(at(0)),
         zoned_volumes: 0,
@@ -165,4 +166,29 @@ fn a_key_that_no_label_can_have_is_named(#[case] key: &str, #[case] is_good: boo
     let mut spec = mk_spec(TopologyMode::Enabled);
     spec.additional = BTreeMap::from([(key.to_owned(), "v".to_owned())]);
     assert_eq!(problem(&spec).is_none(), is_good);
+}
+
+#[test]
+fn zones_of_nova_are_known_when_every_cloud_answers() {
+    let mk_cloud = |name: &str| Cloud {
+        name: name.to_owned(),
+        ..Cloud::from_secret("s")
+    };
+    let mk_facts = |zones: &[&str]| CloudFacts {
+        compute_zones: zones.iter().map(|&zone| zone.to_owned()).collect(),
+        volume_zones: Vec::new(),
+    };
+    let clouds = [mk_cloud("east"), mk_cloud("west")];
+    let mut facts = BTreeMap::from([("east".to_owned(), mk_facts(&["a", "b"]))]);
+    let zones = |facts: &BTreeMap<String, CloudFacts>, silent: &[&str]| {
+        let silent = silent.iter().map(|&name| name.to_owned()).collect();
+        compute_zones(&clouds, facts, &silent)
+    };
+    assert_eq!(zones(&facts, &[]), None);
+    facts.insert("west".to_owned(), mk_facts(&[]));
+    assert_eq!(zones(&facts, &[]), None);
+    facts.insert("west".to_owned(), mk_facts(&["b", "c"]));
+    let all = ["a", "b", "c"].map(str::to_owned);
+    assert_eq!(zones(&facts, &[]), Some(all.into()));
+    assert_eq!(zones(&facts, &["west"]), None);
 }

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Secrets and zones that existing objects refer to, for the check before a migration, and whether the sidecars may read the Secrets.
+
+use std::{collections::BTreeMap, ops::ControlFlow};
+
+use cinder_operator_core::{
+    cluster::{OptionalApis, SecretReference, VolumeObject, annotated_secrets, secret_parameters},
+    migration::{
+        check::CheckGap,
+        secrets::{SecretAccess, SecretReferences, SecretScope, SidecarAccount},
+        zones::{TOPOLOGY_ZONE, ZoneLabelFacts},
+    },
+};
+use k8s_openapi::api::{
+    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus},
+    core::v1::Node,
+};
+use kube::{
+    Client, Resource, ResourceExt,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta, PostParams},
+};
+use serde::Deserialize;
+
+use super::{
+    ObserveError,
+    adoption_check::readable,
+    class_parameters::{driver_in, served_classes},
+    pages,
+};
+use crate::kubernetes::{GuardedApi, answer};
+
+/// Contents of snapshots, which have the Secret of their deletion in annotations.
+const CONTENTS: [(&str, &str, fn(OptionalApis) -> bool); 2] = [
+    ("snapshot.storage.k8s.io", "VolumeSnapshotContent", |apis| {
+        apis.snapshots
+    }),
+    ("groupsnapshot.storage.k8s.io", "VolumeGroupSnapshotContent", |apis| {
+        apis.group_snapshots
+    }),
+];
+
+/// A node, as far as its labels go.
+#[derive(Debug, Clone, Deserialize, Resource)]
+#[resource(inherit = Node)]
+pub(super) struct LabelledNode {
+    metadata: ObjectMeta,
+}
+
+/// Adds what a PersistentVolume of the driver refers to.
+pub(super) fn add_volume(volume: &VolumeObject, secrets: &mut SecretReferences, zones: &mut ZoneLabelFacts) {
+    let name = volume.meta().name.as_deref().unwrap_or_default();
+    secrets.add(&format!("PersistentVolume {name}"), volume.secret_references());
+    for label in volume.label_values(TOPOLOGY_ZONE) {
+        zones.add_volume(name, label);
+    }
+}
+
+/// Adds the zone labels of the nodes.
+pub(super) async fn node_labels(
+    client: &Client,
+    zones: &mut ZoneLabelFacts,
+    gaps: &mut Vec<CheckGap>,
+) -> Result<(), ObserveError> {
+    let nodes: GuardedApi<LabelledNode> = GuardedApi::all(client.clone());
+    pages(&nodes, "nodes", |page| {
+        for node in readable("Node", page, gaps) {
+            if let Some(label) = node.labels().get(TOPOLOGY_ZONE) {
+                zones.add_node(&node.name_any(), label);
+            }
+        }
+        ControlFlow::Continue(())
+    })
+    .await
+}
+
+/// Adds the Secrets of classes and contents of snapshots.
+pub(super) async fn secret_references(
+    client: &Client,
+    driver: &str,
+    apis: OptionalApis,
+    secrets: &mut SecretReferences,
+    gaps: &mut Vec<CheckGap>,
+) -> Result<(), ObserveError> {
+    for (kind, class) in served_classes(apis) {
+        let is_ours = |object: &DynamicObject| driver_in(class, &object.data) == Some(driver);
+        let read = |object: &DynamicObject| secret_parameters(&parameters(object));
+        add_objects(client, &kind.api_resource(), (&mut *secrets, &mut *gaps), is_ours, read).await?;
+    }
+    for (group, kind, is_served) in CONTENTS {
+        if is_served(apis) {
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+            let is_ours = |object: &DynamicObject| object.data["spec"]["driver"] == driver;
+            let read = |object: &DynamicObject| annotated_secrets(object.annotations());
+            add_objects(client, &resource, (&mut *secrets, &mut *gaps), is_ours, read).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn add_objects(
+    client: &Client,
+    resource: &ApiResource,
+    (secrets, gaps): (&mut SecretReferences, &mut Vec<CheckGap>),
+    is_ours: impl Fn(&DynamicObject) -> bool,
+    read: impl Fn(&DynamicObject) -> Vec<SecretReference>,
+) -> Result<(), ObserveError> {
+    let api: GuardedApi<DynamicObject> = GuardedApi::all_with(client.clone(), resource);
+    let listed = pages(&api, &resource.plural, |page| {
+        for object in readable(&resource.kind, page, gaps)
+            .iter()
+            .filter(|object| is_ours(object))
+        {
+            secrets.add(&format!("{} {}", resource.kind, object.name_any()), read(object));
+        }
+        ControlFlow::Continue(())
+    });
+    listed.await
+}
+
+fn parameters(class: &DynamicObject) -> BTreeMap<String, String> {
+    let parameters = class.data["parameters"].as_object().into_iter().flatten();
+    let texts = parameters.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+    texts.collect()
+}
+
+/// Reviews whether the sidecars may read the Secrets.
+pub(crate) async fn review_secrets(client: &Client, account: SidecarAccount, secrets: &mut SecretReferences) {
+    for question in secrets.questions() {
+        if !secrets.is_answered(&question) {
+            let access = review(client, &account, &question).await;
+            secrets.record(&question, access);
+        }
+    }
+    secrets.account = account;
+}
+
+async fn review(client: &Client, account: &SidecarAccount, scope: &SecretScope) -> SecretAccess {
+    let SidecarAccount { namespace: home, name } = account;
+    let (namespace, secret) = match scope {
+        SecretScope::Cluster => (None, None),
+        SecretScope::Namespace(namespace) => (Some(namespace), None),
+        SecretScope::Secret(secret) => (Some(&secret.namespace), Some(&secret.name)),
+    };
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(format!("system:serviceaccount:{home}:{name}")),
+            groups: Some(vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{home}"),
+                "system:authenticated".to_owned(),
+            ]),
+            resource_attributes: Some(ResourceAttributes {
+                resource: Some("secrets".to_owned()),
+                verb: Some("get".to_owned()),
+                version: Some("v1".to_owned()),
+                namespace: namespace.cloned(),
+                name: secret.cloned(),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    };
+    let reviews: GuardedApi<SubjectAccessReview> = GuardedApi::all(client.clone());
+    match reviews.create(&PostParams::default(), &review).await {
+        Ok(review) => judge(review.status),
+        Err(error) => SecretAccess::Unknown(format!("the API server does not review it: {}", answer(&error))),
+    }
+}
+
+/// Only an answer without an error is a decision.
+fn judge(status: Option<SubjectAccessReviewStatus>) -> SecretAccess {
+    let Some(status) = status else {
+        return SecretAccess::Unknown("the review has no answer".to_owned());
+    };
+    match status.evaluation_error.filter(|error| !error.is_empty()) {
+        Some(error) => SecretAccess::Unknown(error),
+        None if status.allowed && status.denied != Some(true) => SecretAccess::Allowed,
+        None => SecretAccess::Denied,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[rstest]
+    #[case::allowed(json!({"allowed": true}), SecretAccess::Allowed)]
+    #[case::denied(json!({"allowed": false}), SecretAccess::Denied)]
+    #[case::both(json!({"allowed": true, "denied": true}), SecretAccess::Denied)]
+    #[case::failed(json!({"allowed": false, "evaluationError": "webhook"}), SecretAccess::Unknown("webhook".to_owned()))]
+    #[case::allowed_and_failed(json!({"allowed": true, "evaluationError": "webhook"}), SecretAccess::Unknown("webhook".to_owned()))]
+    #[case::missing(Value::Null, SecretAccess::Unknown("the review has no answer".to_owned()))]
+    fn only_a_yes_without_an_error_is_access(#[case] status: Value, #[case] expected: SecretAccess) {
+        let status = serde_json::from_value(status).expect("a status");
+        assert_eq!(judge(status), expected);
+    }
+}

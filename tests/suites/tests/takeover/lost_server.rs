@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A volume that Cinder still records as attached to a deleted server. The Go driver does not look at such a record when it detaches.
+
+use anyhow::{Context as _, Result, ensure};
+use harness::wait_for;
+use reqwest::Method;
+use serde_json::{Value, json};
+use suites::cluster::{PATIENCE, USERS};
+
+use crate::site::{CLASS, Site};
+
+/// The claim and its pod.
+const CLAIM: &str = "of-a-lost-server";
+/// The server.
+const SERVER: &str = "1057a11e-0000-4000-8000-000000000001";
+
+/// Creates the volume with the Go driver, and leaves the record.
+pub(crate) async fn leave_record(site: &Site) -> Result<()> {
+    let world = &site.world;
+    world.start_pod_of_class(CLAIM, CLASS).await?;
+    world.ready(CLAIM).await?;
+    world.delete_pod(CLAIM).await?;
+    let volume = volume(site).await?;
+    await_status(site, &volume, "available").await?;
+    let simulator = site.cluster().simulator()?;
+    let mut server = simulator.state().await?["servers"][0].take();
+    ensure!(server.is_object(), "the cloud has no server");
+    for (key, value) in [("id", json!(SERVER)), ("name", json!("lost")), ("by_id", Value::Null)] {
+        server[key] = value;
+    }
+    let path = format!("servers/{SERVER}");
+    simulator.admin(Method::PUT, &path, Some(server)).await?;
+    attach(site, &volume).await?;
+    await_status(site, &volume, "in-use").await?;
+    simulator
+        .admin(Method::DELETE, &format!("{path}?leave_attachments=true"), None)
+        .await?;
+    await_status(site, &volume, "in-use").await
+}
+
+/// Uses the volume with this driver, and deletes it.
+pub(crate) async fn use_volume(site: &Site) -> Result<()> {
+    let world = &site.world;
+    world.start_pod_of_class(CLAIM, CLASS).await?;
+    world.ready(CLAIM).await?;
+    world.delete_pod(CLAIM).await?;
+    world.delete_claim(CLAIM).await
+}
+
+/// The id of the volume in Cinder.
+async fn volume(site: &Site) -> Result<String> {
+    let claim = site.cluster().get(&["pvc", CLAIM, "-n", USERS]).await?;
+    let name = claim["spec"]["volumeName"]
+        .as_str()
+        .context("a claim without a volume")?;
+    let object = site.cluster().get(&["pv", name]).await?;
+    let handle = object["spec"]["csi"]["volumeHandle"].as_str();
+    handle.map(str::to_owned).context("a volume without a handle")
+}
+
+async fn await_status(site: &Site, volume: &str, status: &str) -> Result<()> {
+    wait_for(&format!("volume {volume} to be {status}"), PATIENCE, async || {
+        let volumes = site.world.cloud_things("volumes").await?;
+        let found = volumes.iter().find(|found| found["id"] == volume);
+        let found = found.with_context(|| format!("the cloud has no volume {volume}"))?;
+        ensure!(found["status"] == status, "it is {}", found["status"]);
+        Ok(())
+    })
+    .await
+}
+
+/// Attaches the volume to the server, as a user of Nova.
+async fn attach(site: &Site, volume: &str) -> Result<()> {
+    let simulator = site.cluster().simulator()?;
+    let access = simulator.access();
+    let path = access
+        .auth_url
+        .splitn(4, '/')
+        .nth(3)
+        .context("an auth-url without a path")?;
+    let domain = json!({ "name": access.domain_name });
+    let user = json!({ "name": access.username, "password": access.password, "domain": domain });
+    let auth = json!({ "auth": {
+        "identity": { "methods": ["password"], "password": { "user": user } },
+        "scope": { "project": { "name": access.project_name, "domain": domain } },
+    }});
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .build()
+        .context("no HTTP client")?;
+    let login = client
+        .post(format!("{}/{path}/auth/tokens", simulator.url()))
+        .json(&auth)
+        .send()
+        .await;
+    let login = login.context("Keystone does not answer")?;
+    let token = login
+        .headers()
+        .get("X-Subject-Token")
+        .context("an answer without a token")?
+        .clone();
+    let url = format!(
+        "{}/compute/v2.1/servers/{SERVER}/os-volume_attachments",
+        simulator.url()
+    );
+    let body = json!({ "volumeAttachment": { "volumeId": volume } });
+    let answer = client.post(url).header("X-Auth-Token", token).json(&body).send().await;
+    let answer = answer.context("Nova does not answer")?;
+    let status = answer.status();
+    ensure!(
+        status.is_success(),
+        "Nova answers {status}: {}",
+        answer.text().await.unwrap_or_default()
+    );
+    Ok(())
+}
