@@ -16,7 +16,11 @@ fn everything_changed() -> Args {
         endpoint: "unix:///tmp/csi.sock".into(),
         cloud_config: vec!["/etc/config/cloud.conf".into(), "/etc/config/more.conf".into()],
         cloud_name: vec!["one".into()],
-        project_id: vec![(String::new(), "p".into()), ("one".into(), "q".into())],
+        project_id: vec![
+            (String::new(), "p".into()),
+            ("one".into(), "q".into()),
+            ("Region = One".into(), "r".into()),
+        ],
         with_topology: false,
         additional_topology: vec![("topology.kubernetes.io/region".into(), "north".into())],
         cluster: "cluster=a b".into(),

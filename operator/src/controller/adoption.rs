@@ -196,7 +196,8 @@ impl Reconciliation<'_> {
         };
         observe::review_secrets(&context.client, account, &mut facts.secrets).await;
         facts.zone_labels.compute_zones = topology.and_then(|topology| topology.compute_zones.clone());
-        facts.zone_labels.is_enabled = topology.map(|topology| topology.enabled);
+        let decided = topology.filter(|topology| topology.is_decided);
+        facts.zone_labels.is_enabled = decided.map(|topology| topology.enabled);
         let findings = check::findings(spec, &facts);
         context.remember_findings(name, generation, &findings);
         findings

@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 
 use super::{
     adoption_check::InlinePod,
+    references::LabelledNode,
     revisions::Revision,
     workloads::{AnyPod, Workload},
 };
@@ -148,8 +149,11 @@ const NODE_FIELDS: &[&str] = &[
 ];
 
 fn volume() -> Value {
-    json!({"spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "csi": {"driver": "d", "volumeHandle": "h"},
-        "claimRef": {"namespace": "n", "name": "c", "uid": "u"}, "nodeAffinity": {"required": {"nodeSelectorTerms": []}}},
+    let secret = json!({"name": "s", "namespace": "n"});
+    let term = json!({"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]});
+    json!({"spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "csi": {"driver": "d", "volumeHandle": "h",
+        "controllerPublishSecretRef": secret, "controllerExpandSecretRef": secret}, "claimRef": {"namespace": "n", "name": "c", "uid": "u"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}},
         "status": {"phase": "Bound", "lastPhaseTransitionTime": TIME}})
 }
 
@@ -157,6 +161,8 @@ const VOLUME_FIELDS: &[&str] = &[
     "/spec/csi/driver",
     "/spec/csi/volumeHandle",
     "/spec/nodeAffinity/required/nodeSelectorTerms",
+    "/spec/nodeAffinity/required/nodeSelectorTerms/0/matchExpressions/0/key",
+    "/spec/nodeAffinity/required/nodeSelectorTerms/0/matchExpressions/0/operator",
 ];
 
 fn claim() -> Value {
@@ -219,6 +225,7 @@ fn binding() -> Value {
 
 const KINDS: &[Kind] = &[
     kind("Node as watched", node, NODE_FIELDS, check::<NodeObject>),
+    kind("Node with labels", node, NODE_FIELDS, check::<LabelledNode>),
     kind(
         "CSINode as watched",
         || json!({"spec": {"drivers": [{"name": "d", "nodeID": "n", "allocatable": {"count": 5}}]}}),
