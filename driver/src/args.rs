@@ -9,7 +9,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Parser};
+use clap::error::ErrorKind;
+use clap::{ArgAction, CommandFactory, Parser};
 use csi_host::FsType;
 pub use csi_kit::telemetry::LogFormat;
 pub use csi_kit::tls::{CipherSuite, TlsVersion};
@@ -17,6 +18,7 @@ pub use csi_kit::tls::{CipherSuite, TlsVersion};
 use crate::disabled_capabilities::AlphaCapability;
 use crate::topology::ZoneLabels;
 
+mod lists;
 mod render;
 mod values;
 
@@ -46,12 +48,12 @@ pub struct Args {
     pub endpoint: String,
 
     /// cloud.conf of the cloud; repeatable, a later file overrides an earlier one. Needed by the controller only
-    #[arg(long, value_name = "FILE", value_delimiter = ',')]
+    #[arg(long, value_name = "FILE")]
     pub cloud_config: Vec<PathBuf>,
 
     /// Name of a [Global "NAME"] section to serve; repeatable, an empty name is the section without one. Without this flag the
     /// section without a name is served, or all where there is none
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME")]
     pub cloud_name: Vec<String>,
 
     /// Id of the project that a cloud of --cloud-config works in; repeatable, with the cloud's name before it where it has one. While its
@@ -65,7 +67,7 @@ pub struct Args {
     pub with_topology: bool,
 
     /// More topology segments of this node, such as topology.kubernetes.io/region=REGION
-    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_pair)]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair)]
     pub additional_topology: Vec<(String, String)>,
 
     /// Identifier of the cluster, written to the metadata of every volume
@@ -283,11 +285,12 @@ impl Args {
         I::Item: Into<OsString>,
     {
         let argv = argv.into_iter().map(|arg| values::normalise(arg.into()));
-        Self::try_parse_from(
-            argv.enumerate()
-                .filter(|(at, arg)| *at != 1 || arg != GO_PROGRAM)
-                .map(|(_, arg)| arg),
-        )
+        let argv = argv
+            .enumerate()
+            .filter(|(at, arg)| *at != 1 || arg != GO_PROGRAM)
+            .map(|(_, arg)| arg);
+        let argv = lists::split(argv).map_err(|reason| Self::command().error(ErrorKind::ValueValidation, reason))?;
+        Self::try_parse_from(argv)
     }
 
     /// The filter for the log: `-v` where it was given, else `--log-level`.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use csi_host::FsType;
 
+use super::lists;
 use super::values::render_duration;
 use super::{Args, CipherSuite, LogFormat, TlsVersion};
 use crate::disabled_capabilities::AlphaCapability;
@@ -39,7 +40,9 @@ impl Args {
                 "verbosity" => "v".to_owned(),
                 field => field.replace('_', "-"),
             };
-            words.into_iter().map(move |word| format!("--{flag}={word}"))
+            words
+                .into_iter()
+                .map(move |word| format!("--{flag}={}", lists::quote(&flag, &word)))
         });
         std::iter::once(format!("--endpoint={}", self.endpoint))
             .chain(rendered)

@@ -158,6 +158,9 @@ fn the_flags_of_the_go_drivers_manifests_are_accepted() {
         args.additional_topology,
         [("a".into(), "b".into()), ("c".into(), "d".into())]
     );
+    let quoted = parse(&["--cloud-name=\"region-one\"", "--additional-topology", "\"a=b\""]);
+    assert_eq!(quoted.cloud_name, ["region-one"]);
+    assert_eq!(quoted.additional_topology, [("a".into(), "b".into())]);
     assert_eq!(args.verbosity, Some(5));
     let ignored: Vec<&str> = args.without_effect().into_iter().map(|(flag, _)| flag).collect();
     for flag in ["--kube-api-qps", "--nodeid", "--log-flush-frequency"] {
