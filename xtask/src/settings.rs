@@ -70,7 +70,7 @@ mod tests {
     use std::time::Duration;
 
     use cinder_cloud::Configuration;
-    use cinder_cloud::config::CLOUD_CONF_KEYS;
+    use cinder_cloud::config::keys::CLOUD_CONF;
     use cinder_csi_driver::args::Args;
     use cinder_csi_driver::parameters::ClassKind;
     use clap::CommandFactory as _;
@@ -100,9 +100,10 @@ mod tests {
                 keys.collect(),
             );
         }
-        for (section, keys) in CLOUD_CONF_KEYS {
-            let keys = keys.iter().map(|&key| key.to_owned());
-            all.insert(format!("section [{section}] of cloud.conf"), keys.collect());
+        for row in CLOUD_CONF {
+            let section = row.place.section().unwrap_or_default().to_lowercase();
+            let keys = all.entry(format!("section [{section}] of cloud.conf")).or_default();
+            keys.extend(row.names.iter().map(|&name| name.to_owned()));
         }
         all
     }

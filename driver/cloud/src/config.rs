@@ -3,12 +3,16 @@
 
 mod cloud_conf;
 mod clouds_yaml;
+mod document;
 mod file;
 mod gcfg;
+mod ignored;
 mod insecurity;
-mod keys;
+pub mod keys;
+mod login;
 mod raw;
 mod secrets;
+mod services;
 mod tls;
 mod write;
 mod yaml;
@@ -24,7 +28,7 @@ use thiserror::Error;
 pub use cloud_conf::{ConfKey, keys_of};
 pub use file::{Configuration, credentials_hash};
 pub use insecurity::Insecurity;
-pub use keys::CLOUD_CONF_KEYS;
+pub use services::{ServiceAccess, Services};
 pub use tls::{ClientCertificate, ClientPem, Tls};
 pub use yaml::refuse_yaml;
 
@@ -38,6 +42,8 @@ pub struct CloudConfig {
     pub region: Option<String>,
     /// Which of a service's endpoints to use.
     pub interface: Interface,
+    /// Where Cinder and Nova are, if the catalogue does not decide it.
+    pub services: Services,
     /// How the services prove who they are.
     pub tls: Tls,
     /// Whether a Keystone with https may send the driver to services without it: `allow-http-endpoints`.
@@ -247,6 +253,13 @@ pub enum ConfigError {
         cloud: String,
         /// The clouds that it has.
         known: String,
+    },
+    /// Another error, in a configuration with keys that have no effect. One of them may be the cause.
+    #[error("{error}; not used: {keys}")]
+    WithIgnoredKeys {
+        error: Box<ConfigError>,
+        /// The keys, escaped and bounded.
+        keys: String,
     },
 }
 

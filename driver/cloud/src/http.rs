@@ -7,6 +7,7 @@ pub(crate) mod body;
 pub(crate) mod catalog;
 pub(crate) mod client;
 pub(crate) mod connection;
+pub(crate) mod directory;
 pub(crate) mod fault;
 pub(crate) mod observer;
 pub(crate) mod options;

@@ -138,11 +138,15 @@ impl Parser<'_> {
 
     fn name(&mut self, what: &str) -> Result<String, ConfigError> {
         let mut name = String::new();
-        while let Some(character) = self
-            .text
-            .next_if(|c| c.is_alphanumeric() || *c == '-' || (!name.is_empty() && matches!(c, '.' | '_')))
-        {
+        let is_part = |c: &char| c.is_alphanumeric() || matches!(c, '-' | '.' | '_');
+        while let Some(character) = self.text.next_if(is_part) {
             name.extend(character.to_lowercase());
+        }
+        if name.contains(['.', '_']) && name.starts_with(|c: char| c.is_alphabetic()) {
+            let right = name.replace(['.', '_'], "-");
+            return Err(self.error(format!(
+                "the name {name} of {what} has _ or a dot, which the Go driver refuses; write {right}"
+            )));
         }
         if name.starts_with(|c: char| c.is_alphabetic()) {
             Ok(name)

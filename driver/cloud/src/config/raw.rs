@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The settings of one cloud as they stand in a file, before they are understood: both formats lead here.
+//! The settings of one cloud as a file has them, before they are understood. Both formats lead here.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 
+use super::ignored::IgnoredKey;
+use super::keys::{self, CLOUD_CONF, CLOUDS_YAML, Setting};
+use super::login::{self, Original};
 use super::{
-    ApplicationCredential, Auth, BlockStorageOptions, ClientCertificate, CloudConfig, ConfigError, Domain, Interface,
-    MetadataOptions, Place, Project, Proxies, Tls, TopologyOptions, User,
+    BlockStorageOptions, ClientCertificate, CloudConfig, ConfigError, Interface, MetadataOptions, Place, Proxies,
+    ServiceAccess, Services, Tls, TopologyOptions,
 };
 
 /// Which file format the names in an error are taken from.
@@ -18,12 +22,19 @@ pub(super) enum Names {
 }
 
 impl Names {
-    /// A key of `cloud.conf` in this format's spelling.
-    fn key(self, key: &str) -> String {
-        match self {
-            Self::CloudConf => key.to_owned(),
-            Self::CloudsYaml => key.replace("tenant", "project").replace('-', "_"),
-        }
+    /// The key of a setting.
+    pub(super) fn key(self, setting: Setting) -> &'static str {
+        let table = match self {
+            Self::CloudConf => CLOUD_CONF,
+            Self::CloudsYaml => CLOUDS_YAML,
+        };
+        keys::name_of(table, setting).unwrap_or_default()
+    }
+
+    /// Several keys in one text.
+    pub(super) fn list(self, settings: &[Setting]) -> String {
+        let names: Vec<&str> = settings.iter().map(|setting| self.key(*setting)).collect();
+        names.join(", ")
     }
 }
 
@@ -35,269 +46,234 @@ pub(super) struct Options {
     pub(super) metadata: MetadataOptions,
 }
 
-#[derive(Clone, Default)]
-pub(super) struct RawCloud {
-    pub(super) auth_url: Option<String>,
-    pub(super) username: Option<String>,
-    pub(super) user_id: Option<String>,
-    pub(super) password: Option<SecretString>,
-    pub(super) project_id: Option<String>,
-    pub(super) project_name: Option<String>,
-    pub(super) domain_id: Option<String>,
-    pub(super) domain_name: Option<String>,
-    pub(super) project_domain_id: Option<String>,
-    pub(super) project_domain_name: Option<String>,
-    pub(super) user_domain_id: Option<String>,
-    pub(super) user_domain_name: Option<String>,
-    pub(super) credential_id: Option<String>,
-    pub(super) credential_name: Option<String>,
-    pub(super) credential_secret: Option<SecretString>,
-    pub(super) trust_id: Option<String>,
-    pub(super) trustee_id: Option<String>,
-    pub(super) trustee_password: Option<SecretString>,
-    pub(super) token: Option<SecretString>,
-    pub(super) region: Option<String>,
-    pub(super) interface: Option<Interface>,
-    pub(super) ca_file: Option<PathBuf>,
-    pub(super) ca_pem: Option<String>,
-    pub(super) cert_file: Option<PathBuf>,
-    pub(super) key_file: Option<PathBuf>,
-    pub(super) insecure: Option<bool>,
-    pub(super) also_public_roots: Option<bool>,
-    pub(super) allow_http_endpoints: Option<bool>,
-    pub(super) warnings: Vec<String>,
+/// The value of a setting.
+#[derive(Clone)]
+pub(super) enum SettingValue {
+    Text(SecretString),
+    Flag(bool),
+    Interface(Interface),
 }
 
-macro_rules! fill {
-    ($into:ident, $from:ident, $($field:ident),+) => { $( $into.$field = $into.$field.or($from.$field); )+ };
+impl From<String> for SettingValue {
+    fn from(text: String) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+#[derive(Clone, Default)]
+pub(super) struct RawCloud {
+    values: BTreeMap<Setting, SettingValue>,
+    /// Keys without an effect.
+    pub(super) ignored: Vec<IgnoredKey>,
 }
 
 impl RawCloud {
-    /// Takes from `other` what is not set here.
-    pub(super) fn or(mut self, mut other: Self) -> Self {
-        // Ways to log in are not mixed: a credential here is not completed by a password there.
-        if self.credential_secret.is_some()
-            || self.password.is_some()
-            || self.trustee_password.is_some()
-            || self.token.is_some()
-        {
-            other.credential_id = None;
-            other.credential_name = None;
-            other.credential_secret = None;
-            other.password = None;
-            other.trust_id = None;
-            other.trustee_id = None;
-            other.trustee_password = None;
-            other.token = None;
+    /// Sets a value, or removes it. An empty text is as good as none.
+    pub(super) fn set(&mut self, setting: Setting, value: Option<SettingValue>) {
+        let is_empty =
+            |value: &SettingValue| matches!(value, SettingValue::Text(text) if text.expose_secret().is_empty());
+        match value.filter(|value| !is_empty(value)) {
+            Some(value) => self.values.insert(setting, value),
+            None => self.values.remove(&setting),
+        };
+    }
+
+    pub(super) fn secret(&self, setting: Setting) -> Option<&SecretString> {
+        match self.values.get(&setting) {
+            Some(SettingValue::Text(text)) => Some(text),
+            _ => None,
         }
-        fill!(
-            self,
-            other,
-            auth_url,
-            username,
-            user_id,
-            password,
-            project_id,
-            project_name,
-            domain_id,
-            domain_name,
-            project_domain_id,
-            project_domain_name,
-            user_domain_id,
-            user_domain_name,
-            credential_id,
-            credential_name,
-            credential_secret,
-            trust_id,
-            trustee_id,
-            trustee_password,
-            token,
-            region,
-            interface,
-            ca_file,
-            ca_pem,
-            cert_file,
-            key_file,
-            insecure,
-            also_public_roots,
-            allow_http_endpoints
-        );
-        self.warnings.append(&mut other.warnings);
+    }
+
+    pub(super) fn text(&self, setting: Setting) -> Option<&str> {
+        self.secret(setting).map(ExposeSecret::expose_secret)
+    }
+
+    pub(super) fn has(&self, setting: Setting) -> bool {
+        self.values.contains_key(&setting)
+    }
+
+    pub(super) fn flag(&self, setting: Setting) -> Option<bool> {
+        match self.values.get(&setting) {
+            Some(SettingValue::Flag(flag)) => Some(*flag),
+            _ => None,
+        }
+    }
+
+    fn interface(&self, setting: Setting) -> Option<Interface> {
+        match self.values.get(&setting) {
+            Some(SettingValue::Interface(interface)) => Some(*interface),
+            _ => None,
+        }
+    }
+
+    fn owned(&self, setting: Setting) -> Option<String> {
+        self.text(setting).map(str::to_owned)
+    }
+
+    fn path(&self, setting: Setting) -> Option<PathBuf> {
+        self.text(setting).map(PathBuf::from)
+    }
+
+    /// Takes from `other` what is not set here.
+    pub(super) fn or(mut self, other: Self) -> Self {
+        for (setting, value) in other.values {
+            self.values.entry(setting).or_insert(value);
+        }
+        self.ignored.extend(other.ignored);
         self
     }
 
-    /// Understands the settings. `file` is named in errors.
-    pub(super) fn understand(self, file: &str, names: Names, options: Options) -> Result<CloudConfig, ConfigError> {
-        let auth = self.auth(file, names)?;
+    /// Removes the settings that `is_meant` chooses, and returns them.
+    pub(super) fn take(&mut self, is_meant: impl Fn(Setting) -> bool) -> Vec<Setting> {
+        let taken: Vec<Setting> = self.values.keys().copied().filter(|key| is_meant(*key)).collect();
+        for setting in &taken {
+            self.values.remove(setting);
+        }
+        taken
+    }
+
+    /// Understands the settings. `file` is named in errors, which also name the keys without effect.
+    pub(super) fn understand(
+        mut self,
+        file: &str,
+        names: Names,
+        original: Original,
+        options: Options,
+    ) -> Result<CloudConfig, ConfigError> {
+        let ignored = std::mem::take(&mut self.ignored);
+        let understood = self.understand_all(&ReadContext { file, names }, original, options);
+        let mut config = understood.map_err(|error| error.with_ignored(&ignored))?;
+        config.warnings = ignored.iter().map(ToString::to_string).collect();
+        Ok(config)
+    }
+
+    fn understand_all(
+        &self,
+        context: &ReadContext<'_>,
+        original: Original,
+        options: Options,
+    ) -> Result<CloudConfig, ConfigError> {
+        let auth = login::understand(self, context, original)?;
         let auth_url = self
-            .auth_url
-            .ok_or_else(|| missing(file, names, "auth-url", "give the address of Keystone"))?;
-        if !(auth_url.starts_with("https://") || auth_url.starts_with("http://")) {
-            return Err(ConfigError::BadValue {
-                place: Place {
-                    file: file.to_owned(),
-                    line: 0,
-                },
-                key: names.key("auth-url"),
-                reason: "must begin with https:// or http://".to_owned(),
-            });
-        }
-        if has_user(&auth_url) {
-            return Err(ConfigError::BadValue {
-                place: Place {
-                    file: file.to_owned(),
-                    line: 0,
-                },
-                key: names.key("auth-url"),
-                reason: "must not hold a user or a password (what stands before an @ in front of the host): addresses are shown in logs; \
-                         name them by keys of their own"
-                    .to_owned(),
-            });
-        }
-        let client = match (self.cert_file, self.key_file) {
-            (Some(cert_file), Some(key_file)) => Some(ClientCertificate { cert_file, key_file }),
-            (None, None) => None,
-            (Some(_), None) => {
-                return Err(missing(
-                    file,
-                    names,
-                    "key-file",
-                    "it belongs to cert-file; they may be one file",
-                ));
-            }
-            (None, Some(_)) => {
-                return Err(missing(
-                    file,
-                    names,
-                    "cert-file",
-                    "it belongs to key-file; they may be one file",
-                ));
-            }
-        };
+            .owned(Setting::AuthUrl)
+            .ok_or_else(|| context.missing(Setting::AuthUrl, "give the address of Keystone"))?;
+        context.check_address(Setting::AuthUrl, &auth_url)?;
         Ok(CloudConfig {
             auth_url,
             auth,
-            region: self.region,
-            interface: self.interface.unwrap_or_default(),
+            region: self.owned(Setting::Region),
+            interface: self.interface(Setting::Interface).unwrap_or_default(),
+            services: self.services(context)?,
             tls: Tls {
-                ca_file: self.ca_file,
-                ca_pem: self.ca_pem,
-                also_public_roots: self.also_public_roots.unwrap_or_default(),
-                insecure: self.insecure.unwrap_or_default(),
-                client,
+                ca_file: self.path(Setting::CaFile),
+                ca_pem: self.owned(Setting::CaPem).filter(|_| !self.has(Setting::CaFile)),
+                also_public_roots: self.flag(Setting::AlsoPublicRoots).unwrap_or_default(),
+                insecure: self.flag(Setting::Insecure).unwrap_or_default(),
+                client: self.client(context)?,
                 ..Tls::default()
             },
-            allow_http_endpoints: self.allow_http_endpoints.unwrap_or_default(),
+            allow_http_endpoints: self.flag(Setting::AllowHttpEndpoints).unwrap_or_default(),
             block_storage: options.block_storage,
             topology: options.topology,
             metadata: options.metadata,
             proxies: Proxies::default(),
-            warnings: self.warnings,
+            warnings: Vec::new(),
         })
     }
 
-    fn auth(&self, file: &str, names: Names) -> Result<Auth, ConfigError> {
-        if let Some(secret) = self.credential_secret.clone() {
-            let credential = match (&self.credential_id, &self.credential_name) {
-                (Some(id), _) => ApplicationCredential::Id(id.clone()),
-                (None, Some(name)) => ApplicationCredential::Name {
-                    name: name.clone(),
-                    user: self.user(file, names)?,
-                },
-                (None, None) => {
-                    let remedy =
-                        "it belongs to application-credential-secret; or give application-credential-name and its user";
-                    return Err(missing(file, names, "application-credential-id", remedy));
-                }
-            };
-            return Ok(Auth::ApplicationCredential { credential, secret });
-        }
-        if self.credential_id.is_some() || self.credential_name.is_some() {
-            let remedy = "an application credential needs its secret";
-            return Err(missing(file, names, "application-credential-secret", remedy));
-        }
-        if let Some(trust) = self.trust_id.clone() {
-            let password = self.trustee_password.clone().or_else(|| self.password.clone());
-            let remedy =
-                "a trust is used by its trustee: give trustee-id and trustee-password, or username and password";
-            return Ok(Auth::Trust {
-                user: match &self.trustee_id {
-                    Some(id) => User::Id(id.clone()),
-                    None => self.user(file, names)?,
-                },
-                password: password.ok_or_else(|| missing(file, names, "trustee-password", remedy))?,
-                trust,
-            });
-        }
-        if let (None, Some(token)) = (&self.password, self.token.clone()) {
-            return Ok(Auth::Token {
-                token,
-                project: self.project(file, names)?,
-            });
-        }
-        let Some(password) = self.password.clone() else {
-            let remedy = "log in with username and password, or with application-credential-id and application-credential-secret";
-            return Err(missing(file, names, "password", remedy));
+    fn services(&self, context: &ReadContext<'_>) -> Result<Services, ConfigError> {
+        let access = |endpoint, region, interface| -> Result<ServiceAccess, ConfigError> {
+            let address = self.owned(endpoint);
+            if let Some(address) = &address {
+                context.check_address(endpoint, address)?;
+            }
+            Ok(ServiceAccess {
+                endpoint: address,
+                region: self.owned(region),
+                interface: self.interface(interface),
+            })
         };
-        Ok(Auth::Password {
-            user: self.user(file, names)?,
-            password,
-            project: self.project(file, names)?,
+        Ok(Services {
+            block_storage: access(
+                Setting::BlockStorageEndpoint,
+                Setting::BlockStorageRegion,
+                Setting::BlockStorageInterface,
+            )?,
+            compute: access(
+                Setting::ComputeEndpoint,
+                Setting::ComputeRegion,
+                Setting::ComputeInterface,
+            )?,
         })
     }
 
-    fn user(&self, file: &str, names: Names) -> Result<User, ConfigError> {
-        if let Some(id) = &self.user_id {
-            return Ok(User::Id(id.clone()));
+    fn client(&self, context: &ReadContext<'_>) -> Result<Option<ClientCertificate>, ConfigError> {
+        match (self.path(Setting::CertFile), self.path(Setting::KeyFile)) {
+            (Some(cert_file), Some(key_file)) => Ok(Some(ClientCertificate { cert_file, key_file })),
+            (None, None) => Ok(None),
+            // The certificate's file has the key too: the documented form of openstacksdk.
+            (Some(file), None) if matches!(context.names, Names::CloudsYaml) => Ok(Some(ClientCertificate {
+                cert_file: file.clone(),
+                key_file: file,
+            })),
+            (Some(_), None) => {
+                Err(context.missing(Setting::KeyFile, "it belongs to the certificate; they may be one file"))
+            }
+            (None, Some(_)) => Err(context.missing(Setting::CertFile, "it belongs to the key; they may be one file")),
         }
-        let Some(name) = self.username.clone() else {
-            return Err(missing(
-                file,
-                names,
-                "username",
-                "give it with user-domain-name, or give user-id",
-            ));
-        };
-        let domain = domain([
-            (&self.user_domain_id, &self.user_domain_name),
-            (&self.domain_id, &self.domain_name),
-        ]);
-        let remedy = "a user name is unique in its domain only; Default in most clouds";
-        Ok(User::Name {
-            name,
-            domain: domain.ok_or_else(|| missing(file, names, "user-domain-name", remedy))?,
-        })
-    }
-
-    fn project(&self, file: &str, names: Names) -> Result<Project, ConfigError> {
-        if let Some(id) = &self.project_id {
-            return Ok(Project::Id(id.clone()));
-        }
-        let Some(name) = self.project_name.clone() else {
-            return Err(missing(
-                file,
-                names,
-                "tenant-name",
-                "volumes belong to a project: give its name or its id",
-            ));
-        };
-        let domain = domain([
-            (&self.project_domain_id, &self.project_domain_name),
-            (&self.domain_id, &self.domain_name),
-            (&self.user_domain_id, &self.user_domain_name),
-        ]);
-        let remedy = "a project name is unique in its domain only; Default in most clouds";
-        Ok(Project::Name {
-            name,
-            domain: domain.ok_or_else(|| missing(file, names, "tenant-domain-name", remedy))?,
-        })
     }
 }
 
-fn domain<const N: usize>(candidates: [(&Option<String>, &Option<String>); N]) -> Option<Domain> {
-    candidates
-        .into_iter()
-        .find_map(|(id, name)| id.clone().map(Domain::Id).or_else(|| name.clone().map(Domain::Name)))
+/// Where errors say that the settings are.
+pub(super) struct ReadContext<'a> {
+    pub(super) file: &'a str,
+    pub(super) names: Names,
+}
+
+impl ReadContext<'_> {
+    pub(super) fn place(&self) -> Place {
+        Place {
+            file: self.file.to_owned(),
+            line: 0,
+        }
+    }
+
+    pub(super) fn missing(&self, setting: Setting, remedy: &str) -> ConfigError {
+        ConfigError::Missing {
+            file: self.file.to_owned(),
+            key: self.names.key(setting).to_owned(),
+            remedy: remedy.to_owned(),
+        }
+    }
+
+    pub(super) fn bad(&self, setting: Setting, reason: &str) -> ConfigError {
+        ConfigError::BadValue {
+            place: self.place(),
+            key: self.names.key(setting).to_owned(),
+            reason: reason.to_owned(),
+        }
+    }
+
+    pub(super) fn unsupported(&self, what: String, remedy: String) -> ConfigError {
+        ConfigError::Unsupported {
+            place: self.place(),
+            what,
+            remedy,
+        }
+    }
+
+    fn check_address(&self, setting: Setting, url: &str) -> Result<(), ConfigError> {
+        if !(url.starts_with("https://") || url.starts_with("http://")) {
+            return Err(self.bad(setting, "must begin with https:// or http://"));
+        }
+        if has_user(url) {
+            let reason = "must not hold a user or a password (the text before an @ in front of the host): addresses are shown in logs; \
+                          name them by keys of their own";
+            return Err(self.bad(setting, reason));
+        }
+        Ok(())
+    }
 }
 
 /// Whether an address holds a user, or a user and a password.
@@ -310,33 +286,9 @@ fn has_user(url: &str) -> bool {
         .is_some_and(|host| host.contains('@'))
 }
 
-fn missing(file: &str, names: Names, key: &str, remedy: &str) -> ConfigError {
-    ConfigError::Missing {
-        file: file.to_owned(),
-        key: names.key(key),
-        remedy: names.key_text(remedy),
-    }
-}
-
-impl Names {
-    /// A sentence about keys of `cloud.conf` in this format's spelling.
-    fn key_text(self, text: &str) -> String {
-        text.split(' ')
-            .map(|word| {
-                if word.contains('-') {
-                    self.key(word)
-                } else {
-                    word.to_owned()
-                }
-            })
-            .collect::<Vec<_>>()
-            .join(" ")
-    }
-}
-
-/// The interface by any of its names.
+/// The interface by its name in a catalogue of version 3.
 pub(super) fn interface(text: &str) -> Option<Interface> {
-    match text.trim_end_matches("URL") {
+    match text {
         "public" => Some(Interface::Public),
         "internal" => Some(Interface::Internal),
         "admin" => Some(Interface::Admin),

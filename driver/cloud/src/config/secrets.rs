@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use super::cloud_conf::Settings;
 use super::gcfg::Entry;
+use super::keys::Setting;
+use super::login::Original;
 use super::raw::{Names, Options};
 use super::{CloudConfig, ConfigError, Place};
 
@@ -36,24 +38,26 @@ impl CloudConfig {
         }
         let mut settings = Settings::default();
         for (key, value) in secrets.iter().filter(|(key, _)| *key != "cloud" && *key != CA_CERT) {
-            settings.global(&Entry {
+            let entry = Entry {
                 section: PLACE.to_owned(),
                 subsection: None,
                 key: key.clone(),
                 value: Some(value.clone()),
                 place: place(),
-            })?;
+            };
+            settings.add_to("global", &entry)?;
         }
         let mut raw = settings.into_cloud();
-        raw.warnings.clear();
-        raw.ca_pem = secrets.get(CA_CERT).cloned();
-        let own_ca = raw.ca_pem.is_some() || raw.insecure == Some(true);
+        if let Some(pem) = secrets.get(CA_CERT) {
+            raw.set(Setting::CaPem, Some(pem.clone().into()));
+        }
+        let own_ca = raw.has(Setting::CaPem) || raw.flag(Setting::Insecure) == Some(true);
         let options = Options {
             block_storage: base.block_storage.clone(),
             topology: base.topology.clone(),
             metadata: base.metadata.clone(),
         };
-        let mut config = raw.understand(PLACE, Names::CloudConf, options)?;
+        let mut config = raw.understand(PLACE, Names::CloudConf, Original::GoDriver, options)?;
         if !own_ca {
             config.tls.ca_file.clone_from(&base.tls.ca_file);
             config.tls.ca_pem.clone_from(&base.tls.ca_pem);

@@ -7,7 +7,8 @@ use secrecy::ExposeSecret;
 
 use super::gcfg;
 use super::{
-    ApplicationCredential, Auth, BlockStorageOptions, CloudConfig, Domain, Interface, MetadataOptions, Project, User,
+    ApplicationCredential, Auth, BlockStorageOptions, CloudConfig, Domain, Interface, MetadataOptions, Project,
+    Services, User,
 };
 
 type Keys = Vec<(&'static str, String)>;
@@ -41,6 +42,7 @@ impl CloudConfig {
             keys.push(("os-endpoint-type", self.interface.as_str().to_owned()));
         }
         let own_ca = || self.tls.ca_file.as_ref().map(|path| path.display().to_string());
+        write_services(&mut keys, &self.services);
         keys.extend(ca_file.map(str::to_owned).or_else(own_ca).map(|path| ("ca-file", path)));
         if let Some(client) = &self.tls.client {
             keys.push(("cert-file", client.cert_file.display().to_string()));
@@ -69,6 +71,19 @@ impl CloudConfig {
         section(&mut text, &format!("Topology{suffix}"), &keys);
         text
     }
+}
+
+fn write_services(keys: &mut Keys, services: &Services) {
+    let Services { block_storage, compute } = services;
+    let mut add = |key, value: Option<&str>| keys.extend(value.map(|value| (key, value.to_owned())));
+    add("block-storage-endpoint-override", block_storage.endpoint.as_deref());
+    add(
+        "block-storage-interface",
+        block_storage.interface.map(Interface::as_str),
+    );
+    add("compute-endpoint-override", compute.endpoint.as_deref());
+    add("compute-interface", compute.interface.map(Interface::as_str));
+    add("compute-region", compute.region.as_deref());
 }
 
 fn block_storage(options: &BlockStorageOptions) -> Keys {

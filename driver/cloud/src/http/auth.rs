@@ -23,8 +23,9 @@ use body::login_body;
 
 use crate::config::{Auth, CloudConfig};
 use crate::error::{CloudError, Failure};
-use crate::http::catalog::{CatalogEntry, Region, find_endpoint};
+use crate::http::catalog::CatalogEntry;
 use crate::http::client::{Http, request_id, retry_after};
+use crate::http::directory::Directory;
 use crate::http::fault;
 use crate::http::observer::Observer;
 use crate::http::options::CloudOptions;
@@ -276,7 +277,7 @@ fn renew_after(life: Duration) -> Duration {
 #[derive(Debug, Clone)]
 pub(crate) struct SessionAuth {
     pub(crate) keystone: Arc<Keystone>,
-    pub(crate) region: Region,
+    pub(crate) directory: Directory,
 }
 
 fn session_error(error: &CloudError) -> SessionError {
@@ -290,10 +291,10 @@ impl AuthType for SessionAuth {
         Ok(request.header("x-auth-token", token.header.clone()))
     }
 
-    async fn get_endpoint(&self, _: &Client, service: &str, filters: &EndpointFilters) -> Result<Url, SessionError> {
+    async fn get_endpoint(&self, _: &Client, service: &str, _: &EndpointFilters) -> Result<Url, SessionError> {
         let token = self.keystone.token().await.map_err(|error| session_error(&error))?;
-        let interface = filters.interfaces.first().map(ToString::to_string).unwrap_or_default();
-        find_endpoint(&token.catalog, service, &interface, &self.region, &token.project_id)
+        self.directory
+            .find(service, &token.catalog, &token.project_id)
             .ok_or_else(|| SessionError::new(ErrorKind::EndpointNotFound, service))
     }
 

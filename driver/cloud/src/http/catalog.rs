@@ -86,17 +86,16 @@ impl Region {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SeveralRegions(pub(crate) String);
 
-/// The only region in which the catalogue has endpoints of the services; `None` without any endpoint. Endpoints of another
-/// interface or of an unsupported API version do not count, because they are never used.
+/// The only region in which the catalogue has endpoints of the services, each with its interface; `None` without any endpoint.
+/// Endpoints of another interface or of an unsupported API version do not count, because they are never used.
 pub(crate) fn only_region(
     catalog: &[CatalogEntry],
-    services: &[&str],
-    interface: &str,
+    services: &[(&str, &str)],
     project: &str,
 ) -> Result<Option<Region>, SeveralRegions> {
     let mut regions = BTreeSet::new();
     let mut is_mixed = false;
-    for service in services {
+    for (service, interface) in services {
         let own: BTreeSet<_> = usable(catalog, service, interface, project)
             .map(|(endpoint, _)| endpoint.region())
             .collect();
@@ -157,6 +156,15 @@ enum VersionRank {
 struct UsableAddress {
     url: Url,
     rank: VersionRank,
+}
+
+/// The address of a service that the configuration has in place of the catalogue's.
+pub(crate) fn parse_endpoint(text: &str, service: &str, project: &str) -> Option<Url> {
+    let names = ["%(project_id)s", "%(tenant_id)s"];
+    let text = names
+        .iter()
+        .fold(text.to_owned(), |text, name| text.replace(name, project));
+    versioned(Url::parse(&text).ok()?, service, project).map(|address| address.url)
 }
 
 /// The endpoints of a service and interface with a supported API version, in the order of the aliases.
@@ -318,7 +326,7 @@ mod tests {
     }
 
     fn choose(catalog: &[CatalogEntry], interface: &str) -> Result<Option<Region>, SeveralRegions> {
-        only_region(catalog, &["block-storage", "compute"], interface, "p1")
+        only_region(catalog, &[("block-storage", interface), ("compute", interface)], "p1")
     }
 
     #[rstest]
@@ -427,6 +435,18 @@ mod tests {
         let catalog = [catalog(service, "public", "R1", url)];
         let found = find_endpoint(&catalog, service, "public", &configured("R1"), "p1").expect("found");
         assert_eq!(found.as_str(), expected);
+    }
+
+    #[rstest]
+    #[case("block-storage", "http://c:8776/v3/%(project_id)s", Some("http://c:8776/v3/p1"))]
+    #[case("block-storage", "http://c:8776/v3/%(tenant_id)s/", Some("http://c:8776/v3/p1/"))]
+    #[case("block-storage", "http://c:8776", Some("http://c:8776/v3/p1"))]
+    #[case("compute", "http://c/compute/v2.1", Some("http://c/compute/v2.1"))]
+    #[case("block-storage", "http://c/v2/p1", None)]
+    #[case("compute", "no address", None)]
+    fn configured_address_is_completed(#[case] service: &str, #[case] text: &str, #[case] expected: Option<&str>) {
+        let found = parse_endpoint(text, service, "p1");
+        assert_eq!(found.as_ref().map(Url::as_str), expected);
     }
 
     #[test]

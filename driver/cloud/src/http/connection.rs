@@ -3,17 +3,18 @@
 
 use std::sync::{Arc, OnceLock};
 
+use openstack::ErrorKind;
 use openstack::session::Session;
-use openstack::{EndpointFilters, ErrorKind, InterfaceType};
 use parking_lot::Mutex;
 use reqwest::Url;
 use tokio::sync::OnceCell;
 
-use crate::config::{CloudConfig, Interface};
+use crate::config::CloudConfig;
 use crate::error::CloudError;
 use crate::http::auth::{Keystone, SessionAuth, Token};
 use crate::http::catalog::{self, Region, SeveralRegions};
 use crate::http::client::Http;
+use crate::http::directory::Directory;
 use crate::http::options::CloudOptions;
 use crate::http::service::{MicroVersion, Service};
 
@@ -26,7 +27,7 @@ pub(crate) struct Connection {
     session: Mutex<Option<(u64, Session)>>,
     /// Empty until the first login where the configuration names no region. It never changes afterwards: the catalogue may.
     region: OnceLock<Region>,
-    interface: Interface,
+    directory: Directory,
     /// Whether endpoints without TLS are refused.
     requires_https: bool,
     plain_block_storage: bool,
@@ -48,7 +49,7 @@ impl Connection {
                 .clone()
                 .map(Region::Configured)
                 .map_or_else(OnceLock::new, OnceLock::from),
-            interface: config.interface,
+            directory: Directory::new(config),
             requires_https: config.uses_https() && !config.allow_http_endpoints,
             plain_block_storage: config.block_storage.ignore_volume_microversion,
             block_storage_version: OnceCell::new(),
@@ -75,10 +76,9 @@ impl Connection {
         if let Some(region) = self.region.get() {
             return Ok(Some(region));
         }
-        let services = [Service::BlockStorage, Service::Compute].map(Service::name);
-        let interface = self.interface.as_str();
-        let only = catalog::only_region(&token.catalog, &services, interface, &token.project_id);
-        let only = only.map_err(|SeveralRegions(regions)| CloudError::RegionAmbiguous { interface, regions })?;
+        let only = self.directory.only_region(&token.catalog, &token.project_id);
+        let only =
+            only.map_err(|(interface, SeveralRegions(regions))| CloudError::RegionAmbiguous { interface, regions })?;
         Ok(only.map(|region| self.region.get_or_init(|| region)))
     }
 
@@ -92,16 +92,10 @@ impl Connection {
     }
 
     /// A session keeps the endpoints that it has found, so each token has its own: the catalog may change.
-    async fn start_session(&self, region: &Region) -> Result<Session, CloudError> {
-        let interface = match self.interface {
-            Interface::Public => InterfaceType::Public,
-            Interface::Internal => InterfaceType::Internal,
-            Interface::Admin => InterfaceType::Admin,
-        };
-        let filters = EndpointFilters::default().with_interfaces(interface);
+    async fn start_session(&self, region: Option<&Region>) -> Result<Session, CloudError> {
         let auth = SessionAuth {
             keystone: Arc::clone(&self.keystone),
-            region: region.clone(),
+            directory: self.directory.in_region(region),
         };
         // The session sends no request: it does no discovery (`service.rs`), and its token is ours. Its client never opens a
         // connection, and has no root certificate to accept one with.
@@ -112,7 +106,6 @@ impl Connection {
         let idle = idle.map_err(|error| CloudError::Setup(error.to_string()))?;
         Session::new_with_client(idle, auth)
             .await
-            .map(|session| session.with_endpoint_filters(filters))
             .map_err(|error| CloudError::Setup(error.to_string()))
     }
 
@@ -120,17 +113,20 @@ impl Connection {
     pub(crate) async fn endpoint(&self, service: Service, path: &[&str], token: &Token) -> Result<Url, CloudError> {
         let region = self.region(token)?;
         let missing = || {
-            let interface = self.interface.as_str();
-            let (problem, known) = catalog::explain(&token.catalog, service.name(), interface, region);
+            let interface = self.directory.interface(service);
+            let region = self.directory.own_region(service).or_else(|| region.cloned());
+            let (problem, known) = catalog::explain(&token.catalog, service.name(), interface, region.as_ref());
             CloudError::NoEndpoint {
                 service: service.name(),
-                region: region.and_then(Region::name).map(str::to_owned),
+                region: region.as_ref().and_then(Region::name).map(str::to_owned),
                 interface,
                 known,
                 problem,
             }
         };
-        let region = region.ok_or_else(missing)?;
+        if region.is_none() && !self.directory.is_independent(service) {
+            return Err(missing());
+        }
         let known = self.session.lock().clone();
         let session = match known {
             Some((generation, session)) if generation == token.generation => session,

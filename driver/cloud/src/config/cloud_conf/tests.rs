@@ -6,12 +6,15 @@ use tempfile::TempDir;
 
 use secrecy::ExposeSecret;
 
+use super::super::keys::{CLOUD_CONF, KeyEffect};
 use super::super::{
     ApplicationCredential, Auth, BlockStorageOptions, ClientCertificate, Domain, Interface, MetadataOptions, Project,
-    Proxies, Tls, TopologyOptions, User,
+    Proxies, ServiceAccess, Services, Tls, TopologyOptions, User,
 };
+use super::value::duration;
 use super::*;
 use crate::{Cloud, CloudOptions};
+use std::time::Duration;
 
 const FULL: &str = r#"
 ; shared with the cloud controller manager
@@ -23,7 +26,7 @@ tenant-name = cluster
 domain-name = Default
 tenant-domain-id = d1
 region = R1
-os-endpoint-type = internalURL
+os-endpoint-type = internal
 ca-file = /etc/ca.pem
 tls-insecure = true
 shoe-size = 42
@@ -269,7 +272,7 @@ proptest! {
     #[test]
     fn a_written_configuration_reads_back_the_same(
         secret in "[^\r]+", name in "[^\r]+", region in proptest::option::of("[^\r]+"),
-        way in 0..4_u8, by_id: bool, insecure: bool, limit in proptest::option::of(1_u32..),
+        way in 0..4_u8, by_id: bool, insecure: bool, limit in proptest::option::of(1_u32..=256),
         interface in prop_oneof![Just(Interface::Public), Just(Interface::Internal), Just(Interface::Admin)],
         millis in proptest::option::of(1_u64..1_000_000),
         zone_map in proptest::collection::btree_map("[^\r\n\t =][^\r\n\t=]*[^\r\n\t =]", "[a-zü][a-zü =:]*[a-zü]", 0..3),
@@ -287,7 +290,12 @@ proptest! {
             Auth::Password { user, password: secret.into(), project }
         };
         let config = CloudConfig {
-            auth_url: "https://keystone.example".to_owned(), auth, region, interface,
+            auth_url: "https://keystone.example".to_owned(), auth, interface,
+            services: Services {
+                block_storage: ServiceAccess { endpoint: by_id.then(|| "https://c/v3/%(project_id)s".to_owned()), region: None, interface: insecure.then_some(interface) },
+                compute: ServiceAccess { endpoint: insecure.then(|| "https://n/v2.1".to_owned()), region: region.clone(), interface: by_id.then_some(interface) },
+            },
+            region,
             tls: Tls { ca_file: Some("/etc/config/ca.crt".into()), insecure, also_public_roots: by_id, client: by_id.then(|| ClientCertificate { cert_file: "/c.pem".into(), key_file: "/k.pem".into() }), ..Tls::default() },
             topology: TopologyOptions { segments: zone_map.keys().map(|key| (format!("k{}", key.len()), "v".to_owned())).collect(), zone_map },
             block_storage: BlockStorageOptions { node_volume_attach_limit: limit, ignore_volume_az: insecure, ..Default::default() },
@@ -397,7 +405,7 @@ fn every_file_that_counts_is_known() {
 }
 
 /// The keys that a file of the Go driver may have, by section, and a value for each.
-const GO_KEYS: [(&str, &str, &str); 39] = [
+const GO_KEYS: [(&str, &str, &str); 40] = [
     ("Global", "auth-url", "https://k"),
     ("Global", "username", "u"),
     ("Global", "user-id", "u"),
@@ -420,6 +428,7 @@ const GO_KEYS: [(&str, &str, &str); 39] = [
     ("Global", "region", "r"),
     ("Global", "os-endpoint-type", "internal"),
     ("Global", "ca-file", "/ca"),
+    ("Global", "cafilecontents", "PEM"),
     ("Global", "tls-insecure", "true"),
     ("Global", "cert-file", "/c"),
     ("Global", "key-file", "/k"),
@@ -442,11 +451,205 @@ const GO_KEYS: [(&str, &str, &str); 39] = [
 #[test]
 fn every_key_of_the_go_driver_is_known() {
     let all = GO_KEYS.map(|(section, key, value)| format!("[{section}]\n{key} = {value}\n"));
-    let config = CloudConfig::from_cloud_conf(&all.concat()).expect("good");
-    assert_eq!(config.warnings, Vec::<String>::new());
-    let strange = format!("{}[Global]\npasword = x\n", all.concat());
-    let warnings = CloudConfig::from_cloud_conf(&strange).expect("good").warnings;
-    assert!(warnings.len() == 1 && warnings[0].contains("pasword"), "{warnings:?}");
+    let keys = super::keys_of(&all.concat()).expect("a file");
+    assert_eq!(keys.len(), GO_KEYS.len());
+    assert!(keys.iter().all(|key| key.is_known), "{keys:?}");
+    let strange = super::keys_of("[Global]\npasword = x\n").expect("a file");
+    assert!(strange.iter().all(|key| !key.is_known), "{strange:?}");
+}
+
+#[test]
+fn table_has_the_keys_of_the_go_driver() {
+    let lower = |text: &str| text.to_ascii_lowercase();
+    let is_foreign = |section: &str| super::FOREIGN.contains(&lower(section).as_str());
+    let known: BTreeSet<_> = GO_KEYS
+        .iter()
+        .filter(|(section, _, _)| !is_foreign(section))
+        .map(|(section, key, _)| (lower(section), *key))
+        .collect();
+    let rows = CLOUD_CONF
+        .iter()
+        .filter(|row| !row.go_names.is_empty() || matches!(row.effect, KeyEffect::Obsolete(_)));
+    let table: BTreeSet<_> = rows
+        .map(|row| (lower(row.place.section().expect("a section")), row.name()))
+        .collect();
+    assert_eq!(table, known);
+}
+
+#[rstest]
+#[case("tls-insecure = yes", "tls-insecure must be true or false")]
+#[case("tls-insecure = 1", "tls-insecure must be true or false")]
+#[case("tls-insecure = True", "tls-insecure must be true or false")]
+#[case("tls-insecure", "tls-insecure has no value")]
+#[case("password", "password has no value")]
+#[case(
+    "os-endpoint-type = internalURL",
+    "os-endpoint-type must be public, internal or admin"
+)]
+#[case("cloud = c", "[Global] cloud without use-clouds is not supported")]
+#[case("user_domain_id = d", "the name user_domain_id of a key has _")]
+#[case("username = u", "a user by name and by id (username, user-id) is not supported")]
+#[case(
+    "application-credential-id = i",
+    "the login by password beside application-credential-id is not supported"
+)]
+#[case(
+    "token = t\napplication-credential-secret = s",
+    "the login by token beside application-credential-secret"
+)]
+#[case("trust-id = t\ntoken = k", "the login by trust-id beside token")]
+#[case("use-clouds = t", "use-clouds must be true or false")]
+fn what_the_go_driver_refuses_is_refused(#[case] lines: &str, #[case] expected: &str) {
+    let lines = lines.replace("\\n", "\n");
+    let text = format!("[Global]\nauth-url=https://k\nuser-id=u\npassword=p\ntenant-id=t\n{lines}\n");
+    let error = CloudConfig::from_cloud_conf(&text).expect_err("refused").to_string();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[rstest]
+#[case("20", Some(20))]
+#[case("256", Some(256))]
+#[case("500", Some(256))]
+#[case("0", None)]
+#[case("-5", None)]
+#[case("0x10", Some(16))]
+#[case("+7", Some(7))]
+#[case("010", Some(10))]
+fn limits_are_those_of_the_go_driver(#[case] limit: &str, #[case] expected: Option<u32>) {
+    let text = format!(
+        "[Global]\nauth-url=https://k\nuser-id=u\npassword=p\ntenant-id=t\n[BlockStorage]\nnode-volume-attach-limit={limit}\n"
+    );
+    let config = CloudConfig::from_cloud_conf(&text).expect("good");
+    assert_eq!(config.block_storage.node_volume_attach_limit, expected);
+}
+
+/// A login with the user u in domain U, unless the lines say otherwise.
+fn login_with(lines: &str) -> Result<Auth, String> {
+    let text = format!("[Global]\nauth-url=https://k\n{lines}\n");
+    let config = CloudConfig::from_cloud_conf(&text).map_err(|error| error.to_string())?;
+    Ok(config.auth)
+}
+
+#[test]
+fn domains_are_filled_as_in_gophercloud() {
+    let refused = |lines: &str, expected: &str| {
+        let error = login_with(lines).expect_err("refused");
+        assert!(error.contains(expected), "{error}");
+    };
+    refused(
+        "username=u\npassword=p\ntenant-name=t\nuser-domain-name=users",
+        "tenant-domain-name is missing",
+    );
+    refused(
+        "username=u\npassword=p\ntenant-name=t\ndomain-id=default\nuser-domain-name=users",
+        "a domain of the user by id and by name (user-domain-name, domain-id)",
+    );
+    refused(
+        "username=u\npassword=p\ntenant-id=t\ndomain-id=i\ndomain-name=n",
+        "(domain-id, domain-name)",
+    );
+    let auth = login_with("token=k\ntenant-name=t\ntenant-domain-name=n\ndomain-id=i").expect("good");
+    let Auth::Token { project, .. } = auth else {
+        panic!("{auth:?}")
+    };
+    let expected = Project::Name {
+        name: "t".into(),
+        domain: Domain::Id("i".into()),
+    };
+    assert_eq!(project, expected);
+}
+
+#[test]
+fn token_goes_before_password() {
+    let auth = login_with("username=u\nuser-domain-name=d\npassword=p\ntoken=tok\ntenant-id=t").expect("good");
+    assert!(matches!(auth, Auth::Token { .. }), "{auth:?}");
+}
+
+#[test]
+fn ca_is_read_inline() {
+    let text = "[Global]\nauth-url=https://k\nuser-id=u\npassword=p\ntenant-id=t\nCAFileContents = \"PEM\\nPEM\"\n";
+    let config = CloudConfig::from_cloud_conf(text).expect("good");
+    assert_eq!(config.tls.ca_pem.as_deref(), Some("PEM\nPEM"));
+    let config = CloudConfig::from_cloud_conf(&format!("{text}ca-file=/ca\n")).expect("good");
+    assert_eq!(config.tls.ca_pem, None);
+}
+
+/// Reads a `cloud.conf` whose `use-clouds` leads to a `clouds.yaml`.
+fn use_clouds(conf: &str, yaml: &str) -> Result<CloudConfig, ConfigError> {
+    let folder = TempDir::new().expect("folder");
+    let (file, clouds) = (folder.path().join("cloud.conf"), folder.path().join("clouds.yaml"));
+    std::fs::write(&clouds, yaml).expect("written");
+    let text = format!("[Global]\nuse-clouds=true\nclouds-file={}\n{conf}\n", clouds.display());
+    std::fs::write(&file, text).expect("written");
+    CloudConfig::load(&[file])
+}
+
+const YAML: &str = "clouds: {a: {region_name: R, verify: false, project_id: outer, volume_endpoint_override: 'https://c', auth: {auth_url: \
+                    'https://k', username: u, password: p, project_id: MINE, user_domain_id: d}}}";
+
+#[test]
+fn login_of_a_named_entry_is_that_of_clouds_yaml() {
+    let config = use_clouds("cloud=a\ntenant-id=OTHER\nusername=other\npassword=x\nregion=G", YAML).expect("good");
+    let Auth::Password { user, project, .. } = &config.auth else {
+        panic!("{:?}", config.auth)
+    };
+    assert!(matches!(user, User::Name { name, .. } if name == "u"), "{user:?}");
+    assert_eq!(*project, Project::Id("MINE".into()));
+    assert_eq!(config.region.as_deref(), Some("G"));
+    assert!(!config.tls.insecure, "the Go driver does not read verify");
+    assert_eq!(config.services, Services::default());
+    let warned = |part: &str| config.warnings.iter().any(|warning| warning.contains(part));
+    for part in [
+        "[Global] tenant-id has no effect",
+        "[Global] username has no effect",
+        "[Global] password has no effect",
+        "clouds.a.verify has no effect with use-clouds",
+        "clouds.a.project_id has no effect with use-clouds",
+        "clouds.a.volume_endpoint_override has no effect with use-clouds",
+    ] {
+        assert!(warned(part), "{part}: {:?}", config.warnings);
+    }
+}
+
+#[test]
+fn clouds_yaml_without_a_name_fills_key_by_key() {
+    let config = use_clouds("tenant-id=OTHER", YAML).expect("good");
+    let Auth::Password { project, .. } = &config.auth else {
+        panic!("{:?}", config.auth)
+    };
+    assert_eq!(*project, Project::Id("OTHER".into()));
+    let error = use_clouds("application-credential-id=i\napplication-credential-secret=s", YAML).expect_err("two");
+    assert!(
+        error
+            .to_string()
+            .contains("the login by password beside application-credential-id"),
+        "{error}"
+    );
+}
+
+#[test]
+fn shared_files_have_the_meaning_of_the_go_driver() {
+    let read = |name: &str| {
+        let path = format!(
+            "{}/tests/configuration/cloud_conf/{name}.conf",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        let text = std::fs::read_to_string(path).expect("a fixture");
+        CloudConfig::from_cloud_conf(&text).map_err(|error| error.to_string())
+    };
+    for (name, expected) in [
+        ("tlsinsecure-yes", "tls-insecure must be"),
+        ("tlsinsecure-1", "tls-insecure must be"),
+        ("userdomain-only", "tenant-domain-name is missing"),
+        ("domainmix", "user-domain-name, domain-id"),
+        ("underscore", "auth_url"),
+        ("useclouds-override", "use-clouds is not supported"),
+    ] {
+        let error = read(name).expect_err(name);
+        assert!(error.contains(expected), "{name}: {error}");
+    }
+    let config = read("token-password").expect("good");
+    assert!(matches!(config.auth, Auth::Token { .. }), "{:?}", config.auth);
 }
 
 #[test]

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A cloud of a `clouds.yaml` as openstacksdk reads it.
+
+use std::collections::BTreeMap;
+
+use super::super::ConfigError;
+use super::super::document::{YamlMap, YamlNode, YamlScalar};
+use super::super::ignored::{IgnoredKey, UNKNOWN};
+use super::super::keys::{self, CLOUDS_YAML, ConfigKey, KeyEffect, KeyKind, KeyPlace, Precedence, Setting};
+use super::super::raw::{RawCloud, SettingValue};
+use super::CloudEntry;
+use super::value::Verification;
+
+/// The keys of one mapping by their names with underscores, and each with the spelling of the file.
+type Spelled<'a> = BTreeMap<String, (&'a str, &'a YamlNode)>;
+
+/// A cloud and its region, merged: the keys beside `auth`, and those in it.
+struct Merged<'a> {
+    beside: Spelled<'a>,
+    auth: Spelled<'a>,
+}
+
+impl CloudEntry<'_> {
+    pub(super) fn read_as_sdk(&self, desired: Option<&str>) -> Result<RawCloud, ConfigError> {
+        let mut raw = RawCloud::default();
+        let read = self.read_settings(desired, &mut raw);
+        match read {
+            Ok(()) => Ok(raw),
+            Err(error) => Err(error.with_ignored(&raw.ignored)),
+        }
+    }
+
+    fn read_settings(&self, desired: Option<&str>, raw: &mut RawCloud) -> Result<(), ConfigError> {
+        let region = self.choose_region(desired)?;
+        let merged = self.merge(region.values)?;
+        self.note_unknown(&merged, raw);
+        self.refuse_keys(&merged)?;
+        for row in CLOUDS_YAML.iter().filter(|row| row.effect == KeyEffect::Used) {
+            let Some(setting) = row.setting else { continue };
+            match setting {
+                Setting::Region | Setting::Regions | Setting::Verify | Setting::Insecure => {}
+                setting => {
+                    if let Some((key, node)) = merged.strongest(row) {
+                        self.refuse_fields(row, &key, node)?;
+                        raw.set(setting, self.value(&key, row.kind, node)?);
+                    }
+                }
+            }
+        }
+        self.read_verification(&merged, raw)?;
+        raw.set(Setting::Region, region.name.map(Into::into));
+        self.settle_regions(raw)?;
+        self.drop_key_alone(raw);
+        Ok(())
+    }
+
+    /// Lays the values of the region over the cloud.
+    fn merge<'e>(&'e self, values: Option<&'e YamlMap>) -> Result<Merged<'e>, ConfigError> {
+        let mut merged = Merged {
+            beside: Spelled::new(),
+            auth: Spelled::new(),
+        };
+        for map in [Some(self.map), values].into_iter().flatten() {
+            let is_of_region = !std::ptr::eq(map, self.map);
+            let mut own = Spelled::new();
+            for (key, node) in map.iter() {
+                // A region cannot remove a value.
+                if is_of_region && node.is_null() {
+                    continue;
+                }
+                if key != "auth" {
+                    self.add(&mut own, key, node, "")?;
+                    continue;
+                }
+                let auth = match node {
+                    node if node.is_null() => continue,
+                    node => node.as_map().ok_or_else(|| self.bad("auth", "must be a mapping"))?,
+                };
+                let mut own = Spelled::new();
+                for (key, node) in auth.iter() {
+                    self.add(&mut own, key, node, "auth.")?;
+                }
+                self.lay_over(&mut merged.auth, own, "auth.")?;
+            }
+            self.lay_over(&mut merged.beside, own, "")?;
+        }
+        Ok(merged)
+    }
+
+    fn add<'e>(
+        &self,
+        into: &mut Spelled<'e>,
+        key: &'e str,
+        node: &'e YamlNode,
+        prefix: &str,
+    ) -> Result<(), ConfigError> {
+        let name = key.replace('-', "_");
+        match into.insert(name.clone(), (key, node)) {
+            Some((_, other)) if other != node => Err(self.bad(
+                &format!("{prefix}{name}"),
+                "is there twice, with - and with _; keep one of them",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn lay_over<'e>(&self, into: &mut Spelled<'e>, values: Spelled<'e>, prefix: &str) -> Result<(), ConfigError> {
+        for (name, (key, node)) in values {
+            if let Some((other, known)) = into.get(&name)
+                && *other != key
+                && *known != node
+            {
+                let reason = "is there with - and with _, in the cloud and in its region; write it with _ in both";
+                return Err(self.bad(&format!("{prefix}{name}"), reason));
+            }
+            into.insert(name, (key, node));
+        }
+        Ok(())
+    }
+
+    fn note_unknown(&self, merged: &Merged<'_>, raw: &mut RawCloud) {
+        let beside = merged.beside.iter().map(|(name, (key, _))| (false, name, *key));
+        let auth = merged.auth.iter().map(|(name, (key, _))| (true, name, *key));
+        for (is_in_auth, name, key) in beside.chain(auth) {
+            let is_known = keys::clouds_yaml_key(is_in_auth, name).is_some() || keys::is_of_other_service(name);
+            // Gophercloud's own switch.
+            if !is_known && name != "allow_reauth" {
+                let prefix = if is_in_auth { "auth." } else { "" };
+                raw.ignored.push(IgnoredKey {
+                    place: self.place(),
+                    key: self.key(&format!("{prefix}{key}")),
+                    reason: UNKNOWN,
+                });
+            }
+        }
+    }
+
+    /// Refuses what leads elsewhere and is not supported.
+    fn refuse_keys(&self, merged: &Merged<'_>) -> Result<(), ConfigError> {
+        for row in CLOUDS_YAML {
+            let KeyEffect::Refused(remedy) = row.effect else {
+                continue;
+            };
+            for name in row.names {
+                let found = [("", merged.beside.get(*name)), ("auth.", merged.auth.get(*name))];
+                for (prefix, spelled) in found {
+                    let Some((key, node)) = spelled else { continue };
+                    if prefix == "auth." && row.place != KeyPlace::Login {
+                        continue;
+                    }
+                    let key = format!("{prefix}{key}");
+                    let text = self.text(&key, node)?;
+                    let is_allowed = |text: &str| matches!(row.kind, KeyKind::OneOf(values) if values.contains(&text));
+                    if text.is_some_and(|text| !is_allowed(text)) {
+                        return Err(self.unsupported(&key, remedy));
+                    }
+                }
+            }
+        }
+        self.refuse_hyphens(merged)?;
+        self.refuse_two_interfaces(merged)
+    }
+
+    /// openstacksdk replaces hyphens too late for these keys, so that they have no effect there.
+    fn refuse_hyphens(&self, merged: &Merged<'_>) -> Result<(), ConfigError> {
+        let spelled = merged.beside.iter().find(|(name, (key, _))| {
+            let is_late = name.ends_with("endpoint_type") || matches!(name.as_str(), "auth_type" | "auth_plugin");
+            is_late && key.contains('-')
+        });
+        let Some((name, (key, _))) = spelled else { return Ok(()) };
+        Err(self.unsupported(key, &format!("openstacksdk does not read it: write {name}")))
+    }
+
+    /// Of these two openstacksdk takes the later one of the file.
+    fn refuse_two_interfaces(&self, merged: &Merged<'_>) -> Result<(), ConfigError> {
+        for (name, (_, node)) in &merged.beside {
+            let Some(service) = name.strip_suffix("_endpoint_type") else {
+                continue;
+            };
+            let other = merged.beside.get(&format!("{service}_interface"));
+            if other.is_some_and(|(_, other)| other != node) {
+                return Err(self.bad(name, &format!("and {service}_interface differ; keep one of them")));
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_fields(&self, row: &ConfigKey, key: &str, node: &YamlNode) -> Result<(), ConfigError> {
+        let is_formatted = row.setting == Some(Setting::AuthUrl) || row.place == KeyPlace::Cloud;
+        if is_formatted {
+            self.refuse_braces(key, node)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Reads `insecure` and `verify`, of which one is enough. `cacert` goes before a path in the latter.
+    fn read_verification(&self, merged: &Merged<'_>, raw: &mut RawCloud) -> Result<(), ConfigError> {
+        let mut is_insecure = match merged.beside.get("insecure") {
+            Some((key, node)) => self.flag(key, node)?.unwrap_or_default(),
+            None => false,
+        };
+        let verification = match merged.beside.get("verify") {
+            Some((key, node)) => {
+                self.refuse_braces(key, node)?;
+                self.verify(key, node)?
+            }
+            None => None,
+        };
+        match verification {
+            Some(Verification::Switch(verify)) => is_insecure |= !verify,
+            Some(Verification::Authorities(path)) if !raw.has(Setting::CaFile) => {
+                raw.set(Setting::CaFile, Some(path.into()));
+            }
+            Some(Verification::Authorities(_)) | None => {}
+        }
+        raw.set(Setting::Insecure, Some(SettingValue::Flag(is_insecure)));
+        Ok(())
+    }
+
+    /// The region of the cloud is that of the volumes; another one of the servers is kept beside it.
+    fn settle_regions(&self, raw: &mut RawCloud) -> Result<(), ConfigError> {
+        let text = |raw: &RawCloud, setting| raw.text(setting).map(str::to_owned);
+        let common = text(raw, Setting::Region);
+        let volumes = text(raw, Setting::BlockStorageRegion).or(common.clone());
+        let servers = text(raw, Setting::ComputeRegion).or(common);
+        raw.set(Setting::BlockStorageRegion, None);
+        raw.set(Setting::ComputeRegion, None);
+        if volumes.is_some() != servers.is_some() {
+            return Err(self.bad(
+                "region_name",
+                "is missing; the entry names the region of one service only",
+            ));
+        }
+        if servers != volumes {
+            raw.set(Setting::ComputeRegion, servers.map(Into::into));
+        }
+        raw.set(Setting::Region, volumes.map(Into::into));
+        Ok(())
+    }
+
+    fn drop_key_alone(&self, raw: &mut RawCloud) {
+        if raw.has(Setting::KeyFile) && !raw.has(Setting::CertFile) {
+            raw.set(Setting::KeyFile, None);
+            raw.ignored.push(IgnoredKey {
+                place: self.place(),
+                key: self.key("key"),
+                reason: "has no effect without cert",
+            });
+        }
+    }
+}
+
+impl<'a> Merged<'a> {
+    /// The value that counts, with its key.
+    fn strongest(&self, row: &ConfigKey) -> Option<(String, &'a YamlNode)> {
+        let in_auth = |name: &str| {
+            let (key, node) = self.auth.get(name)?;
+            Some((format!("auth.{key}"), *node))
+        };
+        let beside = |name: &str| {
+            let (key, node) = self.beside.get(name)?;
+            Some(((*key).to_owned(), *node))
+        };
+        let mut names = row.names.iter().rev();
+        match (row.place, row.precedence) {
+            // keystoneauth's options: a value that is empty does not count.
+            (KeyPlace::Login, Precedence::InsideAuth) => {
+                let is_set = |found: &(String, &YamlNode)| !is_empty(found.1);
+                let inside = row.names.iter().rev().find_map(|name| in_auth(name)).filter(is_set);
+                inside.or_else(|| names.find_map(|name| beside(name)))
+            }
+            (KeyPlace::Login, _) => names.find_map(|name| beside(name).or_else(|| in_auth(name))),
+            _ => names.find_map(|name| beside(name).filter(|(_, node)| !is_empty(node))),
+        }
+    }
+}
+
+fn is_empty(node: &YamlNode) -> bool {
+    match node {
+        YamlNode::Scalar(YamlScalar::Null) => true,
+        YamlNode::Scalar(YamlScalar::Text(text)) => text.is_empty(),
+        _ => false,
+    }
+}

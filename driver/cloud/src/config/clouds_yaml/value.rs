@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Values of a `clouds.yaml` by the type that the table of keys has for them.
+
+use super::super::ConfigError;
+use super::super::document::{YamlNode, YamlScalar};
+use super::super::keys::KeyKind;
+use super::super::raw::{SettingValue, interface};
+use super::CloudEntry;
+
+const NO_BOOLEAN: &str = "must be true or false, without quotes";
+
+impl CloudEntry<'_> {
+    /// Reads a value; `None` for one that is empty. `key` is its name as the file has it.
+    pub(super) fn value(&self, key: &str, kind: KeyKind, node: &YamlNode) -> Result<Option<SettingValue>, ConfigError> {
+        match kind {
+            KeyKind::YamlBoolean => Ok(self.flag(key, node)?.map(SettingValue::Flag)),
+            KeyKind::Interface => {
+                let Some(text) = self.text(key, one_of_list(node))? else {
+                    return Ok(None);
+                };
+                // keystoneauth cuts the end off the names of version 2.
+                let found = interface(text.trim_end_matches(['U', 'R', 'L']));
+                let found = found.ok_or_else(|| self.bad(key, "must be public, internal or admin"))?;
+                Ok(Some(SettingValue::Interface(found)))
+            }
+            KeyKind::OneOf(values) => {
+                let Some(text) = self.text(key, node)? else {
+                    return Ok(None);
+                };
+                if values.contains(&text) {
+                    return Ok(Some(text.to_owned().into()));
+                }
+                Err(self.unsupported(key, &format!("it may be one of: {}", values.join(", "))))
+            }
+            _ => Ok(self.text(key, node)?.map(|text| text.to_owned().into())),
+        }
+    }
+
+    /// A scalar as text. People write passwords of digits without quotes.
+    pub(super) fn text<'n>(&self, key: &str, node: &'n YamlNode) -> Result<Option<&'n str>, ConfigError> {
+        match node {
+            YamlNode::Scalar(YamlScalar::Null) => Ok(None),
+            YamlNode::Scalar(YamlScalar::Text(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
+            YamlNode::Scalar(YamlScalar::Bool(_)) => Err(self.bad(key, "is read as true or false; put it in quotes")),
+            YamlNode::Scalar(YamlScalar::Inexact) => Err(self.bad(
+                key,
+                "is read as a number or a time that is written in another way; put it in quotes",
+            )),
+            YamlNode::Ambiguous => Err(self.bad(
+                key,
+                "has different values in the merged mappings; write it into the entry",
+            )),
+            YamlNode::List(_) | YamlNode::Map(_) => Err(self.bad(key, "must be a text")),
+        }
+    }
+
+    /// A boolean of YAML. openstacksdk takes a text for the path of a file, or for false.
+    pub(super) fn flag(&self, key: &str, node: &YamlNode) -> Result<Option<bool>, ConfigError> {
+        match node {
+            YamlNode::Scalar(YamlScalar::Null) => Ok(None),
+            YamlNode::Scalar(YamlScalar::Bool(flag)) => Ok(Some(*flag)),
+            _ => Err(self.bad(key, NO_BOOLEAN)),
+        }
+    }
+
+    /// A boolean, or the path of the authorities to trust.
+    pub(super) fn verify(&self, key: &str, node: &YamlNode) -> Result<Option<Verification>, ConfigError> {
+        match node {
+            YamlNode::Scalar(YamlScalar::Text(path)) if path.starts_with(['/', '.']) => {
+                Ok(Some(Verification::Authorities(path.clone())))
+            }
+            YamlNode::Scalar(YamlScalar::Text(_)) => {
+                Err(self.bad(key, "must be true or false, without quotes, or the path of a file"))
+            }
+            node => Ok(self.flag(key, node)?.map(Verification::Switch)),
+        }
+    }
+
+    /// openstacksdk fills names in braces into texts beside `auth` and into `auth_url`.
+    pub(super) fn refuse_braces(&self, key: &str, node: &YamlNode) -> Result<(), ConfigError> {
+        match node {
+            YamlNode::Scalar(YamlScalar::Text(text)) if text.contains(['{', '}']) => Err(self.unsupported(
+                &format!("{key} with a name in braces, such as {{region_name}},"),
+                "write the value itself",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How `verify` is set.
+pub(super) enum Verification {
+    Switch(bool),
+    Authorities(String),
+}
+
+/// The only item of a list, else the node itself.
+fn one_of_list(node: &YamlNode) -> &YamlNode {
+    match node {
+        YamlNode::List(items) if items.len() == 1 => &items[0],
+        node => node,
+    }
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where Cinder and Nova are, if not where the catalogue has them for the region and the interface of the cloud.
+
+use super::Interface;
+
+/// What is set for each of the two services.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Services {
+    pub block_storage: ServiceAccess,
+    pub compute: ServiceAccess,
+}
+
+/// What is set for one service.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ServiceAccess {
+    /// Its address, in place of the one in the catalogue. `%(project_id)s` stands for the project.
+    pub endpoint: Option<String>,
+    /// Its region. Always `None` for block storage: the region of the cloud is that of the volumes.
+    pub region: Option<String>,
+    /// Its interface.
+    pub interface: Option<Interface>,
+}
