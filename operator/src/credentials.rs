@@ -186,6 +186,8 @@ pub struct Verdict {
     pub look_again: Duration,
     /// What the successful checks read.
     pub state: CloudState,
+    /// Keys of the credentials without an effect, each in a sentence.
+    pub warnings: Vec<String>,
 }
 
 /// New contents of a Secret that a cloud refused in a row. Keystone may lock a user after some failed logins.
@@ -563,6 +565,7 @@ impl Checker {
             Ok(place) => attempt.accepted(place, look_again, trial.state),
             Err(refusal) => {
                 let is_changed = attempt.is_changed;
+                let refusal = attempt.explain(refusal);
                 refused(refusal, installed.credentials, is_changed, look_again, trial.state)
             }
         }
@@ -665,10 +668,21 @@ impl Attempt<'_> {
         }
     }
 
+    /// Adds the keys without an effect, one of which may be the cause.
+    fn explain(&self, refusal: Refused) -> Refused {
+        let warnings = &self.candidate.config.warnings;
+        if warnings.is_empty() {
+            return refusal;
+        }
+        let message = format!("{}; not used: {}", refusal.message, join_truncated(warnings));
+        Refused { message, ..refusal }
+    }
+
     fn accepted(self, place: Option<Place>, look_again: Duration, state: CloudState) -> Verdict {
         let installed = self.installed.credentials.as_ref();
         let shown = place.clone().or_else(|| installed?.place().cloned());
         let credentials = self.candidate.credentials;
+        let warnings = self.candidate.config.warnings;
         Verdict {
             authenticated: true,
             refusal: None,
@@ -680,6 +694,7 @@ impl Attempt<'_> {
             is_changed: false,
             look_again,
             state,
+            warnings,
         }
     }
 }
@@ -699,6 +714,7 @@ fn refused(
         is_changed,
         look_again,
         state,
+        warnings: Vec::new(),
     }
 }
 

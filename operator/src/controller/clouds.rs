@@ -366,6 +366,7 @@ fn view(cloud: &CloudSpec, verdict: &Verdict, wanted: Option<&'static str>) -> C
             .and_then(|tls| tls.client_pem.as_ref())
             .map(|client| client.certificate.as_str())),
         insecurities: insecurities(cloud, config.as_ref()),
+        warnings: verdict.warnings.clone(),
         zone_map: config
             .as_ref()
             .map(|config| config.topology.zone_map.clone())

@@ -266,7 +266,7 @@ impl Source {
             .extension()
             .is_some_and(|ending| ending == "yaml" || ending == "yml");
         let parsed = if is_yaml {
-            CloudConfig::from_clouds_yaml(text, &self.spec.cloud_name)
+            CloudConfig::from_clouds_yaml_in(text, &self.spec.cloud_name, self.spec.region.as_deref())
         } else {
             CloudConfig::from_cloud_conf(text)
         };

@@ -154,6 +154,31 @@ async fn good_credentials_are_used_and_not_tried_again_before_the_interval() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn ignored_keys_are_part_of_verdicts() {
+    let checker = mk_checker(&Scripted::new([Ok(()), Err(unauthorized("req-1"))]));
+    let text = mk_yaml("good").replace("auth:", "colour: red\n    auth:");
+    let mut verdicts = Vec::new();
+    for password in ["good", "bad"] {
+        let candidate = mk_source().understand(&text.replace("good", password), Certificates::default());
+        let installed = mk_installed(None, RecordedPlace::Never);
+        let stakes = mk_stakes(&FREE);
+        let check = checker.check("d", &mk_source(), candidate, installed, &stakes, 5 * MINUTE);
+        verdicts.push(check.await);
+    }
+    assert!(
+        verdicts[0].warnings[0].contains(".colour is not known"),
+        "{:?}",
+        verdicts[0].warnings
+    );
+    let refusal = verdicts[1].refusal.clone().expect("a refusal");
+    assert!(
+        refusal.message.contains("; not used: clouds.yaml: clouds."),
+        "{}",
+        refusal.message
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn alternating_contents_cause_few_logins() {
     let keystone = Scripted::new((0..20).map(|number| match number % 2 {
         0 => Err(unauthorized("req-1")),

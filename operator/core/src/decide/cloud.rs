@@ -37,6 +37,8 @@ pub struct CloudView {
     pub client_cert_ends: Vec<Timestamp>,
     /// What of the connection to the cloud is insecure.
     pub insecurities: Vec<Insecurity>,
+    /// Keys of its credentials without an effect, each in a sentence.
+    pub warnings: Vec<String>,
     /// Cinder's zone for zones of Nova.
     pub zone_map: BTreeMap<String, String>,
     /// Whether the driver ignores the zones of volumes.

@@ -14,6 +14,7 @@ use crate::{
     decide::{CloudView, Facts, ProjectGuard},
     reasons::{Available, CredentialsValid, Reason},
     resolve::health::HealthSettings,
+    text::join_truncated,
 };
 
 pub use events::expiring;
@@ -164,18 +165,31 @@ fn judge_credentials(
             let parts: Vec<String> = cloud.insecurities.iter().map(ToString::to_string).collect();
             let message = format!(
                 "login with the credentials of cloud {} works, and a client on the network path can read them: {}; use https addresses, and \
-                 give the authority's certificate in spec.clouds[].caBundleRef in place of insecureSkipTLSVerify",
+                 give the authority's certificate in spec.clouds[].caBundleRef in place of insecureSkipTLSVerify{}",
                 cloud.name,
-                parts.join(", and ")
+                parts.join(", and "),
+                describe_ignored(cloud)
             );
             word(1, CredentialsValid::TLSVerificationOff, message)
         }
         _ => word(
             0,
             CredentialsValid::AsExpected,
-            format!("login with the credentials of cloud {} works", cloud.name),
+            format!(
+                "login with the credentials of cloud {} works{}",
+                cloud.name,
+                describe_ignored(cloud)
+            ),
         ),
     }
+}
+
+/// Keys of the credentials without an effect, for the end of a message.
+fn describe_ignored(cloud: &CloudView) -> String {
+    if cloud.warnings.is_empty() {
+        return String::new();
+    }
+    format!("; not used: {}", join_truncated(&cloud.warnings))
 }
 
 /// The verdict on the project guard, if it is off or was used.

@@ -90,6 +90,17 @@ fn insecure_cloud_is_named_with_its_parts() {
     );
 }
 
+#[test]
+fn ignored_keys_are_named_although_login_works() {
+    let change = |cloud: &mut CloudView| cloud.warnings = vec!["clouds.yaml: clouds.c.colour is not known".to_owned()];
+    let (reason, message) = credentials_valid(&mk(change).facts, now());
+    assert_eq!(reason, CredentialsValid::AsExpected);
+    assert!(
+        message.ends_with("works; not used: clouds.yaml: clouds.c.colour is not known"),
+        "{message}"
+    );
+}
+
 fn after(report: &Report, minutes: i64) -> CinderCSIDriverStatus {
     let then = now() - k8s_openapi::jiff::SignedDuration::from_mins(minutes);
     super::super::status(None, report, then)
