@@ -28,6 +28,7 @@ use thiserror::Error;
 pub use cloud_conf::{ConfKey, keys_of};
 pub use file::{Configuration, credentials_hash};
 pub use insecurity::Insecurity;
+pub(crate) use raw::PROJECT_NAMES;
 pub use services::{ServiceAccess, Services};
 pub use tls::{ClientCertificate, ClientPem, Tls};
 pub use yaml::refuse_yaml;

@@ -117,7 +117,11 @@ pub(super) fn understand(
         .and_then(|()| settings.add_clouds_yaml(file, access));
     let clouds_file = read.map_err(|error| error.with_ignored(settings.ignored()))?;
     let Settings { cloud, options, .. } = settings;
-    let cloud = cloud.understand(file, Names::CloudConf, Original::GoDriver, options)?;
+    let shown = match &clouds_file {
+        Some(path) => format!("{file}, {}", path.display()),
+        None => file.to_owned(),
+    };
+    let cloud = cloud.understand(&shown, Names::CloudConf, Original::GoDriver, options)?;
     Ok((cloud, clouds_file))
 }
 

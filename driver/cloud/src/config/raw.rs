@@ -38,6 +38,9 @@ impl Names {
     }
 }
 
+/// What stands for the project in the address of a service.
+pub(crate) const PROJECT_NAMES: [&str; 2] = ["%(project_id)s", "%(tenant_id)s"];
+
 /// What is not about the connection.
 #[derive(Clone, Default)]
 pub(super) struct Options {
@@ -187,6 +190,12 @@ impl RawCloud {
             let address = self.owned(endpoint);
             if let Some(address) = &address {
                 context.check_address(endpoint, address)?;
+                let rest = PROJECT_NAMES
+                    .iter()
+                    .fold(address.clone(), |rest, name| rest.replace(name, ""));
+                if rest.contains("%(") {
+                    return Err(context.bad(endpoint, "may have %(project_id)s and no other name in it"));
+                }
             }
             Ok(ServiceAccess {
                 endpoint: address,

@@ -7,6 +7,7 @@ use csi_sources::UntrustedText;
 use reqwest::Url;
 use serde::Deserialize;
 
+use crate::config::PROJECT_NAMES;
 use crate::error::EndpointProblem;
 
 /// Regions that an error lists.
@@ -160,8 +161,7 @@ struct UsableAddress {
 
 /// The address of a service that the configuration has in place of the catalogue's.
 pub(crate) fn parse_endpoint(text: &str, service: &str, project: &str) -> Option<Url> {
-    let names = ["%(project_id)s", "%(tenant_id)s"];
-    let text = names
+    let text = PROJECT_NAMES
         .iter()
         .fold(text.to_owned(), |text, name| text.replace(name, project));
     versioned(Url::parse(&text).ok()?, service, project).map(|address| address.url)

@@ -51,6 +51,7 @@ impl CloudEntry<'_> {
         raw.set(Setting::Region, region.name.map(Into::into));
         self.settle_regions(raw)?;
         self.drop_key_alone(raw);
+        self.note_other_logins(raw);
         Ok(())
     }
 
@@ -237,6 +238,29 @@ impl CloudEntry<'_> {
         }
         raw.set(Setting::Region, volumes.map(Into::into));
         Ok(())
+    }
+
+    /// Notes the keys of logins that `auth_type` does not choose.
+    fn note_other_logins(&self, raw: &mut RawCloud) {
+        let unused: &[Setting] = match raw.text(Setting::AuthType) {
+            Some("password" | "v3password") => &[Setting::CredentialId, Setting::CredentialSecret, Setting::Token],
+            Some("token" | "v3token") => &[Setting::CredentialId, Setting::CredentialSecret, Setting::Password],
+            Some("v3applicationcredential") => &[Setting::Password, Setting::Token],
+            _ => &[],
+        };
+        for setting in unused
+            .iter()
+            .filter(|setting| raw.has(**setting))
+            .copied()
+            .collect::<Vec<_>>()
+        {
+            let name = keys::name_of(CLOUDS_YAML, setting).unwrap_or_default();
+            raw.ignored.push(IgnoredKey {
+                place: self.place(),
+                key: self.key(&format!("auth.{name}")),
+                reason: "has no effect: auth_type chooses another login",
+            });
+        }
     }
 
     fn drop_key_alone(&self, raw: &mut RawCloud) {

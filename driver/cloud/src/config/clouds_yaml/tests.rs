@@ -314,7 +314,7 @@ fn errors_name_the_key_and_the_remedy(#[case] text: &str, #[case] cloud: &str, #
 #[case("profile: ovh", "clouds.c.profile is not supported")]
 #[case("cloud: ovh", "clouds.c.cloud is not supported")]
 #[case(
-    "auth_url: 'https://iam.{region_name}.example/v3'",
+    "auth: {user_id: u}, auth_url: 'https://iam.{region_name}.example/v3'",
     "clouds.c.auth_url with a name in braces"
 )]
 #[case("cacert: '/{name}.pem'", "clouds.c.cacert with a name in braces")]
@@ -343,13 +343,20 @@ fn errors_name_the_key_and_the_remedy(#[case] text: &str, #[case] cloud: &str, #
 #[case("region_name: A, region-name: B", "clouds.c.region_name is there twice")]
 #[case("volume_region_name: A", "clouds.c.region_name is missing")]
 #[case(
-    "volume_endpoint_override: c:8776",
+    "compute_endpoint_override: 'https://n/%(user_id)s'",
+    "compute_endpoint_override may have %(project_id)s and no other"
+)]
+#[case(
+    "volume_endpoint_override: 'c:8776'",
     "block_storage_endpoint_override must begin with https://"
 )]
 fn what_leads_elsewhere_is_refused_by_name(#[case] keys: &str, #[case] expected: &str) {
-    let error = read_keys(&format!("{keys}, auth_type: password, {USER}, project_id: p"))
-        .or_else(|_| read_keys(&format!("{keys}, {USER}, project_id: p")));
-    let error = error.expect_err("refused").to_string();
+    let login = if keys.contains("auth: {") {
+        String::new()
+    } else {
+        format!(", auth: {{{USER}, project_id: p}}")
+    };
+    let error = read_keys(&format!("{keys}{login}")).expect_err("refused").to_string();
     assert!(error.contains(expected), "{error}");
 }
 
@@ -365,6 +372,16 @@ fn what_leads_elsewhere_is_refused_by_name(#[case] keys: &str, #[case] expected:
 fn two_logins_need_their_type(#[case] keys: &str, #[case] expected: &str) {
     let error = read_keys(&format!("auth: {{auth_url: https://k, project_id: p, {keys}}}")).expect_err("refused");
     assert!(error.to_string().contains(expected), "{error}");
+}
+
+#[test]
+fn keys_of_other_logins_are_reported() {
+    let keys = "auth_type: password, auth: {auth_url: https://k, user_id: u, password: p, project_id: t, token: x}";
+    let config = read_keys(keys).expect("good");
+    assert_eq!(
+        config.warnings,
+        ["clouds.yaml: clouds.c.auth.token has no effect: auth_type chooses another login"]
+    );
 }
 
 #[test]

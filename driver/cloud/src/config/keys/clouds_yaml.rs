@@ -6,7 +6,13 @@ use super::{ConfigKey, KeyEffect, KeyKind, KeyPlace, Precedence, Setting};
 
 type KeyNames = &'static [&'static str];
 
-const fn login(precedence: Precedence, names: KeyNames, go_names: KeyNames, kind: KeyKind, setting: Setting) -> ConfigKey {
+const fn login(
+    precedence: Precedence,
+    names: KeyNames,
+    go_names: KeyNames,
+    kind: KeyKind,
+    setting: Setting,
+) -> ConfigKey {
     ConfigKey {
         place: KeyPlace::Login,
         names,
