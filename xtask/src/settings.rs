@@ -102,7 +102,7 @@ mod tests {
         }
         for row in CLOUD_CONF {
             let section = row.place.section().unwrap_or_default().to_lowercase();
-            let keys = all.entry(format!("section [{section}] of cloud.conf")).or_default();
+            let keys: &mut BTreeSet<String> = all.entry(format!("section [{section}] of cloud.conf")).or_default();
             keys.extend(row.names.iter().map(|&name| name.to_owned()));
         }
         all

@@ -161,8 +161,8 @@ async fn ignored_keys_are_part_of_verdicts() {
     for password in ["good", "bad"] {
         let candidate = mk_source().understand(&text.replace("good", password), Certificates::default());
         let installed = mk_installed(None, RecordedPlace::Never);
-        let stakes = mk_stakes(&FREE);
-        let check = checker.check("d", &mk_source(), candidate, installed, &stakes, 5 * MINUTE);
+        let (source, stakes) = (mk_source(), mk_stakes(&FREE));
+        let check = checker.check("d", &source, candidate, installed, &stakes, 5 * MINUTE);
         verdicts.push(check.await);
     }
     assert!(
