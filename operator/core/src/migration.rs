@@ -269,8 +269,8 @@ fn next(found: &Installation, ours: &Ours<'_>) -> Migration {
 fn await_findings(findings: &[AdoptionFinding]) -> Migration {
     let subjects: Vec<String> = findings.iter().map(|finding| finding.subject.clone()).collect();
     let what = "the findings that condition Degraded names".to_owned();
-    let mut open = findings.iter().filter(|finding| !finding.reason.can_be_accepted());
-    let open = open.next().map_or_else(String::new, |finding| {
+    let open = findings.iter().find(|finding| !finding.reason.can_be_accepted());
+    let open = open.map_or_else(String::new, |finding| {
         format!(
             ". Acceptance does not include {:?} ({}): existing volumes would stop working. The operator repeats the check every minute",
             finding.reason, finding.subject

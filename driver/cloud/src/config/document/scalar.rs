@@ -123,7 +123,7 @@ fn is_time(text: &str) -> bool {
     let bytes = text.as_bytes();
     let starts_with_year = bytes.len() > 8 && bytes[..4].iter().all(u8::is_ascii_digit) && bytes[4] == b'-';
     let is_of_time = |byte: &u8| byte.is_ascii_digit() || b"-:.+TtZ \t".contains(byte);
-    starts_with_year && bytes.iter().filter(|byte| **byte == b':').count() >= 2 && bytes.iter().all(is_of_time)
+    starts_with_year && text.matches(':').count() >= 2 && bytes.iter().all(is_of_time)
 }
 
 #[cfg(test)]
