@@ -84,18 +84,17 @@ fn read_line(text: &str) -> Result<Vec<String>, String> {
     let mut items = Vec::new();
     let mut rest = text;
     loop {
-        let (item, tail) = match rest.strip_prefix('"') {
-            Some(quoted) => read_quoted(quoted)?,
-            None => {
-                let end = rest.find(',').unwrap_or(rest.len());
-                let (item, tail) = rest.split_at(end);
-                if item.contains('"') {
-                    return Err(format!(
-                        "{item} has a quote inside; put the whole value in quotes, or none of it"
-                    ));
-                }
-                (item.to_owned(), tail)
+        let (item, tail) = if let Some(quoted) = rest.strip_prefix('"') {
+            read_quoted(quoted)?
+        } else {
+            let end = rest.find(',').unwrap_or(rest.len());
+            let (item, tail) = rest.split_at(end);
+            if item.contains('"') {
+                return Err(format!(
+                    "{item} has a quote inside; put the whole value in quotes, or none of it"
+                ));
             }
+            (item.to_owned(), tail)
         };
         items.push(item);
         match tail.strip_prefix(',') {

@@ -418,11 +418,13 @@ mod tests {
 
     #[test]
     fn aliases_are_bounded() {
-        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-        for n in 1..8 {
+        let levels = (1..8).map(|n| {
             let names = vec![format!("*a{}", n - 1); 10].join(", ");
-            text.push_str(&format!("a{n}: &a{n} [{names}]\n"));
-        }
+            format!("a{n}: &a{n} [{names}]\n")
+        });
+        let text: String = std::iter::once("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned())
+            .chain(levels)
+            .collect();
         assert!(read(&text).contains("more than 10000 values"), "{}", read(&text));
         let merges = format!("b: &b {{k: v}}\n{}", "a: {<<: *b}\n".repeat(5_000));
         assert!(read(&merges).contains("more than 10000 values"), "{}", read(&merges));
