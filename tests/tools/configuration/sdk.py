@@ -57,6 +57,8 @@ def login(name, options):
     json.dumps(recorder.body)
     identity, scope = recorder.body["auth"]["identity"], recorder.body["auth"].get("scope", {})
     users = [part.get("user", {}) for part in identity.values() if isinstance(part, dict)]
+    if identity["methods"] == ["password"] and not {"id", "name"} & set(users[0]):
+        raise ValueError("Keystone refuses a user without id and name")
     for named in [*users, scope.get("project", {})]:
         if "name" in named and "domain" not in named:
             raise ValueError("Keystone refuses a name without its domain")

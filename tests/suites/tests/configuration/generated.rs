@@ -6,6 +6,8 @@ pub(crate) struct YamlFile {
     pub(crate) name: String,
     pub(crate) text: String,
     pub(crate) cloud: String,
+    /// Whether gophercloud sees the whole login: it reads no key beside `auth`, none with a hyphen, and no values of regions.
+    pub(crate) is_plain: bool,
 }
 
 /// A `cloud.conf`, and the `clouds.yaml` that it may name as `/etc/config/clouds.yaml`.
@@ -197,8 +199,10 @@ fn yaml_file(number: usize) -> YamlFile {
     let (in_auth, beside) = (dice.some(LOGIN_KEYS, 24), dice.some(LOGIN_KEYS, 40));
     add(&mut auth, in_auth);
     add(&mut cloud, beside);
+    let is_plain = cloud.is_empty() && !auth.iter().any(|line| name_of(line).contains('-'));
     let more = dice.some(CLOUD_KEYS, 16);
     add(&mut cloud, more);
+    let is_plain = is_plain && !cloud.iter().any(|line| line.contains("values"));
     let mut text = "base: &base {region_name: R9, interface: admin, verify: no}\nclouds:\n  c:\n".to_owned();
     for line in cloud {
         text.push_str(&format!("    {line}\n"));
@@ -211,6 +215,7 @@ fn yaml_file(number: usize) -> YamlFile {
         name: format!("generated {number}"),
         text,
         cloud: "c".to_owned(),
+        is_plain,
     }
 }
 

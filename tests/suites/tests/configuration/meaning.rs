@@ -77,11 +77,15 @@ impl Meaning {
 }
 
 /// What openstacksdk makes of a file. The login is that of gophercloud where openstacksdk has none; `None` if neither can use the file.
-pub(crate) fn of_sdk(sdk: &Value, go: &Value) -> Option<Meaning> {
+pub(crate) fn of_sdk(sdk: &Value, go: Option<&Value>) -> Option<Meaning> {
     if sdk.get("error").is_some() {
         return None;
     }
-    let source = if sdk.get("login_error").is_some() { go } else { sdk };
+    let source = if sdk.get("login_error").is_some() {
+        go
+    } else {
+        Some(sdk)
+    };
     let of_service = |name: &str| {
         let access = &sdk["services"][name];
         let text = |key: &str| access[key].as_str().filter(|text| !text.is_empty());
@@ -98,7 +102,7 @@ pub(crate) fn of_sdk(sdk: &Value, go: &Value) -> Option<Meaning> {
         _ => String::new(),
     };
     Some(Meaning {
-        login: source["auth_url"].as_str().map(|url| login(url, &source["auth"])),
+        login: source.and_then(|source| Some(login(source["auth_url"].as_str()?, &source["auth"]))),
         connection: vec![
             ("block storage", of_service("block_storage")),
             ("compute", of_service("compute")),
