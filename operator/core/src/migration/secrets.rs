@@ -207,14 +207,14 @@ fn of_namespace(account: &SidecarAccount, namespace: &str, referred: &ReferredNa
         .iter()
         .filter(|(_, secret)| secret.access != SecretAccess::Allowed);
     let open: Vec<(&String, &ReferredSecret)> = open.collect();
-    let mut named: Sample = open
+    let mut subjects: Sample = open
         .iter()
         .map(|(name, secret)| format!("Secret {namespace}/{name} of {}", secret.objects))
         .collect();
     let mut causes = open.iter().map(|(_, secret)| &secret.access).collect::<Vec<_>>();
     let mut names: Vec<&str> = open.iter().map(|(name, _)| name.as_str()).collect();
     if !referred.beyond.is_empty() {
-        named.add(format!("further Secrets of {}", referred.beyond));
+        subjects.add(format!("further Secrets of {}", referred.beyond));
         causes.push(&referred.access);
         // A role for all of them.
         names.clear();
@@ -243,7 +243,7 @@ fn of_namespace(account: &SidecarAccount, namespace: &str, referred: &ReferredNa
     Some(finding(
         AdoptionFindingReason::SecretAccess,
         subject,
-        &named,
+        &subjects,
         message,
         remedy,
     ))
@@ -278,7 +278,8 @@ fn commands(account: &SidecarAccount, namespace: Option<&str>, names: &[&str]) -
         namespace: home,
         name: account,
     } = account;
-    let names: String = names.iter().map(|name| format!(" --resource-name={name}")).collect();
+    let names: Vec<String> = names.iter().map(|name| format!(" --resource-name={name}")).collect();
+    let names = names.concat();
     let (kind, place) = match namespace {
         Some(namespace) => ("role", format!(" -n {namespace}")),
         None => ("clusterrole", String::new()),

@@ -9,10 +9,9 @@ use crate::plan::Desired;
 /// Whether a change of a field of the CSIDriver's spec adds a duty.
 fn adds_duty(field: &str, before: &Value, after: &Value) -> bool {
     match field {
-        // They cannot be changed: the object is recreated.
-        "attachRequired" | "volumeLifecycleModes" => false,
-        // The scheduler requires the registration of the driver, which all of its nodes have.
-        "preventPodSchedulingIfMissing" => false,
+        // The first two cannot be changed: the object is recreated. With the third, the scheduler requires the registration of the driver,
+        // which all of its nodes have.
+        "attachRequired" | "volumeLifecycleModes" | "preventPodSchedulingIfMissing" => false,
         // The kubelet repeats NodePublishVolume for volumes in use; NodePublishVolume receives the pod's name and account; NodeStageVolume
         // mounts with the SELinux label of the pod; the scheduler requires capacity objects, which the new controller publishes.
         "requiresRepublish" | "podInfoOnMount" | "seLinuxMount" | "storageCapacity" => *after == true,

@@ -53,8 +53,10 @@ pub(crate) fn edit_conf(lab: &Lab, cloud: &impl Cloud, keys: &[(&str, &str)]) ->
     let is_kept = |line: &&str| !keys.iter().any(|(key, _)| line.starts_with(&format!("{key} = ")));
     let kept: Vec<&str> = text.lines().filter(is_kept).collect();
     let set = keys.iter().filter(|(_, value)| !value.is_empty());
-    let set: String = set.map(|(key, value)| format!("{key} = \"{value}\"\n")).collect();
-    let edited = kept.join("\n").replace("[Global]\n", &format!("[Global]\n{set}"));
+    let set: Vec<String> = set.map(|(key, value)| format!("{key} = \"{value}\"\n")).collect();
+    let edited = kept
+        .join("\n")
+        .replace("[Global]\n", &format!("[Global]\n{}", set.concat()));
     let conf = lab.path("edited-cloud.conf");
     std::fs::write(&conf, edited).context("cannot write cloud.conf")?;
     Ok(LoggedIn { conf })
