@@ -29,8 +29,11 @@ use super::{
 };
 use crate::kubernetes::{GuardedApi, answer};
 
+/// Whether the API of a kind is served.
+type IsServed = fn(OptionalApis) -> bool;
+
 /// Contents of snapshots, which have the Secret of their deletion in annotations.
-const CONTENTS: [(&str, &str, fn(OptionalApis) -> bool); 2] = [
+const CONTENTS: [(&str, &str, IsServed); 2] = [
     ("snapshot.storage.k8s.io", "VolumeSnapshotContent", |apis| {
         apis.snapshots
     }),

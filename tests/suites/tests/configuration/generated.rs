@@ -205,11 +205,11 @@ fn yaml_file(number: usize) -> YamlFile {
     let is_plain = is_plain && !cloud.iter().any(|line| line.contains("values"));
     let mut text = "base: &base {region_name: R9, interface: admin, verify: no}\nclouds:\n  c:\n".to_owned();
     for line in cloud {
-        text.extend(["    ", &line, "\n"]);
+        text.extend(["    ", line, "\n"]);
     }
     text.push_str("    auth:\n");
     for line in auth {
-        text.extend(["      ", &line, "\n"]);
+        text.extend(["      ", line, "\n"]);
     }
     YamlFile {
         name: format!("generated {number}"),
