@@ -111,9 +111,7 @@ fn refusing_proxy_is_reported_without_its_password() {
         let _name_server = serve_names(&lab, POD, |question| answer(&question.name)).await?;
         let url = format!("https://{KEYSTONE}:{KEYSTONE_PORT}");
         let simulator = Simulator::start_behind(&lab, SIMULATOR_PORT, &url, &[]).await?;
-        let mut refusing = Proxy::default();
-        refusing.refuses = true;
-        let proxy = refusing.start(PROXY_PORT).await?;
+        let proxy = Proxy::refusing().start(PROXY_PORT).await?;
         let driver = proxied(&format!("http://user:hunter2@{PROXY}:{PROXY_PORT}"), "")?;
         let (listed, log) = try_cloud(&lab, &driver, &simulator).await?;
         let error = listed.err().context("accepted")?;

@@ -83,10 +83,18 @@ async fn pass_on(acceptor: TlsAcceptor, client: TcpStream, upstream: u16) -> Res
 pub(crate) struct Proxy {
     lines: Arc<Mutex<Vec<String>>>,
     /// Whether every request is refused for lack of a good password.
-    pub(crate) refuses: bool,
+    refuses: bool,
 }
 
 impl Proxy {
+    /// A proxy that accepts no password.
+    pub(crate) fn refusing() -> Self {
+        Self {
+            refuses: true,
+            ..Self::default()
+        }
+    }
+
     pub(crate) async fn start(self, port: u16) -> Result<Self> {
         let listener = TcpListener::bind((LOOPBACK, port)).await.context("cannot listen")?;
         let proxy = self.clone();
