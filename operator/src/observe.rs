@@ -36,7 +36,7 @@ use thiserror::Error;
 
 use cinder_csi_crds::INSTANCE_LABEL;
 
-pub(crate) use adoption_check::adoption_check;
+pub(crate) use adoption_check::{Successor, adoption_check};
 pub use apis::discover;
 pub(crate) use apis::hear_ours;
 pub(crate) use elsewhere::installations_elsewhere;

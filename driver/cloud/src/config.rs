@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How to reach clouds: `cloud.conf` in the dialect of the Go driver, or `clouds.yaml`.
 
+mod assignments;
 mod cloud_conf;
 mod clouds_yaml;
 mod document;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use thiserror::Error;
 
+pub use assignments::{Assignment, assignments_of};
 pub use cloud_conf::{ConfKey, keys_of};
 pub use file::{Configuration, credentials_hash};
 pub use insecurity::Insecurity;

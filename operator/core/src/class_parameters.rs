@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parameters of classes that the driver does not know, whoever made the class.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 pub use cinder_csi_driver::parameters::ClassKind;
+use cinder_csi_driver::parameters::{CreateParameters, MutableParameters, SnapshotParameters};
 
 use crate::text::nearest;
 
@@ -16,6 +17,8 @@ pub struct ClassParameters {
     pub name: String,
     /// The keys of its parameters.
     pub keys: Vec<String>,
+    /// The reason for which the driver refuses the values, if it does.
+    pub refusal: Option<String>,
 }
 
 /// A parameter that the driver does not know.
@@ -71,6 +74,21 @@ pub fn unknown_parameters(classes: &[ClassParameters]) -> Vec<UnknownParameter> 
     classes.iter().flat_map(of_class).collect()
 }
 
+/// The reason for which the driver refuses the values of a class. Unknown keys are not among the reasons.
+pub fn refusal(kind: ClassKind, mut parameters: BTreeMap<String, String>) -> Option<String> {
+    for key in kind.unknown(parameters.keys().map(String::as_str)) {
+        parameters.remove(&key);
+    }
+    match kind {
+        ClassKind::StorageClass => CreateParameters::decode(parameters)
+            .err()
+            .map(|error| error.to_string()),
+        ClassKind::VolumeSnapshotClass => SnapshotParameters::decode(parameters).err(),
+        ClassKind::VolumeAttributesClass => MutableParameters::decode(&parameters).err(),
+        ClassKind::VolumeGroupSnapshotClass => None,
+    }
+}
+
 fn meant(kind: ClassKind, key: &str) -> Option<String> {
     let whole = nearest(key, kind.keys().iter().copied()).map(str::to_owned);
     whole.or_else(|| {
@@ -107,6 +125,7 @@ mod tests {
             kind,
             name: "fast".to_owned(),
             keys: vec![key.to_owned()],
+            refusal: None,
         };
         let unknown = unknown_parameters(&[class]);
         let told: Vec<_> = unknown
@@ -114,6 +133,26 @@ mod tests {
             .map(|one| (one.key.as_str(), one.meant.as_deref()))
             .collect();
         assert_eq!(told, [(key, expected)]);
+    }
+
+    #[rstest]
+    #[case::volume_type_of_a_snapshot_class(ClassKind::VolumeSnapshotClass, "type", "Premium-SSD", true)]
+    #[case::backup(ClassKind::VolumeSnapshotClass, "type", "backup", false)]
+    #[case::boolean_of_yaml(ClassKind::VolumeSnapshotClass, "force-create", "yes", true)]
+    #[case::unknown_key(ClassKind::VolumeSnapshotClass, "tpye", "x", false)]
+    #[case::unknown_key_of_attributes(ClassKind::VolumeAttributesClass, "tpye", "x", false)]
+    #[case::mode_change(ClassKind::StorageClass, "allowVolumeModeChange", "maybe", true)]
+    #[case::any_volume_type(ClassKind::StorageClass, "type", "Premium-SSD", false)]
+    fn refusal_names_values_the_driver_rejects(
+        #[case] kind: ClassKind,
+        #[case] key: &str,
+        #[case] value: &str,
+        #[case] is_refused: bool,
+    ) {
+        let parameters = BTreeMap::from([(key.to_owned(), value.to_owned())]);
+        let refusal = refusal(kind, parameters);
+        assert_eq!(refusal.is_some(), is_refused, "{refusal:?}");
+        assert!(refusal.is_none_or(|why| why.contains(key)));
     }
 
     #[test]
@@ -129,6 +168,7 @@ mod tests {
             ]
             .map(str::to_owned)
             .to_vec(),
+            refusal: None,
         };
         assert_eq!(unknown_parameters(&[class]), []);
     }

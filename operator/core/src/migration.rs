@@ -269,6 +269,19 @@ fn next(found: &Installation, ours: &Ours<'_>) -> Migration {
 fn await_findings(findings: &[AdoptionFinding]) -> Migration {
     let subjects: Vec<String> = findings.iter().map(|finding| finding.subject.clone()).collect();
     let what = "the findings that condition Degraded names".to_owned();
+    let finals = findings.iter().filter(|finding| finding.reason.is_final());
+    let finals: Vec<String> = finals
+        .map(|finding| format!("{}: {}", finding.subject, finding.message))
+        .collect();
+    if !finals.is_empty() {
+        return Migration {
+            failure: Some(format!(
+                "the operator cannot replace this installation. {}. Set spec.adoption.mode to Refuse",
+                join_truncated(&finals)
+            )),
+            ..Migration::at(AdoptionStep::Preparing, PREPARED, Vec::new(), what)
+        };
+    }
     let open = findings.iter().find(|finding| !finding.reason.can_be_accepted());
     let open = open.map_or_else(String::new, |finding| {
         format!(

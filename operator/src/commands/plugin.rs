@@ -294,14 +294,8 @@ async fn run(client: &Client, args: PluginArgs, out: &mut impl Write) -> Result<
             namespace,
             output,
         } => {
-            let reports = adopt::reports(
-                client,
-                &operators,
-                name.as_deref(),
-                filename.as_deref(),
-                namespace.as_deref(),
-            )
-            .await?;
+            let (name, file, namespace) = (name.as_deref(), filename.as_deref(), namespace.as_deref());
+            let reports = adopt::reports(client, name, file, namespace, &operators).await?;
             code = ExitCode::from(u8::from(reports.iter().any(AdoptionReport::differs)));
             show(output, &reports, || {
                 let texts = reports.iter().map(AdoptionReport::to_string);

@@ -32,7 +32,7 @@ use super::{OBSTACLE_PAUSE, Reconciliation};
 use crate::{
     error::ReconcileError,
     kubernetes::is_forbidden,
-    observe::{self, ObserveError},
+    observe::{self, ObserveError, Successor},
 };
 
 /// Pause before another look at an installation that is being replaced.
@@ -178,6 +178,7 @@ impl Reconciliation<'_> {
         findings
     }
 
+    /// Returns all findings of the check before a migration, which are remembered for a while.
     async fn find_differences(&self, topology: Option<&Topology>) -> Vec<AdoptionFinding> {
         let spec = &self.driver.spec;
         let (context, name, generation) = (self.context, &self.owner.name, self.driver.metadata.generation);
@@ -189,7 +190,12 @@ impl Reconciliation<'_> {
             }
         }
         let apis = context.cluster.apis();
-        let mut facts = observe::adoption_check(&context.client, name, &spec.adoption.namespace, apis, false).await;
+        let successor = Successor {
+            spec,
+            namespace: self.namespace,
+        };
+        let old = &spec.adoption.namespace;
+        let mut facts = observe::adoption_check(&context.client, name, old, apis, successor, false).await;
         let account = SidecarAccount {
             namespace: self.namespace.to_owned(),
             name: controller_account_of(self.driver),

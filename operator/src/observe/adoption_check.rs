@@ -1,45 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a check before a migration is made of: asked of the API server page by page. What may not be read is noted and not an error.
+//! The facts for the check before a migration, which are read from the API server page by page. What cannot be read is a gap.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::ControlFlow,
-};
+mod configuration;
+mod environment;
+mod gaps;
+mod mounts;
+mod objects;
+mod workloads;
 
-use cinder_cloud::config::keys_of;
+use std::{collections::BTreeSet, ops::ControlFlow};
+
+use cinder_csi_crds::CinderCSIDriverSpec;
 use cinder_operator_core::{
     class_parameters::{ClassKind, ClassParameters},
-    cluster::{ClaimObject, GuardedObject, Indexed as _, OptionalApis, Owned as _, VolumeObject, key_of},
-    migration::check::{CheckFacts, CheckGap, OldContainer, PROGRAM, is_proxy},
+    cluster::{ClaimObject, Indexed as _, OptionalApis, Owned as _, VolumeObject, key_of},
+    migration::check::{CheckFacts, CheckGap},
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, Resource, api::ObjectMeta};
 use serde::Deserialize;
 
+pub(super) use self::gaps::readable;
+use self::{
+    configuration::{Reader, new_authorities, new_credentials},
+    environment::variables,
+    gaps::{BY_HAND, add_gap, noted},
+    objects::Objects,
+    workloads::{OldWorkload, old_container, old_pods, old_workloads},
+};
 use super::{
     ObserveError,
     class_parameters::class_parameters,
     elsewhere::{installations_elsewhere, is_elsewhere},
     pages,
     references::{add_volume, node_labels, secret_references},
-    workloads::{ContainerParts, PodParts, Workload, is_other, is_ours, workload_kinds, workloads},
+    workloads::{Workload, is_other, is_ours, workload_kinds},
 };
-use crate::kubernetes::{GuardedApi, SecretError, answer, get_secret, is_forbidden};
+use crate::kubernetes::GuardedApi;
 
-/// Who may do what a check needs.
-const RIGHTS: &str = "`kubectl apply -k config/rbac/adoption` lets the operator read this; `kubectl cinder-csi adopt --check` reads with the \
-                      rights of its user";
-/// Where a `cloud.conf` is that no Secret holds.
-const ON_NODES: &str = "Compare the file with the table of docs/migrate-from-cinder-csi-plugin.md";
-
-/// The remedy of a request that failed.
-const REPEAT: &str = "Fix the cause, and repeat the check";
-/// The remedy of a file that cannot be read.
-const CORRECT: &str = "Correct the file";
-/// The most gaps of a report that are about single objects.
-const MOST_GAPS: usize = 50;
-/// The remedy of an object of unknown content.
-const BY_HAND: &str = "Look at the object: it may be one of those that a migration affects";
+/// The driver that takes the place of the other installation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Successor<'a> {
+    /// Its spec.
+    pub(crate) spec: &'a CinderCSIDriverSpec,
+    /// The namespace of the objects that the spec names.
+    pub(crate) namespace: &'a str,
+}
 
 /// A pod, as far as its in-line volumes go.
 #[derive(Debug, Clone, Deserialize, Resource)]
@@ -66,18 +72,23 @@ struct InlineSource {
     driver: String,
 }
 
-/// Reads all that a switch from the installation in `namespace` affected. `with_workloads` adds the workloads of other namespaces, which
+/// Reads all that a migration from the installation in `namespace` affects. `with_workloads` adds the workloads of other namespaces, which
 /// the operator has no right to list.
 pub(crate) async fn adoption_check(
     client: &Client,
     driver: &str,
     namespace: &str,
     apis: OptionalApis,
+    successor: Successor<'_>,
     with_workloads: bool,
 ) -> CheckFacts {
     let mut facts = CheckFacts::default();
-    let classes = class_parameters(client, driver, apis).await;
+    let mut undecodable = Vec::new();
+    let classes = class_parameters(client, driver, apis, &mut undecodable).await;
     facts.classes = noted(&mut facts.gaps, "the classes of the driver", classes).unwrap_or_default();
+    for (what, why) in undecodable {
+        add_gap(&mut facts.gaps, what, why, BY_HAND);
+    }
     let listed = volumes(client, driver, &mut facts).await;
     noted(&mut facts.gaps, "PersistentVolumes", listed);
     let (secrets, zones, gaps) = (&mut facts.secrets, &mut facts.zone_labels, &mut facts.gaps);
@@ -96,51 +107,46 @@ pub(crate) async fn adoption_check(
         others.extend(workloads_elsewhere(client, namespace, &mut facts.gaps).await);
     }
     facts.elsewhere = others.into_iter().collect();
-    let found = old_workloads(client, namespace).await;
-    let what = format!("the workloads of namespace {namespace}");
-    let workloads = noted(&mut facts.gaps, &what, found).unwrap_or_default();
-    facts.containers = workloads
-        .iter()
-        .flat_map(|(name, spec)| containers(name, spec))
-        .collect();
-    configuration(client, namespace, &workloads, &mut facts).await;
+    let workloads = old_workloads(client, namespace, &mut facts.gaps).await;
+    let mut objects = Objects::new(client, namespace);
+    for workload in &workloads {
+        read_workload(&mut objects, workload, driver, &mut facts).await;
+    }
+    if !workloads.is_empty() {
+        let Successor { spec, namespace } = successor;
+        facts.credentials = new_credentials(client, namespace, spec, &mut facts.gaps).await;
+        facts.authorities = new_authorities(client, namespace, spec, &mut facts.gaps).await;
+    }
+    let mut known: Vec<CheckGap> = Vec::new();
+    for gap in facts.gaps.drain(..) {
+        if !known.contains(&gap) {
+            known.push(gap);
+        }
+    }
+    facts.gaps = known;
     facts
 }
 
-/// What was found, or a note of why nothing was.
-fn noted<T>(gaps: &mut Vec<CheckGap>, what: &str, found: Result<T, ObserveError>) -> Option<T> {
-    found.map_err(|error| gaps.push(gap(what, &error))).ok()
-}
-
-/// The objects of a page that decode. The others are noted, as far as a report of this length has a place for them.
-pub(super) fn readable<K>(kind: &str, page: Vec<GuardedObject<K>>, gaps: &mut Vec<CheckGap>) -> Vec<K> {
-    let decoded = page.into_iter().filter_map(|object| match object.0 {
-        Ok(object) => Some(object),
-        Err(undecodable) if gaps.len() < MOST_GAPS => {
-            gaps.push(CheckGap {
-                what: format!("{kind} {}", undecodable.key()),
-                why: undecodable.to_string(),
-                remedy: BY_HAND,
-            });
-            None
+/// Reads the containers of a workload, and the configurations of those of the driver.
+async fn read_workload(objects: &mut Objects<'_>, workload: &OldWorkload, driver: &str, facts: &mut CheckFacts) {
+    let mut containers = Vec::new();
+    for container in &workload.pod.containers {
+        let variables = variables(objects, container).await;
+        let known = old_container(&workload.name, container, &variables);
+        if known.is_driver() {
+            let reader = Reader {
+                pod: &workload.pod,
+                container,
+                variables: &variables,
+                known: &known,
+            };
+            let configuration = reader.configuration(objects, &mut facts.gaps).await;
+            facts.configurations.extend(configuration);
         }
-        Err(_) => None,
-    });
-    decoded.collect()
-}
-
-fn gap(what: &str, error: &ObserveError) -> CheckGap {
-    CheckGap {
-        what: what.to_owned(),
-        why: match error {
-            ObserveError::List { source, .. } | ObserveError::Get { source, .. } => answer(source),
-            other => other.to_string(),
-        },
-        remedy: match error {
-            ObserveError::List { source, .. } | ObserveError::Get { source, .. } if is_forbidden(source) => RIGHTS,
-            _ => REPEAT,
-        },
+        containers.push((known, variables));
     }
+    facts.pods.push(old_pods(workload, driver, &containers));
+    facts.containers.extend(containers.into_iter().map(|(known, _)| known));
 }
 
 async fn volumes(client: &Client, driver: &str, facts: &mut CheckFacts) -> Result<(), ObserveError> {
@@ -210,129 +216,5 @@ async fn workloads_elsewhere(client: &Client, namespace: &str, gaps: &mut Vec<Ch
     found
 }
 
-/// What makes the pods of the other installation: kind, namespace and name of each, and the pods that it makes.
-async fn old_workloads(client: &Client, namespace: &str) -> Result<Vec<(String, PodParts)>, ObserveError> {
-    let all = workloads(client, namespace).await?.into_iter();
-    let others = all.filter(|(_, one)| is_other(&one.metadata, &one.spec.template.spec));
-    Ok(others
-        .map(|(kind, one)| (format!("{kind} {}", key_of(&one.metadata)), one.spec.template.spec))
-        .collect())
-}
-
-fn containers(workload: &str, spec: &PodParts) -> Vec<OldContainer> {
-    let of = |container: &ContainerParts| {
-        let values = container.variables();
-        let words: Vec<String> = container.words().map(|word| expanded(word, &values)).collect();
-        // The name of the program is among them where the image has no entry point.
-        let named = words.iter().position(|word| word.rsplit('/').next() == Some(PROGRAM));
-        OldContainer {
-            workload: workload.to_owned(),
-            name: container.name.clone(),
-            program: if named.is_some() { PROGRAM } else { container.program() }.to_owned(),
-            arguments: words.into_iter().skip(named.map_or(0, |at| at + 1)).collect(),
-            proxies: values
-                .keys()
-                .filter(|name| is_proxy(name))
-                .map(|&name| name.to_owned())
-                .collect(),
-        }
-    };
-    spec.containers().map(of).collect()
-}
-
-/// As the kubelet writes the values of the environment into arguments.
-fn expanded(word: &str, values: &BTreeMap<&str, &str>) -> String {
-    values.iter().fold(word.to_owned(), |word, (name, value)| {
-        word.replace(&format!("$({name})"), value)
-    })
-}
-
-/// Whether an entry of the Secret is a file of the driver's format. Kubernetes keeps the names as they are written.
-fn is_cloud_conf(key: &str) -> bool {
-    std::path::Path::new(key)
-        .extension()
-        .is_some_and(|extension| extension == "conf")
-}
-
-/// The keys of every `cloud.conf` in the Secrets of the workloads.
-async fn configuration(client: &Client, namespace: &str, workloads: &[(String, PodParts)], facts: &mut CheckFacts) {
-    let names: BTreeSet<&str> = workloads.iter().flat_map(|(_, spec)| spec.secrets()).collect();
-    if names.is_empty() && !workloads.is_empty() {
-        facts.gaps.push(CheckGap {
-            what: "cloud.conf".to_owned(),
-            why: "no Secret holds it: it is a file of the nodes".to_owned(),
-            remedy: ON_NODES,
-        });
-    }
-    for name in names {
-        let place = format!("Secret {namespace}/{name}");
-        let data = match get_secret(client, namespace, name).await {
-            Ok(data) => data.unwrap_or_default(),
-            Err(error) => {
-                facts.gaps.push(CheckGap {
-                    what: format!("cloud.conf in {place}"),
-                    why: error.to_string(),
-                    remedy: match error {
-                        SecretError::Refused(_) => RIGHTS,
-                        SecretError::NoAnswer => REPEAT,
-                        SecretError::Undecodable(_) => CORRECT,
-                    },
-                });
-                continue;
-            }
-        };
-        for key in data.keys().filter(|key| is_cloud_conf(key)) {
-            let keys = data.get(key).map_err(|error| error.to_string()).and_then(|bytes| {
-                keys_of(&String::from_utf8_lossy(&bytes.unwrap_or_default())).map_err(|error| error.to_string())
-            });
-            match keys {
-                Ok(keys) => facts
-                    .configuration
-                    .extend(keys.into_iter().map(|key| (place.clone(), key))),
-                Err(why) => facts.gaps.push(CheckGap {
-                    what: format!("{key} in {place}"),
-                    why,
-                    remedy: CORRECT,
-                }),
-            }
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn the_arguments_of_a_container_have_the_values_of_its_environment_and_begin_after_the_program() {
-        let spec = serde_json::from_value(json!({"containers": [
-            {"name": "driver", "image": "mirror/other:1", "args": ["/bin/cinder-csi-plugin", "--cluster=$(CLUSTER_NAME)", "--v=$(LEVEL)"],
-                "env": [{"name": "CLUSTER_NAME", "value": "kubernetes"}, {"name": "HTTPS_PROXY", "value": "http://user:secret@x"},
-                    {"name": "LEVEL", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]},
-            {"name": "csi-resizer", "image": "registry.k8s.io/sig-storage/csi-resizer:v1.14.0", "args": ["--timeout=3m"]},
-        ]}))
-        .expect("a spec");
-        let found = containers("Deployment n/x", &spec);
-        let mk_container = |name: &str, program: &str, arguments: &[&str], proxies: &[&str]| OldContainer {
-            workload: "Deployment n/x".to_owned(),
-            name: name.to_owned(),
-            program: program.to_owned(),
-            arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
-            proxies: proxies.iter().map(|&name| name.to_owned()).collect(),
-        };
-        assert_eq!(
-            found,
-            [
-                mk_container(
-                    "driver",
-                    PROGRAM,
-                    &["--cluster=kubernetes", "--v=$(LEVEL)"],
-                    &["HTTPS_PROXY"]
-                ),
-                mk_container("csi-resizer", "csi-resizer", &["--timeout=3m"], &[]),
-            ]
-        );
-    }
-}
+mod tests;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The classes of the driver with their parameters, whoever made them.
 
-use std::ops::ControlFlow;
+use std::{collections::BTreeMap, ops::ControlFlow};
 
 use cinder_operator_core::{
-    class_parameters::{ClassKind, ClassParameters},
+    class_parameters::{ClassKind, ClassParameters, refusal},
     cluster::{KINDS, Kind, OptionalApis},
 };
 use kube::{Client, ResourceExt, api::DynamicObject};
@@ -13,15 +13,16 @@ use serde_json::Value;
 use super::{ObserveError, pages};
 use crate::kubernetes::GuardedApi;
 
-/// The classes of a driver, asked of the API server.
+/// Lists the classes of a driver. Adds those that cannot be decoded to `undecodable`, each with the reason.
 pub(super) async fn class_parameters(
     client: &Client,
     driver: &str,
     apis: OptionalApis,
+    undecodable: &mut Vec<(String, String)>,
 ) -> Result<Vec<ClassParameters>, ObserveError> {
     let mut found = Vec::new();
     for (kind, class) in served_classes(apis) {
-        found.extend(list_classes(client, kind, class, driver).await?);
+        found.extend(list_classes(client, kind, class, driver, undecodable).await?);
     }
     Ok(found)
 }
@@ -38,15 +39,20 @@ async fn list_classes(
     kind: &Kind,
     class: ClassKind,
     driver: &str,
+    undecodable: &mut Vec<(String, String)>,
 ) -> Result<Vec<ClassParameters>, ObserveError> {
     let mut found = Vec::new();
     let api: GuardedApi<DynamicObject> = GuardedApi::all_with(client.clone(), &kind.api_resource());
     pages(&api, kind.plural, |page| {
-        let ours = page
-            .iter()
-            .filter_map(|object| object.0.as_ref().ok())
-            .filter(|object| driver_in(class, &object.data) == Some(driver));
-        found.extend(ours.map(|object| parameters_of(class, object)));
+        for object in page {
+            match object.0 {
+                Ok(object) if driver_in(class, &object.data) == Some(driver) => {
+                    found.push(parameters_of(class, &object))
+                }
+                Ok(_) => {}
+                Err(object) => undecodable.push((format!("{} {}", kind.kind, object.key()), object.to_string())),
+            }
+        }
         ControlFlow::Continue(())
     })
     .await?;
@@ -70,9 +76,12 @@ pub(super) fn driver_in(kind: ClassKind, class: &Value) -> Option<&str> {
 
 fn parameters_of(kind: ClassKind, class: &DynamicObject) -> ClassParameters {
     let parameters = class.data["parameters"].as_object().into_iter().flatten();
+    let parameters = parameters.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()));
+    let parameters: BTreeMap<String, String> = parameters.collect();
     ClassParameters {
         kind,
         name: class.name_any(),
-        keys: parameters.map(|(key, _)| key.clone()).collect(),
+        keys: parameters.keys().cloned().collect(),
+        refusal: refusal(kind, parameters),
     }
 }

@@ -61,17 +61,9 @@ pub(super) struct PodParts {
 
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ContainerParts {
-    pub(super) name: String,
     image: Option<String>,
     command: Option<Vec<String>>,
     args: Option<Vec<String>>,
-    env: Option<Vec<Variable>>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct Variable {
-    name: String,
-    value: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -127,14 +119,6 @@ impl ContainerParts {
     /// Command and arguments.
     pub(super) fn words(&self) -> impl Iterator<Item = &String> {
         self.command.iter().chain(&self.args).flatten()
-    }
-
-    /// The variables with a value of their own.
-    pub(super) fn variables(&self) -> BTreeMap<&str, &str> {
-        let variables = self.env.iter().flatten();
-        variables
-            .filter_map(|variable| Some((variable.name.as_str(), variable.value.as_deref()?)))
-            .collect()
     }
 
     /// The last part of the name of the image, without its tag.

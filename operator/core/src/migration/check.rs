@@ -1,18 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What changes for volumes, classes and settings when this driver takes the place of another installation.
 //!
-//! A pure function. Neither its input nor its output contains values of a Secret.
+//! A pure function. Its output contains no values of a Secret. Its input contains them in arguments, which are compared and never shown.
 
+mod authorities;
+mod command_line;
 mod configuration;
+mod difference;
+mod environment;
 mod flags;
+mod go;
+mod keys;
+mod old_configuration;
+mod pods;
+mod sidecars;
+mod successor;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use cinder_cloud::config::ConfKey;
 use cinder_csi_crds::CinderCSIDriverSpec;
+use csi_sources::UntrustedText;
 use serde::Serialize;
 
-pub use flags::{PROGRAM, is_proxy};
+pub use authorities::Authorities;
+pub use command_line::{OldContainer, PROGRAM};
+pub use environment::{Argument, VariableValue, Variables};
+pub use flags::is_proxy;
+pub use old_configuration::{CloudsFile, ConfigurationText, OldConfiguration};
+pub use pods::OldPods;
+pub use sidecars::sidecar_program;
+pub use successor::NewCredentials;
 
 use super::secrets::{self, SecretReferences};
 use super::zones::{self, ZoneLabelFacts};
@@ -54,7 +72,11 @@ pub enum AdoptionFindingReason {
     InlineVolume,
     /// A flag of the other installation that the operator does not set, or that has another meaning here.
     Flag,
-    /// A key of the other installation's cloud.conf that belongs to another setting here, or has no effect.
+    /// A controller that runs outside of the cluster that it serves. The operator does not migrate, whether findings are accepted or not.
+    OutsideController,
+    /// Directories, certificates, names and networks of the other installation's pods that those of the operator do not have.
+    Environment,
+    /// A key of the other installation's configuration whose value this driver does not have, or that has no effect.
     ConfigurationKey,
     /// Secrets that PersistentVolumes, classes or contents of snapshots name and that the sidecars may not read.
     SecretAccess,
@@ -64,6 +86,8 @@ pub enum AdoptionFindingReason {
     ZoneLabel,
     /// A parameter of a class that this driver does not know.
     UnknownParameter,
+    /// Parameters of a class that this driver refuses.
+    RefusedParameter,
     /// An object or a list that the operator could not read.
     NotChecked,
 }
@@ -71,7 +95,12 @@ pub enum AdoptionFindingReason {
 impl AdoptionFindingReason {
     /// Whether an administrator can migrate with the finding. With the others existing volumes stop working, and each has a remedy.
     pub fn can_be_accepted(self) -> bool {
-        !matches!(self, Self::SecretAccess | Self::ZoneLabel)
+        !matches!(self, Self::SecretAccess | Self::ZoneLabel | Self::OutsideController)
+    }
+
+    /// Whether no remedy of an administrator permits the migration.
+    pub fn is_final(self) -> bool {
+        self == Self::OutsideController
     }
 }
 
@@ -124,28 +153,19 @@ impl<T: Into<String>> FromIterator<T> for Sample {
     }
 }
 
-/// A container of the other installation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OldContainer {
-    /// Kind, namespace and name of what makes its pods.
-    pub workload: String,
-    /// Its name.
-    pub name: String,
-    /// The program: the last part of the image's name, without its tag.
-    pub program: String,
-    /// Its arguments, with the values of its environment filled in.
-    pub arguments: Vec<String>,
-    /// The variables of its environment that name a proxy.
-    pub proxies: Vec<String>,
-}
-
 /// What was found of the other installation, and of what depends on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckFacts {
     /// Its containers.
     pub containers: Vec<OldContainer>,
-    /// The keys of its `cloud.conf`, each with the Secret that has it.
-    pub configuration: Vec<(String, ConfKey)>,
+    /// The pods of its workloads.
+    pub pods: Vec<OldPods>,
+    /// The configuration that each container of the driver reads.
+    pub configurations: Vec<OldConfiguration>,
+    /// The credentials that the spec names, by the names of its clouds. Those that cannot be read are a gap.
+    pub credentials: BTreeMap<String, NewCredentials>,
+    /// The certificates that the spec names for the authorities of its clouds, likewise.
+    pub authorities: BTreeMap<String, Authorities>,
     /// Volumes with ReadWriteMany and a file system, by their claims.
     pub shared_volumes: Sample,
     /// Claims for such volumes that have none yet.
@@ -230,10 +250,51 @@ pub fn findings(spec: &CinderCSIDriverSpec, facts: &CheckFacts) -> Vec<AdoptionF
     all.extend(secrets::findings(&facts.secrets));
     all.extend(zones::findings(spec, &facts.zone_labels));
     all.extend(flags::findings(spec, &facts.containers));
-    all.extend(configuration::findings(spec, &facts.configuration));
+    all.extend(without_controller(&facts.containers));
+    all.extend(pods::findings(spec, &facts.pods));
+    all.extend(configuration::findings(spec, facts));
     all.extend(parameters);
+    all.extend(refused_parameters(&facts.classes));
     all.extend(gaps);
+    // Stable: the order of the others stays.
+    all.sort_by_key(|finding| !finding.reason.is_final());
     all
+}
+
+/// The gap of an installation whose controller is not in the namespace.
+fn without_controller(containers: &[OldContainer]) -> Option<AdoptionFinding> {
+    let drivers: Vec<&OldContainer> = containers.iter().filter(|one| one.is_driver()).collect();
+    if drivers.is_empty() || drivers.iter().any(|one| one.serves_controller()) {
+        return None;
+    }
+    let places: Sample = drivers.iter().map(|one| one.place()).collect();
+    Some(finding(
+        AdoptionFindingReason::NotChecked,
+        "the controller of the other installation",
+        &places,
+        "what changes here is not known: the namespace has the driver on nodes, and no controller. A controller outside of the cluster \
+         would serve the same volumes as this driver's",
+        "Make sure that no controller runs in another namespace or outside of the cluster",
+    ))
+}
+
+/// The classes with parameters that this driver refuses.
+fn refused_parameters(classes: &[ClassParameters]) -> Vec<AdoptionFinding> {
+    let refused = classes.iter().filter_map(|class| {
+        let why = class.refusal.as_deref()?;
+        let name = format!("{} {}", class.kind.as_str(), class.name);
+        Some(AdoptionFinding {
+            reason: AdoptionFindingReason::RefusedParameter,
+            subject: format!("parameters of {name}"),
+            count: 1,
+            names: vec![name],
+            message: format!("this driver refuses the class (INVALID_ARGUMENT): {}", UntrustedText::new(why)),
+            remedy: "Correct the value. Parameters of a StorageClass and of a VolumeAttributesClass cannot be changed: delete the class and \
+                     create it again; volumes stay"
+                .to_owned(),
+        })
+    });
+    refused.collect()
 }
 
 pub(super) fn finding(

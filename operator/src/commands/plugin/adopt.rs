@@ -18,7 +18,10 @@ use kube::{Client, ResourceExt};
 use serde::Serialize;
 
 use super::{PluginError, drivers};
-use crate::{commands::render::read_driver, observe};
+use crate::{
+    commands::render::read_driver,
+    observe::{self, Successor},
+};
 
 /// The most zones of a cloud in the status.
 const LISTED_ZONES: usize = 32;
@@ -48,12 +51,13 @@ impl AdoptionReport {
 }
 
 /// Checks the driver of a file, that of a name, or all, against the installation in a namespace or in the one that the spec names.
+/// `operators` is the namespace of the operator.
 pub(super) async fn reports(
     client: &Client,
-    operators: &str,
     name: Option<&str>,
     file: Option<&Path>,
     namespace: Option<&str>,
+    operators: &str,
 ) -> Result<Vec<AdoptionReport>, PluginError> {
     let drivers: Vec<CinderCSIDriver> = match file {
         Some(file) => vec![read_driver(file)?],
@@ -64,7 +68,11 @@ pub(super) async fn reports(
     for driver in drivers {
         let (name, spec) = (driver.name_any(), &driver.spec);
         let namespace = namespace.unwrap_or(&spec.adoption.namespace);
-        let mut facts = observe::adoption_check(client, &name, namespace, apis, true).await;
+        let successor = Successor {
+            spec,
+            namespace: namespace_of(&driver, operators),
+        };
+        let mut facts = observe::adoption_check(client, &name, namespace, apis, successor, true).await;
         let account = SidecarAccount {
             namespace: namespace_of(&driver, operators).to_owned(),
             name: controller_account_of(&driver),

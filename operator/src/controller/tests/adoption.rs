@@ -427,11 +427,12 @@ fn beside_a_kept_one() -> World {
         "/bin/cinder-csi-plugin",
         "--endpoint=$(ENDPOINT)",
         "--cluster=$(CLUSTER)",
+        "--cloud-config=/etc/config/cloud.conf",
     ];
     let variables =
         json!([{"name": "ENDPOINT", "value": "unix:///csi/csi.sock"}, {"name": "CLUSTER", "value": "prod"}]);
-    let container =
-        json!({"name": "driver", "image": "mirror/cinder-csi-plugin:v1", "args": arguments, "env": variables});
+    let container = json!({"name": "driver", "image": "mirror/cinder-csi-plugin:v1", "args": arguments, "env": variables,
+        "volumeMounts": [{"name": "conf", "mountPath": "/etc/config"}]});
     let pod = json!({"containers": [container], "volumes": [secret]});
     world.api.change(OLD, "/spec/template/spec", pod);
     let conf = "[Global]\npassword=topsecret\nca-file=/etc/topsecret\n";
@@ -579,7 +580,10 @@ async fn memory_of_a_driver_ends_with_its_uid() {
 }
 
 #[rstest]
-#[case::the_secret("/secrets/cloud-config", "cloud.conf in Secret kube-system/cloud-config")]
+#[case::the_secret(
+    "/secrets/cloud-config",
+    "the file /etc/config/cloud.conf of Deployment kube-system/csi-cinder-controllerplugin, container driver"
+)]
 #[case::pods("/api/v1/pods", "pods with in-line volumes")]
 #[tokio::test]
 async fn unreadable_objects_stop_a_migration(#[case] hidden: &str, #[case] expected: &str) {
@@ -731,7 +735,34 @@ async fn unknown_workloads_elsewhere_are_findings(#[case] hidden: &str, #[case] 
         world.api.hide(hidden);
     }
     let apis = cluster::OptionalApis::default();
-    let facts = observe::adoption_check(&world.api.client, NAME, "kube-system", apis, true).await;
+    let spec = mk_spec();
+    let successor = observe::Successor {
+        spec: &spec,
+        namespace: "cinder-csi",
+    };
+    let facts = observe::adoption_check(&world.api.client, NAME, "kube-system", apis, successor, true).await;
     let gaps: Vec<&str> = facts.gaps.iter().map(|gap| gap.what.as_str()).collect();
     assert!(gaps.contains(&expected), "{gaps:?}");
+}
+
+#[tokio::test]
+async fn controller_of_another_cluster_is_not_taken_over_although_findings_are_accepted() {
+    let world = beside_another(ManagementState::Managed, "good");
+    let sidecar = json!({"name": "csi-attacher", "image": "registry.k8s.io/sig-storage/csi-attacher:v4.10.0",
+        "args": ["--kubeconfig=/etc/shoot/kubeconfig"]});
+    world.api.change(OLD, "/spec/template/spec/containers/0", sidecar);
+    let driver = json!({"name": "driver", "image": "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0"});
+    let containers = world.api.get(OLD).expect("their Deployment")["spec"]["template"]["spec"]["containers"][0].clone();
+    world
+        .api
+        .change(OLD, "/spec/template/spec/containers", json!([containers, driver]));
+    for _ in 0..3 {
+        world.reconcile().await.expect("reconciled");
+    }
+    let (verdict, message) = world.condition(ConditionType::Degraded);
+    assert!(
+        verdict == "True/MigrationHeldUp" && message.contains("cannot replace this installation"),
+        "{verdict}: {message}"
+    );
+    assert!(world.api.get(DAEMON_SET).is_none(), "our DaemonSet exists");
 }

@@ -180,10 +180,15 @@ async fn check_of_an_adoption_does_not_show_secrets() {
     let _recording = log.record();
     let world = mk_world();
     let volumes = ["text", "number", "good"].map(|name| json!({"name": name, "secret": {"secretName": name}}));
-    let pods = json!({
-        "containers": [{"name": "driver", "image": "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0"}],
-        "volumes": volumes,
+    let containers = ["text", "number", "good"].map(|name| {
+        json!({
+            "name": name, "image": "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0",
+            "args": ["--cloud-config=/etc/config/cloud.conf,/etc/config/other.conf", "--cluster=$(CLUSTER)"],
+            "env": [{"name": "CLUSTER", "valueFrom": {"secretKeyRef": {"name": "good", "key": "cluster"}}}],
+            "volumeMounts": [{"name": name, "mountPath": "/etc/config"}],
+        })
     });
+    let pods = json!({"containers": containers, "volumes": volumes});
     let deployment =
         json!({"metadata": {"name": "old", "namespace": "old"}, "spec": {"selector": {}, "template": {"spec": pods}}});
     world
@@ -196,20 +201,31 @@ async fn check_of_an_adoption_does_not_show_secrets() {
         json!({"metadata": {}, "data": {"cloud.conf": 5, "other.conf": format!("{PLAIN}!")}}),
     );
     let text = k8s_openapi::ByteString(format!("[Global]\npassword = {PLAIN}\n").into_bytes());
+    let cluster = k8s_openapi::ByteString(PLAIN.as_bytes().to_vec());
     let managers = json!([{"manager": "x", "time": "9999-12-31T23:59:59Z"}]);
     put(
         "good",
-        json!({"metadata": {"managedFields": managers}, "data": {"cloud.conf": text}}),
+        json!({"metadata": {"managedFields": managers}, "data": {"cloud.conf": text, "other.conf": text, "cluster": cluster}}),
     );
 
-    let facts =
-        crate::observe::adoption_check(&world.api.client, NAME, "old", cluster::OptionalApis::default(), false).await;
+    let spec = mk_spec();
+    let successor = crate::observe::Successor {
+        spec: &spec,
+        namespace: "cinder-csi",
+    };
+    let apis = cluster::OptionalApis::default();
+    let facts = crate::observe::adoption_check(&world.api.client, NAME, "old", apis, successor, false).await;
 
-    let gaps = format!("{:?}", facts.gaps);
+    let gaps = format!(
+        "{:?} {:?}",
+        facts.gaps,
+        cinder_operator_core::migration::check::findings(&spec, &facts)
+    );
     for place in [
-        "cloud.conf in Secret old/text",
-        "cloud.conf in Secret old/number",
-        "other.conf in Secret old/number",
+        "Secret old/text: it cannot be decoded",
+        "the file /etc/config/cloud.conf of Deployment old/old, container number",
+        "the file /etc/config/other.conf of Deployment old/old, container number",
+        "the value comes from a Secret (variable CLUSTER)",
     ] {
         assert!(gaps.contains(place), "{gaps}");
     }
@@ -217,7 +233,7 @@ async fn check_of_an_adoption_does_not_show_secrets() {
         gaps.contains("cannot be decoded") && !gaps.contains("did not answer"),
         "{gaps}"
     );
-    assert_eq!(facts.configuration.len(), 1, "{:?}", facts.configuration);
+    assert_eq!(facts.configurations.len(), 1, "{:?}", facts.configurations);
     assert!(
         !gaps.contains(PLAIN) && !gaps.contains(CANARY.trim_end_matches('=')),
         "{gaps}"

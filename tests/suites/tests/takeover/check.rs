@@ -34,8 +34,8 @@ pub(crate) const EXPECTED: [&str; 12] = [
     "users/inline",
     "Flag: --pvc-annotations\n",
     "Deployment kube-system/csi-cinder-controllerplugin, container cinder-csi-plugin",
-    "ConfigurationKey: [BlockStorage] rescan-on-resize\n  In: Secret kube-system/cloud-config\n",
-    "spec.blockStorage.rescanOnResize",
+    "ConfigurationKey: [BlockStorage] rescan-on-resize\n  In: Secret kube-system/cloud-config, key cloud.conf\n",
+    "spec.blockStorage.rescanOnResize to false",
     r#"UnknownParameter: "tpye" of StorageClass misspelt (did you mean "type"?)"#,
 ];
 

@@ -31,8 +31,11 @@ impl Site {
         let cluster = &world.cluster;
         let product = Product::build(Profile::from_environment()?, cluster.progress()).await?;
         cluster.load_images(&product).await?;
-        // With a key that has another place in a CinderCSIDriver.
-        let conf = format!("{}\n[BlockStorage]\nrescan-on-resize = true\n", go::cloud_conf(&world)?);
+        // With a value that this driver does not take from the file.
+        let conf = format!(
+            "{}\n[BlockStorage]\nrescan-on-resize = false\n",
+            go::cloud_conf(&world)?
+        );
         let manifests = go::install(cluster, &conf).await?;
         classes(cluster).await?;
         let writers = Writers::start(cluster, CLASS).await?;

@@ -1,177 +1,337 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keys of the other installation's `cloud.conf` that have another place here, or no effect.
+//! What the configuration of the other installation does, and this driver does otherwise.
 
-use std::collections::BTreeMap;
-
-use cinder_cloud::config::ConfKey;
 use cinder_csi_crds::{CinderCSIDriverSpec, Cloud};
+use csi_sources::UntrustedText;
 
-use super::{AdoptionFinding, AdoptionFindingReason, Sample, finding};
+use super::authorities::Authorities;
+use super::difference::{Difference, Differences};
+use super::keys::Setting;
+use super::old_configuration::{OldCloud, OldConfiguration, OldValue, is_switch, list};
+use super::successor::{NewCredentials, NewValue, is_clouds_yaml, new_value};
+use super::{AdoptionFinding, AdoptionFindingReason, CheckFacts};
 use crate::cluster::is_object_name;
 
-/// A key that the operator does not take from the file as it is.
-struct MovedKey {
-    section: &'static str,
-    key: &'static str,
-    /// Whether the spec says the same in its own place.
-    is_said: fn(&CinderCSIDriverSpec) -> bool,
-    message: &'static str,
-    remedy: &'static str,
-}
+/// The order in which nodes query the sources of their identity.
+const SEARCH_ORDER: &str = "configDrive,metadataService";
+/// The longest DNS label, in bytes.
+const LONGEST_LABEL: usize = 63;
+/// The kind of endpoints.
+const ENDPOINT_TYPE: &str = "public";
 
-const NO_FILE: &str = "the pods of this driver have no such file, and condition Degraded says that it is missing";
 const USE_CLOUDS: &str = "the clouds.yaml that it reads is not in the Secret, so that the file cannot be used";
 const CLOUDS_YAML: &str = "Put clouds.yaml into the Secret and name its key in spec.clouds[].credentialsSecretRef.key";
+const NO_FILE: &str = "the pods of this driver have no such file";
 
-const MOVED: &[MovedKey] = &[
-    MovedKey {
-        section: "global",
-        key: "ca-file",
-        is_said: |spec| has(spec, |cloud| cloud.ca_bundle_ref.is_some()),
-        message: NO_FILE,
-        remedy: "Name the certificates in spec.clouds[].caBundleRef",
-    },
-    MovedKey {
-        section: "global",
-        key: "cert-file",
-        is_said: |spec| has(spec, |cloud| cloud.client_cert_secret_ref.is_some()),
-        message: NO_FILE,
-        remedy: "Name a Secret of type kubernetes.io/tls in spec.clouds[].clientCertSecretRef",
-    },
-    MovedKey {
-        section: "global",
-        key: "key-file",
-        is_said: |spec| has(spec, |cloud| cloud.client_cert_secret_ref.is_some()),
-        message: NO_FILE,
-        remedy: "Name a Secret of type kubernetes.io/tls in spec.clouds[].clientCertSecretRef",
-    },
-    MovedKey {
-        section: "global",
-        key: "use-clouds",
-        is_said: reads_clouds_yaml,
-        message: USE_CLOUDS,
-        remedy: CLOUDS_YAML,
-    },
-    MovedKey {
-        section: "global",
-        key: "clouds-file",
-        is_said: reads_clouds_yaml,
-        message: USE_CLOUDS,
-        remedy: CLOUDS_YAML,
-    },
-    MovedKey {
-        section: "blockstorage",
-        key: "node-volume-attach-limit",
-        is_said: |spec| spec.block_storage.node_volume_attach_limit.is_some(),
-        message: "the key has no effect: a node counts what its bus has room for",
-        remedy: "Set spec.blockStorage.nodeVolumeAttachLimit where the count of the node is not wanted",
-    },
-    MovedKey {
-        section: "blockstorage",
-        key: "rescan-on-resize",
-        is_said: |spec| spec.block_storage.rescan_on_resize.is_some(),
-        message: "the key has no effect: nodes look again at a raw device that grew",
-        remedy: "Set spec.blockStorage.rescanOnResize to false where that is not wanted",
-    },
-    MovedKey {
-        section: "metadata",
-        key: "search-order",
-        is_said: |_| false,
-        message: "the key has no effect: nodes read no cloud.conf, and ask the config drive first, then the metadata service",
-        remedy: "Add --search-order to the node's container by spec.overrides (docs/overrides.md)",
-    },
-];
-
-fn has(spec: &CinderCSIDriverSpec, is_said: impl Fn(&Cloud) -> bool) -> bool {
-    spec.clouds.iter().any(is_said)
+/// What this driver has for the comparison.
+struct Successor<'a> {
+    spec: &'a CinderCSIDriverSpec,
+    cloud: &'a Cloud,
+    credentials: Option<&'a NewCredentials>,
+    authorities: Option<&'a Authorities>,
 }
 
-fn reads_clouds_yaml(spec: &CinderCSIDriverSpec) -> bool {
-    has(spec, |cloud| {
-        let key = &cloud.credentials_secret_ref.key;
-        [".yaml", ".yml"].iter().any(|ending| key.ends_with(ending))
-    })
-}
-
-/// What of the keys changes.
-pub(super) fn findings(spec: &CinderCSIDriverSpec, keys: &[(String, ConfKey)]) -> Vec<AdoptionFinding> {
-    let mut places: BTreeMap<&ConfKey, Sample> = BTreeMap::new();
-    for (secret, key) in keys {
-        places.entry(key).or_default().add(secret);
-    }
-    let mut findings: Vec<AdoptionFinding> = places
-        .iter()
-        .filter_map(|(key, secrets)| {
-            let (message, remedy) = judged(spec, key)?;
-            let subject = format!("[{}] {}", section(key), key.key);
-            Some(finding(
-                AdoptionFindingReason::ConfigurationKey,
-                subject,
-                secrets,
-                message,
-                remedy,
-            ))
-        })
-        .collect();
-    let mut named: BTreeMap<&str, Sample> = BTreeMap::new();
-    for (secret, key) in keys.iter().filter(|(_, key)| key.section == "global") {
-        if let Some(cloud) = key
-            .cloud
-            .as_deref()
-            .filter(|cloud| !has(spec, |one| one.section_name() == *cloud))
-        {
-            let secrets = named.entry(cloud).or_default();
-            if secrets.names.last() != Some(secret) {
-                secrets.add(secret);
-            }
+/// The differences between the configurations of the other installation, and what the spec decides with the credentials that it names.
+pub(super) fn findings(spec: &CinderCSIDriverSpec, facts: &CheckFacts) -> Vec<AdoptionFinding> {
+    let mut differences = Differences::default();
+    for configuration in &facts.configurations {
+        for (key, place) in &configuration.unknown_keys {
+            let message = "the key is not known to this driver and has no effect";
+            let remedy = "Take it out, or correct it: docs/clouds.md has the keys";
+            differences.add(of_key(key, message, remedy), place);
+        }
+        for old in &configuration.clouds {
+            compare_cloud(spec, facts, configuration, old, &mut differences);
         }
     }
-    findings.extend(named.iter().map(|(cloud, secrets)| {
-        finding(
-            AdoptionFindingReason::ConfigurationKey,
-            format!("[Global {cloud:?}]"),
-            secrets,
-            "the operator gives the driver the clouds of spec.clouds, and this one is not among them",
-            if is_dns_label(cloud) {
-                format!("Add an entry with the name {cloud} to spec.clouds, with a Secret that has this section as [Global]")
-            } else {
-                format!(
-                    "Add an entry with section {cloud:?} and a name of its own to spec.clouds, with a Secret that has this section as [Global]"
-                )
-            },
-        )
-    }));
-    findings
+    differences.into_findings()
 }
 
-/// Whether a text can be the name of an entry of spec.clouds.
-pub(super) fn is_dns_label(text: &str) -> bool {
-    text.len() <= 63 && !text.contains('.') && is_object_name(text)
-}
-
-fn judged(spec: &CinderCSIDriverSpec, key: &ConfKey) -> Option<(&'static str, &'static str)> {
-    if !key.is_known {
-        return Some((
-            "the key is not known to this driver and has no effect",
-            "Take it out, or correct it: docs/clouds.md has the keys",
-        ));
+fn compare_cloud(
+    spec: &CinderCSIDriverSpec,
+    facts: &CheckFacts,
+    configuration: &OldConfiguration,
+    old: &OldCloud,
+    differences: &mut Differences,
+) {
+    if !old.name.is_empty() && !old.is_named && !spec.clouds.iter().any(|cloud| cloud.section_name() == old.name) {
+        let name = UntrustedText::new(&old.name);
+        let message = "the operator gives the driver the clouds of spec.clouds, and this one is not among them";
+        let entry = new_entry(&old.name);
+        let remedy =
+            format!("Add an entry with {entry} to spec.clouds, with a Secret that has this section as [Global]");
+        let subject = format!("[Global {}]", name.quoted());
+        differences.add(of_key(subject, message, remedy), &configuration.reader);
     }
-    let is_it = |moved: &&MovedKey| moved.section == key.section && moved.key == key.key;
-    let moved = MOVED.iter().find(is_it).filter(|moved| !(moved.is_said)(spec))?;
-    Some((moved.message, moved.remedy))
+    let Some(cloud) = counterpart(spec, &configuration.clouds, old) else {
+        if old.name.is_empty() {
+            let why = "spec.clouds has several entries, and none is named default";
+            let remedy = "Compare its configuration with the entry of spec.clouds that takes its place";
+            differences.add(
+                Difference::unknown("the cloud without a name", why, remedy),
+                &configuration.reader,
+            );
+        }
+        return;
+    };
+    let new = Successor {
+        spec,
+        cloud,
+        credentials: facts.credentials.get(&cloud.name),
+        authorities: facts.authorities.get(&cloud.name),
+    };
+    if configuration.serves_controller {
+        new.compare_login(old, &configuration.reader, differences);
+        new.compare_authorities(old, differences);
+    }
+    for setting in SETTINGS {
+        let is_used = if setting.is_of_nodes() {
+            configuration.serves_node
+        } else {
+            configuration.serves_controller
+        };
+        let value = old.values.get(&setting);
+        // What was not read may have the key.
+        let is_known =
+            value.is_some() || !configuration.is_partial && (old.is_complete || setting.yaml_key().is_none());
+        if let Some(difference) = (is_used && is_known).then(|| new.compare(setting, value)).flatten() {
+            let place = value.map_or(configuration.reader.as_str(), |value| value.place.as_str());
+            differences.add(difference, place);
+        }
+    }
 }
 
-/// A section as people write it.
-fn section(key: &ConfKey) -> String {
-    let name = match key.section.as_str() {
-        "global" => "Global",
-        "blockstorage" => "BlockStorage",
-        "metadata" => "Metadata",
-        "topology" => "Topology",
-        other => other,
+/// All settings, in the order of the findings.
+const SETTINGS: [Setting; 15] = [
+    Setting::AuthUrl,
+    Setting::Region,
+    Setting::EndpointType,
+    Setting::Authorities,
+    Setting::ClientCertificate,
+    Setting::SkipsVerification,
+    Setting::PublicRoots,
+    Setting::HttpEndpoints,
+    Setting::AttachLimit,
+    Setting::Rescan,
+    Setting::IgnoreZones,
+    Setting::IgnoreMicroversions,
+    Setting::SearchOrder,
+    Setting::Segments,
+    Setting::ZoneMap,
+];
+
+/// The entry of the spec that takes the place of a cloud.
+fn counterpart<'a>(spec: &'a CinderCSIDriverSpec, all: &[OldCloud], old: &OldCloud) -> Option<&'a Cloud> {
+    match (spec.clouds.as_slice(), all.len()) {
+        ([only], 1) => Some(only),
+        (clouds, _) => {
+            let name = if old.name.is_empty() { "default" } else { &old.name };
+            clouds.iter().find(|cloud| cloud.section_name() == name)
+        }
+    }
+}
+
+/// The fields of a new entry of spec.clouds for a cloud of this name.
+pub(super) fn new_entry(name: &str) -> String {
+    if name.len() <= LONGEST_LABEL && !name.contains('.') && is_object_name(name) {
+        return format!("the name {name}");
+    }
+    format!("section {} and a name of its own", quoted(name))
+}
+
+fn of_key(subject: impl Into<String>, message: impl Into<String>, remedy: impl Into<String>) -> Difference {
+    Difference::new(AdoptionFindingReason::ConfigurationKey, subject, message, remedy)
+}
+
+fn quoted(text: &str) -> String {
+    UntrustedText::with_limit(text, 200).quoted()
+}
+
+impl Successor<'_> {
+    /// The place of the value that this driver uses.
+    fn place(&self) -> String {
+        match self.credentials {
+            Some(credentials) => format!("by spec.clouds[{}] and {}", self.cloud.name, credentials.place),
+            None => format!("by spec.clouds[{}]", self.cloud.name),
+        }
+    }
+
+    fn field(&self, field: &str) -> String {
+        format!("spec.clouds[{}].{field}", self.cloud.name)
+    }
+
+    /// Compares the kinds of the logins, and finds a clouds.yaml that the driver does not get.
+    fn compare_login(&self, old: &OldCloud, reader: &str, differences: &mut Differences) {
+        if let Some((place, _)) = &old.clouds_file
+            && !is_clouds_yaml(self.cloud)
+            && self.credentials.is_none()
+        {
+            differences.add(of_key("[Global] use-clouds", USE_CLOUDS, CLOUDS_YAML), place);
+        }
+        let (Some(login), Some(credentials)) = (old.login, self.credentials) else {
+            return;
+        };
+        if login != credentials.login {
+            let message = format!(
+                "the other installation logs in with {login}, and this driver with {} ({})",
+                credentials.login, credentials.place
+            );
+            let remedy = format!(
+                "Check that both have the same project and roles; {} names the Secret",
+                self.field("credentialsSecretRef")
+            );
+            differences.add(of_key("the login", message, remedy), reader);
+        }
+    }
+
+    /// Compares the certificates of the authorities where both have some.
+    fn compare_authorities(&self, old: &OldCloud, differences: &mut Differences) {
+        let (Some(value), Some(_)) = (old.values.get(&Setting::Authorities), &self.cloud.ca_bundle_ref) else {
+            return;
+        };
+        let field = self.field("caBundleRef");
+        let difference = match (&old.authorities, self.authorities) {
+            (Some(Ok(old)), Some(new)) => match old.count_missing(new) {
+                0 => return,
+                count => of_key(
+                    value.key.as_str(),
+                    format!("{field} lacks {count} of the certificates of {}", quoted(&value.text)),
+                    format!("Add them to the object that {field} names, or check that the cloud does not need them"),
+                ),
+            },
+            (Some(Err(why)), _) => Difference::unknown(
+                format!("the certificates of {}", quoted(&value.text)),
+                why,
+                format!("Compare them with those of {field}"),
+            ),
+            // A gap names the new ones, or this check has read neither.
+            _ => return,
+        };
+        differences.add(difference, &value.place);
+    }
+
+    /// The difference in one setting.
+    fn compare(&self, setting: Setting, old: Option<&OldValue>) -> Option<Difference> {
+        let new = new_value(self.spec, self.cloud, self.credentials, setting);
+        let subject = old.map_or_else(|| setting.conf_key(), |old| old.key.clone());
+        let (message, remedy) = match setting {
+            Setting::Authorities => self.missing_file(old?, &new, "caBundleRef", "Name the certificates in")?,
+            Setting::ClientCertificate => self.missing_file(
+                old?,
+                &new,
+                "clientCertSecretRef",
+                "Name a Secret of type kubernetes.io/tls in",
+            )?,
+            Setting::AttachLimit => attach_limit(&old?.text, &new)?,
+            // Without these keys nothing that is known differs: the Go driver takes the first region of the catalogue and scans no
+            // device that grew, and only this driver reads the last four.
+            Setting::AuthUrl
+            | Setting::Region
+            | Setting::Rescan
+            | Setting::PublicRoots
+            | Setting::HttpEndpoints
+            | Setting::Segments
+            | Setting::ZoneMap => self.differing(setting, &old?.text, &new)?,
+            Setting::SearchOrder => self.differing(setting, &list(&old?.text), &new)?,
+            _ => {
+                let text = old.map_or_else(|| default_text(setting), |old| old.text.as_str());
+                self.differing(setting, text, &new)?
+            }
+        };
+        Some(of_key(subject, message, remedy))
+    }
+
+    /// The sentences about two values, unless they are equal or one is unknown.
+    fn differing(&self, setting: Setting, old: &str, new: &NewValue) -> Option<(String, String)> {
+        let new = new.or(default_text(setting))?;
+        if old == new {
+            return None;
+        }
+        let shown = |value: &str| match value {
+            "" => "no value".to_owned(),
+            value if is_switch(setting) => value.to_owned(),
+            value => quoted(value),
+        };
+        let limit = match setting.yaml_key() {
+            None if is_clouds_yaml(self.cloud) => ", and a clouds.yaml cannot have the key",
+            _ => "",
+        };
+        let message = format!(
+            "the other installation uses {}, and this driver {} ({}){limit}",
+            shown(old),
+            shown(new),
+            self.place()
+        );
+        Some((message, self.remedy(setting, old)))
+    }
+
+    /// The field that decides a setting.
+    fn remedy(&self, setting: Setting, old: &str) -> String {
+        let value = UntrustedText::with_limit(old, 200);
+        match setting {
+            Setting::AuthUrl => format!(
+                "Correct the address in the Secret of {}, or check that both lead to the same cloud",
+                self.field("credentialsSecretRef")
+            ),
+            Setting::Region if old.is_empty() => format!("Set {}", self.field("region")),
+            Setting::Region => format!("Set {} to {value}", self.field("region")),
+            Setting::EndpointType => format!("Set {} to {value}", self.field("endpointType")),
+            Setting::SkipsVerification if old == "true" => format!(
+                "Name the certificates of the authorities in {}, or set {} to true",
+                self.field("caBundleRef"),
+                self.field("insecureSkipTLSVerify")
+            ),
+            Setting::SkipsVerification => format!(
+                "Set {} to false, and take the key out of the Secret of {}",
+                self.field("insecureSkipTLSVerify"),
+                self.field("credentialsSecretRef")
+            ),
+            Setting::PublicRoots | Setting::HttpEndpoints => format!(
+                "Write the key {} into the Secret of {}",
+                if is_clouds_yaml(self.cloud) {
+                    setting.yaml_key().unwrap_or_default().to_owned()
+                } else {
+                    setting.conf_key()
+                },
+                self.field("credentialsSecretRef")
+            ),
+            Setting::Rescan => format!("Set spec.blockStorage.rescanOnResize to {value}"),
+            Setting::IgnoreZones => format!("Set spec.blockStorage.ignoreVolumeAZ to {value}"),
+            Setting::IgnoreMicroversions => format!("Set spec.blockStorage.ignoreVolumeMicroversion to {value}"),
+            Setting::SearchOrder => {
+                format!("Add --search-order={value} to the node's container by spec.overrides (docs/overrides.md)")
+            }
+            Setting::Segments => format!("Set {}", self.field("nodeRegion")),
+            Setting::ZoneMap => format!("Set {}", self.field("availabilityZoneMap")),
+            Setting::Authorities | Setting::ClientCertificate | Setting::AttachLimit => String::new(),
+        }
+    }
+
+    /// The sentences about a file that the pods of this driver do not have.
+    fn missing_file(&self, old: &OldValue, new: &NewValue, field: &str, remedy: &str) -> Option<(String, String)> {
+        let message = format!("the other installation uses {}, and {NO_FILE}", quoted(&old.text));
+        let remedy = format!("{remedy} {}", self.field(field));
+        (*new == NewValue::Unset).then_some((message, remedy))
+    }
+}
+
+fn attach_limit(old: &str, new: &NewValue) -> Option<(String, String)> {
+    let shown = match new {
+        NewValue::Set(new) if new == old => return None,
+        NewValue::Set(new) => new.as_str(),
+        _ => "what the bus of the node has room for (spec.blockStorage.nodeVolumeAttachLimit is not set)",
     };
-    match &key.cloud {
-        Some(cloud) => format!("{name} {cloud:?}"),
-        None => name.to_owned(),
+    let message = format!("the other installation reports {old} volumes per node, and this driver {shown}");
+    let remedy = format!("Set spec.blockStorage.nodeVolumeAttachLimit to {old}, or accept the count of the node");
+    Some((message, remedy))
+}
+
+/// What both drivers do without a value.
+fn default_text(setting: Setting) -> &'static str {
+    match setting {
+        Setting::EndpointType => ENDPOINT_TYPE,
+        Setting::SearchOrder => SEARCH_ORDER,
+        setting if is_switch(setting) => "false",
+        _ => "",
     }
 }

@@ -1,247 +1,318 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Flags of the other installation's containers that the operator does not give to its own, or gives another value.
+//! Flags of the other installation's driver that the operator does not give to its own, or gives another value.
 
-use cinder_csi_crds::{CinderCSIDriverSpec, LogLevel, SidecarSettings, TopologyMode};
-use cinder_csi_driver::args::Args;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use cinder_csi_crds::{CinderCSIDriverSpec, LogLevel, TopologyMode};
+use cinder_csi_driver::{args::Args, topology::REGION};
+use clap::error::{ContextKind, ContextValue};
+use csi_sources::UntrustedText;
 
-use super::{AdoptionFinding, AdoptionFindingReason, OldContainer, Sample, finding};
-use crate::releases::COMPONENTS;
-
-/// The program of the Go driver, and the last part of its image's name.
-pub const PROGRAM: &str = "cinder-csi-plugin";
+use super::AdoptionFinding;
+use super::command_line::{Flag, OldContainer, PROGRAM};
+use super::configuration::new_entry;
+use super::difference::{BY_HAND, BY_OVERRIDE, Difference, Differences, ZONES_ARE_USED};
+use super::{go, sidecars};
 
 /// Proxies, which a process takes from its environment.
 const PROXIES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
 
-/// What is to be said of one flag.
-#[derive(Debug, PartialEq, Eq)]
-struct Judged {
-    flag: String,
-    message: String,
-    remedy: String,
-}
+/// The most words of one command line.
+const MOST_ARGUMENTS: usize = 500;
 
-impl Judged {
-    fn new(flag: impl Into<String>, message: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            flag: flag.into(),
-            message: message.into(),
-            remedy: remedy.into(),
-        }
-    }
-}
+/// Flags of this driver whose values add up.
+const REPEATABLE: [&str; 6] = [
+    "user-agent",
+    "project-id",
+    "search-order",
+    "volume-metadata",
+    "disable-capability",
+    "tls-cipher-suites",
+];
 
-const ZONES_ARE_USED: &str =
-    "zones were not used, and this driver uses them where those of Nova and Cinder are the same";
-const BY_OVERRIDE: &str = "Add it by spec.overrides where it is needed (docs/overrides.md)";
-
-/// What of the flags changes. The same flag of several containers is one finding.
+/// The differences between the flags of the containers and those that the operator sets.
 pub(super) fn findings(spec: &CinderCSIDriverSpec, containers: &[OldContainer]) -> Vec<AdoptionFinding> {
-    let mut all: Vec<(Judged, Sample)> = Vec::new();
+    let mut differences = Differences::default();
     for container in containers {
-        let of_program = match container.program.as_str() {
-            PROGRAM => of_driver(spec, &container.arguments),
-            sidecar => of_sidecar(spec, sidecar, &container.arguments),
-        };
-        let proxies = container
-            .proxies
-            .iter()
-            .filter(|_| spec.proxy.is_none())
-            .map(|variable| {
-                let message = "the operator gives the driver no proxy by the environment of the other pods";
-                Judged::new(variable, message, "Set spec.proxy")
-            });
-        let place = format!("{}, container {}", container.workload, container.name);
-        for judged in of_program.into_iter().chain(proxies) {
-            match all.iter_mut().find(|(known, _)| *known == judged) {
-                Some((_, places)) => places.add(&place),
-                None => all.push((judged, [&place].into_iter().collect())),
-            }
-        }
+        let proxies = container.proxies.iter().filter(|_| spec.proxy.is_none());
+        let proxies = proxies.map(|variable| {
+            let message = "the operator gives the driver no proxy by the environment of the other pods";
+            Difference::of_flag(variable, message, "Set spec.proxy")
+        });
+        let found = of_container(spec, container).into_iter().chain(proxies);
+        let place = container.place();
+        found.for_each(|difference| differences.add(difference, &place));
     }
-    let told = all.iter().map(|(judged, places)| {
-        let Judged { flag, message, remedy } = judged;
-        finding(AdoptionFindingReason::Flag, flag, places, message, remedy)
-    });
-    told.collect()
+    differences.into_findings()
 }
 
-/// What a driver's pod has of proxies.
+/// Whether a variable names a proxy.
 pub fn is_proxy(variable: &str) -> bool {
     PROXIES.contains(&variable)
 }
 
-/// By the driver's own parser, which knows every flag of the Go driver.
-fn of_driver(spec: &CinderCSIDriverSpec, arguments: &[String]) -> Vec<Judged> {
-    let mut arguments = arguments.to_vec();
-    let mut judged = Vec::new();
-    let args = loop {
-        let argv = std::iter::once(PROGRAM).chain(arguments.iter().map(String::as_str));
-        let error = match Args::from_argv(argv) {
-            Ok(parsed) => break parsed,
-            Err(error) => error,
-        };
-        let Some(flag) = unknown_flag(&error) else {
-            let what = error.to_string();
-            let what = what.lines().next().unwrap_or_default().trim_start_matches("error: ");
-            judged.push(Judged::new(
-                "the driver's command line",
-                format!("this driver does not understand it, so that its flags are not compared: {what}"),
-                "Look at the flags yourself; docs/clouds.md and docs/overrides.md have this driver's",
-            ));
-            return judged;
-        };
-        let count = arguments.len();
-        // As the parser reads it, with dashes.
-        let name = |word: &str| word.split('=').next().unwrap_or_default().replace('_', "-");
-        arguments.retain(|word| name(word) != flag);
-        // What does not begin with a dash is the value of the flag before.
-        if flag.starts_with('-') {
-            let message = "this driver does not know the flag";
-            judged.push(Judged::new(
-                flag,
-                message,
-                "`cinder-csi-driver --help` has this driver's flags",
-            ));
+fn of_container(spec: &CinderCSIDriverSpec, container: &OldContainer) -> Vec<Difference> {
+    if !container.is_driver() && !sidecars::is_compared(&container.program) {
+        return Vec::new();
+    }
+    let subject = || format!("the command line of {}", container.name);
+    if container.is_script {
+        let why = "a shell runs a script, and the flags in it are not compared";
+        return vec![Difference::unknown(subject(), why, BY_HAND)];
+    }
+    if container.arguments.len() > MOST_ARGUMENTS {
+        let why = format!("it has more than {MOST_ARGUMENTS} words");
+        return vec![Difference::unknown(subject(), &why, BY_HAND)];
+    }
+    let (known, unknown): (Vec<Flag>, Vec<Flag>) =
+        container.flags().into_iter().partition(|flag| flag.unknown.is_empty());
+    let mut found: Vec<Difference> = unknown.iter().map(|flag| unknown_value(container, flag)).collect();
+    found.extend(if container.is_driver() {
+        of_driver(spec, &known)
+    } else {
+        sidecars::differences(spec, &container.program, &known)
+    });
+    found
+}
+
+/// The gap of a flag whose value has variables that are unknown.
+fn unknown_value(container: &OldContainer, flag: &Flag) -> Difference {
+    let reasons = flag.unknown.iter().map(|(name, why)| format!("variable {name}: {why}"));
+    let why = format!("its value depends on {}", reasons.collect::<Vec<_>>().join("; "));
+    let subject = if container.is_driver() {
+        flag.shown()
+    } else {
+        format!("{} of {}", flag.shown(), container.program)
+    };
+    Difference::unknown(subject, &why, BY_HAND)
+}
+
+fn quoted(text: &str) -> String {
+    UntrustedText::with_limit(text, 200).quoted()
+}
+
+/// Compares the flags of the driver. Lists are read as pflag does, and the others by the driver's own parser, which knows every flag
+/// of the Go driver.
+fn of_driver(spec: &CinderCSIDriverSpec, flags: &[Flag]) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let mut words = Vec::new();
+    for flag in flags {
+        match flag.name.as_str() {
+            "cloud-config" | "cloud-name" | "additional-topology" => {
+                let differences = of_list(spec, flag);
+                if differences.is_empty() || flag.secrets.is_empty() || flag.name == "cloud-config" {
+                    found.extend(differences);
+                } else {
+                    found.push(Difference::without_value(flag.shown(), &flag.secrets));
+                }
+            }
+            name => {
+                if !REPEATABLE.contains(&name) {
+                    // The last value counts.
+                    words.retain(|earlier: &&Flag| earlier.name != name);
+                }
+                words.push(flag);
+            }
         }
-        if arguments.len() == count {
-            return judged;
-        }
+    }
+    let Some(args) = parse(words, &mut found) else {
+        return found;
     };
     let without_effect = args.without_effect();
+    let is_given = |name: &str| {
+        flags
+            .iter()
+            .rev()
+            .find(|flag| name.strip_prefix("--") == Some(flag.name.as_str()))
+    };
     for word in args.to_argv() {
-        let (flag, value) = word.split_once('=').unwrap_or((word.as_str(), ""));
-        // The parser also takes it from the environment of this process.
-        if flag == "--kubeconfig" && !arguments.iter().any(|word| word.starts_with(flag)) {
-            continue;
-        }
-        let no_effect = without_effect.iter().find(|(known, _)| *known == flag);
-        judged.extend(match no_effect {
-            Some((_, why)) => Some(Judged::new(flag, format!("the flag has no effect: {why}"), "")),
-            None => of_flag(spec, flag, value),
+        let (name, value) = word.split_once('=').unwrap_or((word.as_str(), ""));
+        // The parser also takes values from the environment of this process.
+        let Some(flag) = is_given(name) else { continue };
+        let no_effect = without_effect.iter().find(|(known, _)| *known == name);
+        let difference = match no_effect {
+            Some((_, why)) => Some(Difference::of_flag(name, format!("the flag has no effect: {why}"), "")),
+            None => of_flag(spec, name, value),
+        };
+        found.extend(difference.map(|difference| {
+            if flag.secrets.is_empty() {
+                difference
+            } else {
+                Difference::without_value(name.to_owned(), &flag.secrets)
+            }
+        }));
+    }
+    found
+}
+
+/// Parses the flags one by one away that the driver does not understand, so that they hide no others.
+fn parse(mut flags: Vec<&Flag>, found: &mut Vec<Difference>) -> Option<Args> {
+    loop {
+        // A driver without this flag is compared all the same.
+        let endpoint = (!flags.iter().any(|flag| flag.name == "endpoint")).then(|| "--endpoint=".to_owned());
+        let argv = std::iter::once(PROGRAM.to_owned())
+            .chain(endpoint)
+            .chain(flags.iter().map(|flag| flag.word()));
+        let error = match Args::from_argv(argv) {
+            Ok(parsed) => return Some(parsed),
+            Err(error) => error,
+        };
+        let Some(at) = culprit(&error, &flags) else {
+            let why = "this driver does not understand it, so that its flags are not compared";
+            let remedy = "Look at the flags yourself; docs/clouds.md and docs/overrides.md have this driver's";
+            found.push(Difference::unknown("the driver's command line", why, remedy));
+            return None;
+        };
+        let flag = flags.remove(at);
+        let subject = flag.shown();
+        found.push(match (&flag.value, flag.secrets.is_empty()) {
+            _ if error.kind() == clap::error::ErrorKind::UnknownArgument => Difference::of_flag(
+                subject,
+                "this driver does not know the flag",
+                "`cinder-csi-driver --help` has this driver's flags",
+            ),
+            (Some(value), true) => {
+                let message = format!("this driver does not understand the value {}", quoted(value));
+                Difference::of_flag(subject, message, BY_HAND)
+            }
+            _ => Difference::of_flag(subject, "this driver does not understand the value", BY_HAND),
         });
     }
-    judged
 }
 
-fn unknown_flag(error: &clap::Error) -> Option<String> {
-    match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(flag)) if error.kind() == ErrorKind::UnknownArgument => Some(flag.clone()),
-        _ => None,
+/// The flag that an error of the parser is about.
+fn culprit(error: &clap::Error, flags: &[&Flag]) -> Option<usize> {
+    let ContextValue::String(argument) = error.get(ContextKind::InvalidArg)? else {
+        return None;
+    };
+    // As in `--with-topology[=<BOOL>]` and `-v <LEVEL>`.
+    let name = argument.trim_start_matches('-');
+    if let Some(at) = flags.iter().position(|flag| flag.name == name) {
+        return Some(at);
+    }
+    let end = name.find(|character: char| !character.is_ascii_alphanumeric() && character != '-');
+    let name = name.get(..end.unwrap_or(name.len()))?;
+    flags.iter().position(|flag| flag.name == name)
+}
+
+/// The differences of a flag with a list, each of whose values counts by itself.
+fn of_list(spec: &CinderCSIDriverSpec, flag: &Flag) -> Vec<Difference> {
+    let subject = flag.shown();
+    let text = flag.value.as_deref().unwrap_or_default();
+    let unreadable = || {
+        let why = "pflag does not accept the value";
+        vec![Difference::unknown(subject.as_str(), why, BY_HAND)]
+    };
+    match flag.name.as_str() {
+        "cloud-name" => {
+            let Some(names) = go::parse_slice(text) else {
+                return unreadable();
+            };
+            let missing = names.into_iter().filter(|name| {
+                // The operator gives an only cloud no name.
+                let is_only = name.is_empty() && spec.clouds.len() == 1;
+                !is_only && !spec.clouds.iter().any(|cloud| cloud.section_name() == *name)
+            });
+            let missing = missing.map(|name| {
+                let message = format!(
+                    "the cloud {} is not in spec.clouds, so that this driver does not serve it",
+                    quoted(&name)
+                );
+                let remedy = format!(
+                    "Add an entry with {} and its own Secret to spec.clouds",
+                    new_entry(&name)
+                );
+                Difference::of_flag(subject.as_str(), message, remedy)
+            });
+            missing.collect()
+        }
+        "additional-topology" => {
+            let Some(pairs) = go::parse_pairs(text) else {
+                return unreadable();
+            };
+            let lost = pairs.into_iter().filter(|(key, segment)| {
+                let is_region =
+                    key == REGION && spec.clouds.iter().any(|one| one.node_region.as_ref() == Some(segment));
+                !is_region && spec.topology.additional.get(key) != Some(segment)
+            });
+            let lost = lost.map(|(key, segment)| {
+                let pair = format!("{key}={segment}");
+                let message = format!(
+                    "nodes lose the topology segment {}, which volumes may be bound to",
+                    UntrustedText::new(&pair)
+                );
+                let field = if key == REGION {
+                    "spec.topology.additional, or set nodeRegion in spec.clouds"
+                } else {
+                    "spec.topology.additional"
+                };
+                let remedy = format!(
+                    "Add {}: {} to {field}",
+                    UntrustedText::new(&key),
+                    UntrustedText::new(&segment)
+                );
+                Difference::of_flag(subject.as_str(), message, remedy)
+            });
+            lost.collect()
+        }
+        // The files are read and compared.
+        _ if go::parse_slice(text).is_none() => unreadable(),
+        _ if flag.secrets.is_empty() => Vec::new(),
+        _ => vec![Difference::unknown(subject, "the path comes from a Secret", BY_HAND)],
     }
 }
 
-/// What of a flag of the driver changes, if anything.
-fn of_flag(spec: &CinderCSIDriverSpec, flag: &str, value: &str) -> Option<Judged> {
-    let judged = |message: String, remedy: &str| Some(Judged::new(flag, message, remedy));
+/// The difference of a flag of the driver, if there is one.
+fn of_flag(spec: &CinderCSIDriverSpec, flag: &str, value: &str) -> Option<Difference> {
+    let judged = |message: String, remedy: &str| Some(Difference::of_flag(flag, message, remedy));
     match flag {
         // The operator gives its own, or the same.
-        "--endpoint" | "--cloud-config" | "--provide-controller-service" | "--provide-node-service" | "--driver-name" => None,
+        "--endpoint" | "--provide-controller-service" | "--provide-node-service" | "--driver-name" => None,
         "--cluster" if spec.cluster_id.as_deref() == Some(value) => None,
         "--cluster" => judged(
-            format!("volumes in Cinder bear the cluster's id {value:?}, and this driver writes another one"),
-            &format!("Set spec.clusterID to {value:?} before the switch: it cannot be changed later"),
+            format!(
+                "volumes in Cinder bear the cluster's id {}, and this driver writes {}",
+                quoted(value),
+                spec.cluster_id
+                    .as_deref()
+                    .map_or_else(|| "the uid of the namespace kube-system".to_owned(), quoted)
+            ),
+            &format!(
+                "Set spec.clusterID to {} before the switch: it cannot be changed later",
+                quoted(value)
+            ),
         ),
         "--with-topology" if spec.topology.mode == TopologyMode::Disabled => None,
         "--with-topology" => judged(ZONES_ARE_USED.to_owned(), "Set spec.topology.mode to Disabled"),
-        "--additional-topology" => {
-            let (key, segment) = value.split_once('=')?;
-            let is_said = spec.topology.additional.get(key).is_some_and(|said| said == segment);
-            let remedy = format!("Add {key}: {segment} to spec.topology.additional");
-            let message = format!("nodes lose the topology segment {value}, which volumes may be bound to");
-            (!is_said).then(|| Judged::new(flag, message, remedy))
-        }
-        "--cloud-name" if spec.clouds.iter().any(|cloud| cloud.section_name() == value) => None,
-        "--cloud-name" => judged(
-            format!("the cloud {value:?} is not in spec.clouds, so that this driver does not serve it"),
-            "Add an entry with its own Secret to spec.clouds, with this name or, if it is no DNS label, with this section",
-        ),
         "--pvc-annotations" => judged(
             "the annotations for affinity and anti-affinity of claims have no effect: the operator gives the driver no access to claims"
                 .to_owned(),
             "Where they are needed, let this driver run in manifests of your own (docs/clouds.md)",
         ),
         "--http-endpoint" => judged(
-            format!("metrics are not served at {value} any more, and over TLS"),
+            format!(
+                "metrics are not served at {} any more, and over TLS",
+                UntrustedText::new(value)
+            ),
             "spec.controller.httpPort and spec.node.httpPort choose the port, spec.monitoring.secure false plain HTTP",
         ),
         "--v" if value.parse().is_ok_and(|level: u8| level <= 3) || spec.log_level != LogLevel::Normal => None,
         "--v" => judged("less is logged".to_owned(), "Set spec.logLevel to Debug or Trace"),
-        "--max-volumes-per-node" if spec.block_storage.node_volume_attach_limit.map(|limit| limit.to_string()).as_deref() == Some(value) => {
-            None
+        "--max-volumes-per-node" => {
+            let limit = spec.block_storage.node_volume_attach_limit.map(|limit| limit.to_string());
+            if limit.as_deref() == Some(value) {
+                return None;
+            }
+            let new = limit.unwrap_or_else(|| "what the bus of the node has room for".to_owned());
+            judged(
+                format!("a node has at most {} volumes, and with this driver {new}", UntrustedText::new(value)),
+                "Set spec.blockStorage.nodeVolumeAttachLimit",
+            )
         }
-        "--max-volumes-per-node" => judged(
-            "the flag is not given to this driver: a node counts what its bus has room for".to_owned(),
-            "Set spec.blockStorage.nodeVolumeAttachLimit",
-        ),
-        _ => judged("the operator does not give the flag to the driver".to_owned(), BY_OVERRIDE),
-    }
-}
-
-/// What differs between a sidecar as it runs and the operator's.
-fn of_sidecar(spec: &CinderCSIDriverSpec, program: &str, arguments: &[String]) -> Vec<Judged> {
-    let row = COMPONENTS.iter().find(|row| row.container == program);
-    let Some(name) = row.and_then(|row| row.sidecar) else {
-        return Vec::new();
-    };
-    let settings = spec.controller.sidecars.iter().find(|one| one.name == name);
-    let flags = arguments.iter().filter_map(|word| {
-        let flag = word.trim_start_matches('-');
-        let (flag, value) = flag.split_once('=').unwrap_or((flag, "true"));
-        of_sidecar_flag(spec, settings, program, flag, value)
-    });
-    flags.collect()
-}
-
-/// What of a flag of a sidecar changes, if anything.
-fn of_sidecar_flag(
-    spec: &CinderCSIDriverSpec,
-    settings: Option<&SidecarSettings>,
-    program: &str,
-    flag: &str,
-    value: &str,
-) -> Option<Judged> {
-    let judged = |message: String, remedy: String| {
-        let flag = format!("--{flag}={value} of {program}");
-        Some(Judged::new(flag, message, remedy))
-    };
-    // The time of the Go driver's manifests; the operator's is not shorter.
-    let timeout = settings.and_then(|one| one.timeout.as_deref()).unwrap_or("3m");
-    let workers = settings.and_then(|one| one.worker_threads).unwrap_or(100);
-    let is_topology_off = || value.split(',').any(|gate| gate == "Topology=false");
-    match flag {
-        "csi-address"
-        | "v"
-        | "http-endpoint"
-        | "metrics-address"
-        | "extra-create-metadata"
-        | "handle-volume-inuse-error" => None,
-        leader if leader.starts_with("leader-election") => None,
-        "timeout" if value == timeout => None,
-        "timeout" => judged(
-            "the operator's sidecar waits for another time".to_owned(),
-            format!("Set timeout of {program} in spec.controller.sidecars"),
-        ),
-        "worker-threads" | "workers" if value == workers.to_string() => None,
-        "worker-threads" | "workers" => judged(
-            format!("the operator's sidecar works on {workers} volumes at once"),
-            format!("Set workerThreads of {program} in spec.controller.sidecars"),
-        ),
-        "default-fstype" if value == "ext4" => None,
-        "default-fstype" => judged(
-            "volumes of classes that name no file system get ext4".to_owned(),
-            format!("Name the file system in the classes: csi.storage.k8s.io/fstype: {value}"),
-        ),
-        // The operator chooses the other gates by the versions of sidecar and cluster.
-        "feature-gates" if spec.topology.mode == TopologyMode::Disabled || !is_topology_off() => None,
-        "feature-gates" => judged(
-            ZONES_ARE_USED.to_owned(),
-            "Set spec.topology.mode to Disabled".to_owned(),
-        ),
         _ => judged(
-            "the operator does not give the flag to its sidecar, or gives it another value".to_owned(),
-            BY_OVERRIDE.to_owned(),
+            format!(
+                "the value is {}, and the operator does not give the flag to the driver",
+                quoted(value)
+            ),
+            BY_OVERRIDE,
         ),
     }
 }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use cinder_cloud::config::keys_of;
-use cinder_csi_crds::{CaBundleKind, CaBundleRef, Cloud, TopologyMode};
+mod configuration;
+mod pods;
+
+use cinder_csi_crds::{CaBundleKind, CaBundleRef, ClientCertRef, Cloud, EndpointType, TopologyMode};
 use rstest::rstest;
+use serde_json::json;
 
 use super::*;
 use crate::class_parameters::ClassKind;
@@ -21,8 +24,46 @@ fn mk_container(program: &str, arguments: &[&str]) -> OldContainer {
         workload: "Deployment kube-system/controller".to_owned(),
         name: "c".to_owned(),
         program: program.to_owned(),
-        arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
-        proxies: Vec::new(),
+        arguments: arguments.iter().map(|&word| word.into()).collect(),
+        ..OldContainer::default()
+    }
+}
+
+const OLD_SECRET: &str = "Secret kube-system/cloud-config, key cloud.conf";
+
+/// The configuration of a driver with these arguments and this file.
+fn mk_configuration(arguments: &[&str], text: &str) -> OldConfiguration {
+    let text = ConfigurationText {
+        place: OLD_SECRET.to_owned(),
+        text: text.to_owned().into(),
+    };
+    let mut gaps = Vec::new();
+    let read = OldConfiguration::read(&mk_container(PROGRAM, arguments), &[text], false, &mut gaps);
+    assert_eq!(gaps, []);
+    read
+}
+
+/// The findings of one file, with the credentials of the spec's first cloud if they are given.
+fn compare(spec: &CinderCSIDriverSpec, configuration: OldConfiguration, new: Option<&str>) -> Vec<AdoptionFinding> {
+    let cloud = &spec.clouds[0];
+    let place = format!(
+        "Secret cinder-csi/openstack-credentials, key {}",
+        cloud.credentials_secret_ref.key
+    );
+    let new = new.map(|text| NewCredentials::read(&place, cloud, text).expect("credentials"));
+    let facts = CheckFacts {
+        configurations: vec![configuration],
+        credentials: new.into_iter().map(|new| (cloud.name.clone(), new)).collect(),
+        ..CheckFacts::default()
+    };
+    findings(spec, &facts)
+}
+
+fn mk_bundle() -> CaBundleRef {
+    CaBundleRef {
+        kind: CaBundleKind::default(),
+        name: "ca".to_owned(),
+        key: "ca.crt".to_owned(),
     }
 }
 
@@ -80,7 +121,9 @@ fn what_the_go_drivers_manifests_say_is_said_by_their_cluster_id_but_for_the_ann
 #[case::without_effect(&["--kube-api-qps=7"], "--kube-api-qps", "")]
 #[case::without_effect_in_its_old_spelling(&["--log_flush_frequency=5s"], "--log-flush-frequency", "")]
 #[case::of_a_later_release(&["--unheard-of=1"], "--unheard-of", "--help")]
-#[case::not_understood(&["--with-topology=perhaps"], "the driver's command line", "yourself")]
+#[case::not_understood(&["--with-topology=perhaps"], "--with-topology", "docs/overrides.md")]
+#[case::a_quoted_cloud(&["--cloud-name=\"west\""], "--cloud-name", "spec.clouds")]
+#[case::quoted_segments(&["--additional-topology=\"region=one\""], "--additional-topology", "Add region: one to")]
 fn each_flag_of_the_driver_that_differs_is_told_with_the_field_that_says_the_same(
     #[case] arguments: &[&str],
     #[case] subject: &str,
@@ -88,8 +131,14 @@ fn each_flag_of_the_driver_that_differs_is_told_with_the_field_that_says_the_sam
 ) {
     let words = [&["--endpoint=unix:///csi/csi.sock"], arguments].concat();
     let facts = CheckFacts {
-        // The same in both workloads is told once.
-        containers: vec![mk_container(PROGRAM, &words), mk_container(PROGRAM, &words)],
+        // The same in two containers is one finding.
+        containers: vec![
+            mk_container(PROGRAM, &words),
+            OldContainer {
+                name: "d".to_owned(),
+                ..mk_container(PROGRAM, &words)
+            },
+        ],
         ..CheckFacts::default()
     };
     let found = findings(&mk_spec(), &facts);
@@ -114,16 +163,14 @@ fn a_flag_that_is_not_known_hides_no_other() {
 fn section_of_the_spec_is_no_finding() {
     let mut spec = mk_spec();
     spec.clouds[0].section = Some("RegionOne".to_owned());
+    let words = [
+        "--endpoint=unix:///csi/csi.sock",
+        "--cluster=kubernetes",
+        "--cloud-name=RegionOne",
+    ];
     let facts = CheckFacts {
-        containers: vec![mk_container(
-            PROGRAM,
-            &[
-                "--endpoint=unix:///csi/csi.sock",
-                "--cluster=kubernetes",
-                "--cloud-name=RegionOne",
-            ],
-        )],
-        configuration: mk_configuration("[Global \"RegionOne\"]\nauth-url=x\n"),
+        containers: vec![mk_container(PROGRAM, &words)],
+        configurations: vec![mk_configuration(&words, "[Global \"RegionOne\"]\nauth-url=x\n")],
         ..CheckFacts::default()
     };
     assert_eq!(shown(&findings(&spec, &facts)), []);
@@ -134,14 +181,10 @@ fn what_the_spec_says_too_is_no_finding() {
     let mut spec = mk_spec();
     spec.topology.mode = TopologyMode::Disabled;
     spec.topology.additional.insert("region".to_owned(), "one".to_owned());
-    spec.block_storage.rescan_on_resize = Some(false);
+    spec.block_storage.rescan_on_resize = Some(true);
     spec.block_storage.node_volume_attach_limit = Some(20);
     spec.clouds[0].name = "west".to_owned();
-    spec.clouds[0].ca_bundle_ref = Some(CaBundleRef {
-        kind: CaBundleKind::default(),
-        name: "ca".to_owned(),
-        key: "ca.crt".to_owned(),
-    });
+    spec.clouds[0].ca_bundle_ref = Some(mk_bundle());
     let words = [
         "--endpoint=unix:///csi/csi.sock",
         "--cluster=kubernetes",
@@ -150,14 +193,14 @@ fn what_the_spec_says_too_is_no_finding() {
         "--cloud-name=west",
         "--max-volumes-per-node=20",
     ];
-    let conf = "[Global \"west\"]\nauth-url=x\nca-file=/etc/ca\n[BlockStorage]\nrescan-on-resize=true\nnode-volume-attach-limit=9\n\
+    let conf = "[Global \"west\"]\nauth-url=x\nca-file=/etc/ca\n[BlockStorage]\nrescan-on-resize=true\nnode-volume-attach-limit=20\n\
                 ignore-volume-az=true\n[LoadBalancer]\nuse-octavia=true\n";
     let facts = CheckFacts {
         containers: vec![
             mk_container(PROGRAM, &words),
             mk_container("csi-provisioner", &["--feature-gates=Topology=false"]),
         ],
-        configuration: mk_configuration(conf),
+        configurations: vec![mk_configuration(&words, conf)],
         ..CheckFacts::default()
     };
     assert_eq!(shown(&findings(&spec, &facts)), []);
@@ -207,50 +250,183 @@ fn a_proxy_of_the_environment_is_told_without_its_value() {
     assert_eq!(found[0].remedy, "Set spec.proxy");
 }
 
-fn mk_configuration(text: &str) -> Vec<(String, ConfKey)> {
-    let keys = keys_of(text).expect("a cloud.conf").into_iter();
-    keys.map(|key| ("Secret kube-system/cloud-config".to_owned(), key))
-        .collect()
+#[rstest]
+#[case::same_time("csi-attacher", "--timeout=180s")]
+#[case::own_time("csi-attacher", "--timeout=300s")]
+#[case::gates_in_any_order("csi-provisioner", "--feature-gates=Other=1,Topology=T")]
+#[case::boolean("csi-resizer", "--handle-volume-inuse-error=F")]
+#[case::empty_kubeconfig("csi-attacher", "--kubeconfig=")]
+#[case::lower_limit("csi-attacher", "--kube-api-qps=5.0")]
+#[case::default("csi-provisioner", "--retry-interval-start=1000ms")]
+#[case::other_program("livenessprobe", "--probe-timeout=9s")]
+#[case::last_value("csi-attacher", "--timeout=1s --timeout=3m")]
+#[case::last_value_of_the_driver(PROGRAM, "--with-topology=false --with-topology=T")]
+fn values_that_mean_the_same_are_no_finding(#[case] program: &str, #[case] arguments: &str) {
+    let words: Vec<&str> = arguments.split(' ').collect();
+    let facts = CheckFacts {
+        containers: vec![mk_container(program, &words)],
+        ..CheckFacts::default()
+    };
+    assert_eq!(findings(&mk_spec(), &facts), []);
 }
 
 #[rstest]
-#[case("[Global]\nca-file=/x", "[Global] ca-file", "spec.clouds[].caBundleRef")]
-#[case("[Global]\ncert-file=/x", "[Global] cert-file", "spec.clouds[].clientCertSecretRef")]
-#[case("[Global]\nkey-file=/x", "[Global] key-file", "spec.clouds[].clientCertSecretRef")]
-#[case("[Global]\nuse-clouds=true", "[Global] use-clouds", "clouds.yaml")]
-#[case("[Global]\nclouds-file=/x", "[Global] clouds-file", "clouds.yaml")]
-#[case("[Global \"west\"]\nregion=x", "[Global \"west\"]", "name west to spec.clouds")]
-#[case(
-    "[Global \"RegionOne\"]\nregion=x",
-    "[Global \"RegionOne\"]",
-    "section \"RegionOne\" and a name"
-)]
-#[case(
-    "[BlockStorage]\nnode-volume-attach-limit=9",
-    "[BlockStorage] node-volume-attach-limit",
-    "spec.blockStorage.nodeVolumeAttachLimit"
-)]
-#[case(
-    "[BlockStorage]\nrescan-on-resize=true",
-    "[BlockStorage] rescan-on-resize",
-    "spec.blockStorage.rescanOnResize"
-)]
-#[case("[Metadata]\nsearch-order=configDrive", "[Metadata] search-order", "spec.overrides")]
-#[case("[BlockStorage]\nunheard-of=1", "[BlockStorage] unheard-of", "docs/clouds.md")]
-#[case("[Unheard]\nof=1", "[unheard] of", "docs/clouds.md")]
-fn each_key_that_has_another_place_or_no_effect_is_told_without_its_value(
-    #[case] text: &str,
-    #[case] subject: &str,
-    #[case] remedy: &str,
-) {
+#[case(&["--kubeconfig=/etc/kubeconfig"])]
+#[case(&["--kubeconfig", "/etc/kubeconfig"])]
+#[case(&["-master=https://api"])]
+fn controller_outside_the_cluster_is_refused(#[case] arguments: &[&str]) {
     let facts = CheckFacts {
-        configuration: mk_configuration(text),
+        inline_pods: ["n/pod"].into_iter().collect(),
+        containers: vec![mk_container("csi-attacher", arguments)],
         ..CheckFacts::default()
     };
     let found = findings(&mk_spec(), &facts);
-    assert_eq!(shown(&found), [(AdoptionFindingReason::ConfigurationKey, subject)]);
-    assert_eq!(found[0].names, ["Secret kube-system/cloud-config"]);
-    assert!(found[0].remedy.contains(remedy), "{found:?}");
+    assert_eq!(found[0].reason, AdoptionFindingReason::OutsideController, "{found:?}");
+    assert!(
+        found[0].reason.is_final() && found[0].message.contains("cannot migrate"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn repeated_feature_gates_add_up() {
+    let words = ["--feature-gates=Topology=false", "--feature-gates=Other=true"];
+    let facts = CheckFacts {
+        containers: vec![mk_container("csi-provisioner", &words)],
+        ..CheckFacts::default()
+    };
+    let found = findings(&mk_spec(), &facts);
+    assert_eq!(
+        shown(&found),
+        [(
+            AdoptionFindingReason::Flag,
+            "--feature-gates=Topology=false,Other=true of csi-provisioner"
+        )]
+    );
+}
+
+#[test]
+fn unknown_variable_hides_no_other_flag() {
+    let mut variables = Variables::default();
+    variables.set("KNOWN", VariableValue::Plain("prod".to_owned()));
+    variables.set(
+        "FIELD",
+        VariableValue::Unknown("it is the field x of each pod".to_owned()),
+    );
+    let words = [
+        "--with-topology=$(FIELD)",
+        "--cluster",
+        "$(KNOWN)",
+        "--nodeid",
+        "$(NONE)",
+    ];
+    let container = OldContainer {
+        arguments: words.iter().map(|word| variables.expand(word)).collect(),
+        ..mk_container(PROGRAM, &[])
+    };
+    let facts = CheckFacts {
+        containers: vec![container],
+        ..CheckFacts::default()
+    };
+    let found = findings(&mk_spec(), &facts);
+    assert_eq!(
+        shown(&found),
+        [
+            (AdoptionFindingReason::NotChecked, "--with-topology"),
+            (AdoptionFindingReason::NotChecked, "--nodeid"),
+            (AdoptionFindingReason::Flag, "--cluster"),
+        ]
+    );
+    assert!(
+        found[0]
+            .message
+            .contains("variable FIELD: it is the field x of each pod"),
+        "{found:?}"
+    );
+}
+
+#[rstest]
+#[case("--cluster=$(SECRET)", PROGRAM)]
+#[case("--with-topology=$(SECRET)", PROGRAM)]
+#[case("--cloud-name=$(SECRET)", PROGRAM)]
+#[case("--unheard-of=$(SECRET)", PROGRAM)]
+#[case("--cloud-config=$(SECRET)", PROGRAM)]
+#[case("--timeout=$(SECRET)", "csi-attacher")]
+#[case("--volume-name-prefix=$(SECRET)", "csi-provisioner")]
+fn values_of_secrets_are_compared_and_not_shown(#[case] word: &str, #[case] program: &str) {
+    let mut variables = Variables::default();
+    variables.set("SECRET", VariableValue::Secret("hunter2".to_owned().into()));
+    let container = OldContainer {
+        arguments: vec![variables.expand(word)],
+        ..mk_container(program, &[])
+    };
+    let facts = CheckFacts {
+        containers: vec![container],
+        ..CheckFacts::default()
+    };
+    let found = findings(&mk_spec(), &facts);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(!format!("{found:?} {facts:?}").contains("hunter2"), "{found:?}");
+}
+
+#[test]
+fn value_of_a_secret_that_is_the_same_is_no_finding() {
+    let mut variables = Variables::default();
+    variables.set("SECRET", VariableValue::Secret("kubernetes".to_owned().into()));
+    let container = OldContainer {
+        arguments: vec![variables.expand("--cluster=$(SECRET)")],
+        ..mk_container(PROGRAM, &[])
+    };
+    let facts = CheckFacts {
+        containers: vec![container],
+        ..CheckFacts::default()
+    };
+    assert_eq!(findings(&mk_spec(), &facts), []);
+}
+
+#[test]
+fn script_and_missing_controller_are_gaps() {
+    let script = OldContainer {
+        is_script: true,
+        ..mk_container(PROGRAM, &["-c", "cinder-csi-plugin --cluster=x"])
+    };
+    let facts = CheckFacts {
+        containers: vec![script],
+        ..CheckFacts::default()
+    };
+    let found = findings(&mk_spec(), &facts);
+    assert_eq!(
+        shown(&found),
+        [(AdoptionFindingReason::NotChecked, "the command line of c")]
+    );
+    let facts = CheckFacts {
+        containers: vec![mk_container(PROGRAM, &["--provide-controller-service=false"])],
+        ..CheckFacts::default()
+    };
+    let found = findings(&mk_spec(), &facts);
+    assert_eq!(
+        shown(&found),
+        [(
+            AdoptionFindingReason::NotChecked,
+            "the controller of the other installation"
+        )]
+    );
+}
+
+#[test]
+fn values_that_the_driver_refuses_are_findings() {
+    let facts = CheckFacts {
+        classes: vec![ClassParameters {
+            kind: ClassKind::VolumeSnapshotClass,
+            name: "premium".to_owned(),
+            keys: vec!["type".to_owned()],
+            refusal: Some("type is \"Premium-SSD\"; use snapshot or backup".to_owned()),
+        }],
+        ..CheckFacts::default()
+    };
+    let found = findings(&mk_spec(), &facts);
+    assert_eq!(found[0].reason, AdoptionFindingReason::RefusedParameter, "{found:?}");
+    assert!(found[0].message.contains("Premium-SSD"), "{found:?}");
 }
 
 #[test]
@@ -263,6 +439,7 @@ fn volumes_pods_parameters_and_gaps_are_told_with_their_counts_and_the_gravest_c
             kind: ClassKind::StorageClass,
             name: "fast".to_owned(),
             keys: vec!["tpye".to_owned(), "availability".to_owned()],
+            refusal: None,
         }],
         gaps: vec![CheckGap {
             what: "pods".to_owned(),

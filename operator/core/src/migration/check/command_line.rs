@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Containers of the other installation and the flags of their command lines.
+
+use std::collections::BTreeMap;
+
+use csi_sources::UntrustedText;
+
+use super::environment::Argument;
+use super::go;
+
+/// The program of the Go driver, and the last part of its image's name.
+pub const PROGRAM: &str = "cinder-csi-plugin";
+
+/// The most characters of the name of a flag in messages.
+const LONGEST_NAME: usize = 100;
+
+/// A container of the other installation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OldContainer {
+    /// Kind, namespace and name of the workload.
+    pub workload: String,
+    /// Its name.
+    pub name: String,
+    /// The program: the last part of the image's name, without its tag.
+    pub program: String,
+    /// Its arguments, with the values of its environment filled in.
+    pub arguments: Vec<Argument>,
+    /// Whether a shell runs a script in which the arguments are.
+    pub is_script: bool,
+    /// The variables of its environment that name a proxy.
+    pub proxies: Vec<String>,
+}
+
+/// A flag of a command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Flag {
+    /// The name with dashes, without those in front.
+    pub(super) name: String,
+    /// The value, which may be the next word of the command line.
+    pub(super) value: Option<String>,
+    /// The variables with values of Secrets in the value.
+    pub(super) secrets: Vec<String>,
+    /// The variables of unknown value, each with the reason.
+    pub(super) unknown: BTreeMap<String, String>,
+}
+
+impl Flag {
+    /// The value, or that of a flag without one.
+    pub(super) fn text(&self) -> &str {
+        self.value.as_deref().unwrap_or("true")
+    }
+
+    /// The name for messages.
+    pub(super) fn shown(&self) -> String {
+        format!("--{}", UntrustedText::with_limit(&self.name, LONGEST_NAME))
+    }
+
+    /// The flag as one word.
+    pub(super) fn word(&self) -> String {
+        match &self.value {
+            Some(value) => format!("--{}={value}", self.name),
+            None => format!("--{}", self.name),
+        }
+    }
+
+    fn take_value(&mut self, word: &Argument, value: &str) {
+        self.value = Some(value.to_owned());
+        self.secrets.extend(word.secrets.iter().cloned());
+        self.unknown.extend(word.unknown.clone());
+    }
+}
+
+impl OldContainer {
+    /// Workload and container.
+    pub fn place(&self) -> String {
+        format!("{}, container {}", self.workload, self.name)
+    }
+
+    /// Whether it runs the Go driver, or this driver in its place.
+    pub fn is_driver(&self) -> bool {
+        self.program == PROGRAM
+    }
+
+    /// The flags of the command line, in their order.
+    pub(super) fn flags(&self) -> Vec<Flag> {
+        let mut flags: Vec<Flag> = Vec::new();
+        let mut awaits_value = false;
+        for word in &self.arguments {
+            let flag = word.text.trim_start_matches('-');
+            if flag.is_empty() || !word.text.starts_with('-') {
+                if let Some(flag) = flags.last_mut().filter(|_| awaits_value) {
+                    flag.take_value(word, &word.text);
+                }
+                awaits_value = false;
+                continue;
+            }
+            let (name, value) = match flag.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => short_verbosity(&word.text).unwrap_or((flag, None)),
+            };
+            awaits_value = value.is_none();
+            let mut flag = Flag {
+                name: name.replace('_', "-"),
+                value: None,
+                secrets: word.secrets.clone(),
+                unknown: word.unknown.clone(),
+            };
+            flag.value = value.map(str::to_owned);
+            flags.push(flag);
+        }
+        flags
+    }
+
+    /// The paths of `--cloud-config`, without those of unknown value.
+    pub fn cloud_config(&self) -> Vec<String> {
+        self.list("cloud-config")
+    }
+
+    /// The names of `--cloud-name`, without those of unknown value.
+    pub fn cloud_names(&self) -> Vec<String> {
+        self.list("cloud-name")
+    }
+
+    /// Whether a file of `--cloud-config` is unknown. A finding names the flag.
+    pub fn has_unknown_configuration(&self) -> bool {
+        let flags = self.flags();
+        let mut flags = flags.iter().filter(|flag| flag.name == "cloud-config");
+        flags.any(|flag| {
+            let text = flag.value.as_deref().unwrap_or_default();
+            !flag.unknown.is_empty() || !flag.secrets.is_empty() || go::parse_slice(text).is_none()
+        })
+    }
+
+    fn list(&self, name: &str) -> Vec<String> {
+        let flags = self.flags().into_iter();
+        let known = flags.filter(|flag| flag.name == name && flag.unknown.is_empty() && flag.secrets.is_empty());
+        known
+            .flat_map(|flag| go::parse_slice(flag.value.as_deref().unwrap_or_default()).unwrap_or_default())
+            .collect()
+    }
+
+    /// Whether the driver serves the controller. Unknown counts as yes.
+    pub fn serves_controller(&self) -> bool {
+        self.is_driver() && self.has_switch("provide-controller-service")
+    }
+
+    /// Whether the driver serves its node. Unknown counts as yes.
+    pub fn serves_node(&self) -> bool {
+        self.is_driver() && self.has_switch("provide-node-service")
+    }
+
+    /// The last value of a flag that defaults to true.
+    fn has_switch(&self, name: &str) -> bool {
+        let flags = self.flags();
+        let last = flags.iter().rev().find(|flag| flag.name == name);
+        last.and_then(|flag| go::parse_bool(flag.text())).unwrap_or(true)
+    }
+}
+
+/// The short form of klog's verbosity: `-v5`.
+fn short_verbosity(word: &str) -> Option<(&str, Option<&str>)> {
+    let level = word.strip_prefix("-v")?;
+    let is_level = !level.is_empty() && level.bytes().all(|byte| byte.is_ascii_digit());
+    is_level.then_some(("v", Some(level)))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn mk_driver(words: &[&str]) -> OldContainer {
+        OldContainer {
+            program: PROGRAM.to_owned(),
+            arguments: words.iter().map(|&word| word.into()).collect(),
+            ..OldContainer::default()
+        }
+    }
+
+    #[rstest]
+    #[case(&["--a_b=1"], &["--a-b=1"])]
+    #[case(&["--a", "1", "-c"], &["--a=1", "--c"])]
+    #[case(&["-v", "5"], &["--v=5"])]
+    #[case(&["-v5"], &["--v=5"])]
+    #[case(&["--a=b=c", "stray", "--d"], &["--a=b=c", "--d"])]
+    fn flags_are_read_in_all_spellings(#[case] words: &[&str], #[case] expected: &[&str]) {
+        let words: Vec<String> = mk_driver(words).flags().iter().map(Flag::word).collect();
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn cloud_config_is_repeatable_and_quoted() {
+        let driver = mk_driver(&[
+            "--cloud-config=/a,\"/b\"",
+            "--cloud-config",
+            "/c",
+            "--cloud-name=\"region-one\"",
+        ]);
+        assert_eq!(driver.cloud_config(), ["/a", "/b", "/c"]);
+        assert_eq!(driver.cloud_names(), ["region-one"]);
+    }
+
+    #[rstest]
+    #[case(&[], (true, true))]
+    #[case(&["--provide-controller-service=F"], (false, true))]
+    #[case(&["--provide-node-service=0", "--provide-node-service"], (true, true))]
+    #[case(&["--provide-node-service=false"], (true, false))]
+    fn services_follow_last_flag(#[case] words: &[&str], #[case] expected: (bool, bool)) {
+        let driver = mk_driver(words);
+        assert_eq!((driver.serves_controller(), driver.serves_node()), expected);
+    }
+}

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The configuration of a container of the other installation, as the Go driver reads it. It holds no secrets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cinder_cloud::{
+    CloudConfig,
+    config::{Assignment, Auth, Interface, assignments_of},
+};
+use csi_sources::UntrustedText;
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::CheckGap;
+use super::authorities::Authorities;
+use super::command_line::OldContainer;
+use super::go;
+use super::keys::{FOREIGN, KeyUse, Setting, row_of, section_name};
+
+/// The remedy of a file that cannot be read.
+const CORRECT: &str = "Correct the file";
+/// The most unknown keys that are reported.
+const MOST_UNKNOWN: usize = 50;
+/// The most characters of a name.
+const LONGEST_NAME: usize = 100;
+/// What the Go driver takes for a limit that it does not accept, and for the highest one.
+const HIGHEST_LIMIT: i64 = 256;
+
+/// A `cloud.conf` and where it is from.
+#[derive(Debug, Clone)]
+pub struct ConfigurationText {
+    /// The object and the key.
+    pub place: String,
+    /// The text.
+    pub text: SecretString,
+}
+
+/// A clouds.yaml that a `cloud.conf` names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CloudsFile {
+    /// The cloud of the `cloud.conf`.
+    pub section: String,
+    /// The path; `None` for the default of the program.
+    pub path: Option<String>,
+    /// The entry of the clouds.yaml; empty for the only one.
+    pub entry: String,
+}
+
+/// A value and where it is from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OldValue {
+    pub(super) text: String,
+    /// The key as users write it.
+    pub(super) key: String,
+    pub(super) place: String,
+}
+
+/// What the configuration decides for one cloud.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct OldCloud {
+    pub(super) name: String,
+    /// Whether the command line names it.
+    pub(super) is_named: bool,
+    /// The kind of the login.
+    pub(super) login: Option<&'static str>,
+    pub(super) values: BTreeMap<Setting, OldValue>,
+    /// The certificates of the authorities, or the reason for which they are unknown.
+    pub(super) authorities: Option<Result<Authorities, String>>,
+    /// The place of `use-clouds`, and the file that it leads to.
+    pub(super) clouds_file: Option<(String, CloudsFile)>,
+    /// Whether all of the login is known.
+    pub(super) is_complete: bool,
+}
+
+/// The configuration that one container reads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OldConfiguration {
+    /// Workload and container.
+    pub(super) reader: String,
+    pub(super) serves_controller: bool,
+    pub(super) serves_node: bool,
+    /// Whether a file of it is unknown.
+    pub(super) is_partial: bool,
+    pub(super) clouds: Vec<OldCloud>,
+    /// Keys that no driver knows, each with its place.
+    pub(super) unknown_keys: BTreeSet<(String, String)>,
+}
+
+/// The assignments of several files, each with its place.
+type Assignments = Vec<(String, Assignment)>;
+
+/// The last value of each key, with its place.
+type LastValues = BTreeMap<&'static str, (Option<String>, String)>;
+
+impl OldConfiguration {
+    /// Reads the files of a container, of which a later one overrides an earlier one. What cannot be read is added to the gaps.
+    /// `is_partial` is true for a container with files that are unknown.
+    pub fn read(
+        container: &OldContainer,
+        texts: &[ConfigurationText],
+        mut is_partial: bool,
+        gaps: &mut Vec<CheckGap>,
+    ) -> Self {
+        let mut assignments = Assignments::new();
+        for ConfigurationText { place, text } in texts {
+            match assignments_of(text.expose_secret()) {
+                Ok(read) => assignments.extend(read.into_iter().map(|one| (place.clone(), one))),
+                Err(error) => {
+                    is_partial = true;
+                    gaps.push(CheckGap {
+                        what: place.clone(),
+                        why: error.to_string(),
+                        remedy: CORRECT,
+                    });
+                }
+            }
+        }
+        let names = container.cloud_names();
+        let is_named = !names.is_empty();
+        let mut configuration = Self {
+            reader: container.place(),
+            serves_controller: container.serves_controller(),
+            serves_node: container.serves_node(),
+            is_partial,
+            clouds: Vec::new(),
+            unknown_keys: unknown_keys(&assignments),
+        };
+        for name in if is_named { names } else { default_names(&assignments) } {
+            let cloud = cloud(&name, &assignments, is_partial, gaps);
+            configuration.clouds.push(OldCloud { is_named, ..cloud });
+        }
+        configuration
+    }
+
+    /// The clouds.yaml files that complete the configuration.
+    pub fn clouds_files(&self) -> Vec<CloudsFile> {
+        let files = self.clouds.iter().filter_map(|cloud| cloud.clouds_file.as_ref());
+        files.map(|(_, file)| file.clone()).collect()
+    }
+
+    /// Completes the cloud of a section by its clouds.yaml. Returns the reason for which that is not possible.
+    pub fn add_clouds_yaml(&mut self, file: &CloudsFile, place: &str, text: &SecretString) -> Result<(), String> {
+        let config = CloudConfig::from_clouds_yaml(text.expose_secret(), &file.entry);
+        let config = config.map_err(|error| error.to_string())?;
+        let clouds = self.clouds.iter_mut().filter(|cloud| cloud.name == file.section);
+        clouds.for_each(|cloud| cloud.complete(file, place, &config));
+        Ok(())
+    }
+
+    /// The clouds with a file of authorities, and its path.
+    pub fn authority_files(&self) -> Vec<(String, String)> {
+        let clouds = self.clouds.iter().filter(|cloud| cloud.authorities.is_none());
+        let files = clouds.filter_map(|cloud| {
+            let file = cloud.values.get(&Setting::Authorities)?;
+            Some((cloud.name.clone(), file.text.clone()))
+        });
+        files.collect()
+    }
+
+    /// Adds the authorities of a cloud, or the reason for which they are unknown.
+    pub fn add_authorities(&mut self, cloud: &str, read: &Result<Authorities, String>) {
+        let clouds = self.clouds.iter_mut().filter(|one| one.name == cloud);
+        clouds.for_each(|one| one.authorities = Some(read.clone()));
+    }
+}
+
+impl OldCloud {
+    /// Takes what is not set from an entry of clouds.yaml, as the Go driver does: it does not read `verify`.
+    fn complete(&mut self, file: &CloudsFile, place: &str, config: &CloudConfig) {
+        if self.login.is_none() || !file.entry.is_empty() {
+            self.login = Some(login_kind(&config.auth));
+        }
+        self.is_complete = true;
+        let path = |path: &std::path::Path| path.display().to_string();
+        let interface = (config.interface != Interface::Public).then(|| config.interface.as_str().to_owned());
+        let read = [
+            (Setting::AuthUrl, Some(bare_url(&config.auth_url))),
+            (Setting::Region, config.region.clone()),
+            (Setting::EndpointType, interface),
+            (Setting::Authorities, config.tls.ca_file.as_deref().map(path)),
+            (
+                Setting::ClientCertificate,
+                config.tls.client.as_ref().map(|client| path(&client.cert_file)),
+            ),
+        ];
+        for (setting, text) in read {
+            let Some(text) = text else { continue };
+            self.values.entry(setting).or_insert_with(|| OldValue {
+                text,
+                key: format!("{} of clouds.yaml", setting.yaml_key().unwrap_or_default()),
+                place: place.to_owned(),
+            });
+        }
+    }
+}
+
+/// The kind of a login.
+pub(super) fn login_kind(auth: &Auth) -> &'static str {
+    match auth {
+        Auth::Password { .. } => "a password",
+        Auth::Trust { .. } => "a trust",
+        Auth::Token { .. } => "a token",
+        Auth::ApplicationCredential { .. } => "an application credential",
+    }
+}
+
+fn section_cloud(assignment: &Assignment) -> &str {
+    assignment.cloud.as_deref().unwrap_or_default()
+}
+
+/// The clouds that a driver without `--cloud-name` serves.
+fn default_names(assignments: &Assignments) -> Vec<String> {
+    let globals = assignments.iter().filter(|(_, one)| one.section == "global");
+    let names: BTreeSet<&str> = globals.map(|(_, one)| section_cloud(one)).collect();
+    if names.is_empty() || names.contains("") {
+        return vec![String::new()];
+    }
+    names.into_iter().map(str::to_owned).collect()
+}
+
+fn unknown_keys(assignments: &Assignments) -> BTreeSet<(String, String)> {
+    let unknown = assignments
+        .iter()
+        .filter(|(_, one)| !FOREIGN.contains(&one.section.as_str()) && row_of(&one.section, &one.key).is_none());
+    let unknown = unknown.map(|(place, one)| {
+        let section = section_name(&one.section);
+        let [section, key] = [section, one.key.as_str()].map(|name| UntrustedText::with_limit(name, LONGEST_NAME));
+        let subject = match &one.cloud {
+            Some(cloud) => format!(
+                "[{section} {}] {key}",
+                UntrustedText::with_limit(cloud, LONGEST_NAME).quoted()
+            ),
+            None => format!("[{section}] {key}"),
+        };
+        (subject, place.clone())
+    });
+    unknown.take(MOST_UNKNOWN).collect()
+}
+
+fn cloud(name: &str, assignments: &Assignments, is_partial: bool, gaps: &mut Vec<CheckGap>) -> OldCloud {
+    let (mut last, mut lists) = (
+        LastValues::new(),
+        BTreeMap::<Setting, (BTreeSet<String>, String)>::new(),
+    );
+    let mut has_section = false;
+    for (place, assignment) in assignments {
+        let own = section_cloud(assignment) == name;
+        has_section |= own && assignment.section == "global";
+        if !own && (assignment.section == "global" || assignment.cloud.is_some()) {
+            continue;
+        }
+        let Some(row) = row_of(&assignment.section, &assignment.key) else {
+            continue;
+        };
+        let value = assignment.value.as_ref().map(|value| value.expose_secret());
+        match row.usage {
+            KeyUse::Setting(setting @ (Setting::Segments | Setting::ZoneMap)) => {
+                let (values, _) = lists.entry(setting).or_insert_with(|| (BTreeSet::new(), place.clone()));
+                values.extend(value.map(str::to_owned));
+            }
+            KeyUse::Login => {
+                // The value is a secret. Only whether there is one matters.
+                let is_set = value.is_some_and(|value| !value.is_empty());
+                last.insert(row.key, (is_set.then(String::new), place.clone()));
+            }
+            _ => {
+                last.insert(row.key, (Some(value.unwrap_or("true").to_owned()), place.clone()));
+            }
+        }
+    }
+    if !name.is_empty() && !has_section && !is_partial {
+        gaps.push(CheckGap {
+            what: format!(
+                "section [Global {}]",
+                UntrustedText::with_limit(name, LONGEST_NAME).quoted()
+            ),
+            why: "the configuration does not have it".to_owned(),
+            remedy: CORRECT,
+        });
+    }
+    let mut values = settings(&last, gaps);
+    values.extend(lists.into_iter().map(|(setting, (all, place))| {
+        let text = all.into_iter().collect::<Vec<_>>().join(", ");
+        (setting, old_value(setting.conf_key(), text, &place))
+    }));
+    let clouds_file = clouds_file(name, &last, gaps);
+    let contents = last.get("cafilecontents").and_then(|(value, _)| value.as_deref());
+    let contents = contents.filter(|_| !has_text(&last, "ca-file"));
+    OldCloud {
+        authorities: contents.map(|pem| Ok(Authorities::read(pem))),
+        name: name.to_owned(),
+        is_named: false,
+        login: login(&last),
+        values,
+        is_complete: clouds_file.is_none(),
+        clouds_file,
+    }
+}
+
+fn old_value(key: String, text: String, place: &str) -> OldValue {
+    OldValue {
+        text,
+        key,
+        place: place.to_owned(),
+    }
+}
+
+/// The kind of the login, in the order in which the Go driver chooses.
+fn login(last: &LastValues) -> Option<&'static str> {
+    let has = |key: &str| last.get(key).is_some_and(|(value, _)| value.is_some());
+    let kinds = [
+        ("trust-id", "a trust"),
+        ("token", "a token"),
+        ("password", "a password"),
+        ("application-credential-secret", "an application credential"),
+    ];
+    kinds.into_iter().find(|(key, _)| has(key)).map(|(_, kind)| kind)
+}
+
+fn clouds_file(name: &str, last: &LastValues, gaps: &mut Vec<CheckGap>) -> Option<(String, CloudsFile)> {
+    let (value, place) = last.get("use-clouds")?;
+    let is_used = go::parse_conf_bool(value.as_deref());
+    if is_used.is_none() {
+        gaps.push(refused("[Global] use-clouds", place));
+    }
+    let text = |key: &str| {
+        let value = last.get(key).and_then(|(value, _)| value.clone());
+        value.filter(|value| !value.is_empty())
+    };
+    let file = CloudsFile {
+        section: name.to_owned(),
+        path: text("clouds-file"),
+        entry: text("cloud").unwrap_or_default(),
+    };
+    (is_used == Some(true)).then(|| (place.clone(), file))
+}
+
+fn refused(key: &str, place: &str) -> CheckGap {
+    CheckGap {
+        what: format!("{key} in {place}"),
+        why: "the Go driver refuses the value".to_owned(),
+        remedy: CORRECT,
+    }
+}
+
+/// The settings that single values decide.
+fn settings(last: &LastValues, gaps: &mut Vec<CheckGap>) -> BTreeMap<Setting, OldValue> {
+    let mut settings = BTreeMap::new();
+    for (&key, (value, place)) in last {
+        let row = super::keys::KEYS.iter().find(|row| row.key == key);
+        let Some(KeyUse::Setting(setting)) = row.map(|row| row.usage) else {
+            continue;
+        };
+        let text = value.clone().unwrap_or_default();
+        let shown = row.map_or_else(String::new, |row| format!("[{}] {key}", section_name(row.section)));
+        let read = match (setting, key) {
+            (_, "cafilecontents") if has_text(last, "ca-file") => None,
+            (_, "cafilecontents") => (!text.is_empty()).then(|| "certificates in the file itself".to_owned()),
+            // Only a pair has an effect.
+            (_, "key-file") => None,
+            (_, "cert-file") if !has_text(last, "key-file") => None,
+            (Setting::SkipsVerification, _) => (text == "true").then_some(text),
+            (Setting::AttachLimit, _) => match go::parse_conf_integer(&text) {
+                Some(0) => None,
+                Some(limit @ 1..=HIGHEST_LIMIT) => Some(limit.to_string()),
+                Some(_) => Some(HIGHEST_LIMIT.to_string()),
+                None => {
+                    gaps.push(refused(&shown, place));
+                    None
+                }
+            },
+            // Users in addresses may have passwords.
+            (Setting::AuthUrl, _) => Some(bare_url(&text)).filter(|_| !text.is_empty()),
+            (Setting::SearchOrder, _) => Some(list(&text)).filter(|list| !list.is_empty()),
+            (Setting::EndpointType, _) => Some(text.trim_end_matches("URL").to_owned()).filter(|text| !text.is_empty()),
+            (setting, _) if is_switch(setting) => match go::parse_conf_bool(Some(&text)) {
+                Some(flag) => Some(flag.to_string()),
+                None => {
+                    gaps.push(refused(&shown, place));
+                    None
+                }
+            },
+            _ => Some(text).filter(|text| !text.is_empty()),
+        };
+        if let Some(text) = read {
+            settings.insert(setting, old_value(shown, text, place));
+        }
+    }
+    settings
+}
+
+fn has_text(last: &LastValues, key: &str) -> bool {
+    let value = last.get(key).and_then(|(value, _)| value.as_ref());
+    value.is_some_and(|value| !value.is_empty())
+}
+
+/// Whether the values are true and false.
+pub(super) fn is_switch(setting: Setting) -> bool {
+    matches!(
+        setting,
+        Setting::SkipsVerification
+            | Setting::PublicRoots
+            | Setting::HttpEndpoints
+            | Setting::Rescan
+            | Setting::IgnoreZones
+            | Setting::IgnoreMicroversions
+    )
+}
+
+/// An address without a user, and without what Keystone's version adds.
+pub(super) fn bare_url(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let authority = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (host, path) = rest.split_at(authority);
+    let host = host.rsplit('@').next().unwrap_or_default();
+    let path = path.trim_end_matches('/');
+    let path = path.strip_suffix("/v3").unwrap_or(path).trim_end_matches('/');
+    format!("{scheme}://{}{path}", host.to_lowercase())
+}
+
+/// A list in its order, without blanks.
+pub(super) fn list(text: &str) -> String {
+    let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+    items.collect::<Vec<_>>().join(",")
+}

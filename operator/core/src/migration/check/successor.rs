@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What this driver does with its spec and the credentials that the spec names. Values of secrets are not kept.
+
+use std::collections::BTreeMap;
+
+use cinder_cloud::{CloudConfig, config::Interface};
+use cinder_csi_crds::{CinderCSIDriverSpec, Cloud, EndpointType};
+use cinder_csi_driver::topology::REGION;
+
+use super::keys::Setting;
+use super::old_configuration::{bare_url, list, login_kind};
+
+/// The flag of nodes that decides [`Setting::SearchOrder`], which only an override sets.
+const SEARCH_ORDER: &str = "--search-order=";
+
+/// What the credentials of one cloud of the spec decide.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewCredentials {
+    /// The object and the key.
+    pub(super) place: String,
+    pub(super) login: &'static str,
+    pub(super) values: BTreeMap<Setting, String>,
+}
+
+/// What this driver does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum NewValue {
+    Set(String),
+    /// The default.
+    Unset,
+    /// The credentials were not read.
+    Unknown,
+}
+
+impl NewValue {
+    /// The value or the default.
+    pub(super) fn or<'a>(&'a self, default: &'a str) -> Option<&'a str> {
+        match self {
+            Self::Set(value) => Some(value),
+            Self::Unset => Some(default),
+            Self::Unknown => None,
+        }
+    }
+}
+
+impl From<Option<String>> for NewValue {
+    fn from(value: Option<String>) -> Self {
+        value.map_or(Self::Unset, Self::Set)
+    }
+}
+
+impl NewCredentials {
+    /// Reads the credentials of a cloud. The error holds no value.
+    pub fn read(place: &str, cloud: &Cloud, text: &str) -> Result<Self, String> {
+        let config = if is_clouds_yaml(cloud) {
+            CloudConfig::from_clouds_yaml(text, &cloud.cloud_name)
+        } else {
+            CloudConfig::from_cloud_conf(text)
+        };
+        let config = config.map_err(|error| error.to_string())?;
+        Ok(Self {
+            place: place.to_owned(),
+            login: login_kind(&config.auth),
+            values: values(&config),
+        })
+    }
+}
+
+/// Whether the credentials of a cloud are a clouds.yaml.
+pub(super) fn is_clouds_yaml(cloud: &Cloud) -> bool {
+    let key = &cloud.credentials_secret_ref.key;
+    [".yaml", ".yml"].iter().any(|ending| key.ends_with(ending))
+}
+
+fn values(config: &CloudConfig) -> BTreeMap<Setting, String> {
+    let switch = |is_on: bool| is_on.then(|| true.to_string());
+    let options = &config.block_storage;
+    let all = [
+        (Setting::AuthUrl, Some(bare_url(&config.auth_url))),
+        (Setting::Region, config.region.clone()),
+        (
+            Setting::EndpointType,
+            (config.interface != Interface::Public).then(|| config.interface.as_str().to_owned()),
+        ),
+        (Setting::SkipsVerification, switch(config.tls.insecure)),
+        (Setting::PublicRoots, switch(config.tls.also_public_roots)),
+        (Setting::HttpEndpoints, switch(config.allow_http_endpoints)),
+        (Setting::IgnoreZones, switch(options.ignore_volume_az)),
+        (Setting::IgnoreMicroversions, switch(options.ignore_volume_microversion)),
+        (Setting::Segments, pairs(&config.topology.segments)),
+        (Setting::ZoneMap, pairs(&config.topology.zone_map)),
+    ];
+    let set = all.into_iter().filter_map(|(setting, value)| Some((setting, value?)));
+    set.collect()
+}
+
+fn pairs(pairs: &BTreeMap<String, String>) -> Option<String> {
+    let words: Vec<String> = pairs.iter().map(|(left, right)| format!("{left}={right}")).collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
+/// What this driver does for a cloud. The spec overrides the credentials.
+pub(super) fn new_value(
+    spec: &CinderCSIDriverSpec,
+    cloud: &Cloud,
+    credentials: Option<&NewCredentials>,
+    setting: Setting,
+) -> NewValue {
+    let by_file = || match credentials {
+        Some(credentials) => credentials.values.get(&setting).cloned().into(),
+        None if is_clouds_yaml(cloud) && setting.yaml_key().is_none() => NewValue::Unset,
+        None => NewValue::Unknown,
+    };
+    let by_spec = |value: Option<String>| value.map_or_else(by_file, NewValue::Set);
+    let options = &spec.block_storage;
+    match setting {
+        Setting::AuthUrl | Setting::PublicRoots | Setting::HttpEndpoints => by_file(),
+        Setting::Region => by_spec(cloud.region.clone()),
+        Setting::EndpointType => by_spec(cloud.endpoint_type.map(endpoint_type)),
+        // The pods have no file that the credentials name.
+        Setting::Authorities => cloud.ca_bundle_ref.as_ref().map(|bundle| bundle.name.clone()).into(),
+        Setting::ClientCertificate => {
+            let secret = cloud.client_cert_secret_ref.as_ref();
+            secret.map(|secret| secret.name.clone()).into()
+        }
+        Setting::SkipsVerification => by_spec(cloud.insecure_skip_tls_verify.then(|| true.to_string())),
+        Setting::AttachLimit => options.node_volume_attach_limit.map(|limit| limit.to_string()).into(),
+        Setting::Rescan => NewValue::Set(options.rescan_on_resize.unwrap_or(true).to_string()),
+        Setting::IgnoreZones => by_spec(options.ignore_volume_az.map(|flag| flag.to_string())),
+        Setting::IgnoreMicroversions => by_spec(options.ignore_volume_microversion.map(|flag| flag.to_string())),
+        Setting::SearchOrder => search_order(spec).into(),
+        Setting::Segments => {
+            let own = cloud.node_region.as_ref().map(|region| format!("{REGION}={region}"));
+            merged(by_file(), own.into_iter().collect())
+        }
+        Setting::ZoneMap => {
+            let zones = cloud.availability_zone_map.iter();
+            merged(
+                by_file(),
+                zones.map(|(nova, cinder)| format!("{nova}={cinder}")).collect(),
+            )
+        }
+    }
+}
+
+fn endpoint_type(endpoint_type: EndpointType) -> String {
+    match endpoint_type {
+        EndpointType::Public => Interface::Public,
+        EndpointType::Internal => Interface::Internal,
+        EndpointType::Admin => Interface::Admin,
+    }
+    .as_str()
+    .to_owned()
+}
+
+/// The pairs of the credentials, and over them those of the spec.
+fn merged(by_file: NewValue, by_spec: Vec<String>) -> NewValue {
+    let text = match by_file {
+        NewValue::Set(text) => text,
+        other if by_spec.is_empty() => return other,
+        _ => String::new(),
+    };
+    let words = text.split(", ").filter(|word| !word.is_empty()).map(str::to_owned);
+    let words = words.chain(by_spec);
+    let all: BTreeMap<String, String> = words
+        .filter_map(|word| {
+            word.split_once('=')
+                .map(|(left, right)| (left.to_owned(), right.to_owned()))
+        })
+        .collect();
+    pairs(&all).into()
+}
+
+/// The value of the flag in an override.
+fn search_order(spec: &CinderCSIDriverSpec) -> Option<String> {
+    let mut patches = spec.overrides.iter().map(|change| change.patch.as_str());
+    let value = patches.find_map(|patch| patch.split_once(SEARCH_ORDER))?.1;
+    let end = value.find(|character: char| !character.is_ascii_alphanumeric() && character != ',');
+    Some(list(value.get(..end.unwrap_or(value.len()))?))
+}
