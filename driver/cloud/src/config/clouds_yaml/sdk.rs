@@ -294,9 +294,26 @@ impl<'a> Merged<'a> {
                 let inside = row.names.iter().rev().find_map(|name| in_auth(name)).filter(is_set);
                 inside.or_else(|| names.find_map(|name| beside(name)))
             }
-            (KeyPlace::Login, _) => names.find_map(|name| beside(name).or_else(|| in_auth(name))),
+            (KeyPlace::Login, _) => self.last_of_login(row),
             _ => names.find_map(|name| beside(name).filter(|(_, node)| !is_empty(node))),
         }
+    }
+
+    /// openstacksdk goes through the names, each with underscores and then with hyphens, and takes the last value that it finds: first
+    /// in `auth`, then beside it. Of a token the spelling with a hyphen comes first.
+    fn last_of_login(&self, row: &ConfigKey) -> Option<(String, &'a YamlNode)> {
+        let is_token = row.setting == Some(Setting::Token);
+        let found = row.names.iter().enumerate().flat_map(|(rank, name)| {
+            let places = [(false, self.auth.get(*name)), (true, self.beside.get(*name))];
+            places.into_iter().filter_map(move |(is_beside, spelled)| {
+                let (key, node) = spelled?;
+                let is_later = key.contains('-') != is_token;
+                Some(((rank, is_later, is_beside), *key, *node))
+            })
+        });
+        let ((_, _, is_beside), key, node) = found.max_by_key(|(rank, _, _)| *rank)?;
+        let prefix = if is_beside { "" } else { "auth." };
+        Some((format!("{prefix}{key}"), node))
     }
 }
 

@@ -151,6 +151,18 @@ fn a_password_login_is_read_whole() {
     "auth: {auth_url: https://k, user_id: u, password: p, trust_id: t}",
     "user id u, trust t"
 )]
+#[case(
+    "auth: {auth_url: https://k, user_id: u, password: p, tenant-id: in}, tenant_id: out",
+    "user id u, password p, project id in"
+)]
+#[case(
+    "auth: {auth_url: https://k, user_id: u, password: p, project_id: in}, tenant-id: out",
+    "user id u, password p, project id in"
+)]
+#[case(
+    "auth_type: token, auth: {auth_url: https://k, auth_token: in, project_id: p}, auth-token: out",
+    "token in, project id p"
+)]
 fn logins_are_those_of_openstacksdk(#[case] keys: &str, #[case] expected: &str) {
     let config = read_keys(keys).expect("good");
     assert_eq!(login(&config.auth), expected);

@@ -130,6 +130,18 @@ fn domains(raw: &RawCloud, context: &ReadContext<'_>) -> Result<Domains, ConfigE
             "write user_domain_id and project_domain_id instead".to_owned(),
         ));
     }
+    if raw.has(Setting::DefaultDomain) {
+        let all = [
+            Setting::DefaultDomain,
+            Setting::DefaultDomainId,
+            Setting::DefaultDomainName,
+        ];
+        let what = present(raw, context, &all);
+        return Err(context.unsupported(
+            format!("more than one default domain ({what})"),
+            "keep one of them".to_owned(),
+        ));
+    }
     let default = DomainKeys::new(raw, Setting::DefaultDomainId, Setting::DefaultDomainName);
     domains.user = domains.user.or(&default);
     domains.project = domains.project.or(&default);
