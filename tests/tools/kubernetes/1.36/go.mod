@@ -1,4 +1,4 @@
-module cinder-csi/tests/tools/kubernetes
+module cinder-csi/tests/tools/kubernetes/1.36
 
 go 1.26.0
 
