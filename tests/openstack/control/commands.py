@@ -27,6 +27,8 @@ def main(arguments, usage):
     """Runs one command; answers the exit status."""
     known = {("install",): install_parts, ("up",): up, ("down",): down, ("status",): status}
     try:
+        if layout.RELEASE and layout.RELEASE not in layout.releases():
+            raise CloudError(f"OPENSTACK is '{layout.RELEASE}'; it can be {', '.join(layout.releases())}")
         if tuple(arguments) in known:
             known[tuple(arguments)]()
         elif len(arguments) == 2 and arguments[0] in OF_ONE_SERVICE:
@@ -85,6 +87,7 @@ def up():
         shutil.rmtree(layout.LOG, ignore_errors=True)
         layout.LOG.mkdir(parents=True)
         layout.RUN.mkdir(mode=0o700)
+        layout.RUNNING.write_text(layout.RELEASE)
         start_keeper()
         say(f"up after {time.monotonic() - started:.0f} s; the logs are in {layout.LOG}")
         print(layout.READY)
@@ -163,7 +166,10 @@ def keeper():
 
 
 def is_up():
-    """Whether the cloud that runs is the one that these files describe."""
+    """Whether the cloud runs, with the services of the release that is chosen."""
+    running = layout.RUNNING.read_text() if layout.RUNNING.exists() else ""
+    if running != layout.RELEASE:
+        return False
     is_stopped = (layout.STOP / "keystone").exists()
     return layout.READY.exists() and keeper() is not None and (is_stopped or listens(layout.PORTS["keystone"]))
 

@@ -7,6 +7,8 @@ import pathlib
 import platform
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
+# OPENSTACK=2024.1 chooses an older release than constraints.txt has.
+RELEASE = os.environ.get("OPENSTACK", "")
 # What the product asks for, and no more, is what the suites' credential may do.
 ACCESS_RULES = HERE.parent.parent / "config" / "openstack" / "access-rules.json"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "cinder-csi"
@@ -14,6 +16,8 @@ RUN = CACHE / "openstack-run"
 LOG = CACHE / "openstack-log"
 FAILED_LOG = CACHE / "openstack-log-failed"
 LOCK = CACHE / "openstack.lock"
+# The release of the cloud that runs; empty for the usual one.
+RUNNING = RUN / "release"
 # Written last when the cloud starts, removed first when it ends.
 READY = RUN / "ready.json"
 # What the prepared database belongs with.
@@ -89,7 +93,17 @@ def digest(paths):
 
 def requirements():
     """What pip installs from."""
-    return [HERE / "requirements.txt", HERE / "constraints.txt"]
+    return [HERE / "requirements.txt", constraints()]
+
+
+def constraints():
+    """The versions of the release that is chosen."""
+    return HERE / (f"constraints-{RELEASE}.txt" if RELEASE else "constraints.txt")
+
+
+def releases():
+    """The older releases that can be chosen."""
+    return sorted(path.stem.removeprefix("constraints-") for path in HERE.glob("constraints-*.txt"))
 
 
 def environment():
