@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The images of a cluster: what pods of the product and of the tests run.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use cinder_operator_core::cluster::KubernetesVersion;
+use cinder_operator_core::releases::sidecars::version_set;
+use cinder_operator_core::releases::{COMPONENTS, Component, ComponentRow};
 use sha2::{Digest, Sha256};
 
 use crate::cluster::PAUSE_IMAGE;
-use crate::{Command, Image, Product, Tools};
+use crate::{Command, Entry, Image, Product, Tools};
 
 const INIT_SOURCE: &str = include_str!("scripts/init.c");
 
@@ -67,23 +71,67 @@ pub async fn busybox(name: &str) -> Result<Image> {
     Ok(image)
 }
 
-/// The sidecars of the controller, under the names and tags that the product's manifests use.
-pub(crate) fn sidecars(tools: &Tools) -> Result<Vec<Image>> {
-    [
-        ("csi-provisioner", "v6.3.0"),
-        ("csi-attacher", "v4.12.0"),
-        // The module is v2.2.0: of the patch release after it only the image was published.
-        ("csi-resizer", "v2.2.1"),
-        ("csi-snapshotter", "v8.6.0"),
-        ("snapshot-controller", "v8.6.0"),
-    ]
-    .into_iter()
-    .map(|(name, tag)| {
-        let path = format!("/{name}");
-        let image = Image::new(format!("registry.k8s.io/sig-storage/{name}:{tag}"));
-        Ok(image.file(tools.path(name)?, &path).entrypoint(path))
-    })
-    .collect()
+/// The images of the sidecars' project.
+const SIDECAR_REGISTRY: &str = "registry.k8s.io/sig-storage";
+const SNAPSHOT_CONTROLLER: &str = "snapshot-controller";
+
+/// The sidecars of the controller that the operator installs on a version of Kubernetes, under the names and tags of its own table, and
+/// the snapshot-controller of `config/snapshot-controller`.
+pub(crate) fn sidecars(tools: &Tools, kubernetes: KubernetesVersion) -> Result<Vec<Image>> {
+    let row = version_set(Some(kubernetes));
+    let mut images = Vec::new();
+    for component in COMPONENTS.iter().filter(|component| component.sidecar.is_some()) {
+        let release = row.release(component.component);
+        let release = release.with_context(|| format!("the table has no release of {}", component.container))?;
+        let program = tools.sidecar(component.container, component.component, row)?;
+        images.push(sidecar(&format!("{}:v{release}", component.image), program)?);
+    }
+    images.push(snapshot_controller(tools)?);
+    Ok(images)
+}
+
+/// The program of each of these images on Kubernetes 1.`minor`, by the name of the image.
+pub fn sidecar_programs(tools: &Tools, minor: u32) -> Result<BTreeMap<String, PathBuf>> {
+    let images = sidecars(tools, KubernetesVersion { major: 1, minor })?;
+    let program = |image: Image| {
+        let source = image.entries.into_iter().find_map(|entry| match entry {
+            Entry::File { source, .. } => Some(source),
+            Entry::Link { .. } | Entry::Directory { .. } => None,
+        });
+        Some((image.name, source?))
+    };
+    Ok(images.into_iter().filter_map(program).collect())
+}
+
+/// The snapshot-controller, which has the release of the newest csi-snapshotter.
+pub fn snapshot_controller(tools: &Tools) -> Result<Image> {
+    let release = version_set(None).release(Component::Snapshotter);
+    let release = release.context("the table has no release of csi-snapshotter")?;
+    let name = format!("{SIDECAR_REGISTRY}/{SNAPSHOT_CONTROLLER}:v{release}");
+    sidecar(&name, tools.path(SNAPSHOT_CONTROLLER)?)
+}
+
+/// The image of this name with the program of the present table: an earlier version of the operator names other releases. None for an
+/// image of something else.
+pub(crate) fn sidecar_under_name(tools: &Tools, kubernetes: KubernetesVersion, name: &str) -> Result<Option<Image>> {
+    let row = version_set(Some(kubernetes));
+    let of_image = |component: &&ComponentRow| {
+        let tag = name.strip_prefix(component.image);
+        component.sidecar.is_some() && tag.is_some_and(|tag| tag.starts_with(':'))
+    };
+    let Some(component) = COMPONENTS.iter().find(of_image) else {
+        return Ok(None);
+    };
+    let program = tools.sidecar(component.container, component.component, row)?;
+    sidecar(name, program).map(Some)
+}
+
+fn sidecar(name: &str, program: &Path) -> Result<Image> {
+    let short = name.rsplit('/').next().unwrap_or(name);
+    let short = short.split(':').next().unwrap_or(short);
+    anyhow::ensure!(!short.is_empty(), "`{name}` is not the name of an image");
+    let path = format!("/{short}");
+    Ok(Image::new(name).file(program, &path).entrypoint(path))
 }
 
 /// The product's own images, from the same lists of files as those of a release.
@@ -148,7 +196,6 @@ async fn from_list(mut image: Image, list: &str, binary: &Path) -> Result<Image>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Entry;
 
     #[tokio::test]
     async fn a_list_of_files_becomes_an_image_that_runs_our_program() {
@@ -175,6 +222,33 @@ mod tests {
             target: "/bin/cat".into()
         }));
         assert!(image.entries.contains(&Entry::Directory { path: "/csi".into() }));
+    }
+
+    #[test]
+    fn sidecars_have_the_names_of_the_table() {
+        let names = [
+            "csi-provisioner",
+            "csi-attacher",
+            "csi-resizer",
+            "csi-resizer-1.14",
+            "csi-snapshotter",
+            "snapshot-controller",
+        ];
+        let list: String = names.iter().map(|name| format!("{name} /{name}\n")).collect();
+        let tools = Tools::parse(&list);
+
+        let old = KubernetesVersion { major: 1, minor: 30 };
+        let images = sidecars(&tools, old).unwrap();
+        let resizer = images.iter().find(|image| image.name.contains("/csi-resizer:")).unwrap();
+        assert_eq!(resizer.name, "registry.k8s.io/sig-storage/csi-resizer:v1.14.0");
+        assert_eq!(resizer.entrypoint, ["/csi-resizer"]);
+        assert_eq!(images.len(), 5);
+
+        let earlier = "registry.k8s.io/sig-storage/csi-provisioner:v6.0.2";
+        let image = sidecar_under_name(&tools, old, earlier).unwrap().unwrap();
+        assert_eq!((image.name.as_str(), image.entrypoint), (earlier, vec!["/csi-provisioner".to_owned()]));
+        let other = "ghcr.io/cinder-csi/cinder-csi-driver:v0.0.1";
+        assert!(sidecar_under_name(&tools, old, other).unwrap().is_none());
     }
 
     #[tokio::test]

@@ -44,7 +44,7 @@ pub use api_server::ApiServer;
 pub use cluster::{CloudConfig, Cluster, ClusterConfig, Container, Node, NodeConfig};
 pub use command::{Answer, Command};
 pub use image::{Entry, Image};
-pub use images::{BUSYBOX_IMAGE, busybox, listed};
+pub use images::{BUSYBOX_IMAGE, busybox, listed, sidecar_programs, snapshot_controller};
 pub use poll::{wait_for, wait_for_some};
 pub use previous::previous_source;
 pub use product::{Product, Profile};

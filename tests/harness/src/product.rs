@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use cinder_operator_core::cluster::KubernetesVersion;
 
 use crate::run::cache_directory;
 use crate::{Cluster, Progress, images, programs, wait_for, workspace_root};
@@ -142,9 +143,45 @@ impl Cluster {
 
     /// Packs the images of the product's sidecars alone and imports them on every node.
     pub async fn load_sidecar_images(&self) -> Result<()> {
-        for image in &images::sidecars(self.tools())? {
+        for image in &images::sidecars(self.tools(), self.kubernetes_version().await?)? {
             self.import(image).await?;
         }
         Ok(())
+    }
+
+    /// Waits for the controller of an earlier version of the operator, and imports the present sidecars under the names that it has
+    /// there: the table of that version may name other releases.
+    pub async fn load_sidecars_of_controller(&self, namespace: &str) -> Result<()> {
+        let kubernetes = self.kubernetes_version().await?;
+        let column = "jsonpath={.items[*].spec.template.spec.containers[*].image}";
+        let named = wait_for("the controller with its sidecars", OPERATOR_TIMEOUT, async || {
+            let names = self
+                .kubectl(&["get", "deployments", "-n", namespace, "-o", column])
+                .await?;
+            let mut sidecars = Vec::new();
+            for name in names.split_whitespace() {
+                sidecars.extend(images::sidecar_under_name(self.tools(), kubernetes, name)?);
+            }
+            ensure!(!sidecars.is_empty(), "the Deployments have {names}");
+            Ok(sidecars)
+        })
+        .await?;
+        let present = images::sidecars(self.tools(), kubernetes)?;
+        let others = named
+            .iter()
+            .filter(|image| present.iter().all(|known| known.name != image.name));
+        for image in others {
+            self.import(image).await?;
+        }
+        Ok(())
+    }
+
+    /// The version that the API server reports.
+    pub async fn kubernetes_version(&self) -> Result<KubernetesVersion> {
+        let answer = self.kubectl(&["get", "--raw", "/version"]).await?;
+        let version: serde_json::Value = serde_json::from_str(&answer).context("/version is not JSON")?;
+        let part = |name: &str| version[name].as_str().unwrap_or_default().to_owned();
+        KubernetesVersion::parse(&part("major"), &part("minor"))
+            .with_context(|| format!("the API server reports no version: {answer}"))
     }
 }

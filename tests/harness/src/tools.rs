@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use cinder_operator_core::releases::Component;
+use cinder_operator_core::releases::sidecars::{VersionSet, version_set};
 
 use crate::Command;
 
-/// Installing packages and a cold build of all programs take about 10 minutes on two cores.
-const BUILD_TIMEOUT: Duration = Duration::from_hours(1);
+/// Installing packages and a cold build of all programs take about 10 minutes on two idle cores. The script ends a build that hangs.
+const BUILD_TIMEOUT: Duration = Duration::from_hours(3);
 
 /// The root of the workspace that this crate belongs to.
 pub fn workspace_root() -> PathBuf {
@@ -51,7 +53,7 @@ impl Tools {
         Ok(Self::parse(&list))
     }
 
-    fn parse(list: &str) -> Self {
+    pub(crate) fn parse(list: &str) -> Self {
         let paths = list
             .lines()
             .filter_map(|line| line.split_once(' '))
@@ -69,6 +71,17 @@ impl Tools {
         Ok(path)
     }
 
+    /// The path of a sidecar by the name of its image and the release of its row in the operator's table. The programs of the newest
+    /// row have no release in their names.
+    pub(crate) fn sidecar(&self, name: &str, component: Component, row: &VersionSet) -> Result<&Path> {
+        let release = row.release(component);
+        if release == version_set(None).release(component) {
+            return self.path(name);
+        }
+        let release = release.with_context(|| format!("the table has no release of {name}"))?;
+        self.path(&format!("{name}-{}.{}", release.major, release.minor))
+    }
+
     /// All programs.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Path)> {
         self.paths.iter().map(|(name, path)| (name.as_str(), path.as_path()))
@@ -77,6 +90,9 @@ impl Tools {
 
 #[cfg(test)]
 mod tests {
+    use cinder_operator_core::cluster::KubernetesVersion;
+    use cinder_operator_core::releases::COMPONENTS;
+
     use super::*;
 
     #[test]
@@ -85,5 +101,51 @@ mod tests {
         assert_eq!(tools.path("csi-sanity").unwrap(), Path::new("/a path/csi-sanity"));
         assert_eq!(tools.iter().count(), 2);
         assert!(tools.path("kubelet").unwrap_err().to_string().contains("kubelet"));
+    }
+
+    #[test]
+    fn sidecars_of_older_rows_have_their_release_in_the_name() {
+        let tools = Tools::parse("csi-attacher /new\ncsi-resizer /new\ncsi-resizer-1.14 /old\n");
+        let path = |name, component, minor| {
+            let row = version_set(Some(KubernetesVersion { major: 1, minor }));
+            tools.sidecar(name, component, row).unwrap().to_owned()
+        };
+        assert_eq!(path("csi-resizer", Component::Resizer, 33), Path::new("/old"));
+        assert_eq!(path("csi-resizer", Component::Resizer, 34), Path::new("/new"));
+        assert_eq!(path("csi-attacher", Component::Attacher, 30), Path::new("/new"));
+        let old = version_set(Some(KubernetesVersion { major: 1, minor: 30 }));
+        let error = Tools::parse("csi-resizer /new\n").sidecar("csi-resizer", Component::Resizer, old);
+        assert!(error.unwrap_err().to_string().contains("csi-resizer-1.14"));
+    }
+
+    /// The release of a module that a go.mod below `tests/tools` pins.
+    fn pinned(folder: &str, module: &str) -> Option<String> {
+        let file = workspace_root().join("tests/tools").join(folder).join("go.mod");
+        let text = std::fs::read_to_string(file).unwrap();
+        let mut lines = text.lines().map(|line| line.trim().trim_start_matches("require "));
+        let versions = lines.find_map(|line| line.strip_prefix(module)?.split_whitespace().next());
+        versions.map(|version| version.trim_start_matches('v').to_owned())
+    }
+
+    #[test]
+    fn every_sidecar_is_built_in_its_release() {
+        for minor in 30..=40 {
+            let row = version_set(Some(KubernetesVersion { major: 1, minor }));
+            for component in COMPONENTS.iter().filter(|component| component.sidecar.is_some()) {
+                let release = row.release(component.component).unwrap();
+                let newest = version_set(None).release(component.component).unwrap();
+                let name = component.container.trim_start_matches("csi-");
+                let folder = if release == newest { "csi" } else { name };
+                let module = match release.major {
+                    0 | 1 => format!("github.com/kubernetes-csi/external-{name} v"),
+                    major => format!("github.com/kubernetes-csi/external-{name}/v{major} v"),
+                };
+                assert_eq!(
+                    pinned(folder, &module),
+                    Some(release.to_string()),
+                    "{name} on Kubernetes 1.{minor}"
+                );
+            }
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use harness::{Cluster, Command, Image, wait_for, workspace_root};
+use harness::{Cluster, Command, Image, snapshot_controller, wait_for, workspace_root};
 use serde_json::{Value, json};
 
 use crate::cluster::{DRIVER, PATIENCE, World, snapshots::install_controller};
@@ -23,8 +23,6 @@ pub const NODE: &str = "csi-cinder-nodeplugin";
 pub const SECRET: &str = "cloud-config";
 /// What the manifests give as `--cluster`.
 pub const CLUSTER_ID: &str = "kubernetes";
-/// The program that every cluster brings along itself.
-const SNAPSHOT_CONTROLLER: &str = "snapshot-controller";
 const MODULE: &str = "k8s.io/cloud-provider-openstack";
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_mins(5);
 /// What the Go driver runs on a node, and the configuration of that.
@@ -227,12 +225,7 @@ async fn apply_snapshots(cluster: &Cluster) -> Result<()> {
     let kinds = cluster.tools().path("snapshot-crds")?;
     let kinds = kinds.to_str().context("the path of the CRDs is not UTF-8")?;
     cluster.kubectl(&["apply", "-f", kinds]).await?;
-    let image = format!("registry.k8s.io/sig-storage/{SNAPSHOT_CONTROLLER}:v8.6.0");
-    let program = format!("/{SNAPSHOT_CONTROLLER}");
-    let packed = Image::new(&image)
-        .file(cluster.tools().path(SNAPSHOT_CONTROLLER)?, &program)
-        .entrypoint(program);
-    cluster.import(&packed).await?;
+    cluster.import(&snapshot_controller(cluster.tools())?).await?;
     install_controller(cluster).await
 }
 

@@ -49,7 +49,8 @@ pub struct ComponentRow {
     pub flag: &'static str,
     /// The field of the spec that replaces the image.
     pub(super) image_override: fn(&ImageOverrides) -> &Option<String>,
-    /// Its release for each range of versions of Kubernetes, oldest first. The driver has the version of the operator.
+    /// Its release for each range of versions of Kubernetes, oldest first. The driver has the version of the operator. Releases that
+    /// are served as Go modules are preferred, because the tests run those.
     pub(super) releases: &'static [(u64, u64, u64)],
     /// Its name in `spec.controller.sidecars`. The driver and the components of the nodes are not in this list.
     pub sidecar: Option<SidecarName>,
@@ -131,7 +132,7 @@ pub static COMPONENTS: [ComponentRow; 7] = [
         image_override: |images| &images.provisioner,
         // v6.0.1, v6.1.1 and v6.2.0 leave finalizers behind that block deletions. v5 and v6.0.0 can create a volume in the wrong
         // zone at a second attempt.
-        releases: &[(6, 0, 2), (6, 1, 2), (6, 2, 1), (6, 3, 0)],
+        releases: &[(6, 4, 0), (6, 4, 0)],
         sidecar: Some(SidecarName::Provisioner),
         lease_prefix: Some(""),
         // The names of claim and volume for the metadata in Cinder; ext4 for classes that name no file system.
@@ -146,7 +147,7 @@ pub static COMPONENTS: [ComponentRow; 7] = [
         variable: "RELATED_IMAGE_ATTACHER",
         flag: "attacher-image",
         image_override: |images| &images.attacher,
-        releases: &[(4, 10, 0), (4, 11, 0), (4, 11, 0), (4, 12, 0)],
+        releases: &[(4, 13, 0), (4, 13, 0)],
         sidecar: Some(SidecarName::Attacher),
         lease_prefix: Some("external-attacher-leader-"),
         timeout: "5m",
@@ -169,7 +170,7 @@ pub static COMPONENTS: [ComponentRow; 7] = [
         flag: "resizer-image",
         image_override: |images| &images.resizer,
         // v2.0 and later need the API of Kubernetes 1.34.
-        releases: &[(1, 14, 0), (2, 1, 0), (2, 1, 0), (2, 2, 1)],
+        releases: &[(1, 14, 0), (2, 3, 0)],
         sidecar: Some(SidecarName::Resizer),
         lease_prefix: Some("external-resizer-"),
         workers_flag: "workers",
@@ -193,16 +194,15 @@ pub static COMPONENTS: [ComponentRow; 7] = [
         flag: "snapshotter-image",
         image_override: |images| &images.snapshotter,
         // The snapshot-controller of `config/snapshot-controller` has the newest of these releases.
-        releases: &[(8, 4, 0), (8, 5, 0), (8, 5, 0), (8, 6, 0)],
+        releases: &[(8, 7, 0), (8, 7, 0)],
         sidecar: Some(SidecarName::Snapshotter),
         lease_prefix: Some("external-snapshotter-leader-"),
         // The names of the snapshot for the metadata in Cinder.
         arguments: &["--extra-create-metadata"],
         gates: &[
             release_on_exit(8, 4),
-            FeatureGate("CSIVolumeGroupSnapshot", (0, 0), |_, apis| {
-                apis.group_snapshots.then_some(true)
-            }),
+            // Since 8.7 the default is true, and the sidecar waits for the kinds when it starts.
+            FeatureGate("CSIVolumeGroupSnapshot", (0, 0), |_, apis| Some(apis.group_snapshots)),
         ],
         ..COMMON
     },
@@ -213,7 +213,7 @@ pub static COMPONENTS: [ComponentRow; 7] = [
         variable: "RELATED_IMAGE_REGISTRAR",
         flag: "registrar-image",
         image_override: |images| &images.registrar,
-        releases: &[(2, 15, 0), (2, 16, 0), (2, 16, 0), (2, 17, 0)],
+        releases: &[(2, 17, 0), (2, 17, 0)],
         ..COMMON
     },
     ComponentRow {
@@ -223,7 +223,7 @@ pub static COMPONENTS: [ComponentRow; 7] = [
         variable: "RELATED_IMAGE_LIVENESS_PROBE",
         flag: "liveness-probe-image",
         image_override: |images| &images.liveness_probe,
-        releases: &[(2, 17, 0), (2, 18, 0), (2, 18, 0), (2, 19, 0)],
+        releases: &[(2, 19, 0), (2, 19, 0)],
         ..COMMON
     },
 ];
@@ -256,7 +256,7 @@ mod tests {
             let overrides = serde_json::from_value(json!({ field(suffix): "image" })).unwrap();
             assert!((row.image_override)(&overrides).is_some(), "{suffix}");
             let is_sidecar = row.component != Component::Driver;
-            assert_eq!(row.releases.len(), if is_sidecar { 4 } else { 0 }, "{suffix}");
+            assert_eq!(row.releases.len(), if is_sidecar { 2 } else { 0 }, "{suffix}");
             assert_eq!(row.sidecar.is_some(), row.lease("driver").is_some(), "{suffix}");
             if let Some(name) = row.sidecar {
                 assert_eq!(json!(name), row.container);

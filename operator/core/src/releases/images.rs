@@ -118,7 +118,7 @@ mod tests {
         );
         assert_eq!(
             images.name(Component::Resizer),
-            "registry.k8s.io/sig-storage/csi-resizer:v2.1.0"
+            "registry.k8s.io/sig-storage/csi-resizer:v2.3.0"
         );
         assert_eq!(images.get(Component::Driver).unwrap().skew, None);
         assert_eq!(images.get(Component::Resizer).unwrap().skew, Some(Skew::Ok));
@@ -169,7 +169,7 @@ mod tests {
 
     #[rstest]
     #[case("mirror/resizer:v1.14.0", "v1.14.0")]
-    #[case("mirror/resizer@sha256:1", "v2.2.1")]
+    #[case("mirror/resizer@sha256:1", "v2.3.0")]
     fn arguments_are_written_for_the_release_that_runs(#[case] image: &str, #[case] release: &str) {
         let spec = Images {
             overrides: ImageOverrides {

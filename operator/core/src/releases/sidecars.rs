@@ -39,11 +39,9 @@ const fn version_set_since(minor: u32, name: &'static str, column: usize) -> Ver
 }
 
 /// All ranges, oldest first. The resolver refuses clusters that are older than the first range.
-static VERSION_SETS: [VersionSet; 4] = [
+static VERSION_SETS: [VersionSet; 2] = [
     version_set_since(30, "1.30 - 1.33", 0),
-    version_set_since(34, "1.34", 1),
-    version_set_since(35, "1.35", 2),
-    version_set_since(36, ">= 1.36", 3),
+    version_set_since(34, ">= 1.34", 1),
 ];
 
 /// The range of a version of Kubernetes; the newest range for an unknown version.
@@ -139,10 +137,10 @@ mod tests {
     #[case(29, "1.30 - 1.33")]
     #[case(30, "1.30 - 1.33")]
     #[case(33, "1.30 - 1.33")]
-    #[case(34, "1.34")]
-    #[case(35, "1.35")]
-    #[case(36, ">= 1.36")]
-    #[case(100, ">= 1.36")]
+    #[case(34, ">= 1.34")]
+    #[case(36, ">= 1.34")]
+    #[case(37, ">= 1.34")]
+    #[case(100, ">= 1.34")]
     fn every_version_of_kubernetes_has_one_row(#[case] minor: u32, #[case] name: &str) {
         assert_eq!(version_set(Some(mk_version(minor))).name, name);
     }
@@ -158,7 +156,7 @@ mod tests {
                 );
             }
         }
-        assert_eq!(version_set(None), &VERSION_SETS[3]);
+        assert_eq!(version_set(None), &VERSION_SETS[1]);
     }
 
     #[test]

@@ -87,7 +87,7 @@ mod tests {
         );
         assert_eq!(
             (view.kubernetes.as_deref(), view.version_set.as_str()),
-            (Some("1.36"), ">= 1.36")
+            (Some("1.36"), ">= 1.34")
         );
     }
 }

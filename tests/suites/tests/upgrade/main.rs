@@ -128,6 +128,7 @@ async fn install(cluster: &Cluster, product: &Product) -> Result<()> {
     let object = json!({"apiVersion": "csi.openstack.org/v1beta1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
         "spec": {"clouds": [{"credentialsSecretRef": {"name": SECRET}}]}});
     cluster.apply(&object.to_string()).await?;
+    cluster.load_sidecars_of_controller(NAMESPACE).await?;
     is_at(cluster, product).await
 }
 
