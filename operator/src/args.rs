@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cinder_operator_core::{
-    cluster::{OptionalApi, OptionalApis},
+    cluster::{KubernetesVersion, OptionalApi, OptionalApis},
     releases::{COMPONENTS, Component, ComponentRow, InstalledImages},
     restrictions::Restrictions,
     units,
@@ -181,6 +181,10 @@ pub struct RenderArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     pub nodes: usize,
 
+    /// Version of the cluster's API server, such as 1.33; defaults to the newest that the table of sidecars knows
+    #[arg(long, value_name = "VERSION", value_parser = parse_kubernetes)]
+    pub kubernetes_version: Option<KubernetesVersion>,
+
     /// Optional APIs that the cluster serves, separated by commas; defaults to none
     #[arg(long = "apis", value_name = "API", value_delimiter = ',')]
     pub optional_apis: Vec<OptionalApi>,
@@ -212,6 +216,10 @@ pub enum Output {
     Text,
     /// For programs
     Json,
+}
+
+fn parse_kubernetes(text: &str) -> Result<KubernetesVersion, &'static str> {
+    KubernetesVersion::read(text).ok_or("it must be a major and a minor version, as in 1.33")
 }
 
 fn parse_duration(text: &str) -> Result<Duration, &'static str> {

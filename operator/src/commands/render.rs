@@ -73,7 +73,7 @@ pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), RenderComma
     let environment = Environment {
         namespace: namespace_of(&driver, &args.namespace).to_owned(),
         operator_version: VERSION.into(),
-        kubernetes_version: None,
+        kubernetes_version: args.kubernetes_version,
         cluster_uid: Some(args.cluster_uid.clone()),
         nodes: args.nodes,
         apis: args.apis(),
@@ -196,6 +196,27 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("kind: Secret\n"), "{text}");
+    }
+
+    #[test]
+    fn sidecars_follow_the_version_of_kubernetes() {
+        let resizer = |words: &[&str]| {
+            let mut out = Vec::new();
+            render(&mk_args(&[&[&*sample("cindercsidriver.yaml")], words].concat()), &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            let image = text.lines().find(|line| line.contains("sig-storage/csi-resizer:"));
+            image.unwrap().trim().to_owned()
+        };
+
+        assert!(resizer(&["--kubernetes-version", "1.33"]).contains(":v1."));
+        assert_eq!(resizer(&["--kubernetes-version", "1.37"]), resizer(&[]));
+    }
+
+    #[test]
+    fn a_version_without_a_minor_one_is_refused() {
+        let words = ["cinder-csi-operator", "render", "-", "--kubernetes-version", "1"];
+        let error = Args::try_parse_from(words).unwrap_err();
+        assert!(error.to_string().contains("as in 1.33"), "{error}");
     }
 
     #[test]
