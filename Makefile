@@ -64,6 +64,10 @@ e2e-kubernetes: prepare ## Kubernetes' own tests of storage drivers (External St
 takeover: prepare ## From the Go driver, by its own manifests and chart, to ours and back, under writing pods (root)
 	HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) test --locked -p suites --test takeover
 
+.PHONY: matrix
+matrix: prepare ## The product on each version of Kubernetes and OpenStack that is built here, into docs/compatibility.md (root; MATRIX='1.30 1.36@2024.1' picks)
+	tests/matrix/run $(MATRIX)
+
 .PHONY: bench
 bench: prepare ## Our driver beside the Go driver, our operator in a large cluster: calls, time, memory (root; BENCH='--subject claims' picks)
 	$(CARGO) run --locked --quiet --release -p bench -- $(BENCH)
@@ -78,7 +82,7 @@ openstack-down: ## End them, with all their processes, loop devices and files
 	tests/openstack/cloud down
 
 .PHONY: demo
-demo: ## One volume's life on a cluster of real parts (root; KEEP=1 leaves it up)
+demo: ## One volume's life on a cluster of real parts (root; KEEP=1 leaves it up, KUBERNETES=1.30 picks a version)
 	@tests/demo $(if $(KEEP),--keep)
 
 .PHONY: packages
@@ -98,7 +102,7 @@ clean-room: ## README.md's commands on a Debian without anything else (root; KEE
 	@tests/clean-room/room $(ROOM)
 
 .PHONY: lint
-lint: fmt-check clippy deny generate-check lines-check edges-check words-check faults-check version-check forge-check publish-check workflows-check spdx-check advisories-check site ## Formatting, lints, licences, generated files, edges between modules, words, workflows
+lint: fmt-check clippy deny generate-check lines-check edges-check words-check faults-check version-check forge-check publish-check workflows-check spdx-check advisories-check releases-check compatibility-check site ## Formatting, lints, licences, generated files, edges between modules, words, workflows
 
 .PHONY: fmt-check
 fmt-check:
@@ -108,7 +112,7 @@ fmt-check:
 clippy:
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	@# Not among all targets, because `make test` does not run it.
-	$(CARGO) clippy --locked --workspace --test takeover -- -D warnings
+	$(CARGO) clippy --locked --workspace --test takeover --test matrix -- -D warnings
 
 .PHONY: deny
 deny: $(DENY)
@@ -119,6 +123,14 @@ advisories: $(DENY) ## Check crates, Debian packages, sidecars and Go tools agai
 	@# The second runs whatever the first finds.
 	status=0; tests/tools/advisories || status=1; \
 	$(DENY) --locked check --deny advisory-not-detected advisories || status=1; exit $$status
+
+.PHONY: releases
+releases: ## Compare the operator's table of sidecars and the pinned Kubernetes with the newest releases (needs network)
+	tests/tools/releases
+
+.PHONY: releases-check
+releases-check:
+	tests/tools/releases --self-test
 
 .PHONY: advisories-check
 advisories-check:
@@ -166,7 +178,7 @@ faults-check:
 	git apply --check tests/simulate/faults/*.patch
 
 # Scripts that check the repository, and themselves first.
-SELF_TESTED := edges-check words-check version-check forge-check spdx-check
+SELF_TESTED := edges-check words-check version-check forge-check spdx-check compatibility-check
 .PHONY: $(SELF_TESTED)
 $(SELF_TESTED): %-check:
 	tests/tools/$* --self-test
