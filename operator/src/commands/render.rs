@@ -202,7 +202,10 @@ mod tests {
     fn sidecars_follow_the_version_of_kubernetes() {
         let resizer = |words: &[&str]| {
             let mut out = Vec::new();
-            render(&mk_args(&[&[&*sample("cindercsidriver.yaml")], words].concat()), &mut out).unwrap();
+            let file = sample("cindercsidriver.yaml");
+            let mut all = vec![file.as_str()];
+            all.extend_from_slice(words);
+            render(&mk_args(&all), &mut out).unwrap();
             let text = String::from_utf8(out).unwrap();
             let image = text.lines().find(|line| line.contains("sig-storage/csi-resizer:"));
             image.unwrap().trim().to_owned()
