@@ -239,14 +239,20 @@ mod tests {
 
         let old = KubernetesVersion { major: 1, minor: 30 };
         let images = sidecars(&tools, old).unwrap();
-        let resizer = images.iter().find(|image| image.name.contains("/csi-resizer:")).unwrap();
+        let resizer = images
+            .iter()
+            .find(|image| image.name.contains("/csi-resizer:"))
+            .unwrap();
         assert_eq!(resizer.name, "registry.k8s.io/sig-storage/csi-resizer:v1.14.0");
         assert_eq!(resizer.entrypoint, ["/csi-resizer"]);
         assert_eq!(images.len(), 5);
 
         let earlier = "registry.k8s.io/sig-storage/csi-provisioner:v6.0.2";
         let image = sidecar_under_name(&tools, old, earlier).unwrap().unwrap();
-        assert_eq!((image.name.as_str(), image.entrypoint), (earlier, vec!["/csi-provisioner".to_owned()]));
+        assert_eq!(
+            (image.name.as_str(), image.entrypoint),
+            (earlier, vec!["/csi-provisioner".to_owned()])
+        );
         let other = "ghcr.io/cinder-csi/cinder-csi-driver:v0.0.1";
         assert!(sidecar_under_name(&tools, old, other).unwrap().is_none());
     }

@@ -44,8 +44,14 @@ async fn accept_all() -> Result<()> {
             }
         }
         let names: BTreeSet<_> = started.iter().map(|(image, _)| image.as_str()).collect();
-        for name in known.keys().filter(|name| SIDECARS.iter().any(|sidecar| name.contains(sidecar))) {
-            ensure!(names.contains(name.as_str()), "{name} of Kubernetes 1.{minor} was not started");
+        for name in known
+            .keys()
+            .filter(|name| SIDECARS.iter().any(|sidecar| name.contains(sidecar)))
+        {
+            ensure!(
+                names.contains(name.as_str()),
+                "{name} of Kubernetes 1.{minor} was not started"
+            );
         }
     }
     println!("{} starts", started.len());
@@ -67,7 +73,9 @@ async fn the_snapshot_controller_accepts_the_arguments_of_config() {
         .filter_map(|line| line.strip_prefix("- ").map(str::to_owned))
         .collect();
     assert!(words.len() > 2, "{words:?}");
-    accept(tools.path("snapshot-controller").unwrap(), &words).await.unwrap();
+    accept(tools.path("snapshot-controller").unwrap(), &words)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]

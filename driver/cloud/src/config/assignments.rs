@@ -32,7 +32,7 @@ pub fn assignments_of(text: &str) -> Result<Vec<Assignment>, ConfigError> {
 
 #[cfg(test)]
 mod tests {
-    use secrecy::ExposeSecret as _;
+    use secrecy::ExposeSecret;
 
     use super::*;
 
@@ -51,10 +51,7 @@ mod tests {
                 ("blockstorage", None, "rescan-on-resize")
             ]
         );
-        assert_eq!(
-            read[0].value.as_ref().map(|value| value.expose_secret()),
-            Some("hunter2")
-        );
+        assert_eq!(read[0].value.as_ref().map(ExposeSecret::expose_secret), Some("hunter2"));
         assert!(read[1].value.is_none());
         assert!(!format!("{read:?}").contains("hunter2"));
     }

@@ -64,7 +64,10 @@ pub(crate) static STEPS: [Step; 9] = [
 
 /// Whether the API server has a resource.
 pub(crate) async fn serves(world: &World, (group, resource): Api) -> Result<bool> {
-    let answer = world.cluster.kubectl(&["get", "--raw", &format!("/apis/{group}")]).await?;
+    let answer = world
+        .cluster
+        .kubectl(&["get", "--raw", &format!("/apis/{group}")])
+        .await?;
     let list: Value = serde_json::from_str(&answer).context("a list of resources is not JSON")?;
     let resources = list["resources"].as_array().context("a group without resources")?;
     Ok(resources.iter().any(|found| found["name"] == resource))

@@ -8,7 +8,7 @@ use cinder_cloud::{
     config::{Assignment, Auth, Interface, assignments_of},
 };
 use csi_sources::UntrustedText;
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::{ExposeSecret, SecretString};
 
 use super::CheckGap;
 use super::authorities::Authorities;
@@ -251,7 +251,7 @@ fn cloud(name: &str, assignments: &Assignments, is_partial: bool, gaps: &mut Vec
         let Some(row) = row_of(&assignment.section, &assignment.key) else {
             continue;
         };
-        let value = assignment.value.as_ref().map(|value| value.expose_secret());
+        let value = assignment.value.as_ref().map(ExposeSecret::expose_secret);
         match row.usage {
             KeyUse::Setting(setting @ (Setting::Segments | Setting::ZoneMap)) => {
                 let (values, _) = lists.entry(setting).or_insert_with(|| (BTreeSet::new(), place.clone()));
@@ -372,13 +372,13 @@ fn settings(last: &LastValues, gaps: &mut Vec<CheckGap>) -> BTreeMap<Setting, Ol
             (Setting::AuthUrl, _) => Some(bare_url(&text)).filter(|_| !text.is_empty()),
             (Setting::SearchOrder, _) => Some(list(&text)).filter(|list| !list.is_empty()),
             (Setting::EndpointType, _) => Some(text.trim_end_matches("URL").to_owned()).filter(|text| !text.is_empty()),
-            (setting, _) if is_switch(setting) => match go::parse_conf_bool(Some(&text)) {
-                Some(flag) => Some(flag.to_string()),
-                None => {
+            (setting, _) if is_switch(setting) => {
+                let flag = go::parse_conf_bool(Some(&text));
+                if flag.is_none() {
                     gaps.push(refused(&shown, place));
-                    None
                 }
-            },
+                flag.map(|flag| flag.to_string())
+            }
             _ => Some(text).filter(|text| !text.is_empty()),
         };
         if let Some(text) = read {
