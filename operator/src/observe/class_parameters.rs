@@ -47,7 +47,7 @@ async fn list_classes(
         for object in page {
             match object.0 {
                 Ok(object) if driver_in(class, &object.data) == Some(driver) => {
-                    found.push(parameters_of(class, &object))
+                    found.push(parameters_of(class, &object));
                 }
                 Ok(_) => {}
                 Err(object) => undecodable.push((format!("{} {}", kind.kind, object.key()), object.to_string())),

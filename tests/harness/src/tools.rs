@@ -114,7 +114,8 @@ mod tests {
         assert_eq!(path("csi-resizer", Component::Resizer, 34), Path::new("/new"));
         assert_eq!(path("csi-attacher", Component::Attacher, 30), Path::new("/new"));
         let old = version_set(Some(KubernetesVersion { major: 1, minor: 30 }));
-        let error = Tools::parse("csi-resizer /new\n").sidecar("csi-resizer", Component::Resizer, old);
+        let tools = Tools::parse("csi-resizer /new\n");
+        let error = tools.sidecar("csi-resizer", Component::Resizer, old);
         assert!(error.unwrap_err().to_string().contains("csi-resizer-1.14"));
     }
 

@@ -112,13 +112,12 @@ fn absolute(container: &Container, path: &str) -> Result<Vec<String>, Unread> {
     if path.starts_with('/') {
         return Ok(split(path));
     }
-    match container.working_dir.as_deref().filter(|path| path.starts_with('/')) {
-        Some(directory) => Ok(split(&format!("{directory}/{path}"))),
-        None => {
-            let why = "the path is relative to the working directory of the image, which is unknown";
-            Err(Unread::new(why, COMPARE))
-        }
-    }
+    let directory = container.working_dir.as_deref();
+    let Some(directory) = directory.filter(|path| path.starts_with('/')) else {
+        let why = "the path is relative to the working directory of the image, which is unknown";
+        return Err(Unread::new(why, COMPARE));
+    };
+    Ok(split(&format!("{directory}/{path}")))
 }
 
 /// The directory or the file of the volume that is mounted.

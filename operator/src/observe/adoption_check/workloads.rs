@@ -134,7 +134,7 @@ fn image_name(container: &Container) -> String {
 pub(super) fn old_pods(workload: &OldWorkload, driver: &str, containers: &[(OldContainer, Variables)]) -> OldPods {
     let pod = &workload.pod;
     let kubelet_dir = kubelet_dir(pod, driver);
-    let drivers = pod.containers.iter().flat_map(|container| {
+    let drivers = pod.containers.iter().filter_map(|container| {
         let known = containers.iter().find(|(one, _)| one.name == container.name);
         known
             .filter(|(one, _)| one.is_driver())
