@@ -234,8 +234,8 @@ mod tests {
             "csi-snapshotter",
             "snapshot-controller",
         ];
-        let list: String = names.iter().map(|name| format!("{name} /{name}\n")).collect();
-        let tools = Tools::parse(&list);
+        let list: Vec<String> = names.iter().map(|name| format!("{name} /{name}\n")).collect();
+        let tools = Tools::parse(&list.concat());
 
         let old = KubernetesVersion { major: 1, minor: 30 };
         let images = sidecars(&tools, old).unwrap();
