@@ -25,7 +25,9 @@ def exists(name):
     """Whether there is a module of this name. None is imported for that: some change how threads work."""
     package, *rest = name.split(".")
     spec = importlib.util.find_spec(package)
-    places = spec.submodule_search_locations if spec else []
+    if spec is None or not rest:
+        return spec is not None
+    places = spec.submodule_search_locations or []
     return any(pathlib.Path(place, *rest).with_suffix(".py").exists() for place in places)
 
 
