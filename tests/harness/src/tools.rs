@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn sidecars_of_older_rows_have_their_release_in_the_name() {
+    fn sidecars_of_older_rows_have_release_names() {
         let tools = Tools::parse("csi-attacher /new\ncsi-resizer /new\ncsi-resizer-1.14 /old\n");
         let path = |name, component, minor| {
             let row = version_set(Some(KubernetesVersion { major: 1, minor }));

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn used_keys_have_a_setting_and_others_have_none() {
+    fn only_used_keys_have_a_setting() {
         for row in CLOUD_CONF.iter().chain(CLOUDS_YAML) {
             assert_eq!(row.effect == KeyEffect::Used, row.setting.is_some(), "{row:?}");
         }

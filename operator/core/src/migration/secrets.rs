@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_claims_are_a_finding_of_their_own() {
+    fn secrets_of_claims_are_another_finding() {
         let template = |namespace: Option<&str>| SecretReference::Unresolved {
             field: "csi.storage.k8s.io/provisioner-secret-name".to_owned(),
             namespace: namespace.map(str::to_owned),

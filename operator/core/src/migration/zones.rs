@@ -159,7 +159,7 @@ mod tests {
     #[case::sanitised_with_the_flag("zone one", "zone-one", true, None)]
     #[case::encoded("zone one", "x--zone_20one", false, None)]
     #[case::encoded_with_the_flag("zone one", "x--zone_20one", true, Some("Remove --zone-labels=sanitised"))]
-    fn labels_that_this_driver_would_not_report_are_findings(
+    fn other_zone_labels_are_findings(
         #[case] zone: &str,
         #[case] label: &str,
         #[case] has_flag: bool,

@@ -746,7 +746,7 @@ async fn unknown_workloads_elsewhere_are_findings(#[case] hidden: &str, #[case] 
 }
 
 #[tokio::test]
-async fn controller_of_another_cluster_is_not_taken_over_although_findings_are_accepted() {
+async fn accepted_findings_do_not_permit_outside_controller() {
     let world = beside_another(ManagementState::Managed, "good");
     let sidecar = json!({"name": "csi-attacher", "image": "registry.k8s.io/sig-storage/csi-attacher:v4.10.0",
         "args": ["--kubeconfig=/etc/shoot/kubeconfig"]});

@@ -163,7 +163,7 @@ async fn certificates_of_kubermatic_are_a_finding() {
 }
 
 #[tokio::test]
-async fn openshift_is_compared_through_both_files_and_its_environment() {
+async fn openshift_is_compared_by_files_and_environment() {
     let mut objects = read_objects(include_str!("fixtures/openshift.yaml"));
     let new = "clouds: {openstack: {auth: {auth_url: 'https://keystone.example.org:5000', user_id: u, password: hunter2, project_id: p}}}";
     let new = json!({"kind": "Secret", "metadata": {"name": "openstack-credentials", "namespace": "cinder-csi"},
@@ -284,7 +284,7 @@ async fn forbidden_lists_are_gaps(#[case] hidden: &'static str, #[case] what: &s
 }
 
 #[tokio::test]
-async fn the_manifests_of_the_go_driver_differ_in_nothing_else() {
+async fn manifests_of_go_driver_have_known_differences() {
     let mut objects = read_objects(include_str!("fixtures/manifests.yaml"));
     let plain = "[Global]\nauth-url=https://k\nuser-id=u\npassword=hunter2\ntenant-id=p\n";
     let secret = json!({"cloud.conf": ByteString(plain.into())});
@@ -300,7 +300,7 @@ async fn the_manifests_of_the_go_driver_differ_in_nothing_else() {
 }
 
 #[tokio::test]
-async fn environment_has_values_of_maps_and_hides_those_of_secrets() {
+async fn environment_hides_values_of_secrets() {
     let objects = read_objects(include_str!("fixtures/openshift.yaml"));
     let client = mk_client(objects, "");
     let mut objects = Objects::new(&client, "kube-system");

@@ -588,7 +588,7 @@ const YAML: &str = "clouds: {a: {region_name: R, verify: false, project_id: oute
                     'https://k', username: u, password: p, project_id: MINE, user_domain_id: d}}}";
 
 #[test]
-fn login_of_a_named_entry_is_that_of_clouds_yaml() {
+fn named_entry_decides_the_login() {
     let config = use_clouds("cloud=a\ntenant-id=OTHER\nusername=other\npassword=x\nregion=G", YAML).expect("good");
     let Auth::Password { user, project, .. } = &config.auth else {
         panic!("{:?}", config.auth)
@@ -612,7 +612,7 @@ fn login_of_a_named_entry_is_that_of_clouds_yaml() {
 }
 
 #[test]
-fn clouds_yaml_without_a_name_fills_key_by_key() {
+fn unnamed_clouds_yaml_fills_missing_keys() {
     let config = use_clouds("tenant-id=OTHER", YAML).expect("good");
     let Auth::Password { project, .. } = &config.auth else {
         panic!("{:?}", config.auth)
@@ -628,7 +628,7 @@ fn clouds_yaml_without_a_name_fills_key_by_key() {
 }
 
 #[test]
-fn shared_files_have_the_meaning_of_the_go_driver() {
+fn shared_files_mean_what_go_reads() {
     let read = |name: &str| {
         let path = format!(
             "{}/tests/configuration/cloud_conf/{name}.conf",

@@ -256,7 +256,7 @@ fn verification_is_that_of_openstacksdk(#[case] keys: &str, #[case] insecure: bo
 }
 
 #[test]
-fn values_of_the_region_go_before_those_of_the_cloud() {
+fn values_of_region_precede_those_of_cloud() {
     let text = "clouds: {c: {interface: public, auth: {auth_url: https://old/v3, user_id: u, password: p, project_id: p}, regions: \
                 [{name: B, values: {interface: internal, auth: {auth_url: https://b/v3, project_id: pb}}}, A]}}";
     let config = CloudConfig::from_clouds_yaml(text, "c").expect("good");

@@ -229,7 +229,7 @@ fn the_operator_can_neither_escalate_nor_read_the_secrets_of_the_cluster() {
 }
 
 #[test]
-fn secrets_are_granted_to_the_account_of_the_sidecars() {
+fn secrets_are_granted_to_sidecar_account() {
     for instance in [None, Some("west")] {
         let mut driver = mk_in_cluster();
         driver.spec.instance_name = instance.map(str::to_owned);

@@ -370,7 +370,7 @@ fn values_of_secrets_are_compared_and_not_shown(#[case] word: &str, #[case] prog
 }
 
 #[test]
-fn value_of_a_secret_that_is_the_same_is_no_finding() {
+fn equal_value_of_secret_is_no_finding() {
     let mut variables = Variables::default();
     variables.set("SECRET", VariableValue::Secret("kubernetes".to_owned().into()));
     let container = OldContainer {

@@ -169,7 +169,7 @@ fn a_key_that_no_label_can_have_is_named(#[case] key: &str, #[case] is_good: boo
 }
 
 #[test]
-fn zones_of_nova_are_known_when_every_cloud_answers() {
+fn nova_zones_need_answer_of_every_cloud() {
     let mk_cloud = |name: &str| Cloud {
         name: name.to_owned(),
         ..Cloud::from_secret("s")

@@ -138,7 +138,7 @@ fn clouds_yaml_completes_the_configuration_as_in_go() {
 }
 
 #[test]
-fn verification_that_only_this_driver_skips_is_a_finding() {
+fn verification_skipped_here_only_is_a_finding() {
     let new = CLOUDS_YAML.replace("openstack: {", "openstack: {verify: false, ");
     let old = "[Global]\nauth-url=https://K/v3/\napplication-credential-secret=s\n";
     let found = compare(&mk_yaml_spec(), mk_configuration(&[], old), Some(&new));
@@ -155,7 +155,7 @@ fn verification_that_only_this_driver_skips_is_a_finding() {
 #[rstest]
 #[case::controller(&["--provide-node-service=false"], &["[BlockStorage] ignore-volume-az"])]
 #[case::nodes(&["--provide-controller-service=false"], &["[BlockStorage] node-volume-attach-limit"])]
-fn each_service_is_compared_by_the_keys_it_reads(#[case] arguments: &[&str], #[case] expected: &[&str]) {
+fn each_service_is_compared_by_its_keys(#[case] arguments: &[&str], #[case] expected: &[&str]) {
     let text = "[BlockStorage]\nnode-volume-attach-limit=9\nignore-volume-az=true\n";
     let found = compare(&mk_yaml_spec(), mk_configuration(arguments, text), None);
     let subjects: Vec<&str> = found.iter().map(|finding| finding.subject.as_str()).collect();
@@ -197,7 +197,7 @@ fn broken_file_is_a_gap_without_its_text() {
 }
 
 #[test]
-fn client_certificate_and_search_order_of_the_spec_are_no_finding() {
+fn certificate_and_search_order_of_spec_match() {
     let mut spec = mk_spec();
     spec.clouds[0].client_cert_secret_ref = Some(ClientCertRef {
         name: "client".to_owned(),
