@@ -36,7 +36,7 @@ impl Cause {
                 let context = Arc::get_mut(&mut world.context).expect("nobody else has it");
                 context.images.insert(Component::Driver, IMAGE.to_owned());
             }
-            Self::Kubernetes => world.api.put("/version", json!("36")),
+            Self::Kubernetes => world.api.put("/version", json!("34")),
             Self::Zones => {
                 let topology = json!({"enabled": false, "reason": "ZonesDiffer"});
                 world.api.change(DRIVER, "/status/topology", topology);
@@ -56,12 +56,12 @@ fn hear_apis(world: &mut World, is_served: bool) {
     context.cluster.hear_apis(apis);
 }
 
-/// A driver on Kubernetes 1.35 with zones, whose controller serves.
+/// A driver on Kubernetes 1.33 with zones, whose controller serves.
 async fn mk_installed(policy: &str) -> World {
     let mut spec = mk_spec();
     spec.topology.mode = TopologyMode::Auto;
     let mut world = World::new(spec, mk_index(&[], true));
-    world.api.put("/version", json!("35"));
+    world.api.put("/version", json!("33"));
     hear_apis(&mut world, false);
     world.set_spec("update", json!({"policy": policy}));
     let mut driver = world.api.get(DRIVER).expect("the driver");
@@ -217,7 +217,7 @@ async fn changing_api_servers_change_no_template() {
     for restarts in 0..2 {
         for minute in 0..5 {
             let is_new = minute % 2 == 0;
-            world.api.put("/version", json!(if is_new { "36" } else { "35" }));
+            world.api.put("/version", json!(if is_new { "34" } else { "33" }));
             hear_apis(&mut world, is_new);
             tokio::time::advance(Duration::from_mins(10)).await;
             world.reconcile().await.expect("reconciled");

@@ -38,13 +38,15 @@ impl YamlScalar {
     }
 }
 
-/// Whether a scalar, which is a part of the document, has no quotes.
+/// Whether a scalar has no quotes. The parser copies a scalar with escapes or several lines; others are a part of the document.
 pub(super) fn is_plain(document: &str, scalar: &str) -> bool {
     let at = scalar.as_ptr().addr().checked_sub(document.as_ptr().addr());
-    let before = at
-        .and_then(|at| at.checked_sub(1))
-        .and_then(|at| document.as_bytes().get(at));
-    !matches!(before, Some(b'"' | b'\''))
+    let at = at.filter(|at| *at <= document.len());
+    let before = at.and_then(|at| document.as_bytes().get(at.checked_sub(1)?));
+    match before {
+        Some(before) => !matches!(before, b'"' | b'\''),
+        None => at == Some(0) || scalar.is_empty(),
+    }
 }
 
 fn unsigned(text: &str) -> &str {

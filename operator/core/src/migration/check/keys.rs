@@ -70,7 +70,7 @@ const TOPOLOGY: &str = "topology";
 const METADATA: &str = "metadata";
 
 /// All keys that one of the two drivers knows.
-pub(super) const KEYS: [KeyRow; 41] = [
+pub(super) const KEYS: [KeyRow; 46] = [
     row(GLOBAL, "auth-url", KeyUse::Setting(Setting::AuthUrl)),
     row(GLOBAL, "username", KeyUse::Login),
     row(GLOBAL, "user-id", KeyUse::Login),
@@ -96,6 +96,11 @@ pub(super) const KEYS: [KeyRow; 41] = [
     row(GLOBAL, "cafilecontents", KeyUse::Setting(Setting::Authorities)),
     row(GLOBAL, "tls-insecure", KeyUse::Setting(Setting::SkipsVerification)),
     row(GLOBAL, "also-public-roots", KeyUse::Setting(Setting::PublicRoots)),
+    row(GLOBAL, "block-storage-endpoint-override", KeyUse::Unused),
+    row(GLOBAL, "block-storage-interface", KeyUse::Unused),
+    row(GLOBAL, "compute-endpoint-override", KeyUse::Unused),
+    row(GLOBAL, "compute-interface", KeyUse::Unused),
+    row(GLOBAL, "compute-region", KeyUse::Unused),
     row(GLOBAL, "allow-http-endpoints", KeyUse::Setting(Setting::HttpEndpoints)),
     row(GLOBAL, "cert-file", KeyUse::Setting(Setting::ClientCertificate)),
     row(GLOBAL, "key-file", KeyUse::Setting(Setting::ClientCertificate)),
