@@ -37,7 +37,7 @@ pub const PUBLISH_SIZE: &str = "cinder.csi.openstack.org/size-bytes";
 pub const RESIZE_REQUIRED: &str = "cinder.csi.openstack.org/resizeRequired";
 /// StorageClass parameter and volume context: what mkfs is told beside the driver's own defaults.
 pub const MKFS_OPTIONS: &str = "mkfsOptions";
-/// The same key as Go drivers after 1.36 have it, whose words are separated by white space alone.
+/// The same key in cinder-csi-plugin after 1.36, which separates the options by white space alone.
 pub const GO_MKFS_OPTIONS: &str = "mkfs-options";
 /// StorageClass parameter: `true` allows volumes with a file system from snapshots of raw devices.
 pub const ALLOW_MODE_CHANGE: &str = "allowVolumeModeChange";
@@ -70,7 +70,7 @@ pub struct CreateParameters {
     /// What mkfs is told on the node.
     #[serde(rename = "mkfsOptions", default, deserialize_with = "non_empty")]
     mkfs_options: Option<String>,
-    /// The same in the key of later Go drivers.
+    /// The same in the key of cinder-csi-plugin after 1.36.
     #[serde(rename = "mkfs-options", default, deserialize_with = "non_empty")]
     go_mkfs_options: Option<String>,
     /// Whether the source of a volume with a file system may be a raw device.

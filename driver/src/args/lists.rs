@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Flags with several values, as pflag reads them in the Go driver: a StringSlice is a line of CSV, with quotes; a StringToString is one
-//! pair, or such a line of pairs. Each value becomes a flag of its own before the command line is parsed.
+//! Flags with several values, as pflag reads them in cinder-csi-plugin: a StringSlice is a line of CSV, with quotes; a StringToString is
+//! one pair, or such a line of pairs. Each value becomes a flag of its own before the command line is parsed.
 
 use std::ffi::OsString;
 
@@ -10,7 +10,7 @@ enum ListKind {
     Map,
 }
 
-/// The flags of the Go driver with several values.
+/// The flags of cinder-csi-plugin with several values.
 const LISTS: [(&str, ListKind); 3] = [
     ("cloud-config", ListKind::Slice),
     ("cloud-name", ListKind::Slice),

@@ -164,8 +164,8 @@ fn volume_mode(accesses: &[Access]) -> Option<VolumeMode> {
     })
 }
 
-/// The options of mkfs in the volume context, under the keys of this driver and of later Go drivers. Nodes of either driver may format
-/// the volume.
+/// The options of mkfs in the volume context, under the keys of this driver and of cinder-csi-plugin after 1.36. Nodes of either driver
+/// may format the volume.
 fn mkfs_context(
     parameters: &CreateParameters,
     capabilities: &[VolumeCapability],

@@ -13,7 +13,7 @@ const LONGEST_PART: usize = 320;
 pub(super) enum RegistrationRefusal {
     /// The node has a topology label with another value. No later attempt of the kubelet succeeds while it has.
     LabelCollision(Option<LabelPair>),
-    /// Another cause, in the kubelet's words.
+    /// Another cause, as the kubelet reports it.
     Other(String),
 }
 

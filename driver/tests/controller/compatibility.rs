@@ -42,7 +42,7 @@ const OF_CLASS: [OfClass; 12] = [
         does: |_, context| context["mkfsOptions"] == "-N 1000" && context["mkfs-options"] == "-N 1000",
         wrong: None,
     },
-    // Of the Go driver after 1.36.
+    // Of cinder-csi-plugin after 1.36.
     OfClass {
         key: "mkfs-options",
         value: "-N 1000",
@@ -286,7 +286,7 @@ fn every_key_of_cloud_conf_changes_what_the_file_means_or_is_refused_by_its_name
         match meaning(&format!("{login}[{section}]\n{line}\n")) {
             Ok(after) => assert_ne!(after, before, "{line} does nothing"),
             Err(refusal) => {
-                // A second name of the user, as in Go. And clouds.yaml has to be named, or where it is.
+                // A second name of the user is refused, as in cinder-csi-plugin. A text cannot name a clouds.yaml either.
                 let key = line.split('=').next().unwrap_or_default();
                 assert!(refusal.contains(key), "{line}: {refusal}");
             }

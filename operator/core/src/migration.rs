@@ -63,7 +63,7 @@ pub struct Ours<'a> {
     pub generation: i64,
     /// Whether spec and credentials work, so that a controller of ours can follow.
     pub can_follow: bool,
-    /// The findings of the check that no administrator has accepted, and those that cannot be accepted.
+    /// The findings of the check that no administrator has accepted, and the findings that cannot be accepted.
     pub findings: &'a [AdoptionFinding],
     /// The workloads of installations in other namespaces, or the cause that they are unknown.
     pub elsewhere: Result<&'a [String], &'a str>,

@@ -168,7 +168,7 @@ impl Reconciliation<'_> {
         Ok(found)
     }
 
-    /// Returns the findings of the check before a migration that hold it. An administrator may have accepted the others.
+    /// Returns the findings of the check that block the migration. An administrator may have accepted the others.
     async fn check_adoption(&self, topology: Option<&Topology>) -> Vec<AdoptionFinding> {
         let mut findings = self.find_differences(topology).await;
         let accepted = self.driver.annotations().get(ACCEPT_FINDINGS);

@@ -90,7 +90,7 @@ struct Facts {
 /// What is remembered of one object.
 #[derive(Debug, Default)]
 struct Memory {
-    /// Its uid. Nothing here holds for a later object of the same name, whose generation begins at 1 again.
+    /// Its uid. A later object of the same name starts with generation 1 again, so none of these values apply to it.
     uid: Option<String>,
     failures: u32,
     /// When the first change came that no reconcile has begun for.

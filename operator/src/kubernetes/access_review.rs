@@ -4,7 +4,7 @@
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::core::Status;
 
-/// Whether the API server allows what the review is about.
+/// Whether the API server allows the action in the review.
 ///
 /// # Errors
 ///

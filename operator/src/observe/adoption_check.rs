@@ -127,7 +127,7 @@ pub(crate) async fn adoption_check(
     facts
 }
 
-/// Reads the containers of a workload, and the configurations of those of the driver.
+/// Reads the containers of a workload, and the configurations of the driver's containers.
 async fn read_workload(objects: &mut Objects<'_>, workload: &OldWorkload, driver: &str, facts: &mut CheckFacts) {
     let mut containers = Vec::new();
     for container in &workload.pod.containers {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{ObserveError, pages};
 use crate::kubernetes::GuardedApi;
 
-/// Lists the classes of a driver. Adds those that cannot be decoded to `undecodable`, each with the reason.
+/// Lists the classes of a driver. Adds classes that cannot be decoded to `undecodable`, each with the reason.
 pub(super) async fn class_parameters(
     client: &Client,
     driver: &str,

@@ -42,14 +42,14 @@ const CONTENTS: [(&str, &str, IsServed); 2] = [
     }),
 ];
 
-/// A node, as far as its labels go.
+/// A node with its labels only.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = Node)]
 pub(super) struct LabelledNode {
     metadata: ObjectMeta,
 }
 
-/// Adds what a PersistentVolume of the driver refers to.
+/// Adds the Secrets and zone labels of a PersistentVolume of the driver.
 pub(super) fn add_volume(volume: &VolumeObject, secrets: &mut SecretReferences, zones: &mut ZoneLabelFacts) {
     let name = volume.meta().name.as_deref().unwrap_or_default();
     secrets.add(&format!("PersistentVolume {name}"), volume.secret_references());

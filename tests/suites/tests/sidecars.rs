@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every sidecar of every row of the operator's table, started with exactly the arguments that the operator passes. There is no cluster:
-//! a program that accepts its arguments ends because it finds none. A flag, a value or a feature gate that it does not know ends it before.
+//! Starts every sidecar of every row of the operator's table with exactly the arguments that the operator passes. Without a cluster,
+//! a program that accepts its arguments ends because it finds no cluster. It ends earlier if a flag, value or feature gate is unknown.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ use harness::{Command, Tools, sidecar_programs, workspace_root};
 use serde_json::{Value, json};
 use suites::programs;
 
-/// What each program says when it has read its arguments and looks for the API server.
+/// The error of a program that has accepted its arguments and finds no API server.
 const ACCEPTED: &str = "unable to load in-cluster configuration";
 /// The optional APIs of a cluster, as `render` takes them.
 const APIS: [&str; 4] = [

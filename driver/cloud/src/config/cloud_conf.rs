@@ -103,8 +103,8 @@ pub(super) enum CloudsFile {
     Refused,
 }
 
-/// Reads what the entries say about one cloud: its own section `[Global]`, and of the other sections first those for all clouds, then
-/// its own. Also returns which `clouds.yaml` was read.
+/// Reads the entries of one cloud: its own section `[Global]`, and the other sections. Of the other sections, the ones for all clouds
+/// are read first, and the ones for this cloud after them. Also returns which `clouds.yaml` was read.
 pub(super) fn understand(
     entries: &[Entry],
     file: &str,

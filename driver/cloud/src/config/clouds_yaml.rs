@@ -20,7 +20,7 @@ impl CloudConfig {
         Self::from_clouds_yaml_in(text, cloud, None)
     }
 
-    /// The same in a region, which chooses an entry of `regions` and goes before `region_name`.
+    /// The same in a region, which chooses an entry of `regions` and takes precedence over `region_name`.
     pub fn from_clouds_yaml_in(text: &str, cloud: &str, region: Option<&str>) -> Result<Self, ConfigError> {
         let document = parse(text, FILE)?;
         let entry = CloudEntry::find(&document, FILE, cloud)?;
@@ -29,7 +29,7 @@ impl CloudConfig {
     }
 }
 
-/// Reads one cloud as the Go driver does for `use-clouds`.
+/// Reads one cloud as cinder-csi-plugin does for `use-clouds`.
 pub(super) fn read_as_go_driver(text: &str, file: &str, cloud: &str) -> Result<RawCloud, ConfigError> {
     let document = parse(text, file)?;
     CloudEntry::find(&document, file, cloud)?.read_as_gophercloud()

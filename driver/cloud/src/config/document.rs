@@ -70,7 +70,7 @@ pub(super) struct YamlRefusal {
     pub(super) reason: String,
 }
 
-/// Parses a document. A refusal does not quote the text, which may hold secrets.
+/// Parses a document. A refusal does not quote the text, which may contain secrets.
 pub(super) fn parse(text: &str) -> Result<YamlNode, YamlRefusal> {
     let refuse = |line, reason: String| YamlRefusal { line, reason };
     if let Some(reason) = refuse_yaml(text) {
@@ -98,7 +98,7 @@ pub(super) fn parse(text: &str) -> Result<YamlNode, YamlRefusal> {
 
 /// A node before merge keys are resolved.
 enum Shape {
-    /// A number, whose text the parser does not give with its value.
+    /// A number. The parser does not return its text with its value.
     Number,
     Scalar(YamlScalar),
     List(Vec<Shape>),

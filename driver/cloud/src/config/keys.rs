@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The one table of keys: what a `cloud.conf` and a cloud of a `clouds.yaml` may have, and what each key means.
+//! The one table of keys: the keys of a `cloud.conf` and of a cloud in a `clouds.yaml`, and the meaning of each key.
 //!
-//! The readers of both formats look keys up here. The reference page of the keys, the settings of the driver and the check of a
-//! migration are made from the same rows:
+//! The readers of both formats use this table. The reference page of the keys, the settings of the driver and the check of a
+//! migration use the same rows:
 //!
 //! * [`ConfigKey::names`] are the key and its aliases, in the order in which they count,
-//! * [`ConfigKey::kind`] is the type that the original reads, with its words for true and false,
+//! * [`ConfigKey::kind`] is the type that the original reads, with its spellings of true and false,
 //! * [`ConfigKey::place`] is the section, or the mapping, that has the key,
-//! * [`ConfigKey::precedence`] says which place counts where a key is allowed in two,
-//! * [`ConfigKey::effect`] says what the key does here.
+//! * [`ConfigKey::precedence`] decides which place counts where a key is allowed in two,
+//! * [`ConfigKey::effect`] is the effect of the key in this driver.
 
 mod cloud_conf;
 mod clouds_yaml;
@@ -26,12 +26,12 @@ pub struct ConfigKey {
     pub place: KeyPlace,
     /// The names, in the order in which they count: the last one that is present. The last is the usual one.
     pub names: &'static [&'static str],
-    /// The names that the Go driver reads: all of a `cloud.conf`, and those that gophercloud knows of a `clouds.yaml`.
+    /// The names that cinder-csi-plugin reads: all of a `cloud.conf`, and the ones that gophercloud knows of a `clouds.yaml`.
     pub go_names: &'static [&'static str],
     pub kind: KeyKind,
     pub precedence: Precedence,
     pub effect: KeyEffect,
-    /// What the key sets; `None` for a key that sets nothing.
+    /// The setting of the key; `None` for a key that sets nothing.
     pub setting: Option<Setting>,
 }
 
@@ -63,9 +63,9 @@ pub enum KeyPlace {
     Topology,
     /// Section `[Metadata]` of a `cloud.conf`.
     Metadata,
-    /// The mapping `auth` of a cloud in a `clouds.yaml`, or beside it.
+    /// The mapping `auth` of a cloud in a `clouds.yaml`, or the cloud itself.
     Login,
-    /// A cloud in a `clouds.yaml`, beside `auth`.
+    /// A cloud in a `clouds.yaml`, outside `auth`.
     Cloud,
 }
 
@@ -92,7 +92,7 @@ pub enum KeyKind {
     Path,
     /// `public`, `internal` or `admin`.
     Interface,
-    /// A text. The Go driver compares it with `true`, so that all other values mean false.
+    /// A text. cinder-csi-plugin compares it with `true`, so that all other values mean false.
     OnlyTrue,
     /// `true`, `yes`, `on`, `1` and a key without `=` are true; `false`, `no`, `off` and `0` are false.
     Boolean,
@@ -115,7 +115,7 @@ pub enum KeyKind {
 }
 
 impl KeyKind {
-    /// The type in words, for the reference page.
+    /// A description of the type, for the reference page.
     pub fn description(self) -> String {
         match self {
             Self::Text => "text".to_owned(),
@@ -144,15 +144,15 @@ impl KeyKind {
 pub enum Precedence {
     /// The last one of the file or files.
     Last,
-    /// The value in `auth` counts, else the one beside it.
+    /// The value in `auth` counts, else the one outside `auth`.
     InsideAuth,
-    /// The value beside `auth` counts, else the one in it.
+    /// The value outside `auth` counts, else the one in `auth`.
     BesideAuth,
     /// The key is an extension of this driver, and the last value counts.
     Own,
 }
 
-/// What a key does here.
+/// The effect of a key in this driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyEffect {
     /// It is used as in the original.
@@ -161,11 +161,11 @@ pub enum KeyEffect {
     OtherService,
     /// It has no effect in the original either; the reason.
     Obsolete(&'static str),
-    /// It changes where the login or the data goes and is not supported, so that the file is refused; the remedy.
+    /// It changes the destination of the login or the data and is not supported, so that the file is refused; the remedy.
     Refused(&'static str),
 }
 
-/// What a key sets.
+/// A setting that a key sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Setting {
     AuthUrl,
@@ -239,7 +239,7 @@ pub fn cloud_conf_key(section: &str, key: &str) -> Option<&'static ConfigKey> {
     })
 }
 
-/// Returns the key of a cloud in a `clouds.yaml`, written with underscores: in the mapping `auth`, or beside it.
+/// Returns the key of a cloud in a `clouds.yaml`, written with underscores: in the mapping `auth`, or outside it.
 pub fn clouds_yaml_key(is_in_auth: bool, key: &str) -> Option<&'static ConfigKey> {
     let is_here = |row: &&ConfigKey| !is_in_auth || row.place == KeyPlace::Login;
     CLOUDS_YAML.iter().filter(is_here).find(|row| row.names.contains(&key))

@@ -10,10 +10,10 @@ use super::keys::Setting;
 use super::raw::{RawCloud, ReadContext};
 use super::{ApplicationCredential, Auth, ConfigError, Domain, Project, User};
 
-/// The program whose reading counts.
+/// The program that the reader follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Original {
-    /// The Go driver, with gophercloud.
+    /// cinder-csi-plugin, with gophercloud.
     GoDriver,
     /// openstacksdk, with keystoneauth.
     OpenStackSdk,
@@ -61,7 +61,7 @@ impl DomainKeys {
         }
     }
 
-    /// The id goes before the name in both originals.
+    /// The id takes precedence over the name in both originals.
     fn choose(self) -> Option<Domain> {
         self.id.map(Domain::Id).or(self.name.map(Domain::Name))
     }
@@ -74,7 +74,7 @@ struct Domains {
 }
 
 impl Domains {
-    /// Reads the domains. `domain_id` and `domain_name` fill both, and `default_domain` is an id for those without any.
+    /// Reads the domains. `domain_id` and `domain_name` fill both, and `default_domain` is the id of each domain that is still unset.
     fn new(raw: &RawCloud) -> Self {
         let both = DomainKeys::new(raw, Setting::DomainId, Setting::DomainName);
         let default = raw.text(Setting::DefaultDomain).map(str::to_owned);

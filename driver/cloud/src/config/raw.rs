@@ -38,7 +38,7 @@ impl Names {
     }
 }
 
-/// What stands for the project in the address of a service.
+/// Placeholders of the project in the address of a service.
 pub(crate) const PROJECT_NAMES: [&str; 2] = ["%(project_id)s", "%(tenant_id)s"];
 
 /// What is not about the connection.
@@ -234,7 +234,7 @@ impl RawCloud {
     }
 }
 
-/// Where errors say that the settings are.
+/// The location of the settings, for errors.
 pub(super) struct ReadContext<'a> {
     pub(super) file: &'a str,
     pub(super) names: Names,

@@ -3,17 +3,17 @@
 
 use super::Interface;
 
-/// What is set for each of the two services.
+/// The settings of the two services.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Services {
     pub block_storage: ServiceAccess,
     pub compute: ServiceAccess,
 }
 
-/// What is set for one service.
+/// The settings of one service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServiceAccess {
-    /// Its address, in place of the one in the catalogue. `%(project_id)s` stands for the project.
+    /// Its address, in place of the one in the catalogue. `%(project_id)s` is a placeholder of the project.
     pub endpoint: Option<String>,
     /// Its region. Always `None` for block storage: the region of the cloud is that of the volumes.
     pub region: Option<String>,

@@ -235,8 +235,8 @@ pub(crate) fn version_root(mut endpoint: Url) -> Url {
     endpoint
 }
 
-/// Returns why a catalogue has no usable endpoint of a service, and its endpoints in one line: those of the service if there are
-/// any, else all.
+/// Returns why a catalogue has no usable endpoint of a service, and its endpoints in one line: the endpoints of the service if there
+/// are any, else all.
 pub(crate) fn explain(
     catalog: &[CatalogEntry],
     service: &str,
@@ -277,7 +277,7 @@ fn describe<'a>(endpoints: impl Iterator<Item = (&'a CatalogEntry, &'a Endpoint)
     }
 }
 
-/// An address without what may be secret: user, password, query and fragment.
+/// Returns an address without the parts that may be secret: user, password, query and fragment.
 fn describe_address(text: &str) -> String {
     let Ok(mut url) = Url::parse(text) else {
         return "(not a URL)".to_owned();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the services are: at the addresses of the configuration, else at those of the catalogue.
+//! The addresses of the services: from the configuration, else from the catalogue.
 
 use reqwest::Url;
 
@@ -33,7 +33,7 @@ impl Directory {
         }
     }
 
-    /// What the configuration says about one service.
+    /// The configuration of one service.
     fn access(&self, service: Service) -> &ServiceAccess {
         match service {
             Service::BlockStorage => &self.services.block_storage,

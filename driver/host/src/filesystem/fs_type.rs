@@ -85,7 +85,7 @@ pub struct MkfsOptions {
     options: Vec<(String, Option<String>)>,
 }
 
-/// The words of the options, separated by white space alone, as Go drivers after 1.36 read them.
+/// Writes the options separated by white space alone, as cinder-csi-plugin after 1.36 reads them.
 impl fmt::Display for MkfsOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = self

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Secrets and zones that objects outside the spec name. Kubernetes retains them in PersistentVolumes, classes and contents of snapshots.
 //!
-//! The sidecars read Secrets for calls of the controller. The kubelet reads those of NodeStageVolume, NodePublishVolume and
+//! The sidecars read Secrets for calls of the controller. The kubelet reads the Secrets of NodeStageVolume, NodePublishVolume and
 //! NodeExpandVolume with its own rights, so that they are not collected.
 
 use std::collections::BTreeMap;
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn secrets_of_the_sidecars_are_found_in_classes() {
-        // The class of the Go driver's documentation of several regions.
+        // The class in the documentation of cinder-csi-plugin for several regions.
         let mut parameters = Vec::new();
         for call in [
             "provisioner",

@@ -24,7 +24,7 @@ pub(super) fn controller_account(resolved: &Resolved) -> String {
     format!("{}-controller", resolved.name_prefix)
 }
 
-/// The same, of a driver whose spec is not resolved.
+/// The same, of a driver with an unresolved spec.
 pub fn controller_account_of(driver: &CinderCSIDriver) -> String {
     format!("{}-controller", name_prefix_of(driver))
 }

@@ -33,7 +33,7 @@ const CLIENT_CERT_KEY: &str = "client.crt";
 const CLIENT_KEY_KEY: &str = "client.key";
 /// Where each cloud's credentials lead to, by section. Not in the hash: the driver reads none of it from the Secret.
 const PLACES_KEY: &str = "places";
-/// The names in the spec of the clouds whose section has another one, by section. Not in the hash either.
+/// The names in the spec of the clouds with a different section, by section. Not in the hash either.
 const NAMES_KEY: &str = "names";
 
 /// Credentials that have logged in, in the form in which the driver reads them: a cloud.conf and the files that it names.
@@ -43,9 +43,9 @@ pub struct DriverCredentials {
     /// By key of the Secret.
     files: BTreeMap<String, SecretString>,
     hash: String,
-    /// Where they lead to, by section; "" for a single one. Not of a cloud whose place has not been seen yet.
+    /// Where they lead to, by section; "" for a single one. Clouds without a known place are missing.
     places: BTreeMap<String, Place>,
-    /// The names in the spec of the clouds whose section has another one, by section.
+    /// The names in the spec of the clouds with a different section, by section.
     names: BTreeMap<String, String>,
     /// The section of a single cloud, where it has another name.
     section: Option<String>,
@@ -428,7 +428,7 @@ mod tests {
                     "{name}"
                 );
             }
-            // What is read is written as it was.
+            // Credentials that are read are written unchanged.
             assert_eq!(DriverCredentials::merged(&parts).unwrap().hash(), merged.hash());
             let section = |name: &String| clouds[name].section.clone().unwrap_or(name.clone());
             let sections: std::collections::BTreeSet<String> = clouds.keys().map(section).collect();

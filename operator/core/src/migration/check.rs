@@ -74,13 +74,13 @@ pub enum AdoptionFindingReason {
     Flag,
     /// A controller that runs outside of the cluster that it serves. The operator does not migrate, whether findings are accepted or not.
     OutsideController,
-    /// Directories, certificates, names and networks of the other installation's pods that those of the operator do not have.
+    /// Directories, certificates, names and networks that the other installation's pods have and the operator's pods do not have.
     Environment,
-    /// A key of the other installation's configuration whose value this driver does not have, or that has no effect.
+    /// A key of the other installation's configuration that has another value in this driver, or no effect.
     ConfigurationKey,
     /// Secrets that PersistentVolumes, classes or contents of snapshots name and that the sidecars may not read.
     SecretAccess,
-    /// Classes whose Secrets depend on the claim.
+    /// Classes with Secrets that depend on the claim.
     SecretTemplate,
     /// Zone labels that this driver would report with another value.
     ZoneLabel,
@@ -162,7 +162,7 @@ pub struct CheckFacts {
     pub pods: Vec<OldPods>,
     /// The configuration that each container of the driver reads.
     pub configurations: Vec<OldConfiguration>,
-    /// The credentials that the spec names, by the names of its clouds. Those that cannot be read are a gap.
+    /// The credentials that the spec names, by the names of its clouds. Unreadable credentials are a gap.
     pub credentials: BTreeMap<String, NewCredentials>,
     /// The certificates that the spec names for the authorities of its clouds, likewise.
     pub authorities: BTreeMap<String, Authorities>,
@@ -261,7 +261,7 @@ pub fn findings(spec: &CinderCSIDriverSpec, facts: &CheckFacts) -> Vec<AdoptionF
     all
 }
 
-/// The gap of an installation whose controller is not in the namespace.
+/// The gap of an installation without a controller in the namespace.
 fn without_controller(containers: &[OldContainer]) -> Option<AdoptionFinding> {
     let drivers: Vec<&OldContainer> = containers.iter().filter(|one| one.is_driver()).collect();
     if drivers.is_empty() || drivers.iter().any(|one| one.serves_controller()) {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::check::{AdoptionFinding, AdoptionFindingReason, Sample, finding};
 use crate::cluster::{SecretName, SecretReference};
 
-/// The most namespaces whose Secrets are reviewed.
+/// The most namespaces in which Secrets are reviewed.
 const MOST_NAMESPACES: usize = 32;
 /// The most Secrets of a namespace that are reviewed one by one.
 const MOST_SECRETS: usize = 16;
@@ -61,7 +61,7 @@ pub struct SecretReferences {
     namespaces: BTreeMap<String, ReferredNamespace>,
     /// Objects that refer to Secrets of further namespaces.
     beyond: Sample,
-    /// Classes and objects whose Secret is not known, by field and namespace.
+    /// Classes and objects with an unknown Secret, by field and namespace.
     unresolved: BTreeMap<(String, Option<String>), Sample>,
     /// Whether the sidecars may read all Secrets of the cluster.
     may_read_all: bool,
@@ -315,7 +315,7 @@ mod tests {
         }
     }
 
-    /// The answers of an API server that allows what `allows` says.
+    /// Answers the questions with the results of `allows`, in place of an API server.
     fn answer(references: &mut SecretReferences, allows: impl Fn(&SecretScope) -> SecretAccess) -> usize {
         let mut asked = 0;
         for question in references.questions() {

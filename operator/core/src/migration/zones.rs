@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Zone labels of nodes and PersistentVolumes, compared with those that this driver would report.
+//! Zone labels of nodes and PersistentVolumes, compared with the labels that this driver would report.
 //!
 //! The kubelet refuses a driver that reports another value for an existing label, and a volume is used only on nodes with its label.
 
@@ -14,7 +14,7 @@ pub use cinder_csi_driver::parameters::TOPOLOGY_ZONE;
 
 /// The most different labels that are compared.
 const MOST_LABELS: usize = 128;
-/// The flag by which the driver writes labels as the Go driver does.
+/// The flag by which the driver writes labels as cinder-csi-plugin does.
 const SANITISED: &str = "--zone-labels=sanitised";
 
 /// The zone labels of the cluster.
@@ -59,7 +59,7 @@ fn zone_labels(spec: &CinderCSIDriverSpec) -> ZoneLabels {
     }
 }
 
-/// The labels that differ, and those that cannot be compared.
+/// The labels that differ, and the labels that cannot be compared.
 pub(super) fn findings(spec: &CinderCSIDriverSpec, facts: &ZoneLabelFacts) -> Vec<AdoptionFinding> {
     let is_unused = spec.topology.mode == TopologyMode::Disabled || facts.is_enabled == Some(false);
     if is_unused || (facts.nodes.is_empty() && facts.volumes.is_empty()) {

@@ -50,7 +50,7 @@ pub struct ComponentRow {
     /// The field of the spec that replaces the image.
     pub(super) image_override: fn(&ImageOverrides) -> &Option<String>,
     /// Its release for each range of versions of Kubernetes, oldest first. The driver has the version of the operator. Releases that
-    /// are served as Go modules are preferred, because the tests run those.
+    /// are served as Go modules are preferred, because the tests run these.
     pub(super) releases: &'static [(u64, u64, u64)],
     /// Its name in `spec.controller.sidecars`. The driver and the components of the nodes are not in this list.
     pub sidecar: Option<SidecarName>,

@@ -37,8 +37,8 @@ pub(super) fn csi_driver(spec: &CsiDriverSpec, kubernetes: Option<KubernetesVers
     }
 }
 
-/// From Kubernetes 1.37 on the field is on by default. Where it is not, the API server drops it, which would look like drift for
-/// ever, so an unknown version counts as an old one unless the spec demands the field.
+/// From Kubernetes 1.37 on the field is on by default. Where it is off, the API server drops it, which would appear as permanent drift.
+/// Therefore an unknown version counts as an old one unless the spec demands the field.
 fn prevent_pod_scheduling(guard: SchedulingGuard, kubernetes: Option<KubernetesVersion>) -> Option<bool> {
     let has_field = kubernetes.is_some() && at_least(kubernetes, 37);
     match guard {

@@ -91,7 +91,7 @@ pub(super) async fn reports(
     Ok(reports)
 }
 
-/// The zones of Nova in the status; `None` where those of a cloud are missing, or are more than the status has room for.
+/// The zones of Nova in the status; `None` if the zones of a cloud are missing, or are more than the status has room for.
 fn compute_zones(driver: &CinderCSIDriver) -> Option<BTreeSet<String>> {
     let status = driver.status.as_ref()?;
     let of_cloud = |cloud: &Cloud| {

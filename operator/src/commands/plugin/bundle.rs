@@ -43,9 +43,9 @@ const LOG_LINES: i64 = 2_000;
 const LOG_BYTES: i64 = 4 << 20;
 /// Objects of a kind; a cluster has more pods than a reader looks at.
 const MOST_OBJECTS: u32 = 500;
-/// Pages of [`MOST_OBJECTS`] events of all objects, which are searched for those of the operator's objects.
+/// Pages of [`MOST_OBJECTS`] events of all objects, which are searched for events of the operator's objects.
 const MOST_EVENT_PAGES: u32 = 20;
-/// Pods whose logs are kept: every controller and operator, and some nodes.
+/// Pods with logs in the bundle: every controller and operator, and some nodes.
 const MOST_PODS: usize = 20;
 
 /// Writes everything below `directory`, which must not exist. What cannot be read is noted and does not end the work: a user who

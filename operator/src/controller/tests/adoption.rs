@@ -556,7 +556,7 @@ async fn findings_of_a_deleted_driver_are_forgotten() {
     let world = beside_a_kept_one();
     world.reconcile().await.expect("reconciled");
     assert!(held_up(&world).contains("--cluster"));
-    // Another object of this name, whose generation is 1 as well.
+    // Another object of this name, also with generation 1.
     let mut successor = world.api.get(DRIVER).expect("the driver");
     successor["metadata"]["uid"] = json!("successor");
     successor["spec"]["clusterID"] = json!("prod");

@@ -281,7 +281,7 @@ impl State {
                 "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
             return (200, version);
         }
-        // What an object of that path says is the answer to every review.
+        // The object of that path is the status of every review.
         if path.ends_with("/subjectaccessreviews") {
             let mut review = body.clone();
             review["status"] = self.objects.get(path).cloned().unwrap_or_default();

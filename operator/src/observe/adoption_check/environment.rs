@@ -9,7 +9,7 @@ use super::objects::{FileKind, KeyValue, Objects};
 /// The most variables of one container.
 const MOST_VARIABLES: usize = 1_000;
 
-/// Reads the variables of a container as the kubelet does: those of `env` override those of `envFrom`.
+/// Reads the variables of a container as the kubelet does: `env` overrides `envFrom`.
 pub(super) async fn variables(objects: &mut Objects<'_>, container: &Container) -> Variables {
     let mut variables = Variables::default();
     for source in container.env_from.iter().flatten() {

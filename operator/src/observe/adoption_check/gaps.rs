@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the check cannot read, and the remedies.
+//! Gaps of the check, and the remedies.
 
 use cinder_operator_core::{cluster::GuardedObject, migration::check::CheckGap};
 

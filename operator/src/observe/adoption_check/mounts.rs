@@ -31,7 +31,7 @@ pub(super) struct FileContent {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Lists the objects that may hold the file, those first that override the others.
+/// Lists the objects that may contain the file. Objects that override others come first.
 pub(super) fn find_file(
     pod: &PodSpec,
     container: &Container,
@@ -140,7 +140,7 @@ fn sub_path(mount: &VolumeMount, variables: &Variables) -> Result<Vec<String>, U
     Ok(split(&text))
 }
 
-/// The objects of a volume that may hold a file.
+/// The objects of a volume that may contain a file.
 fn sources(pod: &PodSpec, volume: &Volume, inside: &str) -> Result<Vec<FileSource>, Unread> {
     if let Some(secret) = &volume.secret {
         let name = secret.secret_name.clone().unwrap_or_default();

@@ -47,7 +47,7 @@ impl Unread {
     }
 }
 
-/// What an object has for a key.
+/// The value of a key of an object.
 #[derive(Debug)]
 pub(super) enum KeyValue {
     Value(Vec<u8>),
@@ -160,7 +160,7 @@ fn unread_secret(error: &SecretError) -> Unread {
     Unread::new(error.to_string(), remedy)
 }
 
-/// A ConfigMap may hold credentials: text of it is not repeated.
+/// A ConfigMap may contain credentials: text of it is not repeated.
 fn unread_map(error: &kube::Error) -> Unread {
     match error {
         kube::Error::Api(_) => Unread::new(answer(error), if is_forbidden(error) { RIGHTS } else { REPEAT }),

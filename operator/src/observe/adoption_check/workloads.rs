@@ -29,7 +29,7 @@ const MOST_WORKLOADS: usize = 64;
 /// The most mounts, names and settings of pods that are reported.
 const MOST_WORDS: usize = 32;
 
-/// Where programs look for the certificates of authorities.
+/// Directories in which programs find the certificates of authorities.
 const AUTHORITIES: [&str; 6] = [
     "/etc/ssl",
     "/etc/pki",
@@ -40,10 +40,10 @@ const AUTHORITIES: [&str; 6] = [
 ];
 /// The variables that name others.
 const AUTHORITY_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
-/// Shells whose scripts are not understood.
+/// Shells. Their scripts are not understood.
 const SHELLS: [&str; 5] = ["sh", "bash", "ash", "dash", "busybox"];
 
-/// A workload whose spec is decoded in parts.
+/// A workload with a spec that is decoded in parts.
 type RawWorkload = Object<Value, NotUsed>;
 
 /// A workload of the other installation.
@@ -130,7 +130,7 @@ fn image_name(container: &Container) -> String {
     name.split(['@', ':']).next().unwrap_or_default().to_owned()
 }
 
-/// What the pods of a workload have around their containers.
+/// The environment of the containers of a workload's pods.
 pub(super) fn old_pods(workload: &OldWorkload, driver: &str, containers: &[(OldContainer, Variables)]) -> OldPods {
     let pod = &workload.pod;
     let kubelet_dir = kubelet_dir(pod, driver);

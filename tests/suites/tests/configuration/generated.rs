@@ -6,7 +6,7 @@ pub(crate) struct YamlFile {
     pub(crate) name: String,
     pub(crate) text: String,
     pub(crate) cloud: String,
-    /// Whether gophercloud sees the whole login: it reads no key beside `auth`, none with a hyphen, and no values of regions.
+    /// Whether gophercloud sees the whole login: it reads no key outside `auth`, none with a hyphen, and no values of regions.
     pub(crate) is_plain: bool,
 }
 
@@ -89,7 +89,7 @@ const LOGINS: &[&[&str]] = &[
     &["user_id: u", "password: p", "trust_id: t"],
 ];
 
-/// Keys of a login that may be added, in `auth` or beside it.
+/// Keys of a login that may be added, in `auth` or outside it.
 const LOGIN_KEYS: &[&str] = &[
     "project_id: p2",
     "project-id: p3",
@@ -171,7 +171,7 @@ fn name_of(line: &str) -> &str {
     line.split(':').next().unwrap_or_default()
 }
 
-/// Adds lines whose keys are not there yet.
+/// Adds lines with keys that are not there yet.
 fn add<'a>(lines: &mut Vec<&'a str>, more: impl IntoIterator<Item = &'a str>) {
     for line in more {
         if lines.iter().all(|known| name_of(known) != name_of(line)) {

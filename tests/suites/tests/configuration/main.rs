@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Configurations as the driver reads them, beside the originals: `clouds.yaml` by openstacksdk (and by gophercloud, where openstacksdk
-//! cannot log in), `cloud.conf` and the flags with several values by the Go driver's own reader.
+//! Compares how the driver and the originals read configurations. openstacksdk reads `clouds.yaml`; gophercloud reads it where
+//! openstacksdk cannot log in. The reader of cinder-csi-plugin reads `cloud.conf` and the flags with several values.
 //!
 //! The login, the region, the interface, TLS and the options are compared. Prints how many files mean the same, are refused here, and
 //! are accepted here alone, and fails on files that mean something else.
@@ -26,7 +26,7 @@ use originals::{go_reader, sdk_reader};
 /// How many files of each kind are generated.
 const GENERATED: usize = 1500;
 
-/// What a comparison came to.
+/// The result of a comparison.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Same,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a configuration means, in a form in which ours and that of the originals compare.
+//! The meaning of a configuration, in a form in which ours and that of the originals compare.
 
 use cinder_cloud::config::{ServiceAccess, TopologyOptions};
 use cinder_cloud::{Auth, CloudConfig, config};
@@ -38,7 +38,7 @@ impl Meaning {
                 ("client", client.unwrap_or_default()),
             ],
             options: vec![
-                // A limit of the Go driver's default is as good as none.
+                // A limit equal to the default of cinder-csi-plugin counts as unset.
                 ("limit", options.node_volume_attach_limit.unwrap_or(256).to_string()),
                 ("rescan", options.rescan_on_resize.to_string()),
                 ("zone", options.ignore_volume_az.to_string()),
@@ -56,7 +56,7 @@ impl Meaning {
         }
     }
 
-    /// Leaves out what the original does not show.
+    /// Removes settings that the original does not show.
     pub(crate) fn forget_what_is_unknown(&mut self, theirs: &Self) {
         if theirs.login.is_none() {
             self.login = None;
@@ -76,7 +76,7 @@ impl Meaning {
     }
 }
 
-/// What openstacksdk makes of a file. The login is that of gophercloud where openstacksdk has none; `None` if neither can use the file.
+/// The meaning of a file for openstacksdk, with the login of gophercloud where openstacksdk has none. `None` if neither can use the file.
 pub(crate) fn of_sdk(sdk: &Value, go: Option<&Value>) -> Option<Meaning> {
     if sdk.get("error").is_some() {
         return None;
@@ -113,7 +113,7 @@ pub(crate) fn of_sdk(sdk: &Value, go: Option<&Value>) -> Option<Meaning> {
     })
 }
 
-/// What the Go driver makes of a file.
+/// The meaning of a file for cinder-csi-plugin.
 pub(crate) fn of_go_driver(go: &Value) -> Meaning {
     let text = |key: &str| go[key].as_str().filter(|text| !text.is_empty());
     let one = service(text("region"), text("interface"), None);
@@ -164,7 +164,7 @@ fn verification(insecure: bool, ca: Option<&str>, pem: Option<&str>) -> String {
     }
 }
 
-/// The address and the body of the request for a token. Keystone ignores the scope beside an application credential.
+/// The address and the body of the request for a token. Keystone ignores the scope next to an application credential.
 fn login(url: &str, auth: &Value) -> String {
     let url = url.trim_end_matches('/').trim_end_matches("/v3");
     let mut auth = auth.clone();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The programs that read configurations as the originals do: openstacksdk in a Python environment of its own, and the Go driver's
-//! reader.
+//! The programs that read configurations as the originals do: openstacksdk in a Python environment of its own, and the reader of
+//! cinder-csi-plugin.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a volume and the operator go through on one version of Kubernetes and one cloud. `tests/matrix/run` calls this program for each
+//! Tests a volume and the operator on one version of Kubernetes and one cloud. `tests/matrix/run` calls this program for each
 //! version: `KUBERNETES` chooses the programs of the cluster, `MATRIX_CLOUD=real` the real services in place of the simulator.
 //!
-//! The steps share one cluster and run in their order. A step whose ground has failed does not run, and one that needs an API that this
-//! version does not serve is reported as such. The result goes to the file that `MATRIX_REPORT` names.
+//! The steps share one cluster and run in their order. A step does not run if a step that it needs has not passed. A step that needs an
+//! API that this version does not serve is reported as such. The result is written to the file that `MATRIX_REPORT` names.
 
 mod report;
 mod steps;
@@ -73,7 +73,7 @@ async fn start() -> Result<World> {
     }
 }
 
-/// Records the installation, and which programs it is made of.
+/// Records the installation and its programs.
 async fn begin(world: &World, report: &mut Report, begun: Instant) -> Result<()> {
     let taken = begun.elapsed();
     let outcome = match report.describe(world).await {
@@ -94,7 +94,7 @@ async fn run_steps(world: &World, report: &mut Report) {
         let (outcome, taken) = attempt(step, world).await;
         report.record(step.name, &outcome, taken);
         if outcome == Outcome::Passed {
-            // More sidecars run when an API has appeared. After a removal there is none, and what was seen stays.
+            // More sidecars run when an API has appeared. After a removal there is no controller, and the earlier description stays.
             drop(report.describe(world).await);
         }
         if matches!(outcome, Outcome::Failed(_)) {

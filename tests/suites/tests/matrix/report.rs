@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The result of a run: what the cluster was made of, and how each step ended.
+//! The result of a run: the programs of the cluster, and how each step ended.
 
 use std::fs;
 use std::time::Duration;

@@ -15,7 +15,7 @@ const POD: &str = "first";
 /// A group with its version, and a resource of it.
 type Api = (&'static str, &'static str);
 
-/// A step, and the steps on whose success it builds.
+/// A step, and the steps that must pass before it.
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) needs: &'static [&'static str],

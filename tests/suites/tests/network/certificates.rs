@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Certificates of Keystone as people make them, with openssl or with an authority of their own.
+//! Certificates of Keystone as administrators create them, with openssl or with an authority of their own.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for_some;
@@ -14,7 +14,7 @@ use crate::site::{KEYSTONE, KEYSTONE_PORT, LOOPBACK, SIMULATOR_PORT, controller,
 
 const START_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// What the driver does with a certificate.
+/// How the driver handles a certificate.
 #[derive(Debug, Clone, Copy)]
 enum Outcome {
     Accepted,

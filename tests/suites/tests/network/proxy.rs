@@ -28,7 +28,7 @@ fn identity(names: &[&str]) -> Result<ServerIdentity> {
     })
 }
 
-/// A driver whose environment names the proxy for both schemes.
+/// A driver with the proxy for both schemes in its environment.
 fn proxied(proxy: &str, direct: &str) -> Result<Ours> {
     let driver = controller()?.flag("--request-timeout=2s");
     let driver = driver.variable("HTTPS_PROXY", proxy).variable("HTTP_PROXY", proxy);

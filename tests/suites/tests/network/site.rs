@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tests of this suite share: the programs, a lab with a name server, and a login that differs from the simulator's own.
+//! Shared parts of the tests of this suite: the programs, a lab with a name server, and a login that differs from the simulator's own.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};

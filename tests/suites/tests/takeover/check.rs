@@ -18,9 +18,9 @@ const MISSPELT: &str = "misspelt";
 
 /// The class of a region, with its claim and pod. Its Secret chooses the only cloud: without a name, as the key `cloud` is empty.
 pub(crate) const REGION: &str = "region-one";
-/// The Secret of the class, as the Go driver's documentation of several regions names it.
+/// The Secret of the class, named as in the documentation of cinder-csi-plugin for several regions.
 const REGION_SECRET: &str = "openstack-config-region-one";
-/// The account of the Go driver's controller.
+/// The account of cinder-csi-plugin's controller.
 const GO_ACCOUNT: &str = "csi-cinder-controller-sa";
 
 /// Lines and words that every check of the Go driver's manifests prints beside those objects.
@@ -65,7 +65,7 @@ pub(crate) async fn make_what_changes(site: &Site) -> Result<()> {
     .await
 }
 
-/// The class of a region, its Secret, and the right of the Go driver's sidecars to read it, which its manifests have as a comment.
+/// The class of a region, its Secret, and the right of cinder-csi-plugin's sidecars to read it. The manifests have it as a comment.
 fn region() -> Vec<Value> {
     let mut parameters = json!({});
     for call in [
@@ -91,7 +91,7 @@ fn region() -> Vec<Value> {
     ]
 }
 
-/// Grants the sidecars of this driver the right, as the finding says.
+/// Grants the sidecars of this driver the right, as the finding recommends.
 async fn grant_secrets(site: &Site) -> Result<()> {
     const ROLE: &str = "cinder-csi-controller-secrets";
     let name = format!("--resource-name={REGION_SECRET}");
@@ -174,7 +174,7 @@ pub(crate) async fn resolve_findings(site: &Site) -> Result<()> {
     grant_secrets(site).await
 }
 
-/// A volume whose class and PersistentVolume name a Secret is detached, attached to the other node, expanded and deleted.
+/// A volume with a Secret in its class and PersistentVolume is detached, attached to the other node, expanded and deleted.
 pub(crate) async fn use_volume_with_secret(site: &Site) -> Result<()> {
     let cluster = site.cluster();
     let claim = cluster.get(&["pvc", REGION, "-n", USERS]).await?;

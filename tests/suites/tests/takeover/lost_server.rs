@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A volume that Cinder still records as attached to a deleted server. The Go driver does not look at such a record when it detaches.
+//! A volume that Cinder still records as attached to a deleted server. cinder-csi-plugin does not check such a record when it detaches.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
@@ -14,7 +14,7 @@ const CLAIM: &str = "of-a-lost-server";
 /// The server.
 const SERVER: &str = "1057a11e-0000-4000-8000-000000000001";
 
-/// Creates the volume with the Go driver, and leaves the record.
+/// Creates the volume with cinder-csi-plugin, and leaves the record.
 pub(crate) async fn leave_record(site: &Site) -> Result<()> {
     let world = &site.world;
     world.start_pod_of_class(CLAIM, CLASS).await?;

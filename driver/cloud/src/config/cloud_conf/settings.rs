@@ -12,7 +12,7 @@ use super::super::{ConfigError, Place};
 use super::value::{bad, duration, flag, integer, pair, text};
 use super::{CloudsFile, FOREIGN, read_file};
 
-/// The most volumes of a node for the Go driver, and its default.
+/// Highest and default number of volumes per node in cinder-csi-plugin.
 const GO_LIMIT: i64 = 256;
 
 const NO_EFFECT: &str = "has no effect: with use-clouds and cloud the login is that of the clouds.yaml";
@@ -65,7 +65,7 @@ impl Settings {
         self.add_to(&entry.section, entry)
     }
 
-    /// The same with the section whose keys count.
+    /// Reads one entry as an entry of `section`.
     pub(in crate::config) fn add_to(&mut self, section: &str, entry: &Entry) -> Result<(), ConfigError> {
         let Some(row) = keys::cloud_conf_key(section, &entry.key) else {
             return Ok(());
@@ -101,7 +101,7 @@ impl Settings {
         } = &mut self.options;
         match setting {
             Setting::NodeVolumeAttachLimit => {
-                // The Go driver takes its default, the highest limit, for numbers that are out of range.
+                // For an out-of-range number, cinder-csi-plugin uses its default, which is the highest limit.
                 let limit = u32::try_from(integer(entry)?.min(GO_LIMIT)).unwrap_or_default();
                 block_storage.node_volume_attach_limit = Some(limit).filter(|limit| *limit > 0);
             }
@@ -153,7 +153,7 @@ impl Settings {
         }
     }
 
-    /// Named sections that are not those of a cloud.
+    /// Notes named sections that do not belong to a cloud.
     fn note_foreign_sections(&mut self, entries: &[Entry]) {
         for entry in entries.iter().filter(|entry| !entry.cloud().is_empty()) {
             let section = entry.section.as_str();
@@ -179,7 +179,7 @@ impl Settings {
         }
     }
 
-    /// Takes what the `clouds.yaml` has, as the Go driver does: with `cloud` its login alone, else what the section lacks.
+    /// Fills unset settings from the `clouds.yaml`, as cinder-csi-plugin does. With `cloud`, only the login of the `clouds.yaml` counts.
     pub(super) fn add_clouds_yaml(&mut self, file: &str, access: CloudsFile) -> Result<Option<PathBuf>, ConfigError> {
         let Some(place) = self.use_clouds.clone() else {
             return match &self.cloud_name {
@@ -211,7 +211,7 @@ impl Settings {
         let own = std::mem::take(&mut self.cloud);
         self.cloud = own.or(yaml);
         if self.cloud_name.is_none() {
-            // The Go driver reads the type of the login of a named entry only.
+            // cinder-csi-plugin reads the type of the login of a named entry only.
             self.cloud.set(Setting::AuthType, None);
         }
         Ok(Some(path))
@@ -252,7 +252,7 @@ fn value(row: &ConfigKey, entry: &Entry) -> Result<Option<SettingValue>, ConfigE
             Some(value) if value.is_empty() => Ok(None),
             _ => Ok(Some(SettingValue::Flag(flag(entry)?))),
         },
-        // The Go driver verifies certificates with all other values, also with those that look true.
+        // For every other value, cinder-csi-plugin verifies certificates, also for values such as `yes`.
         KeyKind::OnlyTrue => match written?.as_deref() {
             None => Ok(None),
             Some("true") => Ok(Some(SettingValue::Flag(true))),

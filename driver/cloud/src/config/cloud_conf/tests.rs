@@ -523,7 +523,7 @@ fn limits_are_those_of_the_go_driver(#[case] limit: &str, #[case] expected: Opti
     assert_eq!(config.block_storage.node_volume_attach_limit, expected);
 }
 
-/// A login with the user u in domain U, unless the lines say otherwise.
+/// A login with the user u in domain U, unless the lines set another one.
 fn login_with(lines: &str) -> Result<Auth, String> {
     let text = format!("[Global]\nauth-url=https://k\n{lines}\n");
     let config = CloudConfig::from_cloud_conf(&text).map_err(|error| error.to_string())?;
@@ -574,7 +574,7 @@ fn ca_is_read_inline() {
     assert_eq!(config.tls.ca_pem, None);
 }
 
-/// Reads a `cloud.conf` whose `use-clouds` leads to a `clouds.yaml`.
+/// Reads a `cloud.conf` that names a `clouds.yaml` with `use-clouds`.
 fn use_clouds(conf: &str, yaml: &str) -> Result<CloudConfig, ConfigError> {
     let folder = TempDir::new().expect("folder");
     let (file, clouds) = (folder.path().join("cloud.conf"), folder.path().join("clouds.yaml"));

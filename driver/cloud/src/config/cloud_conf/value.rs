@@ -14,7 +14,7 @@ pub(super) fn bad(entry: &Entry, reason: &str) -> ConfigError {
     }
 }
 
-/// A text. An empty one is as good as none, and a name without `=` is refused, as in Go.
+/// A text. As in cinder-csi-plugin, an empty text counts as unset, and a name without `=` is refused.
 pub(super) fn text(entry: &Entry) -> Result<Option<String>, ConfigError> {
     match &entry.value {
         None => Err(bad(entry, "has no value; write KEY = VALUE")),

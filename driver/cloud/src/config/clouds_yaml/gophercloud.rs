@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A cloud of a `clouds.yaml` as gophercloud reads it for the Go driver: the keys of its structures, in their own place, with
-//! underscores.
+//! A cloud of a `clouds.yaml` as gophercloud reads it for cinder-csi-plugin: the keys of its structures, each in its own mapping and
+//! with underscores.
 
 use super::super::ConfigError;
 use super::super::document::{YamlMap, YamlNode, YamlScalar};
@@ -61,7 +61,7 @@ impl CloudEntry<'_> {
             let value = if row.kind == KeyKind::Interface {
                 self.value(&shown, row.kind, node)?
             } else if matches!(row.kind, KeyKind::OneOf(_)) {
-                // Gophercloud accepts any type of login, and looks for the word token in it.
+                // Gophercloud accepts any type of login, and checks whether it contains the word token.
                 self.text(&shown, node)?.map(|text| text.to_owned().into())
             } else {
                 if key == "auth_url" {

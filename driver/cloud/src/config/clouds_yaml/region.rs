@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The region of a cloud, and what `regions` says about it.
+//! The region of a cloud, and its values in `regions`.
 
 use super::super::ConfigError;
 use super::super::document::{YamlMap, YamlNode};
@@ -8,7 +8,7 @@ use super::CloudEntry;
 /// The region in use.
 pub(super) struct ChosenRegion<'a> {
     pub(super) name: Option<String>,
-    /// What goes before the keys of the cloud.
+    /// The values that override the keys of the cloud.
     pub(super) values: Option<&'a YamlMap>,
 }
 

@@ -14,7 +14,7 @@ use super::value::Verification;
 /// The keys of one mapping by their names with underscores, and each with the spelling of the file.
 type Spelled<'a> = BTreeMap<String, (&'a str, &'a YamlNode)>;
 
-/// A cloud and its region, merged: the keys beside `auth`, and those in it.
+/// The merged keys of a cloud and its region: the keys outside `auth`, and the keys in `auth`.
 struct Merged<'a> {
     beside: Spelled<'a>,
     auth: Spelled<'a>,
@@ -195,7 +195,7 @@ impl CloudEntry<'_> {
         }
     }
 
-    /// Reads `insecure` and `verify`, of which one is enough. `cacert` goes before a path in the latter.
+    /// Reads `insecure` and `verify`, of which one is enough. `cacert` takes precedence over a path in `verify`.
     fn read_verification(&self, merged: &Merged<'_>, raw: &mut RawCloud) -> Result<(), ConfigError> {
         let mut is_insecure = match merged.beside.get("insecure") {
             Some((key, node)) => self.flag(key, node)?.unwrap_or_default(),
@@ -219,7 +219,7 @@ impl CloudEntry<'_> {
         Ok(())
     }
 
-    /// The region of the cloud is that of the volumes; another one of the servers is kept beside it.
+    /// Sets the region of the cloud to the region of the volumes. A different region of the servers is stored separately.
     fn settle_regions(&self, raw: &mut RawCloud) -> Result<(), ConfigError> {
         let text = |raw: &RawCloud, setting| raw.text(setting).map(str::to_owned);
         let common = text(raw, Setting::Region);
@@ -299,8 +299,8 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// openstacksdk goes through the names, each with underscores and then with hyphens, and takes the last value that it finds: first
-    /// in `auth`, then beside it. Of a token the spelling with a hyphen comes first.
+    /// openstacksdk reads each name with underscores, then with hyphens, and takes the last value that it finds. For each spelling it
+    /// reads `auth` first, then the keys outside `auth`. For a token, the spelling with a hyphen comes first.
     fn last_of_login(&self, row: &ConfigKey) -> Option<(String, &'a YamlNode)> {
         let is_token = row.setting == Some(Setting::Token);
         let found = row.names.iter().enumerate().flat_map(|(rank, name)| {

@@ -426,7 +426,7 @@ fn no_error_or_debug_output_shows_a_secret() {
     assert!(!format!("{config:?}").contains("12345"));
 }
 
-/// The files of `tests/configuration`, each with what openstacksdk, or gophercloud where that cannot read it, makes of it.
+/// The files of `tests/configuration`, each with the result of openstacksdk, or of gophercloud if openstacksdk cannot read the file.
 #[rstest]
 #[case("merge", "a", "credential id i", "region R2, internal")]
 #[case("outer", "a", "user u of id d, password p, project id outer", "region R, public")]

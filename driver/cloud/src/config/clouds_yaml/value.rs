@@ -76,7 +76,7 @@ impl CloudEntry<'_> {
         }
     }
 
-    /// openstacksdk fills names in braces into texts beside `auth` and into `auth_url`.
+    /// openstacksdk replaces names in braces in texts outside `auth` and in `auth_url`.
     pub(super) fn refuse_braces(&self, key: &str, node: &YamlNode) -> Result<(), ConfigError> {
         match node {
             YamlNode::Scalar(YamlScalar::Text(text)) if text.contains(['{', '}']) => Err(self.unsupported(

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Scalars as YAML 1.1 resolves them, which PyYAML implements.
 
-/// Python writes smaller numbers with an exponent; and those from 10 to the 16th on, as Rust does.
+/// Python writes smaller numbers with an exponent, and also numbers from 10 to the 16th on, as Rust does.
 const SMALLEST_WITHOUT_EXPONENT: f64 = 1e-4;
 
-/// A scalar. Numbers are text if that is what Python's `str` makes of them.
+/// A scalar. A number is text if Python's `str` writes it like the document.
 #[derive(Clone, PartialEq, Eq)]
 pub(in crate::config) enum YamlScalar {
     Null,

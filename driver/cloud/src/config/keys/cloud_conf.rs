@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The keys of a `cloud.conf`, as the Go driver's option structures have them.
+//! The keys of a `cloud.conf`, as the option structures of cinder-csi-plugin have them.
 
 use super::KeyKind::{Boolean, Duration, Integer, Interface, List, OnlyTrue, Pair, Path, Secret, Text};
 use super::KeyPlace::{BlockStorage, Global, Metadata, Topology};
@@ -17,7 +17,7 @@ const fn used(place: KeyPlace, names: &'static [&'static str], kind: KeyKind, se
     }
 }
 
-/// An extension of this driver. The Go driver skips unknown keys.
+/// An extension of this driver. cinder-csi-plugin skips unknown keys.
 const fn own(place: KeyPlace, names: &'static [&'static str], kind: KeyKind, setting: Setting) -> ConfigKey {
     ConfigKey {
         go_names: &[],

@@ -24,7 +24,7 @@ const fn login(
     }
 }
 
-/// openstacksdk moves these keys into `auth` and lets those beside it win.
+/// openstacksdk moves these keys into `auth`. The values outside `auth` override the values in it.
 const fn beside(names: KeyNames, go_names: KeyNames, kind: KeyKind, setting: Setting) -> ConfigKey {
     login(Precedence::BesideAuth, names, go_names, kind, setting)
 }

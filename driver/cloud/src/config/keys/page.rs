@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The reference page of the keys. It is made of the tables, and the test fails where the two differ. `UPDATE_PAGES=1` writes the page.
+//! The reference page of the keys. The test fails if the page differs from the tables. `UPDATE_PAGES=1` writes the page.
 
 use std::fmt::Write as _;
 use std::path::Path;

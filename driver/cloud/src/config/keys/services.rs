@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keys of a `clouds.yaml` that begin with the name of a service.
 
-/// The services of the service-types authority with their aliases, without those that the driver uses.
+/// The services of the service-types authority with their aliases, without the services that the driver uses.
 const OTHER_SERVICES: &[&str] = &[
     "accelerator",
     "admin_logic",
@@ -79,7 +79,7 @@ const OWN_SERVICES: &[&str] = &[
     "compute",
 ];
 
-/// What a key may say about a service without an effect on where its requests go. The driver has versions and retries of its own.
+/// Options of a service that do not change the destination of its requests. The driver has versions and retries of its own.
 const HARMLESS: &[&str] = &[
     "api_version",
     "connect_retries",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The login as gophercloud understands it: a token goes before a password, and that before an application credential.
+//! The login as gophercloud reads it: a token overrides a password, and a password overrides an application credential.
 
 use secrecy::SecretString;
 
@@ -37,7 +37,7 @@ pub(super) fn understand(raw: &RawCloud, context: &ReadContext<'_>) -> Result<Au
     Err(context.missing(Setting::Password, LOG_IN))
 }
 
-/// With a second login the Go driver leaves the project out of the first one.
+/// With a second login, cinder-csi-plugin omits the project from the first one.
 fn refuse_second_login(
     raw: &RawCloud,
     context: &ReadContext<'_>,

@@ -116,7 +116,7 @@ fn method(raw: &RawCloud, context: &ReadContext<'_>) -> Result<LoginMethod, Conf
     }
 }
 
-/// keystoneauth's generic logins fill the domains once more; those of version 3 do not know these keys.
+/// keystoneauth's generic logins fill the domains once more; its logins of version 3 do not know these keys.
 fn domains(raw: &RawCloud, context: &ReadContext<'_>) -> Result<Domains, ConfigError> {
     let mut domains = Domains::new(raw);
     let keys = [Setting::DefaultDomainId, Setting::DefaultDomainName];

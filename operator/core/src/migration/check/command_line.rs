@@ -34,9 +34,9 @@ pub struct OldContainer {
 /// A flag of a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Flag {
-    /// The name with dashes, without those in front.
+    /// The name with dashes, without the leading dashes.
     pub(super) name: String,
-    /// The value, which may be the next word of the command line.
+    /// The value, which may be the next argument of the command line.
     pub(super) value: Option<String>,
     /// The variables with values of Secrets in the value.
     pub(super) secrets: Vec<String>,
@@ -76,7 +76,7 @@ impl OldContainer {
         format!("{}, container {}", self.workload, self.name)
     }
 
-    /// Whether it runs the Go driver, or this driver in its place.
+    /// Whether it runs cinder-csi-plugin, or this driver in its place.
     pub fn is_driver(&self) -> bool {
         self.program == PROGRAM
     }
@@ -111,12 +111,12 @@ impl OldContainer {
         flags
     }
 
-    /// The paths of `--cloud-config`, without those of unknown value.
+    /// The paths of `--cloud-config`, without paths of unknown value.
     pub fn cloud_config(&self) -> Vec<String> {
         self.list("cloud-config")
     }
 
-    /// The names of `--cloud-name`, without those of unknown value.
+    /// The names of `--cloud-name`, without names of unknown value.
     pub fn cloud_names(&self) -> Vec<String> {
         self.list("cloud-name")
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the configuration of the other installation does, and this driver does otherwise.
+//! The differences between the configuration of the other installation and that of this driver.
 
 use cinder_csi_crds::{CinderCSIDriverSpec, Cloud};
 use csi_sources::UntrustedText;
@@ -31,7 +31,7 @@ struct Successor<'a> {
     authorities: Option<&'a Authorities>,
 }
 
-/// The differences between the configurations of the other installation, and what the spec decides with the credentials that it names.
+/// Compares the configurations of the other installation with the spec and the credentials that it names.
 pub(super) fn findings(spec: &CinderCSIDriverSpec, facts: &CheckFacts) -> Vec<AdoptionFinding> {
     let mut differences = Differences::default();
     for configuration in &facts.configurations {
@@ -91,7 +91,7 @@ fn compare_cloud(
             configuration.serves_controller
         };
         let value = old.values.get(&setting);
-        // What was not read may have the key.
+        // The key may be in a part that was not read.
         let is_known =
             value.is_some() || !configuration.is_partial && (old.is_complete || setting.yaml_key().is_none());
         if let Some(difference) = (is_used && is_known).then(|| new.compare(setting, value)).flatten() {
@@ -223,8 +223,8 @@ impl Successor<'_> {
                 "Name a Secret of type kubernetes.io/tls in",
             )?,
             Setting::AttachLimit => attach_limit(&old?.text, &new)?,
-            // Without these keys nothing that is known differs: the Go driver takes the first region of the catalogue and scans no
-            // device that grew, and only this driver reads the last four.
+            // Without these keys there is no known difference. cinder-csi-plugin takes the first region of the catalogue and does not
+            // scan a device that grew. Only this driver reads the last four keys.
             Setting::AuthUrl
             | Setting::Region
             | Setting::Rescan

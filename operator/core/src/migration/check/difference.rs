@@ -40,7 +40,7 @@ impl Difference {
         }
     }
 
-    /// The difference of a flag whose value comes from these variables of Secrets, without that value.
+    /// The difference of a flag with a value from these variables of Secrets. The value is omitted.
     pub(super) fn without_value(subject: String, variables: &[String]) -> Self {
         let message = format!(
             "the value comes from a Secret (variable {}) and differs from that of this driver",

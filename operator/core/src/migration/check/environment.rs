@@ -57,7 +57,7 @@ impl From<&str> for Argument {
 }
 
 impl From<Argument> for VariableValue {
-    /// The value of a variable whose text refers to others.
+    /// The value of a variable that refers to other variables.
     fn from(word: Argument) -> Self {
         if let Some((name, why)) = word.unknown.first_key_value() {
             return Self::Unknown(format!("it refers to variable {name}: {why}"));
@@ -104,7 +104,7 @@ impl Variables {
         self.values.get(name)
     }
 
-    /// Fills the values into `$(NAME)`. `$$` stands for one dollar sign, as in `$$(NAME)`.
+    /// Fills the values into `$(NAME)`. `$$` becomes one dollar sign, as in `$$(NAME)`.
     pub fn expand(&self, text: &str) -> Argument {
         let mut word = Argument::default();
         let mut rest = text;

@@ -15,10 +15,10 @@ use super::{go, sidecars};
 /// Proxies, which a process takes from its environment.
 const PROXIES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
 
-/// The most words of one command line.
+/// The most arguments of one command line.
 const MOST_ARGUMENTS: usize = 500;
 
-/// Flags of this driver whose values add up.
+/// Flags of this driver with values that add up.
 const REPEATABLE: [&str; 6] = [
     "user-agent",
     "project-id",
@@ -28,7 +28,7 @@ const REPEATABLE: [&str; 6] = [
     "tls-cipher-suites",
 ];
 
-/// The differences between the flags of the containers and those that the operator sets.
+/// The differences between the flags of the containers and the flags that the operator sets.
 pub(super) fn findings(spec: &CinderCSIDriverSpec, containers: &[OldContainer]) -> Vec<AdoptionFinding> {
     let mut differences = Differences::default();
     for container in containers {
@@ -73,7 +73,7 @@ fn of_container(spec: &CinderCSIDriverSpec, container: &OldContainer) -> Vec<Dif
     found
 }
 
-/// The gap of a flag whose value has variables that are unknown.
+/// The gap of a flag with unknown variables in its value.
 fn unknown_value(container: &OldContainer, flag: &Flag) -> Difference {
     let reasons = flag.unknown.iter().map(|(name, why)| format!("variable {name}: {why}"));
     let why = format!("its value depends on {}", reasons.collect::<Vec<_>>().join("; "));
@@ -90,7 +90,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Compares the flags of the driver. Lists are read as pflag does, and the others by the driver's own parser, which knows every flag
-/// of the Go driver.
+/// of cinder-csi-plugin.
 fn of_driver(spec: &CinderCSIDriverSpec, flags: &[Flag]) -> Vec<Difference> {
     let mut found = Vec::new();
     let mut words = Vec::new();
@@ -143,7 +143,7 @@ fn of_driver(spec: &CinderCSIDriverSpec, flags: &[Flag]) -> Vec<Difference> {
     found
 }
 
-/// Parses the flags one by one away that the driver does not understand, so that they hide no others.
+/// Removes the flags that the driver does not understand, one by one, so that they hide no others.
 fn parse(mut flags: Vec<&Flag>, found: &mut Vec<Difference>) -> Option<Args> {
     loop {
         // A driver without this flag is compared all the same.
@@ -193,7 +193,7 @@ fn culprit(error: &clap::Error, flags: &[&Flag]) -> Option<usize> {
     flags.iter().position(|flag| flag.name == name)
 }
 
-/// The differences of a flag with a list, each of whose values counts by itself.
+/// The differences of a flag with a list. Each value of the list counts by itself.
 fn of_list(spec: &CinderCSIDriverSpec, flag: &Flag) -> Vec<Difference> {
     let subject = flag.shown();
     let text = flag.value.as_deref().unwrap_or_default();

@@ -75,7 +75,7 @@ pub(super) fn parse_duration(text: &str) -> Option<i128> {
         total = total.checked_add(scale(number, unit)?)?;
         rest = next;
     }
-    // Go refuses what does not fit.
+    // Values that do not fit are invalid in Go.
     (total <= i128::from(i64::MAX)).then_some(sign * total)
 }
 

@@ -36,7 +36,7 @@ pub(super) enum Setting {
     ZoneMap,
 }
 
-/// What a key is for.
+/// The use of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyUse {
     /// A part of the login. Logins are compared by their kind.
@@ -45,7 +45,7 @@ pub(super) enum KeyUse {
     CloudsFile,
     /// Decides a setting.
     Setting(Setting),
-    /// Has no effect in the Go driver.
+    /// Has no effect in cinder-csi-plugin.
     Unused,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The configuration of a container of the other installation, as the Go driver reads it. It holds no secrets.
+//! The configuration of a container of the other installation, as cinder-csi-plugin reads it. It contains no secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ const CORRECT: &str = "Correct the file";
 const MOST_UNKNOWN: usize = 50;
 /// The most characters of a name.
 const LONGEST_NAME: usize = 100;
-/// What the Go driver takes for a limit that it does not accept, and for the highest one.
+/// The highest limit of cinder-csi-plugin, which it also uses in place of an invalid limit.
 const HIGHEST_LIMIT: i64 = 256;
 
 /// A `cloud.conf` and where it is from.
@@ -54,7 +54,7 @@ pub(super) struct OldValue {
     pub(super) place: String,
 }
 
-/// What the configuration decides for one cloud.
+/// The settings of one cloud in the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct OldCloud {
     pub(super) name: String,
@@ -164,7 +164,7 @@ impl OldConfiguration {
 }
 
 impl OldCloud {
-    /// Takes what is not set from an entry of clouds.yaml, as the Go driver does: it does not read `verify`.
+    /// Fills unset values from an entry of clouds.yaml, as cinder-csi-plugin does: it does not read `verify`.
     fn complete(&mut self, file: &CloudsFile, place: &str, config: &CloudConfig) {
         if self.login.is_none() || !file.entry.is_empty() {
             self.login = Some(login_kind(&config.auth));
@@ -304,7 +304,7 @@ fn old_value(key: String, text: String, place: &str) -> OldValue {
     }
 }
 
-/// The kind of the login, in the order in which the Go driver chooses.
+/// The kind of the login, in the order in which cinder-csi-plugin chooses.
 fn login(last: &LastValues) -> Option<&'static str> {
     let has = |key: &str| last.get(key).is_some_and(|(value, _)| value.is_some());
     let kinds = [

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the pods of the other installation have around their containers: directories, certificates, names and networks.
+//! The environment of the containers of the other installation: directories, certificates, names and networks.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ pub struct OldPods {
     pub authorities: Vec<String>,
 }
 
-/// The differences between these pods and those of the operator.
+/// The differences between these pods and the operator's pods.
 pub(super) fn findings(spec: &CinderCSIDriverSpec, pods: &[OldPods]) -> Vec<AdoptionFinding> {
     let mut differences = Differences::default();
     for one in pods {
@@ -135,7 +135,7 @@ fn network(spec: &CinderCSIDriverSpec, pods: &OldPods, differences: &mut Differe
             CLUSTER_FIRST
         },
     );
-    // Both ask the resolver of the cluster first.
+    // Both query the resolver of the cluster first.
     let is_same = old == new || [CLUSTER_FIRST, CLUSTER_FIRST_ON_HOST].contains(&old);
     if !is_same && !is_overridden("dnsPolicy") {
         let message = format!(

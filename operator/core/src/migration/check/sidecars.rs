@@ -54,7 +54,7 @@ pub fn sidecar_program(image: &str, container: &str) -> Option<&'static str> {
     row.map(|row| row.container)
 }
 
-/// Whether the operator has such a sidecar, whose flags can be compared.
+/// Whether the operator has such a sidecar, so that its flags can be compared.
 pub(super) fn is_compared(program: &str) -> bool {
     COMPONENTS
         .iter()
@@ -88,7 +88,7 @@ pub(super) fn differences(spec: &CinderCSIDriverSpec, program: &str, flags: &[Fl
     found.collect()
 }
 
-/// The flags without repetition: the last value counts, and those of feature gates add up.
+/// The flags without repetition: the last value counts, and the values of feature gates add up.
 fn effective(flags: &[Flag]) -> Vec<Flag> {
     let mut effective: Vec<Flag> = Vec::new();
     for flag in flags {
@@ -185,7 +185,7 @@ impl SidecarComparison<'_> {
         let own = self.settings.and_then(|one| one.timeout.as_deref());
         let new = own.unwrap_or(self.row.timeout);
         let (old, own_time) = (go::parse_duration(value), own.and_then(go::parse_duration));
-        // Without a field the operator's sidecar waits at least as long as that of the Go driver's manifests.
+        // Without a field, the operator's sidecar waits at least as long as the sidecar in the manifests of cinder-csi-plugin.
         let is_same = match own_time {
             Some(time) => old == Some(time),
             None => old.is_some() && [go::parse_duration("3m"), go::parse_duration(new)].contains(&old),

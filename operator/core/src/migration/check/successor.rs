@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What this driver does with its spec and the credentials that the spec names. Values of secrets are not kept.
+//! The settings of this driver from its spec and the credentials that the spec names. Values of secrets are not stored.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::old_configuration::{bare_url, list, login_kind};
 /// The flag of nodes that decides [`Setting::SearchOrder`], which only an override sets.
 const SEARCH_ORDER: &str = "--search-order=";
 
-/// What the credentials of one cloud of the spec decide.
+/// The settings in the credentials of one cloud of the spec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewCredentials {
     /// The object and the key.
@@ -50,7 +50,7 @@ impl From<Option<String>> for NewValue {
 }
 
 impl NewCredentials {
-    /// Reads the credentials of a cloud. The error holds no value.
+    /// Reads the credentials of a cloud. The error contains no value.
     pub fn read(place: &str, cloud: &Cloud, text: &str) -> Result<Self, String> {
         let config = if is_clouds_yaml(cloud) {
             CloudConfig::from_clouds_yaml(text, &cloud.cloud_name)
@@ -153,7 +153,7 @@ fn endpoint_type(endpoint_type: EndpointType) -> String {
     .to_owned()
 }
 
-/// The pairs of the credentials, and over them those of the spec.
+/// The pairs of the credentials, overridden by the pairs of the spec.
 fn merged(by_file: NewValue, by_spec: Vec<String>) -> NewValue {
     let text = match by_file {
         NewValue::Set(text) => text,

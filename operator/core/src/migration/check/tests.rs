@@ -43,7 +43,7 @@ fn mk_configuration(arguments: &[&str], text: &str) -> OldConfiguration {
     read
 }
 
-/// The findings of one file, with the credentials of the spec's first cloud if they are given.
+/// The findings of one file, with the optional credentials of the spec's first cloud.
 fn compare(spec: &CinderCSIDriverSpec, configuration: OldConfiguration, new: Option<&str>) -> Vec<AdoptionFinding> {
     let cloud = &spec.clouds[0];
     let place = format!(
