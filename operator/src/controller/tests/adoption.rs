@@ -504,6 +504,8 @@ async fn secrets_hold_an_accepted_migration_until_allowed() {
     let secret = json!({"name": "openstack-config-region-one", "namespace": "kube-system"});
     let volume = json!({"metadata": {"name": "regional"}, "spec": {"csi": {"driver": NAME, "volumeHandle": "6f3a1c52-8f0e-4d7a-9f2b-0c1d2e3f4a5b",
         "controllerPublishSecretRef": secret}, "accessModes": ["ReadWriteOnce"]}});
+    let watched: cluster::VolumeObject = serde_json::from_value(volume.clone()).expect("a volume");
+    world.context.cluster.change(|index| drop(index.put(&watched)));
     world.api.put("/api/v1/persistentvolumes/regional", volume);
     let reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     for answer in [

@@ -41,12 +41,14 @@ impl YamlScalar {
 /// Whether a scalar has no quotes. The parser copies a scalar with escapes or several lines; others are a part of the document.
 pub(super) fn is_plain(document: &str, scalar: &str) -> bool {
     let at = scalar.as_ptr().addr().checked_sub(document.as_ptr().addr());
-    let at = at.filter(|at| *at <= document.len());
-    let before = at.and_then(|at| document.as_bytes().get(at.checked_sub(1)?));
-    match before {
-        Some(before) => !matches!(before, b'"' | b'\''),
-        None => at == Some(0) || scalar.is_empty(),
-    }
+    let Some(at) = at.filter(|at| *at <= document.len()) else {
+        return scalar.is_empty();
+    };
+    // The end of a text with escapes may be a part of the document, too.
+    let byte = |at: Option<usize>| at.and_then(|at| document.as_bytes().get(at));
+    let begins = byte(at.checked_sub(1)).is_none_or(|byte| byte.is_ascii_whitespace() || b"[{,:".contains(byte));
+    let is_quoted = byte(at.checked_add(scalar.len())).is_some_and(|byte| matches!(byte, b'"' | b'\''));
+    begins && !is_quoted
 }
 
 fn unsigned(text: &str) -> &str {
