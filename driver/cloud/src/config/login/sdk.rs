@@ -99,6 +99,17 @@ fn method(raw: &RawCloud, context: &ReadContext<'_>) -> Result<LoginMethod, Conf
     ];
     let complete: Vec<LoginMethod> = all.into_iter().filter(|method| method.is_complete(raw)).collect();
     match complete[..] {
+        // Gophercloud omits the project of such a token, and keystoneauth refuses it.
+        [LoginMethod::Token] if has_any(raw, &CREDENTIAL) => {
+            let (token, credential) = (
+                present(raw, context, &[Setting::Token]),
+                present(raw, context, &CREDENTIAL),
+            );
+            Err(context.unsupported(
+                format!("{token} next to {credential} without auth_type"),
+                "keep the keys of one login".to_owned(),
+            ))
+        }
         [method] => Ok(method),
         [] if has_any(raw, &CREDENTIAL) && !raw.has(Setting::Password) => Ok(LoginMethod::ApplicationCredential),
         [] => Ok(LoginMethod::Password),
@@ -167,6 +178,15 @@ fn trust(
         return Err(context.unsupported(
             format!("{key} beside {project}"),
             format!("a trust has its own project: remove {project}, or remove {key}"),
+        ));
+    }
+    // A user with an id needs no domain. Gophercloud uses the domain for the scope, in place of the trust.
+    let domain = [Setting::DomainId, Setting::DomainName];
+    if raw.has(Setting::UserId) && has_any(raw, &domain) {
+        let domain = present(raw, context, &domain);
+        return Err(context.unsupported(
+            format!("{key} next to {domain}"),
+            format!("a trust has its own scope: remove {domain}, or remove {key}"),
         ));
     }
     Ok(Auth::Trust {
