@@ -127,8 +127,17 @@ pub enum Place {
 impl MountError {
     /// Whether the kernel has the device or its file system in use in a way that excludes this mount.
     fn is_busy(&self) -> bool {
+        self.is_refused_with(Errno::BUSY)
+    }
+
+    /// Whether the kernel does not accept the options, or the file system.
+    fn is_invalid(&self) -> bool {
+        self.is_refused_with(Errno::INVAL)
+    }
+
+    fn is_refused_with(&self, errno: Errno) -> bool {
         match self {
-            Self::Mount { source, .. } => Errno::from_io_error(source) == Some(Errno::BUSY),
+            Self::Mount { source, .. } => Errno::from_io_error(source) == Some(errno),
             _ => false,
         }
     }
