@@ -17,7 +17,7 @@ use kube::{
 };
 use thiserror::Error;
 
-pub(crate) use access_review::is_allowed;
+pub(crate) use access_review::{is_account_allowed, is_allowed};
 pub(crate) use connect::connect;
 pub(crate) use guarded_api::{GuardedApi, check_name, undecodable_error};
 #[cfg(test)]

@@ -1,25 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The answer of a SubjectAccessReview.
+//! Access reviews: whether the API server permits a request of another client.
 
-use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-use kube::core::Status;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube::{Client, api::PostParams, core::Status};
 
-/// Whether the API server allows the action in the review.
+use super::GuardedApi;
+
+/// Whether a service account may do what the attributes describe.
 ///
 /// # Errors
 ///
-/// An authorizer failed, so that the answer is unknown. Without an answer of this authorizer, `allowed` is false.
+/// The request failed, or the answer is unknown: see [`is_allowed`].
+pub(crate) async fn is_account_allowed(
+    client: &Client,
+    namespace: &str,
+    account: &str,
+    attributes: ResourceAttributes,
+) -> kube::Result<bool> {
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(format!("system:serviceaccount:{namespace}:{account}")),
+            groups: Some(vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{namespace}"),
+                "system:authenticated".to_owned(),
+            ]),
+            resource_attributes: Some(attributes),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    };
+    let reviews: GuardedApi<SubjectAccessReview> = GuardedApi::all(client.clone());
+    is_allowed(reviews.create(&PostParams::default(), &review).await?)
+}
+
+/// Whether the API server allows the subject of the review. An answer that allows it is valid although an authorizer failed: see
+/// `evaluationError` of `SubjectAccessReviewStatus` in the API reference.
+///
+/// # Errors
+///
+/// There is no answer, or an authorizer failed and the others do not allow it, so that the answer is unknown.
 pub(crate) fn is_allowed(review: SubjectAccessReview) -> kube::Result<bool> {
-    let status = review.status.unwrap_or_default();
+    let status = review.status.ok_or_else(|| unknown("it has no answer"))?;
     match status.evaluation_error.filter(|error| !error.is_empty()) {
-        Some(error) if !status.allowed => {
-            let message = format!("the API server could not evaluate an access review: {error}");
-            Err(kube::Error::Api(Box::new(
-                Status::failure(&message, "InternalError").with_code(500),
-            )))
-        }
-        _ => Ok(status.allowed),
+        Some(error) if !status.allowed => Err(unknown(&error)),
+        _ => Ok(status.allowed && status.denied != Some(true)),
     }
+}
+
+fn unknown(cause: &str) -> kube::Error {
+    let message = format!("the API server could not evaluate an access review: {cause}");
+    kube::Error::Api(Box::new(Status::failure(&message, "InternalError").with_code(500)))
 }
 
 #[cfg(test)]
@@ -32,9 +63,11 @@ mod tests {
     #[rstest]
     #[case::allowed(json!({"allowed": true}), Some(true))]
     #[case::denied(json!({"allowed": false, "denied": true}), Some(false))]
+    #[case::both(json!({"allowed": true, "denied": true}), Some(false))]
     #[case::no_opinion(json!({"allowed": false, "evaluationError": ""}), Some(false))]
     #[case::allowed_by_another_authorizer(json!({"allowed": true, "evaluationError": "webhook"}), Some(true))]
     #[case::failed_authorizer(json!({"allowed": false, "evaluationError": "webhook"}), None)]
+    #[case::missing(Value::Null, None)]
     fn failed_authorizer_leaves_access_unknown(#[case] status: Value, #[case] expected: Option<bool>) {
         let review = json!({"spec": {}, "status": status});
         let review = serde_json::from_value(review).expect("a review");

@@ -11,13 +11,10 @@ use cinder_operator_core::{
         zones::{TOPOLOGY_ZONE, ZoneLabelFacts},
     },
 };
-use k8s_openapi::api::{
-    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus},
-    core::v1::Node,
-};
+use k8s_openapi::api::{authorization::v1::ResourceAttributes, core::v1::Node};
 use kube::{
     Client, Resource, ResourceExt,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta, PostParams},
+    api::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta},
 };
 use serde::Deserialize;
 
@@ -27,7 +24,7 @@ use super::{
     class_parameters::{driver_in, served_classes},
     pages,
 };
-use crate::kubernetes::{GuardedApi, answer};
+use crate::kubernetes::{GuardedApi, answer, is_account_allowed};
 
 /// Whether the API of a kind is served.
 type IsServed = fn(OptionalApis) -> bool;
@@ -138,67 +135,22 @@ pub(crate) async fn review_secrets(client: &Client, account: SidecarAccount, sec
 }
 
 async fn review(client: &Client, account: &SidecarAccount, scope: &SecretScope) -> SecretAccess {
-    let SidecarAccount { namespace: home, name } = account;
     let (namespace, secret) = match scope {
         SecretScope::Cluster => (None, None),
         SecretScope::Namespace(namespace) => (Some(namespace), None),
         SecretScope::Secret(secret) => (Some(&secret.namespace), Some(&secret.name)),
     };
-    let review = SubjectAccessReview {
-        spec: SubjectAccessReviewSpec {
-            user: Some(format!("system:serviceaccount:{home}:{name}")),
-            groups: Some(vec![
-                "system:serviceaccounts".to_owned(),
-                format!("system:serviceaccounts:{home}"),
-                "system:authenticated".to_owned(),
-            ]),
-            resource_attributes: Some(ResourceAttributes {
-                resource: Some("secrets".to_owned()),
-                verb: Some("get".to_owned()),
-                version: Some("v1".to_owned()),
-                namespace: namespace.cloned(),
-                name: secret.cloned(),
-                ..ResourceAttributes::default()
-            }),
-            ..SubjectAccessReviewSpec::default()
-        },
-        ..SubjectAccessReview::default()
+    let right = ResourceAttributes {
+        resource: Some("secrets".to_owned()),
+        verb: Some("get".to_owned()),
+        version: Some("v1".to_owned()),
+        namespace: namespace.cloned(),
+        name: secret.cloned(),
+        ..ResourceAttributes::default()
     };
-    let reviews: GuardedApi<SubjectAccessReview> = GuardedApi::all(client.clone());
-    match reviews.create(&PostParams::default(), &review).await {
-        Ok(review) => judge(review.status),
-        Err(error) => SecretAccess::Unknown(format!("the API server does not review it: {}", answer(&error))),
-    }
-}
-
-/// Only an answer without an error is a decision.
-fn judge(status: Option<SubjectAccessReviewStatus>) -> SecretAccess {
-    let Some(status) = status else {
-        return SecretAccess::Unknown("the review has no answer".to_owned());
-    };
-    match status.evaluation_error.filter(|error| !error.is_empty()) {
-        Some(error) => SecretAccess::Unknown(error),
-        None if status.allowed && status.denied != Some(true) => SecretAccess::Allowed,
-        None => SecretAccess::Denied,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    #[rstest]
-    #[case::allowed(json!({"allowed": true}), SecretAccess::Allowed)]
-    #[case::denied(json!({"allowed": false}), SecretAccess::Denied)]
-    #[case::both(json!({"allowed": true, "denied": true}), SecretAccess::Denied)]
-    #[case::failed(json!({"allowed": false, "evaluationError": "webhook"}), SecretAccess::Unknown("webhook".to_owned()))]
-    #[case::allowed_and_failed(json!({"allowed": true, "evaluationError": "webhook"}), SecretAccess::Unknown("webhook".to_owned()))]
-    #[case::missing(Value::Null, SecretAccess::Unknown("the review has no answer".to_owned()))]
-    fn only_a_yes_without_an_error_is_access(#[case] status: Value, #[case] expected: SecretAccess) {
-        let status = serde_json::from_value(status).expect("a status");
-        assert_eq!(judge(status), expected);
+    match is_account_allowed(client, &account.namespace, &account.name, right).await {
+        Ok(true) => SecretAccess::Allowed,
+        Ok(false) => SecretAccess::Denied,
+        Err(error) => SecretAccess::Unknown(answer(&error)),
     }
 }

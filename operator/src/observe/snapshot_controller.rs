@@ -9,19 +9,12 @@ use std::time::Duration;
 
 use cinder_operator_core::resolve::ControllerSight;
 use k8s_openapi::{
-    api::{
-        apps::v1::Deployment,
-        authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
-        coordination::v1::Lease,
-    },
+    api::{apps::v1::Deployment, authorization::v1::ResourceAttributes, coordination::v1::Lease},
     jiff::{SignedDuration, Timestamp},
 };
-use kube::{
-    Client, ResourceExt,
-    api::{ListParams, PostParams},
-};
+use kube::{Client, ResourceExt, api::ListParams};
 
-use crate::kubernetes::{GuardedApi, answer, is_allowed, remedy};
+use crate::kubernetes::{GuardedApi, answer, is_account_allowed, remedy};
 
 /// The usual name of the Deployment: that of the upstream manifests, and of distributions that follow them.
 const USUAL_DEPLOYMENT: &str = "snapshot-controller";
@@ -132,26 +125,13 @@ fn is_of_system(object: &impl ResourceExt) -> bool {
 /// Whether a service account in the namespace of the object has the right that a snapshot-controller needs.
 async fn is_controller(client: &Client, object: &impl ResourceExt, account: &str) -> kube::Result<bool> {
     let namespace = object.namespace().unwrap_or_default();
-    let review = SubjectAccessReview {
-        spec: SubjectAccessReviewSpec {
-            user: Some(format!("system:serviceaccount:{namespace}:{account}")),
-            groups: Some(vec![
-                "system:serviceaccounts".to_owned(),
-                format!("system:serviceaccounts:{namespace}"),
-                "system:authenticated".to_owned(),
-            ]),
-            resource_attributes: Some(ResourceAttributes {
-                group: Some("snapshot.storage.k8s.io".to_owned()),
-                resource: Some("volumesnapshotcontents".to_owned()),
-                verb: Some("create".to_owned()),
-                ..ResourceAttributes::default()
-            }),
-            ..SubjectAccessReviewSpec::default()
-        },
-        ..SubjectAccessReview::default()
+    let right = ResourceAttributes {
+        group: Some("snapshot.storage.k8s.io".to_owned()),
+        resource: Some("volumesnapshotcontents".to_owned()),
+        verb: Some("create".to_owned()),
+        ..ResourceAttributes::default()
     };
-    let reviews: GuardedApi<SubjectAccessReview> = GuardedApi::all(client.clone());
-    is_allowed(reviews.create(&PostParams::default(), &review).await?)
+    is_account_allowed(client, &namespace, account, right).await
 }
 
 /// What the leases and Deployments show.

@@ -511,7 +511,7 @@ async fn secrets_hold_an_accepted_migration_until_allowed() {
     for answer in [
         Value::Null,
         json!({"allowed": false}),
-        json!({"allowed": true, "evaluationError": "a webhook does not answer"}),
+        json!({"allowed": false, "evaluationError": "a webhook does not answer"}),
     ] {
         world.api.put(reviews, answer.clone());
         tokio::time::advance(OPEN_CHECK_PAUSE).await;
