@@ -27,7 +27,6 @@ use secrecy::SecretString;
 use thiserror::Error;
 
 pub use assignments::{Assignment, assignments_of};
-pub use cloud_conf::{ConfKey, keys_of};
 pub use file::{Configuration, credentials_hash};
 pub use insecurity::Insecurity;
 pub(crate) use raw::PROJECT_NAMES;

@@ -4,21 +4,17 @@
 mod settings;
 mod value;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use csi_sources::files::read_config_text;
 
 use super::gcfg::{self, Entry};
-use super::keys;
 use super::login::Original;
 use super::raw::Names;
 use super::{CloudConfig, ConfigError, Configuration};
 pub(super) use settings::Settings;
 
 pub(super) const FILE: &str = "cloud.conf";
-/// Sections of the cloud controller manager, which shares the file.
-const FOREIGN: [&str; 4] = ["networking", "loadbalancer", "loadbalancerclass", "route"];
 
 impl CloudConfig {
     /// Parses one `cloud.conf` of one cloud, in the section without a name. Unknown sections and keys become
@@ -51,34 +47,6 @@ impl CloudConfig {
                 remedy: "add it".to_owned(),
             })
     }
-}
-
-/// A key that a `cloud.conf` has, without its value.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ConfKey {
-    /// The section, in lower case.
-    pub section: String,
-    /// The cloud that the section names.
-    pub cloud: Option<String>,
-    /// In lower case.
-    pub key: String,
-    /// Whether it means something here, or to the cloud controller manager, which shares the file.
-    pub is_known: bool,
-}
-
-/// The keys of a `cloud.conf`, each once and sorted.
-pub fn keys_of(text: &str) -> Result<BTreeSet<ConfKey>, ConfigError> {
-    let is_known = |entry: &Entry| {
-        FOREIGN.contains(&entry.section.as_str()) || keys::cloud_conf_key(&entry.section, &entry.key).is_some()
-    };
-    let entries = gcfg::parse(text, FILE)?;
-    let keys = entries.into_iter().map(|entry| ConfKey {
-        is_known: is_known(&entry),
-        section: entry.section,
-        cloud: entry.subsection,
-        key: entry.key,
-    });
-    Ok(keys.collect())
 }
 
 impl Entry {

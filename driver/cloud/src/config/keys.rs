@@ -228,6 +228,11 @@ impl Setting {
     }
 }
 
+/// Whether a section, in lower case, belongs to the cloud controller manager, which shares the file.
+pub fn is_foreign_section(section: &str) -> bool {
+    ["networking", "loadbalancer", "loadbalancerclass", "route"].contains(&section)
+}
+
 /// Returns the key of a section of a `cloud.conf`, both in lower case.
 pub fn cloud_conf_key(section: &str, key: &str) -> Option<&'static ConfigKey> {
     CLOUD_CONF.iter().find(|row| {

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use super::super::clouds_yaml;
 use super::super::gcfg::Entry;
 use super::super::ignored::{IgnoredKey, UNKNOWN};
-use super::super::keys::{self, ConfigKey, KeyEffect, KeyKind, KeyPlace, Setting};
+use super::super::keys::{self, ConfigKey, KeyEffect, KeyKind, KeyPlace, Setting, is_foreign_section};
 use super::super::raw::{Options, RawCloud, SettingValue, interface};
 use super::super::{ConfigError, Place};
 use super::value::{bad, duration, flag, integer, pair, text};
-use super::{CloudsFile, FOREIGN, read_file};
+use super::{CloudsFile, read_file};
 
 /// Highest and default number of volumes per node in cinder-csi-plugin.
 const GO_LIMIT: i64 = 256;
@@ -133,7 +133,7 @@ impl Settings {
     }
 
     fn note_ignored(&mut self, entry: &Entry) {
-        let is_foreign = FOREIGN.contains(&entry.section.as_str());
+        let is_foreign = is_foreign_section(&entry.section);
         let is_section_known = keys::CLOUD_CONF.iter().any(|row| {
             row.place
                 .section()
@@ -157,7 +157,7 @@ impl Settings {
     fn note_foreign_sections(&mut self, entries: &[Entry]) {
         for entry in entries.iter().filter(|entry| !entry.cloud().is_empty()) {
             let section = entry.section.as_str();
-            let is_known = matches!(section, "global" | "blockstorage" | "topology") || FOREIGN.contains(&section);
+            let is_known = matches!(section, "global" | "blockstorage" | "topology") || is_foreign_section(section);
             if !is_known {
                 self.note_section(entry, format!("section [{section} {:?}]", entry.cloud()));
             }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The keys of a `cloud.conf`, and the setting that each of them decides.
+//! The settings that the check compares, and the keys of a `cloud.conf` that decide them.
+
+use cinder_cloud::config::keys::{CLOUD_CONF, ConfigKey, Setting as Key};
 
 /// Something that a configuration decides for one cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,107 +51,80 @@ pub(super) enum KeyUse {
     Unused,
 }
 
-/// A key of a `cloud.conf`.
-#[derive(Debug)]
-pub(super) struct KeyRow {
-    pub(super) section: &'static str,
-    pub(super) key: &'static str,
-    pub(super) usage: KeyUse,
-}
-
-const fn row(section: &'static str, key: &'static str, usage: KeyUse) -> KeyRow {
-    KeyRow { section, key, usage }
-}
-
-/// Sections of the cloud controller manager, which shares the file.
-pub(super) const FOREIGN: [&str; 4] = ["networking", "loadbalancer", "loadbalancerclass", "route"];
-
-const GLOBAL: &str = "global";
-const BLOCK_STORAGE: &str = "blockstorage";
-const TOPOLOGY: &str = "topology";
-const METADATA: &str = "metadata";
-
-/// All keys that one of the two drivers knows.
-pub(super) const KEYS: [KeyRow; 46] = [
-    row(GLOBAL, "auth-url", KeyUse::Setting(Setting::AuthUrl)),
-    row(GLOBAL, "username", KeyUse::Login),
-    row(GLOBAL, "user-id", KeyUse::Login),
-    row(GLOBAL, "password", KeyUse::Login),
-    row(GLOBAL, "tenant-id", KeyUse::Login),
-    row(GLOBAL, "tenant-name", KeyUse::Login),
-    row(GLOBAL, "domain-id", KeyUse::Login),
-    row(GLOBAL, "domain-name", KeyUse::Login),
-    row(GLOBAL, "tenant-domain-id", KeyUse::Login),
-    row(GLOBAL, "tenant-domain-name", KeyUse::Login),
-    row(GLOBAL, "user-domain-id", KeyUse::Login),
-    row(GLOBAL, "user-domain-name", KeyUse::Login),
-    row(GLOBAL, "application-credential-id", KeyUse::Login),
-    row(GLOBAL, "application-credential-name", KeyUse::Login),
-    row(GLOBAL, "application-credential-secret", KeyUse::Login),
-    row(GLOBAL, "trust-id", KeyUse::Login),
-    row(GLOBAL, "trustee-id", KeyUse::Login),
-    row(GLOBAL, "trustee-password", KeyUse::Login),
-    row(GLOBAL, "token", KeyUse::Login),
-    row(GLOBAL, "region", KeyUse::Setting(Setting::Region)),
-    row(GLOBAL, "os-endpoint-type", KeyUse::Setting(Setting::EndpointType)),
-    row(GLOBAL, "ca-file", KeyUse::Setting(Setting::Authorities)),
-    row(GLOBAL, "cafilecontents", KeyUse::Setting(Setting::Authorities)),
-    row(GLOBAL, "tls-insecure", KeyUse::Setting(Setting::SkipsVerification)),
-    row(GLOBAL, "also-public-roots", KeyUse::Setting(Setting::PublicRoots)),
-    row(GLOBAL, "block-storage-endpoint-override", KeyUse::Unused),
-    row(GLOBAL, "block-storage-interface", KeyUse::Unused),
-    row(GLOBAL, "compute-endpoint-override", KeyUse::Unused),
-    row(GLOBAL, "compute-interface", KeyUse::Unused),
-    row(GLOBAL, "compute-region", KeyUse::Unused),
-    row(GLOBAL, "allow-http-endpoints", KeyUse::Setting(Setting::HttpEndpoints)),
-    row(GLOBAL, "cert-file", KeyUse::Setting(Setting::ClientCertificate)),
-    row(GLOBAL, "key-file", KeyUse::Setting(Setting::ClientCertificate)),
-    row(GLOBAL, "use-clouds", KeyUse::CloudsFile),
-    row(GLOBAL, "clouds-file", KeyUse::CloudsFile),
-    row(GLOBAL, "cloud", KeyUse::CloudsFile),
-    row(
-        BLOCK_STORAGE,
-        "node-volume-attach-limit",
-        KeyUse::Setting(Setting::AttachLimit),
-    ),
-    row(BLOCK_STORAGE, "rescan-on-resize", KeyUse::Setting(Setting::Rescan)),
-    row(BLOCK_STORAGE, "ignore-volume-az", KeyUse::Setting(Setting::IgnoreZones)),
-    row(
-        BLOCK_STORAGE,
-        "ignore-volume-microversion",
-        KeyUse::Setting(Setting::IgnoreMicroversions),
-    ),
-    row(BLOCK_STORAGE, "bs-version", KeyUse::Unused),
-    row(BLOCK_STORAGE, "trust-device-path", KeyUse::Unused),
-    row(TOPOLOGY, "segment", KeyUse::Setting(Setting::Segments)),
-    row(TOPOLOGY, "zone-map", KeyUse::Setting(Setting::ZoneMap)),
-    row(METADATA, "search-order", KeyUse::Setting(Setting::SearchOrder)),
-    row(METADATA, "request-timeout", KeyUse::Unused),
-];
-
-/// The row of a key, by the names in lower case.
-pub(super) fn row_of(section: &str, key: &str) -> Option<&'static KeyRow> {
-    KEYS.iter().find(|row| row.section == section && row.key == key)
-}
-
-/// A section as people write it.
-pub(super) fn section_name(section: &str) -> &str {
-    match section {
-        GLOBAL => "Global",
-        BLOCK_STORAGE => "BlockStorage",
-        TOPOLOGY => "Topology",
-        METADATA => "Metadata",
-        other => other,
+/// What the check does with a key.
+pub(super) fn key_use(row: &ConfigKey) -> KeyUse {
+    let Some(setting) = row.setting else {
+        return KeyUse::Unused;
+    };
+    match setting {
+        Key::Username
+        | Key::UserId
+        | Key::Password
+        | Key::ProjectId
+        | Key::ProjectName
+        | Key::DomainId
+        | Key::DomainName
+        | Key::ProjectDomainId
+        | Key::ProjectDomainName
+        | Key::UserDomainId
+        | Key::UserDomainName
+        | Key::DefaultDomain
+        | Key::DefaultDomainId
+        | Key::DefaultDomainName
+        | Key::CredentialId
+        | Key::CredentialName
+        | Key::CredentialSecret
+        | Key::TrustId
+        | Key::TrusteeId
+        | Key::TrusteePassword
+        | Key::Token
+        | Key::AuthType => KeyUse::Login,
+        Key::UseClouds | Key::CloudsFile | Key::CloudName => KeyUse::CloudsFile,
+        Key::AuthUrl => KeyUse::Setting(Setting::AuthUrl),
+        Key::Region | Key::Regions => KeyUse::Setting(Setting::Region),
+        Key::Interface => KeyUse::Setting(Setting::EndpointType),
+        Key::CaFile | Key::CaPem => KeyUse::Setting(Setting::Authorities),
+        Key::CertFile | Key::KeyFile => KeyUse::Setting(Setting::ClientCertificate),
+        Key::Verify | Key::Insecure => KeyUse::Setting(Setting::SkipsVerification),
+        Key::AlsoPublicRoots => KeyUse::Setting(Setting::PublicRoots),
+        Key::AllowHttpEndpoints => KeyUse::Setting(Setting::HttpEndpoints),
+        Key::NodeVolumeAttachLimit => KeyUse::Setting(Setting::AttachLimit),
+        Key::RescanOnResize => KeyUse::Setting(Setting::Rescan),
+        Key::IgnoreVolumeAz => KeyUse::Setting(Setting::IgnoreZones),
+        Key::IgnoreVolumeMicroversion => KeyUse::Setting(Setting::IgnoreMicroversions),
+        Key::SearchOrder => KeyUse::Setting(Setting::SearchOrder),
+        Key::Segment => KeyUse::Setting(Setting::Segments),
+        Key::ZoneMap => KeyUse::Setting(Setting::ZoneMap),
+        // cinder-csi-plugin reads none of them, except for the last one, which has no counterpart in this driver.
+        Key::BlockStorageEndpoint
+        | Key::BlockStorageRegion
+        | Key::BlockStorageInterface
+        | Key::ComputeEndpoint
+        | Key::ComputeRegion
+        | Key::ComputeInterface
+        | Key::RequestTimeout => KeyUse::Unused,
     }
+}
+
+/// The spelling of a section that users write.
+pub(super) fn section_name(section: &str) -> &str {
+    let known = CLOUD_CONF.iter().filter_map(|row| row.place.section());
+    known
+        .into_iter()
+        .find(|name| name.eq_ignore_ascii_case(section))
+        .unwrap_or(section)
+}
+
+/// A key of a `cloud.conf` with its section.
+pub(super) fn display_key(row: &ConfigKey) -> String {
+    format!("[{}] {}", row.place.section().unwrap_or_default(), row.name())
 }
 
 impl Setting {
     /// The first key of a `cloud.conf` that decides it, with its section.
     pub(super) fn conf_key(self) -> String {
-        let row = KEYS.iter().find(|row| row.usage == KeyUse::Setting(self));
-        row.map_or_else(String::new, |row| {
-            format!("[{}] {}", section_name(row.section), row.key)
-        })
+        let row = CLOUD_CONF.iter().find(|row| key_use(row) == KeyUse::Setting(self));
+        row.map_or_else(String::new, display_key)
     }
 
     /// The key of a clouds.yaml that decides it, if there is one.
@@ -176,31 +151,5 @@ impl Setting {
     /// Whether only nodes use it.
     pub(super) fn is_of_nodes(self) -> bool {
         matches!(self, Self::AttachLimit | Self::Rescan | Self::SearchOrder)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use cinder_cloud::config::keys::CLOUD_CONF;
-
-    use super::*;
-
-    #[test]
-    fn every_key_of_this_driver_has_a_row() {
-        let known = CLOUD_CONF
-            .iter()
-            .filter_map(|row| Some((row.place.section()?.to_lowercase(), row)));
-        let known: BTreeSet<_> = known
-            .flat_map(|(section, row)| row.names.iter().map(move |key| (section.clone(), (*key).to_owned())))
-            .collect();
-        let rows: BTreeSet<_> = KEYS
-            .iter()
-            .map(|row| (row.section.to_owned(), row.key.to_owned()))
-            .collect();
-        assert_eq!(rows.len(), KEYS.len());
-        let missing: Vec<_> = known.difference(&rows).collect();
-        assert!(missing.is_empty(), "{missing:?}");
     }
 }

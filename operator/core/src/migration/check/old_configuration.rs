@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cinder_cloud::{
     CloudConfig,
-    config::{Assignment, Auth, Interface, assignments_of},
+    config::{
+        Assignment, Auth, Interface, assignments_of,
+        keys::{CLOUD_CONF, cloud_conf_key, is_foreign_section},
+    },
 };
 use csi_sources::UntrustedText;
 use secrecy::{ExposeSecret, SecretString};
@@ -14,7 +17,7 @@ use super::CheckGap;
 use super::authorities::Authorities;
 use super::command_line::OldContainer;
 use super::go;
-use super::keys::{FOREIGN, KeyUse, Setting, row_of, section_name};
+use super::keys::{KeyUse, Setting, display_key, key_use, section_name};
 
 /// The remedy of a file that cannot be read.
 const CORRECT: &str = "Correct the file";
@@ -220,7 +223,7 @@ fn default_names(assignments: &Assignments) -> Vec<String> {
 fn unknown_keys(assignments: &Assignments) -> BTreeSet<(String, String)> {
     let unknown = assignments
         .iter()
-        .filter(|(_, one)| !FOREIGN.contains(&one.section.as_str()) && row_of(&one.section, &one.key).is_none());
+        .filter(|(_, one)| !is_foreign_section(&one.section) && cloud_conf_key(&one.section, &one.key).is_none());
     let unknown = unknown.map(|(place, one)| {
         let section = section_name(&one.section);
         let [section, key] = [section, one.key.as_str()].map(|name| UntrustedText::with_limit(name, LONGEST_NAME));
@@ -248,11 +251,11 @@ fn cloud(name: &str, assignments: &Assignments, is_partial: bool, gaps: &mut Vec
         if !own && (assignment.section == "global" || assignment.cloud.is_some()) {
             continue;
         }
-        let Some(row) = row_of(&assignment.section, &assignment.key) else {
+        let Some(row) = cloud_conf_key(&assignment.section, &assignment.key) else {
             continue;
         };
         let value = assignment.value.as_ref().map(ExposeSecret::expose_secret);
-        match row.usage {
+        match key_use(row) {
             KeyUse::Setting(setting @ (Setting::Segments | Setting::ZoneMap)) => {
                 let (values, _) = lists.entry(setting).or_insert_with(|| (BTreeSet::new(), place.clone()));
                 values.extend(value.map(str::to_owned));
@@ -260,10 +263,10 @@ fn cloud(name: &str, assignments: &Assignments, is_partial: bool, gaps: &mut Vec
             KeyUse::Login => {
                 // The value is a secret. Only whether there is one matters.
                 let is_set = value.is_some_and(|value| !value.is_empty());
-                last.insert(row.key, (is_set.then(String::new), place.clone()));
+                last.insert(row.name(), (is_set.then(String::new), place.clone()));
             }
             _ => {
-                last.insert(row.key, (Some(value.unwrap_or("true").to_owned()), place.clone()));
+                last.insert(row.name(), (Some(value.unwrap_or("true").to_owned()), place.clone()));
             }
         }
     }
@@ -346,12 +349,14 @@ fn refused(key: &str, place: &str) -> CheckGap {
 fn settings(last: &LastValues, gaps: &mut Vec<CheckGap>) -> BTreeMap<Setting, OldValue> {
     let mut settings = BTreeMap::new();
     for (&key, (value, place)) in last {
-        let row = super::keys::KEYS.iter().find(|row| row.key == key);
-        let Some(KeyUse::Setting(setting)) = row.map(|row| row.usage) else {
+        let Some(row) = CLOUD_CONF.iter().find(|row| row.name() == key) else {
+            continue;
+        };
+        let KeyUse::Setting(setting) = key_use(row) else {
             continue;
         };
         let text = value.clone().unwrap_or_default();
-        let shown = row.map_or_else(String::new, |row| format!("[{}] {key}", section_name(row.section)));
+        let shown = display_key(row);
         let read = match (setting, key) {
             (_, "cafilecontents") if has_text(last, "ca-file") => None,
             (_, "cafilecontents") => (!text.is_empty()).then(|| "certificates in the file itself".to_owned()),
