@@ -8,6 +8,7 @@ mod apis;
 mod class_parameters;
 mod crd;
 mod elsewhere;
+mod gaps;
 mod installation;
 mod leases;
 mod old_pods;

@@ -42,7 +42,7 @@ impl Default for CsiDriverSpec {
     }
 }
 
-/// Whether pods are kept from nodes without the driver.
+/// Whether the scheduler avoids nodes without the driver.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SchedulingGuard {
     /// If the API server has the field, without a feature gate.

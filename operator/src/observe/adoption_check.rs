@@ -3,7 +3,6 @@
 
 mod configuration;
 mod environment;
-mod gaps;
 mod mounts;
 mod objects;
 mod workloads;
@@ -20,20 +19,19 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, Resource, api::ObjectMeta};
 use serde::Deserialize;
 
-pub(super) use self::gaps::readable;
 use self::{
     configuration::{Reader, new_authorities, new_credentials},
     environment::variables,
-    gaps::{BY_HAND, add_gap, noted},
     objects::Objects,
     workloads::{OldWorkload, old_container, old_pods, old_workloads},
 };
 use super::{
     ObserveError,
-    class_parameters::class_parameters,
+    class_parameters::read_classes,
     elsewhere::{installations_elsewhere, is_elsewhere},
+    gaps::{noted, readable},
     pages,
-    references::{add_volume, node_labels, secret_references},
+    references::{add_volume, node_labels, read_contents},
     workloads::{Workload, is_other, is_ours, workload_kinds},
 };
 use crate::kubernetes::GuardedApi;
@@ -83,17 +81,13 @@ pub(crate) async fn adoption_check(
     with_workloads: bool,
 ) -> CheckFacts {
     let mut facts = CheckFacts::default();
-    let mut undecodable = Vec::new();
-    let classes = class_parameters(client, driver, apis, &mut undecodable).await;
-    facts.classes = noted(&mut facts.gaps, "the classes of the driver", classes).unwrap_or_default();
-    for (what, why) in undecodable {
-        add_gap(&mut facts.gaps, what, why, BY_HAND);
-    }
+    let classes = read_classes(client, driver, apis, &mut facts).await;
+    noted(&mut facts.gaps, "the classes of the driver", classes);
     let listed = volumes(client, driver, &mut facts).await;
     noted(&mut facts.gaps, "PersistentVolumes", listed);
     let (secrets, zones, gaps) = (&mut facts.secrets, &mut facts.zone_labels, &mut facts.gaps);
-    let referred = secret_references(client, driver, apis, secrets, gaps).await;
-    noted(gaps, "Secrets of classes and snapshots", referred);
+    let referred = read_contents(client, driver, apis, secrets, gaps).await;
+    noted(gaps, "Secrets of snapshots", referred);
     let labels = node_labels(client, zones, gaps).await;
     noted(gaps, "zone labels of nodes", labels);
     let claims = shared_claims(client, &mut facts).await;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Secrets and zones that existing objects refer to, for the check before a migration, and whether the sidecars may read the Secrets.
 
-use std::{collections::BTreeMap, ops::ControlFlow};
+use std::ops::ControlFlow;
 
 use cinder_operator_core::{
-    cluster::{OptionalApis, SecretReference, VolumeObject, annotated_secrets, secret_parameters},
+    cluster::{OptionalApis, VolumeObject, annotated_secrets},
     migration::{
         check::CheckGap,
         secrets::{SecretAccess, SecretReferences, SecretScope, SidecarAccount},
@@ -18,12 +18,7 @@ use kube::{
 };
 use serde::Deserialize;
 
-use super::{
-    ObserveError,
-    adoption_check::readable,
-    class_parameters::{driver_in, served_classes},
-    pages,
-};
+use super::{ObserveError, gaps::readable, pages};
 use crate::kubernetes::{GuardedApi, answer, is_account_allowed};
 
 /// Whether the API of a kind is served.
@@ -73,54 +68,32 @@ pub(super) async fn node_labels(
     .await
 }
 
-/// Adds the Secrets of classes and contents of snapshots.
-pub(super) async fn secret_references(
+/// Adds the Secrets of contents of snapshots.
+pub(super) async fn read_contents(
     client: &Client,
     driver: &str,
     apis: OptionalApis,
     secrets: &mut SecretReferences,
     gaps: &mut Vec<CheckGap>,
 ) -> Result<(), ObserveError> {
-    for (kind, class) in served_classes(apis) {
-        let is_ours = |object: &DynamicObject| driver_in(class, &object.data) == Some(driver);
-        let read = |object: &DynamicObject| secret_parameters(&parameters(object));
-        add_objects(client, &kind.api_resource(), (&mut *secrets, &mut *gaps), is_ours, read).await?;
-    }
     for (group, kind, is_served) in CONTENTS {
-        if is_served(apis) {
-            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
-            let is_ours = |object: &DynamicObject| object.data["spec"]["driver"] == driver;
-            let read = |object: &DynamicObject| annotated_secrets(object.annotations());
-            add_objects(client, &resource, (&mut *secrets, &mut *gaps), is_ours, read).await?;
+        if !is_served(apis) {
+            continue;
         }
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+        let api: GuardedApi<DynamicObject> = GuardedApi::all_with(client.clone(), &resource);
+        pages(&api, &resource.plural, |page| {
+            for object in readable(kind, page, gaps) {
+                if object.data["spec"]["driver"] == driver {
+                    let references = annotated_secrets(object.annotations());
+                    secrets.add(&format!("{kind} {}", object.name_any()), references);
+                }
+            }
+            ControlFlow::Continue(())
+        })
+        .await?;
     }
     Ok(())
-}
-
-async fn add_objects(
-    client: &Client,
-    resource: &ApiResource,
-    (secrets, gaps): (&mut SecretReferences, &mut Vec<CheckGap>),
-    is_ours: impl Fn(&DynamicObject) -> bool,
-    read: impl Fn(&DynamicObject) -> Vec<SecretReference>,
-) -> Result<(), ObserveError> {
-    let api: GuardedApi<DynamicObject> = GuardedApi::all_with(client.clone(), resource);
-    let listed = pages(&api, &resource.plural, |page| {
-        for object in readable(&resource.kind, page, gaps)
-            .iter()
-            .filter(|object| is_ours(object))
-        {
-            secrets.add(&format!("{} {}", resource.kind, object.name_any()), read(object));
-        }
-        ControlFlow::Continue(())
-    });
-    listed.await
-}
-
-fn parameters(class: &DynamicObject) -> BTreeMap<String, String> {
-    let parameters = class.data["parameters"].as_object().into_iter().flatten();
-    let texts = parameters.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
-    texts.collect()
 }
 
 /// Reviews whether the sidecars may read the Secrets.

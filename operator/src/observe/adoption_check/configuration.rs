@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Container, PodSpec};
 use kube::Client;
 use secrecy::ExposeSecret as _;
 
-use super::gaps::{CORRECT, add_gap};
+use super::super::gaps::{CORRECT, add_gap};
 use super::mounts::{find_file, read_file};
 use super::objects::{FileKind, KeyValue, Objects, Unread};
 

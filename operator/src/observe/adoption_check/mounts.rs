@@ -5,7 +5,7 @@ use cinder_operator_core::migration::check::Variables;
 use csi_sources::UntrustedText;
 use k8s_openapi::api::core::v1::{Container, KeyToPath, PodSpec, ProjectedVolumeSource, Volume, VolumeMount};
 
-use super::gaps::{BY_HAND, COMPARE, CORRECT};
+use super::super::gaps::{BY_HAND, COMPARE, CORRECT};
 use super::objects::{FileKind, KeyValue, Objects, Unread};
 
 /// The link by which the kubelet replaces all files of a volume at once.

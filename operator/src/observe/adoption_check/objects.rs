@@ -7,7 +7,7 @@ use csi_sources::UntrustedText;
 use k8s_openapi::{ByteString, api::core::v1::ConfigMap};
 use kube::Client;
 
-use super::gaps::{BY_HAND, CORRECT, REPEAT, RIGHTS};
+use super::super::gaps::{BY_HAND, CORRECT, REPEAT, RIGHTS};
 use crate::kubernetes::{GuardedApi, SecretData, SecretError, answer, get_secret, is_forbidden};
 
 /// The most objects that one check reads.

@@ -15,7 +15,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::gaps::{BY_HAND, add_gap, noted, readable};
+use super::super::gaps::{BY_HAND, add_gap, noted, readable};
 use crate::{
     kubernetes::GuardedApi,
     observe::{

@@ -3,10 +3,8 @@
 
 use cinder_operator_core::{cluster::GuardedObject, migration::check::CheckGap};
 
-use crate::{
-    kubernetes::{answer, is_forbidden},
-    observe::ObserveError,
-};
+use super::ObserveError;
+use crate::kubernetes::{answer, is_forbidden};
 
 /// The remedy of a missing right.
 pub(super) const RIGHTS: &str = "`kubectl apply -k config/rbac/adoption` lets the operator read this, after its name is added to the role \
@@ -50,7 +48,7 @@ pub(super) fn add_gap(gaps: &mut Vec<CheckGap>, what: String, why: String, remed
 }
 
 /// The objects of a page that decode. The others are gaps.
-pub(in crate::observe) fn readable<K>(kind: &str, page: Vec<GuardedObject<K>>, gaps: &mut Vec<CheckGap>) -> Vec<K> {
+pub(super) fn readable<K>(kind: &str, page: Vec<GuardedObject<K>>, gaps: &mut Vec<CheckGap>) -> Vec<K> {
     let decoded = page.into_iter().filter_map(|object| match object.0 {
         Ok(object) => Some(object),
         Err(undecodable) => {
