@@ -21,7 +21,6 @@ use csi_proto::pluginregistration::v1::{
     CSI_PLUGIN, InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
 };
 use parking_lot::{Mutex, MutexGuard};
-use thiserror::Error;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
@@ -34,6 +33,7 @@ use crate::timing::TIMING;
 mod files;
 mod refusal;
 
+pub use error::RegistrationError;
 pub use files::FilesError;
 use refusal::RegistrationRefusal;
 
@@ -41,31 +41,6 @@ use refusal::RegistrationRefusal;
 const SOCKET_MODE: u32 = 0o600;
 /// The kubelet's registration takes any version of CSI from 1.0.
 const CSI_VERSION: &str = "1.0.0";
-
-/// Why the driver cannot register.
-#[derive(Debug, Error)]
-pub enum RegistrationError {
-    /// The kubelet cannot reach the CSI socket.
-    #[error(
-        "--register needs a CSI socket that the kubelet sees under the same path: --endpoint={endpoint} is not below \
-         --kubelet-dir={}; use unix://{}/plugins/{driver_name}/csi.sock", kubelet_dir.display(), kubelet_dir.display()
-    )]
-    Endpoint {
-        endpoint: String,
-        kubelet_dir: PathBuf,
-        driver_name: String,
-    },
-    /// The driver's name cannot be a part of a path.
-    #[error("driver name {driver_name:?} cannot be a file's name: use a domain name such as cinder.csi.openstack.org")]
-    DriverName { driver_name: String },
-    /// The path of the link does not fit into a socket's address.
-    #[error("{} is too long for a socket by {over} bytes: use a shorter --kubelet-dir or --driver-name", path.display())]
-    TooLong {
-        path: PathBuf,
-        /// By how much.
-        over: usize,
-    },
-}
 
 /// What to register, and where.
 #[derive(Debug, Clone)]
@@ -287,5 +262,6 @@ impl Kubelet for Registration {
     }
 }
 
+mod error;
 #[cfg(test)]
 mod tests;

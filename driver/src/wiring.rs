@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How the parts are put together: from the flags to a process that serves, and back to a clean end.
 
-use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use cinder_cloud::{CloudError, ConfigError};
 use csi_host::Linux;
-use csi_kit::endpoint::{Endpoint, EndpointError};
-use csi_kit::metrics::MetricsError;
-use csi_kit::socket::SocketError;
-use csi_kit::telemetry::TelemetryError;
-use csi_kit::tls::CertificateError;
-use thiserror::Error;
+use csi_kit::endpoint::Endpoint;
 use tokio_util::sync::CancellationToken;
 
+mod connector;
+mod error;
 mod http_endpoint;
 mod listener;
 mod login;
@@ -23,93 +17,15 @@ mod process;
 mod reload;
 mod socket_handover;
 
+pub use connector::Environment;
 use listener::Listener;
 use plan::Plan;
-pub use process::{Environment, Process, Rpcs};
+pub use process::{Process, Rpcs};
 
 use crate::args::Args;
 use crate::operations::Operations;
-use crate::pvc_annotations::PvcAnnotationError;
-use crate::registration::{FilesError, RegistrationError};
 use crate::timing::TIMING;
-
-/// Why the driver did not start, or ended early. One line; exit status 1.
-#[derive(Debug, Error)]
-pub enum RunError {
-    /// `--endpoint` cannot be read.
-    #[error("--endpoint: {0}")]
-    Endpoint(EndpointError),
-    /// The address of an HTTP server cannot be read.
-    #[error("{flag}: {source}")]
-    HttpAddress {
-        flag: &'static str,
-        /// What is wrong with its value.
-        source: EndpointError,
-    },
-    /// Both roles are off.
-    #[error(
-        "nothing to serve: --provide-controller-service and --provide-node-service are both false; set one of them to true"
-    )]
-    NoRole,
-    /// The flags contradict each other.
-    #[error("--register and --unregister exclude each other; give one of them")]
-    RegisterAndUnregister,
-    /// There is no node to register.
-    #[error("--register and --unregister are for the node service; set --provide-node-service=true")]
-    RegisterWithoutNode,
-    /// The registration with the kubelet cannot work.
-    #[error(transparent)]
-    Registration(#[from] RegistrationError),
-    /// The registration with the kubelet could not be taken away.
-    #[error("cannot unregister from the kubelet: {0}")]
-    Withdraw(#[from] FilesError),
-    /// The controller has no cloud.
-    #[error(
-        "the controller service needs --cloud-config=FILE, a cloud.conf with [Global]; for a node give --provide-controller-service=false"
-    )]
-    NoCloudConfig,
-    /// The cloud's configuration is missing or malformed.
-    #[error("--cloud-config: {0}")]
-    CloudConfig(#[from] ConfigError),
-    /// A template of `--volume-metadata` is wrong.
-    #[error("--volume-metadata: {0}")]
-    VolumeMetadata(String),
-    /// Annotations of claims are asked for and cannot be read.
-    #[error(transparent)]
-    PvcAnnotations(#[from] PvcAnnotationError),
-    /// A kubeconfig is asked for.
-    #[error(
-        "--pvc-annotations reads claims with the pod's service account and not with --kubeconfig; leave --kubeconfig (and KUBECONFIG) away, or give --pvc-annotations=false"
-    )]
-    Kubeconfig,
-    /// The connection to the cloud cannot be set up.
-    #[error(transparent)]
-    Cloud(#[from] CloudError),
-    /// Logging could not be set up.
-    #[error(transparent)]
-    Telemetry(#[from] TelemetryError),
-    /// Signals cannot be received.
-    #[error("cannot receive signals: {0}")]
-    Signals(#[source] io::Error),
-    /// Metrics could not be registered.
-    #[error(transparent)]
-    Metrics(#[from] MetricsError),
-    /// The metrics cannot be served over TLS.
-    #[error("--secure-metrics: {0}")]
-    SecureMetrics(#[from] CertificateError),
-    /// The directory of the CSI socket cannot be made.
-    #[error("cannot make the directory {} for the CSI socket: {source}; is the kubelet's directory mounted?", path.display())]
-    SocketDirectory { path: PathBuf, source: io::Error },
-    /// The CSI socket cannot be made.
-    #[error(transparent)]
-    Socket(#[from] SocketError),
-    /// A TCP address cannot be listened on.
-    #[error(transparent)]
-    Listen(io::Error),
-    /// The gRPC server could not be set up or failed.
-    #[error("the gRPC server failed: {0}")]
-    Serve(#[from] tonic::transport::Error),
-}
+pub use error::RunError;
 
 /// Runs the driver until it is told to end by SIGTERM or SIGINT.
 pub async fn run(args: Args) -> Result<(), RunError> {

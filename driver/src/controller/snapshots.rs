@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! CreateSnapshot and DeleteSnapshot: snapshots and backups, one beside the volume and one away from it, both a snapshot to CSI.
 
+mod listed;
 pub(super) mod read;
+mod zones;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,19 +12,22 @@ use cinder_cloud::{Backup, Cloud, NewBackup, NewSnapshot, PointInTime, Snapshot,
 use csi_proto::Timestamp;
 use csi_proto::csi::v1::{
     self as csi, CreateSnapshotRequest, CreateSnapshotResponse, DeleteSnapshotRequest, DeleteSnapshotResponse,
-    Topology, TopologyRequirement,
+    TopologyRequirement,
 };
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use tonic::Status;
 
 use super::{ControllerService, encode, follow};
-use crate::disabled_capabilities::AlphaCapability;
 use crate::operations::{Deadline, Target};
 use crate::parameters::{DESCRIPTION, METADATA_CLUSTER, SnapshotKind, SnapshotParameters, metadata_keys};
 use crate::status::Act;
 use crate::topology::Zones;
 use crate::{fields, status};
+pub(super) use listed::ListedSnapshot;
+use zones::tells_zones;
+pub(super) use zones::topology;
+use zones::zones_matter;
 
 /// What is asked for; equal requests are one operation.
 #[derive(Debug, Clone, PartialEq)]
@@ -197,30 +202,6 @@ pub(super) async fn delete(
             }
         })
         .await
-}
-
-/// Whether snapshots tell from where they can be used.
-fn tells_zones(service: &ControllerService) -> bool {
-    service.settings.args.with_topology
-        && service
-            .settings
-            .disabled
-            .allows(AlphaCapability::SnapshotAccessibilityConstraints)
-}
-
-/// Whether they do in this cloud.
-fn zones_matter(service: &ControllerService, cloud: &Cloud) -> bool {
-    tells_zones(service) && !cloud.config().block_storage.ignore_volume_az
-}
-
-/// From where a snapshot in this zone can be used; nothing is said of one whose zone is unknown.
-pub(super) fn topology(service: &ControllerService, cloud: &Cloud, zone: Option<&str>) -> Vec<Topology> {
-    if zones_matter(service, cloud) {
-        zone.map(|zone| encode::zone(service, cloud, Some(zone)))
-            .unwrap_or_default()
-    } else {
-        Vec::new()
-    }
 }
 
 impl ControllerService {

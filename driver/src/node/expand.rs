@@ -13,7 +13,7 @@ use tonic::Status;
 
 use super::NodeService;
 use super::fields::{self, Use};
-use super::health::Known;
+use super::volumes::NodeVolumes;
 use crate::node_error::NodeError;
 use crate::operations::{Deadline, Progress, Target};
 use crate::status;
@@ -85,7 +85,7 @@ pub(super) async fn expand(
 }
 
 impl Expand {
-    async fn run(&self, host: &Host, known: &Known, progress: &Progress) -> Result<u64, NodeError> {
+    async fn run(&self, host: &Host, known: &NodeVolumes, progress: &Progress) -> Result<u64, NodeError> {
         let mut device = host.find_device(&self.volume_id, None, Duration::ZERO).await?;
         let mounts = host.mounts().await?;
         let mounted = self.mounted(host, &device, &mounts).await?;
@@ -148,7 +148,7 @@ impl Expand {
     async fn pod_start(
         &self,
         host: &Host,
-        known: &Known,
+        known: &NodeVolumes,
         device: &Device,
         mounts: &MountTable,
     ) -> Result<PodStart, NodeError> {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! NodeGetVolumeHealth and NodeGetStorageHealth: what is wrong with volumes on this node.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use csi_host::health::{Finding, Trouble};
@@ -15,114 +13,18 @@ use csi_proto::csi::v1::{
     StorageHealthErrorType, VolumeHealth, VolumeHealthErrorType,
 };
 use futures::{StreamExt, stream};
-use parking_lot::{Mutex, MutexGuard};
-use tokio::time::Instant;
 use tonic::Status;
 
+use super::volumes::NodeVolumes;
 use super::{NodeService, fields};
 use crate::node_error::NodeError;
 use crate::operations::Deadline;
 use crate::status;
-use crate::timing::TIMING;
 
 /// How many volumes are examined at once. Each takes milliseconds unless it hangs, and then it holds one thread.
 const AT_ONCE: usize = 16;
 /// How many volumes a message names; the others are counted.
 const NAMED: usize = 5;
-/// More volumes than a server can have.
-const MOST_KNOWN: usize = 4096;
-
-/// The volumes that this process has seen on its node. A cache: after a restart the kubelet's questions about usage and health fill
-/// it within a minute.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Known {
-    volumes: Arc<Mutex<BTreeMap<String, KnownVolume>>>,
-}
-
-#[derive(Debug, Default)]
-struct KnownVolume {
-    /// The places where it is staged or published.
-    paths: Vec<PathBuf>,
-    /// Targets at which NodePublishVolume succeeded, and when. The kubelet has not shown since that a pod runs there.
-    starting: BTreeMap<PathBuf, Instant>,
-}
-
-impl Known {
-    /// The volume is here, at these places among others.
-    pub(super) fn saw(&self, volume_id: &str, paths: &[PathBuf]) {
-        self.change(volume_id, |known| known.add(paths));
-    }
-
-    /// NodePublishVolume has succeeded.
-    pub(super) fn published(&self, volume_id: &str, staging: &Path, target: &Path) {
-        self.change(volume_id, |known| {
-            known.add(&[staging.to_owned(), target.to_owned()]);
-            if known.starting.len() < MOST_KNOWN {
-                known.starting.insert(target.to_owned(), Instant::now());
-            }
-        });
-    }
-
-    /// The kubelet has asked for the usage at this place: it does so for volumes of running pods only.
-    pub(super) fn used(&self, volume_id: &str, path: &PathBuf) {
-        self.change(volume_id, |known| {
-            known.add(std::slice::from_ref(path));
-            known.starting.remove(path);
-        });
-    }
-
-    /// The targets whose pods may still be starting.
-    pub(super) fn starting(&self, volume_id: &str) -> Vec<PathBuf> {
-        let volumes = self.lock();
-        let targets = volumes.get(volume_id).into_iter().flat_map(|known| &known.starting);
-        let is_recent = |since: &Instant| since.elapsed() < TIMING.pod_start_limit;
-        let recent = targets.filter(|(_, since)| is_recent(since));
-        recent.map(|(target, _)| target.clone()).collect()
-    }
-
-    /// The volume is no longer at this place.
-    pub(super) fn left(&self, volume_id: &str, path: &PathBuf) {
-        if let Some(known) = self.lock().get_mut(volume_id) {
-            known.paths.retain(|known| known != path);
-            known.starting.remove(path);
-        }
-    }
-
-    /// The volume is no longer here.
-    pub(super) fn forget(&self, volume_id: &str) {
-        self.lock().remove(volume_id);
-    }
-
-    fn change(&self, volume_id: &str, change: impl FnOnce(&mut KnownVolume)) {
-        let mut volumes = self.lock();
-        if volumes.len() < MOST_KNOWN || volumes.contains_key(volume_id) {
-            change(volumes.entry(volume_id.to_owned()).or_default());
-        }
-    }
-
-    fn paths(&self, volume_id: &str) -> Option<Vec<PathBuf>> {
-        self.lock().get(volume_id).map(|known| known.paths.clone())
-    }
-
-    fn ids(&self) -> Vec<String> {
-        self.lock().keys().cloned().collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, KnownVolume>> {
-        self.volumes.lock()
-    }
-}
-
-impl KnownVolume {
-    fn add(&mut self, paths: &[PathBuf]) {
-        for path in paths {
-            if !self.paths.contains(path) && self.paths.len() < MOST_KNOWN {
-                self.paths.push(path.clone());
-            }
-        }
-    }
-}
-
 /// Of one volume. Asked as well for one that failed to be staged or published.
 pub(super) async fn volume(
     service: &NodeService,
@@ -217,7 +119,12 @@ fn backend(volumes: usize, inaccessible: &[String]) -> Option<StorageBackendHeal
     })
 }
 
-async fn examine(host: &Host, known: &Known, volume_id: &str, paths: &[PathBuf]) -> Result<Vec<Finding>, NodeError> {
+async fn examine(
+    host: &Host,
+    known: &NodeVolumes,
+    volume_id: &str,
+    paths: &[PathBuf],
+) -> Result<Vec<Finding>, NodeError> {
     let mounts = host.mounts().await?;
     let before = known.paths(volume_id);
     let places: Vec<&PathBuf> = paths.iter().chain(before.iter().flatten()).collect();
@@ -324,17 +231,5 @@ mod tests {
         );
         let some = backend(8, &lost).expect("it is in trouble");
         assert_eq!(some.status(), StorageHealthErrorType::StorageDegraded);
-    }
-
-    #[test]
-    fn what_is_known_is_forgotten_with_the_volume() {
-        let (known, path) = (Known::default(), PathBuf::from("/staging"));
-        known.saw("volume-1", std::slice::from_ref(&path));
-        known.saw("volume-1", std::slice::from_ref(&path));
-        assert_eq!(known.paths("volume-1"), Some(vec![path.clone()]));
-        known.left("volume-1", &path);
-        assert_eq!(known.paths("volume-1"), Some(Vec::new()));
-        known.forget("volume-1");
-        assert!(known.ids().is_empty());
     }
 }

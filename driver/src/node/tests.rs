@@ -4,8 +4,9 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use csi_host::HostPaths;
+use csi_host::{Host, HostPaths};
 use csi_kit::metrics::{BuildInfo, Metrics};
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
@@ -16,10 +17,12 @@ use csi_proto::csi::v1::{
 use rstest::rstest;
 use rustix::fs::{CWD, FileType, Mode as Bits, makedev, mknodat};
 use tempfile::TempDir;
-use tonic::{Code, Request};
+use tonic::{Code, Request, Status};
 
 use super::*;
-use crate::operations::Limits;
+use crate::args::Args;
+use crate::metrics::DriverMetrics;
+use crate::operations::{Limits, Operations};
 use crate::parameters;
 
 const VOLUME: &str = "0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10";

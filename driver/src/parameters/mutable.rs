@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use cinder_cloud::metadata_keys;
 use cinder_cloud::{Changes, MigrationPolicy, NewVolume};
 
 use super::KUBERNETES_PREFIX;
@@ -17,7 +18,7 @@ pub(super) const METADATA_PREFIX: &str = "metadata.";
 pub(super) const APPEND_METADATA: &str = "appendVolumeMetadata";
 /// The driver's own keys of metadata, and those that Cinder shows among them.
 const RESERVED: [&str; 2] = ["readonly", "attached_mode"];
-const OWN_PREFIXES: [&str; 2] = ["cinder.csi.openstack.org/", super::metadata_keys::READ_ONLY_AT];
+const OWN_PREFIXES: [&str; 2] = ["cinder.csi.openstack.org/", metadata_keys::READ_ONLY_AT];
 /// Cinder's limit for keys and values, in characters.
 const METADATA_LIMIT: usize = 255;
 

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A driver that is put together: its services with their layers, and what runs beside them. Where it listens is another's affair.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use cinder_cloud::{Cloud, CloudConfig, CloudError, CloudOptions, Configuration, Connect, Reqwest};
-use csi_host::{Host, HostPaths, Linux, Machine, Tools};
+use csi_host::{Host, HostPaths, Machine, Tools};
 use csi_kit::metrics::{BuildInfo, Metrics};
 use csi_proto::csi::v1::controller_server::ControllerServer;
 use csi_proto::csi::v1::group_controller_server::GroupControllerServer;
@@ -21,6 +19,8 @@ use tower::ServiceBuilder;
 use tower::util::BoxCloneSyncService;
 
 use super::RunError;
+use super::connector::Connector;
+use super::connector::Environment;
 use super::login::Logins;
 use super::plan::{NodeShare, Plan};
 use super::reload::{ConfigSource, Reload, ReloadMetrics};
@@ -36,30 +36,6 @@ use crate::node::{NodeConfig, NodeService};
 use crate::observation::Observation;
 use crate::operations::{Limits, Operations};
 use crate::pvc_annotations::PvcAnnotations;
-
-/// What metrics call all clouds together whose credentials come in secrets.
-const CLOUD_OF_SECRETS: &str = "(secrets)";
-
-/// What a process has from outside besides flags and files. A test gives it in another form.
-#[derive(Debug, Clone)]
-pub struct Environment {
-    /// Who makes the HTTP clients for OpenStack.
-    pub connector: Arc<dyn Connect>,
-    /// Where wall time, random numbers and new ids come from.
-    pub sources: Sources,
-    /// The machine that the node service acts on.
-    pub machine: Arc<dyn Machine>,
-}
-
-impl Default for Environment {
-    fn default() -> Self {
-        Self {
-            connector: Arc::new(Reqwest),
-            sources: Sources::system(),
-            machine: Arc::new(Linux::default()),
-        }
-    }
-}
 
 /// What answers the RPCs, with all layers.
 pub type Rpcs = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Infallible>;
@@ -177,69 +153,6 @@ impl Process {
     /// How many operations run now.
     pub fn running_operations(&self) -> usize {
         self.operations.running()
-    }
-}
-
-/// Makes clouds of configurations, at the start and when a section comes later.
-#[derive(Debug, Clone)]
-pub(super) struct Connector {
-    /// Those of clouds whose credentials come in secrets.
-    pub(super) options: CloudOptions,
-    pub(super) metrics: DriverMetrics,
-    /// By cloud, the project of its volumes.
-    pub(super) projects: BTreeMap<String, String>,
-}
-
-impl Connector {
-    fn new(args: &Args, metrics: &DriverMetrics, environment: Environment) -> Self {
-        let own = CloudOptions::default();
-        let user_agent: Vec<&str> = args
-            .user_agent
-            .iter()
-            .map(String::as_str)
-            .chain([own.user_agent.as_str()])
-            .collect();
-        let options = CloudOptions {
-            user_agent: user_agent.join(" "),
-            request_timeout: args.request_timeout,
-            observer: Arc::new(metrics.of_cloud(CLOUD_OF_SECRETS)),
-            connector: environment.connector,
-            sources: environment.sources,
-            ..own
-        };
-        Self {
-            options,
-            metrics: metrics.clone(),
-            projects: args.project_id.iter().cloned().collect(),
-        }
-    }
-
-    fn clouds(&self, configuration: &Configuration) -> Result<Clouds, CloudError> {
-        let clouds = configuration.clouds.iter();
-        let clouds: Result<_, CloudError> = clouds
-            .map(|(name, config)| Ok((name.clone(), self.cloud(name, config)?)))
-            .collect();
-        Ok(Clouds::new(clouds?, self.options.clone()))
-    }
-
-    pub(super) fn cloud(&self, name: &str, config: &CloudConfig) -> Result<Cloud, CloudError> {
-        tracing::info!(
-            cloud = name,
-            auth_url = config.auth_url,
-            region = config.region,
-            interface = config.interface.as_str(),
-            tls_insecure = config.tls.insecure,
-            "using the cloud"
-        );
-        for insecurity in config.insecurities() {
-            tracing::warn!(cloud = name, "the connection to the cloud is insecure: {insecurity}");
-        }
-        let options = CloudOptions {
-            observer: Arc::new(self.metrics.of_cloud(name)),
-            project: self.projects.get(name).cloned(),
-            ..self.options.clone()
-        };
-        Cloud::new(config.clone(), options)
     }
 }
 

@@ -20,8 +20,8 @@ mod metrics;
 use files::Changes;
 pub(super) use metrics::ReloadMetrics;
 
+use super::connector::Connector;
 use super::login::Logins;
-use super::process::Connector;
 use crate::clouds::Clouds;
 use crate::timing::TIMING;
 

@@ -11,10 +11,11 @@ use csi_proto::csi::v1::{
 };
 use tonic::Status;
 
+use super::listed::ListedSnapshot;
 use super::{topology, zones_matter};
 use crate::controller::read::{lists, page};
 use crate::controller::token::List;
-use crate::controller::walk::{self, Walks};
+use crate::controller::walk::Walks;
 use crate::controller::{ControllerService, encode};
 use crate::operations::{Deadline, with_deadline};
 use crate::parameters::metadata_keys;
@@ -23,20 +24,6 @@ use crate::{fields, status};
 
 /// The most entries of one answer; what is left has a token.
 const PAGE: usize = 1_000;
-
-/// What a list has of a snapshot or a backup.
-#[derive(Debug)]
-pub(in crate::controller) struct ListedSnapshot {
-    /// Without its topology.
-    snapshot: csi::Snapshot,
-    zone: Option<String>,
-}
-
-impl walk::Entry for ListedSnapshot {
-    fn id(&self) -> &str {
-        &self.snapshot.snapshot_id
-    }
-}
 
 /// One snapshot or backup, ready or not; one that failed is an error that says why.
 pub(in crate::controller) async fn get(
