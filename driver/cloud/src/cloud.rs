@@ -7,6 +7,7 @@ mod modify;
 mod snapshots;
 mod volumes;
 
+mod handle;
 mod lookup;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use crate::operations::volumes::create::create_volume;
 use crate::poll::Progress;
 
 pub use facts::CloudService;
+pub use handle::Cloud;
 
 /// What a login told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,15 +63,6 @@ impl Login {
             region,
         })
     }
-}
-
-/// One cloud. Cheap to clone; clones share the session, the token and the watch.
-///
-/// The operations (create, delete, attach, detach) end within [`CloudOptions::operation_timeout`]. Dropping their futures stops the
-/// waiting but nothing that OpenStack has begun; calling again with the same arguments goes on where they were.
-#[derive(Debug, Clone)]
-pub struct Cloud {
-    inner: Arc<Context>,
 }
 
 impl Cloud {

@@ -34,10 +34,10 @@ mod timing;
 pub use crate::http::auth::CredentialFacts;
 pub use crate::http::awaited::Awaited;
 pub use crate::http::body::{BodyError, read_body};
-pub use crate::http::client::{Connect, HttpClient, Reqwest, SendError};
+pub use crate::http::client::{HttpClient, Reqwest, SendError};
 pub use crate::http::fault::text as fault_text;
 pub use crate::http::observer::{Observer, Unobserved};
-pub use crate::http::options::CloudOptions;
+pub use crate::http::options::{CloudOptions, Connect};
 pub use crate::last_failure::LastFailure;
 pub use api::block_storage::{
     Backup, BackupStatus, CreatedVolume, NewBackup, NewSnapshot, NewVolume, Quota, Snapshot, SnapshotStatus, Source,

@@ -7,26 +7,25 @@
 
 mod pollable;
 pub(crate) mod schedule;
+mod state;
 mod task;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::CloudError;
 use crate::http::transport::Transport;
 use crate::last_failure;
-use crate::poll::schedule::{Kind, PollSchedule};
+use crate::poll::schedule::Kind;
 use crate::timing::TIMING;
 
 pub(crate) use pollable::{Pollable, ServerRecords, timestamp};
-
-type PollResult<T> = Result<Option<T>, CloudError>;
+use state::{PollResult, Shared, Waiter, WatchState};
 
 /// The looks on behalf of those who wait, as an operation.
 const POLL_OPERATION: &str = "look";
@@ -35,83 +34,6 @@ const POLL_OPERATION: &str = "look";
 #[derive(Debug)]
 pub(crate) struct Watch<T: Pollable> {
     shared: Arc<Shared<T>>,
-}
-
-#[derive(Debug)]
-struct Shared<T: Pollable> {
-    transport: Arc<Transport>,
-    state: Mutex<WatchState<T>>,
-    wake: Notify,
-}
-
-#[derive(Debug)]
-struct WatchState<T: Pollable> {
-    /// In the order in which they came, which is the order of the looks for them.
-    waiters: BTreeMap<u64, Waiter<T>>,
-    next_id: u64,
-    running: bool,
-    /// Before then no thing is looked at again that was looked at for several waiters, or is being looked at.
-    next_polls: HashMap<T::Id, Instant>,
-    /// Before then no list of changes is asked for.
-    next_list: Option<Instant>,
-    /// Failed lists of changes in a row.
-    failed_lists: u32,
-    /// Before then all polls are direct, because lists of changes fail.
-    lists_rest: Option<Instant>,
-    /// The things with a slow last poll.
-    slow: HashSet<T::Id>,
-    schedule: PollSchedule,
-    /// Whether a list of changes was refused.
-    no_changes: bool,
-}
-
-impl<T: Pollable> Default for WatchState<T> {
-    fn default() -> Self {
-        Self {
-            waiters: BTreeMap::new(),
-            next_id: 0,
-            running: false,
-            next_polls: HashMap::new(),
-            next_list: None,
-            failed_lists: 0,
-            lists_rest: None,
-            slow: HashSet::new(),
-            schedule: PollSchedule::default(),
-            no_changes: false,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Waiter<T: Pollable> {
-    id: T::Id,
-    name: Option<String>,
-    kind: Kind,
-    status: T::Status,
-    started: Instant,
-    /// No look that was begun before tells about the operation.
-    registered: Instant,
-    /// `started`, by the calendar.
-    since: Timestamp,
-    /// From `started` to the first look.
-    first_poll: Duration,
-    due: Instant,
-    at_most_every: Option<Duration>,
-    polls: u32,
-    /// When something was last seen of it, or it began.
-    reported: Instant,
-    last_look: Option<Duration>,
-    /// Whether a list has told of it: that happens when others are due, and says nothing about how long the operation takes.
-    listed: bool,
-    /// Whether it is due, and the last list failed or did not contain it. It is polled directly then.
-    unlisted: bool,
-    polls_out: mpsc::UnboundedSender<PollResult<T>>,
-}
-
-impl<T: Pollable> Shared<T> {
-    fn state(&self) -> MutexGuard<'_, WatchState<T>> {
-        self.state.lock()
-    }
 }
 
 /// How far a wait has come.

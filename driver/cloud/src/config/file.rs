@@ -92,6 +92,39 @@ impl Configuration {
     }
 }
 
+impl CloudConfig {
+    /// Parses one `cloud.conf` of one cloud, in the section without a name. Unknown sections and keys become
+    /// [`CloudConfig::warnings`]. Opens no file: `use-clouds` is refused, and [`super::Tls::read_files`] reads certificates.
+    pub fn from_cloud_conf(text: &str) -> Result<Self, ConfigError> {
+        let entries = gcfg::parse(text, cloud_conf::FILE)?;
+        if let Some(entry) = entries
+            .iter()
+            .find(|entry| entry.section == "global" && !entry.cloud().is_empty())
+        {
+            return Err(ConfigError::Unsupported {
+                place: entry.place.clone(),
+                what: format!("section [Global {:?}]", entry.cloud()),
+                remedy: "one cloud is wanted here: keep the section [Global] alone".to_owned(),
+            });
+        }
+        cloud_conf::understand(&entries, cloud_conf::FILE, "", CloudsFile::Refused).map(|(cloud, _)| cloud)
+    }
+
+    /// Reads files of one cloud, in the section without a name, as [`Configuration::load`] does.
+    pub fn load(files: &[PathBuf]) -> Result<Self, ConfigError> {
+        let configuration = Configuration::load(files, &[String::new()])?;
+        configuration
+            .clouds
+            .into_values()
+            .next()
+            .ok_or_else(|| ConfigError::Missing {
+                file: cloud_conf::FILE.to_owned(),
+                key: "section [Global]".to_owned(),
+                remedy: "add it".to_owned(),
+            })
+    }
+}
+
 /// SHA-256 over the parts and their lengths, in hexadecimal. It compares secrets without a copy of them and is never shown.
 pub fn credentials_hash(parts: &[&[u8]]) -> String {
     let mut hasher = Sha256::new();

@@ -8,11 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::ignored::IgnoredKey;
 use super::keys::{self, CLOUD_CONF, CLOUDS_YAML, Setting};
-use super::login::{self, Original};
-use super::{
-    BlockStorageOptions, ClientCertificate, CloudConfig, ConfigError, Interface, MetadataOptions, Place, Proxies,
-    ServiceAccess, Services, Tls, TopologyOptions,
-};
+use super::{BlockStorageOptions, ConfigError, Interface, MetadataOptions, Place, TopologyOptions};
 
 /// Which file format the names in an error are taken from.
 #[derive(Debug, Clone, Copy)]
@@ -103,18 +99,18 @@ impl RawCloud {
         }
     }
 
-    fn interface(&self, setting: Setting) -> Option<Interface> {
+    pub(super) fn interface(&self, setting: Setting) -> Option<Interface> {
         match self.values.get(&setting) {
             Some(SettingValue::Interface(interface)) => Some(*interface),
             _ => None,
         }
     }
 
-    fn owned(&self, setting: Setting) -> Option<String> {
+    pub(super) fn owned(&self, setting: Setting) -> Option<String> {
         self.text(setting).map(str::to_owned)
     }
 
-    fn path(&self, setting: Setting) -> Option<PathBuf> {
+    pub(super) fn path(&self, setting: Setting) -> Option<PathBuf> {
         self.text(setting).map(PathBuf::from)
     }
 
@@ -134,103 +130,6 @@ impl RawCloud {
             self.values.remove(setting);
         }
         taken
-    }
-
-    /// Understands the settings. `file` is named in errors, which also name the keys without effect.
-    pub(super) fn understand(
-        mut self,
-        file: &str,
-        names: Names,
-        original: Original,
-        options: Options,
-    ) -> Result<CloudConfig, ConfigError> {
-        let ignored = std::mem::take(&mut self.ignored);
-        let understood = self.understand_all(&ReadContext { file, names }, original, options);
-        let mut config = understood.map_err(|error| error.with_ignored(&ignored))?;
-        config.warnings = ignored.iter().map(ToString::to_string).collect();
-        Ok(config)
-    }
-
-    fn understand_all(
-        &self,
-        context: &ReadContext<'_>,
-        original: Original,
-        options: Options,
-    ) -> Result<CloudConfig, ConfigError> {
-        let auth = login::understand(self, context, original)?;
-        let auth_url = self
-            .owned(Setting::AuthUrl)
-            .ok_or_else(|| context.missing(Setting::AuthUrl, "give the address of Keystone"))?;
-        context.check_address(Setting::AuthUrl, &auth_url)?;
-        Ok(CloudConfig {
-            auth_url,
-            auth,
-            region: self.owned(Setting::Region),
-            interface: self.interface(Setting::Interface).unwrap_or_default(),
-            services: self.services(context)?,
-            tls: Tls {
-                ca_file: self.path(Setting::CaFile),
-                ca_pem: self.owned(Setting::CaPem).filter(|_| !self.has(Setting::CaFile)),
-                also_public_roots: self.flag(Setting::AlsoPublicRoots).unwrap_or_default(),
-                insecure: self.flag(Setting::Insecure).unwrap_or_default(),
-                client: self.client(context)?,
-                ..Tls::default()
-            },
-            allow_http_endpoints: self.flag(Setting::AllowHttpEndpoints).unwrap_or_default(),
-            block_storage: options.block_storage,
-            topology: options.topology,
-            metadata: options.metadata,
-            proxies: Proxies::default(),
-            warnings: Vec::new(),
-        })
-    }
-
-    fn services(&self, context: &ReadContext<'_>) -> Result<Services, ConfigError> {
-        let access = |endpoint, region, interface| -> Result<ServiceAccess, ConfigError> {
-            let address = self.owned(endpoint);
-            if let Some(address) = &address {
-                context.check_address(endpoint, address)?;
-                let rest = PROJECT_NAMES
-                    .iter()
-                    .fold(address.clone(), |rest, name| rest.replace(name, ""));
-                if rest.contains("%(") {
-                    return Err(context.bad(endpoint, "may have %(project_id)s and no other name in it"));
-                }
-            }
-            Ok(ServiceAccess {
-                endpoint: address,
-                region: self.owned(region),
-                interface: self.interface(interface),
-            })
-        };
-        Ok(Services {
-            block_storage: access(
-                Setting::BlockStorageEndpoint,
-                Setting::BlockStorageRegion,
-                Setting::BlockStorageInterface,
-            )?,
-            compute: access(
-                Setting::ComputeEndpoint,
-                Setting::ComputeRegion,
-                Setting::ComputeInterface,
-            )?,
-        })
-    }
-
-    fn client(&self, context: &ReadContext<'_>) -> Result<Option<ClientCertificate>, ConfigError> {
-        match (self.path(Setting::CertFile), self.path(Setting::KeyFile)) {
-            (Some(cert_file), Some(key_file)) => Ok(Some(ClientCertificate { cert_file, key_file })),
-            (None, None) => Ok(None),
-            // The certificate's file has the key too: the documented form of openstacksdk.
-            (Some(file), None) if matches!(context.names, Names::CloudsYaml) => Ok(Some(ClientCertificate {
-                cert_file: file.clone(),
-                key_file: file,
-            })),
-            (Some(_), None) => {
-                Err(context.missing(Setting::KeyFile, "it belongs to the certificate; they may be one file"))
-            }
-            (None, Some(_)) => Err(context.missing(Setting::CertFile, "it belongs to the key; they may be one file")),
-        }
     }
 }
 
@@ -272,7 +171,7 @@ impl ReadContext<'_> {
         }
     }
 
-    fn check_address(&self, setting: Setting, url: &str) -> Result<(), ConfigError> {
+    pub(super) fn check_address(&self, setting: Setting, url: &str) -> Result<(), ConfigError> {
         if !(url.starts_with("https://") || url.starts_with("http://")) {
             return Err(self.bad(setting, "must begin with https:// or http://"));
         }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where Cinder and Nova are, if not where the catalogue has them for the region and the interface of the cloud.
 
-use super::Interface;
-
 /// The settings of the two services.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Services {
@@ -19,4 +17,27 @@ pub struct ServiceAccess {
     pub region: Option<String>,
     /// Its interface.
     pub interface: Option<Interface>,
+}
+
+/// Which of a service's endpoints to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Interface {
+    /// The one for users.
+    #[default]
+    Public,
+    /// The one inside the cloud's own network.
+    Internal,
+    /// The one for administrators.
+    Admin,
+}
+
+impl Interface {
+    /// The name in the catalogue.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Public => "public",
+            Self::Internal => "internal",
+            Self::Admin => "admin",
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! Keystone, Cinder and Nova are all asked through one [`HttpClient`]. The product's is reqwest's; a test puts another one in its
 //! place, by [`CloudOptions::connector`].
 
+mod exchange;
 mod reqwest;
 mod tls;
 
@@ -12,73 +13,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use csi_sources::Sources;
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, request};
 use jiff::Timestamp;
 use serde_json::Value;
-use thiserror::Error;
 
 use crate::config::CloudConfig;
-use crate::error::{CloudError, Failure, TlsProblem};
+use crate::error::CloudError;
 use crate::http::body::body_limit;
+use crate::http::observer::Unobserved;
 use crate::http::options::CloudOptions;
+use crate::timing::TIMING;
+pub use exchange::{HttpClient, SendError};
 pub use reqwest::Reqwest;
 pub(crate) use reqwest::chain;
 
-/// Why a request has no usable response.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum SendError {
-    /// No response came.
-    #[error("{reason}")]
-    NoAnswer {
-        /// Whether the request may have reached the service. False only where it certainly did not.
-        sent: bool,
-        /// All causes. Without the address of the request, which may contain a password.
-        reason: String,
-    },
-    /// TLS with the service failed.
-    #[error("{reason}")]
-    Tls {
-        problem: TlsProblem,
-        /// Whether the request may have reached the service.
-        sent: bool,
-        /// As in [`Self::NoAnswer`].
-        reason: String,
-    },
-    /// The response is larger than any of its operation. The rest of it was not read.
-    #[error("the response is larger than {limit} bytes")]
-    TooLarge { limit: usize },
-}
-
-impl SendError {
-    /// Returns the error of an exchange, which `failure` describes.
-    pub(crate) fn into_cloud_error(self, failure: impl FnOnce(String) -> Failure) -> CloudError {
-        let failure = failure(self.to_string());
-        match self {
-            Self::NoAnswer { sent, .. } => CloudError::Unreachable { failure, sent },
-            Self::Tls { problem, sent, .. } => CloudError::Tls { failure, problem, sent },
-            Self::TooLarge { .. } => CloudError::ResponseTooLarge(failure),
+/// The product's options: requests go through reqwest, and nothing observes them.
+impl Default for CloudOptions {
+    fn default() -> Self {
+        Self {
+            user_agent: concat!("cinder-csi/", env!("CARGO_PKG_VERSION")).to_owned(),
+            request_timeout: TIMING.request_timeout,
+            operation_timeout: TIMING.operation_timeout,
+            stuck_after: TIMING.stuck_after,
+            credentials_of_request: false,
+            project: None,
+            observer: Arc::new(Unobserved),
+            connector: Arc::new(Reqwest),
+            sources: Sources::system(),
         }
     }
-}
-
-/// Sends one request and returns its response with the body. It repeats nothing and follows no redirect, which would carry the token to
-/// wherever it points. It keeps [`CloudOptions::request_timeout`], of which the end is a [`SendError`].
-pub trait HttpClient: Send + Sync + Debug {
-    /// Sends a request to an absolute address. The body of a success has at most `limit` bytes after decompression; that of a
-    /// failure may end there.
-    fn send(
-        &self,
-        request: http::Request<Bytes>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<http::Response<Bytes>, SendError>>;
-}
-
-/// Makes the client of a cloud, once for each configuration that comes into use.
-pub trait Connect: Send + Sync + Debug {
-    /// A client for the cloud of this configuration. Sends no request: an error is about the configuration.
-    fn connect(&self, config: &CloudConfig, options: &CloudOptions) -> Result<Arc<dyn HttpClient>, CloudError>;
 }
 
 /// The client of one configuration, and what all its requests carry. Cheap to clone.

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How to talk to a cloud, whichever it is.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
 use csi_sources::Sources;
 
-use crate::http::client::{Connect, Reqwest};
-use crate::http::observer::{Observer, Unobserved};
-use crate::timing::TIMING;
+use crate::config::CloudConfig;
+use crate::error::CloudError;
+use crate::http::client::HttpClient;
+use crate::http::observer::Observer;
 
 /// How to talk to a cloud, apart from which one.
 #[derive(Debug, Clone)]
@@ -35,18 +37,8 @@ pub struct CloudOptions {
     pub sources: Sources,
 }
 
-impl Default for CloudOptions {
-    fn default() -> Self {
-        Self {
-            user_agent: concat!("cinder-csi/", env!("CARGO_PKG_VERSION")).to_owned(),
-            request_timeout: TIMING.request_timeout,
-            operation_timeout: TIMING.operation_timeout,
-            stuck_after: TIMING.stuck_after,
-            credentials_of_request: false,
-            project: None,
-            observer: Arc::new(Unobserved),
-            connector: Arc::new(Reqwest),
-            sources: Sources::system(),
-        }
-    }
+/// Makes the client of a cloud, once for each configuration that comes into use.
+pub trait Connect: Send + Sync + Debug {
+    /// A client for the cloud of this configuration. Sends no request: an error is about the configuration.
+    fn connect(&self, config: &CloudConfig, options: &CloudOptions) -> Result<Arc<dyn HttpClient>, CloudError>;
 }

@@ -15,11 +15,11 @@ mod owners;
 mod remedy;
 mod state_machine;
 mod step;
+mod types;
 
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::api::block_storage::{BlockStorage, Volume};
 use crate::context::{Context, SeenAttached};
@@ -31,36 +31,8 @@ use crate::poll::Pollable;
 pub(crate) use owners::delete_stale_attachments;
 use state_machine::AttachmentStateMachine;
 use step::DesiredAttachment;
-
-/// A volume that is attached.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AttachOutcome {
-    /// The device name that Nova thought of; the guest may see another one.
-    pub device: Option<String>,
-    /// The volume as it was seen attached.
-    pub volume: Option<Volume>,
-    /// Whether it was there before it was asked for.
-    pub already: bool,
-}
-
-/// How to attach.
-#[derive(Debug, Clone, Default)]
-pub struct AttachOptions {
-    /// Whether no other server may have the volume, even if it is a multiattach one.
-    pub exclusive: bool,
-    /// How many volumes of CSI drivers the server may have; Nova's own limit when `None`. Checked beforehand: one more request, and a
-    /// list of the project's volumes for a server that has as many volumes of any kind.
-    pub server_limit: Option<u32>,
-    /// Whether the node only reads. A volume that the server has in the other mode is [`CloudError::AttachedDifferently`].
-    pub read_only: bool,
-    /// Ends an attachment that waits for its turn at the server, before anything was asked of Nova: the error is
-    /// [`CloudError::Conflict`]. Once the request is on its way this changes nothing.
-    pub withdrawn: CancellationToken,
-}
-
-fn pair(volume: &VolumeId, server: &ServerId) -> String {
-    format!("volume {volume}, server {server}")
-}
+use types::pair;
+pub use types::{AttachOptions, AttachOutcome};
 
 /// See [`crate::Cloud::attach`].
 pub(crate) async fn attach(

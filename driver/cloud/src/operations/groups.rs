@@ -14,6 +14,7 @@ pub(crate) mod delete;
 pub(crate) mod members;
 pub(crate) mod own;
 pub(crate) mod poll;
+mod snapshot;
 
 use std::collections::BTreeSet;
 
@@ -22,10 +23,9 @@ use futures::stream;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::api::block_storage::{
-    BlockStorage, Group, GroupSnapshotRecord, GroupType, GroupedVolume, NewGroup, Snapshot, VolumeStatus,
+    BlockStorage, Group, GroupSnapshotRecord, GroupType, GroupedVolume, NewGroup, VolumeStatus,
 };
 use crate::context::Context;
-use crate::error::words::names_text;
 use crate::error::{CloudError, ObjectKind};
 use crate::http::retry::jitter;
 use crate::ids::{GroupSnapshotId, VolumeId};
@@ -38,6 +38,8 @@ use crate::operations::groups::own::{
 };
 use crate::operations::groups::poll::{group_made, group_snapshot_made, group_with, settled};
 use crate::timing::TIMING;
+pub use snapshot::GroupSnapshot;
+pub use snapshot::NewGroupSnapshot;
 
 /// How often a creation begins anew after the remains of an earlier one were cleared away.
 const ROUNDS: u32 = 5;
@@ -45,57 +47,6 @@ const ROUNDS: u32 = 5;
 const PARALLEL: usize = 8;
 /// The most volumes of one group snapshot: their ids travel in one request.
 const MOST_VOLUMES: usize = 100;
-
-/// What a new group snapshot shall be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewGroupSnapshot {
-    /// Its name, by which a repeated creation finds the first one's.
-    pub name: String,
-    pub volumes: BTreeSet<VolumeId>,
-    /// The type of the group, by name or id. Without it the first one that Cinder shows to be consistent is taken.
-    pub group_type: Option<String>,
-    /// The cluster that it is taken for; empty for none.
-    pub cluster: String,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct GroupSnapshot {
-    pub id: GroupSnapshotId,
-    /// When it was made, UTC without a zone, as Cinder writes it.
-    pub created_at: String,
-    /// The snapshots of its volumes.
-    pub snapshots: Vec<Snapshot>,
-    /// The cluster that it was taken for, if this driver took it.
-    pub cluster: Option<String>,
-}
-
-impl GroupSnapshot {
-    fn sources(&self) -> BTreeSet<&VolumeId> {
-        self.snapshots.iter().map(|snapshot| &snapshot.volume_id).collect()
-    }
-
-    /// Whether it lacks volumes that it was made for, and has none that are not asked for.
-    fn lacks_volumes(&self, record: &GroupSnapshotRecord, new: &NewGroupSnapshot) -> bool {
-        own::members_wanted(record).is_some_and(|wanted| self.snapshots.len() < wanted)
-            && self.sources().into_iter().all(|source| new.volumes.contains(source))
-    }
-
-    /// Itself, if its members are those of the volumes asked for.
-    fn of_all(self, new: &NewGroupSnapshot) -> Result<Self, CloudError> {
-        let sources = self.sources();
-        if sources == new.volumes.iter().collect() {
-            return Ok(self);
-        }
-        let wanted = names_text(new.volumes.iter().map(VolumeId::to_string));
-        let found = names_text(sources.into_iter().map(VolumeId::to_string));
-        Err(CloudError::SnapshotExists {
-            kind: ObjectKind::GroupSnapshot,
-            name: new.name.clone(),
-            difference: format!("volumes {wanted} are requested, it has {found}"),
-            id: self.id.to_string(),
-        })
-    }
-}
 
 /// See [`crate::Cloud::create_group_snapshot`].
 pub(crate) async fn create_group_snapshot(cx: &Context, new: &NewGroupSnapshot) -> Result<GroupSnapshot, CloudError> {

@@ -8,13 +8,14 @@ use secrecy::ExposeSecret;
 
 use super::super::keys::{CLOUD_CONF, KeyEffect, cloud_conf_key, is_foreign_section};
 use super::super::{
-    ApplicationCredential, Auth, BlockStorageOptions, ClientCertificate, Domain, Interface, MetadataOptions, Project,
-    Proxies, ServiceAccess, Services, Tls, TopologyOptions, User,
+    ApplicationCredential, Auth, BlockStorageOptions, ClientCertificate, Configuration, Domain, Interface,
+    MetadataOptions, Project, Proxies, ServiceAccess, Services, Tls, TopologyOptions, User,
 };
 use super::value::duration;
 use super::*;
 use crate::{Cloud, CloudOptions};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 const FULL: &str = r#"

@@ -8,11 +8,11 @@ use futures::future::BoxFuture;
 use reqwest::{Client, RequestBuilder};
 
 use super::tls::client_config;
-use super::{Connect, HttpClient, SendError};
+use super::{HttpClient, SendError};
 use crate::config::CloudConfig;
 use crate::error::{CloudError, TlsProblem};
 use crate::http::body::{BodyError, read_body};
-use crate::http::options::CloudOptions;
+use crate::http::options::{CloudOptions, Connect};
 use crate::resolver::SystemResolver;
 use crate::timing::TIMING;
 
