@@ -27,11 +27,11 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
 };
 
+use candidates::LABEL;
+
 use crate::timing::TIMING;
 use crate::{Host, HostPaths, Machine, OffloadError};
 
-/// Nova's label.
-const LABEL: &str = "config-2";
 const DOCUMENT: [&str; 3] = ["openstack", "latest", "meta_data.json"];
 const LARGEST_DOCUMENT: usize = 1 << 20;
 

@@ -40,101 +40,21 @@ pub mod tool;
 pub mod usage;
 
 mod firmware;
+mod host;
 mod network;
 mod offload;
+mod paths;
 mod timing;
-
-use std::path::PathBuf;
-use std::sync::Arc;
 
 pub use config_drive::{ConfigDrive, ConfigDriveError};
 pub use device::{Device, DeviceError, PinnedDevice};
 pub use filesystem::{FilesystemError, FsType, MkfsOptionError, MkfsOptions, Prepare, Prepared};
 pub use firmware::Firmware;
+pub use host::Host;
 pub use machine::{Linux, Machine, exec_if_confined};
 pub use mount::{MountError, MountOptions};
 pub use mountinfo::{Mount, MountTable};
 pub use offload::OffloadError;
+pub use paths::HostPaths;
 pub use tool::{ToolError, Tools};
 pub use usage::{Usage, UsageError};
-
-/// Where the kernel's views of this machine are. A parameter, so that a test can lay out a machine of its own.
-#[derive(Debug, Clone)]
-pub struct HostPaths {
-    /// sysfs, normally `/sys`.
-    pub sys: PathBuf,
-    /// The device directory, normally `/dev`.
-    pub dev: PathBuf,
-    /// procfs, normally `/proc`.
-    pub proc: PathBuf,
-}
-
-impl Default for HostPaths {
-    fn default() -> Self {
-        Self {
-            sys: "/sys".into(),
-            dev: "/dev".into(),
-            proc: "/proc".into(),
-        }
-    }
-}
-
-/// This machine. Cheap to clone; all clones share the bookkeeping of hung calls.
-#[derive(Debug, Clone)]
-pub struct Host {
-    inner: Arc<Inner>,
-    default_fs_type: FsType,
-}
-
-#[derive(Debug)]
-struct Inner {
-    paths: HostPaths,
-    tools: Tools,
-    machine: Arc<dyn Machine>,
-    calls: offload::Calls,
-    stale_links: device::StaleLinks,
-}
-
-impl Host {
-    /// A host seen through `paths`, with the distribution's tools from `PATH`.
-    pub fn new(paths: HostPaths) -> Self {
-        Self::with_tools(paths, Tools::default())
-    }
-
-    /// The same with tools named one by one.
-    pub fn with_tools(paths: HostPaths, tools: Tools) -> Self {
-        Self::on(Arc::new(Linux::default()), paths, tools)
-    }
-
-    /// The same on another machine than the one that this process runs on.
-    pub fn on(machine: Arc<dyn Machine>, paths: HostPaths, tools: Tools) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                paths,
-                tools,
-                calls: offload::Calls::on(machine.clone()),
-                machine,
-                stale_links: device::StaleLinks::default(),
-            }),
-            default_fs_type: FsType::default(),
-        }
-    }
-
-    /// The same, which makes this file system where none is asked for.
-    #[must_use]
-    pub fn with_default_fs_type(self, default_fs_type: FsType) -> Self {
-        Self {
-            default_fs_type,
-            ..self
-        }
-    }
-
-    fn machine(&self) -> &dyn Machine {
-        &*self.inner.machine
-    }
-
-    /// The paths that this host is seen through.
-    pub fn paths(&self) -> &HostPaths {
-        &self.inner.paths
-    }
-}

@@ -5,8 +5,10 @@
 //! what it did not like (the `fsopen` family; `mount(2)` where a kernel lacks it).
 
 mod btrfs;
+mod error;
 mod options;
 mod owner;
+mod place;
 mod refusal;
 
 use std::ffi::OsString;
@@ -19,129 +21,14 @@ use rustix::mount::MountFlags;
 pub use options::{MountOptions, OptionError};
 
 use crate::machine::Kind;
-use crate::mountinfo::{self, MountInfoError, MountTable};
-use crate::offload::OffloadError;
+use crate::mountinfo::{self, MountTable};
 use crate::timing::TIMING;
 use crate::{Device, FsType, Host, HostPaths, Machine};
-
-/// More mounts than this on top of each other are nobody's intention.
-const MOST_LAYERS: usize = 64;
-
-/// Why something is not mounted, or still is.
-#[derive(Debug, thiserror::Error)]
-pub enum MountError {
-    /// The mounts of this node could not be listed.
-    #[error(transparent)]
-    List(#[from] MountInfoError),
-    /// An option that cannot be given to the kernel.
-    #[error(transparent)]
-    Option(#[from] OptionError),
-    /// The kernel refused the file system.
-    #[error("cannot mount {} at {} as {fs_type}: {reason}", device.display(), target.display())]
-    Mount {
-        device: PathBuf,
-        target: PathBuf,
-        /// As what.
-        fs_type: &'static str,
-        /// The kernel's words, or what its error number means here and what to do.
-        reason: String,
-        source: io::Error,
-    },
-    /// The kernel took another disk for the device.
-    #[error(
-        "{} was to be mounted at {} as btrfs, and the kernel shows {source_name} for it: they have one UUID, and only kernels from 6.7 on \
-         mount both; if it is a clone or its source, end the pods of the other volume on this node; if that device is gone, end the process \
-         that still has this volume mounted from before; or use another node",
-        device.display(), target.display()
-    )]
-    OtherDisk {
-        device: PathBuf,
-        target: PathBuf,
-        /// What the kernel shows, as it names it.
-        source_name: String,
-    },
-    /// A btrfs that consists of several devices.
-    #[error(
-        "{} has a btrfs of {devices} devices and was not mounted: a volume is one device, and the others could be disks of other volumes. \
-         Copy its data to a btrfs of one device elsewhere, or delete the volume", device.display()
-    )]
-    SeveralDevices {
-        device: PathBuf,
-        /// Number of devices, as the superblock or the kernel has it.
-        devices: u64,
-    },
-    /// The kernel has the file system in use elsewhere on this node, writable and not read-only, or the reverse.
-    #[error(
-        "cannot mount {} at {} {access}: the file system is in use elsewhere on this node with other access ({reason}); end the \
-         process that uses it, or use another node", device.display(), target.display()
-    )]
-    AccessConflict {
-        device: PathBuf,
-        target: PathBuf,
-        /// `writable` or `read-only`, as requested.
-        access: &'static str,
-        reason: String,
-    },
-    /// The kernel refused to show a file system at another place.
-    #[error("cannot bind {} to {}", from.display(), target.display())]
-    Bind {
-        /// What was to be shown.
-        from: PathBuf,
-        target: PathBuf,
-        source: io::Error,
-    },
-    /// The place could not be made, removed or written back.
-    #[error("cannot {what} {}", target.display())]
-    Place {
-        /// `create directory`, `remove` …
-        what: &'static str,
-        target: PathBuf,
-        source: io::Error,
-    },
-    /// What is at the place is not what a device was shown at.
-    #[error(
-        "{} is no empty file, so it is not the one at which a device was shown, and it was not removed: move it away",
-        target.display()
-    )]
-    NotEmpty { target: PathBuf },
-    /// The kernel refused to unmount.
-    #[error("cannot unmount {}", target.display())]
-    Unmount { target: PathBuf, source: io::Error },
-    /// Something still uses what is mounted.
-    #[error("{} cannot be unmounted: a process has files open there or another mount is on it; it is tried again", target.display())]
-    Busy { target: PathBuf },
-    /// The kernel gave no answer in time.
-    #[error(transparent)]
-    NoAnswer(#[from] OffloadError),
-}
-
-/// What a place to mount on is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// For a file system.
-    Directory,
-    /// For a device.
-    File,
-}
-
-impl MountError {
-    /// Whether the kernel has the device or its file system in use in a way that excludes this mount.
-    fn is_busy(&self) -> bool {
-        self.is_refused_with(Errno::BUSY)
-    }
-
-    /// Whether the kernel does not accept the options, or the file system.
-    fn is_invalid(&self) -> bool {
-        self.is_refused_with(Errno::INVAL)
-    }
-
-    fn is_refused_with(&self, errno: Errno) -> bool {
-        match self {
-            Self::Mount { source, .. } => Errno::from_io_error(source) == Some(errno),
-            _ => false,
-        }
-    }
-}
+pub use error::MountError;
+pub use place::Place;
+use place::mount;
+use place::unmount_all;
+use place::{create_place, discard_draft, remove_place};
 
 impl Host {
     /// What is mounted now. Bounded by 10 s.
@@ -437,28 +324,6 @@ fn draft_of(target: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn discard_draft(machine: &dyn Machine, proc: &Path, draft: &Path) -> Result<(), MountError> {
-    unmount_all(machine, proc, draft)?;
-    remove_place(machine, draft)
-}
-
-fn mount(
-    machine: &dyn Machine,
-    device: &Path,
-    target: &Path,
-    fs_type: FsType,
-    options: &MountOptions,
-) -> Result<(), MountError> {
-    let mounted = machine.mount(device, target, fs_type, options);
-    mounted.map_err(|refusal| MountError::Mount {
-        device: device.to_owned(),
-        target: target.to_owned(),
-        fs_type: fs_type.name(),
-        reason: refusal::explain(refusal.errno, fs_type, &refusal.messages),
-        source: refusal.errno.into(),
-    })
-}
-
 /// Mounts beside the target first, and shows the result at the target once it is right.
 ///
 /// The kernel knows a btrfs by its UUID, whichever disk is named, and a clone has its source's: where that is mounted, it is shown
@@ -536,74 +401,4 @@ fn bind_error(from: &Path, target: &Path, source: io::Error) -> MountError {
         target: target.to_owned(),
         source,
     }
-}
-
-fn create_place(machine: &dyn Machine, target: &Path, place: Place, mode: u32) -> Result<bool, MountError> {
-    let error = |what| {
-        let target = target.to_owned();
-        move |source: io::Error| MountError::Place { what, target, source }
-    };
-    if let Some(parent) = target.parent() {
-        machine
-            .create_directories(parent, 0o750)
-            .map_err(error("create the parent of"))?;
-    }
-    let (what, created) = match place {
-        Place::Directory => ("create directory", machine.create_directory(target, mode)),
-        Place::File => ("create file", machine.create_file(target, mode)),
-    };
-    match created {
-        Ok(()) => Ok(true),
-        Err(source) if source.kind() == io::ErrorKind::AlreadyExists => {
-            let is_dir = machine.lstat(target).map_err(error("look at"))?.kind == Kind::Directory;
-            match (place, is_dir) {
-                (Place::Directory, true) | (Place::File, false) => Ok(false),
-                (Place::Directory, false) => Err(error("use as a directory")(io::ErrorKind::NotADirectory.into())),
-                (Place::File, true) => Err(error("use as a file")(io::ErrorKind::IsADirectory.into())),
-            }
-        }
-        Err(source) => Err(error(what)(source)),
-    }
-}
-
-fn remove_place(machine: &dyn Machine, target: &Path) -> Result<(), MountError> {
-    let removed = match machine.lstat(target) {
-        Ok(found) if found.kind == Kind::Directory => machine.remove_directory(target),
-        Ok(found) if found.kind == Kind::Other && found.size == 0 => machine.remove_file(target),
-        Ok(_) => {
-            return Err(MountError::NotEmpty {
-                target: target.to_owned(),
-            });
-        }
-        Err(error) => Err(error),
-    };
-    match removed {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(MountError::Place {
-            what: "remove",
-            target: target.to_owned(),
-            source,
-        }),
-        _ => Ok(()),
-    }
-}
-
-fn unmount_all(machine: &dyn Machine, proc: &Path, target: &Path) -> Result<bool, MountError> {
-    let place = mountinfo::resolve(machine, target);
-    let mut unmounted = false;
-    for _ in 0..MOST_LAYERS {
-        if MountTable::read(machine, proc)?.at(&place).is_none() {
-            return Ok(unmounted);
-        }
-        let Err(source) = machine.unmount(&place) else {
-            unmounted = true;
-            continue;
-        };
-        match Errno::from_io_error(&source) {
-            // Gone between the look and the call.
-            Some(Errno::INVAL | Errno::NOENT) => {}
-            Some(Errno::BUSY) => return Err(MountError::Busy { target: place }),
-            _ => return Err(MountError::Unmount { target: place, source }),
-        }
-    }
-    Err(MountError::Busy { target: place })
 }

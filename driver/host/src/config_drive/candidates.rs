@@ -3,10 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::LABEL;
 use crate::device::list_disks;
 use crate::slots::{is_volume, names};
 use crate::{HostPaths, Machine};
+
+/// Nova's label.
+pub(super) const LABEL: &str = "config-2";
 
 const CD_ROM: &str = "sr";
 /// Names that the kernel gives to disks of the machine. The node itself creates dm, md, loop, bcache and zram devices; nbd, rbd

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One look at sysfs and the by-id links.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::stale_links::StaleLinks;
 use super::{Device, DeviceError};
 use crate::machine::Kind;
 use crate::{HostPaths, Machine};
-use parking_lot::Mutex;
 
 /// Where virtio-blk and NVMe cut a serial.
 const CUT: usize = 20;
@@ -25,25 +25,6 @@ const QEMU: [&str; 5] = [
 
 /// sysfs counts sizes in sectors of 512 bytes, whatever the disk's own sectors are.
 const SECTOR: u64 = 512;
-
-/// So many stale links are remembered, and no more are logged.
-const MOST_STALE_LINKS: usize = 1_000;
-
-/// Links that lead to another volume's disk, with that disk, as far as the log has them: a volume is looked for each minute.
-#[derive(Debug, Default)]
-pub(crate) struct StaleLinks(Mutex<BTreeSet<(PathBuf, String)>>);
-
-impl StaleLinks {
-    fn report(&self, error: &DeviceError) {
-        let DeviceError::Stale { link, device, .. } = error else {
-            return;
-        };
-        let mut logged = self.0.lock();
-        if logged.len() < MOST_STALE_LINKS && logged.insert((link.clone(), device.clone())) {
-            tracing::warn!(%error, "a link is ignored, because another disk is the volume");
-        }
-    }
-}
 
 /// Looks once. Blocks for as long as sysfs and the directory of links take to answer.
 pub(super) fn look(

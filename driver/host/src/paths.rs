@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where the kernel shows this machine.
+
+use std::path::PathBuf;
+
+/// Where the kernel's views of this machine are. A parameter, so that a test can lay out a machine of its own.
+#[derive(Debug, Clone)]
+pub struct HostPaths {
+    /// sysfs, normally `/sys`.
+    pub sys: PathBuf,
+    /// The device directory, normally `/dev`.
+    pub dev: PathBuf,
+    /// procfs, normally `/proc`.
+    pub proc: PathBuf,
+}
+
+impl Default for HostPaths {
+    fn default() -> Self {
+        Self {
+            sys: "/sys".into(),
+            dev: "/dev".into(),
+            proc: "/proc".into(),
+        }
+    }
+}
