@@ -28,7 +28,7 @@ use k8s_openapi::{api::core::v1::PodSpec, apimachinery::pkg::util::intstr::IntOr
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-use super::{OBSTACLE_PAUSE, Reconciliation};
+use super::{context::Context, driver_ref::DriverRef, pauses::OBSTACLE_PAUSE};
 use crate::{
     error::ReconcileError,
     kubernetes::is_forbidden,
@@ -77,322 +77,343 @@ struct Found {
     controller_pods: Vec<NodePod>,
 }
 
-impl Reconciliation<'_> {
-    /// Looks for the installation that is to be replaced; its CSIDriver object counts as ours from then on, and so does what an
-    /// operator let go of where that is to be taken up.
-    pub(super) async fn look_for_installation(
-        &self,
-        live: &mut BTreeMap<Key, Value>,
-        intent: Option<&Intent>,
-    ) -> Result<Adoption, ReconcileError> {
-        let spec = &self.driver.spec.adoption;
-        if spec.mode == AdoptionMode::Adopt {
-            adopt_orphans(&self.owner, live);
-        }
-        let is_wanted = spec.mode == AdoptionMode::Migrate;
-        if !is_wanted && !self.may_have_stopped() {
-            return Ok(Adoption::default());
-        }
-        let context = self.context;
-        if self.is_over(live) {
+/// Looks for the installation that is to be replaced; its CSIDriver object counts as ours from then on, and so does what an
+/// operator let go of where that is to be taken up.
+pub(super) async fn find_installation(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    live: &mut BTreeMap<Key, Value>,
+    intent: Option<&Intent>,
+) -> Result<Adoption, ReconcileError> {
+    let spec = &driver.object.spec.adoption;
+    if spec.mode == AdoptionMode::Adopt {
+        adopt_orphans(&driver.owner, live);
+    }
+    let is_wanted = spec.mode == AdoptionMode::Migrate;
+    if !is_wanted && !may_have_stopped(driver) {
+        return Ok(Adoption::default());
+    }
+    if is_settled(context, driver, live) {
+        return Ok(Adoption {
+            migration: reported_step(driver),
+            ..Adoption::default()
+        });
+    }
+    let renewals = context.lease_renewals(&driver.owner.name);
+    let old_pods = context.old_pods(&driver.owner.name);
+    let looked = observe::installation(&context.client, &driver.owner, &spec.namespace, &renewals, &old_pods).await;
+    let mut found = match looked {
+        Err(ObserveError::List { plural, source }) if is_forbidden(&source) => {
             return Ok(Adoption {
-                migration: self.reported_step(),
+                migration: step_without_access(driver),
+                problems: vec![forbidden(&plural, &spec.namespace)],
                 ..Adoption::default()
             });
         }
-        let renewals = context.lease_renewals(&self.owner.name);
-        let old_pods = context.old_pods(&self.owner.name);
-        let looked = observe::installation(&context.client, &self.owner, &spec.namespace, &renewals, &old_pods).await;
-        let mut found = match looked {
-            Err(ObserveError::List { plural, source }) if is_forbidden(&source) => {
-                return Ok(Adoption {
-                    migration: self.step_without_access(),
-                    problems: vec![forbidden(&plural, &spec.namespace)],
-                    ..Adoption::default()
+        other => other?,
+    };
+    // Where nothing runs, the other installation may be in another namespace: nothing is done beside it.
+    if !found.has_workloads() {
+        let is_foreign = |(key, object): (&Key, &Value)| key.kind == kind::CSI_DRIVER && !driver.owner.owns(object);
+        if found.is_gone() || live.iter().any(is_foreign) {
+            if is_wanted && let Some(held) = hold_without_controller(context, driver, live).await {
+                return Ok(held);
+            }
+            context.remember_done(&driver.owner.name, driver.object.metadata.generation);
+            return Ok(Adoption::default());
+        }
+    }
+    context
+        .cluster
+        .read(|index| found.leave_dead_pods(|node| index.is_ready(node)));
+    let is_theirs = is_wanted && claim_csi_driver(&driver.owner, live);
+    let asked = query_own_part(context, driver).await?;
+    let migration = plan_step(context, driver, &found, &asked, live, intent, is_theirs).await;
+    let failure = migration.as_ref().and_then(failure);
+    if migration.as_ref().is_some_and(|one| one.step == AdoptionStep::Done) {
+        context.remember_done(&driver.owner.name, driver.object.metadata.generation);
+    }
+    Ok(Adoption {
+        found,
+        migration,
+        problems: failure.into_iter().collect(),
+    })
+}
+
+/// Holds a driver without a controller where another namespace has an installation.
+async fn hold_without_controller(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    live: &BTreeMap<Key, Value>,
+) -> Option<Adoption> {
+    let has_controller = |(key, object): (&Key, &Value)| key.kind == kind::DEPLOYMENT && driver.owner.owns(object);
+    if live.iter().any(has_controller) {
+        return None;
+    }
+    let elsewhere = installations_elsewhere(context, driver).await;
+    let migration = await_absence(elsewhere.as_deref().map_err(String::as_str))?;
+    Some(Adoption {
+        problems: failure(&migration).into_iter().collect(),
+        migration: Some(migration),
+        ..Adoption::default()
+    })
+}
+
+/// Lists the installations in other namespaces, or returns the cause that they are unknown.
+async fn installations_elsewhere(context: &Context, driver: &DriverRef<'_>) -> Result<Vec<String>, String> {
+    let name = &driver.owner.name;
+    if let Some(known) = context.elsewhere(name, ELSEWHERE_PAUSE) {
+        return Ok(known);
+    }
+    let found = observe::installations_elsewhere(&context.client, &driver.object.spec.adoption.namespace).await;
+    let found = found.map_err(|error| error.to_string())?;
+    context.remember_elsewhere(name, &found);
+    Ok(found)
+}
+
+/// Returns the findings of the check that block the migration. An administrator may have accepted the others.
+async fn check_adoption(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    topology: Option<&Topology>,
+) -> Vec<AdoptionFinding> {
+    let mut findings = find_differences(context, driver, topology).await;
+    let accepted = driver.object.annotations().get(ACCEPT_FINDINGS);
+    if accepted.is_some_and(|uid| *uid == driver.owner.uid) {
+        findings.retain(|finding| !finding.reason.can_be_accepted());
+    }
+    findings
+}
+
+/// Returns all findings of the check before a migration, which are remembered for a while.
+async fn find_differences(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    topology: Option<&Topology>,
+) -> Vec<AdoptionFinding> {
+    let spec = &driver.object.spec;
+    let (context, name, generation) = (context, &driver.owner.name, driver.object.metadata.generation);
+    if let Some(known) = context.findings(name, generation, CHECK_PAUSE) {
+        // Their remedies are outside the spec.
+        let is_open = known.iter().any(|finding| !finding.reason.can_be_accepted());
+        if !is_open || context.findings(name, generation, OPEN_CHECK_PAUSE).is_some() {
+            return known;
+        }
+    }
+    let apis = context.cluster.apis();
+    let successor = Successor {
+        spec,
+        namespace: driver.namespace,
+    };
+    let old = &spec.adoption.namespace;
+    let mut facts = observe::adoption_check(&context.client, name, old, apis, successor, false).await;
+    let account = SidecarAccount {
+        namespace: driver.namespace.to_owned(),
+        name: controller_account_of(driver.object),
+    };
+    observe::review_secrets(&context.client, account, &mut facts.secrets).await;
+    facts.zone_labels.compute_zones = topology.and_then(|topology| topology.compute_zones.clone());
+    let decided = topology.filter(|topology| topology.is_decided);
+    facts.zone_labels.is_enabled = decided.map(|topology| topology.enabled);
+    let findings = check::findings(spec, &facts);
+    context.remember_findings(name, generation, &findings);
+    findings
+}
+
+/// Whether there was lately nothing to take over, or nothing any more: the other installation's namespace may have all of a cluster's
+/// agents, and the mode often stays in the spec.
+fn is_settled(context: &Context, driver: &DriverRef<'_>, live: &BTreeMap<Key, Value>) -> bool {
+    let is_ours = |(key, object): (&Key, &Value)| key.kind == kind::CSI_DRIVER && driver.owner.owns(object);
+    reported_step(driver).is_none_or(|told| told.step == AdoptionStep::Done)
+        && live.iter().any(is_ours)
+        && context.is_done(&driver.owner.name, driver.object.metadata.generation)
+}
+
+/// Whether a migration was on when the status was written last, and had not come to the nodes.
+pub(super) fn may_have_stopped(driver: &DriverRef<'_>) -> bool {
+    let told = driver
+        .object
+        .status
+        .as_ref()
+        .and_then(|status| status.adoption.as_ref());
+    let step = told.and_then(|told| told.step);
+    step.is_some_and(|step| !matches!(step, AdoptionStep::ReplacingNodes | AdoptionStep::Done))
+}
+
+/// The step that was told last, where nothing can be looked at: without it a controller that was stopped would be forgotten.
+fn step_without_access(driver: &DriverRef<'_>) -> Option<Migration> {
+    Some(Migration {
+        waits_for: "the role that condition Degraded names".to_owned(),
+        ..reported_step(driver)?
+    })
+}
+
+fn reported_step(driver: &DriverRef<'_>) -> Option<Migration> {
+    let told = driver.object.status.as_ref()?.adoption.as_ref()?;
+    Some(Migration {
+        step: told.step?,
+        acts: Vec::new(),
+        waits_for: String::new(),
+        failure: None,
+        leftovers: told.leftovers.clone(),
+        stages: None,
+    })
+}
+
+async fn query_own_part(context: &Context, driver: &DriverRef<'_>) -> Result<Found, ReconcileError> {
+    let (client, owner, namespace) = (&context.client, &driver.owner, driver.namespace);
+    let running = observe::running_node_pods(client, owner, namespace).await?;
+    let mut controller_pods = observe::pods_of(client, owner, namespace, &[CONTROLLER_COMPONENT]).await?;
+    let cluster = &context.cluster;
+    let is_dead =
+        |pod: &NodePod| pod.leaving && !pod.node.is_empty() && !cluster.read(|index| index.is_ready(&pod.node));
+    if controller_pods.iter().any(is_dead)
+        && observe::leases_have_ended(client, owner, namespace, &context.lease_renewals(&owner.name)).await?
+    {
+        controller_pods.retain(|pod| !is_dead(pod));
+    }
+    Ok(Found {
+        running,
+        controller_pods,
+    })
+}
+
+async fn plan_step(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    found: &Installation,
+    asked: &Found,
+    live: &BTreeMap<Key, Value>,
+    intent: Option<&Intent>,
+    is_theirs: bool,
+) -> Option<Migration> {
+    let name = &driver.owner.name;
+    let desired = intent.map(|intent| intent.desired.as_slice()).unwrap_or_default();
+    let own = |kind: &str| {
+        live.iter()
+            .find(|(key, object)| key.kind == kind && driver.owner.owns(object))
+    };
+    let staying = |kind: &str| {
+        let (key, object) = own(kind).filter(|(_, object)| !is_being_deleted(object))?;
+        Some((key.clone(), uid_of(object)))
+    };
+    let template = own(kind::DAEMON_SET).and_then(|(_, object)| observe::pod_template(object));
+    let (wanted, eligible, pods, registered) = context.cluster.read(|index| {
+        let nodes = index.nodes();
+        let of = |choose: fn(&[&NodeFacts], &PodSpec) -> BTreeSet<String>| {
+            template
+                .as_ref()
+                .map(|template| choose(&nodes, template))
+                .unwrap_or_default()
+        };
+        (
+            of(ready_nodes),
+            of(eligible_nodes),
+            index.node_pods_of(name),
+            index.registered_on(name),
+        )
+    });
+    let serving = pods
+        .iter()
+        .filter(|pod| pod.ready && !pod.leaving && registered.contains(&pod.node))
+        .map(|pod| pod.node.clone())
+        .collect();
+    let names: Vec<String> = asked.controller_pods.iter().map(|pod| pod.name.clone()).collect();
+    let mut ours = Ours {
+        is_wanted: driver.object.spec.adoption.mode == AdoptionMode::Migrate,
+        generation: driver.object.metadata.generation.unwrap_or_default(),
+        can_follow: intent.is_some_and(|intent| intent.has_credentials),
+        findings: &[],
+        elsewhere: Ok(&[]),
+        controller: staying(kind::DEPLOYMENT),
+        controller_pods: &names,
+        is_controller_done: is_controller_done(live),
+        trouble: "",
+        trial: None,
+        has_driver: !is_theirs && own(kind::CSI_DRIVER).is_some(),
+        daemon_set: staying(kind::DAEMON_SET),
+        node_trouble: &troubles(&pods),
+        now: context.sources.now(),
+        wanted: &wanted,
+        eligible: &eligible,
+        running: &asked.running,
+        serving: &serving,
+        max_unavailable: intent.map_or(&IntOrString::Int(1), |intent| &intent.resolved.node.max_unavailable),
+    };
+    let findings;
+    if needs_check(found, &ours) {
+        let topology = intent.map(|intent| &intent.resolved.topology);
+        findings = Box::pin(check_adoption(context, driver, topology)).await;
+        ours.findings = &findings;
+    }
+    let elsewhere;
+    if needs_others(&ours) {
+        elsewhere = installations_elsewhere(context, driver).await;
+        ours.elsewhere = elsewhere.as_deref().map_err(String::as_str);
+    }
+    if needs_trial(found, &ours)
+        && let Some(controller) = desired.iter().find(|one| one.key.kind == kind::DEPLOYMENT)
+    {
+        let tried = context.writer.try_out(controller).await;
+        ours.trial = Some(tried.map_err(|error| error.to_string()));
+    }
+    let trouble = trouble(
+        found,
+        &ours,
+        own(kind::DEPLOYMENT).map(|(_, object)| object),
+        &asked.controller_pods,
+    );
+    ours.trouble = &trouble;
+    plan_migration(found, &ours)
+}
+
+/// When to look again: the other installation is not ours and so not watched. Not soon where nothing may be done or nothing
+/// happens, because every look lists much.
+pub(super) fn migration_pause(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    adoption: &Adoption,
+    may_write: bool,
+) -> Option<Duration> {
+    let migration = adoption.migration.as_ref()?;
+    let still = context.still(&driver.owner.name, migration);
+    match migration.step {
+        AdoptionStep::Done => None,
+        AdoptionStep::Preparing | AdoptionStep::GivenBack => Some(OBSTACLE_PAUSE),
+        _ if may_write && still < MIGRATION_STALLS_AFTER => Some(MIGRATION_PAUSE),
+        _ => Some(OBSTACLE_PAUSE),
+    }
+}
+
+/// Does what is to be done now; says what it may not do.
+pub(super) async fn carry_out_acts(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    adoption: &Adoption,
+    notices: &mut Vec<Notice>,
+) -> Result<Option<Problem>, ReconcileError> {
+    let namespace = &driver.object.spec.adoption.namespace;
+    let acts = adoption.migration.iter().flat_map(|migration| &migration.acts);
+    for act in acts {
+        match context.writer.migrate(namespace, act).await {
+            Ok(()) => notices.extend(notice(act, namespace)),
+            Err(crate::kubernetes::ApplyError::Refused { code: 403, .. }) => {
+                let plural = match act {
+                    Act::Orphan(_) => "daemonsets",
+                    Act::Replace(_) => "pods",
+                    _ => "deployments",
+                };
+                return Ok(Some(forbidden(plural, namespace)));
+            }
+            Err(source) => {
+                return Err(ReconcileError::Migrate {
+                    act: sentence(act, namespace),
+                    source,
                 });
             }
-            other => other?,
-        };
-        // Where nothing runs, the other installation may be in another namespace: nothing is done beside it.
-        if !found.has_workloads() {
-            let is_foreign = |(key, object): (&Key, &Value)| key.kind == kind::CSI_DRIVER && !self.owner.owns(object);
-            if found.is_gone() || live.iter().any(is_foreign) {
-                if is_wanted && let Some(held) = self.hold_without_controller(live).await {
-                    return Ok(held);
-                }
-                context.remember_done(&self.owner.name, self.driver.metadata.generation);
-                return Ok(Adoption::default());
-            }
-        }
-        context
-            .cluster
-            .read(|index| found.leave_dead_pods(|node| index.is_ready(node)));
-        let is_theirs = is_wanted && claim_csi_driver(&self.owner, live);
-        let asked = self.ask_for_own_part().await?;
-        let migration = self.judge_migration(&found, &asked, live, intent, is_theirs).await;
-        let failure = migration.as_ref().and_then(failure);
-        if migration.as_ref().is_some_and(|one| one.step == AdoptionStep::Done) {
-            context.remember_done(&self.owner.name, self.driver.metadata.generation);
-        }
-        Ok(Adoption {
-            found,
-            migration,
-            problems: failure.into_iter().collect(),
-        })
-    }
-
-    /// Holds a driver without a controller where another namespace has an installation.
-    async fn hold_without_controller(&self, live: &BTreeMap<Key, Value>) -> Option<Adoption> {
-        let has_controller = |(key, object): (&Key, &Value)| key.kind == kind::DEPLOYMENT && self.owner.owns(object);
-        if live.iter().any(has_controller) {
-            return None;
-        }
-        let elsewhere = self.installations_elsewhere().await;
-        let migration = await_absence(elsewhere.as_deref().map_err(String::as_str))?;
-        Some(Adoption {
-            problems: failure(&migration).into_iter().collect(),
-            migration: Some(migration),
-            ..Adoption::default()
-        })
-    }
-
-    /// Lists the installations in other namespaces, or returns the cause that they are unknown.
-    async fn installations_elsewhere(&self) -> Result<Vec<String>, String> {
-        let (context, name) = (self.context, &self.owner.name);
-        if let Some(known) = context.elsewhere(name, ELSEWHERE_PAUSE) {
-            return Ok(known);
-        }
-        let found = observe::installations_elsewhere(&context.client, &self.driver.spec.adoption.namespace).await;
-        let found = found.map_err(|error| error.to_string())?;
-        context.remember_elsewhere(name, &found);
-        Ok(found)
-    }
-
-    /// Returns the findings of the check that block the migration. An administrator may have accepted the others.
-    async fn check_adoption(&self, topology: Option<&Topology>) -> Vec<AdoptionFinding> {
-        let mut findings = self.find_differences(topology).await;
-        let accepted = self.driver.annotations().get(ACCEPT_FINDINGS);
-        if accepted.is_some_and(|uid| *uid == self.owner.uid) {
-            findings.retain(|finding| !finding.reason.can_be_accepted());
-        }
-        findings
-    }
-
-    /// Returns all findings of the check before a migration, which are remembered for a while.
-    async fn find_differences(&self, topology: Option<&Topology>) -> Vec<AdoptionFinding> {
-        let spec = &self.driver.spec;
-        let (context, name, generation) = (self.context, &self.owner.name, self.driver.metadata.generation);
-        if let Some(known) = context.findings(name, generation, CHECK_PAUSE) {
-            // Their remedies are outside the spec.
-            let is_open = known.iter().any(|finding| !finding.reason.can_be_accepted());
-            if !is_open || context.findings(name, generation, OPEN_CHECK_PAUSE).is_some() {
-                return known;
-            }
-        }
-        let apis = context.cluster.apis();
-        let successor = Successor {
-            spec,
-            namespace: self.namespace,
-        };
-        let old = &spec.adoption.namespace;
-        let mut facts = observe::adoption_check(&context.client, name, old, apis, successor, false).await;
-        let account = SidecarAccount {
-            namespace: self.namespace.to_owned(),
-            name: controller_account_of(self.driver),
-        };
-        observe::review_secrets(&context.client, account, &mut facts.secrets).await;
-        facts.zone_labels.compute_zones = topology.and_then(|topology| topology.compute_zones.clone());
-        let decided = topology.filter(|topology| topology.is_decided);
-        facts.zone_labels.is_enabled = decided.map(|topology| topology.enabled);
-        let findings = check::findings(spec, &facts);
-        context.remember_findings(name, generation, &findings);
-        findings
-    }
-
-    /// Whether there was lately nothing to take over, or nothing any more: the other installation's namespace may have all of a cluster's
-    /// agents, and the mode often stays in the spec.
-    fn is_over(&self, live: &BTreeMap<Key, Value>) -> bool {
-        let is_ours = |(key, object): (&Key, &Value)| key.kind == kind::CSI_DRIVER && self.owner.owns(object);
-        self.reported_step().is_none_or(|told| told.step == AdoptionStep::Done)
-            && live.iter().any(is_ours)
-            && self.context.is_done(&self.owner.name, self.driver.metadata.generation)
-    }
-
-    /// Whether a migration was on when the status was written last, and had not come to the nodes.
-    pub(super) fn may_have_stopped(&self) -> bool {
-        let told = self.driver.status.as_ref().and_then(|status| status.adoption.as_ref());
-        let step = told.and_then(|told| told.step);
-        step.is_some_and(|step| !matches!(step, AdoptionStep::ReplacingNodes | AdoptionStep::Done))
-    }
-
-    /// The step that was told last, where nothing can be looked at: without it a controller that was stopped would be forgotten.
-    fn step_without_access(&self) -> Option<Migration> {
-        Some(Migration {
-            waits_for: "the role that condition Degraded names".to_owned(),
-            ..self.reported_step()?
-        })
-    }
-
-    fn reported_step(&self) -> Option<Migration> {
-        let told = self.driver.status.as_ref()?.adoption.as_ref()?;
-        Some(Migration {
-            step: told.step?,
-            acts: Vec::new(),
-            waits_for: String::new(),
-            failure: None,
-            leftovers: told.leftovers.clone(),
-            stages: None,
-        })
-    }
-
-    async fn ask_for_own_part(&self) -> Result<Found, ReconcileError> {
-        let (client, owner, namespace) = (&self.context.client, &self.owner, self.namespace);
-        let running = observe::running_node_pods(client, owner, namespace).await?;
-        let mut controller_pods = observe::pods_of(client, owner, namespace, &[CONTROLLER_COMPONENT]).await?;
-        let cluster = &self.context.cluster;
-        let is_dead =
-            |pod: &NodePod| pod.leaving && !pod.node.is_empty() && !cluster.read(|index| index.is_ready(&pod.node));
-        if controller_pods.iter().any(is_dead)
-            && observe::leases_have_ended(client, owner, namespace, &self.context.lease_renewals(&owner.name)).await?
-        {
-            controller_pods.retain(|pod| !is_dead(pod));
-        }
-        Ok(Found {
-            running,
-            controller_pods,
-        })
-    }
-
-    async fn judge_migration(
-        &self,
-        found: &Installation,
-        asked: &Found,
-        live: &BTreeMap<Key, Value>,
-        intent: Option<&Intent>,
-        is_theirs: bool,
-    ) -> Option<Migration> {
-        let (context, name) = (self.context, &self.owner.name);
-        let desired = intent.map(|intent| intent.desired.as_slice()).unwrap_or_default();
-        let own = |kind: &str| {
-            live.iter()
-                .find(|(key, object)| key.kind == kind && self.owner.owns(object))
-        };
-        let staying = |kind: &str| {
-            let (key, object) = own(kind).filter(|(_, object)| !is_being_deleted(object))?;
-            Some((key.clone(), uid_of(object)))
-        };
-        let template = own(kind::DAEMON_SET).and_then(|(_, object)| observe::pod_template(object));
-        let (wanted, eligible, pods, registered) = context.cluster.read(|index| {
-            let nodes = index.nodes();
-            let of = |choose: fn(&[&NodeFacts], &PodSpec) -> BTreeSet<String>| {
-                template
-                    .as_ref()
-                    .map(|template| choose(&nodes, template))
-                    .unwrap_or_default()
-            };
-            (
-                of(ready_nodes),
-                of(eligible_nodes),
-                index.node_pods_of(name),
-                index.registered_on(name),
-            )
-        });
-        let serving = pods
-            .iter()
-            .filter(|pod| pod.ready && !pod.leaving && registered.contains(&pod.node))
-            .map(|pod| pod.node.clone())
-            .collect();
-        let names: Vec<String> = asked.controller_pods.iter().map(|pod| pod.name.clone()).collect();
-        let mut ours = Ours {
-            is_wanted: self.driver.spec.adoption.mode == AdoptionMode::Migrate,
-            generation: self.driver.metadata.generation.unwrap_or_default(),
-            can_follow: intent.is_some_and(|intent| intent.has_credentials),
-            findings: &[],
-            elsewhere: Ok(&[]),
-            controller: staying(kind::DEPLOYMENT),
-            controller_pods: &names,
-            is_controller_done: is_controller_done(live),
-            trouble: "",
-            trial: None,
-            has_driver: !is_theirs && own(kind::CSI_DRIVER).is_some(),
-            daemon_set: staying(kind::DAEMON_SET),
-            node_trouble: &troubles(&pods),
-            now: context.sources.now(),
-            wanted: &wanted,
-            eligible: &eligible,
-            running: &asked.running,
-            serving: &serving,
-            max_unavailable: intent.map_or(&IntOrString::Int(1), |intent| &intent.resolved.node.max_unavailable),
-        };
-        let findings;
-        if needs_check(found, &ours) {
-            let topology = intent.map(|intent| &intent.resolved.topology);
-            findings = Box::pin(self.check_adoption(topology)).await;
-            ours.findings = &findings;
-        }
-        let elsewhere;
-        if needs_others(&ours) {
-            elsewhere = self.installations_elsewhere().await;
-            ours.elsewhere = elsewhere.as_deref().map_err(String::as_str);
-        }
-        if needs_trial(found, &ours)
-            && let Some(controller) = desired.iter().find(|one| one.key.kind == kind::DEPLOYMENT)
-        {
-            let tried = context.writer.try_out(controller).await;
-            ours.trial = Some(tried.map_err(|error| error.to_string()));
-        }
-        let trouble = trouble(
-            found,
-            &ours,
-            own(kind::DEPLOYMENT).map(|(_, object)| object),
-            &asked.controller_pods,
-        );
-        ours.trouble = &trouble;
-        plan_migration(found, &ours)
-    }
-
-    /// When to look again: the other installation is not ours and so not watched. Not soon where nothing may be done or nothing
-    /// happens, because every look lists much.
-    pub(super) fn migration_pause(&self, adoption: &Adoption, may_write: bool) -> Option<Duration> {
-        let migration = adoption.migration.as_ref()?;
-        let still = self.context.still(&self.owner.name, migration);
-        match migration.step {
-            AdoptionStep::Done => None,
-            AdoptionStep::Preparing | AdoptionStep::GivenBack => Some(OBSTACLE_PAUSE),
-            _ if may_write && still < MIGRATION_STALLS_AFTER => Some(MIGRATION_PAUSE),
-            _ => Some(OBSTACLE_PAUSE),
         }
     }
-
-    /// Does what is to be done now; says what it may not do.
-    pub(super) async fn migrate(
-        &self,
-        adoption: &Adoption,
-        notices: &mut Vec<Notice>,
-    ) -> Result<Option<Problem>, ReconcileError> {
-        let namespace = &self.driver.spec.adoption.namespace;
-        let acts = adoption.migration.iter().flat_map(|migration| &migration.acts);
-        for act in acts {
-            match self.context.writer.migrate(namespace, act).await {
-                Ok(()) => notices.extend(notice(act, namespace)),
-                Err(crate::kubernetes::ApplyError::Refused { code: 403, .. }) => {
-                    let plural = match act {
-                        Act::Orphan(_) => "daemonsets",
-                        Act::Replace(_) => "pods",
-                        _ => "deployments",
-                    };
-                    return Ok(Some(forbidden(plural, namespace)));
-                }
-                Err(source) => {
-                    return Err(ReconcileError::Migrate {
-                        act: sentence(act, namespace),
-                        source,
-                    });
-                }
-            }
-        }
-        Ok(None)
-    }
+    Ok(None)
 }
 
 /// The problem of a migration that does not continue.

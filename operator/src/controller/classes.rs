@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::Container;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::Reconciliation;
+use super::{context::Context, driver_ref::DriverRef};
 use crate::observe::{self, snapshot_controller};
 
 /// The pause before the zones of a new driver's cloud are read again.
@@ -34,63 +34,71 @@ pub(super) struct ListedContents {
     at: Instant,
 }
 
-impl Reconciliation<'_> {
-    /// Adds the facts about this driver's volumes, its snapshots and the snapshot-controller.
-    pub(super) async fn complete(&self, environment: &mut Environment, live: &BTreeMap<Key, Value>) {
-        let (context, name) = (self.context, &self.owner.name);
-        let is_wanted = self.driver.spec.snapshots.mode != SnapshotsMode::Disabled && environment.apis.snapshots;
-        if is_wanted {
-            let look = Box::pin(snapshot_controller::look(&context.client, environment.now));
-            environment.snapshot_controller = look.await;
-        }
-        let contents = self.list_snapshot_contents(is_wanted, environment.apis).await;
-        let sidecar = self.find_snapshotter(live);
-        environment.snapshot_contents = SnapshotContents {
-            has_sidecar: sidecar.is_some(),
-            has_groups: sidecar.is_some_and(|container| serves_groups(&container)),
-            ..contents
-        };
-        environment.zoned_volumes = context.cluster.read(|index| index.zoned_volumes_of(name));
+/// Adds the facts about this driver's volumes, its snapshots and the snapshot-controller.
+pub(super) async fn add_cluster_facts(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    environment: &mut Environment,
+    live: &BTreeMap<Key, Value>,
+) {
+    let name = &driver.owner.name;
+    let is_wanted = driver.object.spec.snapshots.mode != SnapshotsMode::Disabled && environment.apis.snapshots;
+    if is_wanted {
+        let look = Box::pin(snapshot_controller::look(&context.client, environment.now));
+        environment.snapshot_controller = look.await;
     }
+    let contents = list_snapshot_contents(context, driver, is_wanted, environment.apis).await;
+    let sidecar = find_snapshotter(driver, live);
+    environment.snapshot_contents = SnapshotContents {
+        has_sidecar: sidecar.is_some(),
+        has_groups: sidecar.is_some_and(|container| serves_groups(&container)),
+        ..contents
+    };
+    environment.zoned_volumes = context.cluster.read(|index| index.zoned_volumes_of(name));
+}
 
-    /// Lists the snapshot contents of the driver, or returns an earlier list that is still valid. No watch has them.
-    async fn list_snapshot_contents(&self, is_wanted: bool, apis: OptionalApis) -> SnapshotContents {
-        let (context, name) = (self.context, &self.owner.name);
-        let earlier = context.snapshot_contents(name);
-        let (recent, earlier) = match earlier {
-            Some(earlier) if earlier.at.elapsed() < CONTENTS_PAUSE => (Some(earlier), None),
-            earlier => (None, earlier),
-        };
-        if let Some(recent) = recent
-            && (recent.is_wanted, recent.apis) == (is_wanted, apis)
-        {
-            return recent.contents;
-        }
-        let listed = observe::snapshot_contents(&context.client, name).await;
-        let earlier = earlier.as_ref().map(|earlier| &earlier.contents);
-        let contents = SnapshotContents {
-            snapshots: listed.snapshots.confirm(earlier.map(|earlier| &earlier.snapshots)),
-            groups: listed.groups.confirm(earlier.map(|earlier| &earlier.groups)),
-            ..listed
-        };
-        let remembered = ListedContents {
-            contents: contents.clone(),
-            is_wanted,
-            apis,
-            at: Instant::now(),
-        };
-        context.remember_snapshot_contents(name, remembered);
-        contents
+/// Lists the snapshot contents of the driver, or returns an earlier list that is still valid. No watch has them.
+async fn list_snapshot_contents(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    is_wanted: bool,
+    apis: OptionalApis,
+) -> SnapshotContents {
+    let name = &driver.owner.name;
+    let earlier = context.snapshot_contents(name);
+    let (recent, earlier) = match earlier {
+        Some(earlier) if earlier.at.elapsed() < CONTENTS_PAUSE => (Some(earlier), None),
+        earlier => (None, earlier),
+    };
+    if let Some(recent) = recent
+        && (recent.is_wanted, recent.apis) == (is_wanted, apis)
+    {
+        return recent.contents;
     }
+    let listed = observe::snapshot_contents(&context.client, name).await;
+    let earlier = earlier.as_ref().map(|earlier| &earlier.contents);
+    let contents = SnapshotContents {
+        snapshots: listed.snapshots.confirm(earlier.map(|earlier| &earlier.snapshots)),
+        groups: listed.groups.confirm(earlier.map(|earlier| &earlier.groups)),
+        ..listed
+    };
+    let remembered = ListedContents {
+        contents: contents.clone(),
+        is_wanted,
+        apis,
+        at: Instant::now(),
+    };
+    context.remember_snapshot_contents(name, remembered);
+    contents
+}
 
-    /// The csi-snapshotter of the controller's Deployment.
-    fn find_snapshotter(&self, live: &BTreeMap<Key, Value>) -> Option<Container> {
-        let is_controller = |(key, object): &(&Key, &Value)| key.kind == kind::DEPLOYMENT && self.owner.owns(object);
-        let (_, controller) = live.iter().find(is_controller)?;
-        let name = Component::Snapshotter.row().container;
-        let mut containers = observe::pod_template(controller)?.containers.into_iter();
-        containers.find(|container| container.name == name)
-    }
+/// The csi-snapshotter of the controller's Deployment.
+fn find_snapshotter(driver: &DriverRef<'_>, live: &BTreeMap<Key, Value>) -> Option<Container> {
+    let is_controller = |(key, object): &(&Key, &Value)| key.kind == kind::DEPLOYMENT && driver.owner.owns(object);
+    let (_, controller) = live.iter().find(is_controller)?;
+    let name = Component::Snapshotter.row().container;
+    let mut containers = observe::pod_template(controller)?.containers.into_iter();
+    containers.find(|container| container.name == name)
 }
 
 /// Whether a csi-snapshotter has the feature of groups.
@@ -108,22 +116,26 @@ pub(super) fn exclude_unmanaged(resolved: &Resolved, desired: &[Desired], live: 
 }
 
 /// The pause until zones, a snapshot-controller that does not work, or the contents that need csi-snapshotter are read again.
-pub(super) fn next_look(report: &Report, pass: &Reconciliation<'_>) -> Option<Duration> {
+pub(super) fn next_look(context: &Context, driver: &DriverRef<'_>, report: &Report) -> Option<Duration> {
     let view = report.decision.classes.as_ref()?;
     let works = !view.snapshots.enabled || matches!(view.snapshots.sight, ControllerSight::Found(_));
     let controller = (!works).then_some(SNAPSHOT_CONTROLLER_PAUSE);
     let contents = (!view.snapshots.retained.is_empty()).then_some(CONTENTS_PAUSE);
-    [controller, contents, next_look_at_zones(&view.topology, pass)]
-        .into_iter()
-        .flatten()
-        .min()
+    [
+        controller,
+        contents,
+        next_look_at_zones(context, driver, &view.topology),
+    ]
+    .into_iter()
+    .flatten()
+    .min()
 }
 
-fn next_look_at_zones(topology: &Topology, pass: &Reconciliation<'_>) -> Option<Duration> {
+fn next_look_at_zones(context: &Context, driver: &DriverRef<'_>, topology: &Topology) -> Option<Duration> {
     if !topology.is_decided {
-        pass.context.checker.recheck(&pass.owner.name);
+        context.checker.recheck(&driver.owner.name);
         return Some(ZONES_PAUSE);
     }
     topology.status.pending.as_ref()?;
-    Some(topology_interval(&pass.driver.spec.topology))
+    Some(topology_interval(&driver.object.spec.topology))
 }

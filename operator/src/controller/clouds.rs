@@ -24,11 +24,16 @@ use cinder_operator_core::{
 };
 use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
 use serde_json::Value;
 
-use super::{Reconciliation, last_good, usage::ClusterUsage};
-use crate::credentials::{Candidate, InstalledCloud, MOVE_PROJECT, Source, Stakes, Verdict};
+use super::{
+    context::Context,
+    driver_ref::DriverRef,
+    records::{last_good, may_move, place_record},
+    report::basic_facts,
+    usage::ClusterUsage,
+};
+use crate::credentials::{Candidate, InstalledCloud, Source, Stakes, Verdict};
 
 /// What was found out about clouds and credentials.
 pub(super) struct Checked {
@@ -95,10 +100,10 @@ impl Checked {
     }
 
     /// The facts about the clouds; `has` are the credentials of the driver after the writes.
-    pub(super) fn facts(mut self, pass: &Reconciliation<'_>, has: Option<&DriverCredentials>) -> Facts {
+    pub(super) fn facts(mut self, context: &Context, driver: &DriverRef<'_>, has: Option<&DriverCredentials>) -> Facts {
         let parts = has.map(DriverCredentials::split).unwrap_or_default();
         for view in &mut self.clouds {
-            let cloud = pass.driver.spec.clouds.iter().find(|cloud| cloud.name == view.name);
+            let cloud = driver.object.spec.clouds.iter().find(|cloud| cloud.name == view.name);
             let is_unnamed = self.unnamed.as_ref() == Some(&view.name);
             let part = |all: &BTreeMap<String, DriverCredentials>| {
                 let part = part_of(all, cloud?, is_unnamed)?;
@@ -113,200 +118,194 @@ impl Checked {
             health: self.health,
             clouds: self.clouds,
             needed_clouds: self.needed,
-            ..pass.facts()
+            ..basic_facts(context, driver)
         }
     }
 }
 
-impl Reconciliation<'_> {
-    /// Checks the credentials of every cloud.
-    pub(super) async fn check_credentials(&self, live: &BTreeMap<Key, Value>) -> Checked {
-        let mut clouds = Vec::new();
-        let (context, name) = (self.context, &self.owner.name);
-        let settings = health::settings(&self.driver.spec.health);
-        let interval = settings.credential_check_interval.unwrap_or(context.idle_interval);
-        let interval = interval.min(zones_interval(&self.driver.spec.topology));
-        let given = last_good(&self.owner, live);
-        let before = &given.as_ref().map(DriverCredentials::split).unwrap_or_default();
-        let mut record = self.place_record(live);
-        let unnamed = unnamed(&self.driver.spec.clouds, &record);
-        rename_only(&mut record, &self.driver.spec.clouds, unnamed);
-        let has_run = self.has_run(live);
-        let query = &ClusterUsage::new(context, name);
-        let stakes = &self.stakes(query, &record);
-        let mut look_again = interval;
-        let mut in_use = BTreeMap::new();
-        let recorded = &record;
-        let checks = self.driver.spec.clouds.iter().map(|cloud| async move {
-            let source = Source::new(self.namespace, cloud).with_options_of(&self.driver.spec);
-            let candidate = source.read(&context.client).await;
-            let was = part_of(before, cloud, unnamed == Some(cloud.name.as_str()));
-            let wanted = candidate.as_ref().ok().map(Candidate::auth_method);
-            let installed = InstalledCloud {
-                credentials: was.cloned(),
-                place: recorded.place_of(&cloud.name, was.map(DriverCredentials::place), has_run),
-            };
-            let place = installed.place.clone();
-            let verdict = context
-                .checker
-                .check(name, &source, candidate, installed, stakes, interval)
-                .await;
-            (cloud, wanted, place, verdict)
-        });
-        let (mut places, mut is_move) = (Vec::new(), false);
-        let mut expected = record.clouds();
-        // All at once: one that does not answer takes the whole time of a login, and the others must not wait for it.
-        for (cloud, wanted, place, verdict) in join_all(checks).await {
-            look_again = look_again.min(verdict.look_again);
-            if let Some(credentials) = &verdict.in_use {
-                let credentials = credentials.clone().in_section(cloud.section.as_deref());
-                in_use.insert(cloud.name.clone(), credentials);
-            }
-            if place != RecordedPlace::NewCloud {
-                expected.insert(cloud.name.clone());
-            }
-            // A single lost record is written again, also while new credentials are refused.
-            if let Some(known) = place.known() {
-                record.insert(&cloud.name, known);
-            }
-            is_move |= stakes.may_move && verdict.place.is_some() && place.is_moved_to(verdict.place.as_ref());
-            places.extend(verdict.place.clone().map(|place| (cloud.name.clone(), place)));
-            clouds.push(view(cloud, &verdict, wanted));
-        }
-        let (left, mut needed) = self.left(before, unnamed, &in_use, stakes).await;
-        in_use.extend(left);
-        let complete = self.complete_clouds(expected, &record, &in_use, stakes, &mut needed);
-        let (is_complete, dropped) = complete.await;
-        for cloud in &dropped {
-            is_move |= stakes.may_move;
-            record.remove(cloud);
-        }
-        for (cloud, place) in places.iter().filter(|_| is_complete) {
-            record.insert(cloud, place);
-        }
-        context.metrics.credentials(name, &clouds);
-        let served = if is_complete { &in_use } else { &BTreeMap::new() };
-        Checked {
-            clouds,
-            needed,
-            health: settings,
-            wanted: DriverCredentials::merged(served),
-            accepted: in_use,
-            before: before.clone(),
-            unnamed: unnamed.map(str::to_owned),
-            look_again,
-            record,
-            is_move,
-        }
-    }
-
-    /// The cost of another project, or of the removal of a cloud.
-    fn stakes<'a>(&self, query: &'a ClusterUsage<'_>, record: &PlaceRecord) -> Stakes<'a> {
-        let clouds = record.clouds();
-        let places = clouds
-            .iter()
-            .filter_map(|cloud| record.place_of(cloud, None, true).known().cloned());
-        Stakes {
-            places: places.collect(),
-            query,
-            uid: self.owner.uid.clone(),
-            may_move: self.may_move(),
-        }
-    }
-
-    /// Whether an administrator has confirmed, on this very object, that a cloud may become another project or region.
-    pub(super) fn may_move(&self) -> bool {
-        let annotation = self.driver.annotations().get(MOVE_PROJECT);
-        annotation.is_some_and(|uid| *uid == self.owner.uid)
-    }
-
-    /// The existing records of project and region.
-    pub(super) fn place_record(&self, live: &BTreeMap<Key, Value>) -> PlaceRecord {
-        let key = Key::new(kind::CSI_DRIVER, None, &self.owner.name);
-        PlaceRecord::read(self.driver.status.as_ref(), live.get(&key))
-    }
-
-    /// Whether the driver has had credentials before.
-    fn has_run(&self, live: &BTreeMap<Key, Value>) -> bool {
-        let was_in_place = self
-            .driver
-            .status
-            .as_ref()
-            .is_some_and(|status| status.version.is_some());
-        let mut objects = live.iter().filter(|(_, object)| self.owner.owns(object));
-        was_in_place || objects.any(|(key, _)| [kind::DEPLOYMENT, kind::SECRET].contains(&key.kind))
-    }
-
-    /// Whether every cloud that may have volumes of the driver has credentials. The driver must not get the others alone: it would report
-    /// the volumes of the missing cloud as deleted. Also returns the clouds that the driver may lose.
-    async fn complete_clouds(
-        &self,
-        expected: BTreeSet<String>,
-        record: &PlaceRecord,
-        in_use: &BTreeMap<String, DriverCredentials>,
-        stakes: &Stakes<'_>,
-        needed: &mut Vec<Problem>,
-    ) -> (bool, Vec<String>) {
-        let places: BTreeSet<&Place> = in_use.values().filter_map(DriverCredentials::place).collect();
-        // It may be the same cloud under a new name.
-        let is_elsewhere = |cloud: &String| {
-            let place = record.place_of(cloud, None, true);
-            place.known().is_some_and(|known| places.contains(known))
+/// Checks the credentials of every cloud.
+pub(super) async fn check_credentials(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    live: &BTreeMap<Key, Value>,
+) -> Checked {
+    let mut clouds = Vec::new();
+    let name = &driver.owner.name;
+    let settings = health::settings(&driver.object.spec.health);
+    let interval = settings.credential_check_interval.unwrap_or(context.idle_interval);
+    let interval = interval.min(zones_interval(&driver.object.spec.topology));
+    let given = last_good(&driver.owner, live);
+    let before = &given.as_ref().map(DriverCredentials::split).unwrap_or_default();
+    let mut record = place_record(driver, live);
+    let unnamed = unnamed(&driver.object.spec.clouds, &record);
+    rename_only(&mut record, &driver.object.spec.clouds, unnamed);
+    let has_run = has_run(driver, live);
+    let query = &ClusterUsage::new(context, name);
+    let stakes = &project_stakes(driver, query, &record);
+    let mut look_again = interval;
+    let mut in_use = BTreeMap::new();
+    let recorded = &record;
+    let checks = driver.object.spec.clouds.iter().map(|cloud| async move {
+        let source = Source::new(driver.namespace, cloud).with_options_of(&driver.object.spec);
+        let candidate = source.read(&context.client).await;
+        let was = part_of(before, cloud, unnamed == Some(cloud.name.as_str()));
+        let wanted = candidate.as_ref().ok().map(Candidate::auth_method);
+        let installed = InstalledCloud {
+            credentials: was.cloned(),
+            place: recorded.place_of(&cloud.name, was.map(DriverCredentials::place), has_run),
         };
-        let lost = expected.into_iter().filter(|cloud| !in_use.contains_key(cloud));
-        let is_in_spec = |name: &String| self.driver.spec.clouds.iter().any(|cloud| cloud.name == *name);
-        let (refused, gone): (Vec<String>, Vec<String>) = lost.partition(is_in_spec);
-        let (mut dropped, gone): (Vec<String>, Vec<String>) = gone
-            .into_iter()
-            .partition(|cloud| stakes.may_move || is_elsewhere(cloud));
-        let is_unused = in_use.is_empty() && record.clouds().is_empty();
-        if is_unused || (refused.is_empty() && gone.is_empty()) {
-            return (true, dropped);
+        let place = installed.place.clone();
+        let verdict = context
+            .checker
+            .check(name, &source, candidate, installed, stakes, interval)
+            .await;
+        (cloud, wanted, place, verdict)
+    });
+    let (mut places, mut is_move) = (Vec::new(), false);
+    let mut expected = record.clouds();
+    // All at once: one that does not answer takes the whole time of a login, and the others must not wait for it.
+    for (cloud, wanted, place, verdict) in join_all(checks).await {
+        look_again = look_again.min(verdict.look_again);
+        if let Some(credentials) = &verdict.in_use {
+            let credentials = credentials.clone().in_section(cloud.section.as_deref());
+            in_use.insert(cloud.name.clone(), credentials);
         }
-        let usage = stakes.query.usage().await;
-        if usage.is_free() {
-            dropped.extend(gone);
-            return (true, dropped);
+        if place != RecordedPlace::NewCloud {
+            expected.insert(cloud.name.clone());
         }
-        needed.extend(gone.iter().map(|cloud| stakes.cloud_lost(cloud, usage)));
-        let is_first = record.clouds().is_empty() && usage.has_only_claims();
-        (is_first, dropped)
+        // A single lost record is written again, also while new credentials are refused.
+        if let Some(known) = place.known() {
+            record.insert(&cloud.name, known);
+        }
+        is_move |= stakes.may_move && verdict.place.is_some() && place.is_moved_to(verdict.place.as_ref());
+        places.extend(verdict.place.clone().map(|place| (cloud.name.clone(), place)));
+        clouds.push(view(cloud, &verdict, wanted));
     }
+    let (left, mut needed) = retain_clouds(context, driver, before, unnamed, &in_use, stakes).await;
+    in_use.extend(left);
+    let complete = complete_clouds(driver, expected, &record, &in_use, stakes, &mut needed);
+    let (is_complete, dropped) = complete.await;
+    for cloud in &dropped {
+        is_move |= stakes.may_move;
+        record.remove(cloud);
+    }
+    for (cloud, place) in places.iter().filter(|_| is_complete) {
+        record.insert(cloud, place);
+    }
+    context.metrics.credentials(name, &clouds);
+    let served = if is_complete { &in_use } else { &BTreeMap::new() };
+    Checked {
+        clouds,
+        needed,
+        health: settings,
+        wanted: DriverCredentials::merged(served),
+        accepted: in_use,
+        before: before.clone(),
+        unnamed: unnamed.map(str::to_owned),
+        look_again,
+        record,
+        is_move,
+    }
+}
 
-    /// The clouds that the driver has, the spec has no more, and that must stay; and why.
-    async fn left(
-        &self,
-        before: &BTreeMap<String, DriverCredentials>,
-        unnamed: Option<&str>,
-        in_use: &BTreeMap<String, DriverCredentials>,
-        stakes: &Stakes<'_>,
-    ) -> (Vec<(String, DriverCredentials)>, Vec<Problem>) {
-        let (context, driver) = (self.context, &self.owner.name);
-        let clouds = &self.driver.spec.clouds;
-        let is_wanted = |name: &str| {
-            clouds
-                .iter()
-                .any(|cloud| cloud.name == name || (name.is_empty() && unnamed == Some(&cloud.name)))
-        };
-        // Under another name it is the same one.
-        let is_elsewhere = |place: &Place| in_use.values().any(|other| other.place() == Some(place));
-        let gone = before
-            .iter()
-            .filter(|(name, had)| !is_wanted(name) && !had.place().is_some_and(is_elsewhere));
-        let (mut left, mut needed) = (Vec::new(), Vec::new());
-        let gone: Vec<_> = gone.filter(|_| !stakes.may_move).collect();
-        if gone.is_empty() {
-            return (left, needed);
-        }
-        let usage = stakes.query.usage().await;
-        for (name, had) in gone.into_iter().filter(|_| !usage.is_free()) {
-            if let Some(refusal) = context.checker.must_stay(driver, name, had, usage, stakes).await {
-                needed.push(refusal);
-                left.push((name.clone(), had.clone()));
-            }
-        }
-        (left, needed)
+/// The cost of another project, or of the removal of a cloud.
+fn project_stakes<'a>(driver: &DriverRef<'_>, query: &'a ClusterUsage<'_>, record: &PlaceRecord) -> Stakes<'a> {
+    let clouds = record.clouds();
+    let places = clouds
+        .iter()
+        .filter_map(|cloud| record.place_of(cloud, None, true).known().cloned());
+    Stakes {
+        places: places.collect(),
+        query,
+        uid: driver.owner.uid.clone(),
+        may_move: may_move(driver),
     }
+}
+
+/// Whether the driver has had credentials before.
+fn has_run(driver: &DriverRef<'_>, live: &BTreeMap<Key, Value>) -> bool {
+    let was_in_place = driver
+        .object
+        .status
+        .as_ref()
+        .is_some_and(|status| status.version.is_some());
+    let mut objects = live.iter().filter(|(_, object)| driver.owner.owns(object));
+    was_in_place || objects.any(|(key, _)| [kind::DEPLOYMENT, kind::SECRET].contains(&key.kind))
+}
+
+/// Whether every cloud that may have volumes of the driver has credentials. The driver must not get the others alone: it would report
+/// the volumes of the missing cloud as deleted. Also returns the clouds that the driver may lose.
+async fn complete_clouds(
+    driver: &DriverRef<'_>,
+    expected: BTreeSet<String>,
+    record: &PlaceRecord,
+    in_use: &BTreeMap<String, DriverCredentials>,
+    stakes: &Stakes<'_>,
+    needed: &mut Vec<Problem>,
+) -> (bool, Vec<String>) {
+    let places: BTreeSet<&Place> = in_use.values().filter_map(DriverCredentials::place).collect();
+    // It may be the same cloud under a new name.
+    let is_elsewhere = |cloud: &String| {
+        let place = record.place_of(cloud, None, true);
+        place.known().is_some_and(|known| places.contains(known))
+    };
+    let lost = expected.into_iter().filter(|cloud| !in_use.contains_key(cloud));
+    let is_in_spec = |name: &String| driver.object.spec.clouds.iter().any(|cloud| cloud.name == *name);
+    let (refused, gone): (Vec<String>, Vec<String>) = lost.partition(is_in_spec);
+    let (mut dropped, gone): (Vec<String>, Vec<String>) = gone
+        .into_iter()
+        .partition(|cloud| stakes.may_move || is_elsewhere(cloud));
+    let is_unused = in_use.is_empty() && record.clouds().is_empty();
+    if is_unused || (refused.is_empty() && gone.is_empty()) {
+        return (true, dropped);
+    }
+    let usage = stakes.query.usage().await;
+    if usage.is_free() {
+        dropped.extend(gone);
+        return (true, dropped);
+    }
+    needed.extend(gone.iter().map(|cloud| stakes.cloud_lost(cloud, usage)));
+    let is_first = record.clouds().is_empty() && usage.has_only_claims();
+    (is_first, dropped)
+}
+
+/// The clouds that the driver has, the spec has no more, and that must stay; and why.
+async fn retain_clouds(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    before: &BTreeMap<String, DriverCredentials>,
+    unnamed: Option<&str>,
+    in_use: &BTreeMap<String, DriverCredentials>,
+    stakes: &Stakes<'_>,
+) -> (Vec<(String, DriverCredentials)>, Vec<Problem>) {
+    let clouds = &driver.object.spec.clouds;
+    let is_wanted = |name: &str| {
+        clouds
+            .iter()
+            .any(|cloud| cloud.name == name || (name.is_empty() && unnamed == Some(&cloud.name)))
+    };
+    // Under another name it is the same one.
+    let is_elsewhere = |place: &Place| in_use.values().any(|other| other.place() == Some(place));
+    let gone = before
+        .iter()
+        .filter(|(name, had)| !is_wanted(name) && !had.place().is_some_and(is_elsewhere));
+    let (mut left, mut needed) = (Vec::new(), Vec::new());
+    let gone: Vec<_> = gone.filter(|_| !stakes.may_move).collect();
+    if gone.is_empty() {
+        return (left, needed);
+    }
+    let usage = stakes.query.usage().await;
+    for (name, had) in gone.into_iter().filter(|_| !usage.is_free()) {
+        if let Some(refusal) = context
+            .checker
+            .must_stay(&driver.owner.name, name, had, usage, stakes)
+            .await
+        {
+            needed.push(refusal);
+            left.push((name.clone(), had.clone()));
+        }
+    }
+    (left, needed)
 }
 
 /// How often zones have to be asked for.

@@ -10,7 +10,7 @@ use std::{
 
 use cinder_csi_crds::{CinderCSIDriver, CinderCSIDriverSpec, CinderCSIDriverStatus, SnapshotsMode};
 use cinder_operator_core::{
-    cluster::{Answers, Index, Key, KubernetesVersion, OptionalApis, SnapshotContents},
+    cluster::{Answers, GuardedObject, Index, Key, KubernetesVersion, OptionalApis, SnapshotContents},
     migration::{Migration, check::AdoptionFinding},
     plan::Unapplied,
     reasons::Degraded,
@@ -24,7 +24,7 @@ use kube::{Client, api::PartialObjectMeta, runtime::reflector::Store};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{OBSTACLE_PAUSE, Watched, classes::ListedContents, volumes::LastLook};
+use super::{classes::ListedContents, pauses::OBSTACLE_PAUSE, volumes::LastLook};
 use crate::{
     apply::Writer, args::VERSION, credentials::Checker, error::ReconcileError, events::Events, kubernetes::GuardedApi,
     metrics::Metrics, object_leases::ObjectLeases, observe::Cluster, observe::LeaseRenewals, observe::OldPods,
@@ -35,6 +35,9 @@ const FACTS_HOLD: Duration = Duration::from_mins(10);
 
 /// The namespace whose uid identifies the cluster.
 const IDENTIFYING_NAMESPACE: &str = "kube-system";
+
+/// The object as it is watched. An object that does not decode must not stop the others.
+pub type Watched = GuardedObject<CinderCSIDriver>;
 
 /// What all reconciles share.
 pub struct Context {

@@ -10,7 +10,7 @@ use cinder_operator_core::{decide::ObjectFacts, notice::Notice, reasons::Event, 
 use kube::Resource;
 use tracing::warn;
 
-use super::Reconciliation;
+use super::{context::Context, driver_ref::DriverRef, report::publish};
 use crate::{
     error::ReconcileError,
     kubernetes::{ApplyError, GuardedApi},
@@ -19,43 +19,44 @@ use crate::{
 /// How long the telling may take: the time of the reconcile itself may be over.
 const LIMIT: Duration = Duration::from_secs(10);
 
-impl Reconciliation<'_> {
-    /// Reports in condition Degraded why the reconcile failed, unless the status reports it already.
-    pub(super) async fn report_error(&self, error: &ReconcileError) {
-        if error.is_reported() {
-            return;
-        }
-        let (context, name) = (self.context, &self.owner.name);
-        let Some(guard) = context.leases.held(name) else {
-            let notice = Notice::new(Event::Degraded, error.problem().message);
-            context.events.publish_daily(&self.driver.object_ref(&()), notice).await;
-            return;
-        };
-        match tokio::time::timeout(LIMIT, guard.protect(self.add_failure(error))).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => warn!(driver = name, %error, "the status cannot say that the reconcile failed"),
-            Err(_) => warn!(
-                driver = name,
-                "the status cannot say that the reconcile failed: no answer in time"
-            ),
-        }
+/// Reports in condition Degraded why the reconcile failed, unless the status reports it already.
+pub(super) async fn report_error(context: &Context, driver: &DriverRef<'_>, error: &ReconcileError) {
+    if error.is_reported() {
+        return;
     }
+    let name = &driver.owner.name;
+    let Some(guard) = context.leases.held(name) else {
+        let notice = Notice::new(Event::Degraded, error.problem().message);
+        context
+            .events
+            .publish_daily(&driver.object.object_ref(&()), notice)
+            .await;
+        return;
+    };
+    match tokio::time::timeout(LIMIT, guard.protect(add_failure(context, driver, error))).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => warn!(driver = name, %error, "the status cannot say that the reconcile failed"),
+        Err(_) => warn!(
+            driver = name,
+            "the status cannot say that the reconcile failed: no answer in time"
+        ),
+    }
+}
 
-    async fn add_failure(&self, error: &ReconcileError) -> Result<(), ReconcileError> {
-        let api: GuardedApi<CinderCSIDriver> = GuardedApi::all(self.context.client.clone());
-        // Anew: this very reconcile may have told something before it failed.
-        let current = api.get_opt(&self.owner.name).await;
-        let current = current.map_err(|error| ReconcileError::Status(ApplyError::from(error)))?;
-        let Some(current) = current.filter(|current| current.metadata.uid == self.driver.metadata.uid) else {
-            return Ok(());
-        };
-        let previous = current.status.as_ref();
-        let next = status::failed(
-            previous,
-            &ObjectFacts::of(self.driver),
-            &error.problem(),
-            self.context.sources.now(),
-        );
-        self.publish(previous, &next, Vec::new()).await
-    }
+async fn add_failure(context: &Context, driver: &DriverRef<'_>, error: &ReconcileError) -> Result<(), ReconcileError> {
+    let api: GuardedApi<CinderCSIDriver> = GuardedApi::all(context.client.clone());
+    // Anew: this very reconcile may have told something before it failed.
+    let current = api.get_opt(&driver.owner.name).await;
+    let current = current.map_err(|error| ReconcileError::Status(ApplyError::from(error)))?;
+    let Some(current) = current.filter(|current| current.metadata.uid == driver.object.metadata.uid) else {
+        return Ok(());
+    };
+    let previous = current.status.as_ref();
+    let next = status::failed(
+        previous,
+        &ObjectFacts::of(driver.object),
+        &error.problem(),
+        context.sources.now(),
+    );
+    publish(context, driver, previous, &next, Vec::new()).await
 }

@@ -13,7 +13,7 @@ use cinder_operator_core::{
 };
 use serde_json::Value;
 
-use super::{Context, Reconciliation, relocation::MOVE_NAMESPACE};
+use super::{context::Context, driver_ref::DriverRef, relocation::MOVE_NAMESPACE};
 use crate::{
     error::ReconcileError,
     observe::{self, ObserveError},
@@ -91,92 +91,93 @@ impl Elsewhere {
     }
 }
 
-impl Reconciliation<'_> {
-    /// Determines where the driver runs: by the status, the annotation of the CSIDriver object, or the existing objects.
-    pub(super) async fn residence(&self) -> Result<Residence, ReconcileError> {
-        let (context, here) = (self.context, self.namespace);
-        let key = Key::new(kind::CSI_DRIVER, None, &self.owner.name);
-        let mut objects = BTreeMap::new();
-        observe::complete(&context.client, &mut objects, std::slice::from_ref(&key)).await?;
-        let csi_driver = objects.get(&key);
-        let annotation = csi_driver.and_then(|object| {
-            let annotations = &object["metadata"]["annotations"];
-            annotations[OPERAND_NAMESPACE_ANNOTATION].as_str()
+/// Determines where the driver runs: by the status, the annotation of the CSIDriver object, or the existing objects.
+pub(super) async fn find_residence(context: &Context, driver: &DriverRef<'_>) -> Result<Residence, ReconcileError> {
+    let (context, here) = (context, driver.namespace);
+    let key = Key::new(kind::CSI_DRIVER, None, &driver.owner.name);
+    let mut objects = BTreeMap::new();
+    observe::complete(&context.client, &mut objects, std::slice::from_ref(&key)).await?;
+    let csi_driver = objects.get(&key);
+    let annotation = csi_driver.and_then(|object| {
+        let annotations = &object["metadata"]["annotations"];
+        annotations[OPERAND_NAMESPACE_ANNOTATION].as_str()
+    });
+    let status = driver.object.status.as_ref();
+    let recorded = status.and_then(|status| status.operand_namespace.as_deref());
+    let records: BTreeSet<&str> = [recorded, annotation]
+        .into_iter()
+        .flatten()
+        .filter(|name| is_namespace(name))
+        .collect();
+    match records.iter().copied().collect::<Vec<_>>().as_slice() {
+        [only] if *only == here => return Ok(Residence::Here),
+        [only] => return Ok(Residence::Elsewhere(describe_elsewhere(driver, &[only]))),
+        _ => {}
+    }
+    let live = observe::live(&context.client, &driver.owner, here, context.cluster.apis()).await?;
+    let bound = subject_namespaces(&live);
+    let is_here = live.keys().any(|key| key.namespace.is_some());
+    if !records.is_empty() {
+        let is_ours = records.contains(here) && bound.iter().eq([here]);
+        return Ok(if is_ours {
+            Residence::Here
+        } else {
+            let names: Vec<&str> = records.into_iter().collect();
+            Residence::Elsewhere(describe_elsewhere(driver, &names))
         });
-        let status = self.driver.status.as_ref();
-        let recorded = status.and_then(|status| status.operand_namespace.as_deref());
-        let records: BTreeSet<&str> = [recorded, annotation]
-            .into_iter()
-            .flatten()
-            .filter(|name| is_namespace(name))
-            .collect();
-        match records.iter().copied().collect::<Vec<_>>().as_slice() {
-            [only] if *only == here => return Ok(Residence::Here),
-            [only] => return Ok(Residence::Elsewhere(self.elsewhere(&[only]))),
-            _ => {}
-        }
-        let live = observe::live(&context.client, &self.owner, here, context.cluster.apis()).await?;
-        let bound = subject_namespaces(&live);
-        let is_here = live.keys().any(|key| key.namespace.is_some());
-        if !records.is_empty() {
-            let is_ours = records.contains(here) && bound.iter().eq([here]);
-            return Ok(if is_ours {
-                Residence::Here
-            } else {
-                let names: Vec<&str> = records.into_iter().collect();
-                Residence::Elsewhere(self.elsewhere(&names))
-            });
-        }
-        let has_run = csi_driver.is_some_and(|object| self.owner.owns(object))
-            || status.is_some_and(|status| status.version.is_some());
-        Ok(match bound.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-            [only] if *only == here => Residence::Here,
-            [] if is_here => Residence::Here,
-            [] if !has_run => Residence::New,
-            [] => Residence::Elsewhere(self.unknown_residence()),
-            others => Residence::Elsewhere(self.elsewhere(others)),
-        })
     }
+    let has_run = csi_driver.is_some_and(|object| driver.owner.owns(object))
+        || status.is_some_and(|status| status.version.is_some());
+    Ok(match bound.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [only] if *only == here => Residence::Here,
+        [] if is_here => Residence::Here,
+        [] if !has_run => Residence::New,
+        [] => Residence::Elsewhere(describe_unknown_residence(driver)),
+        others => Residence::Elsewhere(describe_elsewhere(driver, others)),
+    })
+}
 
-    /// Records the namespace before any object is created. The record of an operator that did so first remains.
-    pub(super) async fn claim(&self) -> Result<Option<Elsewhere>, ReconcileError> {
-        let here = self.namespace;
-        let claimed = self.context.writer.claim_namespace(self.driver, here, None).await;
-        let claimed = claimed.map_err(ReconcileError::Status)?;
-        Ok((claimed != here).then(|| self.elsewhere(&[&claimed])))
+/// Records the namespace before any object is created. The record of an operator that did so first remains.
+pub(super) async fn claim_namespace(
+    context: &Context,
+    driver: &DriverRef<'_>,
+) -> Result<Option<Elsewhere>, ReconcileError> {
+    let here = driver.namespace;
+    let claimed = context.writer.claim_namespace(driver.object, here, None).await;
+    let claimed = claimed.map_err(ReconcileError::Status)?;
+    Ok((claimed != here).then(|| describe_elsewhere(driver, &[&claimed])))
+}
+
+fn describe_elsewhere(driver: &DriverRef<'_>, namespaces: &[&str]) -> Elsewhere {
+    let (here, namespace) = (driver.namespace, namespaces.join(" or "));
+    let problem = Problem {
+        reason: Degraded::OperandsElsewhere,
+        message: format!(
+            "the driver runs in namespace {namespace}, and this operator would run it in namespace {here}; nothing is changed. \
+             Install the operator in namespace {namespace} again; or let this operator maintain the driver there: set \
+             spec.operandNamespace to {namespace}, and {REMEDY}. To move the driver to {here}, set the annotation {MOVE_NAMESPACE} to \
+             its uid, as the runbook describes"
+        ),
+    };
+    Elsewhere {
+        problem,
+        namespaces: namespaces.iter().map(|&name| name.to_owned()).collect(),
     }
+}
 
-    fn elsewhere(&self, namespaces: &[&str]) -> Elsewhere {
-        let (here, namespace) = (self.namespace, namespaces.join(" or "));
-        let problem = Problem {
-            reason: Degraded::OperandsElsewhere,
-            message: format!(
-                "the driver runs in namespace {namespace}, and this operator would run it in namespace {here}; nothing is changed. \
-                 Install the operator in namespace {namespace} again; or let this operator maintain the driver there: set \
-                 spec.operandNamespace to {namespace}, and {REMEDY}. To move the driver to {here}, set the annotation {MOVE_NAMESPACE} to \
-                 its uid, as the runbook describes"
-            ),
-        };
-        Elsewhere {
-            problem,
-            namespaces: namespaces.iter().map(|&name| name.to_owned()).collect(),
-        }
-    }
-
-    fn unknown_residence(&self) -> Elsewhere {
-        let (here, name) = (self.namespace, &self.owner.name);
-        let problem = Problem {
-            reason: Degraded::OperandsElsewhere,
-            message: format!(
-                "objects of the driver exist, none of them is in namespace {here}, and the record of its namespace is missing; nothing is \
-                 changed. Set the annotation {OPERAND_NAMESPACE_ANNOTATION} of CSIDriver {name} to the namespace of the driver's \
-                 DaemonSet, or to {here} if there is none"
-            ),
-        };
-        Elsewhere {
-            problem,
-            namespaces: Vec::new(),
-        }
+fn describe_unknown_residence(driver: &DriverRef<'_>) -> Elsewhere {
+    let (here, name) = (driver.namespace, &driver.owner.name);
+    let problem = Problem {
+        reason: Degraded::OperandsElsewhere,
+        message: format!(
+            "objects of the driver exist, none of them is in namespace {here}, and the record of its namespace is missing; nothing is \
+             changed. Set the annotation {OPERAND_NAMESPACE_ANNOTATION} of CSIDriver {name} to the namespace of the driver's \
+             DaemonSet, or to {here} if there is none"
+        ),
+    };
+    Elsewhere {
+        problem,
+        namespaces: Vec::new(),
     }
 }
 

@@ -26,7 +26,14 @@ use kube::{Resource, ResourceExt, runtime::controller::Action};
 use serde_json::Value;
 use tracing::debug;
 
-use super::Reconciliation;
+use super::{
+    act::observe_workloads,
+    context::Context,
+    driver_ref::DriverRef,
+    maintain::maintain,
+    records,
+    report::{basic_facts, report_status},
+};
 use crate::{error::ReconcileError, observe};
 
 /// How long until a step that takes its time is looked at again, should no watch tell of its end before.
@@ -38,287 +45,323 @@ const DRAIN_TIMEOUT: Duration = Duration::from_mins(5);
 /// More steps than a removal has; what is left after them is done by the next reconcile.
 pub(super) const MOST_STEPS: usize = 10;
 
-impl Reconciliation<'_> {
-    /// Removes the driver, as far as it can be removed now. `may_repair` permits writes while something needs the driver.
-    pub(super) async fn remove(&self, finalize: bool, may_repair: bool) -> Result<Action, ReconcileError> {
-        let (context, deletion) = (self.context, &self.driver.spec.deletion);
-        let mut environment = context.environment(self.namespace, self.driver, (None, None)).await?;
-        environment.records = self.place_record(&BTreeMap::new()).for_both().annotations();
-        let unregistering = resolve(self.driver, &environment).ok().map(|mut resolved| {
-            resolved.node.registration = Registration::Unregister;
-            resolved
+/// Removes the driver, as far as it can be removed now. `may_repair` permits writes while something needs the driver.
+pub(super) async fn remove(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    finalize: bool,
+    may_repair: bool,
+) -> Result<Action, ReconcileError> {
+    let (context, deletion) = (context, &driver.object.spec.deletion);
+    let mut environment = context
+        .environment(driver.namespace, driver.object, (None, None))
+        .await?;
+    environment.records = records::place_record(driver, &BTreeMap::new()).for_both().annotations();
+    let unregistering = resolve(driver.object, &environment).ok().map(|mut resolved| {
+        resolved.node.registration = Registration::Unregister;
+        resolved
+    });
+    let mut notices = Vec::new();
+    for _ in 0..MOST_STEPS {
+        let (name, ignore_retained) = (&driver.owner.name, deletion.ignore_retained);
+        // That something is in the way costs no request: it may be so for days.
+        let mut blockers = context.cluster.read(|index| index.blockers(name, ignore_retained));
+        let mut live = observe::live(&context.client, &driver.owner, driver.namespace, context.cluster.apis()).await?;
+        if deletion.policy != DeletionPolicy::Orphan {
+            find_by_name(context, driver, &mut live, unregistering.as_ref()).await?;
+        }
+        let (registered, out_of_reach) = context
+            .cluster
+            .read(|index| index.registered_by_readiness(&driver.owner.name));
+        let stranded = find_stranded_pods(context, driver, &live).await?;
+        let mut step = next_step(&Remains {
+            blockers: &blockers,
+            policy: deletion.policy,
+            is_forced: is_forced(driver),
+            drain_timeout: drain_timeout(deletion),
+            live: &live,
+            registered: &registered,
+            out_of_reach: &out_of_reach,
+            stranded: &stranded,
+            can_unregister: unregistering.is_some(),
+            now: context.sources.now(),
         });
-        let mut notices = Vec::new();
-        for _ in 0..MOST_STEPS {
-            let (name, ignore_retained) = (&self.owner.name, deletion.ignore_retained);
-            // That something is in the way costs no request: it may be so for days.
-            let mut blockers = context.cluster.read(|index| index.blockers(name, ignore_retained));
-            let mut live = observe::live(&context.client, &self.owner, self.namespace, context.cluster.apis()).await?;
-            if deletion.policy != DeletionPolicy::Orphan {
-                self.find_by_name(&mut live, unregistering.as_ref()).await?;
-            }
-            let (registered, out_of_reach) = context
-                .cluster
-                .read(|index| index.registered_by_readiness(&self.owner.name));
-            let stranded = self.stranded(&live).await?;
-            let mut step = next_step(&Remains {
-                blockers: &blockers,
-                policy: deletion.policy,
-                is_forced: self.is_forced(),
-                drain_timeout: drain_timeout(deletion),
-                live: &live,
-                registered: &registered,
-                out_of_reach: &out_of_reach,
-                stranded: &stranded,
-                can_unregister: unregistering.is_some(),
-                now: context.sources.now(),
-            });
-            if step.harms_volumes() && !self.is_forced() {
-                // The index may lag behind, and what follows cannot be taken back.
-                blockers = observe::blockers(&context.client, name, ignore_retained).await?;
-                if !blockers.is_empty() {
-                    step = Step::Blocked;
-                }
-            }
-            debug!(driver = self.owner.name, ?step, "removal");
-            if step != Step::Blocked {
-                // What is missing from now on, the operator itself has taken away.
-                context.remember_objects(&self.owner.name, |_| BTreeSet::new());
-            }
-            let done = match step {
-                // The driver is needed to take these volumes away: it is kept, and made whole where a removal had begun.
-                Step::Blocked => return self.maintain(Some(Removal::Blocked(blockers)), may_repair).await,
-                Step::Release { objects } => self.release(objects, &mut notices).await,
-                Step::Delete { objects } => {
-                    if objects.iter().any(|(key, _)| key.kind == kind::DAEMON_SET) {
-                        notices.extend(left_behind(&registered, &out_of_reach));
-                    }
-                    self.delete(objects, &mut notices).await
-                }
-                Step::StopUpdates => {
-                    self.rewrite(unregistering.as_ref(), &live, kind::CSI_DRIVER, without_updates)
-                        .await
-                }
-                Step::Unregister => {
-                    self.rewrite(unregistering.as_ref(), &live, kind::DAEMON_SET, hasten_unregistration)
-                        .await
-                }
-                Step::Abandon { objects, nodes } => self.abandon(objects, &nodes, &mut notices).await,
-                Step::Wait { what } => {
-                    self.report(&live, Removal::UnderWay(what), Outcome::default(), notices)
-                        .await?;
-                    return Ok(Action::requeue(LOOK_AGAIN));
-                }
-                Step::Finished => {
-                    // Until the finalizer is off: a retry that fails in the same way writes nothing.
-                    let told = status::previous_failure(self.driver.status.as_ref()).filter(|_| finalize);
-                    let before = Outcome {
-                        problems: told.into_iter().collect(),
-                        ..Outcome::default()
-                    };
-                    let end = if self.is_orphaned() {
-                        Removal::Released
-                    } else {
-                        Removal::Finished
-                    };
-                    self.report(&live, end, before, notices).await?;
-                    return self.finish(finalize).await;
-                }
-            };
-            if let Err(error) = done {
-                // Nothing else tells the administrator why the driver does not go.
-                if let Some(failure) = error.failed_write() {
-                    let what = format!("{} to be changed or deleted, which failed", failure.key);
-                    let failed = Outcome {
-                        failures: vec![failure],
-                        ..Outcome::default()
-                    };
-                    self.report(&live, Removal::UnderWay(what), failed, notices).await?;
-                }
-                return Err(error);
+        if step.harms_volumes() && !is_forced(driver) {
+            // The index may lag behind, and what follows cannot be taken back.
+            blockers = observe::blockers(&context.client, name, ignore_retained).await?;
+            if !blockers.is_empty() {
+                step = Step::Blocked;
             }
         }
-        Ok(Action::requeue(LOOK_AGAIN))
-    }
-
-    /// Adds what is the driver's by its name, though it looks like somebody's copy of that (as out of a backup), and what it was to
-    /// take up and could not yet.
-    pub(super) async fn find_by_name(
-        &self,
-        live: &mut BTreeMap<Key, Value>,
-        resolved: Option<&Resolved>,
-    ) -> Result<(), ReconcileError> {
-        let Some(resolved) = resolved else { return Ok(()) };
-        let mut names: Vec<Key> = operands(resolved, None)?.iter().map(Key::from).collect();
-        names.push(Key::new(
-            kind::SECRET,
-            Some(&resolved.namespace),
-            &cloud_config_name(resolved),
-        ));
-        names.push(LastApplied::key(&resolved.namespace, &resolved.name_prefix));
-        observe::complete(&self.context.client, live, &names).await?;
-        if self.driver.spec.adoption.mode == AdoptionMode::Adopt {
-            adopt_orphans(&self.owner, live);
+        debug!(driver = driver.owner.name, ?step, "removal");
+        if step != Step::Blocked {
+            // What is missing from now on, the operator itself has taken away.
+            context.remember_objects(&driver.owner.name, |_| BTreeSet::new());
         }
-        live.retain(|_, object| self.owner.owns(object));
-        Ok(())
-    }
-
-    /// Says how far the removal is, and what failed.
-    async fn report(
-        &self,
-        live: &BTreeMap<Key, Value>,
-        removal: Removal,
-        failed: Outcome,
-        notices: Vec<Notice>,
-    ) -> Result<(), ReconcileError> {
-        let report = Report {
-            facts: self.facts(),
-            decision: Decision {
-                removal: Some(removal),
-                ..Decision::default()
-            },
-            outcome: Outcome {
-                failures: failed.failures,
-                problems: failed.problems,
-                ..self.observe_workloads(live)
-            },
-        };
-        self.report_status(&report, notices).await
-    }
-
-    pub(super) async fn delete(
-        &self,
-        objects: Vec<(Key, String)>,
-        notices: &mut Vec<Notice>,
-    ) -> Result<(), ReconcileError> {
-        let mut names = Vec::new();
-        for (key, uid) in objects {
-            names.push(key.to_string());
-            let deleted = self.context.writer.delete(&key, &uid).await;
-            deleted.map_err(|source| ReconcileError::Delete { key, source })?;
-        }
-        notices.push(Notice::new(Event::Removed, format!("removed {}", names.join(", "))));
-        Ok(())
-    }
-
-    /// Whether the administrator has acknowledged, on this very object, that volumes lose their driver.
-    fn is_forced(&self) -> bool {
-        let acknowledged = self.driver.annotations().get(FORCE_DELETE);
-        self.driver.spec.deletion.policy == DeletionPolicy::Force && acknowledged == Some(&self.owner.uid)
-    }
-
-    /// Whether what there is of the driver is to go on without the operator.
-    fn is_orphaned(&self) -> bool {
-        self.driver.spec.deletion.policy == DeletionPolicy::Orphan
-    }
-
-    /// Takes the marks off the objects by which they are known to be the operator's. They go on as they are.
-    async fn release(&self, objects: Vec<(Key, String)>, notices: &mut Vec<Notice>) -> Result<(), ReconcileError> {
-        for (key, uid) in objects {
-            let released = self.context.writer.release(&key, &uid).await;
-            released.map_err(|source| ReconcileError::Release { key, source })?;
-        }
-        let note = "spec.deletion.policy is Orphan: the driver goes on running, and the operator no longer manages it";
-        notices.push(Notice::new(Event::Orphaned, note));
-        Ok(())
-    }
-
-    /// Deletes workloads once more, without waiting for their pods: those that are left are on nodes that are not Ready.
-    pub(super) async fn abandon(
-        &self,
-        objects: Vec<(Key, String)>,
-        nodes: &[String],
-        notices: &mut Vec<Notice>,
-    ) -> Result<(), ReconcileError> {
-        for (key, uid) in objects {
-            let abandoned = self.context.writer.abandon(&key, &uid).await;
-            notices.push(pods_left(&key, nodes));
-            abandoned.map_err(|source| ReconcileError::Delete { key, source })?;
-        }
-        Ok(())
-    }
-
-    /// Where the last pods of workloads are that go and cannot end.
-    pub(super) async fn stranded(&self, live: &BTreeMap<Key, Value>) -> Result<Stranded, ReconcileError> {
-        let (context, namespace) = (self.context, self.namespace);
-        let goes = |kind| {
-            live.iter()
-                .any(|(key, object)| key.kind == kind && is_being_deleted(object))
-        };
-        let mut stranded = Stranded::default();
-        if goes(kind::DAEMON_SET) {
-            stranded.node = context.cluster.read(|index| index.stranded_node_pods(&self.owner.name));
-        }
-        if goes(kind::DEPLOYMENT) {
-            let pods = observe::pods_of(&context.client, &self.owner, namespace, &[CONTROLLER_COMPONENT]).await?;
-            let nodes: BTreeSet<String> = pods.into_iter().map(|pod| pod.node).collect();
-            let is_dead = |index: &Index| nodes.iter().all(|node| !node.is_empty() && !index.is_ready(node));
-            if context.cluster.read(is_dead)
-                && observe::leases_have_ended(
-                    &context.client,
-                    &self.owner,
-                    namespace,
-                    &context.lease_renewals(&self.owner.name),
+        let done = match step {
+            // The driver is needed to take these volumes away: it is kept, and made whole where a removal had begun.
+            Step::Blocked => return maintain(context, driver, Some(Removal::Blocked(blockers)), may_repair).await,
+            Step::Release { objects } => release_objects(context, objects, &mut notices).await,
+            Step::Delete { objects } => {
+                if objects.iter().any(|(key, _)| key.kind == kind::DAEMON_SET) {
+                    notices.extend(left_behind(&registered, &out_of_reach));
+                }
+                delete_objects(context, objects, &mut notices).await
+            }
+            Step::StopUpdates => {
+                rewrite_object(
+                    context,
+                    unregistering.as_ref(),
+                    &live,
+                    kind::CSI_DRIVER,
+                    without_updates,
                 )
-                .await?
-            {
-                stranded.controller = nodes.into_iter().collect();
+                .await
             }
+            Step::Unregister => {
+                rewrite_object(
+                    context,
+                    unregistering.as_ref(),
+                    &live,
+                    kind::DAEMON_SET,
+                    hasten_unregistration,
+                )
+                .await
+            }
+            Step::Abandon { objects, nodes } => abandon_workloads(context, objects, &nodes, &mut notices).await,
+            Step::Wait { what } => {
+                report_removal(
+                    context,
+                    driver,
+                    &live,
+                    Removal::UnderWay(what),
+                    Outcome::default(),
+                    notices,
+                )
+                .await?;
+                return Ok(Action::requeue(LOOK_AGAIN));
+            }
+            Step::Finished => {
+                // Until the finalizer is off: a retry that fails in the same way writes nothing.
+                let told = status::previous_failure(driver.object.status.as_ref()).filter(|_| finalize);
+                let before = Outcome {
+                    problems: told.into_iter().collect(),
+                    ..Outcome::default()
+                };
+                let end = if is_orphaned(driver) {
+                    Removal::Released
+                } else {
+                    Removal::Finished
+                };
+                report_removal(context, driver, &live, end, before, notices).await?;
+                return finish_removal(context, driver, finalize).await;
+            }
+        };
+        if let Err(error) = done {
+            // Nothing else tells the administrator why the driver does not go.
+            if let Some(failure) = error.failed_write() {
+                let what = format!("{} to be changed or deleted, which failed", failure.key);
+                let failed = Outcome {
+                    failures: vec![failure],
+                    ..Outcome::default()
+                };
+                report_removal(context, driver, &live, Removal::UnderWay(what), failed, notices).await?;
+            }
+            return Err(error);
         }
-        Ok(stranded)
     }
+    Ok(Action::requeue(LOOK_AGAIN))
+}
 
-    /// Writes an object of the driver with a change that a removal needs, and since when it has that.
-    async fn rewrite(
-        &self,
-        resolved: Option<&Resolved>,
-        live: &BTreeMap<Key, Value>,
-        kind: &str,
-        change: fn(&mut Value, Timestamp),
-    ) -> Result<(), ReconcileError> {
-        let Some(resolved) = resolved else { return Ok(()) };
-        for operand in operands(resolved, None)?
-            .iter()
-            .filter(|operand| operand.kind.kind == kind)
+/// Adds what is the driver's by its name, though it looks like somebody's copy of that (as out of a backup), and what it was to
+/// take up and could not yet.
+pub(super) async fn find_by_name(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    live: &mut BTreeMap<Key, Value>,
+    resolved: Option<&Resolved>,
+) -> Result<(), ReconcileError> {
+    let Some(resolved) = resolved else { return Ok(()) };
+    let mut names: Vec<Key> = operands(resolved, None)?.iter().map(Key::from).collect();
+    names.push(Key::new(
+        kind::SECRET,
+        Some(&resolved.namespace),
+        &cloud_config_name(resolved),
+    ));
+    names.push(LastApplied::key(&resolved.namespace, &resolved.name_prefix));
+    observe::complete(&context.client, live, &names).await?;
+    if driver.object.spec.adoption.mode == AdoptionMode::Adopt {
+        adopt_orphans(&driver.owner, live);
+    }
+    live.retain(|_, object| driver.owner.owns(object));
+    Ok(())
+}
+
+/// Says how far the removal is, and what failed.
+async fn report_removal(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    live: &BTreeMap<Key, Value>,
+    removal: Removal,
+    failed: Outcome,
+    notices: Vec<Notice>,
+) -> Result<(), ReconcileError> {
+    let report = Report {
+        facts: basic_facts(context, driver),
+        decision: Decision {
+            removal: Some(removal),
+            ..Decision::default()
+        },
+        outcome: Outcome {
+            failures: failed.failures,
+            problems: failed.problems,
+            ..observe_workloads(context, driver, live)
+        },
+    };
+    report_status(context, driver, &report, notices).await
+}
+
+pub(super) async fn delete_objects(
+    context: &Context,
+    objects: Vec<(Key, String)>,
+    notices: &mut Vec<Notice>,
+) -> Result<(), ReconcileError> {
+    let mut names = Vec::new();
+    for (key, uid) in objects {
+        names.push(key.to_string());
+        let deleted = context.writer.delete(&key, &uid).await;
+        deleted.map_err(|source| ReconcileError::Delete { key, source })?;
+    }
+    notices.push(Notice::new(Event::Removed, format!("removed {}", names.join(", "))));
+    Ok(())
+}
+
+/// Whether the administrator has acknowledged, on this very object, that volumes lose their driver.
+fn is_forced(driver: &DriverRef<'_>) -> bool {
+    let acknowledged = driver.object.annotations().get(FORCE_DELETE);
+    driver.object.spec.deletion.policy == DeletionPolicy::Force && acknowledged == Some(&driver.owner.uid)
+}
+
+/// Whether what there is of the driver is to go on without the operator.
+fn is_orphaned(driver: &DriverRef<'_>) -> bool {
+    driver.object.spec.deletion.policy == DeletionPolicy::Orphan
+}
+
+/// Takes the marks off the objects by which they are known to be the operator's. They go on as they are.
+async fn release_objects(
+    context: &Context,
+    objects: Vec<(Key, String)>,
+    notices: &mut Vec<Notice>,
+) -> Result<(), ReconcileError> {
+    for (key, uid) in objects {
+        let released = context.writer.release(&key, &uid).await;
+        released.map_err(|source| ReconcileError::Release { key, source })?;
+    }
+    let note = "spec.deletion.policy is Orphan: the driver goes on running, and the operator no longer manages it";
+    notices.push(Notice::new(Event::Orphaned, note));
+    Ok(())
+}
+
+/// Deletes workloads once more, without waiting for their pods: those that are left are on nodes that are not Ready.
+pub(super) async fn abandon_workloads(
+    context: &Context,
+    objects: Vec<(Key, String)>,
+    nodes: &[String],
+    notices: &mut Vec<Notice>,
+) -> Result<(), ReconcileError> {
+    for (key, uid) in objects {
+        let abandoned = context.writer.abandon(&key, &uid).await;
+        notices.push(pods_left(&key, nodes));
+        abandoned.map_err(|source| ReconcileError::Delete { key, source })?;
+    }
+    Ok(())
+}
+
+/// Where the last pods of workloads are that go and cannot end.
+pub(super) async fn find_stranded_pods(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    live: &BTreeMap<Key, Value>,
+) -> Result<Stranded, ReconcileError> {
+    let (context, namespace) = (context, driver.namespace);
+    let goes = |kind| {
+        live.iter()
+            .any(|(key, object)| key.kind == kind && is_being_deleted(object))
+    };
+    let mut stranded = Stranded::default();
+    if goes(kind::DAEMON_SET) {
+        stranded.node = context
+            .cluster
+            .read(|index| index.stranded_node_pods(&driver.owner.name));
+    }
+    if goes(kind::DEPLOYMENT) {
+        let pods = observe::pods_of(&context.client, &driver.owner, namespace, &[CONTROLLER_COMPONENT]).await?;
+        let nodes: BTreeSet<String> = pods.into_iter().map(|pod| pod.node).collect();
+        let is_dead = |index: &Index| nodes.iter().all(|node| !node.is_empty() && !index.is_ready(node));
+        if context.cluster.read(is_dead)
+            && observe::leases_have_ended(
+                &context.client,
+                &driver.owner,
+                namespace,
+                &context.lease_renewals(&driver.owner.name),
+            )
+            .await?
         {
-            let key = Key::from(operand);
-            let Some(there) = live.get(&key) else { continue };
-            let mut object = serde_json::to_value(&operand.object)?;
-            change(&mut object, self.context.sources.now());
-            let desired = Desired::new(key.clone(), operand.stage, object);
-            let applied = self.context.writer.apply(&desired, Some(&uid_of(there))).await;
-            applied.map_err(|error| ReconcileError::Write {
-                key,
-                message: error.to_string(),
-            })?;
+            stranded.controller = nodes.into_iter().collect();
         }
-        Ok(())
     }
+    Ok(stranded)
+}
 
-    async fn finish(&self, finalize: bool) -> Result<Action, ReconcileError> {
-        if !finalize {
-            return Ok(Action::await_change());
-        }
-        // That it was let go of was told when it was.
-        if !self.is_orphaned() {
-            let note = format!(
-                "the driver {} was removed: the objects that the operator owned for it are deleted",
-                self.owner.name
-            );
-            self.context
-                .events
-                .publish(&self.driver.object_ref(&()), Notice::new(Event::Removed, note))
-                .await;
-        }
-        self.context
-            .writer
-            .set_finalizer(self.driver, false)
-            .await
-            .map_err(ReconcileError::Finalizer)?;
-        self.context.forget(&self.owner.name);
-        Ok(Action::await_change())
+/// Writes an object of the driver with a change that a removal needs, and since when it has that.
+async fn rewrite_object(
+    context: &Context,
+    resolved: Option<&Resolved>,
+    live: &BTreeMap<Key, Value>,
+    kind: &str,
+    change: fn(&mut Value, Timestamp),
+) -> Result<(), ReconcileError> {
+    let Some(resolved) = resolved else { return Ok(()) };
+    for operand in operands(resolved, None)?
+        .iter()
+        .filter(|operand| operand.kind.kind == kind)
+    {
+        let key = Key::from(operand);
+        let Some(there) = live.get(&key) else { continue };
+        let mut object = serde_json::to_value(&operand.object)?;
+        change(&mut object, context.sources.now());
+        let desired = Desired::new(key.clone(), operand.stage, object);
+        let applied = context.writer.apply(&desired, Some(&uid_of(there))).await;
+        applied.map_err(|error| ReconcileError::Write {
+            key,
+            message: error.to_string(),
+        })?;
     }
+    Ok(())
+}
+
+async fn finish_removal(context: &Context, driver: &DriverRef<'_>, finalize: bool) -> Result<Action, ReconcileError> {
+    if !finalize {
+        return Ok(Action::await_change());
+    }
+    // That it was let go of was told when it was.
+    if !is_orphaned(driver) {
+        let note = format!(
+            "the driver {} was removed: the objects that the operator owned for it are deleted",
+            driver.owner.name
+        );
+        context
+            .events
+            .publish(&driver.object.object_ref(&()), Notice::new(Event::Removed, note))
+            .await;
+    }
+    context
+        .writer
+        .set_finalizer(driver.object, false)
+        .await
+        .map_err(ReconcileError::Finalizer)?;
+    context.forget(&driver.owner.name);
+    Ok(Action::await_change())
 }
 
 /// How long the kubelets may take to unregister the driver. What the CRD's pattern lets through and is no time counts as the default.

@@ -18,141 +18,153 @@ use cinder_operator_core::{
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Reconciliation, adoption::Adoption};
+use super::{adoption::Adoption, context::Context, driver_ref::DriverRef};
 use crate::{
     apply::{Applied, Records, apply_plan},
     error::ReconcileError,
     observe,
 };
 
-impl Reconciliation<'_> {
-    /// The missing objects of a draft that were there before; where this process has not looked yet, what the spec wanted then.
-    pub(super) fn known_objects(&self, draft: &Draft) -> BTreeSet<Key> {
-        let spec_is_known = self.driver.status.as_ref().is_some_and(|status| {
-            status.observed_generation == self.driver.metadata.generation
-                && status.version.as_deref() == Some(draft.gate.target.version.as_str())
-        });
-        let missing = draft.plan.actions.iter().filter_map(|action| match action {
-            Action::Create(desired) => Some(&desired.key),
-            _ => None,
-        });
-        let name = &self.owner.name;
-        missing
-            .filter(|key| self.context.has_seen(name, key).unwrap_or(spec_is_known))
-            .cloned()
-            .collect()
-    }
+/// The missing objects of a draft that were there before; where this process has not looked yet, what the spec wanted then.
+pub(super) fn known_objects(context: &Context, driver: &DriverRef<'_>, draft: &Draft) -> BTreeSet<Key> {
+    let spec_is_known = driver.object.status.as_ref().is_some_and(|status| {
+        status.observed_generation == driver.object.metadata.generation
+            && status.version.as_deref() == Some(draft.gate.target.version.as_str())
+    });
+    let missing = draft.plan.actions.iter().filter_map(|action| match action {
+        Action::Create(desired) => Some(&desired.key),
+        _ => None,
+    });
+    let name = &driver.owner.name;
+    missing
+        .filter(|key| context.has_seen(name, key).unwrap_or(spec_is_known))
+        .cloned()
+        .collect()
+}
 
-    /// Remembers which of the wanted objects there are. What could not be written may be missing because of that.
-    pub(super) fn remember_objects(&self, wanted: &[Key], live: &BTreeMap<Key, Value>, failures: &[FailedWrite]) {
-        let is_there = |key: &Key| live.get(key).is_some_and(|object| self.owner.owns(object));
-        let has_failed = |key: &Key| failures.iter().any(|failure| failure.key == *key);
-        self.context.remember_objects(&self.owner.name, |known| {
-            let kept = wanted.iter().filter(|key| known.contains(key) || is_there(key));
-            kept.filter(|key| !has_failed(key)).cloned().collect()
-        });
-    }
+/// Remembers which of the wanted objects there are. What could not be written may be missing because of that.
+pub(super) fn remember_objects(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    wanted: &[Key],
+    live: &BTreeMap<Key, Value>,
+    failures: &[FailedWrite],
+) {
+    let is_there = |key: &Key| live.get(key).is_some_and(|object| driver.owner.owns(object));
+    let has_failed = |key: &Key| failures.iter().any(|failure| failure.key == *key);
+    context.remember_objects(&driver.owner.name, |known| {
+        let kept = wanted.iter().filter(|key| known.contains(key) || is_there(key));
+        kept.filter(|key| !has_failed(key)).cloned().collect()
+    });
+}
 
-    /// The newest revisions that are left of workloads that are missing while an update waits.
-    pub(super) async fn newest_templates(&self, draft: &Draft) -> Result<BTreeMap<Key, Option<Value>>, ReconcileError> {
-        let (client, name) = (&self.context.client, &self.owner.name);
-        let mut templates = BTreeMap::new();
-        for key in draft.missing_workloads() {
-            let template = observe::newest_template(client, self.namespace, name, key.kind).await?;
-            templates.insert(key.clone(), template.map(serde_json::to_value).transpose()?);
-        }
-        Ok(templates)
+/// The newest revisions that are left of workloads that are missing while an update waits.
+pub(super) async fn newest_templates(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    draft: &Draft,
+) -> Result<BTreeMap<Key, Option<Value>>, ReconcileError> {
+    let (client, name) = (&context.client, &driver.owner.name);
+    let mut templates = BTreeMap::new();
+    for key in draft.missing_workloads() {
+        let template = observe::newest_template(client, driver.namespace, name, key.kind).await?;
+        templates.insert(key.clone(), template.map(serde_json::to_value).transpose()?);
     }
+    Ok(templates)
+}
 
-    /// Judges the pods on the nodes: also which of them are replaced now, with `may_replace`.
-    pub(super) async fn judge_nodes(
-        &self,
-        live: &BTreeMap<Key, Value>,
-        intent: Option<&Intent>,
-        may_replace: bool,
-        adoption: &Adoption,
-    ) -> Result<Option<NodeRollout>, ReconcileError> {
-        let resolved = intent.map(|intent| &intent.resolved);
-        let (context, name) = (self.context, &self.owner.name);
-        let daemon_set = live
-            .iter()
-            .find(|(key, object)| key.kind == kind::DAEMON_SET && self.owner.owns(object))
-            .map(|(_, object)| object);
-        let Some((daemon_set, template)) = daemon_set.and_then(|found| Some((found, observe::pod_template(found)?)))
-        else {
-            return Ok(None);
-        };
-        let revision = observe::current_revision(&context.client, self.namespace, name, daemon_set).await?;
-        let (mut ready, pods, registered) = context.cluster.read(|index| {
-            (
-                ready_node_times(&index.nodes(), &template),
-                index.node_pods_of(name),
-                index.registered_on(name),
-            )
-        });
-        // Our pods wait there until those of the other installation are replaced.
-        let theirs = adoption.nodes();
-        ready.retain(|node, _| !theirs.contains(node.as_str()));
-        let lacking = context.lacking(name, &unrecorded_absences(&ready, &pods, &registered));
-        let broken_before = context.broken_before(name, self.driver.status.as_ref());
-        let replaces_by_itself = resolved.is_some_and(|resolved| resolved.node.update == NodeUpdateType::RollingUpdate);
-        let is_free = unregistering_since(daemon_set).is_none();
-        Ok(Some(node_rollout(&Nodes {
-            ready: &ready,
-            pods: &pods,
-            registered: &registered,
-            revision: revision.as_deref(),
-            lacking: &lacking,
-            broken_before: &broken_before,
-            max_unavailable: &self.driver.spec.node.update.max_unavailable,
-            replaces: may_replace && replaces_by_itself && is_free,
-            deadline: context.registration_deadline,
-            now: context.sources.now(),
-        })))
-    }
+/// Judges the pods on the nodes: also which of them are replaced now, with `may_replace`.
+pub(super) async fn judge_node_pods(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    live: &BTreeMap<Key, Value>,
+    intent: Option<&Intent>,
+    may_replace: bool,
+    adoption: &Adoption,
+) -> Result<Option<NodeRollout>, ReconcileError> {
+    let resolved = intent.map(|intent| &intent.resolved);
+    let name = &driver.owner.name;
+    let daemon_set = live
+        .iter()
+        .find(|(key, object)| key.kind == kind::DAEMON_SET && driver.owner.owns(object))
+        .map(|(_, object)| object);
+    let Some((daemon_set, template)) = daemon_set.and_then(|found| Some((found, observe::pod_template(found)?))) else {
+        return Ok(None);
+    };
+    let revision = observe::current_revision(&context.client, driver.namespace, name, daemon_set).await?;
+    let (mut ready, pods, registered) = context.cluster.read(|index| {
+        (
+            ready_node_times(&index.nodes(), &template),
+            index.node_pods_of(name),
+            index.registered_on(name),
+        )
+    });
+    // Our pods wait there until those of the other installation are replaced.
+    let theirs = adoption.nodes();
+    ready.retain(|node, _| !theirs.contains(node.as_str()));
+    let lacking = context.lacking(name, &unrecorded_absences(&ready, &pods, &registered));
+    let broken_before = context.broken_before(name, driver.object.status.as_ref());
+    let replaces_by_itself = resolved.is_some_and(|resolved| resolved.node.update == NodeUpdateType::RollingUpdate);
+    let is_free = unregistering_since(daemon_set).is_none();
+    Ok(Some(node_rollout(&Nodes {
+        ready: &ready,
+        pods: &pods,
+        registered: &registered,
+        revision: revision.as_deref(),
+        lacking: &lacking,
+        broken_before: &broken_before,
+        max_unavailable: &driver.object.spec.node.update.max_unavailable,
+        replaces: may_replace && replaces_by_itself && is_free,
+        deadline: context.registration_deadline,
+        now: context.sources.now(),
+    })))
+}
 
-    /// Writes the CSIDriver object with new duties for the nodes, once all of them have pods that know these.
-    pub(super) async fn add_duties(
-        &self,
-        decision: &Decision,
-        nodes: Option<&NodeRollout>,
-        live: &mut BTreeMap<Key, Value>,
-    ) -> Applied {
-        let (context, name) = (self.context, &self.owner.name);
-        let is_ready =
-            decision.gate.has_current_nodes(&self.owner, live) && nodes.is_some_and(NodeRollout::has_only_new_pods);
-        let Some(desired) = decision.after_nodes.as_ref().filter(|_| is_ready) else {
-            return Applied::default();
-        };
-        let mut unapplied = context.unapplied(name);
-        let desired = std::slice::from_ref(desired);
-        let now = Instant::now().into_std();
-        let plan = plan(&self.owner, desired, live, &unapplied, &PlanScope::default(), now);
-        let mut applied = apply_plan(&context.writer, &plan, live, Records::default()).await;
-        unapplied.append(&mut applied.left);
-        context.remember_unapplied(name, unapplied);
-        for (key, object) in &applied.written {
-            live.extend(object.clone().map(|object| (key.clone(), object)));
-        }
-        applied
+/// Writes the CSIDriver object with new duties for the nodes, once all of them have pods that know these.
+pub(super) async fn add_duties(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    decision: &Decision,
+    nodes: Option<&NodeRollout>,
+    live: &mut BTreeMap<Key, Value>,
+) -> Applied {
+    let name = &driver.owner.name;
+    let is_ready =
+        decision.gate.has_current_nodes(&driver.owner, live) && nodes.is_some_and(NodeRollout::has_only_new_pods);
+    let Some(desired) = decision.after_nodes.as_ref().filter(|_| is_ready) else {
+        return Applied::default();
+    };
+    let mut unapplied = context.unapplied(name);
+    let desired = std::slice::from_ref(desired);
+    let now = Instant::now().into_std();
+    let plan = plan(&driver.owner, desired, live, &unapplied, &PlanScope::default(), now);
+    let mut applied = apply_plan(&context.writer, &plan, live, Records::default()).await;
+    unapplied.append(&mut applied.left);
+    context.remember_unapplied(name, unapplied);
+    for (key, object) in &applied.written {
+        live.extend(object.clone().map(|object| (key.clone(), object)));
     }
+    applied
+}
 
-    /// Deletes the pods that are to be replaced now.
-    pub(super) async fn replace(&self, rollout: &NodeRollout) -> Result<Vec<Notice>, ReconcileError> {
-        let context = self.context;
-        for pod in &rollout.replace {
-            let deleted = context.writer.delete_pod(self.namespace, &pod.pod, &pod.uid).await;
-            deleted.map_err(|error| ReconcileError::ReplacePod {
-                pod: pod.pod.clone(),
-                node: pod.node.clone(),
-                source: error,
-            })?;
-        }
-        if rollout.replace.is_empty() {
-            return Ok(Vec::new());
-        }
-        let nodes: Vec<String> = rollout.replace.iter().map(|pod| pod.node.clone()).collect();
-        let note = format!("replaces the driver's pods on {}", join_truncated(&nodes));
-        Ok(vec![Notice::new(Event::ReplacingPods, note)])
+/// Deletes the pods that are to be replaced now.
+pub(super) async fn replace_pods(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    rollout: &NodeRollout,
+) -> Result<Vec<Notice>, ReconcileError> {
+    for pod in &rollout.replace {
+        let deleted = context.writer.delete_pod(driver.namespace, &pod.pod, &pod.uid).await;
+        deleted.map_err(|error| ReconcileError::ReplacePod {
+            pod: pod.pod.clone(),
+            node: pod.node.clone(),
+            source: error,
+        })?;
     }
+    if rollout.replace.is_empty() {
+        return Ok(Vec::new());
+    }
+    let nodes: Vec<String> = rollout.replace.iter().map(|pod| pod.node.clone()).collect();
+    let note = format!("replaces the driver's pods on {}", join_truncated(&nodes));
+    Ok(vec![Notice::new(Event::ReplacingPods, note)])
 }

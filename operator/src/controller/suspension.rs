@@ -20,7 +20,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Resource, ResourceExt, runtime::controller::Action};
 use tracing::warn;
 
-use super::{OBSTACLE_PAUSE, ReconcileMode, Reconciliation, namespace::Elsewhere};
+use super::{
+    context::Context,
+    driver_ref::DriverRef,
+    namespace::Elsewhere,
+    pauses::OBSTACLE_PAUSE,
+    report::{basic_facts, publish},
+};
 use crate::{
     error::ReconcileError,
     kubernetes::GuardedApi,
@@ -34,99 +40,101 @@ const LEASE_LIMIT: Duration = Duration::from_secs(5);
 /// The longest part of a foreign identity that is shown.
 const LONGEST_IDENTITY: usize = 200;
 
-impl Reconciliation<'_> {
-    /// Suspends a driver that runs in another namespace, or moves it here if an administrator has confirmed that.
-    pub(super) async fn stay_away(&self, elsewhere: Elsewhere, mode: ReconcileMode) -> Result<Action, ReconcileError> {
-        if mode == ReconcileMode::Manage && self.may_relocate() {
-            return Box::pin(self.relocate(elsewhere)).await;
+/// Suspends a driver that runs in another namespace.
+pub(super) async fn suspend_elsewhere(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    elsewhere: Elsewhere,
+) -> Result<Action, ReconcileError> {
+    let namespace = elsewhere.only_namespace();
+    let action = suspend(context, driver, elsewhere.problem.clone(), namespace).await?;
+    // The driver may have run here before.
+    context.leases.delete(&driver.owner.name).await;
+    Ok(action)
+}
+
+/// Suspends a driver whose Lease would be in `namespace`, and reports the problem.
+pub(super) async fn suspend(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    problem: Problem,
+    namespace: Option<&str>,
+) -> Result<Action, ReconcileError> {
+    let name = &driver.owner.name;
+    let holder = match namespace {
+        Some(namespace) => foreign_holder(context, driver, namespace).await,
+        None => None,
+    };
+    let suspension = (driver.object.metadata.generation, problem.reason);
+    if holder.is_none() && !context.has_reported(name, &suspension) {
+        let next = suspended_status(context, driver, problem);
+        publish(context, driver, driver.object.status.as_ref(), &next, Vec::new()).await?;
+        context.remember_suspension(name, suspension);
+    } else {
+        report_suspension(context, driver, problem, holder.as_ref()).await;
+    }
+    Ok(Action::requeue(OBSTACLE_PAUSE))
+}
+
+/// Suspends a driver that another operator maintains in the same namespace.
+pub(super) async fn suspend_beside(context: &Context, driver: &DriverRef<'_>, lease: &Lease) -> Action {
+    let problem = Problem {
+        reason: Degraded::OperandsElsewhere,
+        message: format!(
+            "another operator maintains the driver in namespace {}; this one changes nothing. Only one operator may maintain a \
+             driver: uninstall one of the two. This one continues when the other releases the Lease or does not renew it",
+            driver.namespace
+        ),
+    };
+    report_suspension(context, driver, problem, Some(lease)).await;
+    Action::requeue(OBSTACLE_PAUSE)
+}
+
+/// Reports a suspension without a write of the status.
+async fn report_suspension(context: &Context, driver: &DriverRef<'_>, problem: Problem, holder: Option<&Lease>) {
+    let name = &driver.owner.name;
+    let note = match holder {
+        Some(lease) => format!("{}. {}", problem.message, describe_holder(lease)),
+        None => problem.message.clone(),
+    };
+    for condition in &suspended_status(context, driver, problem).conditions {
+        context.metrics.condition(name, &condition.type_, &condition.status);
+    }
+    let notice = Notice::new(Event::Suspended, note);
+    context
+        .events
+        .publish_daily(&driver.object.object_ref(&()), notice)
+        .await;
+}
+
+pub(super) fn suspended_status(context: &Context, driver: &DriverRef<'_>, problem: Problem) -> CinderCSIDriverStatus {
+    let report = Report {
+        facts: basic_facts(context, driver),
+        decision: Decision {
+            problems: vec![problem],
+            ..Decision::default()
+        },
+        ..Report::default()
+    };
+    status::not_reconciled(driver.object.status.as_ref(), &report, context.sources.now())
+}
+
+/// The Lease of the object in a namespace while another operator renews it. A Lease counts as renewed until it was seen unchanged
+/// for its whole duration.
+async fn foreign_holder(context: &Context, driver: &DriverRef<'_>, namespace: &str) -> Option<Lease> {
+    let name = &driver.owner.name;
+    let leases: GuardedApi<Lease> = GuardedApi::namespaced(context.client.clone(), namespace);
+    let lease = match tokio::time::timeout(LEASE_LIMIT, leases.get_opt(&lease_name(name))).await {
+        Ok(Ok(lease)) => lease?,
+        Ok(Err(error)) => {
+            warn!(driver = name, namespace, %error, "the Lease of the object cannot be read");
+            return None;
         }
-        self.suspend_elsewhere(elsewhere).await
-    }
-
-    /// Suspends a driver that runs in another namespace.
-    pub(super) async fn suspend_elsewhere(&self, elsewhere: Elsewhere) -> Result<Action, ReconcileError> {
-        let namespace = elsewhere.only_namespace();
-        let action = self.suspend(elsewhere.problem.clone(), namespace).await?;
-        // The driver may have run here before.
-        self.context.leases.delete(&self.owner.name).await;
-        Ok(action)
-    }
-
-    /// Suspends a driver whose Lease would be in `namespace`, and reports the problem.
-    pub(super) async fn suspend(&self, problem: Problem, namespace: Option<&str>) -> Result<Action, ReconcileError> {
-        let (context, name) = (self.context, &self.owner.name);
-        let holder = match namespace {
-            Some(namespace) => self.foreign_holder(namespace).await,
-            None => None,
-        };
-        let suspension = (self.driver.metadata.generation, problem.reason);
-        if holder.is_none() && !context.has_reported(name, &suspension) {
-            let next = self.suspended_status(problem);
-            self.publish(self.driver.status.as_ref(), &next, Vec::new()).await?;
-            context.remember_suspension(name, suspension);
-        } else {
-            self.report_suspension(problem, holder.as_ref()).await;
-        }
-        Ok(Action::requeue(OBSTACLE_PAUSE))
-    }
-
-    /// Suspends a driver that another operator maintains in the same namespace.
-    pub(super) async fn suspend_beside(&self, lease: &Lease) -> Action {
-        let problem = Problem {
-            reason: Degraded::OperandsElsewhere,
-            message: format!(
-                "another operator maintains the driver in namespace {}; this one changes nothing. Only one operator may maintain a \
-                 driver: uninstall one of the two. This one continues when the other releases the Lease or does not renew it",
-                self.namespace
-            ),
-        };
-        self.report_suspension(problem, Some(lease)).await;
-        Action::requeue(OBSTACLE_PAUSE)
-    }
-
-    /// Reports a suspension without a write of the status.
-    async fn report_suspension(&self, problem: Problem, holder: Option<&Lease>) {
-        let (context, name) = (self.context, &self.owner.name);
-        let note = match holder {
-            Some(lease) => format!("{}. {}", problem.message, describe_holder(lease)),
-            None => problem.message.clone(),
-        };
-        for condition in &self.suspended_status(problem).conditions {
-            context.metrics.condition(name, &condition.type_, &condition.status);
-        }
-        let notice = Notice::new(Event::Suspended, note);
-        context.events.publish_daily(&self.driver.object_ref(&()), notice).await;
-    }
-
-    pub(super) fn suspended_status(&self, problem: Problem) -> CinderCSIDriverStatus {
-        let report = Report {
-            facts: self.facts(),
-            decision: Decision {
-                problems: vec![problem],
-                ..Decision::default()
-            },
-            ..Report::default()
-        };
-        status::not_reconciled(self.driver.status.as_ref(), &report, self.context.sources.now())
-    }
-
-    /// The Lease of the object in a namespace while another operator renews it. A Lease counts as renewed until it was seen unchanged
-    /// for its whole duration.
-    async fn foreign_holder(&self, namespace: &str) -> Option<Lease> {
-        let (context, name) = (self.context, &self.owner.name);
-        let leases: GuardedApi<Lease> = GuardedApi::namespaced(context.client.clone(), namespace);
-        let lease = match tokio::time::timeout(LEASE_LIMIT, leases.get_opt(&lease_name(name))).await {
-            Ok(Ok(lease)) => lease?,
-            Ok(Err(error)) => {
-                warn!(driver = name, namespace, %error, "the Lease of the object cannot be read");
-                return None;
-            }
-            Err(_) => return None,
-        };
-        let renewals = context.lease_renewals(name);
-        let is_renewed = renewals.may_lead(&lease, 1) && renewals.observe(&lease) < LONGEST_LEASE;
-        (is_renewed && holder_of(Some(&lease)) != context.leases.identity()).then_some(lease)
-    }
+        Err(_) => return None,
+    };
+    let renewals = context.lease_renewals(name);
+    let is_renewed = renewals.may_lead(&lease, 1) && renewals.observe(&lease) < LONGEST_LEASE;
+    (is_renewed && holder_of(Some(&lease)) != context.leases.identity()).then_some(lease)
 }
 
 /// The holder of a Lease in a sentence.

@@ -20,14 +20,17 @@ mod reports;
 mod restore;
 mod updates;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cinder_cloud::{CloudConfig, CloudError, CloudService, EndpointProblem, Failure, VolumeId};
-use cinder_csi_crds::{CinderCSIDriverSpec, Cloud as CloudSpec, ConditionType, NetworkPolicyMode, TopologyMode};
+use cinder_csi_crds::{
+    CinderCSIDriverSpec, Cloud as CloudSpec, ConditionType, FINALIZER, ManagementState, NetworkPolicyMode, TopologyMode,
+};
 use cinder_operator_core::{
     clouds::{CloudFacts, CloudState},
-    cluster::{self, Index},
-    manifests::Place,
+    cluster::{self, GuardedObject, Index},
+    decide::Report,
+    manifests::{DriverCredentials, Place},
     releases::InstalledImages,
     restrictions::Restrictions,
 };
@@ -35,16 +38,19 @@ use csi_sources::Sources;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::*;
+use super::{
+    pauses::{OBSTACLE_PAUSE, RECHECK_MARGIN},
+    *,
+};
 use crate::{
     apply::Writer,
     credentials::{Checker, Keystone, Questions, TrialError, Tried},
     events::Events,
     metrics::Metrics,
     object_leases::ObjectLeases,
-    observe::Cluster,
+    observe::{self, Cluster},
 };
 use api::{Api, DRIVER};
 

@@ -10,17 +10,15 @@ use cinder_csi_crds::CinderCSIDriver;
 use cinder_operator_core::{
     cluster::LostNodes,
     decide::{CloudView, Facts, Outcome, Report, VolumeFacts},
-    diagnosis::{CloudAccess, LOOKED_INTO, LoginDoubts, Stuck, Suspect, Suspects, diagnose, login_doubts, suspects},
-    notice::Notice,
+    diagnosis::{CloudAccess, LOOKED_INTO, LoginDoubts, Suspect, Suspects, diagnose, login_doubts, suspects},
     plan::Obstacle,
-    reasons::Event,
-    status,
 };
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::controller::Action;
 use tokio::time::Instant;
 
-use super::{RECHECK_MARGIN, Reconciliation};
+use super::{
+    act::observe_unserved, context::Context, driver_ref::DriverRef, pauses::RECHECK_MARGIN, report::report_status,
+};
 use crate::error::ReconcileError;
 
 /// The label with a node's zone.
@@ -61,174 +59,148 @@ impl ObjectState {
     }
 }
 
-impl Reconciliation<'_> {
-    /// Where nothing but volumes, attachments and claims has changed since the last look at everything: looks at them, with no
-    /// request to the API server but the status where it changes. `None` where everything has to be looked at.
-    pub(super) async fn reconcile_volumes_only(&self) -> Result<Option<Action>, ReconcileError> {
-        let (context, name) = (self.context, &self.owner.name);
-        let Some(last) = context.take_last_look(name) else {
-            return Ok(None);
-        };
-        let left = last.until.saturating_duration_since(Instant::now());
-        let is_awaited_change = last.awaited != self.awaited(&last.report);
-        let is_recheck_due = self.recheck_due_in(&self.login_doubts()) == Some(Duration::ZERO);
-        if last.of != ObjectState::of(self.driver) || left.is_zero() || is_awaited_change || is_recheck_due {
-            return Ok(None);
-        }
-        let (volumes, soon) = self.observe_volumes(&last.report.facts, &last.report.outcome);
-        let Report {
-            facts,
-            decision,
-            mut outcome,
-        } = last.report;
-        self.observe_unserved(&mut outcome);
-        let report = Report {
-            facts: Facts { volumes, ..facts },
-            decision,
-            outcome,
-        };
-        self.report_status(&report, Vec::new()).await?;
-        Ok(Some(self.until_next_look(report, soon, left)))
+/// Where nothing but volumes, attachments and claims has changed since the last look at everything: looks at them, with no
+/// request to the API server but the status where it changes. `None` where everything has to be looked at.
+pub(super) async fn reconcile_volumes_only(
+    context: &Context,
+    driver: &DriverRef<'_>,
+) -> Result<Option<Action>, ReconcileError> {
+    let name = &driver.owner.name;
+    let Some(last) = context.take_last_look(name) else {
+        return Ok(None);
+    };
+    let left = last.until.saturating_duration_since(Instant::now());
+    let is_awaited_change = last.awaited != awaited_attachments(context, driver, &last.report);
+    let is_recheck_due = recheck_due_in(context, driver, &find_login_doubts(context, driver)) == Some(Duration::ZERO);
+    if last.of != ObjectState::of(driver.object) || left.is_zero() || is_awaited_change || is_recheck_due {
+        return Ok(None);
     }
+    let (volumes, soon) = observe_volumes(context, driver, &last.report.facts, &last.report.outcome);
+    let Report {
+        facts,
+        decision,
+        mut outcome,
+    } = last.report;
+    observe_unserved(context, driver, &mut outcome);
+    let report = Report {
+        facts: Facts { volumes, ..facts },
+        decision,
+        outcome,
+    };
+    report_status(context, driver, &report, Vec::new()).await?;
+    Ok(Some(until_next_look(context, driver, report, soon, left)))
+}
 
-    /// Remembers what was seen; says when to look again: at volumes after `soon`, at everything after `left`.
-    pub(super) fn until_next_look(&self, report: Report, soon: Option<Duration>, left: Duration) -> Action {
-        let look = LastLook {
-            of: ObjectState::of(self.driver),
-            awaited: self.awaited(&report),
-            report,
-            until: Instant::now() + left,
-        };
-        self.context.remember_look(&self.owner.name, self.calls, look);
-        Action::requeue(soon.map_or(left, |soon| soon.saturating_add(RECHECK_MARGIN).min(left)))
-    }
+/// Remembers what was seen; says when to look again: at volumes after `soon`, at everything after `left`.
+pub(super) fn until_next_look(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    report: Report,
+    soon: Option<Duration>,
+    left: Duration,
+) -> Action {
+    let look = LastLook {
+        of: ObjectState::of(driver.object),
+        awaited: awaited_attachments(context, driver, &report),
+        report,
+        until: Instant::now() + left,
+    };
+    context.remember_look(&driver.owner.name, driver.calls, look);
+    Action::requeue(soon.map_or(left, |soon| soon.saturating_add(RECHECK_MARGIN).min(left)))
+}
 
-    /// The attachments that a change waits for, each a node's name with a volume's. Where a change waits for the end of all
-    /// operations, a single entry represents them.
-    fn awaited(&self, report: &Report) -> Vec<(String, String)> {
-        let name = &self.owner.name;
-        let (mut nodes, mut waits_for_all) = (BTreeSet::new(), false);
-        for obstacle in &report.decision.plan.obstacles {
-            match obstacle {
-                Obstacle::NodesInUse {
-                    lost: LostNodes::Nodes(lost),
-                    ..
-                } => nodes.extend(lost.keys()),
-                Obstacle::Waiting { .. } => waits_for_all = true,
-                _ => {}
-            }
-        }
-        if nodes.is_empty() && !waits_for_all {
-            return Vec::new();
-        }
-        self.context.cluster.read(|index| {
-            let mut awaited = index.attached_volumes(name);
-            awaited.retain(|(node, _)| nodes.contains(node));
-            awaited.sort();
-            let is_under_way = waits_for_all && !index.attachments_under_way(name).is_empty();
-            awaited.extend(is_under_way.then(Default::default));
-            awaited
-        })
-    }
-
-    /// Finds and explains operations that take too long; says when to look again.
-    pub(super) fn observe_volumes(&self, facts: &Facts, outcome: &Outcome) -> (VolumeFacts, Option<Duration>) {
-        let (context, name) = (self.context, &self.owner.name);
-        let (count, node_zones) = context.cluster.read(|index| {
-            let nodes = index.nodes().into_iter();
-            let zones: BTreeSet<&String> = nodes.filter_map(|node| node.labels.get(ZONE_LABEL)).collect();
-            (index.count_of(name), zones.into_iter().cloned().collect())
-        });
-        let limits = facts.health.stuck;
-        let now = context.sources.now();
-        let Suspects { all, others, next } = context
-            .cluster
-            .read(|index| suspects(index, name, &limits, now, LOOKED_INTO));
-        let stuck = all.into_iter().map(|mut suspect| {
-            complete(&mut suspect, facts, outcome);
-            diagnose(&suspect)
-        });
-        let volumes = VolumeFacts {
-            count,
-            node_zones,
-            stuck: stuck.collect(),
-            stuck_others: others,
-        };
-        let recheck = self.recheck_due_in(&self.login_doubts());
-        (volumes, [next, recheck].into_iter().flatten().min())
-    }
-
-    /// Repeats the check of the credentials at once where operations newly suggest that the driver's login fails.
-    pub(super) fn recheck_credentials(&self) {
-        let (context, name) = (self.context, &self.owner.name);
-        let doubts = self.login_doubts();
-        if self.recheck_due_in(&doubts) == Some(Duration::ZERO) {
-            context.checker.recheck(name);
-            context.remember_doubts(name, &doubts.refused | &doubts.silent);
-        } else {
-            context.retain_doubts(name, &(&doubts.refused | &doubts.silent));
+/// The attachments that a change waits for, each a node's name with a volume's. Where a change waits for the end of all
+/// operations, a single entry represents them.
+fn awaited_attachments(context: &Context, driver: &DriverRef<'_>, report: &Report) -> Vec<(String, String)> {
+    let name = &driver.owner.name;
+    let (mut nodes, mut waits_for_all) = (BTreeSet::new(), false);
+    for obstacle in &report.decision.plan.obstacles {
+        match obstacle {
+            Obstacle::NodesInUse {
+                lost: LostNodes::Nodes(lost),
+                ..
+            } => nodes.extend(lost.keys()),
+            Obstacle::Waiting { .. } => waits_for_all = true,
+            _ => {}
         }
     }
-
-    /// The operations that suggest a failed login.
-    fn login_doubts(&self) -> LoginDoubts {
-        let (context, name) = (self.context, &self.owner.name);
-        let now = context.sources.now();
-        context.cluster.read(|index| login_doubts(index, name, now))
+    if nodes.is_empty() && !waits_for_all {
+        return Vec::new();
     }
+    context.cluster.read(|index| {
+        let mut awaited = index.attached_volumes(name);
+        awaited.retain(|(node, _)| nodes.contains(node));
+        awaited.sort();
+        let is_under_way = waits_for_all && !index.attachments_under_way(name).is_empty();
+        awaited.extend(is_under_way.then(Default::default));
+        awaited
+    })
+}
 
-    /// The time until operations require a check of the credentials, if nothing else happens. An error requires it at once. A silent
-    /// operation requires it once the last check is older than [`CHECK_AGE`].
-    fn recheck_due_in(&self, doubts: &LoginDoubts) -> Option<Duration> {
-        let (context, name) = (self.context, &self.owner.name);
-        // Refused credentials are retried on their own.
-        let age = context.checker.age(name)?;
-        if !context.are_known_doubts(name, &doubts.refused) {
-            return Some(Duration::ZERO);
-        }
-        if !context.are_known_doubts(name, &doubts.silent) {
-            return Some(CHECK_AGE.saturating_sub(age));
-        }
-        doubts.next
-    }
+/// Finds and explains operations that take too long; says when to look again.
+pub(super) fn observe_volumes(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    facts: &Facts,
+    outcome: &Outcome,
+) -> (VolumeFacts, Option<Duration>) {
+    let name = &driver.owner.name;
+    let (count, node_zones) = context.cluster.read(|index| {
+        let nodes = index.nodes().into_iter();
+        let zones: BTreeSet<&String> = nodes.filter_map(|node| node.labels.get(ZONE_LABEL)).collect();
+        (index.count_of(name), zones.into_iter().cloned().collect())
+    });
+    let limits = facts.health.stuck;
+    let now = context.sources.now();
+    let Suspects { all, others, next } = context
+        .cluster
+        .read(|index| suspects(index, name, &limits, now, LOOKED_INTO));
+    let stuck = all.into_iter().map(|mut suspect| {
+        complete(&mut suspect, facts, outcome);
+        diagnose(&suspect)
+    });
+    let volumes = VolumeFacts {
+        count,
+        node_zones,
+        stuck: stuck.collect(),
+        stuck_others: others,
+    };
+    let recheck = recheck_due_in(context, driver, &find_login_doubts(context, driver));
+    (volumes, [next, recheck].into_iter().flatten().min())
+}
 
-    /// Tells claims of operations that take too long, once per reason.
-    pub(super) async fn report_to_claims(&self, report: &Report) {
-        for stuck in status::news(self.driver.status.as_ref(), &report.facts) {
-            let Some(claim) = &stuck.claim else { continue };
-            let regarding = ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("PersistentVolumeClaim".to_owned()),
-                namespace: Some(claim.namespace.clone()),
-                name: Some(claim.name.clone()),
-                uid: Some(claim.uid.clone()),
-                ..ObjectReference::default()
-            };
-            let note = format!(
-                "{} of the volume takes too long: {}: {}",
-                stuck.operation.as_str(),
-                stuck.finding.reason,
-                public_hint(stuck)
-            );
-            let notice = Notice::new(Event::VolumeStuck, note);
-            self.context.events.publish(&regarding, notice).await;
-        }
+/// Repeats the check of the credentials at once where operations newly suggest that the driver's login fails.
+pub(super) fn recheck_credentials(context: &Context, driver: &DriverRef<'_>) {
+    let name = &driver.owner.name;
+    let doubts = find_login_doubts(context, driver);
+    if recheck_due_in(context, driver, &doubts) == Some(Duration::ZERO) {
+        context.checker.recheck(name);
+        context.remember_doubts(name, &doubts.refused | &doubts.silent);
+    } else {
+        context.retain_doubts(name, &(&doubts.refused | &doubts.silent));
     }
 }
 
-/// What the owner of a claim is to know: of the cloud's addresses and the Secrets, the status tells those who run the cluster.
-fn public_hint(stuck: &Stuck) -> &str {
-    match stuck.finding.reason {
-        "CredentialsRefused" => {
-            "the cloud refuses the credentials of the storage driver; the administrator of the cluster has to fix them, and the operation goes on \
-             by itself then"
-        }
-        "CloudUnreachable" => {
-            "a service of the cloud does not answer the storage driver as it should; the administrator of the cluster can see why, and the operation goes \
-             on by itself when it does again"
-        }
-        _ => &stuck.finding.hint,
+/// The operations that suggest a failed login.
+fn find_login_doubts(context: &Context, driver: &DriverRef<'_>) -> LoginDoubts {
+    let name = &driver.owner.name;
+    let now = context.sources.now();
+    context.cluster.read(|index| login_doubts(index, name, now))
+}
+
+/// The time until operations require a check of the credentials, if nothing else happens. An error requires it at once. A silent
+/// operation requires it once the last check is older than [`CHECK_AGE`].
+fn recheck_due_in(context: &Context, driver: &DriverRef<'_>, doubts: &LoginDoubts) -> Option<Duration> {
+    let name = &driver.owner.name;
+    // Refused credentials are retried on their own.
+    let age = context.checker.age(name)?;
+    if !context.are_known_doubts(name, &doubts.refused) {
+        return Some(Duration::ZERO);
     }
+    if !context.are_known_doubts(name, &doubts.silent) {
+        return Some(CHECK_AGE.saturating_sub(age));
+    }
+    doubts.next
 }
 
 /// Adds what is known of driver and clouds.

@@ -130,9 +130,9 @@ async fn a_change_amid_a_look_is_looked_at() {
     let world = mk_resting().await;
     world.context.call_for_whole_look(NAME);
     let driver = world.driver();
-    let pass = Reconciliation::of(&driver, &world.context);
+    let driver = DriverRef::new(&driver, &world.context);
     world.context.call_for_whole_look(NAME);
-    pass.until_next_look(Report::default(), None, Duration::from_mins(5));
+    volumes::until_next_look(&world.context, &driver, Report::default(), None, Duration::from_mins(5));
     world.look().await.expect("looked");
     assert_ne!(world.api.take_reads().len(), 0);
 }
