@@ -10,8 +10,10 @@ mod classes;
 mod clouds;
 mod context;
 mod driver_ref;
+mod environment;
 mod failure;
 mod maintain;
+mod memory;
 mod mode;
 mod namespace;
 mod pauses;
@@ -32,7 +34,8 @@ use kube::{ResourceExt, runtime::controller::Action};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-pub use context::{Context, Memories, Watched};
+pub use context::{Context, Watched};
+pub use memory::Memories;
 
 use crate::error::ReconcileError;
 use driver_ref::DriverRef;
@@ -49,7 +52,9 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 /// Reconciles one object, within the time limit of a reconcile.
 pub async fn reconcile(driver: Arc<Watched>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let begun = Instant::now();
-    context.begin(&driver.name_any());
+    if let Some(first) = context.memory(&driver.name_any(), |memory| memory.take_change()) {
+        context.metrics.queued(first.elapsed());
+    }
     if let Some(uid) = driver.uid() {
         context.recognize(&driver.name_any(), &uid);
     }
@@ -86,7 +91,11 @@ pub async fn reconcile(driver: Arc<Watched>, context: Arc<Context>) -> Result<Ac
         .metrics
         .reconciled(if result.is_ok() { "success" } else { "error" }, begun.elapsed());
     if result.is_ok() {
-        context.reset_backoff(&driver.name_any());
+        // Not for a deleted object: its memory and its metrics would return.
+        context.memories.with_known_object(&driver.name_any(), |memory| {
+            memory.backoff.reset_failures();
+            context.metrics.reconcile_failures(&driver.name_any(), 0);
+        });
     }
     result
 }
@@ -94,7 +103,8 @@ pub async fn reconcile(driver: Arc<Watched>, context: Arc<Context>) -> Result<Ac
 /// Computes the back-off after a failed reconcile.
 #[allow(clippy::needless_pass_by_value, reason = "the controller calls it with these types")]
 pub fn error_policy(driver: Arc<Watched>, error: &ReconcileError, context: Arc<Context>) -> Action {
-    let failures = context.record_failure(&driver.name_any());
+    let failures = context.memory(&driver.name_any(), |memory| memory.backoff.record_failure());
+    context.metrics.reconcile_failures(&driver.name_any(), failures);
     let pause = FIRST_PAUSE
         .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)))
         .min(LONGEST_PAUSE);

@@ -398,7 +398,7 @@ fn controller(
         )
         .inspect_ok({
             let context = Arc::clone(context);
-            move |driver| context.changed(&driver.name_any(), Instant::now())
+            move |driver| context.record_change(&driver.name_any(), Instant::now())
         });
     // Without a debounce: each request would put off the one before it, without end while they come.
     Controller::for_stream(changes, context.drivers.clone())
@@ -485,11 +485,11 @@ fn affected(woken: Woken, context: Arc<Context>) -> impl Stream<Item = ObjectRef
             for driver in context.drivers.state() {
                 let name = driver.name_any();
                 if whole.includes(&name) {
-                    context.call_for_whole_look(&name);
+                    context.request_full_reconcile(&name);
                 } else if !volumes.includes(&name) {
                     continue;
                 }
-                context.changed(&name, first);
+                context.record_change(&name, first);
                 affected.push(ObjectRef::from_obj(driver.as_ref()));
             }
             futures::stream::iter(affected)

@@ -67,7 +67,7 @@ pub(super) async fn act(
         notices.extend(recreate_checks::pre_delete_events(&context.client, &decision.plan).await);
         let records = Records::of(driver.object).only(&keys);
         let applied = apply_plan(&context.writer, &decision.plan, &live, records).await;
-        context.remember_unapplied(name, applied.left);
+        context.memory(name, |memory| memory.drift.unapplied = applied.left);
         let repaired = applied.repaired.iter();
         repaired.for_each(|kind| context.metrics.drift_repaired(name, kind));
         for (key, object) in applied.written {

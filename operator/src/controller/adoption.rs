@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -100,7 +101,7 @@ pub(super) async fn find_installation(
         });
     }
     let renewals = context.lease_renewals(&driver.owner.name);
-    let old_pods = context.old_pods(&driver.owner.name);
+    let old_pods = context.memory(&driver.owner.name, |memory| Arc::clone(&memory.migration.old_pods));
     let looked = observe::installation(&context.client, &driver.owner, &spec.namespace, &renewals, &old_pods).await;
     let mut found = match looked {
         Err(ObserveError::List { plural, source }) if is_forbidden(&source) => {
@@ -119,7 +120,7 @@ pub(super) async fn find_installation(
             if is_wanted && let Some(held) = hold_without_controller(context, driver, live).await {
                 return Ok(held);
             }
-            context.remember_done(&driver.owner.name, driver.object.metadata.generation);
+            remember_settled(context, driver);
             return Ok(Adoption::default());
         }
     }
@@ -131,7 +132,7 @@ pub(super) async fn find_installation(
     let migration = plan_step(context, driver, &found, &asked, live, intent, is_theirs).await;
     let failure = migration.as_ref().and_then(failure);
     if migration.as_ref().is_some_and(|one| one.step == AdoptionStep::Done) {
-        context.remember_done(&driver.owner.name, driver.object.metadata.generation);
+        remember_settled(context, driver);
     }
     Ok(Adoption {
         found,
@@ -162,12 +163,12 @@ async fn hold_without_controller(
 /// Lists the installations in other namespaces, or returns the cause that they are unknown.
 async fn installations_elsewhere(context: &Context, driver: &DriverRef<'_>) -> Result<Vec<String>, String> {
     let name = &driver.owner.name;
-    if let Some(known) = context.elsewhere(name, ELSEWHERE_PAUSE) {
+    if let Some(known) = context.memory(name, |memory| memory.migration.elsewhere(ELSEWHERE_PAUSE)) {
         return Ok(known);
     }
     let found = observe::installations_elsewhere(&context.client, &driver.object.spec.adoption.namespace).await;
     let found = found.map_err(|error| error.to_string())?;
-    context.remember_elsewhere(name, &found);
+    context.memory(name, |memory| memory.migration.remember_elsewhere(&found));
     Ok(found)
 }
 
@@ -193,10 +194,11 @@ async fn find_differences(
 ) -> Vec<AdoptionFinding> {
     let spec = &driver.object.spec;
     let (context, name, generation) = (context, &driver.owner.name, driver.object.metadata.generation);
-    if let Some(known) = context.findings(name, generation, CHECK_PAUSE) {
+    let recent = |within| context.memory(name, |memory| memory.migration.findings(generation, within));
+    if let Some(known) = recent(CHECK_PAUSE) {
         // Their remedies are outside the spec.
         let is_open = known.iter().any(|finding| !finding.reason.can_be_accepted());
-        if !is_open || context.findings(name, generation, OPEN_CHECK_PAUSE).is_some() {
+        if !is_open || recent(OPEN_CHECK_PAUSE).is_some() {
             return known;
         }
     }
@@ -216,8 +218,16 @@ async fn find_differences(
     let decided = topology.filter(|topology| topology.is_decided);
     facts.zone_labels.is_enabled = decided.map(|topology| topology.enabled);
     let findings = check::findings(spec, &facts);
-    context.remember_findings(name, generation, &findings);
+    context.memory(name, |memory| memory.migration.remember_findings(generation, &findings));
     findings
+}
+
+/// Records that no other installation exists, so that it is not searched in every reconcile.
+fn remember_settled(context: &Context, driver: &DriverRef<'_>) {
+    let generation = driver.object.metadata.generation;
+    context.memory(&driver.owner.name, |memory| {
+        memory.migration.remember_settled(generation)
+    });
 }
 
 /// Whether there was lately nothing to take over, or nothing any more: the other installation's namespace may have all of a cluster's
@@ -226,7 +236,10 @@ fn is_settled(context: &Context, driver: &DriverRef<'_>, live: &BTreeMap<Key, Va
     let is_ours = |(key, object): (&Key, &Value)| key.kind == kind::CSI_DRIVER && driver.owner.owns(object);
     reported_step(driver).is_none_or(|told| told.step == AdoptionStep::Done)
         && live.iter().any(is_ours)
-        && context.is_done(&driver.owner.name, driver.object.metadata.generation)
+        && context.memory(&driver.owner.name, |memory| {
+            let generation = driver.object.metadata.generation;
+            memory.migration.is_settled(generation, context.idle_interval)
+        })
 }
 
 /// Whether a migration was on when the status was written last, and had not come to the nodes.
@@ -376,7 +389,7 @@ pub(super) fn migration_pause(
     may_write: bool,
 ) -> Option<Duration> {
     let migration = adoption.migration.as_ref()?;
-    let still = context.still(&driver.owner.name, migration);
+    let still = context.memory(&driver.owner.name, |memory| memory.migration.time_in_state(migration));
     match migration.step {
         AdoptionStep::Done => None,
         AdoptionStep::Preparing | AdoptionStep::GivenBack => Some(OBSTACLE_PAUSE),

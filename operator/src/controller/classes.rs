@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::Container;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{context::Context, driver_ref::DriverRef};
+use super::{context::Context, driver_ref::DriverRef, memory::ListedContents};
 use crate::observe::{self, snapshot_controller};
 
 /// The pause before the zones of a new driver's cloud are read again.
@@ -24,15 +24,6 @@ const ZONES_PAUSE: Duration = Duration::from_secs(10);
 const SNAPSHOT_CONTROLLER_PAUSE: Duration = Duration::from_secs(30);
 /// The shortest interval between two lists of snapshot contents: no watch has them.
 const CONTENTS_PAUSE: Duration = Duration::from_secs(30);
-
-/// A list of snapshot contents, with the circumstances in which it is valid.
-#[derive(Clone, Debug)]
-pub(super) struct ListedContents {
-    contents: SnapshotContents,
-    is_wanted: bool,
-    apis: OptionalApis,
-    at: Instant,
-}
 
 /// Adds the facts about this driver's volumes, its snapshots and the snapshot-controller.
 pub(super) async fn add_cluster_facts(
@@ -65,7 +56,7 @@ async fn list_snapshot_contents(
     apis: OptionalApis,
 ) -> SnapshotContents {
     let name = &driver.owner.name;
-    let earlier = context.snapshot_contents(name);
+    let earlier = context.memory(name, |memory| memory.classes.snapshot_contents.clone());
     let (recent, earlier) = match earlier {
         Some(earlier) if earlier.at.elapsed() < CONTENTS_PAUSE => (Some(earlier), None),
         earlier => (None, earlier),
@@ -88,7 +79,7 @@ async fn list_snapshot_contents(
         apis,
         at: Instant::now(),
     };
-    context.remember_snapshot_contents(name, remembered);
+    context.memory(name, |memory| memory.classes.snapshot_contents = Some(remembered));
     contents
 }
 

@@ -26,7 +26,7 @@ impl<'a> DriverRef<'a> {
         };
         Self {
             object,
-            calls: context.calls(&owner.name),
+            calls: context.memory(&owner.name, |memory| memory.volumes.calls()),
             owner,
             namespace: namespace_of(object, &context.namespace),
         }

@@ -28,6 +28,7 @@ use super::{
     clouds,
     context::Context,
     driver_ref::DriverRef,
+    environment::describe_cluster,
     pauses::{OBSTACLE_PAUSE, RECHECK_MARGIN},
     records,
     report::report_status,
@@ -66,9 +67,8 @@ pub(super) async fn maintain(
         live: &live,
         last_applied: &last_applied,
     };
-    let mut environment = context
-        .environment(namespace, driver.object, records::known_apis(driver, existing))
-        .await?;
+    let mut environment =
+        describe_cluster(context, namespace, driver.object, records::known_apis(driver, existing)).await?;
     environment.records = checked.record.annotations();
     (environment.clouds, environment.silent_clouds) = (checked.zones(), checked.silent());
     classes::add_cluster_facts(context, driver, &mut environment, &live).await;
@@ -129,7 +129,11 @@ pub(super) async fn maintain(
     };
     let soon = adoption::migration_pause(context, driver, &adoption, may_write);
     let of_classes = classes::next_look(context, driver, &report).unwrap_or(look_again);
-    let unwatched = context.obstacle_pause(&driver.owner.name, unwatched(&report, &adoption));
+    let unwatched = context.memory(&driver.owner.name, |memory| {
+        memory
+            .backoff
+            .obstacle_pause(unwatched(&report, &adoption), context.idle_interval)
+    });
     let otherwise = soon.unwrap_or(look_again).min(look_again).min(of_classes);
     let look_again = next_look(&report, otherwise, unwatched);
     report_status(context, driver, &report, notices).await?;
@@ -173,7 +177,7 @@ async fn decide_actions(
         live,
         last_applied: seen.last_applied,
         unlisted: seen.unlisted,
-        unapplied: &context.unapplied(name),
+        unapplied: &context.memory(name, |memory| memory.drift.unapplied.clone()),
         instant: Instant::now().into_std(),
     };
     let draft = draft(&situation);

@@ -73,7 +73,7 @@ pub(super) async fn execute_with_lease(
         }
         Err(error) => return Err(error.into()),
     };
-    context.end_suspension(name);
+    context.memory(name, |memory| memory.suspension.end());
     let action = guard
         .protect(Box::pin(execute(context, driver, mode, is_new, true)))
         .await?;

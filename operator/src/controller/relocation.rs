@@ -24,6 +24,7 @@ use serde_json::Value;
 use super::{
     context::Context,
     driver_ref::DriverRef,
+    environment::describe_cluster,
     namespace::Elsewhere,
     pauses::{LEASE_PAUSE, OBSTACLE_PAUSE},
     removal::{self, LOOK_AGAIN, MOST_STEPS, drain_timeout},
@@ -110,9 +111,7 @@ async fn relocation_obstacle(context: &Context, driver: &DriverRef<'_>, from: &s
 /// Deletes all that the driver has in this namespace, its pods first. Returns `None` when nothing is there.
 async fn evacuate(context: &Context, driver: &DriverRef<'_>, target: &str) -> Result<Option<Action>, ReconcileError> {
     let name = &driver.owner.name;
-    let environment = context
-        .environment(driver.namespace, driver.object, (None, None))
-        .await?;
+    let environment = describe_cluster(context, driver.namespace, driver.object, (None, None)).await?;
     let resolved = resolve(driver.object, &environment).ok();
     let mut notices = Vec::new();
     for _ in 0..MOST_STEPS {
@@ -121,7 +120,7 @@ async fn evacuate(context: &Context, driver: &DriverRef<'_>, target: &str) -> Re
         removal::find_by_name(context, driver, &mut live, resolved.as_ref()).await?;
         live.retain(|key, _| key.namespace.as_deref() == Some(driver.namespace));
         // The operator itself deletes the objects from now on.
-        context.remember_objects(name, |_| BTreeSet::new());
+        context.memory(name, |memory| memory.drift.update_objects(|_| BTreeSet::new()));
         let what = match evacuation_step(context, driver, &live).await? {
             Step::Delete { objects } => {
                 removal::delete_objects(context, objects, &mut notices).await?;

@@ -30,6 +30,7 @@ use super::{
     act::observe_workloads,
     context::Context,
     driver_ref::DriverRef,
+    environment::describe_cluster,
     maintain::maintain,
     records,
     report::{basic_facts, report_status},
@@ -53,9 +54,7 @@ pub(super) async fn remove(
     may_repair: bool,
 ) -> Result<Action, ReconcileError> {
     let (context, deletion) = (context, &driver.object.spec.deletion);
-    let mut environment = context
-        .environment(driver.namespace, driver.object, (None, None))
-        .await?;
+    let mut environment = describe_cluster(context, driver.namespace, driver.object, (None, None)).await?;
     environment.records = records::place_record(driver, &BTreeMap::new()).for_both().annotations();
     let unregistering = resolve(driver.object, &environment).ok().map(|mut resolved| {
         resolved.node.registration = Registration::Unregister;
@@ -96,7 +95,9 @@ pub(super) async fn remove(
         debug!(driver = driver.owner.name, ?step, "removal");
         if step != Step::Blocked {
             // What is missing from now on, the operator itself has taken away.
-            context.remember_objects(&driver.owner.name, |_| BTreeSet::new());
+            context.memory(&driver.owner.name, |memory| {
+                memory.drift.update_objects(|_| BTreeSet::new())
+            });
         }
         let done = match step {
             // The driver is needed to take these volumes away: it is kept, and made whole where a removal had begun.

@@ -74,7 +74,7 @@ pub(super) async fn report_status(
             .await;
     }
     publish(context, driver, previous, &next, notices).await?;
-    context.remember_broken(name, &next);
+    context.memory(name, |memory| memory.rollout.remember_broken(&next));
     Ok(())
 }
 

@@ -35,9 +35,14 @@ pub(super) fn known_objects(context: &Context, driver: &DriverRef<'_>, draft: &D
         Action::Create(desired) => Some(&desired.key),
         _ => None,
     });
-    let name = &driver.owner.name;
+    let has_existed = |key: &Key| {
+        context.memory(&driver.owner.name, |memory| {
+            let objects = memory.drift.objects.as_ref();
+            objects.map(|objects| objects.contains(key))
+        })
+    };
     missing
-        .filter(|key| context.has_seen(name, key).unwrap_or(spec_is_known))
+        .filter(|key| has_existed(key).unwrap_or(spec_is_known))
         .cloned()
         .collect()
 }
@@ -52,10 +57,11 @@ pub(super) fn remember_objects(
 ) {
     let is_there = |key: &Key| live.get(key).is_some_and(|object| driver.owner.owns(object));
     let has_failed = |key: &Key| failures.iter().any(|failure| failure.key == *key);
-    context.remember_objects(&driver.owner.name, |known| {
-        let kept = wanted.iter().filter(|key| known.contains(key) || is_there(key));
-        kept.filter(|key| !has_failed(key)).cloned().collect()
-    });
+    let update = |known: &BTreeSet<Key>| {
+        let existing = wanted.iter().filter(|key| known.contains(key) || is_there(key));
+        existing.filter(|key| !has_failed(key)).cloned().collect()
+    };
+    context.memory(&driver.owner.name, |memory| memory.drift.update_objects(update));
 }
 
 /// The newest revisions that are left of workloads that are missing while an update waits.
@@ -102,8 +108,13 @@ pub(super) async fn judge_node_pods(
     // Our pods wait there until those of the other installation are replaced.
     let theirs = adoption.nodes();
     ready.retain(|node, _| !theirs.contains(node.as_str()));
-    let lacking = context.lacking(name, &unrecorded_absences(&ready, &pods, &registered));
-    let broken_before = context.broken_before(name, driver.object.status.as_ref());
+    let lacking = context.memory(name, |memory| {
+        let without = unrecorded_absences(&ready, &pods, &registered);
+        memory.rollout.absence_times(&without)
+    });
+    let broken_before = context.memory(name, |memory| {
+        memory.rollout.broken_before(driver.object.status.as_ref())
+    });
     let replaces_by_itself = resolved.is_some_and(|resolved| resolved.node.update == NodeUpdateType::RollingUpdate);
     let is_free = unregistering_since(daemon_set).is_none();
     Ok(Some(node_rollout(&Nodes {
@@ -134,13 +145,13 @@ pub(super) async fn add_duties(
     let Some(desired) = decision.after_nodes.as_ref().filter(|_| is_ready) else {
         return Applied::default();
     };
-    let mut unapplied = context.unapplied(name);
+    let mut unapplied = context.memory(name, |memory| memory.drift.unapplied.clone());
     let desired = std::slice::from_ref(desired);
     let now = Instant::now().into_std();
     let plan = plan(&driver.owner, desired, live, &unapplied, &PlanScope::default(), now);
     let mut applied = apply_plan(&context.writer, &plan, live, Records::default()).await;
     unapplied.append(&mut applied.left);
-    context.remember_unapplied(name, unapplied);
+    context.memory(name, |memory| memory.drift.unapplied = unapplied);
     for (key, object) in &applied.written {
         live.extend(object.clone().map(|object| (key.clone(), object)));
     }

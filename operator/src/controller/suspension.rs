@@ -66,10 +66,10 @@ pub(super) async fn suspend(
         None => None,
     };
     let suspension = (driver.object.metadata.generation, problem.reason);
-    if holder.is_none() && !context.has_reported(name, &suspension) {
+    if holder.is_none() && !context.memory(name, |memory| memory.suspension.is_reported(&suspension)) {
         let next = suspended_status(context, driver, problem);
         publish(context, driver, driver.object.status.as_ref(), &next, Vec::new()).await?;
-        context.remember_suspension(name, suspension);
+        context.memory(name, |memory| memory.suspension.remember(suspension));
     } else {
         report_suspension(context, driver, problem, holder.as_ref()).await;
     }

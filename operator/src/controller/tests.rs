@@ -275,8 +275,8 @@ impl World {
 
     /// After a change of any object but a volume.
     async fn reconcile(&self) -> Result<Action, ReconcileError> {
-        self.context.call_for_whole_look(NAME);
-        self.context.changed(NAME, Instant::now());
+        self.context.request_full_reconcile(NAME);
+        self.context.record_change(NAME, Instant::now());
         self.look().await
     }
 

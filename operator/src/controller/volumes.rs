@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finds, explains and reports overdue operations on volumes.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
-use cinder_csi_crds::CinderCSIDriver;
 use cinder_operator_core::{
     cluster::LostNodes,
     decide::{CloudView, Facts, Outcome, Report, VolumeFacts},
@@ -17,7 +13,12 @@ use kube::runtime::controller::Action;
 use tokio::time::Instant;
 
 use super::{
-    act::observe_unserved, context::Context, driver_ref::DriverRef, pauses::RECHECK_MARGIN, report::report_status,
+    act::observe_unserved,
+    context::Context,
+    driver_ref::DriverRef,
+    memory::{LastLook, ObjectState},
+    pauses::RECHECK_MARGIN,
+    report::report_status,
 };
 use crate::error::ReconcileError;
 
@@ -27,38 +28,6 @@ const ZONE_LABEL: &str = "topology.cinder.csi.openstack.org/zone";
 /// Age of the last check of the credentials from which a silent operation repeats it.
 const CHECK_AGE: Duration = Duration::from_secs(30);
 
-/// What the last look at everything has found, for the looks at volumes alone that follow it.
-#[derive(Debug)]
-pub(super) struct LastLook {
-    of: ObjectState,
-    report: Report,
-    /// When everything is to be looked at again.
-    until: Instant,
-    /// The attachments that a change waits for.
-    awaited: Vec<(String, String)>,
-}
-
-/// What of an object decides what is made of it.
-#[derive(Debug, PartialEq)]
-struct ObjectState {
-    uid: Option<String>,
-    generation: Option<i64>,
-    annotations: Option<BTreeMap<String, String>>,
-    finalizers: Option<Vec<String>>,
-}
-
-impl ObjectState {
-    fn of(driver: &CinderCSIDriver) -> Self {
-        let meta = &driver.metadata;
-        Self {
-            uid: meta.uid.clone(),
-            generation: meta.generation,
-            annotations: meta.annotations.clone(),
-            finalizers: meta.finalizers.clone(),
-        }
-    }
-}
-
 /// Where nothing but volumes, attachments and claims has changed since the last look at everything: looks at them, with no
 /// request to the API server but the status where it changes. `None` where everything has to be looked at.
 pub(super) async fn reconcile_volumes_only(
@@ -66,7 +35,7 @@ pub(super) async fn reconcile_volumes_only(
     driver: &DriverRef<'_>,
 ) -> Result<Option<Action>, ReconcileError> {
     let name = &driver.owner.name;
-    let Some(last) = context.take_last_look(name) else {
+    let Some(last) = context.memory(name, |memory| memory.volumes.take_last_look()) else {
         return Ok(None);
     };
     let left = last.until.saturating_duration_since(Instant::now());
@@ -105,7 +74,9 @@ pub(super) fn until_next_look(
         report,
         until: Instant::now() + left,
     };
-    context.remember_look(&driver.owner.name, driver.calls, look);
+    context.memory(&driver.owner.name, |memory| {
+        memory.volumes.remember_look(driver.calls, look);
+    });
     Action::requeue(soon.map_or(left, |soon| soon.saturating_add(RECHECK_MARGIN).min(left)))
 }
 
@@ -175,9 +146,13 @@ pub(super) fn recheck_credentials(context: &Context, driver: &DriverRef<'_>) {
     let doubts = find_login_doubts(context, driver);
     if recheck_due_in(context, driver, &doubts) == Some(Duration::ZERO) {
         context.checker.recheck(name);
-        context.remember_doubts(name, &doubts.refused | &doubts.silent);
+        context.memory(name, |memory| {
+            memory.volumes.remember_doubts(&doubts.refused | &doubts.silent)
+        });
     } else {
-        context.retain_doubts(name, &(&doubts.refused | &doubts.silent));
+        context.memory(name, |memory| {
+            memory.volumes.retain_doubts(&(&doubts.refused | &doubts.silent))
+        });
     }
 }
 
@@ -194,10 +169,11 @@ fn recheck_due_in(context: &Context, driver: &DriverRef<'_>, doubts: &LoginDoubt
     let name = &driver.owner.name;
     // Refused credentials are retried on their own.
     let age = context.checker.age(name)?;
-    if !context.are_known_doubts(name, &doubts.refused) {
+    let is_known = |objects: &BTreeSet<String>| context.memory(name, |memory| memory.volumes.are_known_doubts(objects));
+    if !is_known(&doubts.refused) {
         return Some(Duration::ZERO);
     }
-    if !context.are_known_doubts(name, &doubts.silent) {
+    if !is_known(&doubts.silent) {
         return Some(CHECK_AGE.saturating_sub(age));
     }
     doubts.next

@@ -11,6 +11,7 @@ use super::*;
 use crate::controller::adoption::{
     CHECK_PAUSE, ELSEWHERE_PAUSE, MIGRATION_PAUSE, MIGRATION_STALLS_AFTER, OPEN_CHECK_PAUSE,
 };
+use crate::controller::memory::ObjectMemory;
 
 const OLD: &str = "/apis/apps/v1/namespaces/kube-system/deployments/csi-cinder-controllerplugin";
 
@@ -571,14 +572,23 @@ async fn findings_of_a_deleted_driver_are_forgotten() {
 async fn memory_of_a_driver_ends_with_its_uid() {
     let world = beside_a_kept_one();
     let context = &world.context;
+    let remember = |memory: &mut ObjectMemory| {
+        memory.migration.remember_settled(Some(1));
+        memory.migration.remember_findings(Some(1), &[]);
+    };
+    let recall = |generation| {
+        context.memory(NAME, |memory| {
+            let is_settled = memory.migration.is_settled(generation, CHECK_PAUSE);
+            (is_settled, memory.migration.findings(generation, CHECK_PAUSE).is_some())
+        })
+    };
     context.recognize(NAME, "first");
-    context.remember_done(NAME, Some(1));
-    context.remember_findings(NAME, Some(1), &[]);
+    context.memory(NAME, remember);
     context.recognize(NAME, "first");
-    assert!(context.is_done(NAME, Some(1)) && context.findings(NAME, Some(1), CHECK_PAUSE).is_some());
-    assert!(!context.is_done(NAME, Some(2)));
+    assert_eq!(recall(Some(1)), (true, true));
+    assert_eq!(recall(Some(2)), (false, false));
     context.recognize(NAME, "second");
-    assert!(!context.is_done(NAME, Some(1)) && context.findings(NAME, Some(1), CHECK_PAUSE).is_none());
+    assert_eq!(recall(Some(1)), (false, false));
 }
 
 #[rstest]

@@ -84,7 +84,7 @@ async fn a_stuck_volume_is_told_of_without_a_look_at_everything() {
 }
 
 #[rstest]
-#[case::another_object_changed(|world: &World| world.context.call_for_whole_look(NAME))]
+#[case::another_object_changed(|world: &World| world.context.request_full_reconcile(NAME))]
 #[case::the_spec_changed(|world: &World| world.api.change(DRIVER, "/metadata/generation", json!(2)))]
 #[case::an_annotation_changed(annotate)]
 #[case::it_is_another_object(|world: &World| world.api.change(DRIVER, "/metadata/uid", json!("another")))]
@@ -100,7 +100,7 @@ async fn everything_is_looked_at_when_something_else_changed(#[case] change: fn(
 #[tokio::test]
 async fn a_look_at_everything_lists_each_kind_once() {
     let world = mk_resting().await;
-    world.context.call_for_whole_look(NAME);
+    world.context.request_full_reconcile(NAME);
     world.look().await.expect("looked");
     let mut lists = BTreeMap::<String, usize>::new();
     for path in world.api.take_reads() {
@@ -128,10 +128,10 @@ async fn everything_is_looked_at_when_its_time_has_come_although_volumes_change_
 #[tokio::test]
 async fn a_change_amid_a_look_is_looked_at() {
     let world = mk_resting().await;
-    world.context.call_for_whole_look(NAME);
+    world.context.request_full_reconcile(NAME);
     let driver = world.driver();
     let driver = DriverRef::new(&driver, &world.context);
-    world.context.call_for_whole_look(NAME);
+    world.context.request_full_reconcile(NAME);
     volumes::until_next_look(&world.context, &driver, Report::default(), None, Duration::from_mins(5));
     world.look().await.expect("looked");
     assert_ne!(world.api.take_reads().len(), 0);
@@ -169,10 +169,10 @@ async fn the_wait_of_a_reconcile_counts_from_the_first_change() {
     let (second, third) = (Duration::from_secs(2), Duration::from_secs(3));
     let first = Instant::now();
     tokio::time::sleep(second).await;
-    world.context.changed(NAME, Instant::now());
-    world.context.changed(NAME, first);
+    world.context.record_change(NAME, Instant::now());
+    world.context.record_change(NAME, first);
     tokio::time::sleep(third).await;
-    world.context.changed(NAME, Instant::now());
+    world.context.record_change(NAME, Instant::now());
     world.look().await.expect("looked");
     assert_eq!(waits(&world), (1, 5.0));
     // One that time alone calls for has waited for nobody.

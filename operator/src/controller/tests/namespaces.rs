@@ -149,7 +149,7 @@ pub(super) fn mk_beside(world: &World) -> Arc<Context> {
 }
 
 pub(super) async fn reconcile_in(world: &World, context: &Arc<Context>) -> Action {
-    context.call_for_whole_look(NAME);
+    context.request_full_reconcile(NAME);
     let driver = GuardedObject(Ok(world.driver()));
     reconcile(Arc::new(driver), Arc::clone(context))
         .await
