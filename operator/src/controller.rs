@@ -11,6 +11,7 @@ mod clouds;
 mod context;
 mod driver_ref;
 mod environment;
+mod facts;
 mod failure;
 mod maintain;
 mod memory;

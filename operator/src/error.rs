@@ -27,6 +27,9 @@ pub enum ReconcileError {
     /// The object's Lease was lost during the work.
     #[error(transparent)]
     LeaseLost(#[from] LeaseLost),
+    /// A decision needed more rounds of queries than it may take.
+    #[error("the next actions are not decided after {0} rounds of queries")]
+    Undecided(usize),
     /// The cluster's own facts could not be read.
     #[error("cannot read the version of the API server: {0}")]
     Version(#[source] Box<kube::Error>),
@@ -108,6 +111,7 @@ impl ReconcileError {
             | Self::LeaseLost(_)
             | Self::Status(_) => true,
             Self::Observe(_)
+            | Self::Undecided(_)
             | Self::Lease(_)
             | Self::Version(_)
             | Self::Operands(_)

@@ -202,7 +202,7 @@ impl Metrics {
     }
 
     /// Exports the zones and volumes of a report.
-    pub fn export(&self, driver: &str, report: &Report) {
+    pub fn export(&self, driver: &str, report: &Report<'_>) {
         self.clouds.export(driver, report);
     }
 

@@ -23,24 +23,19 @@ use crate::{
     observe::{Cluster, ObserveError, attached_volumes, paged},
 };
 
-/// The objects that a plan recreates and that are in use, and what uses them. What the watches know to be in the way costs no request: it may
-/// be there for days. That nothing is, the API server says. Where it cannot be read, the object counts as in use.
-pub async fn in_use(client: &Client, cluster: &Cluster, driver: &str, plan: &Plan) -> BTreeMap<Key, String> {
-    let mut in_use = BTreeMap::new();
-    for action in &plan.actions {
-        let Action::Recreate { desired, .. } = action else {
-            continue;
-        };
-        let key = &desired.key;
-        let what = match key.kind {
+/// The users of objects that are to be recreated. Users that the watches know cost no request: they may remain for days. Only the API
+/// server can confirm that an object has no users. Where they cannot be read, the object counts as in use.
+pub async fn uses(client: &Client, cluster: &Cluster, driver: &str, keys: &[Key]) -> BTreeMap<Key, Option<String>> {
+    let mut uses = BTreeMap::new();
+    for key in keys {
+        let users = match key.kind {
             kind::CSI_DRIVER => attachments_under_way(client, cluster, driver).await,
             kind::ATTRIBUTES_CLASS => references(client, cluster, &key.name).await,
             _ => Ok(None),
         };
-        let what = what.unwrap_or_else(|error| Some(unknown(&error)));
-        in_use.extend(what.map(|what| (key.clone(), what)));
+        uses.insert(key.clone(), users.unwrap_or_else(|error| Some(unknown(&error))));
     }
-    in_use
+    uses
 }
 
 /// The message about objects that cannot be read.

@@ -1,296 +1,253 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From what is observed to what is done. Nothing here talks to anybody: the shell observes before it and acts after it.
+//! Decides what a reconcile does. Nothing here sends a request: the shell observes before the decision and acts after it.
 //!
-//! Three values pass through a reconcile, each made once: [`Facts`] by observing, [`Decision`] here, [`Outcome`] by acting. The
-//! status is made of the three, which [`Report`] holds.
-//!
-//! What has to be observed depends on what is wanted, so a decision has three steps. [`intend`] says which objects are wanted,
-//! [`draft`] compares them with what exists, and the shell looks up what the draft needs to know ([`Lookups`]). [`decide`] has
-//! the last word.
+//! Four values pass through a reconcile, each built once: [`Facts`] by observing, [`Decision`] by [`decide`], [`Outcome`] by acting, and
+//! the status by `status::status`. Which observations a decision depends on is only known while it is computed. So [`decide`] returns
+//! either the decision, or the [`Queries`] that it still needs. The shell adds their answers to the facts and calls it again.
 
+mod adoption;
 mod cloud;
 mod decision;
+mod draft;
 mod facts;
 mod held;
+mod intent;
 mod outcome;
 mod pod_templates;
+mod queries;
 mod workload;
 mod zones;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Instant,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use cinder_csi_crds::{CinderCSIDriver, ManagementState, NodeUpdateType};
 use serde_json::Value;
 
 pub use cloud::CloudView;
-pub use decision::{ClassesView, Decision, Drift, PodsView, Removal};
-pub use facts::{ClusterView, Facts, MonitoringView, ObjectFacts, ProjectGuard, VolumeFacts};
+pub use decision::{Access, ClassesView, Decision, Drift, PodsView, Removal};
+pub use facts::{
+    ClusterView, CredentialFacts, DriverFacts, Facts, MonitoringView, ObjectFacts, OwnPart, ProjectGuard, QueryAnswers,
+    VolumeFacts, owner_of,
+};
+pub use held::{HeldDesired, Holds};
 pub use outcome::{Outcome, Report};
 pub use pod_templates::Existing;
+pub use queries::{AttachedNodesQuery, DecisionStep, FindingsQuery, Queries};
 pub use workload::Workload;
 pub use zones::ZoneMismatch;
 
-pub use held::{HeldDesired, Holds};
-
-use pod_templates::{Renderer, from_operand};
+use adoption::{Adoption, decide_adoption};
+use decision::managed_objects;
+use draft::{Draft, Situation, draft_plan};
+use intent::{Intent, resolve_intent};
 
 use crate::{
-    cluster::{AttachedNodes, Key, Owner, kind},
-    manifests::{DriverCredentials, RenderError, Stage, render},
-    migration::Migration,
+    cluster::{KINDS, Key, Kind, kind},
+    manifests::{RenderError, Stage},
+    migration::claim_csi_driver,
     notice::Notice,
     plan::{
-        Action, Desired, LastApplied, Obstacle, Plan, Unapplied,
+        Action, Obstacle, Plan,
         changes::{changes, summary},
-        plan,
     },
-    problem::Problem,
-    reasons::{Degraded, Event},
-    resolve::{Environment, Resolved, resolve_parts},
-    rollout::{Gate, Release, stand_in, withhold_updates},
+    reasons::Event,
+    rollout::{Gate, stand_in, withhold_updates},
 };
 
 /// Annotation on a CinderCSIDriver, with the object's uid as value: the DaemonSet may exclude nodes that have volumes of the
 /// driver attached.
 pub const NARROW_NODES: &str = "csi.openstack.org/narrow-nodes";
 
-/// What is wanted.
-#[derive(Debug)]
-pub struct Intent {
-    /// The spec, with every default.
-    pub resolved: Resolved,
-    /// The objects. Those that cannot be made yet are not among them.
-    pub desired: Vec<Desired>,
-    /// Whether all of them are known: without credentials or zones they are not.
-    pub is_complete: bool,
-    /// Whether there are credentials for the controller.
-    pub has_credentials: bool,
-    /// What of the spec cannot be carried out.
-    pub problems: Vec<Problem>,
-    /// The objects that keep their last applied content.
-    pub holds: Holds,
-    /// The releases of the workloads, and whether an update may begin.
-    pub gate: Gate,
-    pods: PodsView,
-}
-
-impl Intent {
-    /// The names of the objects.
-    pub fn keys(&self) -> Vec<Key> {
-        self.desired.iter().map(|desired| desired.key.clone()).collect()
+/// Decides what a reconcile does, or returns the queries that the decision still needs.
+///
+/// Without [`Facts::driver`] there is nothing to decide about.
+pub fn decide(driver: &CinderCSIDriver, facts: &Facts) -> Result<DecisionStep, RenderError> {
+    let Some(observed) = facts.driver.as_deref() else {
+        return Ok(DecisionStep::Decided(Box::default()));
+    };
+    let owner = owner_of(driver);
+    let existing = Existing {
+        owner: &owner,
+        live: &observed.live,
+        last_applied: &observed.last_applied,
+    };
+    let credentials = observed.credentials.desired.as_ref();
+    let mut intent = resolve_intent(driver, &observed.environment, credentials, existing)?;
+    intent.problems.extend(observed.unlisted.values().cloned());
+    let unlisted = unreadable_kinds(observed);
+    let unread = unread_objects(observed, &intent, &unlisted);
+    if !unread.is_empty() {
+        return Ok(DecisionStep::Need(Box::new(Queries {
+            objects: unread,
+            ..Queries::default()
+        })));
     }
-}
-
-/// Renders the spec for this cluster, and collects the parts that cannot be carried out.
-pub fn intend(
-    driver: &CinderCSIDriver,
-    environment: &Environment,
-    credentials: Option<&DriverCredentials>,
-    existing: Existing<'_>,
-) -> Result<Intent, RenderError> {
-    let (resolved, spec_holds) = resolve_parts(driver, environment);
-    let mut problems: Vec<Problem> = spec_holds.iter().map(|hold| hold.problem.clone()).collect();
-    let (operands, overridden) = render(&resolved, credentials)?;
-    problems.extend(failed_overrides(&overridden.failed));
-    let scopes = spec_holds.into_iter().map(|hold| hold.scope).collect();
-    let holds = Holds::new(scopes, &overridden, &resolved.overrides);
-    let mut desired = operands.iter().map(from_operand).collect::<Result<Vec<_>, _>>()?;
-    let renderer = Renderer {
+    let unmanaged = unmanaged_objects(observed, &intent);
+    let mut live = managed_objects(&observed.live, &unmanaged);
+    // Another installation is not replaced by one that cannot be created as the spec describes it.
+    let complete = Some(&intent).filter(|intent| intent.problems.is_empty());
+    let adoption = match decide_adoption(driver, &owner, observed, &live, complete) {
+        Ok(adoption) => adoption,
+        Err(queries) => return Ok(DecisionStep::Need(queries)),
+    };
+    if adoption.claims_csi_driver {
+        claim_csi_driver(&owner, live.to_mut());
+    }
+    let situation = Situation {
         driver,
-        environment,
-        credentials,
-        existing,
+        owner: &owner,
+        intent: &intent,
+        live: &live,
+        last_applied: &observed.last_applied,
+        unlisted: &unlisted,
+        unapplied: &observed.unapplied,
+        instant: observed.instant,
     };
-    let target = Release {
-        version: resolved.version.clone(),
-        inputs: Some(resolved.inputs.clone()),
-    };
-    let (gate, of_controller) = renderer.choose(target, &mut desired, &holds)?;
-    desired.retain(|desired| !waits(desired.key.kind, &resolved, credentials.is_some()));
-    let of_controller = of_controller.as_ref().unwrap_or(&resolved);
-    Ok(Intent {
-        pods: PodsView::of(of_controller, environment, overridden),
-        desired,
-        is_complete: credentials.is_some() && resolved.topology.is_decided,
-        has_credentials: credentials.is_some(),
-        problems,
-        holds,
-        gate,
-        resolved,
-    })
+    let draft = draft_plan(&situation);
+    let access = access(driver, observed);
+    let queries = draft.queries(&situation, &observed.answers, access == Access::ReadOnly);
+    if !queries.is_empty() {
+        return Ok(DecisionStep::Need(Box::new(queries)));
+    }
+    let decision = complete_draft(&situation, draft, observed, adoption, access);
+    Ok(DecisionStep::Decided(Box::new(Decision { unmanaged, ..decision })))
 }
 
-fn failed_overrides(failed: &[String]) -> Option<Problem> {
-    (!failed.is_empty()).then(|| Problem {
-        reason: Degraded::OverrideFailed,
-        message: format!(
-            "these patches of spec.overrides fail, and their objects keep their last applied content: {}. Fix them or remove them",
-            failed.join("; ")
-        ),
-    })
-}
-
-/// Whether a workload is not created yet. Without credentials the controller would only fail, and one that runs with older credentials must
-/// not be touched. Controller and nodes wait until it is known whether zones are used.
-fn waits(kind: &str, resolved: &Resolved, has_credentials: bool) -> bool {
-    match kind {
-        kind::DEPLOYMENT => !has_credentials || !resolved.topology.is_decided,
-        kind::DAEMON_SET => !resolved.topology.is_decided,
-        _ => false,
+/// Whether the reconcile may write. A change is not allowed to a driver that the spec excludes, and to a process without the Lease.
+fn access(driver: &CinderCSIDriver, facts: &DriverFacts) -> Access {
+    match driver.spec.management_state {
+        ManagementState::Managed | ManagementState::Removed if facts.has_lease => Access::ReadWrite,
+        _ => Access::ReadOnly,
     }
 }
 
-/// What a plan is made from.
-#[derive(Debug, Clone, Copy)]
-pub struct Situation<'a> {
-    /// The object.
-    pub driver: &'a CinderCSIDriver,
-    /// Whose objects are the driver's.
-    pub owner: &'a Owner,
-    /// What is wanted.
-    pub intent: &'a Intent,
-    /// What exists of that, and what exists of the owner's.
-    pub live: &'a BTreeMap<Key, Value>,
-    /// The content that was applied last.
-    pub last_applied: &'a LastApplied,
-    /// The kinds that could not be listed.
-    pub unlisted: &'a BTreeSet<&'static str>,
-    /// What applies could not change.
-    pub unapplied: &'a Unapplied,
-    /// The present time, by the clock of [`Unapplied`].
-    pub instant: Instant,
+/// The kinds whose objects cannot be read. A request for an object of an unserved kind fails, also for an object that is only in the
+/// record of applied content. Objects of an unconfirmed kind may become desired later.
+fn unreadable_kinds(facts: &DriverFacts) -> BTreeSet<&'static str> {
+    let is_unserved = |kind: &&Kind| !kind.is_served(facts.served) || !kind.is_served(facts.environment.apis);
+    let unserved = KINDS.iter().filter(is_unserved).map(|kind| kind.kind);
+    facts.unlisted.keys().copied().chain(unserved).collect()
 }
 
-/// A first comparison: what it needs to know has still to be looked up.
-#[derive(Debug)]
-pub struct Draft {
-    /// What is to be written.
-    pub plan: Plan,
-    /// The versions in place, and whether another one may come.
-    pub gate: Gate,
-    /// The objects of the plan, with the held ones.
-    pub held: HeldDesired,
-    /// The CSIDriver object with new duties for the nodes, where the plan has it without them.
-    pub after_nodes: Option<Desired>,
+/// The desired and recorded objects that were neither listed nor read by name. They may exist without their label.
+fn unread_objects(facts: &DriverFacts, intent: &Intent, unlisted: &BTreeSet<&'static str>) -> Vec<Key> {
+    let recorded = facts.last_applied.iter().map(|(key, _)| key.clone());
+    let mut keys: Vec<Key> = intent.keys().into_iter().chain(recorded).collect();
+    keys.retain(|key| {
+        let is_read = facts.live.contains_key(key) || facts.answers.objects.contains(key);
+        !is_read && !unlisted.contains(key.kind)
+    });
+    keys
 }
 
-impl Draft {
-    /// The workloads that are missing while an update waits: they are to come back as they were.
-    pub fn missing_workloads(&self) -> impl Iterator<Item = &Key> {
-        let gate = &self.gate;
-        self.plan.actions.iter().filter_map(move |action| match action {
-            Action::Create(desired) if gate.hold.is_some() && gate.pinned.contains(desired.key.kind) => {
-                Some(&desired.key).filter(|key| !self.held.recorded.contains(*key))
-            }
-            _ => None,
-        })
+/// The StorageClasses of a driver that does not manage its classes, except the desired ones.
+fn unmanaged_objects(facts: &DriverFacts, intent: &Intent) -> BTreeSet<Key> {
+    if !intent.resolved.storage_classes.is_left_to_others() {
+        return BTreeSet::new();
+    }
+    let is_desired = |key: &Key| intent.desired.iter().any(|desired| desired.key == *key);
+    let classes = facts.live.keys().filter(|key| key.kind == kind::STORAGE_CLASS);
+    classes.filter(|key| !is_desired(key)).cloned().collect()
+}
+
+/// The progress of the removal of a driver that this decision maintains.
+fn removal(driver: &CinderCSIDriver, facts: &DriverFacts) -> Option<Removal> {
+    match &facts.blockers {
+        Some(blockers) => Some(Removal::Blocked(blockers.clone())),
+        None => driver.metadata.deletion_timestamp.as_ref().map(|_| Removal::Held),
     }
 }
 
-/// Compares what is wanted with what exists.
-pub fn draft(situation: &Situation<'_>) -> Draft {
-    let Situation {
-        driver,
-        owner,
-        intent,
-        live,
-        last_applied,
-        unlisted,
-        unapplied,
-        instant,
-    } = *situation;
-    let gate = intent.gate.clone();
-    let mut held = intent.holds.hold(owner, &intent.desired, live, last_applied, unlisted);
-    held.hold_workloads(owner, &gate, live, last_applied);
-    let is_dry_run = driver.spec.management_state == ManagementState::DryRun;
-    let after_nodes = if is_dry_run {
-        None
-    } else {
-        held.defer_duties(owner, live)
-    };
-    let scope = held.plan_scope(intent.is_complete, last_applied);
-    Draft {
-        plan: plan(owner, &held.desired, live, unapplied, &scope, instant),
-        gate,
-        held,
-        after_nodes,
-    }
-}
-
-/// What was looked up for a draft.
-#[derive(Debug, Default)]
-pub struct Lookups {
-    /// Objects that must not be recreated now, and what uses them.
-    pub in_use: BTreeMap<Key, String>,
-    /// The nodes with attached volumes, where the plan could exclude one.
-    pub attached: AttachedNodes,
-    /// The newest revision that is left of missing workloads.
-    pub templates: BTreeMap<Key, Option<Value>>,
-    /// How far a migration from another installation is.
-    pub migration: Option<Migration>,
-    /// What stands against that.
-    pub migration_problems: Vec<Problem>,
-    /// How far a removal is.
-    pub removal: Option<Removal>,
-    /// The wanted objects that are known to have been there.
-    pub known: BTreeSet<Key>,
-    /// Whether anything may be written.
-    pub may_write: bool,
-}
-
-/// Decides what is done now.
-pub fn decide(situation: &Situation<'_>, first: Draft, lookups: Lookups) -> Decision {
+/// Completes a plan with the answers that it depends on.
+fn complete_draft(
+    situation: &Situation<'_>,
+    draft: Draft,
+    facts: &DriverFacts,
+    adoption: Adoption,
+    access: Access,
+) -> Decision {
+    let known = known_objects(situation, &draft, facts);
     let Draft {
         mut plan,
         gate,
         held,
         after_nodes,
-    } = first;
+    } = draft;
     let Situation {
         driver, intent, live, ..
     } = *situation;
+    let answers = &facts.answers;
     let is_dry_run = driver.spec.management_state == ManagementState::DryRun;
-    leave_in_use(&mut plan, &lookups.in_use);
-    held::keep_attached_nodes(&mut plan, situation, &lookups.attached);
-    // Before it is compared: what has to wait for its time is no drift. A dry run tells all that is to come.
-    if let Some(migration) = lookups.migration.as_ref().filter(|_| !is_dry_run) {
+    defer_recreations(&mut plan, &answers.uses);
+    let attached = answers.attached_nodes.clone().unwrap_or_default();
+    held::keep_attached_nodes(&mut plan, situation, &attached);
+    // Before the search for drift: withheld changes are no drift. A dry run reports all changes.
+    if let Some(migration) = adoption.migration.as_ref().filter(|_| !is_dry_run) {
         migration.withhold_stages(&mut plan);
     }
-    let drift = detect_drift(&plan, &lookups.known);
+    let drift = detect_drift(&plan, &known);
     let pending = is_dry_run.then(|| summary(changes(&plan, live)));
     let mut notices = Vec::new();
-    if lookups.may_write {
-        notices = bring_back(&mut plan, &gate, &lookups.templates);
+    if access == Access::ReadWrite {
+        notices = restore_workloads(&mut plan, &gate, &answers.templates);
         withhold_updates(&mut plan, &gate, live, is_controller_done(live));
     } else {
         plan.actions.clear();
     }
+    let resolved = &intent.resolved;
     Decision {
-        problems: [intent.problems.clone(), lookups.migration_problems].concat(),
+        access,
+        keys: intent.keys(),
+        unmanaged: BTreeSet::new(),
+        sidecars: resolved
+            .controller
+            .sidecars
+            .iter()
+            .map(|sidecar| sidecar.component)
+            .collect(),
+        startup_taint: resolved.node.startup_taint.clone(),
+        problems: intent.problems.clone(),
         held,
         pods: Some(intent.pods.clone()),
-        classes: Some(ClassesView::new(&intent.resolved)),
-        migration: lookups.migration,
-        removal: lookups.removal,
+        classes: Some(ClassesView::new(resolved)),
+        migration: adoption.migration,
+        migration_problems: adoption.problems,
+        foreign_nodes: adoption.nodes,
+        claims_csi_driver: adoption.claims_csi_driver,
+        is_migration_settled: adoption.is_newly_settled,
+        removal: removal(driver, facts),
         gate,
         drift,
         pending,
-        has_topology: intent.resolved.topology.enabled,
-        leaves_pods: intent.resolved.node.update != NodeUpdateType::RollingUpdate,
-        after_nodes: after_nodes.filter(|_| lookups.may_write),
+        has_topology: resolved.topology.enabled,
+        leaves_pods: resolved.node.update != NodeUpdateType::RollingUpdate,
+        after_nodes: after_nodes.filter(|_| access == Access::ReadWrite),
         plan,
         notices,
     }
 }
 
-/// Takes re-creations of what is in use out of a plan, and reports each as an obstacle.
-fn leave_in_use(plan: &mut Plan, in_use: &BTreeMap<Key, String>) {
+/// The missing objects that have existed. A process that does not know takes the objects of a spec that the status reports as installed.
+fn known_objects(situation: &Situation<'_>, draft: &Draft, facts: &DriverFacts) -> BTreeSet<Key> {
+    let driver = situation.driver;
+    let is_spec_installed = driver.status.as_ref().is_some_and(|status| {
+        status.observed_generation == driver.metadata.generation
+            && status.version.as_deref() == Some(draft.gate.target.version.as_str())
+    });
+    let missing = draft.plan.actions.iter().filter_map(|action| match action {
+        Action::Create(desired) => Some(&desired.key),
+        _ => None,
+    });
+    let known = facts.known_objects.as_ref();
+    let has_existed = |key: &&Key| known.map_or(is_spec_installed, |known| known.contains(*key));
+    missing.filter(has_existed).cloned().collect()
+}
+
+/// Replaces the re-creations of objects in use by obstacles.
+fn defer_recreations(plan: &mut Plan, uses: &BTreeMap<Key, Option<String>>) {
     let Plan { actions, obstacles, .. } = plan;
     actions.retain(|action| {
-        let (Action::Recreate { desired, fields, .. }, Some(what)) = (action, in_use.get(action.key())) else {
+        let (Action::Recreate { desired, fields, .. }, Some(Some(what))) = (action, uses.get(action.key())) else {
             return true;
         };
         obstacles.push(Obstacle::Waiting {
@@ -302,8 +259,8 @@ fn leave_in_use(plan: &mut Plan, in_use: &BTreeMap<Key, String>) {
     });
 }
 
-/// Lets workloads that are missing while an update waits come back as they were, as far as that is known.
-fn bring_back(plan: &mut Plan, gate: &Gate, templates: &BTreeMap<Key, Option<Value>>) -> Vec<Notice> {
+/// Recreates workloads that are missing while an update waits from their newest revision, where one remains.
+fn restore_workloads(plan: &mut Plan, gate: &Gate, templates: &BTreeMap<Key, Option<Value>>) -> Vec<Notice> {
     let mut notices = Vec::new();
     for action in &mut plan.actions {
         let Action::Create(desired) = action else { continue };
@@ -325,14 +282,14 @@ fn bring_back(plan: &mut Plan, gate: &Gate, templates: &BTreeMap<Key, Option<Val
     notices
 }
 
-/// Whether all pods of the controller are as the Deployment wants them.
-pub fn is_controller_done(live: &BTreeMap<Key, Value>) -> bool {
+/// Whether all pods of the controller have the template of the Deployment.
+pub(crate) fn is_controller_done(live: &BTreeMap<Key, Value>) -> bool {
     let deployment = live.iter().find(|(key, _)| key.kind == kind::DEPLOYMENT);
     deployment.is_some_and(|(_, object)| Workload::of_deployment(object).is_rolled_out())
 }
 
-/// What of a plan is another client's doing. An object that is missing was deleted if it was there before; classes come and go by
-/// themselves.
+/// Finds the changes by other clients. A missing object was deleted if it is known to have existed. The set of classes changes without
+/// them.
 fn detect_drift(plan: &Plan, known: &BTreeSet<Key>) -> Drift {
     let mut drift = Drift {
         unresolvable: plan

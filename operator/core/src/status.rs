@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::OptionalApi,
-    decide::{ObjectFacts, Removal, Report},
+    decide::{Decision, Facts, ObjectFacts, Outcome, Removal, Report},
     notice::Notice,
     problem::Problem,
     reasons::{Available, ConditionReason, Degraded, DeletionBlocked, Event, Progressing, Reason, Upgradeable},
@@ -55,15 +55,21 @@ fn counted(names: &[String]) -> i32 {
 }
 
 /// Makes the status. Transition times stay where a condition's status did not change.
-pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Timestamp) -> CinderCSIDriverStatus {
-    let record = recorded(previous, report);
-    let previous = previous.filter(|previous| previous.is_observed());
-    let Report {
+pub fn status(
+    previous: Option<&CinderCSIDriverStatus>,
+    facts: &Facts,
+    decision: &Decision,
+    outcome: &Outcome,
+    now: Timestamp,
+) -> CinderCSIDriverStatus {
+    let report = &Report {
         facts,
         decision,
         outcome,
-    } = report;
-    let issues = issues::of(report, |cloud| clouds::is_young(previous, cloud, now));
+    };
+    let record = recorded(previous, report);
+    let previous = previous.filter(|previous| previous.is_observed());
+    let issues = issues::of(report, |cloud| clouds::is_young(previous, cloud, outcome, now));
     let conditions = ConditionType::ALL
         .iter()
         .filter_map(|type_| {
@@ -102,7 +108,7 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
         clouds: clouds::statuses(previous, facts, now),
         operand_namespace: record.namespace,
         places: record.places,
-        volumes: volumes::status(facts),
+        volumes: volumes::status(facts, &outcome.volumes),
         topology: classes::topology(previous, decision.classes.as_ref()).filter(|_| !is_gone),
         storage_classes: classes::storage_classes(previous, decision.classes.as_ref(), &outcome.storage_classes)
             .filter(|_| !is_gone),
@@ -154,7 +160,7 @@ fn summarized(
 }
 
 /// The records in the status. They end with the driver; one that was released runs on, and its records remain.
-fn recorded(previous: Option<&CinderCSIDriverStatus>, report: &Report) -> DriverRecord {
+fn recorded(previous: Option<&CinderCSIDriverStatus>, report: &Report<'_>) -> DriverRecord {
     if report.decision.removal == Some(Removal::Finished) {
         return DriverRecord::default();
     }
@@ -168,11 +174,11 @@ fn recorded(previous: Option<&CinderCSIDriverStatus>, report: &Report) -> Driver
 fn judge(
     type_: ConditionType,
     previous: Option<&CinderCSIDriverStatus>,
-    report: &Report,
+    report: &Report<'_>,
     issues: &[Problem],
     now: Timestamp,
 ) -> Option<Judgement> {
-    let facts = &report.facts;
+    let facts = report.facts;
     Some(match type_ {
         ConditionType::Ready | ConditionType::Reconciling | ConditionType::Stalled => return None,
         ConditionType::Available => erased(available(previous, report, issues, now)),
@@ -180,7 +186,7 @@ fn judge(
         ConditionType::Degraded => erased(degraded(report, issues)),
         ConditionType::Upgradeable => erased(rollout::upgradeable(report, issues)),
         ConditionType::DeletionBlocked => erased(removal::blocked(report)),
-        ConditionType::CredentialsValid => erased(clouds::credentials_valid(facts, now)),
+        ConditionType::CredentialsValid => erased(clouds::credentials_valid(facts, report.outcome, now)),
     })
 }
 
@@ -190,7 +196,7 @@ fn is_in_place(status: Option<&CinderCSIDriverStatus>) -> bool {
 }
 
 /// Whether the state lets nothing be changed.
-fn is_paused(report: &Report) -> bool {
+fn is_paused(report: &Report<'_>) -> bool {
     matches!(
         report.facts.object.state,
         ManagementState::Paused | ManagementState::DryRun | ManagementState::Unmanaged
@@ -213,7 +219,7 @@ fn erased<R: Reason>((reason, message): Verdict<R>) -> Judgement {
 
 fn available(
     previous: Option<&CinderCSIDriverStatus>,
-    report: &Report,
+    report: &Report<'_>,
     issues: &[Problem],
     now: Timestamp,
 ) -> Verdict<Available> {
@@ -221,7 +227,7 @@ fn available(
         facts,
         decision,
         outcome,
-    } = report;
+    } = *report;
     if decision.removal == Some(Removal::Finished) {
         let remedy = if facts.object.is_deleted {
             ""
@@ -316,15 +322,16 @@ fn available(
             ),
         );
     }
-    clouds::cut_off(previous, facts, now).unwrap_or_else(|| verdict(Available::AsExpected, nodes::available(outcome)))
+    clouds::cut_off(previous, facts, outcome, now)
+        .unwrap_or_else(|| verdict(Available::AsExpected, nodes::available(outcome)))
 }
 
-fn progressing(report: &Report, issues: &[Problem]) -> Verdict<Progressing> {
+fn progressing(report: &Report<'_>, issues: &[Problem]) -> Verdict<Progressing> {
     let Report {
         facts,
         decision,
         outcome,
-    } = report;
+    } = *report;
     match &decision.removal {
         Some(Removal::Blocked(blockers)) => {
             return verdict(
@@ -397,7 +404,7 @@ fn progressing(report: &Report, issues: &[Problem]) -> Verdict<Progressing> {
     verdict(Progressing::AsExpected, "everything is as the spec wants it")
 }
 
-fn degraded(report: &Report, issues: &[Problem]) -> Verdict<Degraded> {
+fn degraded(report: &Report<'_>, issues: &[Problem]) -> Verdict<Degraded> {
     let Some(first) = issues.first() else {
         let message = match &report.decision.removal {
             Some(Removal::Finished) => "the driver was removed",
@@ -446,9 +453,15 @@ pub fn failed(
 /// The last reported status, of a driver whose reconciliation is suspended.
 pub fn not_reconciled(
     previous: Option<&CinderCSIDriverStatus>,
-    report: &Report,
+    facts: &Facts,
+    decision: &Decision,
     now: Timestamp,
 ) -> CinderCSIDriverStatus {
+    let report = &Report {
+        facts,
+        decision,
+        outcome: &Outcome::default(),
+    };
     let issues = issues::of(report, |_| false);
     let available = verdict(
         Available::NotReconciled,

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Carries out a decision.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use cinder_operator_core::{
     cluster::{Index, Key, NodesView, kind, view},
-    decide::{Decision, Intent, Outcome, Workload},
-    manifests::DriverCredentials,
+    decide::{CredentialFacts, Decision, DriverFacts, Facts, Outcome, Workload},
     notice::Notice,
     plan::{FailedWrite, LastApplied},
     reasons::Event,
-    resolve::Resolved,
+    resolve::name_prefix_of,
     text::join_truncated,
 };
 use serde_json::Value;
 
 use super::{
-    adoption::{self, Adoption},
+    adoption, clouds,
     context::Context,
     driver_ref::DriverRef,
-    records::last_good,
+    records::{self, last_good},
     rollout,
 };
 use crate::{
@@ -28,92 +27,49 @@ use crate::{
     observe, recreate_checks, startup_taint,
 };
 
-/// The observations of a reconcile, next to the existing objects.
-#[derive(Clone, Copy)]
-pub(super) struct Seen<'a> {
-    pub(super) intent: &'a Intent,
-    pub(super) last_applied: &'a LastApplied,
-    pub(super) unlisted: &'a BTreeSet<&'static str>,
-    pub(super) adoption: &'a Adoption,
-}
-
-/// What came of acting, with what only this reconcile needs.
-pub(super) struct Acted {
-    pub(super) outcome: Outcome,
-    pub(super) notices: Vec<Notice>,
-    /// Why the reconcile is tried again.
-    pub(super) failed: Option<ReconcileError>,
-    /// The credentials that the driver has after it.
-    pub(super) has: Option<DriverCredentials>,
-    /// The objects after it.
-    pub(super) live: BTreeMap<Key, Value>,
-}
-
-/// Carries out a decision, and observes the driver after it.
+/// Carries out a decision, and observes the driver after it. Also returns the error for which the reconcile is repeated.
 pub(super) async fn act(
     context: &Context,
     driver: &DriverRef<'_>,
-    seen: Seen<'_>,
+    facts: &Facts,
     decision: &Decision,
-    mut live: BTreeMap<Key, Value>,
-    may_write: bool,
-) -> Result<Acted, ReconcileError> {
-    let name = &driver.owner.name;
-    let (intent, adoption) = (seen.intent, seen.adoption);
-    let (mut failures, mut problems, mut failed) = (Vec::new(), Vec::new(), None);
-    let mut notices = decision.notices.clone();
-    let keys = intent.keys();
-    if may_write {
-        notices.extend(recreate_checks::pre_delete_events(&context.client, &decision.plan).await);
-        let records = Records::of(driver.object).only(&keys);
-        let applied = apply_plan(&context.writer, &decision.plan, &live, records).await;
-        context.memory(name, |memory| memory.drift.unapplied = applied.left);
-        let repaired = applied.repaired.iter();
-        repaired.for_each(|kind| context.metrics.drift_repaired(name, kind));
-        for (key, object) in applied.written {
-            match object {
-                Some(object) => live.insert(key, object),
-                None => live.remove(&key),
-            };
-        }
-        failures = applied.failures;
-        failures.extend(record_applied(context, driver, seen, decision, &live).await);
-        notices.extend(applied.notices);
-    }
+) -> Result<(Outcome, Option<ReconcileError>), ReconcileError> {
+    let Some(observed) = facts.driver.as_deref() else {
+        return Ok((Outcome::default(), None));
+    };
+    let mut live = decision.planned_objects(driver.object, observed);
+    let (mut failed, mut problems, mut notices) = (None, Vec::new(), decision.notices.clone());
+    let failures = write_objects(context, driver, observed, decision, &mut live, &mut notices).await;
     // The driver has the credentials that its Secret contains after the writes.
-    let has = last_good(&driver.owner, &live);
-    if may_write && (failures.is_empty() || adoption.is_returning()) {
-        match adoption::carry_out_acts(context, driver, adoption, &mut notices).await {
+    let current = last_good(&driver.owner, &live);
+    if !decision.read_only() && (failures.is_empty() || decision.is_returning()) {
+        match adoption::carry_out_acts(context, driver, decision, &mut notices).await {
             Ok(refused) => problems.extend(refused),
             Err(error) => failed = Some(error),
         }
     }
-    if may_write {
-        notices.extend(remove_startup_taints(context, driver, &intent.resolved).await);
+    if !decision.read_only() {
+        notices.extend(remove_startup_taints(context, driver, decision).await);
     }
     // The operator itself removes its objects while the other installation returns.
-    let kept = if adoption.is_returning() { &[] } else { keys.as_slice() };
-    rollout::remember_objects(context, driver, kept, &live, &failures);
+    let desired = if decision.is_returning() {
+        &[]
+    } else {
+        decision.keys.as_slice()
+    };
+    rollout::remember_objects(context, driver, desired, &live, &failures);
     let mut outcome = Outcome {
         failures,
         ..observe_workloads(context, driver, &live)
     };
     // While another installation is replaced, its pods serve the nodes.
-    outcome.node_template = outcome.node_template.filter(|_| adoption.migration.is_none());
+    outcome.node_template = outcome.node_template.filter(|_| decision.migration.is_none());
     observe_unserved(context, driver, &mut outcome);
     if let Some(controller) = &mut outcome.controller {
-        controller.wants(
-            intent
-                .resolved
-                .controller
-                .sidecars
-                .iter()
-                .map(|sidecar| sidecar.component),
-        );
+        controller.wants(decision.sidecars.iter().copied());
     }
-    let may_replace = may_write && failed.is_none() && outcome.failures.is_empty();
-    outcome.node_rollout =
-        rollout::judge_node_pods(context, driver, &live, Some(intent), may_replace, adoption).await?;
+    let may_replace = !decision.read_only() && failed.is_none() && outcome.failures.is_empty();
+    outcome.node_rollout = rollout::judge_node_pods(context, driver, &live, decision, may_replace).await?;
     if let Some(rollout) = &outcome.node_rollout {
         match rollout::replace_pods(context, driver, rollout).await {
             Ok(replaced) => notices.extend(replaced),
@@ -121,34 +77,78 @@ pub(super) async fn act(
         }
     }
     if may_replace && failed.is_none() {
-        let added = rollout::add_duties(context, driver, decision, outcome.node_rollout.as_ref(), &mut live).await;
+        let nodes = outcome.node_rollout.as_ref();
+        let added = rollout::add_duties(context, driver, decision, nodes, &mut live).await;
         outcome.failures.extend(added.failures);
         notices.extend(added.notices);
     }
     problems.extend(failed.as_ref().map(ReconcileError::problem));
-    outcome.problems = problems;
-    Ok(Acted {
-        outcome,
-        notices,
-        failed,
-        has,
-        live,
-    })
+    notices.extend(clouds::rotation_events(&observed.credentials, current.as_ref()));
+    clouds::record_credentials(driver, &observed.credentials, current.as_ref(), &mut outcome);
+    (outcome.problems, outcome.notices) = (problems, notices);
+    record_places(driver, &observed.credentials, decision, &live, &mut outcome);
+    Ok((outcome, failed))
+}
+
+/// Writes the objects of the plan and the record of the applied content.
+async fn write_objects(
+    context: &Context,
+    driver: &DriverRef<'_>,
+    observed: &DriverFacts,
+    decision: &Decision,
+    live: &mut BTreeMap<Key, Value>,
+    notices: &mut Vec<Notice>,
+) -> Vec<FailedWrite> {
+    if decision.read_only() {
+        return Vec::new();
+    }
+    let name = &driver.owner.name;
+    notices.extend(recreate_checks::pre_delete_events(&context.client, &decision.plan).await);
+    let records = Records::of(driver.object).only(&decision.keys);
+    let applied = apply_plan(&context.writer, &decision.plan, live, records).await;
+    context.memory(name, |memory| memory.drift.unapplied = applied.left);
+    let repaired = applied.repaired.iter();
+    repaired.for_each(|kind| context.metrics.drift_repaired(name, kind));
+    for (key, object) in applied.written {
+        match object {
+            Some(object) => live.insert(key, object),
+            None => live.remove(&key),
+        };
+    }
+    let mut failures = applied.failures;
+    failures.extend(record_applied(context, driver, observed, decision, live).await);
+    notices.extend(applied.notices);
+    failures
+}
+
+/// Adds the records of namespace, project and region, and whether a confirmed move was carried out.
+fn record_places(
+    driver: &DriverRef<'_>,
+    credentials: &CredentialFacts,
+    decision: &Decision,
+    live: &BTreeMap<Key, Value>,
+    outcome: &mut Outcome,
+) {
+    let is_given = records::has_credentials(driver, live, credentials.desired.as_ref());
+    let places = is_given.then_some(&credentials.record);
+    outcome.record = Some(records::driver_record(driver, live, places, decision));
+    let is_written = !decision.read_only() && outcome.failures.is_empty();
+    outcome.guard = records::project_guard(driver, credentials.is_move && is_given && is_written);
 }
 
 /// Updates the record of the last applied content where it differs from the ConfigMap.
 async fn record_applied(
     context: &Context,
     driver: &DriverRef<'_>,
-    seen: Seen<'_>,
+    observed: &DriverFacts,
     decision: &Decision,
     live: &BTreeMap<Key, Value>,
 ) -> Option<FailedWrite> {
-    let (owner, prefix) = (&driver.owner, &seen.intent.resolved.name_prefix);
+    let (owner, prefix) = (&driver.owner, &name_prefix_of(driver.object));
     let overridden = decision.pods.as_ref().map(|pods| pods.overridden.changed.as_slice());
     let record = decision
         .held
-        .record(seen.last_applied, owner, overridden.unwrap_or_default(), live);
+        .record(&observed.last_applied, owner, overridden.unwrap_or_default(), live);
     if record.is_empty() && record.uid().is_none() {
         return None;
     }
@@ -177,8 +177,8 @@ pub(super) fn observe_unserved(context: &Context, driver: &DriverRef<'_>, outcom
 }
 
 /// Removes the startup taint from nodes where the driver is registered.
-async fn remove_startup_taints(context: &Context, driver: &DriverRef<'_>, resolved: &Resolved) -> Option<Notice> {
-    let key = resolved.node.startup_taint.as_deref()?;
+async fn remove_startup_taints(context: &Context, driver: &DriverRef<'_>, decision: &Decision) -> Option<Notice> {
+    let key = decision.startup_taint.as_deref()?;
     let name = &driver.owner.name;
     let ready = context
         .cluster

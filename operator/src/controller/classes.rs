@@ -6,10 +6,9 @@ use std::{collections::BTreeMap, time::Duration};
 use cinder_csi_crds::SnapshotsMode;
 use cinder_operator_core::{
     cluster::{Key, OptionalApis, SnapshotContents, kind},
-    decide::Report,
-    plan::Desired,
+    decide::Decision,
     releases::Component,
-    resolve::{ControllerSight, Environment, Resolved, Topology, topology_interval},
+    resolve::{ControllerSight, Environment, Topology, topology_interval},
 };
 use k8s_openapi::api::core::v1::Container;
 use serde_json::Value;
@@ -98,17 +97,9 @@ fn serves_groups(snapshotter: &Container) -> bool {
     arguments.any(|argument| argument.contains("CSIVolumeGroupSnapshot=true"))
 }
 
-/// Takes out of `live` what the operator is to leave alone: StorageClasses that are left to others.
-pub(super) fn exclude_unmanaged(resolved: &Resolved, desired: &[Desired], live: &mut BTreeMap<Key, Value>) {
-    if resolved.storage_classes.is_left_to_others() {
-        let is_wanted = |key: &Key| desired.iter().any(|desired| desired.key == *key);
-        live.retain(|key, _| key.kind != kind::STORAGE_CLASS || is_wanted(key));
-    }
-}
-
 /// The pause until zones, a snapshot-controller that does not work, or the contents that need csi-snapshotter are read again.
-pub(super) fn next_look(context: &Context, driver: &DriverRef<'_>, report: &Report) -> Option<Duration> {
-    let view = report.decision.classes.as_ref()?;
+pub(super) fn next_look(context: &Context, driver: &DriverRef<'_>, decision: &Decision) -> Option<Duration> {
+    let view = decision.classes.as_ref()?;
     let works = !view.snapshots.enabled || matches!(view.snapshots.sight, ControllerSight::Found(_));
     let controller = (!works).then_some(SNAPSHOT_CONTROLLER_PAUSE);
     let contents = (!view.snapshots.retained.is_empty()).then_some(CONTENTS_PAUSE);

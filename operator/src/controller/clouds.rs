@@ -11,16 +11,13 @@ use cinder_csi_crds::{Cloud as CloudSpec, Topology, TopologyMode};
 use cinder_operator_core::{
     clouds::CloudFacts,
     cluster::{Key, kind},
-    decide::{CloudView, Facts},
+    decide::{CloudView, CredentialFacts, Facts, Outcome},
     manifests::{DriverCredentials, Place},
     notice::Notice,
     problem::Problem,
     reasons::Event,
     record::{PlaceRecord, RecordedPlace},
-    resolve::{
-        health::{self, HealthSettings},
-        topology_interval,
-    },
+    resolve::{health, topology_interval},
 };
 use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
@@ -30,105 +27,83 @@ use super::{
     context::Context,
     driver_ref::DriverRef,
     records::{last_good, may_move, place_record},
-    report::basic_facts,
     usage::ClusterUsage,
 };
 use crate::credentials::{Candidate, InstalledCloud, Source, Stakes, Verdict};
 
-/// What was found out about clouds and credentials.
-pub(super) struct Checked {
-    /// The clouds of the spec.
-    pub(super) clouds: Vec<CloudView>,
-    /// Clouds that the spec has no more and that volumes still need.
-    pub(super) needed: Vec<Problem>,
-    /// Times of checks and of stuck operations.
-    pub(super) health: HealthSettings,
-    /// What the driver is to be given.
-    pub(super) wanted: Option<DriverCredentials>,
-    /// The accepted credentials of each cloud.
-    accepted: BTreeMap<String, DriverCredentials>,
-    /// The previous credentials of the driver.
-    before: BTreeMap<String, DriverCredentials>,
-    /// The cloud whose name the driver's Secret lacks.
-    unnamed: Option<String>,
-    /// When to look again.
-    pub(super) look_again: Duration,
-    /// The record of project and region, once the driver has these credentials.
-    pub(super) record: PlaceRecord,
-    /// Whether they change the project or region of a cloud, or drop a cloud, as an administrator confirmed.
-    pub(super) is_move: bool,
+/// The zones of the clouds whose zones are known.
+pub(super) fn known_zones(clouds: &[CloudView]) -> BTreeMap<String, CloudFacts> {
+    let clouds = clouds.iter().map(|view| (view.name.clone(), view.state.facts.clone()));
+    clouds.filter(|(_, facts)| *facts != CloudFacts::default()).collect()
 }
 
-impl Checked {
-    /// The zones of the clouds whose zones are known.
-    pub(super) fn zones(&self) -> BTreeMap<String, CloudFacts> {
-        let clouds = self
-            .clouds
-            .iter()
-            .map(|view| (view.name.clone(), view.state.facts.clone()));
-        clouds.filter(|(_, facts)| *facts != CloudFacts::default()).collect()
-    }
+/// The clouds that do not answer.
+pub(super) fn silent_clouds(clouds: &[CloudView]) -> BTreeSet<String> {
+    let silent = clouds.iter().filter(|view| view.is_down());
+    silent.map(|view| view.name.clone()).collect()
+}
 
-    /// The clouds that do not answer.
-    pub(super) fn silent(&self) -> BTreeSet<String> {
-        let silent = self.clouds.iter().filter(|view| view.is_down());
-        silent.map(|view| view.name.clone()).collect()
-    }
+/// The events about replaced credentials of the driver. `current` are its credentials after the writes.
+pub(super) fn rotation_events(facts: &CredentialFacts, current: Option<&DriverCredentials>) -> Vec<Notice> {
+    let current = current.map(DriverCredentials::split).unwrap_or_default();
+    let is_other = |name: &String, previous: &DriverCredentials| {
+        let current = current.get(name);
+        current.is_some_and(|current| current.hash() != previous.hash())
+    };
+    let changed = facts
+        .previous
+        .iter()
+        .filter(|(name, previous)| is_other(name, previous));
+    let name = |name: &String| {
+        let unnamed = facts.unnamed.clone().filter(|_| name.is_empty());
+        unnamed.unwrap_or_else(|| name.clone())
+    };
+    let note = |(cloud, _)| {
+        format!(
+            "login with the changed credentials of cloud {} works, and the driver was given them; its pods reload them while they run",
+            name(cloud)
+        )
+    };
+    changed
+        .map(|changed| Notice::new(Event::SecretRotated, note(changed)))
+        .collect()
+}
 
-    /// The events about replaced credentials of the driver. `has` are its credentials after the writes.
-    pub(super) fn rotations(&self, has: Option<&DriverCredentials>) -> Vec<Notice> {
-        let given = has.map(DriverCredentials::split).unwrap_or_default();
-        let is_other = |name: &String, before: &DriverCredentials| {
-            given.get(name).is_some_and(|given| given.hash() != before.hash())
+/// Records which credentials the driver has after the writes.
+pub(super) fn record_credentials(
+    driver: &DriverRef<'_>,
+    facts: &CredentialFacts,
+    current: Option<&DriverCredentials>,
+    outcome: &mut Outcome,
+) {
+    let current = current.map(DriverCredentials::split).unwrap_or_default();
+    for cloud in &driver.object.spec.clouds {
+        let is_unnamed = facts.unnamed.as_ref() == Some(&cloud.name);
+        let hash = |all: &BTreeMap<String, DriverCredentials>| {
+            let part = part_of(all, cloud, is_unnamed)?;
+            Some(part.hash().to_owned())
         };
-        let changed = self.before.iter().filter(|(name, before)| is_other(name, before));
-        let name = |name: &String| {
-            self.unnamed
-                .clone()
-                .filter(|_| name.is_empty())
-                .unwrap_or_else(|| name.clone())
-        };
-        let note = |(cloud, _)| {
-            format!(
-                "login with the changed credentials of cloud {} works, and the driver was given them; its pods reload them while they run",
-                name(cloud)
-            )
-        };
-        changed
-            .map(|changed| Notice::new(Event::SecretRotated, note(changed)))
-            .collect()
-    }
-
-    /// The facts about the clouds; `has` are the credentials of the driver after the writes.
-    pub(super) fn facts(mut self, context: &Context, driver: &DriverRef<'_>, has: Option<&DriverCredentials>) -> Facts {
-        let parts = has.map(DriverCredentials::split).unwrap_or_default();
-        for view in &mut self.clouds {
-            let cloud = driver.object.spec.clouds.iter().find(|cloud| cloud.name == view.name);
-            let is_unnamed = self.unnamed.as_ref() == Some(&view.name);
-            let part = |all: &BTreeMap<String, DriverCredentials>| {
-                let part = part_of(all, cloud?, is_unnamed)?;
-                Some(part.hash().to_owned())
-            };
-            let accepted = self.accepted.get(&view.name).map(|accepted| accepted.hash().to_owned());
-            let given = part(&parts);
-            view.is_unapplied = accepted.is_some() && part(&self.before).is_some() && given != accepted;
-            view.has_credentials = given.is_some();
+        let accepted = facts
+            .accepted
+            .get(&cloud.name)
+            .map(|accepted| accepted.hash().to_owned());
+        let current = hash(&current);
+        if current.is_none() {
+            outcome.clouds_without_credentials.insert(cloud.name.clone());
         }
-        Facts {
-            health: self.health,
-            clouds: self.clouds,
-            needed_clouds: self.needed,
-            ..basic_facts(context, driver)
+        if accepted.is_some() && hash(&facts.previous).is_some() && current != accepted {
+            outcome.clouds_with_old_credentials.insert(cloud.name.clone());
         }
     }
 }
 
-/// Checks the credentials of every cloud.
+/// Checks the credentials of every cloud, and adds the clouds to the facts.
 pub(super) async fn check_credentials(
     context: &Context,
     driver: &DriverRef<'_>,
     live: &BTreeMap<Key, Value>,
-) -> Checked {
+    facts: &mut Facts,
+) -> CredentialFacts {
     let mut clouds = Vec::new();
     let name = &driver.owner.name;
     let settings = health::settings(&driver.object.spec.health);
@@ -194,15 +169,13 @@ pub(super) async fn check_credentials(
     }
     context.metrics.credentials(name, &clouds);
     let served = if is_complete { &in_use } else { &BTreeMap::new() };
-    Checked {
-        clouds,
-        needed,
-        health: settings,
-        wanted: DriverCredentials::merged(served),
+    (facts.clouds, facts.needed_clouds, facts.health) = (clouds, needed, settings);
+    CredentialFacts {
+        desired: DriverCredentials::merged(served),
         accepted: in_use,
-        before: before.clone(),
+        previous: before.clone(),
         unnamed: unnamed.map(str::to_owned),
-        look_again,
+        next_check: look_again,
         record,
         is_move,
     }
@@ -374,8 +347,6 @@ fn view(cloud: &CloudSpec, verdict: &Verdict, wanted: Option<&'static str>) -> C
             .as_ref()
             .is_some_and(|config| config.block_storage.ignore_volume_az),
         state: verdict.state.clone(),
-        is_unapplied: false,
-        has_credentials: false,
     }
 }
 

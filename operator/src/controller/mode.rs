@@ -2,7 +2,6 @@
 //! Selects what a reconcile does with an object, and does it under the Lease of the object.
 
 use cinder_csi_crds::{CinderCSIDriver, FINALIZER, ManagementState};
-use cinder_operator_core::decide::Removal;
 use kube::{ResourceExt, runtime::controller::Action};
 
 use super::{
@@ -83,13 +82,13 @@ pub(super) async fn execute_with_lease(
     Ok(action)
 }
 
-/// Executes a mode. Without the Lease, `may_repair` is unset, and a blocked removal changes nothing.
+/// Executes a mode. Without the Lease, a blocked removal changes nothing.
 async fn execute(
     context: &Context,
     driver: &DriverRef<'_>,
     mode: ReconcileMode,
     is_new: bool,
-    may_repair: bool,
+    has_lease: bool,
 ) -> Result<Action, ReconcileError> {
     match mode {
         ReconcileMode::Nothing => Ok(Action::await_change()),
@@ -117,10 +116,10 @@ async fn execute(
                 return suspend(context, driver, elsewhere.problem.clone(), namespace).await;
             }
             relocation::end_relocation(context, driver).await?;
-            maintain(context, driver, None, true).await
+            maintain(context, driver, None, has_lease).await
         }
-        ReconcileMode::Watch => maintain(context, driver, None, false).await,
-        ReconcileMode::Hold => maintain(context, driver, Some(Removal::Held), false).await,
-        ReconcileMode::Remove { finalize } => Box::pin(remove(context, driver, finalize, may_repair)).await,
+        ReconcileMode::Watch => maintain(context, driver, None, has_lease).await,
+        ReconcileMode::Hold => maintain(context, driver, None, has_lease).await,
+        ReconcileMode::Remove { finalize } => Box::pin(remove(context, driver, finalize, has_lease)).await,
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use cinder_csi_crds::ConditionType;
 use cinder_operator_core::{
     cluster::{Key, KubernetesVersion, OptionalApi, OptionalApis, Owner, kind},
-    decide::{Existing, ProjectGuard},
+    decide::{Decision, Existing, ProjectGuard},
     manifests::{DriverCredentials, cloud_config_name_of, workload_keys},
     reasons::{CredentialsValid, Reason},
     record::{DriverRecord, PlaceRecord},
@@ -72,17 +72,17 @@ pub(super) fn driver_record(
     driver: &DriverRef<'_>,
     live: &BTreeMap<Key, Value>,
     places: Option<&PlaceRecord>,
-    may_write: bool,
+    decision: &Decision,
 ) -> DriverRecord {
     let status = driver.object.status.as_ref();
     let is_operand = |(key, object): (&Key, &Value)| key.kind == kind::CSI_DRIVER && driver.owner.owns(object);
     let here = driver.namespace;
     let before = status.and_then(|status| status.operand_namespace.clone());
     DriverRecord {
-        namespace: if may_write {
-            Some(here.to_owned())
-        } else {
+        namespace: if decision.read_only() {
             before.or_else(|| live.iter().any(is_operand).then(|| here.to_owned()))
+        } else {
+            Some(here.to_owned())
         },
         places: match places {
             Some(places) => places.for_status(),

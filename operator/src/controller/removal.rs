@@ -9,7 +9,7 @@ use std::{
 use cinder_csi_crds::{AdoptionMode, Deletion, DeletionPolicy};
 use cinder_operator_core::{
     cluster::{CONTROLLER_COMPONENT, Index, Key, kind},
-    decide::{Decision, Outcome, Removal, Report},
+    decide::{Decision, Outcome, Removal},
     manifests::{cloud_config_name, operands},
     migration::adopt_orphans,
     notice::Notice,
@@ -27,13 +27,8 @@ use serde_json::Value;
 use tracing::debug;
 
 use super::{
-    act::observe_workloads,
-    context::Context,
-    driver_ref::DriverRef,
-    environment::describe_cluster,
-    maintain::maintain,
-    records,
-    report::{basic_facts, report_status},
+    act::observe_workloads, context::Context, driver_ref::DriverRef, environment::describe_cluster, facts::basic_facts,
+    maintain::maintain, records, report::report_status,
 };
 use crate::{error::ReconcileError, observe};
 
@@ -51,7 +46,7 @@ pub(super) async fn remove(
     context: &Context,
     driver: &DriverRef<'_>,
     finalize: bool,
-    may_repair: bool,
+    has_lease: bool,
 ) -> Result<Action, ReconcileError> {
     let (context, deletion) = (context, &driver.object.spec.deletion);
     let mut environment = describe_cluster(context, driver.namespace, driver.object, (None, None)).await?;
@@ -101,7 +96,7 @@ pub(super) async fn remove(
         }
         let done = match step {
             // The driver is needed to take these volumes away: it is kept, and made whole where a removal had begun.
-            Step::Blocked => return maintain(context, driver, Some(Removal::Blocked(blockers)), may_repair).await,
+            Step::Blocked => return maintain(context, driver, Some(blockers), has_lease).await,
             Step::Release { objects } => release_objects(context, objects, &mut notices).await,
             Step::Delete { objects } => {
                 if objects.iter().any(|(key, _)| key.kind == kind::DAEMON_SET) {
@@ -207,19 +202,18 @@ async fn report_removal(
     failed: Outcome,
     notices: Vec<Notice>,
 ) -> Result<(), ReconcileError> {
-    let report = Report {
-        facts: basic_facts(context, driver),
-        decision: Decision {
-            removal: Some(removal),
-            ..Decision::default()
-        },
-        outcome: Outcome {
-            failures: failed.failures,
-            problems: failed.problems,
-            ..observe_workloads(context, driver, live)
-        },
+    let decision = Decision {
+        removal: Some(removal),
+        ..Decision::default()
     };
-    report_status(context, driver, &report, notices).await
+    let mut outcome = Outcome {
+        failures: failed.failures,
+        problems: failed.problems,
+        notices,
+        ..observe_workloads(context, driver, live)
+    };
+    outcome.volumes.count = context.cluster.read(|index| index.count_of(&driver.owner.name));
+    report_status(context, driver, &basic_facts(context, driver), &decision, &outcome).await
 }
 
 pub(super) async fn delete_objects(

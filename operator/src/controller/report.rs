@@ -3,60 +3,40 @@
 
 use cinder_csi_crds::CinderCSIDriverStatus;
 use cinder_operator_core::{
-    cluster::{Blockers, OptionalApi},
-    decide::{ClusterView, Facts, MonitoringView, ObjectFacts, Removal, Report, VolumeFacts},
+    cluster::Blockers,
+    decide::{Decision, Facts, Outcome, Removal, Report},
     diagnosis::Stuck,
     notice::Notice,
     reasons::Event,
     status,
 };
-use csi_sources::UntrustedText;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 
 use super::{context::Context, driver_ref::DriverRef};
 use crate::error::ReconcileError;
 
-/// The facts that do not depend on the driver's objects.
-pub(super) fn basic_facts(context: &Context, driver: &DriverRef<'_>) -> Facts {
-    let name = &driver.owner.name;
-    Facts {
-        object: ObjectFacts::of(driver.object),
-        monitoring: MonitoringView {
-            mode: driver.object.spec.monitoring.mode,
-            served: context.cluster.apis().has(OptionalApi::Monitoring),
-        },
-        cluster: ClusterView {
-            undecodable: context.cluster.read(|index| {
-                let all = index.undecodable();
-                all.map(|(kind, name, reason)| format!("{kind} {}: {reason}", UntrustedText::new(name)))
-                    .collect()
-            }),
-            failing_watches: context.cluster.failing_watches(),
-        },
-        volumes: VolumeFacts {
-            count: context.cluster.read(|index| index.count_of(name)),
-            ..VolumeFacts::default()
-        },
-        ..Facts::default()
-    }
-}
-
 /// Reports a reconcile in the status, by events and by metrics.
 pub(super) async fn report_status(
     context: &Context,
     driver: &DriverRef<'_>,
-    report: &Report,
-    notices: Vec<Notice>,
+    facts: &Facts,
+    decision: &Decision,
+    outcome: &Outcome,
 ) -> Result<(), ReconcileError> {
     let name = &driver.owner.name;
     let previous = driver.object.status.as_ref();
     let now = context.sources.now();
-    let next = status::status(previous, report, now);
-    context.metrics.export(name, report);
-    report_to_claims(context, driver, report).await;
-    context.metrics.nodes(name, &report.outcome);
-    let blockers = match &report.decision.removal {
+    let next = status::status(previous, facts, decision, outcome, now);
+    let report = Report {
+        facts,
+        decision,
+        outcome,
+    };
+    context.metrics.export(name, &report);
+    report_to_claims(context, driver, facts, outcome).await;
+    context.metrics.nodes(name, outcome);
+    let blockers = match &decision.removal {
         Some(Removal::Blocked(blockers)) => blockers,
         _ => &Blockers::default(),
     };
@@ -66,14 +46,14 @@ pub(super) async fn report_status(
         context.metrics.deletion_blockers(name, kind, count);
     }
     context.metrics.rollout(name, next.rollout.as_ref());
-    let classes = report.decision.classes.as_ref();
+    let classes = decision.classes.as_ref();
     if let Some(notice) = classes.and_then(status::unavailable_snapshot_controller) {
         context
             .events
             .publish_daily(&driver.object.object_ref(&()), notice)
             .await;
     }
-    publish(context, driver, previous, &next, notices).await?;
+    publish(context, driver, previous, &next, outcome.notices.clone()).await?;
     context.memory(name, |memory| memory.rollout.remember_broken(&next));
     Ok(())
 }
@@ -115,8 +95,8 @@ pub(super) async fn publish(
 }
 
 /// Sends an event to the claim of each overdue operation, once for each reason.
-async fn report_to_claims(context: &Context, driver: &DriverRef<'_>, report: &Report) {
-    for stuck in status::news(driver.object.status.as_ref(), &report.facts) {
+async fn report_to_claims(context: &Context, driver: &DriverRef<'_>, facts: &Facts, outcome: &Outcome) {
+    for stuck in status::news(driver.object.status.as_ref(), facts, &outcome.volumes) {
         let Some(claim) = &stuck.claim else { continue };
         let regarding = ObjectReference {
             api_version: Some("v1".to_owned()),

@@ -4,12 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cinder_csi_crds::NodeUpdateType;
 use cinder_operator_core::{
     cluster::{Key, kind, ready_node_times},
-    decide::{Decision, Draft, Intent},
+    decide::Decision,
     notice::Notice,
-    plan::{Action, FailedWrite, PlanScope, plan},
+    plan::{FailedWrite, PlanScope, plan},
     reasons::Event,
     removal::unregistering_since,
     rollout::{NodeRollout, Nodes, node_rollout, unrecorded_absences},
@@ -18,34 +17,12 @@ use cinder_operator_core::{
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{adoption::Adoption, context::Context, driver_ref::DriverRef};
+use super::{context::Context, driver_ref::DriverRef};
 use crate::{
     apply::{Applied, Records, apply_plan},
     error::ReconcileError,
     observe,
 };
-
-/// The missing objects of a draft that were there before; where this process has not looked yet, what the spec wanted then.
-pub(super) fn known_objects(context: &Context, driver: &DriverRef<'_>, draft: &Draft) -> BTreeSet<Key> {
-    let spec_is_known = driver.object.status.as_ref().is_some_and(|status| {
-        status.observed_generation == driver.object.metadata.generation
-            && status.version.as_deref() == Some(draft.gate.target.version.as_str())
-    });
-    let missing = draft.plan.actions.iter().filter_map(|action| match action {
-        Action::Create(desired) => Some(&desired.key),
-        _ => None,
-    });
-    let has_existed = |key: &Key| {
-        context.memory(&driver.owner.name, |memory| {
-            let objects = memory.drift.objects.as_ref();
-            objects.map(|objects| objects.contains(key))
-        })
-    };
-    missing
-        .filter(|key| has_existed(key).unwrap_or(spec_is_known))
-        .cloned()
-        .collect()
-}
 
 /// Remembers which of the wanted objects there are. What could not be written may be missing because of that.
 pub(super) fn remember_objects(
@@ -64,15 +41,15 @@ pub(super) fn remember_objects(
     context.memory(&driver.owner.name, |memory| memory.drift.update_objects(update));
 }
 
-/// The newest revisions that are left of workloads that are missing while an update waits.
+/// The newest remaining revisions of the templates of missing workloads.
 pub(super) async fn newest_templates(
     context: &Context,
     driver: &DriverRef<'_>,
-    draft: &Draft,
+    missing: &[Key],
 ) -> Result<BTreeMap<Key, Option<Value>>, ReconcileError> {
     let (client, name) = (&context.client, &driver.owner.name);
     let mut templates = BTreeMap::new();
-    for key in draft.missing_workloads() {
+    for key in missing {
         let template = observe::newest_template(client, driver.namespace, name, key.kind).await?;
         templates.insert(key.clone(), template.map(serde_json::to_value).transpose()?);
     }
@@ -84,11 +61,9 @@ pub(super) async fn judge_node_pods(
     context: &Context,
     driver: &DriverRef<'_>,
     live: &BTreeMap<Key, Value>,
-    intent: Option<&Intent>,
+    decision: &Decision,
     may_replace: bool,
-    adoption: &Adoption,
 ) -> Result<Option<NodeRollout>, ReconcileError> {
-    let resolved = intent.map(|intent| &intent.resolved);
     let name = &driver.owner.name;
     let daemon_set = live
         .iter()
@@ -105,9 +80,8 @@ pub(super) async fn judge_node_pods(
             index.registered_on(name),
         )
     });
-    // Our pods wait there until those of the other installation are replaced.
-    let theirs = adoption.nodes();
-    ready.retain(|node, _| !theirs.contains(node.as_str()));
+    // The driver's pods wait on the nodes where a pod of the other installation runs.
+    ready.retain(|node, _| !decision.foreign_nodes.contains(node));
     let lacking = context.memory(name, |memory| {
         let without = unrecorded_absences(&ready, &pods, &registered);
         memory.rollout.absence_times(&without)
@@ -115,7 +89,6 @@ pub(super) async fn judge_node_pods(
     let broken_before = context.memory(name, |memory| {
         memory.rollout.broken_before(driver.object.status.as_ref())
     });
-    let replaces_by_itself = resolved.is_some_and(|resolved| resolved.node.update == NodeUpdateType::RollingUpdate);
     let is_free = unregistering_since(daemon_set).is_none();
     Ok(Some(node_rollout(&Nodes {
         ready: &ready,
@@ -125,7 +98,7 @@ pub(super) async fn judge_node_pods(
         lacking: &lacking,
         broken_before: &broken_before,
         max_unavailable: &driver.object.spec.node.update.max_unavailable,
-        replaces: may_replace && replaces_by_itself && is_free,
+        replaces: may_replace && !decision.leaves_pods && is_free,
         deadline: context.registration_deadline,
         now: context.sources.now(),
     })))

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cinder_csi_crds::CinderCSIDriverStatus;
 use cinder_operator_core::{
-    decide::{Decision, Report},
+    decide::Decision,
     notice::Notice,
     problem::Problem,
     reasons::{Degraded, Event},
@@ -21,11 +21,8 @@ use kube::{Resource, ResourceExt, runtime::controller::Action};
 use tracing::warn;
 
 use super::{
-    context::Context,
-    driver_ref::DriverRef,
-    namespace::Elsewhere,
-    pauses::OBSTACLE_PAUSE,
-    report::{basic_facts, publish},
+    context::Context, driver_ref::DriverRef, facts::basic_facts, namespace::Elsewhere, pauses::OBSTACLE_PAUSE,
+    report::publish,
 };
 use crate::{
     error::ReconcileError,
@@ -108,15 +105,12 @@ async fn report_suspension(context: &Context, driver: &DriverRef<'_>, problem: P
 }
 
 pub(super) fn suspended_status(context: &Context, driver: &DriverRef<'_>, problem: Problem) -> CinderCSIDriverStatus {
-    let report = Report {
-        facts: basic_facts(context, driver),
-        decision: Decision {
-            problems: vec![problem],
-            ..Decision::default()
-        },
-        ..Report::default()
+    let decision = Decision {
+        problems: vec![problem],
+        ..Decision::default()
     };
-    status::not_reconciled(driver.object.status.as_ref(), &report, context.sources.now())
+    let facts = basic_facts(context, driver);
+    status::not_reconciled(driver.object.status.as_ref(), &facts, &decision, context.sources.now())
 }
 
 /// The Lease of the object in a namespace while another operator renews it. A Lease counts as renewed until it was seen unchanged

@@ -29,7 +29,7 @@ use cinder_csi_crds::{
 use cinder_operator_core::{
     clouds::{CloudFacts, CloudState},
     cluster::{self, GuardedObject, Index},
-    decide::Report,
+    decide::{Decision, Facts, Outcome, Report},
     manifests::{DriverCredentials, Place},
     releases::InstalledImages,
     restrictions::Restrictions,

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use cinder_operator_core::{
     cluster::LostNodes,
-    decide::{CloudView, Facts, Outcome, Report, VolumeFacts},
+    decide::{CloudView, Decision, Facts, Outcome, VolumeFacts},
     diagnosis::{CloudAccess, LOOKED_INTO, LoginDoubts, Suspect, Suspects, diagnose, login_doubts, suspects},
     plan::Obstacle,
 };
@@ -39,53 +39,59 @@ pub(super) async fn reconcile_volumes_only(
         return Ok(None);
     };
     let left = last.until.saturating_duration_since(Instant::now());
-    let is_awaited_change = last.awaited != awaited_attachments(context, driver, &last.report);
+    let is_awaited_change = last.awaited != awaited_attachments(context, driver, &last.decision);
     let is_recheck_due = recheck_due_in(context, driver, &find_login_doubts(context, driver)) == Some(Duration::ZERO);
     if last.of != ObjectState::of(driver.object) || left.is_zero() || is_awaited_change || is_recheck_due {
         return Ok(None);
     }
-    let (volumes, soon) = observe_volumes(context, driver, &last.report.facts, &last.report.outcome);
-    let Report {
+    let LastLook {
         facts,
         decision,
         mut outcome,
-    } = last.report;
+        ..
+    } = last;
+    outcome.notices = Vec::new();
+    let next_volumes;
+    (outcome.volumes, next_volumes) = observe_volumes(context, driver, &facts, &outcome);
     observe_unserved(context, driver, &mut outcome);
-    let report = Report {
-        facts: Facts { volumes, ..facts },
-        decision,
-        outcome,
-    };
-    report_status(context, driver, &report, Vec::new()).await?;
-    Ok(Some(until_next_look(context, driver, report, soon, left)))
+    report_status(context, driver, &facts, &decision, &outcome).await?;
+    let pauses = (next_volumes, left);
+    Ok(Some(remember_reconcile(
+        context,
+        driver,
+        (facts, decision, outcome),
+        pauses,
+    )))
 }
 
-/// Remembers what was seen; says when to look again: at volumes after `soon`, at everything after `left`.
-pub(super) fn until_next_look(
+/// Remembers a reconcile. The pauses are those until the next reconcile of the volumes, and until the next full one.
+pub(super) fn remember_reconcile(
     context: &Context,
     driver: &DriverRef<'_>,
-    report: Report,
-    soon: Option<Duration>,
-    left: Duration,
+    (facts, decision, outcome): (Facts, Decision, Outcome),
+    (next_volumes, next_full): (Option<Duration>, Duration),
 ) -> Action {
     let look = LastLook {
         of: ObjectState::of(driver.object),
-        awaited: awaited_attachments(context, driver, &report),
-        report,
-        until: Instant::now() + left,
+        awaited: awaited_attachments(context, driver, &decision),
+        facts,
+        decision,
+        outcome,
+        until: Instant::now() + next_full,
     };
     context.memory(&driver.owner.name, |memory| {
         memory.volumes.remember_look(driver.calls, look);
     });
-    Action::requeue(soon.map_or(left, |soon| soon.saturating_add(RECHECK_MARGIN).min(left)))
+    let next_volumes = next_volumes.map(|pause| pause.saturating_add(RECHECK_MARGIN));
+    Action::requeue(next_volumes.map_or(next_full, |pause| pause.min(next_full)))
 }
 
 /// The attachments that a change waits for, each a node's name with a volume's. Where a change waits for the end of all
 /// operations, a single entry represents them.
-fn awaited_attachments(context: &Context, driver: &DriverRef<'_>, report: &Report) -> Vec<(String, String)> {
+fn awaited_attachments(context: &Context, driver: &DriverRef<'_>, decision: &Decision) -> Vec<(String, String)> {
     let name = &driver.owner.name;
     let (mut nodes, mut waits_for_all) = (BTreeSet::new(), false);
-    for obstacle in &report.decision.plan.obstacles {
+    for obstacle in &decision.plan.obstacles {
         match obstacle {
             Obstacle::NodesInUse {
                 lost: LostNodes::Nodes(lost),
@@ -186,20 +192,24 @@ fn complete(suspect: &mut Suspect, facts: &Facts, outcome: &Outcome) {
         .controller
         .as_ref()
         .is_some_and(|controller| controller.available > 0);
-    case.access = access(&facts.clouds);
+    case.access = access(&facts.clouds, outcome);
     case.facts = facts.clouds.iter().map(|cloud| cloud.state.facts.clone()).collect();
     case.zone_map = facts.clouds.iter().flat_map(|cloud| cloud.zone_map.clone()).collect();
 }
 
 /// Whether the driver can work: while one cloud lets it in, that is not what stops it.
-pub(crate) fn access(clouds: &[CloudView]) -> CloudAccess {
+pub(crate) fn access(clouds: &[CloudView], outcome: &Outcome) -> CloudAccess {
     let words = |cloud: &CloudView| {
         let refusal = cloud.refusal.as_ref().map(|refusal| refusal.message.clone());
         refusal.unwrap_or_default()
     };
     match clouds.first() {
-        Some(first) if clouds.iter().all(CloudView::is_locked_out) => CloudAccess::Refused(words(first)),
-        Some(first) if clouds.iter().all(|cloud| cloud.is_down() || cloud.is_locked_out()) => {
+        Some(first) if clouds.iter().all(|cloud| outcome.is_locked_out(cloud)) => CloudAccess::Refused(words(first)),
+        Some(first)
+            if clouds
+                .iter()
+                .all(|cloud| cloud.is_down() || outcome.is_locked_out(cloud)) =>
+        {
             CloudAccess::Unreachable(words(first))
         }
         _ => CloudAccess::Open,

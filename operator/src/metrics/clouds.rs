@@ -52,8 +52,8 @@ impl CloudMetrics {
     }
 
     /// Sets the series of a driver, and removes outdated ones.
-    pub(super) fn export(&self, driver: &str, report: &Report) {
-        let facts = &report.facts;
+    pub(super) fn export(&self, driver: &str, report: &Report<'_>) {
+        let volumes = &report.outcome.volumes;
         for gauge in &self.gauges {
             forget(gauge, driver, |_| true);
         }
@@ -64,12 +64,12 @@ impl CloudMetrics {
                 .set(as_gauge(count));
         }
         for (kind, count) in [
-            ("PersistentVolume", facts.volumes.count.volumes),
-            ("VolumeAttachment", facts.volumes.count.attachments),
+            ("PersistentVolume", volumes.count.volumes),
+            ("VolumeAttachment", volumes.count.attachments),
         ] {
             self.volumes.with_label_values(&[driver, kind]).set(as_gauge(count));
         }
-        self.stuck(driver, &facts.volumes.stuck);
+        self.stuck(driver, &volumes.stuck);
     }
 
     fn stuck(&self, driver: &str, stuck: &[Stuck]) {
@@ -113,14 +113,14 @@ pub(super) fn forget(gauge: &IntGaugeVec, driver: &str, is_gone: impl Fn(&HashMa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cinder_operator_core::decide::Facts;
+    use cinder_operator_core::decide::{Decision, Facts, Outcome};
 
     #[test]
     fn outdated_series_of_one_driver_are_removed() {
         let metrics = super::super::Metrics::new().expect("metrics").clouds;
-        let report = |operation| {
-            let mut facts = Facts::default();
-            facts.volumes.stuck = vec![Stuck {
+        let export = |driver, operation| {
+            let mut outcome = Outcome::default();
+            outcome.volumes.stuck = vec![Stuck {
                 operation,
                 since: Timestamp::UNIX_EPOCH,
                 object: ("VolumeAttachment", "va".to_owned()),
@@ -133,14 +133,16 @@ mod tests {
                     hint: String::new(),
                 },
             }];
-            Report {
-                facts,
-                ..Report::default()
-            }
+            let report = Report {
+                facts: &Facts::default(),
+                decision: &Decision::default(),
+                outcome: &outcome,
+            };
+            metrics.export(driver, &report);
         };
-        metrics.export("a", &report(Operation::Attach));
-        metrics.export("b", &report(Operation::Attach));
-        metrics.export("a", &report(Operation::Detach));
+        export("a", Operation::Attach);
+        export("b", Operation::Attach);
+        export("a", Operation::Detach);
         let series = |driver: &str| -> Vec<String> {
             let families = metrics.stuck.collect();
             let of = |name: &str, metric: &prometheus::proto::Metric| {

@@ -23,10 +23,6 @@ pub struct CloudView {
     pub refusal: Option<Refused>,
     /// Whether the credentials of the Secret differ from those of the driver.
     pub is_changed: bool,
-    /// Whether login with them works and the driver still has others after the writes.
-    pub is_unapplied: bool,
-    /// Whether the driver has credentials of the cloud.
-    pub has_credentials: bool,
     /// How the driver logs in.
     pub auth_method: Option<&'static str>,
     /// The ends of the certificates of its authorities.
@@ -54,12 +50,11 @@ impl CloudView {
         refusal.is_some_and(|refusal| refusal.reason.credentials_valid() == CredentialsValid::NotChecked)
     }
 
-    /// Whether the cloud refuses the driver's own credentials.
-    pub fn is_locked_out(&self) -> bool {
+    /// Whether the cloud refuses the credentials of the Secret.
+    pub fn is_rejected(&self) -> bool {
         let rejections = [Refusal::CredentialsRejected, Refusal::CredentialsForbidden];
         let refusal = self.refusal.as_ref();
-        let is_rejected = refusal.is_some_and(|refusal| rejections.contains(&refusal.reason));
-        self.has_credentials && is_rejected && !self.is_changed
+        refusal.is_some_and(|refusal| rejections.contains(&refusal.reason))
     }
 
     /// The first expiry of a CA bundle, of cloud or proxy.

@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was decided.
+//! The actions of a reconcile.
 
-use cinder_csi_crds::{NodeRegistration, PendingChanges, status::SidecarStatus};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
-use super::HeldDesired;
+use cinder_csi_crds::{AdoptionStep, CinderCSIDriver, NodeRegistration, PendingChanges, status::SidecarStatus};
+use serde_json::Value;
+
+use super::{DriverFacts, HeldDesired, owner_of};
 use crate::{
-    cluster::{Blockers, OptionalApis},
+    cluster::{Blockers, Key, OptionalApis},
     manifests::Overridden,
-    migration::Migration,
+    migration::{Migration, claim_csi_driver},
     notice::Notice,
     plan::{Desired, Plan},
     problem::Problem,
-    releases::{COMPONENTS, ComponentRow, Image},
+    releases::{COMPONENTS, Component, ComponentRow, Image},
     resolve::{Classes, Environment, Resolved, Snapshots, Topology},
     rollout::Gate,
 };
 
-/// What the spec has come to.
+/// The pods of the driver by the spec.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodsView {
     /// The confirmed version of the API server.
@@ -25,16 +31,15 @@ pub struct PodsView {
     pub apis: OptionalApis,
     /// The row of the table of sidecars.
     pub version_set: String,
-    /// The containers beside the driver.
+    /// The containers next to the driver.
     pub sidecars: Vec<SidecarStatus>,
     /// Fields of the spec that the API server does not know.
     pub unsupported: Vec<String>,
-    /// The administrator's own changes.
+    /// The result of `spec.overrides`.
     pub overridden: Overridden,
 }
 
 impl PodsView {
-    /// What a resolved spec has come to.
     pub fn of(resolved: &Resolved, environment: &Environment, overridden: Overridden) -> Self {
         let by_sidecar = resolved.node.registrar == NodeRegistration::Sidecar;
         let runs = |row: &&ComponentRow| row.sidecar.map_or(by_sidecar, |name| resolved.controller.runs(name));
@@ -58,19 +63,15 @@ impl PodsView {
     }
 }
 
-/// What was decided about classes, snapshots and zones.
+/// The classes, snapshots and zones by the spec.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClassesView {
-    /// StorageClasses.
     pub classes: Classes,
-    /// Snapshots.
     pub snapshots: Snapshots,
-    /// Zones.
     pub topology: Topology,
 }
 
 impl ClassesView {
-    /// What was decided; what exists is looked at later.
     pub fn new(resolved: &Resolved) -> Self {
         Self {
             classes: resolved.storage_classes.clone(),
@@ -80,75 +81,132 @@ impl ClassesView {
     }
 }
 
-/// Objects that are not as the operator wants them, though the spec asks for nothing else.
+/// Differences between the desired and the existing objects that no change of the spec explains.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Drift {
     /// Objects with the fields that another client changed.
     pub changed: Vec<String>,
     /// Objects that another client deleted.
     pub deleted: Vec<String>,
-    /// Objects whose fields become other than asked for however often they are written.
+    /// Objects whose fields differ after every write.
     pub unresolvable: Vec<String>,
 }
 
 impl Drift {
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.changed.is_empty() && self.deleted.is_empty() && self.unresolvable.is_empty()
     }
 }
 
-/// How far a removal is.
+/// The progress of a removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removal {
-    /// These are in the way.
+    /// These objects need the driver.
     Blocked(Blockers),
-    /// The object is being deleted and is Unmanaged.
+    /// The object is being deleted, and its spec forbids changes.
     Held,
-    /// It goes on; what it waits for.
+    /// The condition that the removal waits for.
     UnderWay(String),
-    /// Nothing is left.
+    /// The driver's objects are deleted.
     Finished,
-    /// What there was goes on without the operator.
+    /// The driver runs on without the operator.
     Released,
 }
 
 impl Removal {
-    /// Whether it is over, in whatever way: the operator has no objects any more.
+    /// Whether the operator has no objects of the driver any more.
     pub fn is_over(&self) -> bool {
         matches!(self, Self::Finished | Self::Released)
     }
 }
 
-/// What follows from the spec and the facts.
+/// Whether a reconcile writes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing is written: the spec forbids changes, or the process does not hold the Lease.
+    #[default]
+    ReadOnly,
+    ReadWrite,
+}
+
+/// The actions of a reconcile, and the view of the spec that the status reports.
 #[derive(Debug, Clone, Default)]
 pub struct Decision {
-    /// What the spec asks for and cannot be had.
+    pub access: Access,
+    /// The names of the desired objects.
+    pub keys: Vec<Key>,
+    /// Existing objects that the spec excludes from the operator.
+    pub unmanaged: BTreeSet<Key>,
+    /// The sidecars of the controller.
+    pub sidecars: Vec<Component>,
+    /// The taint that the operator removes from nodes with a registered driver.
+    pub startup_taint: Option<String>,
+    /// The parts of the spec that cannot be carried out.
     pub problems: Vec<Problem>,
     /// The objects of the plan, with the held ones.
     pub held: HeldDesired,
-    /// What the spec has come to.
     pub pods: Option<PodsView>,
-    /// What was decided about classes, snapshots and zones.
     pub classes: Option<ClassesView>,
-    /// How far a migration from another installation is.
+    /// The state of a migration from another installation.
     pub migration: Option<Migration>,
-    /// How far a removal is, when one was asked for.
+    /// The obstacles to the migration.
+    pub migration_problems: Vec<Problem>,
+    /// The nodes with a pod of the other installation.
+    pub foreign_nodes: BTreeSet<String>,
+    /// Whether the CSIDriver object of the other installation counts as the driver's.
+    pub claims_csi_driver: bool,
+    /// Whether a search has just found no other installation.
+    pub is_migration_settled: bool,
     pub removal: Option<Removal>,
-    /// The versions in place, and whether another one may come.
+    /// The installed versions, and whether an update may begin.
     pub gate: Gate,
-    /// What another client changed.
+    /// The changes by other clients.
     pub drift: Drift,
-    /// What would be changed under DryRun.
+    /// The pending changes under DryRun.
     pub pending: Option<PendingChanges>,
     /// Whether zones are used.
     pub has_topology: bool,
-    /// Whether node pods that are out of date are left to the administrator.
+    /// Whether an administrator replaces outdated node pods.
     pub leaves_pods: bool,
-    /// What is written, and what is in the way.
+    /// The writes, and the obstacles.
     pub plan: Plan,
     /// The CSIDriver object with new duties for the nodes. It is written after the plan, once all nodes have new pods.
     pub after_nodes: Option<Desired>,
-    /// What is worth an event.
+    /// The events of the decision.
     pub notices: Vec<Notice>,
+}
+
+impl Decision {
+    /// Whether nothing is written.
+    pub fn read_only(&self) -> bool {
+        self.access == Access::ReadOnly
+    }
+
+    /// Whether the other controller gets its pods back. Nothing else has to succeed for that.
+    pub fn is_returning(&self) -> bool {
+        let step = self.migration.as_ref().map(|migration| migration.step);
+        step == Some(AdoptionStep::GivingBack)
+    }
+
+    /// The existing objects that the plan applies to.
+    pub fn planned_objects(&self, driver: &CinderCSIDriver, facts: &DriverFacts) -> BTreeMap<Key, Value> {
+        let objects = managed_objects(&facts.live, &self.unmanaged);
+        let mut objects = objects.into_owned();
+        if self.claims_csi_driver {
+            claim_csi_driver(&owner_of(driver), &mut objects);
+        }
+        objects
+    }
+}
+
+/// The objects without the unmanaged ones.
+pub(super) fn managed_objects<'a>(
+    live: &'a BTreeMap<Key, Value>,
+    unmanaged: &BTreeSet<Key>,
+) -> Cow<'a, BTreeMap<Key, Value>> {
+    if unmanaged.is_empty() {
+        return Cow::Borrowed(live);
+    }
+    let managed = live.iter().filter(|(key, _)| !unmanaged.contains(*key));
+    Cow::Owned(managed.map(|(key, object)| (key.clone(), object.clone())).collect())
 }

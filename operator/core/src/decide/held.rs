@@ -12,7 +12,10 @@ use k8s_openapi::api::core::v1::PodSpec;
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::{Draft, NARROW_NODES, Situation};
+use super::{
+    NARROW_NODES,
+    draft::{Draft, Situation},
+};
 use crate::{
     cluster::{AttachedNodes, Key, LostNodes, Owner, VERSION_LABEL, kind, may_lose_nodes},
     manifests::{Overridden, Stage},
@@ -194,28 +197,21 @@ impl HeldDesired {
 
 impl Draft {
     /// Whether the plan writes a DaemonSet that could exclude a node of the present one.
-    pub fn may_lose_nodes(&self, situation: &Situation<'_>) -> bool {
-        let mut changes = self
-            .plan
-            .actions
-            .iter()
-            .filter_map(|action| NodesChange::of(action, situation));
-        changes.any(|change| may_lose_nodes(change.before.as_ref(), change.after.as_ref()))
+    pub(super) fn may_lose_nodes(&self, situation: &Situation<'_>) -> bool {
+        self.nodes_changes(situation)
+            .any(|change| may_lose_nodes(change.before.as_ref(), change.after.as_ref()))
     }
 
-    /// The nodes that would lose the node plugin by the plan.
-    pub fn lost_nodes(&self, situation: &Situation<'_>, attached: &AttachedNodes) -> Option<LostNodes> {
-        let mut changes = self
-            .plan
-            .actions
-            .iter()
-            .filter_map(|action| NodesChange::of(action, situation));
-        changes.find_map(|change| change.lost_nodes(attached))
+    /// The changes of the DaemonSet by the plan.
+    pub(super) fn nodes_changes(&self, situation: &Situation<'_>) -> impl Iterator<Item = NodesChange> {
+        let actions = self.plan.actions.iter();
+        actions.filter_map(|action| NodesChange::of(action, situation))
     }
 }
 
 /// A change of the DaemonSet's pod template.
-struct NodesChange {
+#[derive(Debug)]
+pub(super) struct NodesChange {
     before: Option<PodSpec>,
     after: Option<PodSpec>,
 }
@@ -242,7 +238,8 @@ impl NodesChange {
         })
     }
 
-    fn lost_nodes(&self, attached: &AttachedNodes) -> Option<LostNodes> {
+    /// The nodes that lose the node plugin by the change.
+    pub(super) fn lost_nodes(&self, attached: &AttachedNodes) -> Option<LostNodes> {
         attached.lost_nodes(self.before.as_ref(), self.after.as_ref())
     }
 }

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
+use std::time::Instant;
+
 use cinder_csi_crds::{INSTANCE_LABEL, UpdatePolicy};
 use rstest::rstest;
 use serde_json::json;
 
 use super::*;
 use crate::{
-    cluster::VERSION_LABEL,
+    cluster::{AttachedNodes, Owner, VERSION_LABEL},
+    manifests::DriverCredentials,
+    plan::{Desired, LastApplied, Unapplied},
     resolve::tests::{mk_driver, mk_environment},
     rollout::{Hold, is_workload},
 };
@@ -26,12 +30,63 @@ fn intent_of(driver: &CinderCSIDriver) -> Intent {
         live: &BTreeMap::new(),
         last_applied: &LastApplied::default(),
     };
-    intent_with(driver, &mk_environment(), existing)
+    resolve_intent(driver, &mk_environment(), Some(&mk_credentials()), existing).expect("manifests")
 }
 
-fn intent_with(driver: &CinderCSIDriver, environment: &Environment, existing: Existing<'_>) -> Intent {
-    let credentials = DriverCredentials::new("[Global]\n".to_owned().into(), None);
-    intend(driver, environment, Some(&credentials), existing).expect("manifests")
+fn mk_credentials() -> DriverCredentials {
+    DriverCredentials::new("[Global]\n".to_owned().into(), None)
+}
+
+/// The facts about a driver with these objects, and answers to no query.
+#[expect(clippy::disallowed_methods, reason = "the clock is not read again")]
+fn mk_facts(live: &BTreeMap<Key, Value>) -> DriverFacts {
+    DriverFacts {
+        live: live.clone(),
+        last_applied: LastApplied::default(),
+        unlisted: BTreeMap::new(),
+        served: mk_environment().apis,
+        environment: mk_environment(),
+        credentials: CredentialFacts {
+            desired: Some(mk_credentials()),
+            ..CredentialFacts::default()
+        },
+        blockers: None,
+        has_lease: true,
+        unapplied: Unapplied::new(),
+        known_objects: Some(BTreeSet::new()),
+        is_migration_settled: false,
+        instant: Instant::now(),
+        answers: QueryAnswers::default(),
+    }
+}
+
+/// Decides with these facts. Objects that are not among them do not exist.
+fn decide_with(
+    driver: &CinderCSIDriver,
+    mut facts: DriverFacts,
+    answer: impl Fn(&Queries, &mut QueryAnswers),
+) -> Decision {
+    for _ in 0..5 {
+        let all = Facts {
+            driver: Some(Box::new(facts.clone())),
+            ..Facts::default()
+        };
+        match decide(driver, &all).expect("manifests") {
+            DecisionStep::Decided(decision) => return *decision,
+            DecisionStep::Need(queries) => {
+                facts.answers.objects.extend(queries.objects.iter().cloned());
+                if queries.attached_nodes.is_some() {
+                    facts.answers.attached_nodes = Some(AttachedNodes::default());
+                }
+                answer(&queries, &mut facts.answers);
+            }
+        }
+    }
+    panic!("not decided");
+}
+
+fn answer_unused(queries: &Queries, answers: &mut QueryAnswers) {
+    answers.uses.extend(queries.uses.iter().map(|key| (key.clone(), None)));
 }
 
 /// What the API server has after everything of an intent was applied.
@@ -52,78 +107,20 @@ fn key_of(intent: &Intent, kind: &str) -> Key {
     desired.expect("an object of the kind").key.clone()
 }
 
-/// Decides with what is looked up for the draft.
-fn decision_with(
-    driver: &CinderCSIDriver,
-    live: &BTreeMap<Key, Value>,
-    lookups: impl FnOnce(&Draft, &Intent) -> Lookups,
-) -> Decision {
-    decision_after(driver, live, &LastApplied::default(), lookups)
-}
-
-/// The same, with a record of the last applied content.
-fn decision_after(
-    driver: &CinderCSIDriver,
-    live: &BTreeMap<Key, Value>,
-    last_applied: &LastApplied,
-    lookups: impl FnOnce(&Draft, &Intent) -> Lookups,
-) -> Decision {
-    decision_in(driver, &mk_environment(), live, last_applied, lookups)
-}
-
-/// The same in another environment.
-#[expect(clippy::disallowed_methods, reason = "no clock is looked at again")]
-fn decision_in(
-    driver: &CinderCSIDriver,
-    environment: &Environment,
-    live: &BTreeMap<Key, Value>,
-    last_applied: &LastApplied,
-    lookups: impl FnOnce(&Draft, &Intent) -> Lookups,
-) -> Decision {
-    let owner = mk_owner();
-    let existing = Existing {
-        owner: &owner,
-        live,
-        last_applied,
-    };
-    let intent = intent_with(driver, environment, existing);
-    let situation = Situation {
-        driver,
-        owner: &owner,
-        intent: &intent,
-        live,
-        last_applied,
-        unlisted: &BTreeSet::new(),
-        unapplied: &Unapplied::new(),
-        instant: Instant::now(),
-    };
-    let draft = draft(&situation);
-    let lookups = lookups(&draft, &intent);
-    decide(&situation, draft, lookups)
-}
-
-fn may_write() -> Lookups {
-    Lookups {
-        may_write: true,
-        ..Lookups::default()
-    }
-}
-
 #[test]
 fn at_rest_nothing_is_written_and_nothing_is_reported() {
     let driver = mk_driver(NAME);
-    let decision = decision_with(&driver, &mk_live(&intent_of(&driver)), |_, _| may_write());
+    let decision = decide_with(&driver, mk_facts(&mk_live(&intent_of(&driver))), answer_unused);
     assert_eq!(decision.plan, Plan::default());
     assert!(decision.drift.is_empty() && decision.notices.is_empty() && decision.pending.is_none());
 }
 
 #[rstest]
-#[case::managed(ManagementState::Managed, true, true, false)]
-#[case::paused(ManagementState::Paused, false, false, false)]
-#[case::dry_run(ManagementState::DryRun, false, false, true)]
+#[case::managed(ManagementState::Managed, true, false)]
+#[case::paused(ManagementState::Paused, false, false)]
+#[case::dry_run(ManagementState::DryRun, false, true)]
 fn drift_is_repaired_where_something_may_be_written_and_reported_everywhere(
     #[case] state: ManagementState,
-    #[case] may_write: bool,
     #[case] is_written: bool,
     #[case] is_pending: bool,
 ) {
@@ -133,10 +130,9 @@ fn drift_is_repaired_where_something_may_be_written_and_reported_everywhere(
     let key = key_of(&intent_of(&driver), kind::CSI_DRIVER);
     live.get_mut(&key).expect("it")["spec"]["storageCapacity"] = json!("changed");
 
-    let decision = decision_with(&driver, &live, |_, _| Lookups {
-        may_write,
-        ..Lookups::default()
-    });
+    let decision = decide_with(&driver, mk_facts(&live), answer_unused);
+
+    assert_eq!(decision.read_only(), !is_written);
 
     assert_eq!(!decision.plan.actions.is_empty(), is_written);
     assert_eq!(decision.drift.changed.len(), 1, "{:?}", decision.drift);
@@ -152,10 +148,11 @@ fn a_missing_object_was_deleted_only_if_it_was_there(#[case] was_there: bool) {
     let key = key_of(&intent_of(&driver), kind::SECRET);
     live.remove(&key);
 
-    let decision = decision_with(&driver, &live, |_, _| Lookups {
-        known: was_there.then(|| key.clone()).into_iter().collect(),
-        ..may_write()
-    });
+    let facts = DriverFacts {
+        known_objects: Some(was_there.then(|| key.clone()).into_iter().collect()),
+        ..mk_facts(&live)
+    };
+    let decision = decide_with(&driver, facts, answer_unused);
 
     assert_eq!(decision.drift.deleted.len(), usize::from(was_there));
     assert!(matches!(&decision.plan.actions[..], [Action::Create(desired)] if desired.key == key));
@@ -168,15 +165,16 @@ fn what_is_in_use_is_not_recreated_and_the_reason_says_by_what() {
     let key = key_of(&intent_of(&driver), kind::CSI_DRIVER);
     live.get_mut(&key).expect("it")["spec"]["volumeLifecycleModes"] = json!(["Ephemeral"]);
 
-    let free = decision_with(&driver, &live, |_, _| may_write());
+    let free = decide_with(&driver, mk_facts(&live), answer_unused);
     assert!(
         matches!(&free.plan.actions[..], [Action::Recreate { .. }]),
         "{:?}",
         free.plan.actions
     );
-    let in_use = decision_with(&driver, &live, |_, _| Lookups {
-        in_use: [(key.clone(), "VolumeAttachments are under way: a".to_owned())].into(),
-        ..may_write()
+    let in_use = decide_with(&driver, mk_facts(&live), |queries, answers| {
+        assert_eq!(queries.uses.iter().filter(|used| **used != key).count(), 0);
+        let users = "VolumeAttachments are under way: a".to_owned();
+        answers.uses = [(key.clone(), Some(users))].into();
     });
 
     assert_eq!(in_use.plan.actions, []);
@@ -203,11 +201,10 @@ fn a_workload_that_is_missing_while_an_update_waits_comes_back(
     let key = key_of(&intent_of(&driver), kind::DAEMON_SET);
     live.remove(&key);
 
-    let decision = decision_with(&driver, &live, |draft, _| {
-        assert_eq!(draft.missing_workloads().collect::<Vec<_>>(), [&key]);
-        Lookups {
-            templates: [(key.clone(), template.clone())].into(),
-            ..may_write()
+    let decision = decide_with(&driver, mk_facts(&live), |queries, answers| {
+        if !queries.templates.is_empty() {
+            assert_eq!(queries.templates, [key.clone()]);
+            answers.templates = [(key.clone(), template.clone())].into();
         }
     });
 
@@ -229,7 +226,7 @@ fn without_credentials_the_controller_is_not_wanted_yet() {
         live: &BTreeMap::new(),
         last_applied: &LastApplied::default(),
     };
-    let intent = intend(&mk_driver(NAME), &mk_environment(), None, existing).expect("manifests");
+    let intent = resolve_intent(&mk_driver(NAME), &mk_environment(), None, existing).expect("manifests");
     assert!(!intent.is_complete && !intent.has_credentials);
     assert!(intent.keys().iter().all(|key| key.kind != kind::DEPLOYMENT));
     assert!(intent.keys().iter().any(|key| key.kind == kind::DAEMON_SET));
@@ -258,9 +255,12 @@ fn waiting_workload_returns_as_recorded(#[case] kind: &str) {
     let (driver, mut live, last_applied) = mk_waiting();
     let key = key_of(&intent_of(&driver), kind);
     let before = live.remove(&key).expect("the workload");
-    let decision = decision_after(&driver, &live, &last_applied, |draft, _| {
-        assert_eq!(draft.missing_workloads().count(), 0, "no revision is needed");
-        may_write()
+    let facts = DriverFacts {
+        last_applied,
+        ..mk_facts(&live)
+    };
+    let decision = decide_with(&driver, facts, |queries, _| {
+        assert!(queries.templates.is_empty(), "no revision is needed");
     });
     let created = decision.plan.actions.iter().find(|action| *action.key() == key);
     let Some(Action::Create(desired)) = created else {
@@ -276,7 +276,11 @@ fn waiting_workload_is_repaired_to_its_record() {
     let (driver, mut live, last_applied) = mk_waiting();
     let key = key_of(&intent_of(&driver), kind::DAEMON_SET);
     live.get_mut(&key).expect("the DaemonSet")["spec"]["template"]["spec"]["hostNetwork"] = json!(false);
-    let decision = decision_after(&driver, &live, &last_applied, |_, _| may_write());
+    let facts = DriverFacts {
+        last_applied,
+        ..mk_facts(&live)
+    };
+    let decision = decide_with(&driver, facts, answer_unused);
     let repaired = decision.plan.actions.iter().find(|action| *action.key() == key);
     let Some(Action::Repair { desired, fields, .. }) = repaired else {
         panic!("{:?}", decision.plan.actions)

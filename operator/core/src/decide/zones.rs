@@ -12,7 +12,7 @@ pub struct ZoneMismatch {
     pub unmatched: usize,
 }
 
-impl Report {
+impl Report<'_> {
     /// Whether the driver uses the zones of volumes.
     fn uses_zones(&self) -> bool {
         let clouds = &self.facts.clouds;
@@ -31,7 +31,7 @@ impl Report {
         if !self.uses_zones() || clouds.is_empty() || !clouds.iter().all(is_known) {
             return mismatch;
         }
-        for zone in &self.facts.volumes.node_zones {
+        for zone in &self.outcome.volumes.node_zones {
             let fits = |cloud: &CloudView| {
                 let wanted = cloud.zone_map.get(zone).unwrap_or(zone);
                 cloud.ignores_zones || cloud.state.facts.volume_zones.contains(wanted)
@@ -54,7 +54,10 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::clouds::CloudFacts;
+    use crate::{
+        clouds::CloudFacts,
+        decide::{Decision, Facts, Outcome},
+    };
 
     #[rstest]
     #[case::fits(&["a"], |_: &mut CloudView| {}, (0, 0))]
@@ -72,11 +75,22 @@ mod tests {
         cloud.state.facts.compute_zones = vec!["a".to_owned(), "b".to_owned()];
         cloud.state.facts.volume_zones = vec!["a".to_owned()];
         change(&mut cloud);
-        let mut report = Report::default();
-        report.facts.clouds = vec![cloud];
-        report.facts.volumes.node_zones = zones.iter().map(|zone| (*zone).to_owned()).collect();
-        assert_eq!(report.zone_mismatch(), ZoneMismatch::default());
-        report.decision.has_topology = true;
-        assert_eq!(report.zone_mismatch(), ZoneMismatch { missing, unmatched });
+        let (mut facts, mut outcome) = (Facts::default(), Outcome::default());
+        facts.clouds = vec![cloud];
+        outcome.volumes.node_zones = zones.iter().map(|zone| (*zone).to_owned()).collect();
+        let mismatch = |has_topology| {
+            let decision = Decision {
+                has_topology,
+                ..Decision::default()
+            };
+            let report = Report {
+                facts: &facts,
+                decision: &decision,
+                outcome: &outcome,
+            };
+            report.zone_mismatch()
+        };
+        assert_eq!(mismatch(false), ZoneMismatch::default());
+        assert_eq!(mismatch(true), ZoneMismatch { missing, unmatched });
     }
 }

@@ -6,7 +6,7 @@ use cinder_csi_crds::{AdoptionStatus, AdoptionStep};
 use super::{Verdict, verdict};
 use crate::{decide::Report, reasons::Progressing};
 
-pub(super) fn status(report: &Report) -> Option<AdoptionStatus> {
+pub(super) fn status(report: &Report<'_>) -> Option<AdoptionStatus> {
     let migration = report.decision.migration.as_ref()?;
     Some(AdoptionStatus {
         step: Some(migration.step),
@@ -15,7 +15,7 @@ pub(super) fn status(report: &Report) -> Option<AdoptionStatus> {
 }
 
 /// What Progressing says of a migration, while there is something to do.
-pub(super) fn progress(report: &Report) -> Option<Verdict<Progressing>> {
+pub(super) fn progress(report: &Report<'_>) -> Option<Verdict<Progressing>> {
     let migration = report.decision.migration.as_ref()?;
     let what = match migration.step {
         AdoptionStep::Done => return None,

@@ -11,7 +11,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::{NAMED, Verdict, verdict};
 use crate::{
-    decide::{CloudView, Facts, ProjectGuard},
+    decide::{CloudView, Facts, Outcome, ProjectGuard},
     reasons::{Available, CredentialsValid, Reason},
     resolve::health::HealthSettings,
     text::join_truncated,
@@ -28,30 +28,37 @@ const DEBOUNCE: Duration = Duration::from_mins(2);
 const CUT_OFF: Duration = Duration::from_mins(15);
 
 /// Whether the outage of a cloud is too short to degrade the driver.
-pub(super) fn is_young(previous: Option<&CinderCSIDriverStatus>, cloud: &CloudView, now: Timestamp) -> bool {
+pub(super) fn is_young(
+    previous: Option<&CinderCSIDriverStatus>,
+    cloud: &CloudView,
+    outcome: &Outcome,
+    now: Timestamp,
+) -> bool {
     // While another cloud is refused, the condition is False, and its time is all that is known.
     let lasts = ["Unknown", "False"]
         .into_iter()
         .find_map(|status| lasts(previous, status, now));
-    cloud.is_down() && cloud.has_credentials && lasts.is_none_or(|lasts| lasts < DEBOUNCE)
+    cloud.is_down() && outcome.has_credentials(cloud) && lasts.is_none_or(|lasts| lasts < DEBOUNCE)
 }
 
 /// The verdict on a driver that runs, and whose clouds refuse it or have not answered for a long time.
 pub(super) fn cut_off(
     previous: Option<&CinderCSIDriverStatus>,
     facts: &Facts,
+    outcome: &Outcome,
     now: Timestamp,
 ) -> Option<Verdict<Available>> {
     let is_long = |status| lasts(previous, status, now).is_some_and(|lasts| lasts >= CUT_OFF);
-    let count = |is: fn(&CloudView) -> bool| !facts.clouds.is_empty() && facts.clouds.iter().all(is);
-    if count(CloudView::is_locked_out) && is_long("False") {
+    let clouds = &facts.clouds;
+    let is_every = |is: &dyn Fn(&CloudView) -> bool| !clouds.is_empty() && clouds.iter().all(is);
+    if is_every(&|cloud| outcome.is_locked_out(cloud)) && is_long("False") {
         return Some(verdict(
             Available::AuthFailed,
             "the cloud refuses the credentials that the driver uses: no volume can be made, attached, detached or deleted; \
              condition CredentialsValid says more",
         ));
     }
-    (count(CloudView::is_down) && is_long("Unknown")).then(|| {
+    (is_every(&CloudView::is_down) && is_long("Unknown")).then(|| {
         verdict(
             Available::BackendDown,
             "the cloud, or a service of it, is missing or does not answer as it should: volumes cannot be made, attached, detached or \
@@ -82,14 +89,14 @@ fn gravest<R: Reason>(words: &[CloudVerdict<R>]) -> Option<Verdict<R>> {
     Some(verdict(first.reason, messages.join(" | ")))
 }
 
-pub(super) fn credentials_valid(facts: &Facts, now: Timestamp) -> Verdict<CredentialsValid> {
+pub(super) fn credentials_valid(facts: &Facts, outcome: &Outcome, now: Timestamp) -> Verdict<CredentialsValid> {
     let clouds = facts.clouds.iter();
     let state = facts.object.state;
     let mut words: Vec<_> = clouds
-        .map(|cloud| judge_credentials(cloud, &facts.health, state, now))
+        .map(|cloud| judge_credentials(cloud, outcome, &facts.health, state, now))
         .collect();
     if !words.is_empty() {
-        words.extend(judge_guard(facts.guard));
+        words.extend(judge_guard(outcome.guard));
     }
     gravest(&words).unwrap_or_else(|| {
         verdict(
@@ -101,6 +108,7 @@ pub(super) fn credentials_valid(facts: &Facts, now: Timestamp) -> Verdict<Creden
 
 fn judge_credentials(
     cloud: &CloudView,
+    outcome: &Outcome,
     health: &HealthSettings,
     state: ManagementState,
     now: Timestamp,
@@ -120,10 +128,10 @@ fn judge_credentials(
         word(6, CredentialsValid::Expired, message)
     };
     if let Some(refusal) = &cloud.refusal {
-        if let Some(ended) = ended.filter(|_| cloud.is_locked_out()) {
+        if let Some(ended) = ended.filter(|_| outcome.is_locked_out(cloud)) {
             return expired(ended);
         }
-        let consequence = if cloud.is_changed && cloud.has_credentials {
+        let consequence = if cloud.is_changed && outcome.has_credentials(cloud) {
             ". The driver keeps the credentials that were accepted last"
         } else {
             ""
@@ -135,7 +143,7 @@ fn judge_credentials(
     if let Some(ended) = ended {
         return expired(ended);
     }
-    if cloud.is_unapplied {
+    if outcome.clouds_with_old_credentials.contains(&cloud.name) {
         let when = if state == ManagementState::Managed {
             "its Secret is written: condition Degraded has the reason why that failed"
         } else {

@@ -5,7 +5,7 @@ use super::{Verdict, verdict};
 use crate::{decide::Report, reasons::Upgradeable, text::join_truncated};
 
 /// The reason against an upgrade while fields keep other values than the operator writes.
-pub(super) fn conflict(report: &Report) -> Option<Verdict<Upgradeable>> {
+pub(super) fn conflict(report: &Report<'_>) -> Option<Verdict<Upgradeable>> {
     let fields = &report.decision.drift.unresolvable;
     (!fields.is_empty()).then(|| {
         let message = format!(
@@ -17,7 +17,7 @@ pub(super) fn conflict(report: &Report) -> Option<Verdict<Upgradeable>> {
 }
 
 /// Describes objects that other clients changed or deleted while the operator may not restore them.
-pub(super) fn unrestored(report: &Report) -> Option<String> {
+pub(super) fn unrestored(report: &Report<'_>) -> Option<String> {
     let drift = &report.decision.drift;
     let objects = [&drift.deleted[..], &drift.changed[..]].concat();
     (!objects.is_empty()).then(|| {

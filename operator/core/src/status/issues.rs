@@ -14,19 +14,19 @@ use crate::{
 };
 
 /// All issues, the gravest first, without troubles of clouds that are so young that they may pass by themselves.
-pub(super) fn of(report: &Report, is_young: impl Fn(&CloudView) -> bool) -> Vec<Problem> {
+pub(super) fn of(report: &Report<'_>, is_young: impl Fn(&CloudView) -> bool) -> Vec<Problem> {
     let Report {
         facts,
         decision,
         outcome,
-    } = report;
+    } = *report;
     let refusals = facts
         .clouds
         .iter()
         .filter(|cloud| !is_young(cloud))
         .filter_map(|cloud| {
             let refusal = cloud.refusal.as_ref()?;
-            let consequence = if cloud.has_credentials {
+            let consequence = if outcome.has_credentials(cloud) {
                 "The driver keeps the credentials that were accepted last"
             } else {
                 "The driver is not started before credentials have been accepted"

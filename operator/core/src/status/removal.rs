@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The objects that a removal waits for; only while it does.
-pub(super) fn deletion(report: &Report) -> Option<DeletionStatus> {
+pub(super) fn deletion(report: &Report<'_>) -> Option<DeletionStatus> {
     // Never an empty object: server-side apply turns one that lost its last field into null, which the schema refuses.
     let Some(Removal::Blocked(blockers)) = &report.decision.removal else {
         return None;
@@ -40,7 +40,7 @@ pub(super) fn state(asked: ManagementState, is_deleted: bool, removal: Option<&R
 }
 
 /// DeletionBlocked.
-pub(super) fn blocked(report: &Report) -> Verdict<DeletionBlocked> {
+pub(super) fn blocked(report: &Report<'_>) -> Verdict<DeletionBlocked> {
     match &report.decision.removal {
         Some(Removal::Blocked(blockers)) if blockers.are_snapshots() => verdict(
             DeletionBlocked::SnapshotsExist,

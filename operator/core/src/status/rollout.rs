@@ -24,8 +24,8 @@ const CONTROLLER: &str = "controller";
 const NODE: &str = "node";
 
 /// The programs of the driver.
-pub(super) fn components(report: &Report) -> Vec<ComponentStatus> {
-    let Report { outcome, .. } = report;
+pub(super) fn components(report: &Report<'_>) -> Vec<ComponentStatus> {
+    let Report { outcome, .. } = *report;
     let component = |name: &str, kind: &str, workload: &Workload| ComponentStatus {
         name: name.to_owned(),
         kind: kind.to_owned(),
@@ -49,8 +49,8 @@ pub(super) fn components(report: &Report) -> Vec<ComponentStatus> {
 
 /// The version is the one in place everywhere; while an update runs it stays the old one. It is read from what runs and not
 /// from this program: an update may be held up, or not be wanted at all.
-pub(super) fn version(report: &Report) -> Option<String> {
-    let Report { outcome, .. } = report;
+pub(super) fn version(report: &Report<'_>) -> Option<String> {
+    let Report { outcome, .. } = *report;
     let controller = outcome
         .controller
         .as_ref()
@@ -62,8 +62,8 @@ pub(super) fn version(report: &Report) -> Option<String> {
 }
 
 /// The rollout that is under way, waits or has stopped.
-pub(super) fn rollout(report: &Report) -> Option<RolloutStatus> {
-    let Report { decision, outcome, .. } = report;
+pub(super) fn rollout(report: &Report<'_>) -> Option<RolloutStatus> {
+    let Report { decision, outcome, .. } = *report;
     let controller = outcome.controller.as_ref()?;
     let nodes = outcome.node_rollout.as_ref()?;
     let from_version = decision.gate.from().map(str::to_owned);
@@ -131,8 +131,8 @@ fn describe_update(gate: &Gate) -> String {
 }
 
 /// What Progressing says of a rollout, when there is one.
-pub(super) fn progress(report: &Report) -> Option<Verdict<Progressing>> {
-    let Report { decision, outcome, .. } = report;
+pub(super) fn progress(report: &Report<'_>) -> Option<Verdict<Progressing>> {
+    let Report { decision, outcome, .. } = *report;
     match &decision.gate.hold {
         Some(Hold::Approval) => {
             let message = format!(
@@ -176,8 +176,8 @@ pub(super) fn progress(report: &Report) -> Option<Verdict<Progressing>> {
 }
 
 /// What Progressing says of the nodes while their pods are replaced.
-pub(super) fn node_progress(report: &Report) -> Option<String> {
-    let Report { decision, outcome, .. } = report;
+pub(super) fn node_progress(report: &Report<'_>) -> Option<String> {
+    let Report { decision, outcome, .. } = *report;
     let Some(nodes) = &outcome.node_rollout else {
         return outcome
             .daemon_set
@@ -205,8 +205,8 @@ pub(super) fn node_progress(report: &Report) -> Option<String> {
 }
 
 /// What needs a human about a rollout.
-pub(super) fn issues(report: &Report) -> Vec<Problem> {
-    let Report { decision, outcome, .. } = report;
+pub(super) fn issues(report: &Report<'_>) -> Vec<Problem> {
+    let Report { decision, outcome, .. } = *report;
     let mut issues = Vec::new();
     if decision.gate.hold == Some(Hold::Downgrade) {
         issues.push(Problem {
@@ -278,12 +278,12 @@ fn failed_nodes(nodes: &NodeRollout) -> Option<Problem> {
 }
 
 /// Upgradeable: whether this is a good moment for another version of the operator or of Kubernetes.
-pub(super) fn upgradeable(report: &Report, issues: &[Problem]) -> Verdict<Upgradeable> {
+pub(super) fn upgradeable(report: &Report<'_>, issues: &[Problem]) -> Verdict<Upgradeable> {
     let Report {
         facts,
         decision,
         outcome,
-    } = report;
+    } = *report;
     if facts.object.state == ManagementState::Unmanaged {
         return verdict(
             Upgradeable::AsExpected,
@@ -323,15 +323,15 @@ pub(super) fn upgradeable(report: &Report, issues: &[Problem]) -> Verdict<Upgrad
 }
 
 /// Whether pods are being replaced. A failing pod of the desired revision does not count.
-fn is_replacing(report: &Report) -> bool {
-    let Report { decision, outcome, .. } = report;
+fn is_replacing(report: &Report<'_>) -> bool {
+    let Report { decision, outcome, .. } = *report;
     let mut controller = outcome.controller.iter();
     let mut nodes = outcome.node_rollout.iter();
     !decision.gate.due.is_empty() || controller.any(Workload::is_replacing) || nodes.any(NodeRollout::is_replacing)
 }
 
 /// Describes what the operator omits while spec.managementState forbids changes.
-pub(super) fn paused(report: &Report) -> String {
+pub(super) fn paused(report: &Report<'_>) -> String {
     let message = match report.facts.object.state {
         ManagementState::DryRun => {
             "spec.managementState is DryRun: status.pendingChanges lists what would be changed if it were Managed"

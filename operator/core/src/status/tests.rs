@@ -62,7 +62,6 @@ fn mk_cloud() -> CloudView {
         name: "default".to_owned(),
         authenticated: true,
         refusal: None,
-        has_credentials: true,
         ..CloudView::default()
     }
 }
@@ -95,6 +94,32 @@ fn mk_release(version: &str) -> Release {
     }
 }
 
+/// The values of one reconcile.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Report {
+    pub(crate) facts: Facts,
+    pub(crate) decision: Decision,
+    pub(crate) outcome: Outcome,
+}
+
+impl Report {
+    pub(crate) fn values(&self) -> super::Report<'_> {
+        super::Report {
+            facts: &self.facts,
+            decision: &self.decision,
+            outcome: &self.outcome,
+        }
+    }
+}
+
+pub(crate) fn status(
+    previous: Option<&CinderCSIDriverStatus>,
+    report: &Report,
+    now: Timestamp,
+) -> CinderCSIDriverStatus {
+    super::status(previous, &report.facts, &report.decision, &report.outcome, now)
+}
+
 /// A report that differs from another one.
 pub(crate) fn but(mut report: Report, change: impl FnOnce(&mut Report)) -> Report {
     change(&mut report);
@@ -118,12 +143,16 @@ fn mk_healthy() -> Report {
     })
 }
 
-fn refused(has_credentials: bool) -> CloudView {
+/// The name of the cloud.
+fn mk_name() -> std::collections::BTreeSet<String> {
+    [mk_cloud().name].into()
+}
+
+fn refused() -> CloudView {
     let refusal = Refused::new(Refusal::CredentialsRejected, "Keystone says HTTP 401".to_owned());
     CloudView {
         authenticated: false,
         refusal: Some(refusal),
-        has_credentials,
         ..mk_cloud()
     }
 }
@@ -266,7 +295,7 @@ fn a_node_that_joins_counts_at_once(
 #[test]
 fn refused_credentials_degrade_a_driver_that_goes_on_with_the_old_ones() {
     let report = but(mk_healthy(), |report| {
-        report.facts.clouds = vec![refused(true)];
+        report.facts.clouds = vec![refused()];
     });
     assert_eq!(
         verdicts(&report),
@@ -286,7 +315,8 @@ fn refused_credentials_degrade_a_driver_that_goes_on_with_the_old_ones() {
 #[test]
 fn without_any_good_credentials_the_reason_is_told_where_somebody_looks_first() {
     let report = but(mk_healthy(), |report| {
-        report.facts.clouds = vec![refused(false)];
+        report.facts.clouds = vec![refused()];
+        report.outcome.clouds_without_credentials = mk_name();
         report.outcome.controller = None;
     });
     assert_eq!(
@@ -330,7 +360,7 @@ fn a_take_over_is_told_with_what_it_waits_for_and_what_it_leaves(
         let told = message(&report, ConditionType::Progressing);
         assert!(told.contains("the pods of the other controller to end"), "{told}");
     }
-    let adoption = super::status(None, &report, at(0)).adoption.expect("told");
+    let adoption = self::status(None, &report, at(0)).adoption.expect("told");
     assert_eq!((adoption.step, adoption.leftovers.len()), (Some(step), 1));
 }
 
@@ -379,7 +409,7 @@ fn many_foreign_objects_are_counted_and_the_first_named() {
 #[test]
 fn everything_that_needs_help_is_told_and_the_gravest_gives_the_reason() {
     let report = but(mk_healthy(), |report| {
-        report.facts.clouds = vec![refused(true)];
+        report.facts.clouds = vec![refused()];
         report.outcome.failures = vec![FailedWrite {
             key: Key::new(kind::SECRET, Some("ns"), "s"),
             message: "Forbidden: no".to_owned(),
@@ -567,7 +597,7 @@ fn an_event_is_sent_for_a_change_and_none_for_the_same_again() {
     let broken = status(
         Some(&healthy),
         &but(mk_healthy(), |report| {
-            report.facts.clouds = vec![refused(true)];
+            report.facts.clouds = vec![refused()];
         }),
         at(2),
     );

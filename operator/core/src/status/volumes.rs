@@ -5,14 +5,16 @@ use cinder_csi_crds::{CinderCSIDriverStatus, StuckVolume, VolumesStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::whole_seconds;
-use crate::{decide::Facts, diagnosis::Stuck};
+use crate::{
+    decide::{Facts, VolumeFacts},
+    diagnosis::Stuck,
+};
 
 /// Nothing where no operation is stuck. How many volumes there are is in the metrics: here, each that comes or goes would be a write.
-pub(super) fn status(facts: &Facts) -> Option<VolumesStatus> {
-    (!facts.volumes.stuck.is_empty()).then(|| VolumesStatus {
-        stuck_count: i32::try_from(facts.volumes.stuck.len() + facts.volumes.stuck_others).unwrap_or(i32::MAX),
-        stuck: facts
-            .volumes
+pub(super) fn status(facts: &Facts, volumes: &VolumeFacts) -> Option<VolumesStatus> {
+    (!volumes.stuck.is_empty()).then(|| VolumesStatus {
+        stuck_count: i32::try_from(volumes.stuck.len() + volumes.stuck_others).unwrap_or(i32::MAX),
+        stuck: volumes
             .stuck
             .iter()
             .take(facts.health.stuck.max_reported)
@@ -39,7 +41,7 @@ fn of_stuck(stuck: &Stuck) -> StuckVolume {
 }
 
 /// Those of which the claim has to be told: what was not in the status before, with this reason.
-pub fn news<'a>(previous: Option<&CinderCSIDriverStatus>, facts: &'a Facts) -> Vec<&'a Stuck> {
+pub fn news<'a>(previous: Option<&CinderCSIDriverStatus>, facts: &Facts, volumes: &'a VolumeFacts) -> Vec<&'a Stuck> {
     let before = previous.and_then(|previous| previous.volumes.as_ref());
     let told = before.map(|volumes| volumes.stuck.as_slice()).unwrap_or_default();
     let is_reported = |stuck: &&Stuck| {
@@ -49,6 +51,6 @@ pub fn news<'a>(previous: Option<&CinderCSIDriverStatus>, facts: &'a Facts) -> V
                 && old.reason == stuck.finding.reason
         })
     };
-    let listed = facts.volumes.stuck.iter().take(facts.health.stuck.max_reported);
+    let listed = volumes.stuck.iter().take(facts.health.stuck.max_reported);
     listed.filter(|stuck| !is_reported(stuck)).collect()
 }

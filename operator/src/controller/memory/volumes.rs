@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cinder_csi_crds::CinderCSIDriver;
-use cinder_operator_core::decide::Report;
+use cinder_operator_core::decide::{Decision, Facts, Outcome};
 use tokio::time::Instant;
 
 /// The last full reconcile, and the volumes that have led to a check of the credentials.
@@ -20,7 +20,9 @@ pub(crate) struct VolumesMemory {
 #[derive(Debug)]
 pub(crate) struct LastLook {
     pub(crate) of: ObjectState,
-    pub(crate) report: Report,
+    pub(crate) facts: Facts,
+    pub(crate) decision: Decision,
+    pub(crate) outcome: Outcome,
     /// When the next full reconcile is due.
     pub(crate) until: Instant,
     /// The attachments that a change waits for.

@@ -132,7 +132,8 @@ async fn a_change_amid_a_look_is_looked_at() {
     let driver = world.driver();
     let driver = DriverRef::new(&driver, &world.context);
     world.context.request_full_reconcile(NAME);
-    volumes::until_next_look(&world.context, &driver, Report::default(), None, Duration::from_mins(5));
+    let values = (Facts::default(), Decision::default(), Outcome::default());
+    volumes::remember_reconcile(&world.context, &driver, values, (None, Duration::from_mins(5)));
     world.look().await.expect("looked");
     assert_ne!(world.api.take_reads().len(), 0);
 }

@@ -17,17 +17,17 @@ use crate::credentials::{Keystone as _, Questions, RealKeystone};
 const TAINT: &str = "example.org/not-ready";
 
 /// A node in a zone that Cinder does not have.
-fn mk_mismatch() -> Report {
+fn mk_mismatch() -> (Facts, Decision, Outcome) {
     let mut cloud = CloudView::default();
     cloud.state.facts = CloudFacts {
         compute_zones: vec!["a".to_owned(), "b".to_owned()],
         volume_zones: vec!["a".to_owned()],
     };
-    let mut report = Report::default();
-    report.facts.clouds = vec![cloud];
-    report.facts.volumes.node_zones = ["b".to_owned()].into();
-    report.decision.has_topology = true;
-    report
+    let (mut facts, mut decision, mut outcome) = (Facts::default(), Decision::default(), Outcome::default());
+    facts.clouds = vec![cloud];
+    outcome.volumes.node_zones = ["b".to_owned()].into();
+    decision.has_topology = true;
+    (facts, decision, outcome)
 }
 
 fn put<K: Indexed + serde::de::DeserializeOwned>(index: &mut Index, object: Value) {
@@ -286,7 +286,13 @@ async fn every_metric_has_a_series_once_what_it_counts_has_happened() {
 
     let rolling = World::with_old_pod().await;
     let of_cloud = Arc::new(Metrics::new().expect("metrics"));
-    of_cloud.export(NAME, &mk_mismatch());
+    let (facts, decision, outcome) = &mk_mismatch();
+    let mismatch = Report {
+        facts,
+        decision,
+        outcome,
+    };
+    of_cloud.export(NAME, &mismatch);
     check_credentials(&of_cloud).await;
 
     let worlds = [drifted, failing, blocked, rolling];

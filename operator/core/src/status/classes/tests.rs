@@ -4,17 +4,16 @@ use cinder_csi_crds::{ClassesState, ConditionType, StorageClassItem};
 use k8s_openapi::jiff::Timestamp;
 use rstest::rstest;
 
-use super::{super::status, *};
+use super::*;
 use crate::{
     cluster::{Key, kind},
-    decide::Report,
     plan::Obstacle,
     problem::Problem,
     resolve::{
         Class, Classes, PassedOver, Snapshots, resolve,
         tests::{mk_driver, mk_environment},
     },
-    status::tests::but,
+    status::tests::{Report, but, status},
 };
 
 fn mk_view() -> ClassesView {

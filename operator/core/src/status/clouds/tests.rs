@@ -4,9 +4,8 @@ use cinder_cloud::Insecurity;
 use rstest::rstest;
 
 use super::*;
-use crate::decide::Report;
 use crate::reasons::{Refusal, Refused};
-use crate::status::tests::but;
+use crate::status::tests::{Report, but, status};
 
 const NOW: &str = "2026-06-01T00:00:00Z";
 
@@ -22,7 +21,6 @@ fn mk_cloud() -> CloudView {
     CloudView {
         name: "default".to_owned(),
         authenticated: true,
-        has_credentials: true,
         auth_method: Some("ApplicationCredential"),
         ..CloudView::default()
     }
@@ -35,6 +33,10 @@ fn mk(change: impl FnOnce(&mut CloudView)) -> Report {
         report.facts.clouds = vec![cloud];
         report.decision.has_topology = true;
     })
+}
+
+fn judge(report: &Report) -> Verdict<CredentialsValid> {
+    credentials_valid(&report.facts, &report.outcome, now())
 }
 
 fn refuse(cloud: &mut CloudView, reason: Refusal) {
@@ -72,14 +74,14 @@ fn credentials_are_judged(
     #[case] reason: &str,
     #[case] words: &str,
 ) {
-    let (found, message) = credentials_valid(&mk(change).facts, now());
+    let (found, message) = judge(&mk(change));
     assert_eq!((found.row().status, found.as_str()), (status, reason), "{message}");
     assert!(message.contains(words), "{message}");
 }
 
 #[test]
 fn insecure_cloud_is_named_with_its_parts() {
-    let judged = |change: fn(&mut CloudView)| credentials_valid(&mk(change).facts, now());
+    let judged = |change: fn(&mut CloudView)| judge(&mk(change));
     assert_eq!(judged(|_| {}).0, CredentialsValid::AsExpected);
     let (reason, message) =
         judged(|cloud| cloud.insecurities = vec![Insecurity::AnyCertificate, Insecurity::HttpKeystone]);
@@ -93,7 +95,7 @@ fn insecure_cloud_is_named_with_its_parts() {
 #[test]
 fn ignored_keys_are_named_although_login_works() {
     let change = |cloud: &mut CloudView| cloud.warnings = vec!["clouds.yaml: clouds.c.colour is not known".to_owned()];
-    let (reason, message) = credentials_valid(&mk(change).facts, now());
+    let (reason, message) = judge(&mk(change));
     assert_eq!(reason, CredentialsValid::AsExpected);
     assert!(
         message.ends_with("works; not used: clouds.yaml: clouds.c.colour is not known"),
@@ -103,14 +105,14 @@ fn ignored_keys_are_named_although_login_works() {
 
 fn after(report: &Report, minutes: i64) -> CinderCSIDriverStatus {
     let then = now() - k8s_openapi::jiff::SignedDuration::from_mins(minutes);
-    super::super::status(None, report, then)
+    status(None, report, then)
 }
 
 #[test]
 fn trouble_of_a_cloud_is_told_at_once_and_degrades_the_driver_only_when_it_lasts() {
     let report = mk(|cloud| refuse(cloud, Refusal::CloudUnreachable));
     let told = |minutes| {
-        let next = super::super::status(Some(&after(&report, minutes)), &report, now());
+        let next = status(Some(&after(&report, minutes)), &report, now());
         let status = |type_| next.condition(type_).expect("a condition").status.clone();
         (status(ConditionType::CredentialsValid), status(ConditionType::Degraded))
     };
@@ -125,27 +127,29 @@ fn outage_counts_next_to_a_refused_cloud() {
     refuse(&mut down, Refusal::CloudUnreachable);
     report.facts.clouds.push(down);
     let cloud = &report.facts.clouds[1];
-    assert!(is_young(Some(&after(&report, 1)), cloud, now()));
-    assert!(!is_young(Some(&after(&report, 2)), cloud, now()));
+    assert!(is_young(Some(&after(&report, 1)), cloud, &report.outcome, now()));
+    assert!(!is_young(Some(&after(&report, 2)), cloud, &report.outcome, now()));
 }
 
 #[test]
 fn a_driver_that_is_locked_out_for_long_is_not_available() {
     let report = mk(|cloud| refuse(cloud, Refusal::CredentialsRejected));
-    assert!(cut_off(Some(&after(&report, 14)), &report.facts, now()).is_none());
-    let (reason, _) = cut_off(Some(&after(&report, 15)), &report.facts, now()).expect("cut off");
+    assert!(cut_off(Some(&after(&report, 14)), &report.facts, &report.outcome, now()).is_none());
+    let (reason, _) = cut_off(Some(&after(&report, 15)), &report.facts, &report.outcome, now()).expect("cut off");
     assert_eq!(reason, Available::AuthFailed);
     let changed = mk(|cloud| {
         refuse(cloud, Refusal::CredentialsRejected);
         cloud.is_changed = true;
     });
     assert!(
-        cut_off(Some(&after(&changed, 60)), &changed.facts, now()).is_none(),
+        cut_off(Some(&after(&changed, 60)), &changed.facts, &changed.outcome, now()).is_none(),
         "its own credentials still work"
     );
     let down = mk(|cloud| refuse(cloud, Refusal::CloudUnreachable));
     assert_eq!(
-        cut_off(Some(&after(&down, 15)), &down.facts, now()).expect("cut off").0,
+        cut_off(Some(&after(&down, 15)), &down.facts, &down.outcome, now())
+            .expect("cut off")
+            .0,
         Available::BackendDown
     );
 }
@@ -158,7 +162,7 @@ fn zones_and_expiry_outlast_an_outage() {
     });
     let before = after(&report, 3);
     let silent = mk(|cloud| refuse(cloud, Refusal::CloudUnreachable));
-    let now = super::super::status(Some(&before), &silent, now());
+    let now = status(Some(&before), &silent, now());
     assert_eq!(now.clouds[0].volume_zones, ["a"]);
     assert_eq!(
         now.clouds[0].credential_expires_at,

@@ -15,7 +15,10 @@ use crate::decide::Drift;
     Event::CredentialsNotChecked, Event::CredentialsAccepted)]
 #[case::credentials_end(|report: &mut Report| report.facts.clouds[0].state.credential = Some(("csi".to_owned(), Some(at(0)))),
     Event::CredentialsExpiring, Event::CredentialsAccepted)]
-#[case::credentials_refused(|report: &mut Report| report.facts.clouds = vec![refused(false)], Event::CredentialsRejected, Event::CredentialsAccepted)]
+#[case::credentials_refused(|report: &mut Report| {
+    report.facts.clouds = vec![refused()];
+    report.outcome.clouds_without_credentials = mk_name();
+}, Event::CredentialsRejected, Event::CredentialsAccepted)]
 #[case::insecure(|report: &mut Report| report.facts.clouds[0].insecurities = vec![cinder_cloud::Insecurity::AnyCertificate], Event::InsecureConfiguration, Event::CredentialsAccepted)]
 #[case::drift(|report: &mut Report| report.decision.drift = Drift { unresolvable: one("DaemonSet x"), ..Drift::default() }, Event::UpgradeableFalse, Event::UpgradeableTrue)]
 #[case::no_prometheus(|report: &mut Report| report.facts.monitoring = MonitoringView { mode: MonitoringMode::Enabled, served: false },
@@ -72,7 +75,7 @@ fn a_controller_that_runs_wrong_needs_a_human(
 ) {
     let mut report = mk_healthy();
     change(&mut report);
-    let (found, message) = degraded(&report, &issues::of(&report, |_| false));
+    let (found, message) = degraded(&report.values(), &issues::of(&report.values(), |_| false));
     assert_eq!(found, reason);
     assert!(message.contains(words), "{message}");
 }

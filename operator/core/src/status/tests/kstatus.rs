@@ -18,7 +18,8 @@ fn with_problem(reason: Degraded) -> Report {
 /// A wrong Secret at the first installation: the nodes start, and there is no controller.
 fn mk_wrong_secret() -> Report {
     but(mk_healthy(), |report| {
-        report.facts.clouds = vec![refused(false)];
+        report.facts.clouds = vec![refused()];
+        report.outcome.clouds_without_credentials = mk_name();
         report.outcome.controller = None;
         report.outcome.daemon_set = Some(mk_workload(3, 3, 0));
         report.outcome.nodes = NodesView {
@@ -123,7 +124,7 @@ fn cases() -> Vec<(&'static str, &'static str, i64, Value)> {
             "wrong Secret later",
             "Failed",
             4,
-            of(but(mk_healthy(), |report| report.facts.clouds = vec![refused(true)])),
+            of(but(mk_healthy(), |report| report.facts.clouds = vec![refused()])),
         ),
         ("invalid spec", "Failed", 4, of(with_problem(Degraded::InvalidSpec))),
         ("unreadable spec", "Failed", 5, unreadable),
