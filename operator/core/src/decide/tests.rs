@@ -288,3 +288,34 @@ fn waiting_workload_is_repaired_to_its_record() {
     assert_eq!(fields[..], ["spec.template.spec.hostNetwork"]);
     assert_eq!(desired.object["metadata"]["labels"][VERSION_LABEL], "0.0.9");
 }
+
+/// The signatures of the public functions in a source text, without names of parameters.
+fn signatures(source: &str) -> BTreeMap<String, String> {
+    let declarations = source.split("\npub fn ").skip(1).filter_map(|text| text.split_once(" {\n"));
+    let parse = |(declaration, _): (&str, &str)| {
+        let (name, rest) = declaration.split_once('(')?;
+        let (parameters, result) = rest.rsplit_once(") -> ").or_else(|| rest.rsplit_once(')'))?;
+        let types = parameters.split(',').filter_map(|parameter| parameter.split_once(": "));
+        let types: Vec<&str> = types.map(|(_, type_)| type_.trim()).collect();
+        Some((name.to_owned(), format!("({}) -> {result}", types.join(", "))))
+    };
+    declarations.filter_map(parse).collect()
+}
+
+/// docs/architecture.md, "From the object to the manifests", describes a reconcile by these functions.
+#[test]
+fn entry_functions_take_only_the_four_values() {
+    let decide = signatures(include_str!("../decide.rs"));
+    let expected = "(&CinderCSIDriver, &Facts) -> Result<DecisionStep, RenderError>";
+    assert_eq!(decide, [("decide".to_owned(), expected.to_owned())].into());
+
+    let status = signatures(include_str!("../status.rs"));
+    let expected = "(Option<&CinderCSIDriverStatus>, &Facts, &Decision, &Outcome, Timestamp) -> CinderCSIDriverStatus";
+    assert_eq!(status["status"], expected);
+    for (name, signature) in &status {
+        let has_facts = signature.contains("Facts") && !signature.contains("ObjectFacts");
+        let is_complete = signature.contains("&Facts, &Decision");
+        assert!(!has_facts || is_complete, "{name}: {signature}");
+        assert!(!signature.contains("Report"), "{name}: {signature}");
+    }
+}
