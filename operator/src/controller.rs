@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reconciles one `CinderCSIDriver`.
 //!
-//! [`mode`] selects what a reconcile does with the object. [`maintain`] is the usual one: observe, decide, act, report. Every reconcile
+//! [`mode`] selects the task of a reconcile. The usual task is [`maintain`]: observe, decide, act, report. Every reconcile
 //! derives its result from the existing objects. The memory of the process only saves work.
 
 mod act;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decides what a reconcile does. Nothing here sends a request: the shell observes before the decision and acts after it.
+//! Decides the actions of a reconcile. Nothing here sends a request: the shell observes before the decision and acts after it.
 //!
 //! Four values pass through a reconcile, each built once: [`Facts`] by observing, [`Decision`] by [`decide`], [`Outcome`] by acting, and
 //! the status by `status::status`. Which observations a decision depends on is only known while it is computed. So [`decide`] returns
@@ -58,7 +58,7 @@ use crate::{
 /// driver attached.
 pub const NARROW_NODES: &str = "csi.openstack.org/narrow-nodes";
 
-/// Decides what a reconcile does, or returns the queries that the decision still needs.
+/// Decides the actions of a reconcile, or returns the queries that the decision still needs.
 ///
 /// Without [`Facts::driver`] there is nothing to decide about.
 pub fn decide(driver: &CinderCSIDriver, facts: &Facts) -> Result<DecisionStep, RenderError> {
@@ -121,7 +121,7 @@ fn access(driver: &CinderCSIDriver, facts: &DriverFacts) -> Access {
     }
 }
 
-/// The kinds whose objects cannot be read. A request for an object of an unserved kind fails, also for an object that is only in the
+/// The kinds that cannot be read. A request for an object of an unserved kind fails, also for an object that is only in the
 /// record of applied content. Objects of an unconfirmed kind may become desired later.
 fn unreadable_kinds(facts: &DriverFacts) -> BTreeSet<&'static str> {
     let is_unserved = |kind: &&Kind| !kind.is_served(facts.served) || !kind.is_served(facts.environment.apis);
@@ -181,7 +181,7 @@ fn complete_draft(
     defer_recreations(&mut plan, &answers.uses);
     let attached = answers.attached_nodes.clone().unwrap_or_default();
     held::keep_attached_nodes(&mut plan, situation, &attached);
-    // Before the search for drift: withheld changes are no drift. A dry run reports all changes.
+    // Before the search for drift, because withheld changes are not drift. A dry run reports all changes.
     if let Some(migration) = adoption.migration.as_ref().filter(|_| !is_dry_run) {
         migration.withhold_stages(&mut plan);
     }

@@ -202,16 +202,16 @@ async fn remove_startup_taints(context: &Context, driver: &DriverRef<'_>, decisi
 
 /// Reads the state of the controller, the nodes and the classes from the existing objects.
 pub(super) fn observe_workloads(context: &Context, driver: &DriverRef<'_>, live: &BTreeMap<Key, Value>) -> Outcome {
-    let of = |wanted: &str| {
+    let find_own = |kind: &str| {
         live.iter()
-            .find(|(key, object)| key.kind == wanted && driver.owner.owns(object))
+            .find(|(key, object)| key.kind == kind && driver.owner.owns(object))
             .map(|(_, object)| object)
     };
-    let daemon_set = of(kind::DAEMON_SET);
+    let daemon_set = find_own(kind::DAEMON_SET);
     let template = daemon_set.and_then(observe::pod_template);
     let classes = live.keys().filter(|key| key.kind == kind::STORAGE_CLASS);
     Outcome {
-        controller: of(kind::DEPLOYMENT).map(Workload::of_deployment),
+        controller: find_own(kind::DEPLOYMENT).map(Workload::of_deployment),
         daemon_set: daemon_set.map(Workload::of_daemon_set),
         nodes: template.as_ref().map_or_else(NodesView::default, |template| {
             let name = &driver.owner.name;

@@ -24,21 +24,21 @@ use crate::{
     observe::{self, ObserveError, Successor},
 };
 
-/// Pause before another look at an installation that is being replaced.
+/// Pause between two observations of an installation that is being replaced.
 pub(super) const MIGRATION_PAUSE: Duration = Duration::from_secs(1);
-/// What has not changed for so long will not change within a moment: a pod takes 30 s to end.
+/// A migration without progress for this time is observed less often. A pod takes 30 s to end.
 pub(super) const MIGRATION_STALLS_AFTER: Duration = Duration::from_mins(1);
 
-/// The pause before the check before a migration is repeated with the same spec. It lists volumes, claims and pods.
+/// The pause between two checks before a migration with the same spec. A check lists volumes, claims and pods.
 pub(super) const CHECK_PAUSE: Duration = Duration::from_mins(10);
 
-/// The same while findings are open that no annotation accepts.
+/// The same pause while findings are open that an annotation cannot accept.
 pub(super) const OPEN_CHECK_PAUSE: Duration = Duration::from_mins(1);
 
 /// The pause before the pods of all namespaces are listed again.
 pub(super) const ELSEWHERE_PAUSE: Duration = Duration::from_mins(1);
 
-/// Reads the installation that a migration replaces. Without the right to read it, returns that problem.
+/// Reads the installation that a migration replaces, or returns the problem that a right is missing.
 pub(super) async fn query_installation(
     context: &Context,
     driver: &DriverRef<'_>,
@@ -48,7 +48,9 @@ pub(super) async fn query_installation(
     let old_pods = context.memory(&driver.owner.name, |memory| Arc::clone(&memory.migration.old_pods));
     let read = observe::installation(&context.client, &driver.owner, namespace, &renewals, &old_pods).await;
     match read {
-        Err(ObserveError::List { plural, source }) if is_forbidden(&source) => Ok(Err(forbidden(&plural, namespace))),
+        Err(ObserveError::List { plural, source }) if is_forbidden(&source) => {
+            Ok(Err(describe_missing_right(&plural, namespace)))
+        }
         other => Ok(Ok(other?)),
     }
 }
@@ -59,13 +61,13 @@ pub(super) async fn installations_elsewhere(context: &Context, driver: &DriverRe
     if let Some(known) = context.memory(name, |memory| memory.migration.elsewhere(ELSEWHERE_PAUSE)) {
         return Ok(known);
     }
-    let found = observe::installations_elsewhere(&context.client, &driver.object.spec.adoption.namespace).await;
-    let found = found.map_err(|error| error.to_string())?;
-    context.memory(name, |memory| memory.migration.remember_elsewhere(&found));
-    Ok(found)
+    let installations = observe::installations_elsewhere(&context.client, &driver.object.spec.adoption.namespace).await;
+    let installations = installations.map_err(|error| error.to_string())?;
+    context.memory(name, |memory| memory.migration.remember_elsewhere(&installations));
+    Ok(installations)
 }
 
-/// Returns all findings of the check before a migration, which are remembered for a while.
+/// Checks the differences between this driver and the other installation, or returns the findings of a recent check.
 pub(super) async fn find_differences(
     context: &Context,
     driver: &DriverRef<'_>,
@@ -159,8 +161,8 @@ pub(super) async fn query_own_part(
     }))
 }
 
-/// When to look again: the other installation is not ours and so not watched. Not soon where nothing may be done or nothing
-/// happens, because every look lists much.
+/// The pause until the next observation of a migration. No watch reports the other installation. The pause is longer while nothing is
+/// written or nothing changes, because an observation takes many requests.
 pub(super) fn migration_pause(context: &Context, driver: &DriverRef<'_>, decision: &Decision) -> Option<Duration> {
     let migration = decision.migration.as_ref()?;
     let still = context.memory(&driver.owner.name, |memory| memory.migration.time_in_state(migration));
@@ -172,7 +174,7 @@ pub(super) fn migration_pause(context: &Context, driver: &DriverRef<'_>, decisio
     }
 }
 
-/// Does what is to be done now; says what it may not do.
+/// Carries out the acts of a migration. Returns the problem if a right is missing.
 pub(super) async fn carry_out_acts(
     context: &Context,
     driver: &DriverRef<'_>,
@@ -183,18 +185,18 @@ pub(super) async fn carry_out_acts(
     let acts = decision.migration.iter().flat_map(|migration| &migration.acts);
     for act in acts {
         match context.writer.migrate(namespace, act).await {
-            Ok(()) => notices.extend(notice(act, namespace)),
+            Ok(()) => notices.extend(act_event(act, namespace)),
             Err(crate::kubernetes::ApplyError::Refused { code: 403, .. }) => {
                 let plural = match act {
                     Act::Orphan(_) => "daemonsets",
                     Act::Replace(_) => "pods",
                     _ => "deployments",
                 };
-                return Ok(Some(forbidden(plural, namespace)));
+                return Ok(Some(describe_missing_right(plural, namespace)));
             }
             Err(source) => {
                 return Err(ReconcileError::Migrate {
-                    act: sentence(act, namespace),
+                    act: describe_act(act, namespace),
                     source,
                 });
             }
@@ -203,7 +205,7 @@ pub(super) async fn carry_out_acts(
     Ok(None)
 }
 
-fn forbidden(plural: &str, namespace: &str) -> Problem {
+fn describe_missing_right(plural: &str, namespace: &str) -> Problem {
     Problem {
         reason: Degraded::AdoptionForbidden,
         message: format!(
@@ -214,15 +216,15 @@ fn forbidden(plural: &str, namespace: &str) -> Problem {
     }
 }
 
-fn notice(act: &Act, namespace: &str) -> Option<Notice> {
+fn act_event(act: &Act, namespace: &str) -> Option<Notice> {
     match act {
         Act::Write(..) => None,
-        Act::GiveBack(_, Some(_)) => Some(Notice::new(Event::MigrationFailed, sentence(act, namespace))),
-        _ => Some(Notice::new(Event::AdoptionStepDone, sentence(act, namespace))),
+        Act::GiveBack(_, Some(_)) => Some(Notice::new(Event::MigrationFailed, describe_act(act, namespace))),
+        _ => Some(Notice::new(Event::AdoptionStepDone, describe_act(act, namespace))),
     }
 }
 
-fn sentence(act: &Act, namespace: &str) -> String {
+fn describe_act(act: &Act, namespace: &str) -> String {
     match act {
         Act::ScaleDown(controller, note) => format!(
             "{} {namespace}/{} of the other installation is scaled to 0 (it had {})",

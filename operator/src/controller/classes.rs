@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Classes, snapshots and zones in a reconcile: what has to be looked at for them, and what exists of them.
+//! Observes the classes, the snapshots and the zones of a driver.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,9 +19,9 @@ use crate::observe::{self, snapshot_controller};
 
 /// The pause before the zones of a new driver's cloud are read again.
 const ZONES_PAUSE: Duration = Duration::from_secs(10);
-/// Until the operator looks again for a snapshot-controller that does not work: it is not the operator's and so not watched.
+/// The pause before a snapshot-controller that does not work is checked again. No watch reports it.
 const SNAPSHOT_CONTROLLER_PAUSE: Duration = Duration::from_secs(30);
-/// The shortest interval between two lists of snapshot contents: no watch has them.
+/// The shortest interval between two lists of snapshot contents. No watch reports them.
 const CONTENTS_PAUSE: Duration = Duration::from_secs(30);
 
 /// Adds the facts about this driver's volumes, its snapshots and the snapshot-controller.
@@ -47,7 +47,7 @@ pub(super) async fn add_cluster_facts(
     environment.zoned_volumes = context.cluster.read(|index| index.zoned_volumes_of(name));
 }
 
-/// Lists the snapshot contents of the driver, or returns an earlier list that is still valid. No watch has them.
+/// Lists the snapshot contents of the driver, or returns an earlier list that is still valid. No watch reports them.
 async fn list_snapshot_contents(
     context: &Context,
     driver: &DriverRef<'_>,
@@ -91,29 +91,25 @@ fn find_snapshotter(driver: &DriverRef<'_>, live: &BTreeMap<Key, Value>) -> Opti
     containers.find(|container| container.name == name)
 }
 
-/// Whether a csi-snapshotter has the feature of groups.
+/// Whether a csi-snapshotter serves group snapshots.
 fn serves_groups(snapshotter: &Container) -> bool {
     let mut arguments = snapshotter.args.iter().flatten();
     arguments.any(|argument| argument.contains("CSIVolumeGroupSnapshot=true"))
 }
 
 /// The pause until zones, a snapshot-controller that does not work, or the contents that need csi-snapshotter are read again.
-pub(super) fn next_look(context: &Context, driver: &DriverRef<'_>, decision: &Decision) -> Option<Duration> {
+pub(super) fn next_check(context: &Context, driver: &DriverRef<'_>, decision: &Decision) -> Option<Duration> {
     let view = decision.classes.as_ref()?;
     let works = !view.snapshots.enabled || matches!(view.snapshots.sight, ControllerSight::Found(_));
     let controller = (!works).then_some(SNAPSHOT_CONTROLLER_PAUSE);
     let contents = (!view.snapshots.retained.is_empty()).then_some(CONTENTS_PAUSE);
-    [
-        controller,
-        contents,
-        next_look_at_zones(context, driver, &view.topology),
-    ]
-    .into_iter()
-    .flatten()
-    .min()
+    [controller, contents, next_zone_check(context, driver, &view.topology)]
+        .into_iter()
+        .flatten()
+        .min()
 }
 
-fn next_look_at_zones(context: &Context, driver: &DriverRef<'_>, topology: &Topology) -> Option<Duration> {
+fn next_zone_check(context: &Context, driver: &DriverRef<'_>, topology: &Topology) -> Option<Duration> {
     if !topology.is_decided {
         context.checker.recheck(&driver.owner.name);
         return Some(ZONES_PAUSE);

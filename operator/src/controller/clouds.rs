@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The credentials of all clouds in a reconcile.
+//! Checks the credentials of all clouds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,16 +31,18 @@ use super::{
 };
 use crate::credentials::{Candidate, InstalledCloud, Source, Stakes, Verdict};
 
-/// The zones of the clouds whose zones are known.
+/// The zones of each cloud, where they are known.
 pub(super) fn known_zones(clouds: &[CloudView]) -> BTreeMap<String, CloudFacts> {
-    let clouds = clouds.iter().map(|view| (view.name.clone(), view.state.facts.clone()));
+    let clouds = clouds
+        .iter()
+        .map(|cloud| (cloud.name.clone(), cloud.state.facts.clone()));
     clouds.filter(|(_, facts)| *facts != CloudFacts::default()).collect()
 }
 
 /// The clouds that do not answer.
 pub(super) fn silent_clouds(clouds: &[CloudView]) -> BTreeSet<String> {
-    let silent = clouds.iter().filter(|view| view.is_down());
-    silent.map(|view| view.name.clone()).collect()
+    let silent = clouds.iter().filter(|cloud| cloud.is_down());
+    silent.map(|cloud| cloud.name.clone()).collect()
 }
 
 /// The events about replaced credentials of the driver. `current` are its credentials after the writes.
@@ -69,7 +71,7 @@ pub(super) fn rotation_events(facts: &CredentialFacts, current: Option<&DriverCr
         .collect()
 }
 
-/// Records which credentials the driver has after the writes.
+/// Adds the credentials that the driver has after the writes to the outcome.
 pub(super) fn record_credentials(
     driver: &DriverRef<'_>,
     facts: &CredentialFacts,
@@ -80,7 +82,7 @@ pub(super) fn record_credentials(
     for cloud in &driver.object.spec.clouds {
         let is_unnamed = facts.unnamed.as_ref() == Some(&cloud.name);
         let hash = |all: &BTreeMap<String, DriverCredentials>| {
-            let part = part_of(all, cloud, is_unnamed)?;
+            let part = credentials_of(all, cloud, is_unnamed)?;
             Some(part.hash().to_owned())
         };
         let accepted = facts
@@ -109,38 +111,42 @@ pub(super) async fn check_credentials(
     let settings = health::settings(&driver.object.spec.health);
     let interval = settings.credential_check_interval.unwrap_or(context.idle_interval);
     let interval = interval.min(zones_interval(&driver.object.spec.topology));
-    let given = last_good(&driver.owner, live);
-    let before = &given.as_ref().map(DriverCredentials::split).unwrap_or_default();
+    let current = last_good(&driver.owner, live);
+    let previous = &current.as_ref().map(DriverCredentials::split).unwrap_or_default();
     let mut record = place_record(driver, live);
     let unnamed = unnamed(&driver.object.spec.clouds, &record);
     rename_only(&mut record, &driver.object.spec.clouds, unnamed);
     let has_run = has_run(driver, live);
     let query = &ClusterUsage::new(context, name);
     let stakes = &project_stakes(driver, query, &record);
-    let mut look_again = interval;
+    let mut next_check = interval;
     let mut in_use = BTreeMap::new();
     let recorded = &record;
     let checks = driver.object.spec.clouds.iter().map(|cloud| async move {
         let source = Source::new(driver.namespace, cloud).with_options_of(&driver.object.spec);
         let candidate = source.read(&context.client).await;
-        let was = part_of(before, cloud, unnamed == Some(cloud.name.as_str()));
-        let wanted = candidate.as_ref().ok().map(Candidate::auth_method);
+        let installed_credentials = credentials_of(previous, cloud, unnamed == Some(cloud.name.as_str()));
+        let auth_method = candidate.as_ref().ok().map(Candidate::auth_method);
         let installed = InstalledCloud {
-            credentials: was.cloned(),
-            place: recorded.place_of(&cloud.name, was.map(DriverCredentials::place), has_run),
+            credentials: installed_credentials.cloned(),
+            place: recorded.place_of(
+                &cloud.name,
+                installed_credentials.map(DriverCredentials::place),
+                has_run,
+            ),
         };
         let place = installed.place.clone();
         let verdict = context
             .checker
             .check(name, &source, candidate, installed, stakes, interval)
             .await;
-        (cloud, wanted, place, verdict)
+        (cloud, auth_method, place, verdict)
     });
     let (mut places, mut is_move) = (Vec::new(), false);
     let mut expected = record.clouds();
-    // All at once: one that does not answer takes the whole time of a login, and the others must not wait for it.
-    for (cloud, wanted, place, verdict) in join_all(checks).await {
-        look_again = look_again.min(verdict.look_again);
+    // All at once: a cloud that does not answer takes the whole time limit of a login, and must not delay the other clouds.
+    for (cloud, auth_method, place, verdict) in join_all(checks).await {
+        next_check = next_check.min(verdict.look_again);
         if let Some(credentials) = &verdict.in_use {
             let credentials = credentials.clone().in_section(cloud.section.as_deref());
             in_use.insert(cloud.name.clone(), credentials);
@@ -154,10 +160,10 @@ pub(super) async fn check_credentials(
         }
         is_move |= stakes.may_move && verdict.place.is_some() && place.is_moved_to(verdict.place.as_ref());
         places.extend(verdict.place.clone().map(|place| (cloud.name.clone(), place)));
-        clouds.push(view(cloud, &verdict, wanted));
+        clouds.push(describe_cloud(cloud, &verdict, auth_method));
     }
-    let (left, mut needed) = retain_clouds(context, driver, before, unnamed, &in_use, stakes).await;
-    in_use.extend(left);
+    let (retained, mut needed) = retain_clouds(context, driver, previous, unnamed, &in_use, stakes).await;
+    in_use.extend(retained);
     let complete = complete_clouds(driver, expected, &record, &in_use, stakes, &mut needed);
     let (is_complete, dropped) = complete.await;
     for cloud in &dropped {
@@ -173,15 +179,15 @@ pub(super) async fn check_credentials(
     CredentialFacts {
         desired: DriverCredentials::merged(served),
         accepted: in_use,
-        previous: before.clone(),
+        previous: previous.clone(),
         unnamed: unnamed.map(str::to_owned),
-        next_check: look_again,
+        next_check,
         record,
         is_move,
     }
 }
 
-/// The cost of another project, or of the removal of a cloud.
+/// The objects that would be lost with a change of project, region or clouds.
 fn project_stakes<'a>(driver: &DriverRef<'_>, query: &'a ClusterUsage<'_>, record: &PlaceRecord) -> Stakes<'a> {
     let clouds = record.clouds();
     let places = clouds
@@ -197,17 +203,17 @@ fn project_stakes<'a>(driver: &DriverRef<'_>, query: &'a ClusterUsage<'_>, recor
 
 /// Whether the driver has had credentials before.
 fn has_run(driver: &DriverRef<'_>, live: &BTreeMap<Key, Value>) -> bool {
-    let was_in_place = driver
+    let was_installed = driver
         .object
         .status
         .as_ref()
         .is_some_and(|status| status.version.is_some());
     let mut objects = live.iter().filter(|(_, object)| driver.owner.owns(object));
-    was_in_place || objects.any(|(key, _)| [kind::DEPLOYMENT, kind::SECRET].contains(&key.kind))
+    was_installed || objects.any(|(key, _)| [kind::DEPLOYMENT, kind::SECRET].contains(&key.kind))
 }
 
-/// Whether every cloud that may have volumes of the driver has credentials. The driver must not get the others alone: it would report
-/// the volumes of the missing cloud as deleted. Also returns the clouds that the driver may lose.
+/// Whether every cloud that may have volumes of the driver has credentials. Otherwise the driver gets no new credentials, because it would
+/// report the volumes of the missing cloud as deleted. Also returns the clouds that the driver may lose.
 async fn complete_clouds(
     driver: &DriverRef<'_>,
     expected: BTreeSet<String>,
@@ -224,64 +230,64 @@ async fn complete_clouds(
     };
     let lost = expected.into_iter().filter(|cloud| !in_use.contains_key(cloud));
     let is_in_spec = |name: &String| driver.object.spec.clouds.iter().any(|cloud| cloud.name == *name);
-    let (refused, gone): (Vec<String>, Vec<String>) = lost.partition(is_in_spec);
-    let (mut dropped, gone): (Vec<String>, Vec<String>) = gone
+    let (refused, lost): (Vec<String>, Vec<String>) = lost.partition(is_in_spec);
+    let (mut dropped, lost): (Vec<String>, Vec<String>) = lost
         .into_iter()
         .partition(|cloud| stakes.may_move || is_elsewhere(cloud));
     let is_unused = in_use.is_empty() && record.clouds().is_empty();
-    if is_unused || (refused.is_empty() && gone.is_empty()) {
+    if is_unused || (refused.is_empty() && lost.is_empty()) {
         return (true, dropped);
     }
     let usage = stakes.query.usage().await;
     if usage.is_free() {
-        dropped.extend(gone);
+        dropped.extend(lost);
         return (true, dropped);
     }
-    needed.extend(gone.iter().map(|cloud| stakes.cloud_lost(cloud, usage)));
+    needed.extend(lost.iter().map(|cloud| stakes.cloud_lost(cloud, usage)));
     let is_first = record.clouds().is_empty() && usage.has_only_claims();
     (is_first, dropped)
 }
 
-/// The clouds that the driver has, the spec has no more, and that must stay; and why.
+/// The clouds that the spec no longer has and that volumes still need, with the problem of each.
 async fn retain_clouds(
     context: &Context,
     driver: &DriverRef<'_>,
-    before: &BTreeMap<String, DriverCredentials>,
+    previous: &BTreeMap<String, DriverCredentials>,
     unnamed: Option<&str>,
     in_use: &BTreeMap<String, DriverCredentials>,
     stakes: &Stakes<'_>,
 ) -> (Vec<(String, DriverCredentials)>, Vec<Problem>) {
     let clouds = &driver.object.spec.clouds;
-    let is_wanted = |name: &str| {
+    let is_in_spec = |name: &str| {
         clouds
             .iter()
             .any(|cloud| cloud.name == name || (name.is_empty() && unnamed == Some(&cloud.name)))
     };
-    // Under another name it is the same one.
+    // A cloud with the same project and region is the same cloud under another name.
     let is_elsewhere = |place: &Place| in_use.values().any(|other| other.place() == Some(place));
-    let gone = before
+    let lost = previous
         .iter()
-        .filter(|(name, had)| !is_wanted(name) && !had.place().is_some_and(is_elsewhere));
-    let (mut left, mut needed) = (Vec::new(), Vec::new());
-    let gone: Vec<_> = gone.filter(|_| !stakes.may_move).collect();
-    if gone.is_empty() {
-        return (left, needed);
+        .filter(|(name, credentials)| !is_in_spec(name) && !credentials.place().is_some_and(is_elsewhere));
+    let (mut retained, mut needed) = (Vec::new(), Vec::new());
+    let lost: Vec<_> = lost.filter(|_| !stakes.may_move).collect();
+    if lost.is_empty() {
+        return (retained, needed);
     }
     let usage = stakes.query.usage().await;
-    for (name, had) in gone.into_iter().filter(|_| !usage.is_free()) {
+    for (name, credentials) in lost.into_iter().filter(|_| !usage.is_free()) {
         if let Some(refusal) = context
             .checker
-            .must_stay(&driver.owner.name, name, had, usage, stakes)
+            .must_stay(&driver.owner.name, name, credentials, usage, stakes)
             .await
         {
             needed.push(refusal);
-            left.push((name.clone(), had.clone()));
+            retained.push((name.clone(), credentials.clone()));
         }
     }
-    (left, needed)
+    (retained, needed)
 }
 
-/// How often zones have to be asked for.
+/// The longest time between two requests for the zones.
 fn zones_interval(topology: &Topology) -> Duration {
     match topology.mode {
         TopologyMode::Auto => topology_interval(topology),
@@ -289,14 +295,14 @@ fn zones_interval(topology: &Topology) -> Duration {
     }
 }
 
-/// What the driver has of this cloud. The cloud of a driver with only one has no name there.
-fn part_of<'a>(
-    before: &'a BTreeMap<String, DriverCredentials>,
+/// The driver's credentials of this cloud. The only cloud of a driver has no name in its Secret.
+fn credentials_of<'a>(
+    previous: &'a BTreeMap<String, DriverCredentials>,
     cloud: &CloudSpec,
     is_unnamed: bool,
 ) -> Option<&'a DriverCredentials> {
-    let unnamed = || before.get("").filter(|_| is_unnamed);
-    before.get(&cloud.name).or_else(unnamed)
+    let unnamed = || previous.get("").filter(|_| is_unnamed);
+    previous.get(&cloud.name).or_else(unnamed)
 }
 
 /// The cloud of the credentials without a name in the driver's Secret: the only recorded cloud, or the first one of the spec if the spec
@@ -308,7 +314,7 @@ fn unnamed<'a>(spec: &'a [CloudSpec], record: &PlaceRecord) -> Option<&'a str> {
     Some(&cloud.name)
 }
 
-/// Follows a new name of the only cloud.
+/// Renames the only recorded cloud after the spec has renamed it.
 fn rename_only(record: &mut PlaceRecord, spec: &[CloudSpec], unnamed: Option<&str>) {
     let clouds: Vec<String> = record.clouds().into_iter().collect();
     let ([only], Some(name)) = (clouds.as_slice(), unnamed) else {
@@ -319,7 +325,7 @@ fn rename_only(record: &mut PlaceRecord, spec: &[CloudSpec], unnamed: Option<&st
     }
 }
 
-fn view(cloud: &CloudSpec, verdict: &Verdict, wanted: Option<&'static str>) -> CloudView {
+fn describe_cloud(cloud: &CloudSpec, verdict: &Verdict, auth_method: Option<&'static str>) -> CloudView {
     let config = verdict.in_use.as_ref().and_then(DriverCredentials::config);
     let pem = |pem: Option<&str>| -> Vec<Timestamp> { pem.map(certificates::ends).unwrap_or_default() };
     let tls = config.as_ref().map(|config| &config.tls);
@@ -331,7 +337,7 @@ fn view(cloud: &CloudSpec, verdict: &Verdict, wanted: Option<&'static str>) -> C
         authenticated: verdict.authenticated,
         refusal: verdict.refusal.clone(),
         is_changed: verdict.is_changed,
-        auth_method: config.as_ref().map(crate::credentials::auth_method).or(wanted),
+        auth_method: config.as_ref().map(crate::credentials::auth_method).or(auth_method),
         ca_ends: pem(authorities.map(|(cloud, _)| cloud)),
         proxy_ca_ends: pem(authorities.map(|(_, proxy)| proxy)),
         client_cert_ends: pem(tls

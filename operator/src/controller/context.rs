@@ -19,7 +19,7 @@ use crate::{
     observe::{Cluster, LeaseRenewals},
 };
 
-/// The object as it is watched. An object that does not decode must not stop the others.
+/// A watched object. An object that does not decode must not stop the reconciles of other objects.
 pub type Watched = GuardedObject<CinderCSIDriver>;
 
 /// The clients and settings that all reconciles share.

@@ -62,8 +62,8 @@ pub(super) async fn describe_cluster(
 
 /// The optional APIs that the driver uses: the confirmed ones. No pod template depends on monitoring, so it is used at once.
 ///
-/// All API servers serve the same CustomResourceDefinitions. csi-snapshotter ends without its kinds, so their absence counts at once, and so
-/// does their presence if the spec requires them.
+/// All API servers serve the same CustomResourceDefinitions. csi-snapshotter ends without its kinds, so their absence counts at once. Their
+/// presence does so if the spec requires them.
 fn used_apis(context: &Context, spec: &CinderCSIDriverSpec, current: Option<OptionalApis>) -> OptionalApis {
     let (served, confirmed) = (context.cluster.apis(), context.cluster.confirmed_apis(current));
     let is_required = spec.snapshots.mode == SnapshotsMode::Enabled;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is told where a reconcile ends before it could tell anything.
+//! Reports a reconcile that failed before it wrote the status.
 //!
 //! Without the Lease of the object, another operator may write the status: an event reports the error then.
 
@@ -16,7 +16,7 @@ use crate::{
     kubernetes::{ApplyError, GuardedApi},
 };
 
-/// How long the telling may take: the time of the reconcile itself may be over.
+/// Time limit of the report. The time of the reconcile itself may have passed.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Reports in condition Degraded why the reconcile failed, unless the status reports it already.
@@ -45,7 +45,7 @@ pub(super) async fn report_error(context: &Context, driver: &DriverRef<'_>, erro
 
 async fn add_failure(context: &Context, driver: &DriverRef<'_>, error: &ReconcileError) -> Result<(), ReconcileError> {
     let api: GuardedApi<CinderCSIDriver> = GuardedApi::all(context.client.clone());
-    // Anew: this very reconcile may have told something before it failed.
+    // Read again: this reconcile may have written the status before it failed.
     let current = api.get_opt(&driver.owner.name).await;
     let current = current.map_err(|error| ReconcileError::Status(ApplyError::from(error)))?;
     let Some(current) = current.filter(|current| current.metadata.uid == driver.object.metadata.uid) else {

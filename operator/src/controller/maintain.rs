@@ -75,7 +75,7 @@ pub(super) async fn maintain(
     ))
 }
 
-/// Decides what the reconcile does, and answers the queries that the decision needs.
+/// Decides the next actions, and answers the queries that the decision needs.
 async fn decide_next(context: &Context, driver: &DriverRef<'_>, facts: &mut Facts) -> Result<Decision, ReconcileError> {
     for _ in 0..MOST_ROUNDS {
         match decide(driver.object, facts)? {
@@ -104,7 +104,7 @@ fn next_full_reconcile(
     let of_nodes = outcome.node_rollout.as_ref().and_then(|nodes| nodes.look_again);
     let planned = [
         adoption::migration_pause(context, driver, decision),
-        classes::next_look(context, driver, decision),
+        classes::next_check(context, driver, decision),
         of_nodes,
     ];
     let planned = planned.into_iter().flatten().fold(next_check, Duration::min);
@@ -119,7 +119,7 @@ fn next_full_reconcile(
     of_obstacles.map_or(planned, |pause| planned.min(pause))
 }
 
-/// The obstacles whose end no watch reports.
+/// The obstacles that can end without an event of a watch.
 fn unwatched_obstacles(facts: &Facts, decision: &Decision, outcome: &Outcome) -> Vec<String> {
     let is_watched = |obstacle: &&Obstacle| {
         matches!(

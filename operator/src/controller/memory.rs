@@ -24,7 +24,7 @@ pub(super) use environment::{ClusterIdentity, EnvironmentMemory};
 pub(super) use migration::MigrationMemory;
 pub(super) use rollout::RolloutMemory;
 pub(super) use suspension::SuspensionMemory;
-pub(super) use volumes::{LastLook, ObjectState, VolumesMemory};
+pub(super) use volumes::{LastReconcile, ObjectState, VolumesMemory};
 
 use crate::observe::LeaseRenewals;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Selects what a reconcile does with an object, and does it under the Lease of the object.
+//! Selects the mode of a reconcile, and executes it under the Lease of the object.
 
 use cinder_csi_crds::{CinderCSIDriver, FINALIZER, ManagementState};
 use kube::{ResourceExt, runtime::controller::Action};
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{error::ReconcileError, object_leases::Hold};
 
-/// What a reconcile does with an object.
+/// The task of a reconcile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReconcileMode {
     /// Install and maintain the driver.
@@ -47,7 +47,7 @@ impl ReconcileMode {
     }
 }
 
-/// Executes a mode while this process holds the Lease of the object, unless the driver runs in another namespace.
+/// Executes a mode under the Lease of the object, unless the driver runs in another namespace.
 pub(super) async fn execute_with_lease(
     context: &Context,
     driver: &DriverRef<'_>,
@@ -66,7 +66,7 @@ pub(super) async fn execute_with_lease(
         Ok(Hold::Held(guard)) => guard,
         Ok(Hold::By(lease)) => return Ok(suspension::suspend_beside(context, driver, &lease).await),
         Ok(Hold::Unknown) => return Ok(Action::requeue(LEASE_PAUSE)),
-        // No operator can hold a Lease in such a namespace, and its objects are deleted with it.
+        // A Lease cannot be created in such a namespace, and the driver's objects are deleted with the namespace.
         Err(error) if matches!(mode, ReconcileMode::Remove { .. }) && error.is_in_terminating_namespace() => {
             return Box::pin(execute(context, driver, mode, is_new, false)).await;
         }
@@ -93,7 +93,7 @@ async fn execute(
     match mode {
         ReconcileMode::Nothing => Ok(Action::await_change()),
         ReconcileMode::Manage => {
-            // Set before any object is created, so that a deletion at this moment leaves no object behind.
+            // Set before any object is created, so that a deletion at this moment removes them.
             if !driver
                 .object
                 .finalizers()

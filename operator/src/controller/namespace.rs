@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The namespace where a driver runs: one that the operator serves (spec.operandNamespace), and the one that is recorded.
+//! Compares the namespace of the spec (`spec.operandNamespace`) with the recorded namespace of a driver, and with the namespaces that the
+//! operator serves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,11 +23,11 @@ use crate::{
 /// The longest name of a namespace.
 const LONGEST_NAME: usize = 63;
 
-/// How the operator is given a namespace.
+/// How an administrator adds a namespace to the operator.
 const REMEDY: &str = "with the chart, add it to the value operandNamespaces; with kustomize, write it into \
                       config/rbac/operand-namespace, apply that, and give the operator the argument --operand-namespaces";
 
-/// Why nothing is done about a driver whose namespace the operator was not told of: what happens there, it would not hear.
+/// The problem of a driver in a namespace that the operator does not serve. The operator has no watches there.
 pub(super) fn unserved(driver: &CinderCSIDriver, context: &Context) -> Option<Problem> {
     let namespace = namespace_of(driver, &context.namespace);
     (!context.serves(namespace)).then(|| Problem {
@@ -38,7 +39,7 @@ pub(super) fn unserved(driver: &CinderCSIDriver, context: &Context) -> Option<Pr
     })
 }
 
-/// What the operator lacks in the namespace of a driver, where the API server refused a look for want of rights.
+/// The problem of missing rights in the namespace of a driver, if the API server refused a read for that reason.
 pub(super) fn forbidden(namespace: &str, context: &Context, error: &ReconcileError) -> Option<Problem> {
     let (source, is_there) = match error {
         ReconcileError::Observe(ObserveError::List { plural, source }) => {
@@ -67,9 +68,9 @@ pub(super) fn forbidden(namespace: &str, context: &Context, error: &ReconcileErr
 pub(super) enum Residence {
     /// In the namespace where this operator would run it.
     Here,
-    /// Nowhere yet.
+    /// The driver was never installed.
     New,
-    /// In another namespace, or that is unknown.
+    /// In another or an unknown namespace.
     Elsewhere(Elsewhere),
 }
 
@@ -77,12 +78,12 @@ pub(super) enum Residence {
 #[derive(Debug)]
 pub(super) struct Elsewhere {
     pub(super) problem: Problem,
-    /// The recorded namespaces: several where it is not certain, none where it is unknown.
+    /// The recorded namespaces. Several if the records disagree, none if the namespace is unknown.
     pub(super) namespaces: Vec<String>,
 }
 
 impl Elsewhere {
-    /// The namespace, if it is certain.
+    /// The recorded namespace, if the records agree.
     pub(super) fn only_namespace(&self) -> Option<&str> {
         match self.namespaces.as_slice() {
             [only] => Some(only),

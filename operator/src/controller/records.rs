@@ -67,7 +67,8 @@ pub(super) fn has_credentials(
     credentials.is_none_or(|credentials| stored == Some(credentials.hash()))
 }
 
-/// The record for the status: `places` once the driver has the credentials that lead there, else those of before.
+/// The record for the status. `places` is the new record once the driver has the credentials of these projects; else the previous one
+/// remains.
 pub(super) fn driver_record(
     driver: &DriverRef<'_>,
     live: &BTreeMap<Key, Value>,
@@ -120,7 +121,7 @@ pub(super) fn last_good(owner: &Owner, live: &BTreeMap<Key, Value>) -> Option<Dr
         .find_map(|(_, secret)| DriverCredentials::from_secret(&serde_json::from_value(secret.clone()).ok()?))
 }
 
-/// Whether an administrator has confirmed, on this very object, that a cloud may become another project or region.
+/// Whether an administrator has confirmed a change of project or region by an annotation with the uid of the object.
 pub(super) fn may_move(driver: &DriverRef<'_>) -> bool {
     let annotation = driver.object.annotations().get(MOVE_PROJECT);
     annotation.is_some_and(|uid| *uid == driver.owner.uid)

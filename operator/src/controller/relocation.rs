@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Moves a driver to the namespace of this operator, as an administrator has confirmed.
 //!
-//! While this operator holds the Lease in the recorded namespace, it ends the pods there and deletes all that the driver has there. Only
-//! then it records the new namespace. A process that ends in between leaves records that disagree, and the annotation: the next one
-//! continues.
+//! Under the Lease in the recorded namespace, it ends the pods there and deletes the driver's objects there. Only
+//! then it records the new namespace. If the process ends in between, the records disagree and the annotation remains. The
+//! next process continues.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ use super::{
     environment::describe_cluster,
     namespace::Elsewhere,
     pauses::{LEASE_PAUSE, OBSTACLE_PAUSE},
-    removal::{self, LOOK_AGAIN, MOST_STEPS, drain_timeout},
+    removal::{self, MOST_STEPS, STEP_PAUSE, drain_timeout},
     report::publish,
     suspension,
 };
@@ -36,7 +36,7 @@ use crate::{credentials::Source, error::ReconcileError, object_leases::Hold, obs
 /// Annotation with the uid of the object: confirms that the driver moves to the namespace of the operator.
 pub(super) const MOVE_NAMESPACE: &str = "csi.openstack.org/move-namespace";
 
-/// Whether an administrator has confirmed, on this very object, that the driver moves.
+/// Whether an administrator has confirmed the move by an annotation with the uid of the object.
 pub(super) fn may_relocate(driver: &DriverRef<'_>) -> bool {
     driver.object.annotations().get(MOVE_NAMESPACE) == Some(&driver.owner.uid)
 }
@@ -87,7 +87,7 @@ pub(super) async fn relocate(
     }
 }
 
-/// What prevents a move: nothing is stopped before the driver can run here.
+/// The obstacle to a move. Nothing is stopped before the driver can run here.
 async fn relocation_obstacle(context: &Context, driver: &DriverRef<'_>, from: &str) -> Option<Problem> {
     let here = driver.namespace;
     let problem = |message: String| Problem {
@@ -108,7 +108,7 @@ async fn relocation_obstacle(context: &Context, driver: &DriverRef<'_>, from: &s
     None
 }
 
-/// Deletes all that the driver has in this namespace, its pods first. Returns `None` when nothing is there.
+/// Deletes the driver's objects in this namespace, its pods first. Returns `None` when none remains.
 async fn evacuate(context: &Context, driver: &DriverRef<'_>, target: &str) -> Result<Option<Action>, ReconcileError> {
     let name = &driver.owner.name;
     let environment = describe_cluster(context, driver.namespace, driver.object, (None, None)).await?;
@@ -139,9 +139,9 @@ async fn evacuate(context: &Context, driver: &DriverRef<'_>, target: &str) -> Re
             other => format!("{other:?}"),
         };
         report_evacuation(context, driver, target, &what, notices).await?;
-        return Ok(Some(Action::requeue(LOOK_AGAIN)));
+        return Ok(Some(Action::requeue(STEP_PAUSE)));
     }
-    Ok(Some(Action::requeue(LOOK_AGAIN)))
+    Ok(Some(Action::requeue(STEP_PAUSE)))
 }
 
 async fn evacuation_step(
@@ -165,7 +165,7 @@ async fn evacuation_step(
     }))
 }
 
-/// Deletes the Leases of sidecars whose pods have ended.
+/// Deletes the Leases of the sidecars after their pods have ended.
 async fn delete_sidecar_leases(context: &Context, driver: &DriverRef<'_>) -> Result<(), ReconcileError> {
     let names = COMPONENTS
         .iter()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Carries the steps of a removal out. What the next step is, [`cinder_operator_core::removal`] says.
+//! Carries out the steps of a removal. [`cinder_operator_core::removal`] selects them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,16 +32,16 @@ use super::{
 };
 use crate::{error::ReconcileError, observe};
 
-/// How long until a step that takes its time is looked at again, should no watch tell of its end before.
-pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// The pause before a step is checked again, unless a watch reports its end before.
+pub(super) const STEP_PAUSE: Duration = Duration::from_secs(5);
 
-/// As the CRD's default.
+/// The default of the CustomResourceDefinition.
 const DRAIN_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// More steps than a removal has; what is left after them is done by the next reconcile.
+/// The most steps of one reconcile. A removal has fewer; the next reconcile continues.
 pub(super) const MOST_STEPS: usize = 10;
 
-/// Removes the driver, as far as it can be removed now. `may_repair` permits writes while something needs the driver.
+/// Removes the driver, as far as it can be removed now. Without the Lease, a driver that objects need is not repaired.
 pub(super) async fn remove(
     context: &Context,
     driver: &DriverRef<'_>,
@@ -58,7 +58,7 @@ pub(super) async fn remove(
     let mut notices = Vec::new();
     for _ in 0..MOST_STEPS {
         let (name, ignore_retained) = (&driver.owner.name, deletion.ignore_retained);
-        // That something is in the way costs no request: it may be so for days.
+        // Known blockers cost no request: they may remain for days.
         let mut blockers = context.cluster.read(|index| index.blockers(name, ignore_retained));
         let mut live = observe::live(&context.client, &driver.owner, driver.namespace, context.cluster.apis()).await?;
         if deletion.policy != DeletionPolicy::Orphan {
@@ -81,7 +81,7 @@ pub(super) async fn remove(
             now: context.sources.now(),
         });
         if step.harms_volumes() && !is_forced(driver) {
-            // The index may lag behind, and what follows cannot be taken back.
+            // The index may lag behind, and the next step is irreversible.
             blockers = observe::blockers(&context.client, name, ignore_retained).await?;
             if !blockers.is_empty() {
                 step = Step::Blocked;
@@ -89,18 +89,18 @@ pub(super) async fn remove(
         }
         debug!(driver = driver.owner.name, ?step, "removal");
         if step != Step::Blocked {
-            // What is missing from now on, the operator itself has taken away.
+            // The operator itself deletes the objects from now on.
             context.memory(&driver.owner.name, |memory| {
                 memory.drift.update_objects(|_| BTreeSet::new())
             });
         }
         let done = match step {
-            // The driver is needed to take these volumes away: it is kept, and made whole where a removal had begun.
+            // These volumes need the driver for their deletion. It is maintained, also after a removal had begun.
             Step::Blocked => return maintain(context, driver, Some(blockers), has_lease).await,
             Step::Release { objects } => release_objects(context, objects, &mut notices).await,
             Step::Delete { objects } => {
                 if objects.iter().any(|(key, _)| key.kind == kind::DAEMON_SET) {
-                    notices.extend(left_behind(&registered, &out_of_reach));
+                    notices.extend(find_remaining_registrations(&registered, &out_of_reach));
                 }
                 delete_objects(context, objects, &mut notices).await
             }
@@ -135,13 +135,13 @@ pub(super) async fn remove(
                     notices,
                 )
                 .await?;
-                return Ok(Action::requeue(LOOK_AGAIN));
+                return Ok(Action::requeue(STEP_PAUSE));
             }
             Step::Finished => {
-                // Until the finalizer is off: a retry that fails in the same way writes nothing.
-                let told = status::previous_failure(driver.object.status.as_ref()).filter(|_| finalize);
+                // The previous failure is retained until the finalizer is removed, so that a retry with the same failure writes nothing.
+                let previous = status::previous_failure(driver.object.status.as_ref()).filter(|_| finalize);
                 let before = Outcome {
-                    problems: told.into_iter().collect(),
+                    problems: previous.into_iter().collect(),
                     ..Outcome::default()
                 };
                 let end = if is_orphaned(driver) {
@@ -154,7 +154,7 @@ pub(super) async fn remove(
             }
         };
         if let Err(error) = done {
-            // Nothing else tells the administrator why the driver does not go.
+            // Nothing else reports the cause to the administrator.
             if let Some(failure) = error.failed_write() {
                 let what = format!("{} to be changed or deleted, which failed", failure.key);
                 let failed = Outcome {
@@ -166,11 +166,11 @@ pub(super) async fn remove(
             return Err(error);
         }
     }
-    Ok(Action::requeue(LOOK_AGAIN))
+    Ok(Action::requeue(STEP_PAUSE))
 }
 
-/// Adds what is the driver's by its name, though it looks like somebody's copy of that (as out of a backup), and what it was to
-/// take up and could not yet.
+/// Adds the driver's objects by name. They may lack the labels, as after a restore from a backup, or be released objects that the driver
+/// has not adopted yet.
 pub(super) async fn find_by_name(
     context: &Context,
     driver: &DriverRef<'_>,
@@ -193,7 +193,7 @@ pub(super) async fn find_by_name(
     Ok(())
 }
 
-/// Says how far the removal is, and what failed.
+/// Reports the progress and the failures of a removal.
 async fn report_removal(
     context: &Context,
     driver: &DriverRef<'_>,
@@ -231,18 +231,18 @@ pub(super) async fn delete_objects(
     Ok(())
 }
 
-/// Whether the administrator has acknowledged, on this very object, that volumes lose their driver.
+/// Whether an administrator has confirmed, by an annotation with the uid of the object, that volumes lose their driver.
 fn is_forced(driver: &DriverRef<'_>) -> bool {
     let acknowledged = driver.object.annotations().get(FORCE_DELETE);
     driver.object.spec.deletion.policy == DeletionPolicy::Force && acknowledged == Some(&driver.owner.uid)
 }
 
-/// Whether what there is of the driver is to go on without the operator.
+/// Whether the driver continues to run without the operator.
 fn is_orphaned(driver: &DriverRef<'_>) -> bool {
     driver.object.spec.deletion.policy == DeletionPolicy::Orphan
 }
 
-/// Takes the marks off the objects by which they are known to be the operator's. They go on as they are.
+/// Removes the labels and owner references of the operator from the objects. The objects remain.
 async fn release_objects(
     context: &Context,
     objects: Vec<(Key, String)>,
@@ -257,7 +257,7 @@ async fn release_objects(
     Ok(())
 }
 
-/// Deletes workloads once more, without waiting for their pods: those that are left are on nodes that are not Ready.
+/// Deletes workloads again, without waiting for their pods. The remaining pods are on nodes that are not Ready.
 pub(super) async fn abandon_workloads(
     context: &Context,
     objects: Vec<(Key, String)>,
@@ -266,30 +266,30 @@ pub(super) async fn abandon_workloads(
 ) -> Result<(), ReconcileError> {
     for (key, uid) in objects {
         let abandoned = context.writer.abandon(&key, &uid).await;
-        notices.push(pods_left(&key, nodes));
+        notices.push(describe_remaining_pods(&key, nodes));
         abandoned.map_err(|source| ReconcileError::Delete { key, source })?;
     }
     Ok(())
 }
 
-/// Where the last pods of workloads are that go and cannot end.
+/// Finds the nodes with the last pods of workloads that are being deleted and cannot end.
 pub(super) async fn find_stranded_pods(
     context: &Context,
     driver: &DriverRef<'_>,
     live: &BTreeMap<Key, Value>,
 ) -> Result<Stranded, ReconcileError> {
     let (context, namespace) = (context, driver.namespace);
-    let goes = |kind| {
+    let is_ending = |kind| {
         live.iter()
             .any(|(key, object)| key.kind == kind && is_being_deleted(object))
     };
     let mut stranded = Stranded::default();
-    if goes(kind::DAEMON_SET) {
+    if is_ending(kind::DAEMON_SET) {
         stranded.node = context
             .cluster
             .read(|index| index.stranded_node_pods(&driver.owner.name));
     }
-    if goes(kind::DEPLOYMENT) {
+    if is_ending(kind::DEPLOYMENT) {
         let pods = observe::pods_of(&context.client, &driver.owner, namespace, &[CONTROLLER_COMPONENT]).await?;
         let nodes: BTreeSet<String> = pods.into_iter().map(|pod| pod.node).collect();
         let is_dead = |index: &Index| nodes.iter().all(|node| !node.is_empty() && !index.is_ready(node));
@@ -308,7 +308,7 @@ pub(super) async fn find_stranded_pods(
     Ok(stranded)
 }
 
-/// Writes an object of the driver with a change that a removal needs, and since when it has that.
+/// Writes an object of the driver with a change that a removal needs, and the time of the change.
 async fn rewrite_object(
     context: &Context,
     resolved: Option<&Resolved>,
@@ -322,11 +322,11 @@ async fn rewrite_object(
         .filter(|operand| operand.kind.kind == kind)
     {
         let key = Key::from(operand);
-        let Some(there) = live.get(&key) else { continue };
+        let Some(existing) = live.get(&key) else { continue };
         let mut object = serde_json::to_value(&operand.object)?;
         change(&mut object, context.sources.now());
         let desired = Desired::new(key.clone(), operand.stage, object);
-        let applied = context.writer.apply(&desired, Some(&uid_of(there))).await;
+        let applied = context.writer.apply(&desired, Some(&uid_of(existing))).await;
         applied.map_err(|error| ReconcileError::Write {
             key,
             message: error.to_string(),
@@ -339,7 +339,7 @@ async fn finish_removal(context: &Context, driver: &DriverRef<'_>, finalize: boo
     if !finalize {
         return Ok(Action::await_change());
     }
-    // That it was let go of was told when it was.
+    // The release was reported before.
     if !is_orphaned(driver) {
         let note = format!(
             "the driver {} was removed: the objects that the operator owned for it are deleted",
@@ -359,13 +359,14 @@ async fn finish_removal(context: &Context, driver: &DriverRef<'_>, finalize: boo
     Ok(Action::await_change())
 }
 
-/// How long the kubelets may take to unregister the driver. What the CRD's pattern lets through and is no time counts as the default.
+/// The time for the kubelets to unregister the driver. The default replaces values that match the pattern of the field and are not a
+/// duration.
 pub(super) fn drain_timeout(deletion: &Deletion) -> Duration {
     duration(&deletion.drain_timeout).unwrap_or(DRAIN_TIMEOUT)
 }
 
-/// A word about nodes whose kubelet still lists the driver when its pods go.
-fn left_behind(registered: &[String], out_of_reach: &[String]) -> Option<Notice> {
+/// The event about nodes where the driver is still registered when its pods are deleted.
+fn find_remaining_registrations(registered: &[String], out_of_reach: &[String]) -> Option<Notice> {
     let nodes: Vec<String> = registered.iter().chain(out_of_reach).cloned().collect();
     (!nodes.is_empty()).then(|| {
         Notice::new(Event::RegistrationLeft, format!(
@@ -377,8 +378,8 @@ fn left_behind(registered: &[String], out_of_reach: &[String]) -> Option<Notice>
     })
 }
 
-/// A word about pods that could not be ended.
-fn pods_left(key: &Key, nodes: &[String]) -> Notice {
+/// The event about pods that could not be ended.
+fn describe_remaining_pods(key: &Key, nodes: &[String]) -> Notice {
     let nodes = join_truncated(nodes);
     if key.kind == kind::DAEMON_SET {
         let note = format!(

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Carries a rollout out: what may be written now, and which node pods go to make place for new ones. What follows from what,
-//! [`cinder_operator_core::rollout`] says.
+//! Observes the pods on the nodes, and replaces them. [`cinder_operator_core::rollout`] decides about them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,18 +23,18 @@ use crate::{
     observe,
 };
 
-/// Remembers which of the wanted objects there are. What could not be written may be missing because of that.
+/// Remembers the desired objects that exist, without those of failed writes.
 pub(super) fn remember_objects(
     context: &Context,
     driver: &DriverRef<'_>,
-    wanted: &[Key],
+    desired: &[Key],
     live: &BTreeMap<Key, Value>,
     failures: &[FailedWrite],
 ) {
-    let is_there = |key: &Key| live.get(key).is_some_and(|object| driver.owner.owns(object));
+    let exists = |key: &Key| live.get(key).is_some_and(|object| driver.owner.owns(object));
     let has_failed = |key: &Key| failures.iter().any(|failure| failure.key == *key);
     let update = |known: &BTreeSet<Key>| {
-        let existing = wanted.iter().filter(|key| known.contains(key) || is_there(key));
+        let existing = desired.iter().filter(|key| known.contains(key) || exists(key));
         existing.filter(|key| !has_failed(key)).cloned().collect()
     };
     context.memory(&driver.owner.name, |memory| memory.drift.update_objects(update));
@@ -56,7 +55,7 @@ pub(super) async fn newest_templates(
     Ok(templates)
 }
 
-/// Judges the pods on the nodes: also which of them are replaced now, with `may_replace`.
+/// Examines the pods on the nodes, and selects those to replace now with `may_replace`.
 pub(super) async fn judge_node_pods(
     context: &Context,
     driver: &DriverRef<'_>,
@@ -69,7 +68,7 @@ pub(super) async fn judge_node_pods(
         .iter()
         .find(|(key, object)| key.kind == kind::DAEMON_SET && driver.owner.owns(object))
         .map(|(_, object)| object);
-    let Some((daemon_set, template)) = daemon_set.and_then(|found| Some((found, observe::pod_template(found)?))) else {
+    let Some((daemon_set, template)) = daemon_set.and_then(|set| Some((set, observe::pod_template(set)?))) else {
         return Ok(None);
     };
     let revision = observe::current_revision(&context.client, driver.namespace, name, daemon_set).await?;
@@ -131,7 +130,7 @@ pub(super) async fn add_duties(
     applied
 }
 
-/// Deletes the pods that are to be replaced now.
+/// Deletes the selected pods. The DaemonSet replaces them.
 pub(super) async fn replace_pods(
     context: &Context,
     driver: &DriverRef<'_>,

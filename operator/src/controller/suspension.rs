@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Suspends a driver that this operator does not maintain.
 //!
-//! The operator that holds the Lease of the object writes the status. A suspended operator would overwrite it, so it reports by events,
-//! log and metrics. It writes the status where no other operator renews the Lease, once for each generation and reason: a holder that
-//! this operator cannot see overwrites that, and the two do not alternate.
+//! Only the operator with the Lease of the object writes the status. A suspended operator would overwrite it, so it reports by events,
+//! log and metrics. It writes the status if no other operator renews the Lease, once for each generation and reason. An operator that it
+//! cannot observe may overwrite that status, and the two operators do not alternate.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub(super) async fn suspend_elsewhere(
     Ok(action)
 }
 
-/// Suspends a driver whose Lease would be in `namespace`, and reports the problem.
+/// Suspends a driver and reports the problem. `namespace` is the namespace of its Lease.
 pub(super) async fn suspend(
     context: &Context,
     driver: &DriverRef<'_>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Objects that this version of the operator cannot read, such as those of a newer CustomResourceDefinition.
+//! Objects that this version of the operator cannot read, such as objects of a newer CustomResourceDefinition.
 
 use cinder_csi_crds::{CinderCSIDriver, FINALIZER};
 use cinder_operator_core::{
@@ -19,7 +19,7 @@ use tracing::warn;
 use super::Context;
 use crate::{args::VERSION, error::ReconcileError, kubernetes::GuardedApi, leader::LeaderError, object_leases::Hold};
 
-/// Reads the object again without its status, which the next one replaces. Where the rest cannot be read, the status says so.
+/// Reads the object again without its status, which the next status replaces. Reports an object that cannot be read even so.
 pub(super) async fn without_status(
     invalid: &UndecodableObject,
     context: &Context,
@@ -28,7 +28,6 @@ pub(super) async fn without_status(
     let resource = ApiResource::erase::<CinderCSIDriver>(&());
     let api: GuardedApi<DynamicObject> = GuardedApi::all_with(context.client.clone(), &resource);
     let unreadable = ReconcileError::Unreadable(invalid.to_string());
-    // It is tried again.
     let Ok(Some(mut object)) = api.get_opt(name).await else {
         return Err(unreadable);
     };
@@ -36,14 +35,14 @@ pub(super) async fn without_status(
     match serde_json::from_value(serde_json::to_value(&object)?) {
         Ok(driver) => Ok(driver),
         Err(error) => {
-            report(&object, &status, &error.to_string(), context).await;
+            report_unreadable(&object, &status, &error.to_string(), context).await;
             Err(unreadable)
         }
     }
 }
 
-/// Says in status, event and gauges what cannot be read.
-async fn report(object: &DynamicObject, status: &Value, error: &str, context: &Context) {
+/// Reports by status, event and metrics that the object cannot be read.
+async fn report_unreadable(object: &DynamicObject, status: &Value, error: &str, context: &Context) {
     let is_kept =
         object.metadata.deletion_timestamp.is_some() && object.finalizers().iter().any(|one| one == FINALIZER);
     let message = format!(
@@ -67,12 +66,12 @@ async fn report(object: &DynamicObject, status: &Value, error: &str, context: &C
     let notice = Notice::new(Event::Unreadable, message);
     let resource = ApiResource::erase::<CinderCSIDriver>(&());
     context.events.publish(&object.object_ref(&resource), notice).await;
-    let written = match hold(object, status, context).await {
+    let written = match acquire_lease(object, status, context).await {
         Ok(Hold::Held(guard)) => {
             let write = context.writer.set_status(&object.metadata, &next);
             guard.protect(write.map_err(ReconcileError::Status)).await
         }
-        // The operator that holds the Lease writes the status.
+        // Another operator has the Lease and writes the status.
         Ok(_) => Ok(()),
         Err(error) => Err(error.into()),
     };
@@ -81,8 +80,8 @@ async fn report(object: &DynamicObject, status: &Value, error: &str, context: &C
     }
 }
 
-/// Holds the Lease of an object, as far as the object can be read.
-async fn hold(object: &DynamicObject, status: &Value, context: &Context) -> Result<Hold, LeaderError> {
+/// Acquires the Lease of an object, as far as the object can be read.
+async fn acquire_lease(object: &DynamicObject, status: &Value, context: &Context) -> Result<Hold, LeaderError> {
     let recorded = status["operandNamespace"].as_str();
     let namespace = recorded.or_else(|| object.data["spec"]["operandNamespace"].as_str());
     let namespace = namespace.unwrap_or(&context.namespace);

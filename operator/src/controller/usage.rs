@@ -29,7 +29,7 @@ impl<'a> ClusterUsage<'a> {
         }
     }
 
-    /// Lists snapshots, which no watch has, and reads the index of the watches. An empty index proves nothing: then all kinds are listed.
+    /// Lists snapshots, which no watch reports, and reads the index of the watches. An empty index is no proof, so all kinds are listed then.
     async fn query(&self) -> Usage {
         let (client, driver) = (&self.context.client, self.driver);
         let (watched, volumes) = self.context.cluster.read(|index| {
@@ -39,7 +39,7 @@ impl<'a> ClusterUsage<'a> {
             (index.blockers(driver, false), volumes)
         });
         let snapshots = observe::snapshots(client, driver).await;
-        let found = match snapshots {
+        let blockers = match snapshots {
             Ok(snapshots) if watched.is_empty() && snapshots.is_empty() => {
                 observe::blockers(client, driver, false).await
             }
@@ -58,8 +58,8 @@ impl<'a> ClusterUsage<'a> {
             }
         };
         Usage {
-            failure: found.as_ref().err().map(ToString::to_string),
-            blockers: found.unwrap_or_default(),
+            failure: blockers.as_ref().err().map(ToString::to_string),
+            blockers: blockers.unwrap_or_default(),
             volumes: Arc::new(volumes),
         }
     }

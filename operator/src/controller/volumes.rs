@@ -16,7 +16,7 @@ use super::{
     act::observe_unserved,
     context::Context,
     driver_ref::DriverRef,
-    memory::{LastLook, ObjectState},
+    memory::{LastReconcile, ObjectState},
     pauses::RECHECK_MARGIN,
     report::report_status,
 };
@@ -28,23 +28,23 @@ const ZONE_LABEL: &str = "topology.cinder.csi.openstack.org/zone";
 /// Age of the last check of the credentials from which a silent operation repeats it.
 const CHECK_AGE: Duration = Duration::from_secs(30);
 
-/// Where nothing but volumes, attachments and claims has changed since the last look at everything: looks at them, with no
-/// request to the API server but the status where it changes. `None` where everything has to be looked at.
+/// Reports volumes, attachments and claims, if nothing else has changed since the last full reconcile. The only request is the write of a
+/// changed status. `None` if a full reconcile is due.
 pub(super) async fn reconcile_volumes_only(
     context: &Context,
     driver: &DriverRef<'_>,
 ) -> Result<Option<Action>, ReconcileError> {
     let name = &driver.owner.name;
-    let Some(last) = context.memory(name, |memory| memory.volumes.take_last_look()) else {
+    let Some(last) = context.memory(name, |memory| memory.volumes.take_last_reconcile()) else {
         return Ok(None);
     };
-    let left = last.until.saturating_duration_since(Instant::now());
+    let next_full = last.until.saturating_duration_since(Instant::now());
     let is_awaited_change = last.awaited != awaited_attachments(context, driver, &last.decision);
     let is_recheck_due = recheck_due_in(context, driver, &find_login_doubts(context, driver)) == Some(Duration::ZERO);
-    if last.of != ObjectState::of(driver.object) || left.is_zero() || is_awaited_change || is_recheck_due {
+    if last.of != ObjectState::of(driver.object) || next_full.is_zero() || is_awaited_change || is_recheck_due {
         return Ok(None);
     }
-    let LastLook {
+    let LastReconcile {
         facts,
         decision,
         mut outcome,
@@ -55,7 +55,7 @@ pub(super) async fn reconcile_volumes_only(
     (outcome.volumes, next_volumes) = observe_volumes(context, driver, &facts, &outcome);
     observe_unserved(context, driver, &mut outcome);
     report_status(context, driver, &facts, &decision, &outcome).await?;
-    let pauses = (next_volumes, left);
+    let pauses = (next_volumes, next_full);
     Ok(Some(remember_reconcile(
         context,
         driver,
@@ -64,14 +64,14 @@ pub(super) async fn reconcile_volumes_only(
     )))
 }
 
-/// Remembers a reconcile. The pauses are those until the next reconcile of the volumes, and until the next full one.
+/// Remembers a full reconcile. Returns the next one after the pause for the volumes or the pause for all.
 pub(super) fn remember_reconcile(
     context: &Context,
     driver: &DriverRef<'_>,
     (facts, decision, outcome): (Facts, Decision, Outcome),
     (next_volumes, next_full): (Option<Duration>, Duration),
 ) -> Action {
-    let look = LastLook {
+    let look = LastReconcile {
         of: ObjectState::of(driver.object),
         awaited: awaited_attachments(context, driver, &decision),
         facts,
@@ -80,7 +80,7 @@ pub(super) fn remember_reconcile(
         until: Instant::now() + next_full,
     };
     context.memory(&driver.owner.name, |memory| {
-        memory.volumes.remember_look(driver.calls, look);
+        memory.volumes.remember_reconcile(driver.calls, look);
     });
     let next_volumes = next_volumes.map(|pause| pause.saturating_add(RECHECK_MARGIN));
     Action::requeue(next_volumes.map_or(next_full, |pause| pause.min(next_full)))
@@ -114,7 +114,7 @@ fn awaited_attachments(context: &Context, driver: &DriverRef<'_>, decision: &Dec
     })
 }
 
-/// Finds and explains operations that take too long; says when to look again.
+/// Finds and explains overdue operations. Also returns the pause until another operation can become overdue.
 pub(super) fn observe_volumes(
     context: &Context,
     driver: &DriverRef<'_>,
@@ -133,7 +133,7 @@ pub(super) fn observe_volumes(
         .cluster
         .read(|index| suspects(index, name, &limits, now, LOOKED_INTO));
     let stuck = all.into_iter().map(|mut suspect| {
-        complete(&mut suspect, facts, outcome);
+        add_circumstances(&mut suspect, facts, outcome);
         diagnose(&suspect)
     });
     let volumes = VolumeFacts {
@@ -146,7 +146,7 @@ pub(super) fn observe_volumes(
     (volumes, [next, recheck].into_iter().flatten().min())
 }
 
-/// Repeats the check of the credentials at once where operations newly suggest that the driver's login fails.
+/// Repeats the check of the credentials at once if new operations suggest that the driver's login fails.
 pub(super) fn recheck_credentials(context: &Context, driver: &DriverRef<'_>) {
     let name = &driver.owner.name;
     let doubts = find_login_doubts(context, driver);
@@ -185,8 +185,8 @@ fn recheck_due_in(context: &Context, driver: &DriverRef<'_>, doubts: &LoginDoubt
     doubts.next
 }
 
-/// Adds what is known of driver and clouds.
-fn complete(suspect: &mut Suspect, facts: &Facts, outcome: &Outcome) {
+/// Adds the state of the driver and of the clouds.
+fn add_circumstances(suspect: &mut Suspect, facts: &Facts, outcome: &Outcome) {
     let case = &mut suspect.case;
     case.has_controller = outcome
         .controller
@@ -197,7 +197,7 @@ fn complete(suspect: &mut Suspect, facts: &Facts, outcome: &Outcome) {
     case.zone_map = facts.clouds.iter().flat_map(|cloud| cloud.zone_map.clone()).collect();
 }
 
-/// Whether the driver can work: while one cloud lets it in, that is not what stops it.
+/// Whether the driver has access to its clouds. Access to one of several clouds is enough.
 pub(crate) fn access(clouds: &[CloudView], outcome: &Outcome) -> CloudAccess {
     let words = |cloud: &CloudView| {
         let refusal = cloud.refusal.as_ref().map(|refusal| refusal.message.clone());

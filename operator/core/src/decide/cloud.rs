@@ -15,13 +15,13 @@ use crate::{
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CloudView {
-    /// Its name in the spec.
+    /// The name of the cloud in the spec.
     pub name: String,
     /// Whether login with the present credentials of the Secret works.
     pub authenticated: bool,
-    /// The reason why it does not.
+    /// The cause why login fails.
     pub refusal: Option<Refused>,
-    /// Whether the credentials of the Secret differ from those of the driver.
+    /// Whether the credentials of the Secret differ from the driver's credentials.
     pub is_changed: bool,
     /// How the driver logs in.
     pub auth_method: Option<&'static str>,
@@ -31,7 +31,7 @@ pub struct CloudView {
     pub proxy_ca_ends: Vec<Timestamp>,
     /// The ends of the client certificate and its chain.
     pub client_cert_ends: Vec<Timestamp>,
-    /// What of the connection to the cloud is insecure.
+    /// The insecure properties of the connection.
     pub insecurities: Vec<Insecurity>,
     /// Keys of its credentials without an effect, each in a sentence.
     pub warnings: Vec<String>,

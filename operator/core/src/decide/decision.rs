@@ -109,7 +109,7 @@ pub enum Removal {
     UnderWay(String),
     /// The driver's objects are deleted.
     Finished,
-    /// The driver runs on without the operator.
+    /// The driver continues to run without the operator.
     Released,
 }
 
@@ -123,7 +123,7 @@ impl Removal {
 /// Whether a reconcile writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Nothing is written: the spec forbids changes, or the process does not hold the Lease.
+    /// Nothing is written, because the spec forbids changes or another process may have the Lease.
     #[default]
     ReadOnly,
     ReadWrite,

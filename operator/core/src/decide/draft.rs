@@ -23,7 +23,7 @@ pub(super) struct Situation<'a> {
     /// The owner of the driver's objects.
     pub(super) owner: &'a Owner,
     pub(super) intent: &'a Intent,
-    /// The existing objects: those of the owner, and those with the name of a desired object.
+    /// The existing objects of the owner, and all objects with the name of a desired object.
     pub(super) live: &'a BTreeMap<Key, Value>,
     /// The content that was applied last.
     pub(super) last_applied: &'a LastApplied,

@@ -30,7 +30,7 @@ pub struct MonitoringView {
     pub served: bool,
 }
 
-/// The gaps in what the operator knows of the cluster.
+/// The gaps in the operator's knowledge of the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterView {
     /// Objects that do not decode, each with its kind and the cause.
@@ -115,7 +115,7 @@ pub struct DriverFacts {
     pub credentials: CredentialFacts,
     /// The objects that block the deletion, where a deletion is blocked.
     pub blockers: Option<Blockers>,
-    /// Whether this process holds the Lease of the object.
+    /// Whether this process has the Lease of the object.
     pub has_lease: bool,
     /// The fields that earlier applies did not change.
     pub unapplied: Unapplied,
@@ -137,7 +137,7 @@ pub struct CredentialFacts {
     pub accepted: BTreeMap<String, DriverCredentials>,
     /// The previous credentials of the driver, by cloud.
     pub previous: BTreeMap<String, DriverCredentials>,
-    /// The cloud whose name the driver's Secret lacks.
+    /// The cloud without a name in the driver's Secret.
     pub unnamed: Option<String>,
     /// The record of project and region, once the driver has these credentials.
     pub record: PlaceRecord,

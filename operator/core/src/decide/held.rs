@@ -79,21 +79,21 @@ impl Holds {
         last_applied: &LastApplied,
         unlisted: &BTreeSet<&'static str>,
     ) -> HeldDesired {
-        let is_own = |key: &Key| live.get(key).is_some_and(|there| owner.owns(there));
+        let is_own = |key: &Key| live.get(key).is_some_and(|existing| owner.owns(existing));
         let runs = live.keys().any(|key| is_workload(key) && is_own(key));
         let mut held = HeldDesired {
             is_installed: runs || !last_applied.is_empty(),
             ..HeldDesired::default()
         };
         let is_new = !held.is_installed && self.scopes.contains(&HoldScope::All);
-        let wanted: BTreeMap<&Key, &Desired> = desired.iter().map(|desired| (&desired.key, desired)).collect();
+        let desired_by_key: BTreeMap<&Key, &Desired> = desired.iter().map(|desired| (&desired.key, desired)).collect();
         let others = last_applied
             .iter()
             .map(|(key, _)| key)
             .chain(live.keys().filter(|key| is_own(key)));
-        let others: BTreeSet<&Key> = others.filter(|key| !wanted.contains_key(*key)).collect();
+        let others: BTreeSet<&Key> = others.filter(|key| !desired_by_key.contains_key(*key)).collect();
         for key in desired.iter().map(|desired| &desired.key).chain(others) {
-            let known = wanted.get(key).copied();
+            let known = desired_by_key.get(key).copied();
             // Rights and credentials do not depend on the spec, and pods of whatever content need them.
             let is_base = known.map_or_else(|| is_base(key.kind), |desired| desired.stage == Stage::Base);
             if unlisted.contains(key.kind) {
@@ -129,17 +129,17 @@ impl HeldDesired {
             .iter_mut()
             .filter(|desired| gate.pinned.contains(desired.key.kind))
         {
-            let there = live.get(&desired.key);
+            let existing = live.get(&desired.key);
             let version = |object: &Value| object["metadata"]["labels"][VERSION_LABEL].as_str().map(str::to_owned);
-            let installed = match there {
-                Some(there) => version(there),
+            let installed = match existing {
+                Some(existing) => version(existing),
                 None => Some(gate.from().unwrap_or(&gate.target.version).to_owned()),
             };
-            let content = last_applied.content_for(&desired.key, there);
+            let content = last_applied.content_for(&desired.key, existing);
             if let Some(content) = content.filter(|content| version(&content.object) == installed) {
                 self.recorded.insert(desired.key.clone());
                 *desired = content.clone();
-            } else if there.is_some_and(|there| owner.owns(there)) {
+            } else if existing.is_some_and(|existing| owner.owns(existing)) {
                 self.untouched.insert(desired.key.clone());
             }
         }
@@ -152,8 +152,8 @@ impl HeldDesired {
             .iter_mut()
             .filter(|desired| !self.recorded.contains(&desired.key));
         let desired = fresh.find(|desired| desired.key.kind == kind::CSI_DRIVER)?;
-        let there = live.get(&desired.key).filter(|there| owner.owns(there))?;
-        let early = without_new_duties(desired, there)?;
+        let existing = live.get(&desired.key).filter(|existing| owner.owns(existing))?;
+        let early = without_new_duties(desired, existing)?;
         Some(std::mem::replace(desired, early))
     }
 

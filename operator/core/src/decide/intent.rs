@@ -23,7 +23,7 @@ use crate::{
 pub(super) struct Intent {
     /// The spec with all defaults.
     pub(super) resolved: Resolved,
-    /// The desired objects, without those that cannot be created yet.
+    /// The desired objects that can be created now.
     pub(super) desired: Vec<Desired>,
     /// Whether all desired objects are known. They depend on credentials and zones.
     pub(super) is_complete: bool,

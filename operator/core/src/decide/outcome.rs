@@ -28,7 +28,7 @@ pub struct Outcome {
     pub storage_classes: Vec<String>,
     /// The records outside the driver's Secret. `None` if they do not change.
     pub record: Option<DriverRecord>,
-    /// The clouds of the spec whose credentials the driver does not have.
+    /// The clouds of the spec for which the driver has no credentials.
     pub clouds_without_credentials: BTreeSet<String>,
     /// The clouds with accepted credentials, for which the driver still has others.
     pub clouds_with_old_credentials: BTreeSet<String>,

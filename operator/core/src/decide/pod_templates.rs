@@ -21,7 +21,7 @@ use crate::{
 /// The objects that exist, and the content that was applied last.
 #[derive(Debug, Clone, Copy)]
 pub struct Existing<'a> {
-    /// Whose objects are the driver's.
+    /// The owner of the driver's objects.
     pub owner: &'a Owner,
     /// The workloads, next to others.
     pub live: &'a BTreeMap<Key, Value>,
@@ -166,14 +166,14 @@ impl Renderer<'_> {
             return false;
         }
         let controller = desired.iter().find(|desired| desired.key.kind == kind::DEPLOYMENT);
-        let there = self.existing.live(kind::DEPLOYMENT);
-        let Some((controller, there)) = controller.zip(there) else {
+        let existing = self.existing.live(kind::DEPLOYMENT);
+        let Some((controller, existing)) = controller.zip(existing) else {
             return true;
         };
         let is_due = gate.hold.is_none() && gate.due.contains(kind::DEPLOYMENT);
         let is_held = holds.covers(&controller.key, self.existing.last_applied.get(&controller.key));
-        let is_applied = is_held || controller.is_applied_to(there);
-        is_due || !is_applied || !Workload::of_deployment(there).is_rolled_out()
+        let is_applied = is_held || controller.is_applied_to(existing);
+        is_due || !is_applied || !Workload::of_deployment(existing).is_rolled_out()
     }
 }
 

@@ -291,7 +291,10 @@ fn waiting_workload_is_repaired_to_its_record() {
 
 /// The signatures of the public functions in a source text, without names of parameters.
 fn signatures(source: &str) -> BTreeMap<String, String> {
-    let declarations = source.split("\npub fn ").skip(1).filter_map(|text| text.split_once(" {\n"));
+    let declarations = source
+        .split("\npub fn ")
+        .skip(1)
+        .filter_map(|text| text.split_once(" {\n"));
     let parse = |(declaration, _): (&str, &str)| {
         let (name, rest) = declaration.split_once('(')?;
         let (parameters, result) = rest.rsplit_once(") -> ").or_else(|| rest.rsplit_once(')'))?;

@@ -8,39 +8,39 @@ use crate::{
     releases::{Component, DRIVER_CONTAINER},
 };
 
-/// A Deployment or DaemonSet as it was found.
+/// The state of a Deployment or DaemonSet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workload {
     /// `namespace/name`.
     pub name: String,
-    /// Pods wanted.
+    /// The desired number of pods.
     pub desired: i32,
-    /// Pods of the wanted version.
+    /// Pods with the current template.
     pub updated: i32,
-    /// Pods that serve, of whatever version.
+    /// Available pods, with any template.
     pub available: i32,
-    /// Pods of older versions that have not gone yet.
+    /// Remaining pods with older templates.
     pub outdated: i32,
-    /// Whether the counters are about the spec as it is now; its controller may not have seen it yet.
+    /// Whether the counters are about the current spec. Its controller may not have observed that yet.
     pub is_current: bool,
-    /// The version of the driver that it was made for.
+    /// The version of the driver in its label.
     pub version: Option<String>,
     /// The image of the driver's container.
     pub image: Option<String>,
-    /// Why its controller gave up, when it did.
+    /// The message of its controller about a rollout that does not progress.
     pub stalled: Option<String>,
-    /// Containers that its pods lack and cannot serve without.
+    /// Missing containers that its pods need.
     pub lacking: Vec<&'static str>,
 }
 
-/// Containers without which a pod of the controller serves nothing, in whatever version.
+/// The containers that a pod of the controller needs in every version.
 const OF_CONTROLLER: &[Component] = &[Component::Driver, Component::Provisioner, Component::Attacher];
-/// The same of a node pod.
+/// The containers that a node pod needs in every version.
 const OF_NODE: &[Component] = &[Component::Driver];
 
 impl Workload {
-    /// Reads the status of a live Deployment. What it says of updates means nothing before its controller has seen the spec;
-    /// pods that serve go on serving.
+    /// Reads the status of a Deployment. Its numbers about updates are not valid before its controller has observed the spec. The number of
+    /// available pods is.
     pub fn of_deployment(live: &Value) -> Self {
         let status = current_status(live);
         let updated = count(status, "updatedReplicas");
@@ -63,7 +63,7 @@ impl Workload {
         }
     }
 
-    /// Reads the status of a live DaemonSet.
+    /// Reads the status of a DaemonSet.
     pub fn of_daemon_set(live: &Value) -> Self {
         let status = current_status(live);
         Self {
@@ -80,20 +80,20 @@ impl Workload {
         }
     }
 
-    /// Does not miss sidecars that the spec does not want.
+    /// Removes the sidecars that the spec does not need from the missing containers.
     pub fn wants(&mut self, sidecars: impl Iterator<Item = Component>) {
-        let wanted: Vec<&str> = sidecars.map(|component| component.row().container).collect();
+        let required: Vec<&str> = sidecars.map(|component| component.row().container).collect();
         self.lacking
-            .retain(|name| *name == DRIVER_CONTAINER || wanted.contains(name));
+            .retain(|name| *name == DRIVER_CONTAINER || required.contains(name));
     }
 
-    /// Whether its pods are being replaced, or none of them serves yet.
+    /// Whether its pods are being replaced, or none of them is available yet.
     pub fn is_replacing(&self) -> bool {
         let is_replaced = self.is_current && self.updated >= self.desired && self.outdated == 0;
         !is_replaced || self.available == 0 && self.desired > 0
     }
 
-    /// Whether all its pods are of the wanted template and serve.
+    /// Whether all its pods have the current template and are available.
     pub fn is_rolled_out(&self) -> bool {
         self.is_current && self.updated >= self.desired && self.outdated == 0 && self.available >= self.desired
     }
@@ -104,13 +104,13 @@ fn containers(live: &Value) -> impl Iterator<Item = &Value> {
     containers.into_iter().flatten()
 }
 
-fn lacking(live: &Value, wanted: &[Component]) -> Vec<&'static str> {
-    let there: Vec<&str> = containers(live)
+fn lacking(live: &Value, required: &[Component]) -> Vec<&'static str> {
+    let existing: Vec<&str> = containers(live)
         .filter_map(|container| container["name"].as_str())
         .collect();
-    let wanted = wanted.iter().map(|component| component.row().container);
-    wanted
-        .filter(|name| !there.is_empty() && !there.contains(name))
+    let required = required.iter().map(|component| component.row().container);
+    required
+        .filter(|name| !existing.is_empty() && !existing.contains(name))
         .collect()
 }
 

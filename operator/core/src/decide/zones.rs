@@ -33,8 +33,8 @@ impl Report<'_> {
         }
         for zone in &self.outcome.volumes.node_zones {
             let fits = |cloud: &CloudView| {
-                let wanted = cloud.zone_map.get(zone).unwrap_or(zone);
-                cloud.ignores_zones || cloud.state.facts.volume_zones.contains(wanted)
+                let volume_zone = cloud.zone_map.get(zone).unwrap_or(zone);
+                cloud.ignores_zones || cloud.state.facts.volume_zones.contains(volume_zone)
             };
             if !clouds
                 .iter()

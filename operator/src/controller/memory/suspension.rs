@@ -19,7 +19,7 @@ impl SuspensionMemory {
         self.reported = Some(suspension);
     }
 
-    /// Ends the suspension: this process holds the Lease.
+    /// Ends the suspension after this process has acquired the Lease.
     pub(crate) fn end(&mut self) {
         self.reported = None;
     }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// The last full reconcile, and the volumes that have led to a check of the credentials.
 #[derive(Debug, Default)]
 pub(crate) struct VolumesMemory {
-    last_look: Option<LastLook>,
+    last_reconcile: Option<LastReconcile>,
     /// How many times a full reconcile was requested.
     calls: u64,
     /// The objects that have led to a check of the credentials.
@@ -18,7 +18,7 @@ pub(crate) struct VolumesMemory {
 
 /// The result of the last full reconcile. Until it expires, changes of volumes need no other one.
 #[derive(Debug)]
-pub(crate) struct LastLook {
+pub(crate) struct LastReconcile {
     pub(crate) of: ObjectState,
     pub(crate) facts: Facts,
     pub(crate) decision: Decision,
@@ -54,7 +54,7 @@ impl VolumesMemory {
     /// Requests a full reconcile.
     pub(crate) fn request_full_reconcile(&mut self) {
         self.calls += 1;
-        self.last_look = None;
+        self.last_reconcile = None;
     }
 
     /// How many times a full reconcile was requested.
@@ -63,13 +63,13 @@ impl VolumesMemory {
     }
 
     /// Takes the last full reconcile if it is still valid. The caller has to remember it again.
-    pub(crate) fn take_last_look(&mut self) -> Option<LastLook> {
-        self.last_look.take()
+    pub(crate) fn take_last_reconcile(&mut self) -> Option<LastReconcile> {
+        self.last_reconcile.take()
     }
 
     /// Remembers a reconcile that began after this number of requests, unless another one was requested since then.
-    pub(crate) fn remember_look(&mut self, calls: u64, look: LastLook) {
-        self.last_look = Some(look).filter(|_| self.calls == calls);
+    pub(crate) fn remember_reconcile(&mut self, calls: u64, look: LastReconcile) {
+        self.last_reconcile = Some(look).filter(|_| self.calls == calls);
     }
 
     /// Whether all these objects have led to a check of the credentials before.
