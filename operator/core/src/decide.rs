@@ -12,9 +12,11 @@ mod draft;
 mod facts;
 mod held;
 mod intent;
+mod narrowing;
 mod outcome;
 mod pod_templates;
 mod queries;
+mod situation;
 mod workload;
 mod zones;
 
@@ -30,6 +32,7 @@ pub use facts::{
     VolumeFacts, owner_of,
 };
 pub use held::{HeldDesired, Holds};
+pub use narrowing::NARROW_NODES;
 pub use outcome::{Outcome, Report};
 pub use pod_templates::Existing;
 pub use queries::{AttachedNodesQuery, DecisionStep, FindingsQuery, Queries};
@@ -38,8 +41,11 @@ pub use zones::ZoneMismatch;
 
 use adoption::{Adoption, decide_adoption};
 use decision::managed_objects;
-use draft::{Draft, Situation, draft_plan};
+use draft::{Draft, draft_plan};
 use intent::{Intent, resolve_intent};
+use narrowing::keep_attached_nodes;
+use situation::Situation;
+use workload::is_controller_done;
 
 use crate::{
     cluster::{KINDS, Key, Kind, kind},
@@ -53,10 +59,6 @@ use crate::{
     reasons::Event,
     rollout::{Gate, stand_in, withhold_updates},
 };
-
-/// Annotation on a CinderCSIDriver, with the object's uid as value: the DaemonSet may exclude nodes that have volumes of the
-/// driver attached.
-pub const NARROW_NODES: &str = "csi.openstack.org/narrow-nodes";
 
 /// Decides the actions of a reconcile, or returns the queries that the decision still needs.
 ///
@@ -180,7 +182,7 @@ fn complete_draft(
     let is_dry_run = driver.spec.management_state == ManagementState::DryRun;
     defer_recreations(&mut plan, &answers.uses);
     let attached = answers.attached_nodes.clone().unwrap_or_default();
-    held::keep_attached_nodes(&mut plan, situation, &attached);
+    keep_attached_nodes(&mut plan, situation, &attached);
     // Before the search for drift, because withheld changes are not drift. A dry run reports all changes.
     if let Some(migration) = adoption.migration.as_ref().filter(|_| !is_dry_run) {
         migration.withhold_stages(&mut plan);
@@ -280,12 +282,6 @@ fn restore_workloads(plan: &mut Plan, gate: &Gate, templates: &BTreeMap<Key, Opt
         *desired = stand_in(desired, gate, template.clone());
     }
     notices
-}
-
-/// Whether all pods of the controller have the template of the Deployment.
-pub(crate) fn is_controller_done(live: &BTreeMap<Key, Value>) -> bool {
-    let deployment = live.iter().find(|(key, _)| key.kind == kind::DEPLOYMENT);
-    deployment.is_some_and(|(_, object)| Workload::of_deployment(object).is_rolled_out())
 }
 
 /// Finds the changes by other clients. A missing object was deleted if it is known to have existed. The set of classes changes without

@@ -8,7 +8,12 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::{DriverFacts, FindingsQuery, OwnPart, Queries, Workload, intent::Intent, is_controller_done};
+use super::{
+    facts::{DriverFacts, OwnPart},
+    intent::Intent,
+    queries::{FindingsQuery, Queries},
+    workload::{Workload, is_controller_done},
+};
 use crate::{
     cluster::{Installation, Key, NodePod, OldObject, Owner, kind},
     migration::{

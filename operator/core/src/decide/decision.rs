@@ -9,7 +9,10 @@ use std::{
 use cinder_csi_crds::{AdoptionStep, CinderCSIDriver, NodeRegistration, PendingChanges, status::SidecarStatus};
 use serde_json::Value;
 
-use super::{DriverFacts, HeldDesired, owner_of};
+use super::{
+    facts::{DriverFacts, owner_of},
+    held::HeldDesired,
+};
 use crate::{
     cluster::{Blockers, Key, OptionalApis},
     manifests::Overridden,

@@ -1,39 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The plan before the answers that it depends on.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Instant,
+use cinder_csi_crds::ManagementState;
+
+use super::{
+    facts::QueryAnswers,
+    held::HeldDesired,
+    narrowing::NodesChange,
+    queries::{AttachedNodesQuery, Queries},
+    situation::Situation,
 };
-
-use cinder_csi_crds::{CinderCSIDriver, ManagementState};
-use serde_json::Value;
-
-use super::{AttachedNodesQuery, HeldDesired, Queries, QueryAnswers, intent::Intent};
 use crate::{
-    cluster::{Key, Owner},
-    plan::{Action, Desired, LastApplied, Plan, Unapplied, plan},
+    cluster::Key,
+    plan::{Action, Desired, Plan, plan},
     rollout::Gate,
 };
-
-/// The input of a plan.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Situation<'a> {
-    pub(super) driver: &'a CinderCSIDriver,
-    /// The owner of the driver's objects.
-    pub(super) owner: &'a Owner,
-    pub(super) intent: &'a Intent,
-    /// The existing objects of the owner, and all objects with the name of a desired object.
-    pub(super) live: &'a BTreeMap<Key, Value>,
-    /// The content that was applied last.
-    pub(super) last_applied: &'a LastApplied,
-    /// The kinds that could not be listed.
-    pub(super) unlisted: &'a BTreeSet<&'static str>,
-    /// The fields that earlier applies did not change.
-    pub(super) unapplied: &'a Unapplied,
-    /// The present time, by the clock of [`Unapplied`].
-    pub(super) instant: Instant,
-}
 
 /// The plan before the answers about users, nodes and revisions.
 #[derive(Debug)]
@@ -91,6 +72,17 @@ pub(super) fn draft_plan(situation: &Situation<'_>) -> Draft {
 }
 
 impl Draft {
+    /// Whether the plan writes a DaemonSet that could exclude a node of the present one.
+    fn may_lose_nodes(&self, situation: &Situation<'_>) -> bool {
+        self.nodes_changes(situation).any(|change| change.may_lose_nodes())
+    }
+
+    /// The changes of the DaemonSet by the plan.
+    fn nodes_changes(&self, situation: &Situation<'_>) -> impl Iterator<Item = NodesChange> {
+        let actions = self.plan.actions.iter();
+        actions.filter_map(|action| NodesChange::of(action, situation))
+    }
+
     /// The queries without an answer that the plan depends on. A revision is needed only if the plan is written.
     pub(super) fn queries(&self, situation: &Situation<'_>, answers: &QueryAnswers, is_read_only: bool) -> Queries {
         let recreated = self.plan.actions.iter().filter_map(|action| match action {

@@ -10,7 +10,7 @@ use cinder_csi_crds::{CinderCSIDriver, DeletionPolicy, ManagementState, Monitori
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::CloudView;
+use super::cloud::CloudView;
 use crate::{
     cluster::{AttachedNodes, Blockers, Installation, Key, NodePod, OptionalApis, Owner, VolumeCount},
     diagnosis::Stuck,

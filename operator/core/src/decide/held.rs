@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The objects that keep their last applied content: one mechanism for a part of the spec that cannot be carried out, for an
-//! override that fails, for a kind that cannot be listed, and for a DaemonSet that would exclude nodes with volumes.
+//! override that fails, and for a kind that cannot be listed.
 //!
 //! A held object is planned with its recorded content. So it is repaired and recreated, and never changed. An object
 //! without a valid record is neither written nor pruned.
@@ -8,18 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cinder_csi_crds::Override;
-use k8s_openapi::api::core::v1::PodSpec;
-use kube::ResourceExt;
 use serde_json::Value;
 
-use super::{
-    NARROW_NODES,
-    draft::{Draft, Situation},
-};
 use crate::{
-    cluster::{AttachedNodes, Key, LostNodes, Owner, VERSION_LABEL, kind, may_lose_nodes},
+    cluster::{Key, Owner, VERSION_LABEL, kind},
     manifests::{Overridden, Stage},
-    plan::{Action, Desired, LastApplied, Obstacle, Plan, PlanScope, RecordedObject, is_base, plan},
+    plan::{Desired, LastApplied, PlanScope, RecordedObject, is_base},
     resolve::HoldScope,
     rollout::{Gate, is_workload, without_new_duties},
 };
@@ -193,98 +187,4 @@ impl HeldDesired {
             |key: &Key| self.untouched.contains(key) || self.desired.iter().any(|desired| desired.key == *key);
         last_applied.updated(owner, fresh, is_desired, live)
     }
-}
-
-impl Draft {
-    /// Whether the plan writes a DaemonSet that could exclude a node of the present one.
-    pub(super) fn may_lose_nodes(&self, situation: &Situation<'_>) -> bool {
-        self.nodes_changes(situation)
-            .any(|change| may_lose_nodes(change.before.as_ref(), change.after.as_ref()))
-    }
-
-    /// The changes of the DaemonSet by the plan.
-    pub(super) fn nodes_changes(&self, situation: &Situation<'_>) -> impl Iterator<Item = NodesChange> {
-        let actions = self.plan.actions.iter();
-        actions.filter_map(|action| NodesChange::of(action, situation))
-    }
-}
-
-/// A change of the DaemonSet's pod template.
-#[derive(Debug)]
-pub(super) struct NodesChange {
-    before: Option<PodSpec>,
-    after: Option<PodSpec>,
-}
-
-impl NodesChange {
-    /// The change by an action; `None` for other objects.
-    fn of(action: &Action, situation: &Situation<'_>) -> Option<Self> {
-        let key = action.key();
-        if key.kind != kind::DAEMON_SET {
-            return None;
-        }
-        let after = match action {
-            Action::Create(desired)
-            | Action::Update { desired, .. }
-            | Action::Repair { desired, .. }
-            | Action::Recreate { desired, .. } => template(&desired.object),
-            Action::Prune { .. } => None,
-        };
-        let recorded = || situation.last_applied.get(key).map(|recorded| &recorded.desired.object);
-        let before = situation.live.get(key).or_else(recorded);
-        Some(Self {
-            before: before.and_then(template),
-            after,
-        })
-    }
-
-    /// The nodes that lose the node plugin by the change.
-    pub(super) fn lost_nodes(&self, attached: &AttachedNodes) -> Option<LostNodes> {
-        attached.lost_nodes(self.before.as_ref(), self.after.as_ref())
-    }
-}
-
-fn template(daemon_set: &Value) -> Option<PodSpec> {
-    serde_json::from_value(daemon_set.pointer("/spec/template/spec")?.clone()).ok()
-}
-
-/// Keeps the DaemonSet at its last applied content where the plan would exclude nodes with attached volumes, unless the
-/// administrator has confirmed that on this very object.
-pub(super) fn keep_attached_nodes(plan: &mut Plan, situation: &Situation<'_>, attached: &AttachedNodes) {
-    let confirmation = situation.driver.annotations().get(NARROW_NODES);
-    if confirmation == Some(&situation.owner.uid) {
-        return;
-    }
-    let mut actions = Vec::new();
-    for action in std::mem::take(&mut plan.actions) {
-        let lost = NodesChange::of(&action, situation).and_then(|change| change.lost_nodes(attached));
-        let Some(lost) = lost else {
-            actions.push(action);
-            continue;
-        };
-        let key = action.key().clone();
-        actions.extend(last_applied_daemon_set(&key, situation, attached));
-        plan.obstacles.push(Obstacle::NodesInUse { key, lost });
-    }
-    plan.actions = actions;
-}
-
-/// The write that brings the DaemonSet back to its last applied content, unless that content excludes nodes as well.
-fn last_applied_daemon_set(key: &Key, situation: &Situation<'_>, attached: &AttachedNodes) -> Option<Action> {
-    let Situation {
-        owner,
-        live,
-        last_applied,
-        unapplied,
-        instant,
-        ..
-    } = *situation;
-    let content = last_applied.content_for(key, live.get(key))?;
-    let desired = std::slice::from_ref(content);
-    let actions = plan(owner, desired, live, unapplied, &PlanScope::default(), instant).actions;
-    let is_safe = |action: &Action| {
-        let change = NodesChange::of(action, situation);
-        change.is_some_and(|change| change.lost_nodes(attached).is_none())
-    };
-    actions.into_iter().find(is_safe)
 }

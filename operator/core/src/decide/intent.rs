@@ -4,9 +4,9 @@
 use cinder_csi_crds::CinderCSIDriver;
 
 use super::{
-    Existing, PodsView,
+    decision::PodsView,
     held::Holds,
-    pod_templates::{Renderer, from_operand},
+    pod_templates::{Existing, Renderer, from_operand},
 };
 use crate::{
     cluster::{Key, kind},

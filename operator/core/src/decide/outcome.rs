@@ -5,7 +5,12 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::PodSpec;
 
-use super::{CloudView, Decision, Facts, ProjectGuard, VolumeFacts, Workload};
+use super::{
+    cloud::CloudView,
+    decision::Decision,
+    facts::{Facts, ProjectGuard, VolumeFacts},
+    workload::Workload,
+};
 use crate::{
     cluster::NodesView, notice::Notice, plan::FailedWrite, problem::Problem, record::DriverRecord, rollout::NodeRollout,
 };

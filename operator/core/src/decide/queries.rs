@@ -7,7 +7,7 @@ use crate::{
     resolve::Topology,
 };
 
-use super::{Decision, held::NodesChange};
+use super::{decision::Decision, narrowing::NodesChange};
 
 /// The result of one call of [`super::decide`].
 #[derive(Debug)]

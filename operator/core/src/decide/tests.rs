@@ -89,7 +89,7 @@ fn answer_unused(queries: &Queries, answers: &mut QueryAnswers) {
     answers.uses.extend(queries.uses.iter().map(|key| (key.clone(), None)));
 }
 
-/// What the API server has after everything of an intent was applied.
+/// The objects in the API server after all desired objects were applied.
 fn mk_live(intent: &Intent) -> BTreeMap<Key, Value> {
     let object = |desired: &Desired| {
         let mut object = desired.object.clone();
@@ -108,7 +108,7 @@ fn key_of(intent: &Intent, kind: &str) -> Key {
 }
 
 #[test]
-fn at_rest_nothing_is_written_and_nothing_is_reported() {
+fn rest_writes_and_reports_nothing() {
     let driver = mk_driver(NAME);
     let decision = decide_with(&driver, mk_facts(&mk_live(&intent_of(&driver))), answer_unused);
     assert_eq!(decision.plan, Plan::default());
@@ -119,7 +119,7 @@ fn at_rest_nothing_is_written_and_nothing_is_reported() {
 #[case::managed(ManagementState::Managed, true, false)]
 #[case::paused(ManagementState::Paused, false, false)]
 #[case::dry_run(ManagementState::DryRun, false, true)]
-fn drift_is_repaired_where_something_may_be_written_and_reported_everywhere(
+fn read_only_decision_reports_drift_without_repair(
     #[case] state: ManagementState,
     #[case] is_written: bool,
     #[case] is_pending: bool,
@@ -140,26 +140,26 @@ fn drift_is_repaired_where_something_may_be_written_and_reported_everywhere(
 }
 
 #[rstest]
-#[case::it_was_there(true)]
-#[case::it_never_was(false)]
-fn a_missing_object_was_deleted_only_if_it_was_there(#[case] was_there: bool) {
+#[case::known(true)]
+#[case::unknown(false)]
+fn missing_object_counts_as_deleted_if_known(#[case] is_known: bool) {
     let driver = mk_driver(NAME);
     let mut live = mk_live(&intent_of(&driver));
     let key = key_of(&intent_of(&driver), kind::SECRET);
     live.remove(&key);
 
     let facts = DriverFacts {
-        known_objects: Some(was_there.then(|| key.clone()).into_iter().collect()),
+        known_objects: Some(is_known.then(|| key.clone()).into_iter().collect()),
         ..mk_facts(&live)
     };
     let decision = decide_with(&driver, facts, answer_unused);
 
-    assert_eq!(decision.drift.deleted.len(), usize::from(was_there));
+    assert_eq!(decision.drift.deleted.len(), usize::from(is_known));
     assert!(matches!(&decision.plan.actions[..], [Action::Create(desired)] if desired.key == key));
 }
 
 #[test]
-fn what_is_in_use_is_not_recreated_and_the_reason_says_by_what() {
+fn object_in_use_is_not_recreated() {
     let driver = mk_driver(NAME);
     let mut live = mk_live(&intent_of(&driver));
     let key = key_of(&intent_of(&driver), kind::CSI_DRIVER);
@@ -188,10 +188,7 @@ fn what_is_in_use_is_not_recreated_and_the_reason_says_by_what() {
 #[rstest]
 #[case::as_it_was(Some(json!({"metadata": {"labels": {"of": "old"}}})), 0)]
 #[case::as_this_version_has_it(None, 1)]
-fn a_workload_that_is_missing_while_an_update_waits_comes_back(
-    #[case] template: Option<Value>,
-    #[case] notices: usize,
-) {
+fn missing_workload_returns_while_update_waits(#[case] template: Option<Value>, #[case] notices: usize) {
     let mut driver = mk_driver(NAME);
     driver.spec.update.policy = UpdatePolicy::Manual;
     let mut live = mk_live(&intent_of(&driver));
@@ -220,7 +217,7 @@ fn a_workload_that_is_missing_while_an_update_waits_comes_back(
 }
 
 #[test]
-fn without_credentials_the_controller_is_not_wanted_yet() {
+fn controller_waits_for_credentials() {
     let existing = Existing {
         owner: &mk_owner(),
         live: &BTreeMap::new(),

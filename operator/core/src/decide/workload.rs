@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Deployments and DaemonSets, as their controllers report on them.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use crate::{
-    cluster::VERSION_LABEL,
+    cluster::{Key, VERSION_LABEL, kind},
     releases::{Component, DRIVER_CONTAINER},
 };
 
@@ -97,6 +99,12 @@ impl Workload {
     pub fn is_rolled_out(&self) -> bool {
         self.is_current && self.updated >= self.desired && self.outdated == 0 && self.available >= self.desired
     }
+}
+
+/// Whether all pods of the controller have the template of the Deployment.
+pub(super) fn is_controller_done(live: &BTreeMap<Key, Value>) -> bool {
+    let deployment = live.iter().find(|(key, _)| key.kind == kind::DEPLOYMENT);
+    deployment.is_some_and(|(_, object)| Workload::of_deployment(object).is_rolled_out())
 }
 
 fn containers(live: &Value) -> impl Iterator<Item = &Value> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compares the zones of nodes with the zones of the clouds.
 
-use super::{CloudView, Report};
+use super::{cloud::CloudView, outcome::Report};
 
 /// The numbers of zones of nodes without a counterpart in a cloud.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
