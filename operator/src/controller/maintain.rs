@@ -24,7 +24,7 @@ use super::{
 };
 use crate::error::ReconcileError;
 
-/// The most rounds of queries of one decision. A migration takes six.
+/// The most rounds of queries of one decision. A migration takes up to seven.
 const MOST_ROUNDS: usize = 12;
 
 /// Observes a driver, decides and carries out the next actions, and reports the result. `blockers` are the objects that block its

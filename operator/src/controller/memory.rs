@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The memory of the process. It only saves work: a new process starts without it and reaches the same result.
 //!
-//! Each part belongs to the module of the same name, which alone reads and changes it.
+//! Each concern has a type of its own, whose methods keep its values consistent.
 
 mod backoff;
 mod classes;

@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use cinder_csi_crds::{INSTANCE_LABEL, UpdatePolicy};
+use cinder_csi_crds::{AdoptionMode, INSTANCE_LABEL, UpdatePolicy};
 use rstest::rstest;
 use serde_json::json;
 
 use super::*;
 use crate::{
-    cluster::{AttachedNodes, Owner, VERSION_LABEL},
+    cluster::{AttachedNodes, Installation, Owner, VERSION_LABEL},
     manifests::DriverCredentials,
     plan::{Desired, LastApplied, Unapplied},
     resolve::tests::{mk_driver, mk_environment},
@@ -284,6 +284,41 @@ fn waiting_workload_is_repaired_to_its_record() {
     };
     assert_eq!(fields[..], ["spec.template.spec.hostNetwork"]);
     assert_eq!(desired.object["metadata"]["labels"][VERSION_LABEL], "0.0.9");
+}
+
+#[test]
+fn migration_requires_other_installation() {
+    let mut driver = mk_driver(NAME);
+    driver.spec.adoption.mode = AdoptionMode::Migrate;
+    let mut facts = Facts {
+        driver: Some(Box::new(mk_facts(&mk_live(&intent_of(&driver))))),
+        ..Facts::default()
+    };
+    let step = decide(&driver, &facts).expect("manifests");
+    assert!(
+        matches!(&step, DecisionStep::Need(queries) if queries.installation && queries.objects.is_empty()),
+        "{step:?}"
+    );
+    let observed = facts.driver.as_mut().expect("the driver");
+    observed.answers.installation = Some(Ok(Installation::default()));
+    let step = decide(&driver, &facts).expect("manifests");
+    assert!(
+        matches!(&step, DecisionStep::Decided(decision) if decision.is_migration_settled),
+        "{step:?}"
+    );
+}
+
+#[test]
+fn decision_without_lease_is_read_only() {
+    let driver = mk_driver(NAME);
+    let facts = DriverFacts {
+        has_lease: false,
+        ..mk_facts(&BTreeMap::new())
+    };
+    let decision = decide_with(&driver, facts, answer_unused);
+    assert!(decision.read_only() && decision.plan.actions.is_empty());
+    let decision = decide_with(&driver, mk_facts(&BTreeMap::new()), answer_unused);
+    assert!(!decision.read_only() && !decision.plan.actions.is_empty());
 }
 
 /// The signatures of the public functions in a source text, without names of parameters.
