@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the schema as a whole: its rules, its size, the file made of it.
+//! Tests of the whole schema: its rules, its size, and the generated file.
 
 use kube::CustomResourceExt;
 use rstest::rstest;
@@ -10,10 +10,10 @@ use crate::{CinderCSIDriver, CinderCSIDriverSpec, SCHEMA_HASH_ANNOTATION, crd, s
 mod cases;
 mod rules;
 
-/// The file beside this crate that clusters are given.
+/// The CustomResourceDefinition that clusters install.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/cindercsidrivers.csi.openstack.org.yaml");
 
-/// Fields whose inside is one of Kubernetes' own types.
+/// Fields that contain a type of Kubernetes.
 const KUBERNETES_TYPES: [&str; 5] = [
     "affinity",
     "tolerations",
@@ -22,7 +22,7 @@ const KUBERNETES_TYPES: [&str; 5] = [
     "conditions",
 ];
 
-/// Walks the schema of the spec to a field: `[]` steps into a list.
+/// Returns the schema of a field of the spec. The step `[]` selects the items of a list.
 fn schema_of(path: &str) -> Value {
     let crd = serde_json::to_value(crd()).unwrap();
     let mut schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();
@@ -48,7 +48,8 @@ fn generated_definition_is_current() {
 
 #[test]
 fn the_definition_can_be_applied_by_kubectl() {
-    // `kubectl apply` keeps a copy of the object in an annotation of it, and no object has longer annotations in all.
+    // `kubectl apply` stores a copy of the object in one of its annotations. The API server limits the total
+    // size of all annotations.
     const LONGEST: usize = 256 << 10;
 
     let text = serde_json::to_string(&crd()).unwrap();
@@ -106,7 +107,8 @@ fn another_schema_has_another_hash() {
     assert_eq!(hash, schema_hash());
 }
 
-/// How many fields there may be in the spec. Before one is added, ask who needs it and whether an override is enough.
+/// Maximum number of fields in the spec. Before you add one, check which users need it and whether an
+/// override suffices.
 const MOST_FIELDS: usize = 200;
 
 #[test]
@@ -118,8 +120,8 @@ fn the_spec_has_no_more_fields_than_are_needed() {
     assert!(fields.len() <= MOST_FIELDS, "{} fields: {fields:#?}", fields.len());
 }
 
-/// Every property that a user can write: an object counts beside its fields, a list of objects as the fields of its items,
-/// and what has Kubernetes' own type as one.
+/// Collects every property that a user can write. An object counts as one field in addition to its own
+/// fields. A list of objects counts as the fields of its items, and a Kubernetes type counts as one field.
 fn find_fields(schema: &Value, path: &str, fields: &mut Vec<String>) {
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");

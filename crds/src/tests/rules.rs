@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The CEL rules, as the API server runs them.
+//! Evaluates the CEL rules as the API server does.
 
 use kube::core::cel::Validator;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::cases::{self, Case, Update};
 use crate::{CinderCSIDriver, crd};
 
-/// Runs the rules over objects as they are stored, where nothing is filled in.
+/// Applies the rules to stored objects, which contain no defaults.
 fn validate(object: &Value, old: Option<&Value>) -> Result<(), impl ToString + use<>> {
     let crd = serde_json::to_value(crd()).unwrap();
     let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
@@ -17,7 +17,7 @@ fn validate(object: &Value, old: Option<&Value>) -> Result<(), impl ToString + u
     Validator::new().validate(schema, object, old)
 }
 
-/// Whether what the API server says is what the case expects.
+/// Asserts that the errors of the API server match the case.
 fn expect(name: &str, complaint: Result<(), impl ToString>, refusal: &str) {
     let complaint = complaint.map_or_else(|errors| errors.to_string(), |()| String::new());
     if refusal.is_empty() {
