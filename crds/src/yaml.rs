@@ -127,7 +127,7 @@ mod tests {
     #[case::percentage("10%")]
     #[case::version("v1.2")]
     #[case::date("2026-01-01")]
-    fn strings_that_a_reader_could_take_for_something_else_come_back_as_they_were(#[case] text: &str) {
+    fn ambiguous_strings_survive_round_trip(#[case] text: &str) {
         let object = json!({ "key": text, text: [text] });
 
         let yaml = to_yaml(&object).unwrap();
@@ -141,12 +141,12 @@ mod tests {
     #[case("n")]
     #[case("12:30")]
     #[case("10%")]
-    fn what_yaml_1_1_does_not_read_as_a_string_is_quoted(#[case] text: &str) {
+    fn strings_ambiguous_in_yaml_1_1_are_quoted(#[case] text: &str) {
         assert_eq!(to_yaml(&json!({ "key": text })).unwrap(), format!("key: \"{text}\"\n"));
     }
 
     #[test]
-    fn nested_lists_and_maps_come_back_as_they_were() {
+    fn nested_lists_and_maps_survive_round_trip() {
         let object = json!({
             "list": [{ "a": 1, "b": { "c": [] } }, ["x", ["y", {}]], null, true, -1.5],
             "empty": {},

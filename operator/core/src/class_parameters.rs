@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parameters of classes that the driver does not know, whoever made the class.
+//! Parameters of classes that the driver does not know, in classes of the operator and of other clients.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -8,29 +8,24 @@ use cinder_csi_driver::parameters::{CreateParameters, MutableParameters, Snapsho
 
 use crate::text::nearest;
 
-/// A class of the driver, as far as its parameters go.
+/// The parameters of a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassParameters {
-    /// Its kind.
     pub kind: ClassKind,
-    /// Its name.
     pub name: String,
-    /// The keys of its parameters.
+    /// Keys of the parameters.
     pub keys: Vec<String>,
-    /// The reason for which the driver refuses the values, if it does.
+    /// Why the driver rejects the values, if it does.
     pub refusal: Option<String>,
 }
 
-/// A parameter that the driver does not know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownParameter {
-    /// The kind of the class.
     pub kind: ClassKind,
-    /// The name of the class.
+    /// Name of the class.
     pub class: String,
-    /// The key.
     pub key: String,
-    /// The key that was most likely meant.
+    /// The known key that the misspelt one most likely stands for.
     pub meant: Option<String>,
 }
 
@@ -45,7 +40,7 @@ impl fmt::Display for UnknownParameter {
 }
 
 impl UnknownParameter {
-    /// What becomes of a request with it.
+    /// Effect of the parameter on a request.
     pub fn consequence(&self) -> &'static str {
         if self.kind.refuses_unknown() {
             "is not known to the driver, which refuses the class (INVALID_ARGUMENT)"
@@ -55,11 +50,11 @@ impl UnknownParameter {
     }
 }
 
-/// What to do about one.
+/// The remedy for an unknown parameter.
 pub const REMEDY: &str = "Correct the key: in the CinderCSIDriver where the operator makes the class, else in the class. Parameters of a \
                           StorageClass and of a VolumeAttributesClass cannot be changed: delete the class and create it again; volumes stay";
 
-/// The parameters that the driver does not know, by the order of the classes.
+/// Returns the parameters that the driver does not know, in the order of the classes.
 pub fn unknown_parameters(classes: &[ClassParameters]) -> Vec<UnknownParameter> {
     let of_class = |class: &ClassParameters| {
         let keys = class.kind.unknown(class.keys.iter().map(String::as_str)).into_iter();
@@ -74,7 +69,7 @@ pub fn unknown_parameters(classes: &[ClassParameters]) -> Vec<UnknownParameter> 
     classes.iter().flat_map(of_class).collect()
 }
 
-/// The reason for which the driver refuses the values of a class. Unknown keys are not among the reasons.
+/// Returns why the driver rejects the values of a class. Unknown keys are not among the reasons.
 pub fn refusal(kind: ClassKind, mut parameters: BTreeMap<String, String>) -> Option<String> {
     for key in kind.unknown(parameters.keys().map(String::as_str)) {
         parameters.remove(&key);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is known of the cluster: names and kinds of objects, and the facts that are observed of them.
+//! Observed state of the cluster: names and kinds of objects, and the facts derived from them.
 
 mod answers;
 mod apis;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an operator's flags keep from those who may write CinderCSIDrivers: they decide what runs on every node, as root.
+//! Restrictions that the operator's flags impose on the authors of CinderCSIDrivers. The authors determine the
+//! programs that run on every node as root.
 
-/// The restrictions of an installation; none by default.
+/// The restrictions of an installation. The default has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Restrictions {
-    /// Whether spec.overrides may not be used.
+    /// Whether spec.overrides is forbidden.
     pub no_overrides: bool,
-    /// Registries, with paths below them, that images may come from; any where there is none.
+    /// Allowed registries, with optional paths. Empty allows all.
     pub registries: Vec<String>,
 }
 
@@ -16,7 +17,7 @@ impl Restrictions {
         !self.registries.is_empty()
     }
 
-    /// Whether an image may be used: a registry's name has to end where the image's part does.
+    /// Whether an image may be used. The registry must match complete path segments of the image.
     pub fn allows(&self, image: &str) -> bool {
         let is_below = |registry: &String| {
             let rest = image.strip_prefix(registry.trim_end_matches('/'));

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parts of sentences and of names that are made in several places.
+//! Shared parts of messages and names.
 
 use csi_sources::UntrustedText;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// How many names a sentence has room for.
+/// Maximum number of names in a message.
 const NAMED: usize = 10;
 
-/// The first names, and how many more there are.
+/// Returns the first names, and the number of omitted ones.
 pub fn join_truncated(names: &[String]) -> String {
     let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     match names.len().checked_sub(NAMED) {
@@ -18,7 +18,7 @@ pub fn join_truncated(names: &[String]) -> String {
     }
 }
 
-/// Escapes every text in a value, and shortens it to `longest` characters.
+/// Escapes every text in a value and truncates it to `longest` characters.
 pub fn make_printable<T: Serialize + DeserializeOwned>(value: T, longest: usize) -> T {
     let Ok(mut json) = serde_json::to_value(&value) else {
         return value;
@@ -55,7 +55,7 @@ fn escape_texts(value: &mut Value, longest: usize) -> bool {
     }
 }
 
-/// How many there are of what this word of English or kind of Kubernetes names, in the plural where there are more than one, or none.
+/// Returns a count with its noun, an English word or a kind of Kubernetes. The noun is plural for any count but one.
 pub fn in_words(count: usize, what: &str) -> String {
     match what {
         _ if count == 1 => format!("1 {what}"),
@@ -64,19 +64,20 @@ pub fn in_words(count: usize, what: &str) -> String {
     }
 }
 
-/// The candidate that a misspelt word most likely stands for: letters are swapped, missing, doubled or in another case.
+/// Returns the candidate that a misspelt word most likely means. It tolerates swapped, missing and doubled letters,
+/// and another case.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
     let distances = candidates.into_iter().map(|candidate| {
         let distance = strsim::osa_distance(&lower, &candidate.to_lowercase());
         (distance, candidate)
     });
-    // One letter of three at most: more is another word.
+    // At most a third of the letters may differ.
     let is_near = |(distance, candidate): &(usize, &str)| *distance <= (candidate.chars().count() / 3).max(1);
     distances.filter(is_near).min().map(|(_, candidate)| candidate)
 }
 
-/// The first hexadecimal digits of the SHA-256 sum.
+/// Returns the first hexadecimal digits of the SHA-256 digest.
 pub fn short_hash(bytes: impl AsRef<[u8]>, digits: usize) -> String {
     let mut hash = format!("{:x}", Sha256::digest(bytes));
     hash.truncate(digits);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Times and quantities as Kubernetes writes them.
+//! Parses durations and quantities in the notation of Kubernetes.
 
 use std::time::Duration;
 
-/// A time as in 90s, 15m, 1h30m or 14d: of more than nothing, and of days that have 24 hours.
+/// Parses a duration such as 90s, 15m, 1h30m or 14d. It must be positive. A day has 24 hours.
 pub fn duration(text: &str) -> Option<Duration> {
     let (mut time, mut rest) = (Duration::ZERO, text);
     while !rest.is_empty() {
@@ -24,7 +24,7 @@ pub fn duration(text: &str) -> Option<Duration> {
     (!time.is_zero()).then_some(time)
 }
 
-/// A quantity in thousandths of its unit; `None` for what is none or finer than that.
+/// Parses a quantity in thousandths of its unit. `None` for an invalid or finer quantity.
 pub fn thousandths(text: &str) -> Option<i128> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.'));
     let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
