@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver's pods on the nodes, in the operator's own namespace, stripped to what a rollout is judged by.
+//! The driver's pods on the nodes, in the driver's namespace, reduced to the facts that a rollout needs.
 
 use std::collections::HashMap;
 
@@ -10,30 +10,25 @@ use serde::Deserialize;
 
 use super::{Affected, COMPONENT_LABEL, Index, Indexed, NODE_COMPONENT, REVISION_LABEL};
 
-/// A pod of the driver on a node, as far as it matters.
+/// The relevant facts about a node pod of the driver.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodePod {
-    /// Its name.
     pub name: String,
-    /// Its uid.
     pub uid: String,
-    /// Where it runs.
     pub node: String,
-    /// The revision that it was made from.
+    /// Revision of the DaemonSet that the pod was created from.
     pub revision: String,
-    /// Whether it is Ready.
     pub ready: bool,
-    /// Whether it is on its way out.
+    /// Whether the pod is being deleted.
     pub leaving: bool,
-    /// When it was created.
     pub created: Option<Timestamp>,
-    /// Since when it is as it is: Ready or not, or made.
+    /// Time of the last change between Ready and not Ready, or of the creation.
     pub since: Option<Timestamp>,
-    /// What holds it up, in the words of the kubelet or the scheduler.
+    /// Cause of a delay, in the message of the kubelet or the scheduler.
     pub trouble: Option<String>,
 }
 
-/// A pod, as far as it matters.
+/// The relevant part of a Pod.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = Pod)]
 pub struct PodObject {
@@ -51,7 +46,7 @@ struct PodSpec {
     affinity: Option<Affinity>,
 }
 
-/// Where the DaemonSet's controller writes the node of a pod that is not bound yet.
+/// The DaemonSet controller stores the node of an unscheduled pod here.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Affinity {
@@ -95,7 +90,7 @@ struct Cause {
     message: Option<String>,
 }
 
-/// What is kept of a pod: whose it is and how it is.
+/// Facts about a pod: its driver and its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptPod {
     driver: String,
@@ -128,7 +123,8 @@ impl Indexed for PodObject {
 }
 
 impl PodObject {
-    /// The pod, unless none of its containers runs or will run again, as after an eviction. One without a node has an empty one.
+    /// Returns the pod, unless all its containers have ended permanently, as after an eviction. The node of an
+    /// unscheduled pod is empty.
     pub fn unended(&self) -> Option<NodePod> {
         let has_ended = matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"));
         (!has_ended).then(|| self.on(self.spec.node_name.clone().unwrap_or_default()))
@@ -170,13 +166,14 @@ impl PodObject {
         names.next()?.values.as_ref()?.first().cloned()
     }
 
-    /// Why the pod does not serve, in the words of whoever found out: without anything that counts up.
+    /// Returns why the pod is not ready, in the message of its source. The text has no counters.
     fn trouble(&self) -> Option<String> {
         let containers = self.status.container_statuses.iter().flatten().filter_map(|container| {
             let state = container.state.as_ref()?;
             let cause = state.waiting.as_ref().or(state.terminated.as_ref())?;
             let reason = cause.reason.as_deref().unwrap_or("not running");
-            // A container that crashes has run. The message of its back-off has the length of the pause, which changes.
+            // A crashing container has run and has a log. The message of its back-off contains the delay, which
+            // changes.
             let has_log = reason == "CrashLoopBackOff" || state.terminated.is_some();
             let detail = match &cause.message {
                 Some(message) if reason != "CrashLoopBackOff" => message.clone(),
@@ -194,7 +191,7 @@ impl PodObject {
 }
 
 impl Index {
-    /// The driver's pods on nodes, by their nodes' names.
+    /// Returns the node pods of the driver, by the names of their nodes.
     pub fn node_pods_of(&self, driver: &str) -> Vec<NodePod> {
         let mut pods: Vec<NodePod> = self
             .kept_pods()

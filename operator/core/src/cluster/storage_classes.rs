@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! StorageClasses: those that are marked as the default, and the clients that marked them.
+//! StorageClasses that are marked as the default, and the clients that marked them.
 
 use std::collections::HashMap;
 
@@ -10,21 +10,20 @@ use serde::Deserialize;
 
 use super::{Affected, DEFAULT_CLASS_ANNOTATION, FIELD_MANAGER, Index, Indexed, Owned, owns_annotation};
 
-/// The name that the mark of the default class had once; Kubernetes still heeds it.
+/// The former name of the default-class annotation, which Kubernetes still supports.
 const OLD_DEFAULT_CLASS_ANNOTATION: &str = "storageclass.beta.kubernetes.io/is-default-class";
 
 /// A class that is marked as the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Marked {
-    /// When it was made, as Kubernetes writes times.
+    /// Time of its creation, in the format of Kubernetes.
     pub made: String,
-    /// Its name.
     pub name: String,
-    /// The driver whose operator put the mark there; `None` when another client did.
+    /// The driver whose operator set the annotation. `None` if another client set it.
     pub by: Option<String>,
 }
 
-/// A StorageClass, as far as it matters: every one of the cluster.
+/// The relevant part of a StorageClass, of any driver.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = StorageClass)]
 pub struct ClassObject {
@@ -33,7 +32,7 @@ pub struct ClassObject {
     provisioner: String,
 }
 
-/// What the index keeps of a StorageClass.
+/// The fact that the index stores about a StorageClass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClassFact {
     driver: String,
@@ -47,7 +46,7 @@ impl Owned for ClassFact {
 }
 
 impl ClassObject {
-    /// Who marked the class as the default, where it is.
+    /// Returns the default mark of the class with its writer, if the class is marked.
     fn marked(&self) -> Option<Marked> {
         let metadata = &self.metadata;
         let annotations = metadata.annotations.as_ref()?;

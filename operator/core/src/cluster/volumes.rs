@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the index keeps of claims, volumes and attachments: what is there, and what is under way since when.
+//! Facts of the index about claims, volumes and attachments: existing objects, and pending operations with their
+//! start.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -21,20 +22,20 @@ use serde::Deserialize;
 use super::references::{SecretField, SecretReference, VolumeAffinity, annotated_secrets};
 use super::{Affected, Index, Indexed, Owned, Scope};
 
-/// Annotation of a claim for which a provisioner was asked.
+/// Annotation of a claim whose volume a provisioner creates.
 pub const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
-/// The same, as it was called before.
+/// The former name of this annotation.
 pub const OLD_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
-/// Annotation of a claim with the node for which its volume is made.
+/// Annotation of a claim with the node for which its volume is created.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
-/// The driver that serves volumes of Kubernetes' own Cinder plugin, which is no more.
+/// The driver for volumes of the former in-tree Cinder plugin.
 const DRIVER_OF_MIGRATED: &str = "cinder.csi.openstack.org";
 
-/// The longest text of an error that is kept.
+/// Maximum length of a stored error.
 const LONGEST_ERROR: usize = 512;
 
-/// Something that is kept, and whose change affects no driver: text that differs from one try to the next.
+/// A stored value whose change affects no driver: text that differs between attempts.
 #[derive(Debug, Clone, Default)]
 pub struct Aside<T>(pub T);
 
@@ -47,11 +48,8 @@ impl<T> PartialEq for Aside<T> {
 /// The claim of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClaimRef {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its uid.
     pub uid: String,
 }
 
@@ -59,63 +57,59 @@ pub struct ClaimRef {
 #[derive(Debug, Clone, Default, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
 pub struct VolumeFact {
-    /// The CSI driver.
     pub driver: String,
-    /// The volume's id in Cinder.
+    /// Id of the volume in Cinder.
     pub handle: String,
-    /// The claim that it is or was bound to.
+    /// The claim that the volume is or was bound to.
     pub claim: Option<ClaimRef>,
-    /// Whether it can only be used on some nodes.
+    /// Whether the volume is restricted to some nodes.
     pub is_zoned: bool,
-    /// Whether its data stays in Cinder when it goes.
+    /// Whether the data remains in Cinder after the deletion of the object.
     pub is_retained: bool,
-    /// The class whose attributes it has.
+    /// The VolumeAttributesClass of the volume.
     pub attributes_class: Option<Box<str>>,
-    /// Since when it waits to be deleted, when it does.
+    /// Time since when the volume waits for its deletion.
     pub deleting_since: Option<Timestamp>,
     /// Whether the object is being deleted.
     pub is_terminating: bool,
-    /// Whether a claim is bound to it.
+    /// Whether a claim is bound to the volume.
     pub is_bound: bool,
 }
 
 /// A VolumeAttachment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AttachmentFact {
-    /// The CSI driver.
     pub attacher: String,
-    /// The node.
     pub node: String,
     /// The PersistentVolume.
     pub volume: String,
-    /// Whether it is attached.
+    /// Whether the volume is attached.
     pub attached: bool,
-    /// Since when it is wanted.
+    /// Time of the attach request.
     pub created: Option<Timestamp>,
-    /// Since when it is not wanted any more.
+    /// Time of the detach request.
     pub deleted: Option<Timestamp>,
-    /// What was said last about why it does not go on.
+    /// Last reported error.
     pub error: Aside<Option<String>>,
 }
 
-/// A claim for which something is under way.
+/// A claim with a pending operation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ClaimFact {
-    /// The CSI driver that makes its volume.
+    /// The CSI driver that creates the volume.
     pub driver: String,
-    /// The claim.
     pub claim: ClaimRef,
-    /// The PersistentVolume, once it has one.
+    /// The PersistentVolume, if it exists.
     pub volume: Option<String>,
-    /// Since when a volume is to be made for it, when that is so.
+    /// Time since when the claim waits for a volume.
     pub provisioning_since: Option<Timestamp>,
-    /// Since when it is to grow, when that is so.
+    /// Time since when the claim waits for an expansion.
     pub resizing_since: Option<Timestamp>,
-    /// Whether only the file system is left to grow, which a pod has to use for it.
+    /// Whether only the file system expansion is pending, for which a pod must use the volume.
     pub waits_for_node: bool,
-    /// The node for which its volume is made.
+    /// The node for which the volume is created.
     pub node: Option<String>,
-    /// What was said last about why it does not grow.
+    /// Last reported error of an expansion.
     pub error: Aside<Option<String>>,
 }
 
@@ -131,7 +125,7 @@ impl Owned for AttachmentFact {
     }
 }
 
-/// A PersistentVolume, as far as it matters.
+/// The relevant part of a PersistentVolume.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = PersistentVolume)]
 pub struct VolumeObject {
@@ -165,7 +159,7 @@ struct CsiSource {
     controller_expand_secret_ref: Option<SecretField>,
 }
 
-/// A volume of Kubernetes' own Cinder plugin: Kubernetes gives it to the CSI driver.
+/// A volume of the former in-tree Cinder plugin. Kubernetes redirects it to the CSI driver.
 #[derive(Debug, Clone, Deserialize)]
 struct CinderSource {
     #[serde(rename = "volumeID")]
@@ -188,17 +182,17 @@ struct VolumeStatus {
 }
 
 impl VolumeObject {
-    /// Whether its data stays in Cinder when it goes.
+    /// Whether the data remains in Cinder after the deletion of the object.
     pub fn is_retained(&self) -> bool {
         self.spec.persistent_volume_reclaim_policy.as_deref() == Some("Retain")
     }
 
-    /// Whether several nodes may write to its file system at once.
+    /// Whether several nodes may write to its file system at the same time.
     pub fn is_shared_file_system(&self) -> bool {
         is_shared_file_system(&self.spec.access_modes, self.spec.volume_mode.as_deref())
     }
 
-    /// The claim that it is or was bound to, else its own name.
+    /// Returns the claim that it is or was bound to, or its own name.
     pub fn claim_or_name(&self) -> String {
         match &self.spec.claim_ref {
             Some(claim) => format!("{}/{}", claim.namespace, claim.name),
@@ -206,7 +200,7 @@ impl VolumeObject {
         }
     }
 
-    /// The Secrets that the sidecars read for it.
+    /// Returns the Secrets that the sidecars read for the volume.
     pub fn secret_references(&self) -> Vec<SecretReference> {
         let source = self.spec.csi.iter();
         let of_source = source.flat_map(|csi| {
@@ -220,7 +214,7 @@ impl VolumeObject {
         of_source.flatten().chain(annotations).collect()
     }
 
-    /// The values of a label that its nodes must have.
+    /// Returns the values of a label that its nodes must have.
     pub fn label_values<'a>(&'a self, label: &'a str) -> impl Iterator<Item = &'a str> {
         self.spec
             .node_affinity
@@ -233,7 +227,7 @@ impl VolumeObject {
         self.spec.volume_attributes_class_name.as_deref() == Some(class)
     }
 
-    /// The CSI driver and the volume's id in Cinder.
+    /// Returns the CSI driver and the id of the volume in Cinder.
     fn source(&self) -> Option<(&str, &str)> {
         let csi = self.spec.csi.as_ref();
         let migrated = self.spec.cinder.as_ref();
@@ -282,7 +276,7 @@ impl Indexed for VolumeObject {
     }
 }
 
-/// A VolumeAttachment, as far as it matters.
+/// The relevant part of a VolumeAttachment.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = VolumeAttachment)]
 pub struct AttachmentObject {
@@ -323,7 +317,7 @@ struct Said {
 }
 
 impl AttachmentObject {
-    /// Whether this driver is attaching or detaching it.
+    /// Whether this driver is attaching or detaching the volume.
     pub fn is_under_way_of(&self, driver: &str) -> bool {
         let is_under_way = !self.status.attached || self.metadata.deletion_timestamp.is_some();
         is_under_way && self.spec.attacher == driver
@@ -369,7 +363,7 @@ fn shortened(text: &str) -> String {
     UntrustedText::with_limit(text, LONGEST_ERROR).to_string()
 }
 
-/// A PersistentVolumeClaim, as far as it matters.
+/// The relevant part of a PersistentVolumeClaim.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = PersistentVolumeClaim)]
 pub struct ClaimObject {
@@ -416,7 +410,7 @@ struct ClaimCondition {
 }
 
 impl ClaimObject {
-    /// The driver whose provisioner was asked.
+    /// Returns the driver whose provisioner creates the volume.
     fn provisioner(&self) -> Option<&String> {
         self.annotation(PROVISIONER)
             .or_else(|| self.annotation(OLD_PROVISIONER))
@@ -426,17 +420,18 @@ impl ClaimObject {
         self.status.phase == "Pending" || self.status.phase.is_empty()
     }
 
-    /// Whether the driver was asked for a volume and may be making it: nothing else tells of that volume yet.
+    /// Whether the driver may be creating a volume for the claim. No other object shows that volume yet.
     pub fn waits_for_volume_of(&self, driver: &str) -> bool {
         self.is_pending() && self.provisioner().is_some_and(|asked| asked == driver)
     }
 
-    /// Whether it waits for a volume of this StorageClass.
+    /// Whether the claim waits for a volume of this StorageClass.
     pub fn waits_for_class(&self, class: &str) -> bool {
         self.is_pending() && self.spec.storage_class_name.as_deref() == Some(class)
     }
 
-    /// Whether it waits for a volume to whose file system several nodes may write at once, of one of these StorageClasses.
+    /// Whether the claim waits for a volume of one of these StorageClasses, with a file system that several nodes may
+    /// write to at the same time.
     pub fn waits_for_shared_file_system(&self, classes: &BTreeSet<&str>) -> bool {
         let spec = &self.spec;
         let is_of_class = spec
@@ -449,7 +444,7 @@ impl ClaimObject {
             && is_shared_file_system(&spec.access_modes, spec.volume_mode.as_deref())
     }
 
-    /// Whether it has or wants the attributes of this VolumeAttributesClass.
+    /// Whether the claim has or requests the attributes of this VolumeAttributesClass.
     pub fn refers_to(&self, class: &str) -> bool {
         let names = [
             &self.spec.volume_attributes_class_name,
@@ -462,7 +457,7 @@ impl ClaimObject {
         self.metadata.annotations.as_ref()?.get(name)
     }
 
-    /// Since when the provisioner was asked: the annotation says that it was, and the fields' managers when.
+    /// Returns the time of the request to the provisioner, from the managed fields of its annotation.
     fn asked_since(&self) -> Option<Timestamp> {
         let created = self.metadata.creation_timestamp.as_ref()?.0;
         let entries = self.metadata.managed_fields.iter().flatten();
@@ -483,7 +478,7 @@ impl Indexed for ClaimObject {
     type Kept = ClaimFact;
     const SCOPE: Scope = Scope::Volumes;
 
-    /// Only claims for which something is under way: there are many others.
+    /// Stores only claims with a pending operation. Most claims have none.
     fn keep(&self) -> Option<ClaimFact> {
         let driver = self.provisioner()?;
         let is_pending = self.is_pending();
@@ -527,24 +522,23 @@ impl Indexed for ClaimObject {
 }
 
 impl Index {
-    /// A PersistentVolume.
     pub fn volume(&self, name: &str) -> Option<&VolumeFact> {
         self.volumes.get(name)
     }
 
-    /// All PersistentVolumes of a driver.
+    /// Returns all PersistentVolumes of a driver.
     pub fn volume_facts<'a>(&'a self, driver: &'a str) -> impl Iterator<Item = (&'a String, &'a VolumeFact)> {
         self.volumes.iter().filter(move |(_, volume)| volume.driver == driver)
     }
 
-    /// All VolumeAttachments of a driver.
+    /// Returns all VolumeAttachments of a driver.
     pub fn attachment_facts<'a>(&'a self, driver: &'a str) -> impl Iterator<Item = (&'a String, &'a AttachmentFact)> {
         self.attachments
             .iter()
             .filter(move |(_, attachment)| attachment.attacher == driver)
     }
 
-    /// The VolumeAttachments of a driver that are or may be being attached or detached, sorted.
+    /// Returns the VolumeAttachments of a driver with a pending or possibly pending operation, sorted.
     pub fn attachments_under_way(&self, driver: &str) -> Vec<String> {
         let all = self.attachment_facts(driver);
         let under_way = all.filter(|(_, attachment)| !attachment.attached || attachment.deleted.is_some());
@@ -555,7 +549,7 @@ impl Index {
         names
     }
 
-    /// The PersistentVolumes that have or may have the attributes of a class, each with its claim, sorted.
+    /// Returns the PersistentVolumes that have or may have the attributes of a class, each with its claim, sorted.
     pub fn volumes_with_attributes(&self, class: &str) -> Vec<String> {
         let all = self.volumes.iter();
         let have = all.filter(|(_, volume)| volume.attributes_class.as_deref() == Some(class));
@@ -569,7 +563,7 @@ impl Index {
         names
     }
 
-    /// All claims of a driver for which something is under way.
+    /// Returns all claims of a driver with a pending operation.
     pub fn claim_facts<'a>(&'a self, driver: &'a str) -> impl Iterator<Item = &'a ClaimFact> {
         self.claims.values().filter(move |claim| claim.driver == driver)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is under way in Kubernetes, and for how long.
+//! Finds pending operations in Kubernetes and their duration.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,24 +12,25 @@ use crate::{
     resolve::health::StuckSettings,
 };
 
-/// The label with a node's zone.
+/// Label with the zone of a node.
 const ZONE_LABEL: &str = "topology.cinder.csi.openstack.org/zone";
 
-/// How many operations are looked into: when a whole cloud stands still, the oldest tell why.
+/// Maximum number of operations to diagnose. When a whole cloud is unavailable, the oldest operations suffice to show
+/// the cause.
 pub const LOOKED_INTO: usize = 200;
 
-/// The operations that have taken too long.
+/// Operations that exceed their limit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Suspects {
-    /// The oldest of them.
+    /// The oldest of these operations.
     pub all: Vec<Suspect>,
-    /// How many others there are.
+    /// Number of the others.
     pub others: usize,
-    /// When the next operation will have taken too long, if it is still under way then.
+    /// Time until the next pending operation exceeds its limit.
     pub next: Option<Duration>,
 }
 
-/// Finds the operations of a driver that are under way for longer than they may be, and looks into so many of them.
+/// Finds operations of a driver that exceed their limit, and collects the facts about at most `most` of them.
 pub fn suspects(index: &Index, driver: &str, limits: &StuckSettings, now: Timestamp, most: usize) -> Suspects {
     let Found { mut late, next, .. } = overdue(index, driver, limits, now);
     if late.is_empty() {
@@ -54,7 +55,7 @@ pub fn suspects(index: &Index, driver: &str, limits: &StuckSettings, now: Timest
     }
 }
 
-/// The operations of a driver that have taken longer than `limits`, in no order.
+/// Returns operations of a driver that exceed `limits`, unordered.
 pub(super) fn overdue<'a>(index: &'a Index, driver: &'a str, limits: &StuckSettings, now: Timestamp) -> Found<'a> {
     let mut found = Found {
         now,
@@ -85,7 +86,7 @@ pub(super) fn overdue<'a>(index: &'a Index, driver: &'a str, limits: &StuckSetti
     found
 }
 
-/// An operation that is under way.
+/// A pending operation.
 pub(super) enum Fact<'a> {
     Claim(&'a ClaimFact),
     Attachment(&'a str, &'a AttachmentFact),
@@ -100,7 +101,7 @@ impl Fact<'_> {
         }
     }
 
-    /// The kind and name of its object.
+    /// Kind and name of the object of the operation.
     pub(super) fn object(&self) -> String {
         let kind = match self {
             Self::Claim(_) => "PersistentVolumeClaim",
@@ -110,7 +111,7 @@ impl Fact<'_> {
         format!("{kind} {}", self.name())
     }
 
-    /// The last error in the status of its object.
+    /// The last error in the status of the object.
     pub(super) fn error(&self) -> Option<&str> {
         match self {
             Self::Claim(claim) => claim.error.0.as_deref(),
@@ -124,7 +125,7 @@ impl Fact<'_> {
 pub(super) struct Found<'a> {
     now: Timestamp,
     pub(super) late: Vec<(Operation, Timestamp, Fact<'a>)>,
-    /// The time until the next operation is overdue.
+    /// Time until the next operation is overdue.
     pub(super) next: Option<Duration>,
 }
 
@@ -140,7 +141,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// The name of a node as it is reported. A tenant can write any text into the annotation of a claim.
+/// Returns the name of a node for messages. A tenant can write any text into the annotation of a claim.
 fn shown_node(name: &str) -> String {
     if is_object_name(name) {
         return name.to_owned();
@@ -154,9 +155,9 @@ fn shown_node(name: &str) -> String {
 struct View<'a> {
     index: &'a Index,
     driver: &'a str,
-    /// How many volumes a node has or waits for.
+    /// Number of volumes that are attached or pending, by node.
     on_node: HashMap<&'a str, usize>,
-    /// The nodes that have a volume or wait for it.
+    /// Nodes where a volume is attached or pending, by volume.
     nodes_of: HashMap<&'a str, Vec<&'a str>>,
 }
 
@@ -264,7 +265,7 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + minute * 60).expect("a time")
     }
 
-    /// A node with a volume that waits to be attached since minute 0, and another attached one.
+    /// Creates a node with one pending volume since minute 0, and one attached volume.
     fn mk_index() -> Index {
         let mut index = Index::default();
         put::<NodeObject>(

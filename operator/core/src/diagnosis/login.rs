@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Operations on volumes that suggest a failed login of the driver.
+//! Finds operations on volumes that suggest a failed login of the driver.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -12,22 +12,23 @@ use super::{
 };
 use crate::{cluster::Index, resolve::health::StuckSettings};
 
-/// Age from which an operation without an error in its object counts as silent. The sidecars report failed creations and deletions in
-/// events only, which the operator has no right to read.
+/// Age from which an operation without an error in its object counts as silent. The sidecars report failed creations
+/// and deletions in events only, which the operator has no right to read.
 const SILENT_AFTER: Duration = Duration::from_secs(20);
 
-/// Objects whose operations suggest a failed login, each by kind and name.
+/// Objects whose operations suggest a failed login, as kind and name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoginDoubts {
-    /// Their last error is a failed login.
+    /// Objects with a failed login as their last error.
     pub refused: BTreeSet<String>,
-    /// They have no error and are older than 20 seconds.
+    /// Objects without an error that are older than 20 seconds.
     pub silent: BTreeSet<String>,
-    /// The time until the next operation counts as silent.
+    /// Time until the next operation counts as silent.
     pub next: Option<Duration>,
 }
 
-/// Lists the operations of a driver that suggest a failed login: of each kind of doubt at most [`LOOKED_INTO`], the newest first.
+/// Lists operations of a driver that suggest a failed login: the newest of each kind of doubt, at most
+/// [`LOOKED_INTO`].
 pub fn login_doubts(index: &Index, driver: &str, now: Timestamp) -> LoginDoubts {
     let limits = StuckSettings {
         attach: SILENT_AFTER,

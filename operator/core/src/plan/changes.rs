@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Describes the changes of a plan for `status.pendingChanges` under DryRun, by field paths and never by values, which may be secret.
+//! Describes the changes of a plan for `status.pendingChanges` under DryRun. It lists field paths and never values,
+//! which may be secret.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +12,14 @@ use crate::{
     plan::{APPLIED_HASH, Action, Desired, Obstacle, Plan, differences},
 };
 
-/// How many changes the status lists.
+/// Maximum number of changes in the status.
 const LISTED: usize = 20;
-/// How many fields of a change are named.
+/// Maximum number of fields per change.
 const NAMED: usize = 10;
-/// Below this the pods of a workload are described.
+/// Path of the pod template of a workload.
 const TEMPLATE: &str = "spec.template";
 
-/// Every change that the plan would make, in its order, and what it would leave undone.
+/// Returns all changes of the plan in order, and its obstacles.
 pub fn changes(plan: &Plan, live: &BTreeMap<Key, Value>) -> Vec<PendingChange> {
     let made = plan.actions.iter().map(|action| change(action, live));
     let blocked = plan.obstacles.iter().map(|obstacle| {
@@ -38,7 +39,7 @@ pub fn changes(plan: &Plan, live: &BTreeMap<Key, Value>) -> Vec<PendingChange> {
     made.chain(blocked).collect()
 }
 
-/// The changes as the status tells them: all counted, the first listed.
+/// Summarizes the changes for the status: the total number, and the first changes.
 pub fn summary(mut changes: Vec<PendingChange>) -> PendingChanges {
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     let disruptive = changes.iter().filter(|change| change.disruptive).count();
@@ -82,13 +83,13 @@ fn change(action: &Action, live: &BTreeMap<Key, Value>) -> PendingChange {
     }
 }
 
-/// Paths of what would be set, and with a minus sign in front of what would be given up.
+/// Returns the paths of fields to set, and the paths of fields to release with a leading minus sign.
 fn changed_fields(desired: &Desired, live: &BTreeMap<Key, Value>) -> Vec<String> {
     let Some(there) = live.get(&desired.key) else {
         return Vec::new();
     };
     let mut wanted = desired.object.clone();
-    // The mark of the intent differs with every intent and says nothing.
+    // The hash annotation differs with every intent and contains no information.
     if let Some(annotations) = wanted["metadata"]["annotations"].as_object_mut() {
         annotations.remove(APPLIED_HASH);
     }
@@ -101,7 +102,7 @@ fn changed_fields(desired: &Desired, live: &BTreeMap<Key, Value>) -> Vec<String>
     fields
 }
 
-/// The paths of fields that the operator owns of the live object and no longer wants.
+/// Returns the paths of fields that the operator owns in the live object and no longer desires.
 fn given_up(desired: &Value, live: &Value) -> Vec<String> {
     let managers = live["metadata"]["managedFields"].as_array();
     let ours = managers
@@ -127,7 +128,7 @@ fn find_given_up(owned: &Value, desired: Option<&Value>, path: &str, found: &mut
             let Ok(Value::Object(keys)) = serde_json::from_str(keys) else {
                 continue;
             };
-            // Keys with a default are not always written down.
+            // Keys with a default value may be absent.
             let is_same = |element: &&Value| {
                 keys.iter()
                     .all(|(key, value)| element.get(key).is_none_or(|there| there == value))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Does a live object still say what this operator wants it to say?
+//! Finds differences between a live object and the desired one.
 //!
-//! Only fields that are in the desired object are compared: what the API server defaults and what others add is theirs. A
-//! field that the operator no longer wants cannot be seen this way; the hash of the last applied intent, kept in an
-//! annotation, covers that (see [`super`]).
+//! Only fields of the desired object are compared. Defaults of the API server and fields of other clients are
+//! ignored. This comparison cannot detect fields that the operator no longer desires. The hash of the last applied
+//! intent, stored in an annotation, covers them (see [`super`]).
 
 use serde_json::Value;
 
@@ -26,16 +26,16 @@ const LIST_KEYS: &[(&str, &[&str])] = &[
     ("ownerReferences", &["uid"]),
 ];
 
-/// Maps that the API server replaces whole: a key that somebody added is a difference.
+/// Maps that the API server replaces as a whole. An added key is a difference.
 const ATOMIC_MAPS: &[&str] = &["nodeSelector", "matchLabels"];
 
-/// Fields whose default matters for finding an element by its key.
+/// Default values of key fields, to match an element by its key.
 const KEY_DEFAULTS: &[(&str, &str)] = &[("protocol", "TCP")];
 
-/// Maps whose values are quantities: `0.1` and `100m` are the same there, and the API server may answer with either.
+/// Maps with quantities as values. `0.1` and `100m` are equal there, and the API server may return either.
 const QUANTITY_MAPS: &[&str] = &["requests", "limits"];
 
-/// The paths at which `live` differs from what `desired` says, in the order of the desired object; at most `limit`.
+/// Returns the paths at which `live` differs from `desired`, in the order of the desired object, at most `limit`.
 pub fn differences(desired: &Value, live: &Value, limit: usize) -> Vec<String> {
     let mut found = Vec::new();
     compare(desired, Some(live), &mut Vec::new(), &mut |path| {
@@ -100,7 +100,7 @@ fn compare_lists(wanted: &[Value], there: &[Value], path: &mut Vec<String>, diff
     }
 }
 
-/// The keys of the list at `path`, if it is one that is merged by keys.
+/// Returns the keys of the list at `path`, if its elements are merged by keys.
 fn keys_of(path: &[String], elements: &[Value]) -> Option<&'static [&'static str]> {
     let name = path.last()?.strip_prefix('.')?;
     let (_, keys) = LIST_KEYS.iter().find(|(list, _)| *list == name)?;

@@ -13,7 +13,7 @@ fn mk_owner() -> Owner {
     }
 }
 
-/// A point in time to count from.
+/// Returns a fixed reference time.
 #[expect(clippy::disallowed_methods, reason = "no clock is looked at again")]
 fn mk_now() -> Instant {
     Instant::now()
@@ -35,7 +35,7 @@ fn mk_desired(kind: &'static str, name: &str, fields: &Value) -> Desired {
     Desired::new(mk_key(kind, name), Stage::Base, mk_object(kind, name, fields))
 }
 
-/// The object as the API server keeps it after an apply.
+/// Returns the object as the API server stores it after an apply.
 fn mk_live(desired: &Desired) -> Value {
     let mut live = desired.object.clone();
     live["metadata"]["uid"] = json!("live-uid");
@@ -143,7 +143,7 @@ fn a_difference_that_an_apply_did_not_remove_is_not_written_again_before_some_ti
     assert!(matches!(decided.actions[..], [Action::Repair { .. }]), "{decided:?}");
     assert_eq!(decided.left, unapplied, "until it is written it is as it was");
 
-    // What somebody put right, or nobody wants any more, is forgotten.
+    // Repaired and undesired objects are removed from the record.
     let right = BTreeMap::from([(desired.key.clone(), mk_live(&desired))]);
     assert_eq!(
         planned(std::slice::from_ref(&desired), &right, TRY_AGAIN_AFTER),
@@ -440,7 +440,7 @@ fn the_hash_of_a_secret_tells_nothing_about_its_values() {
     );
 }
 
-/// The pointers of all scalars below `value` that are neither empty nor the key of a list's element.
+/// Collects the pointers of all scalars below `value`, except empty values and keys of list elements.
 fn scalars(value: &Value, pointer: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every reason is given somewhere: of the variants of a library's enum rustc does not tell that nothing makes one.
+//! Checks that the code uses every reason. rustc does not report unused variants of a public enum.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +15,7 @@ use super::{conditions, events};
 /// A type and one of its variants.
 type Variant = (String, String);
 
-/// The code of one file, without its tests and without comments.
+/// Returns the code of one file, without its tests and comments.
 fn code_of(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
@@ -23,7 +23,8 @@ fn code_of(path: &Path) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The variants that code makes: by their whole names, or by their own where it imports them. In a pattern they are only met.
+/// Returns the variants that code constructs, by their full names or by their imported names. Variants in patterns do
+/// not count.
 fn made_in(code: &str) -> BTreeSet<Variant> {
     let path = Regex::new(r"\b([A-Z]\w*)::([A-Z]\w*)\b").unwrap();
     let import = Regex::new(r"use (?:\w+::)*([A-Z]\w*)::(?:\{([^}]*)\}|(\w+));").unwrap();
@@ -52,7 +53,7 @@ fn made_in(code: &str) -> BTreeSet<Variant> {
     made
 }
 
-/// Whether what stands before this is a pattern, alone or among others.
+/// Whether the preceding text is a pattern, alone or among others.
 fn is_pattern(rest: &str) -> bool {
     let rest = rest.trim_start_matches([')', ' ', '\n']);
     rest.starts_with("=>") || (rest.starts_with('|') && !rest.starts_with("||"))
@@ -62,7 +63,7 @@ fn is_test(path: &Path) -> bool {
     path.file_stem().is_some_and(|name| name == "tests")
 }
 
-/// What the code of each file below a folder makes.
+/// Collects the variants that each file below a directory constructs.
 fn made_below(folder: &Path, found: &mut Vec<(PathBuf, BTreeSet<Variant>)>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -78,7 +79,7 @@ fn made_below(folder: &Path, found: &mut Vec<(PathBuf, BTreeSet<Variant>)>) {
     }
 }
 
-/// The variants of the reasons for which credentials are not used.
+/// Returns the variants of the reasons not to use credentials.
 fn refusals(definition: &Path) -> Vec<String> {
     let code = code_of(definition);
     let (_, body) = code.split_once("pub enum Refusal {").unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which image each container runs: the table's choice, the installation's, or the administrator's.
+//! Selects the image of each container: from the spec, from the installation, or from the table.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,17 @@ use super::{COMPONENTS, Component, ComponentRow};
 use crate::cluster::KubernetesVersion;
 use crate::releases::sidecars::{self, Skew, release_of};
 
-/// The images that an installation of the operator names, by flags or by its environment, for a registry of its own.
+/// Images that an installation of the operator sets with flags or environment variables, for its own registry.
 pub type InstalledImages = BTreeMap<Component, String>;
 
 /// The image of one component.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
-    /// Its name.
     pub name: String,
-    /// The release of a sidecar as far as it can be told; for an image without a version, the one that the table has: the
-    /// arguments are written for it.
+    /// Release of the sidecar, if known. For an image without a version, the release of the table, for which the
+    /// arguments are written.
     pub release: Option<Version>,
-    /// How it stands to the release for this cluster; none for the driver.
+    /// Difference from the release for this cluster. `None` for the driver.
     pub skew: Option<Skew>,
 }
 
@@ -32,8 +31,8 @@ pub struct ImageSet {
 }
 
 impl ImageSet {
-    /// Chooses the images: the administrator's before the installation's before the table's. Only names that the operator
-    /// chooses itself are led to the mirror.
+    /// Selects the images. The spec takes precedence over the installation, and the installation over the table. The
+    /// mirror applies only to names from the table.
     pub fn choose(
         operator_version: &str,
         kubernetes: Option<KubernetesVersion>,
@@ -69,18 +68,17 @@ impl ImageSet {
         }
     }
 
-    /// The image of a component.
     pub fn get(&self, component: Component) -> Option<&Image> {
         self.images.get(&component)
     }
 
-    /// The name of a component's image.
+    /// Returns the name of a component's image.
     pub fn name(&self, component: Component) -> String {
         self.get(component).map(|image| image.name.clone()).unwrap_or_default()
     }
 }
 
-/// The same image in a mirror: the registry's name is replaced, the path below it stays.
+/// Returns the same image in a mirror. The mirror replaces the name of the registry and retains the path.
 fn mirrored(image: &str, registry: Option<&str>) -> String {
     match (registry, image.split_once('/')) {
         (Some(registry), Some((_, path))) => format!("{registry}/{path}"),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What runs beside the driver, which fields have no effect here, and what the administrator changed.
+//! State of the sidecars, fields without effect, and overrides.
 
 use super::{Verdict, verdict};
 use crate::{decide::PodsView, reasons::Upgradeable};
 
-/// The reason against an upgrade without a review of spec.overrides.
+/// Returns why an upgrade needs a review of spec.overrides.
 pub(super) fn overridden(view: Option<&PodsView>) -> Option<Verdict<Upgradeable>> {
     let overridden = view.map(|view| &view.overridden)?;
     if let Some(failed) = overridden.failed.first() {

@@ -11,7 +11,7 @@ use crate::reasons::{Available, Degraded, Progressing, Ready, Reason, Reconcilin
 const RETRIED: [Degraded; 7] = [
     Degraded::ApplyFailed,
     Degraded::CloudUnreachable,
-    // During an update, the definition may precede the operator.
+    // During an update, the CustomResourceDefinition may precede the operator.
     Degraded::CRDMismatch,
     Degraded::LoginFailed,
     Degraded::NodePodsFailing,
@@ -19,11 +19,11 @@ const RETRIED: [Degraded; 7] = [
     Degraded::ReconcileFailed,
 ];
 
-/// Judges the three conditions. A missing condition counts as healthy, except for Available.
+/// Evaluates the three conditions. A missing condition counts as healthy, except for Available.
 pub(super) fn summary(status: &CinderCSIDriverStatus) -> [Judgement; 3] {
     let find = |type_| status.condition(type_);
     let is_bad = |type_: ConditionType| find(type_).filter(|condition| condition.status != type_.good_status());
-    // Available is False where more nodes lack the driver than spec.node.update.maxUnavailable.
+    // Available is False when more nodes than spec.node.update.maxUnavailable lack the driver.
     let serves = find(ConditionType::Available).is_some_and(|available| Available::AsExpected.is(available));
     let is_tolerated = |condition: &&Condition| serves && Degraded::NodePodsFailing.is(condition);
     let degraded = is_bad(ConditionType::Degraded).filter(|condition| !is_tolerated(condition));

@@ -95,13 +95,13 @@ fn mk_release(version: &str) -> Release {
     }
 }
 
-/// A report that differs from another one.
+/// Returns a report with a change.
 pub(crate) fn but(mut report: Report, change: impl FnOnce(&mut Report)) -> Report {
     change(&mut report);
     report
 }
 
-/// A driver that works on three nodes.
+/// Creates the report of a working driver on three nodes.
 fn mk_healthy() -> Report {
     but(Report::default(), |report| {
         report.facts.object.generation = Some(4);
@@ -128,7 +128,7 @@ fn refused(has_credentials: bool) -> CloudView {
     }
 }
 
-/// `Type=Status/Reason` of the three conditions that everybody looks at first.
+/// Returns `Type=Status/Reason` of the three main conditions.
 fn verdicts(report: &Report) -> Vec<String> {
     let status = status(None, report, at(1));
     status

@@ -8,7 +8,7 @@ use crate::{clouds::CloudFacts, cluster::ClaimRef, diagnosis::CloudAccess};
 const VOLUME: &str = "33333333-2222-4333-8444-555555555555";
 const MINE: &str = "11111111-2222-4333-8444-555555555555";
 
-/// A case in which all is well: node, server and volume are there, and nothing is known to be wrong.
+/// Creates a case without a fault: node, server and volume exist.
 fn mk(operation: Operation) -> Case {
     let kind = match operation {
         Provision | Resize => "PersistentVolumeClaim",
@@ -32,7 +32,7 @@ fn mk(operation: Operation) -> Case {
     }
 }
 
-/// One row of the table: what differs from a case in which all is well, the cause, and words of the hint.
+/// One row of the table: the difference from a case without a fault, the cause, and parts of the hint.
 struct Row {
     operation: Operation,
     change: fn(&mut Case),

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::{cluster::KubernetesVersion, manifests::Stage, plan::Kept};
 
-/// A release: its version, and the minor version of Kubernetes after an `@`.
+/// Creates a release from its version, and the minor version of Kubernetes after an `@`.
 fn mk_release(text: &str) -> Release {
     let (version, minor) = text.split_once('@').unwrap_or((text, "36"));
     let kubernetes = KubernetesVersion::parse("1", minor);
@@ -19,7 +19,7 @@ fn mk_release(text: &str) -> Release {
     }
 }
 
-/// A gate between releases. Every workload of another release is due.
+/// Creates a gate between releases. Every workload of another release is due.
 fn mk_gate(controller: &str, node: &str, target: &str) -> Gate {
     let release = |text: &str| (!text.is_empty()).then(|| mk_release(text));
     let mut gate = Gate {

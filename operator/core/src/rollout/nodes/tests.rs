@@ -8,8 +8,8 @@ fn now() -> Timestamp {
     "2026-01-01T10:00:00Z".parse().expect("a time")
 }
 
-/// A pod by its node; revision `new` or `old`, and what is wrong: `-` nothing, `?` not Ready, `!` not Ready for long,
-/// `x` leaving.
+/// Creates a pod by its node. The revision is `new` or `old`. State: `-` no fault, `?` not Ready, `!` not Ready for
+/// long, `x` being deleted.
 fn mk_pod(node: &str, revision: &str, wrong: &str) -> NodePod {
     let seconds = if wrong == "!" { 301 } else { 10 };
     NodePod {
@@ -28,15 +28,15 @@ fn mk_pod(node: &str, revision: &str, wrong: &str) -> NodePod {
 struct World {
     pods: Vec<NodePod>,
     unregistered: Vec<&'static str>,
-    /// Nodes that have been without the driver for longer than the deadline, as far as was observed.
+    /// Nodes that have been without the driver for longer than the deadline, as observed.
     lacking: Vec<&'static str>,
     broken_before: Vec<&'static str>,
-    /// Ages of nodes in seconds; of others they are unknown.
+    /// Ages of nodes in seconds. Other ages are unknown.
     ages: Vec<(&'static str, i64)>,
     max_unavailable: IntOrString,
 }
 
-/// Nodes as `a=new- b=old? c=`.
+/// Creates nodes from text such as `a=new- b=old? c=`.
 fn mk(text: &str) -> World {
     let mut pods = Vec::new();
     for word in text.split_whitespace() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a condition that changes sends.
+//! Events of changed conditions.
 
 use cinder_csi_crds::MonitoringMode;
 use rstest::rstest;

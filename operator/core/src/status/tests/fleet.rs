@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Conditions of a driver on 5,000 nodes, of which spec.node.update.maxUnavailable allows 500.
+//! Conditions of a driver on 5,000 nodes, with spec.node.update.maxUnavailable of 500.
 
 use cinder_csi_crds::FailedNode;
 
@@ -13,7 +13,7 @@ const LIMIT: usize = 500;
 struct Fleet {
     /// Without registration for longer than the deadline.
     unregistered: usize,
-    /// Registered, and without a serving pod for longer than the deadline.
+    /// Registered, and without a ready pod for longer than the deadline.
     down: usize,
     /// Excluded by the DaemonSet, with attached volumes.
     excluded: usize,
@@ -62,7 +62,7 @@ fn mk_fleet(fleet: &Fleet) -> Report {
     })
 }
 
-/// `Status/Reason` and message of a condition of a driver that has served before.
+/// Returns `Status/Reason` and message of a condition. The driver has served before.
 fn judged(report: &Report, type_: ConditionType) -> (String, String) {
     let previous = status(None, &mk_healthy(), at(1));
     let status = status(Some(&previous), report, at(2));
@@ -177,7 +177,7 @@ fn restart_of_operator_loses_no_node() {
         starting: LIMIT + 1,
         ..Fleet::default()
     });
-    // One node of the installation has never had the driver, so that the status has no version.
+    // One node of the installation has never had the driver, so the status has no version.
     let previous = CinderCSIDriverStatus {
         version: None,
         ..status(None, &mk_healthy(), at(1))

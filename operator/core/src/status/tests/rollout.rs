@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Versions, rollouts, pauses, drift and removals, as the status tells them.
+//! Versions, rollouts, pauses, drift and removals in the status.
 
 use cinder_csi_crds::{DeletionPolicy, DriverState, FailedNode, RolloutState};
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::decide::Drift;
 use crate::rollout::Hold;
 
-/// Status, reason and message of one condition.
+/// Returns status, reason and message of one condition.
 fn told(report: &Report, type_: ConditionType) -> (String, String) {
     let status = status(None, report, at(1));
     let condition = status.condition(type_).expect("the condition");
