@@ -166,10 +166,7 @@ pub enum Action {
         kept: Kept,
     },
     /// An owned object is no longer desired.
-    Prune {
-        key: Key,
-        uid: String,
-    },
+    Prune { key: Key, uid: String },
 }
 
 impl Action {
@@ -244,10 +241,7 @@ pub enum Obstacle {
         what: String,
     },
     /// The DaemonSet would exclude nodes to which volumes of the driver are attached.
-    NodesInUse {
-        key: Key,
-        lost: LostNodes,
-    },
+    NodesInUse { key: Key, lost: LostNodes },
 }
 
 /// The limits of a plan.

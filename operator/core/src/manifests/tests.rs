@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the objects: what they are, and what they must never be.
+//! Tests of the rendered objects and their invariants.
 
 use cinder_csi_crds::{CinderCSIDriver, INSTANCE_LABEL, OWNER_UID_ANNOTATION, StorageClassItem, to_yaml};
 use cinder_csi_driver::args::Args;
@@ -21,7 +21,7 @@ mod overrides;
 mod pods;
 mod regions;
 
-/// The usual driver, as it is in a cluster.
+/// Creates the default driver as an object in a cluster.
 fn mk_in_cluster() -> CinderCSIDriver {
     let mut driver = mk_driver("cinder.csi.openstack.org");
     driver.metadata.uid = Some("6c1e5a52-44a5-4b0e-9d3b-0f4a5a4f9a10".into());
@@ -40,7 +40,7 @@ fn mk_operands(driver: &CinderCSIDriver) -> Vec<Operand> {
     operands(&mk_resolved(driver), Some(&mk_credentials())).unwrap()
 }
 
-/// The one object of a kind.
+/// Returns the single object of a kind.
 fn only<'a>(operands: &'a [Operand], kind: &str) -> &'a Value {
     let found: Vec<_> = operands.iter().filter(|operand| operand.kind.kind == kind).collect();
     assert_eq!(found.len(), 1, "{kind}: {found:?}");

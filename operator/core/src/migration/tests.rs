@@ -22,7 +22,7 @@ fn now() -> Timestamp {
     "2026-01-01T10:00:00Z".parse().expect("a time")
 }
 
-/// A controller that was stopped so many minutes ago, when it had two pods.
+/// Creates a controller with two pods that was stopped this many minutes ago.
 fn mk_stopped(minutes: i64) -> OldController {
     let stopped = Timestamp::from_second(now().as_second() - minutes * 60).expect("a time");
     OldController {
@@ -54,7 +54,7 @@ fn mk_set(leaving: bool) -> OldObject {
     }
 }
 
-/// All of the other installation on the nodes a, b and c.
+/// Creates a complete other installation on the nodes a, b and c.
 fn whole() -> Installation {
     Installation {
         controllers: vec![mk_controller(1)],
@@ -67,7 +67,7 @@ fn whole() -> Installation {
     }
 }
 
-/// Its controller was stopped so many minutes ago and has ended.
+/// Creates an installation whose controller was stopped this many minutes ago and has ended.
 fn stopped_for(minutes: i64) -> Installation {
     Installation {
         controllers: vec![mk_stopped(minutes)],
@@ -75,7 +75,7 @@ fn stopped_for(minutes: i64) -> Installation {
     }
 }
 
-/// Its controller has ended, and ours has served.
+/// Creates an installation whose controller has ended, after this driver's controller was ready.
 fn noted_as_served() -> Installation {
     let mut found = stopped();
     for note in found
@@ -88,7 +88,7 @@ fn noted_as_served() -> Installation {
     found
 }
 
-/// Its controller has its pods again since this generation of the spec.
+/// Creates an installation whose controller has had its pods again since this generation of the spec.
 fn given_back(generation: i64) -> Installation {
     let note = Note {
         replicas: 2,
@@ -105,7 +105,7 @@ fn given_back(generation: i64) -> Installation {
     }
 }
 
-/// Its controller has ended.
+/// Creates an installation whose controller has ended.
 fn stopped() -> Installation {
     Installation {
         controllers: vec![mk_stopped(1)],
@@ -119,8 +119,9 @@ fn nodes(names: &str) -> BTreeSet<String> {
     names.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The decision when our own part is as the letters say: `w` it is wanted, `f` can follow, `d` a DaemonSet, `t` a dry run that passed,
-/// `T` one that was refused, `c` a controller, `C` one that is done, `p` a pod of it, `D` the CSIDriver is ours.
+/// Returns the decision for this driver's own state. The letters of the state: `w` the spec requests the migration,
+/// `f` the controller can start, `d` a DaemonSet exists. `t` a dry run passed, `T` a dry run failed, `c` a controller
+/// exists, `C` all its pods are ready. `p` a controller pod exists, `D` this driver owns the CSIDriver.
 fn decide(found: &Installation, ours: &str, running: &str, serving: &str, at_once: i32) -> Option<Migration> {
     decide_beside(Ok(&[]), found, ours, running, serving, at_once)
 }
@@ -179,7 +180,7 @@ fn installation_elsewhere_blocks_migration(#[case] ours: &str, #[case] running: 
             assert!(failure.contains(expected), "{failure}");
         }
     }
-    // Ours serves already: a hold would stop the work on the nodes.
+    // This driver's controller is already ready, so a hold would stop the replacement of node pods.
     let migration = decide_beside(Ok(&others), &noted_as_served(), "wfdCD", "a", "a", 1).expect("a migration");
     assert_eq!(migration.step, AdoptionStep::ReplacingNodes);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nodes of several clouds: each reports the region that it is labelled with, and a cloud is known by that of its nodes.
+//! Nodes of several clouds. Each node reports the region in its label, which identifies its cloud.
 
 use cinder_csi_crds::{CinderCSIDriverSpec, TopologyMode};
 use cinder_csi_driver::topology::REGION;
@@ -10,15 +10,16 @@ use crate::{
     problem::Problem,
 };
 
-/// The version from which on Kubernetes copies the region of a node to the labels of its pods, where containers can read it.
+/// Minor version from which Kubernetes copies the region of a node to the labels of its pods, where containers can
+/// read it.
 const SINCE_MINOR: u32 = 35;
 
-/// Whether the driver on each node reports the region that the node is labelled with.
+/// Whether the driver on each node reports the region in the label of the node.
 pub(super) fn are_reported(spec: &CinderCSIDriverSpec) -> bool {
     spec.clouds.iter().any(|cloud| cloud.node_region.is_some())
 }
 
-/// What stands against that.
+/// Returns the problems that prevent this.
 pub(super) fn problems(spec: &CinderCSIDriverSpec, kubernetes: Option<KubernetesVersion>) -> Vec<Problem> {
     if !are_reported(spec) {
         return Vec::new();

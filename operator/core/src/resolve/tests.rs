@@ -204,7 +204,7 @@ fn classes_of_a_kind_that_the_cluster_does_not_know_are_left_out_and_told_of() {
     assert_eq!(new.attributes_classes.len(), 1);
 }
 
-/// It is on nodes, and in what makes nodes.
+/// Existing nodes and node templates contain it.
 #[test]
 fn the_startup_taint_keeps_its_key() {
     let mut driver = mk_driver("cinder.csi.openstack.org");

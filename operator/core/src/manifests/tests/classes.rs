@@ -107,7 +107,7 @@ fn the_sidecars_may_read_the_secrets_of_classes_and_no_others() {
     };
     assert_eq!(rights(&mk_in_cluster()), []);
 
-    // The volumes of classes that are taken away still need their Secrets.
+    // Volumes of removed classes still need their Secrets.
     let mut driver = mk_in_cluster();
     driver.spec.storage_classes = serde_json::from_value(json!({ "state": "Removed", "items": [
         { "name": "a", "secretName": "west" }, { "name": "b", "secretName": "east" }, { "name": "c", "secretName": "west" },

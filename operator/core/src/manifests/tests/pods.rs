@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pods and what stands around them: variants that an administrator can choose.
+//! Pods and related objects: variants that an administrator can select.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::{
     resolve::{Environment, OtherDriver, Registration, resolve},
 };
 
-/// The usual driver with these fields merged into its spec.
+/// Creates the default driver with these fields merged into its spec.
 #[allow(clippy::needless_pass_by_value, reason = "it is called with a literal")]
 fn mk_with(spec: Value) -> CinderCSIDriver {
     let mut object = serde_json::to_value(mk_in_cluster()).unwrap();
@@ -142,7 +142,7 @@ fn the_sidecars_are_those_that_are_wanted_and_possible(
     let operands = operands(&resolve(&driver, &environment).unwrap(), None).unwrap();
 
     assert_eq!(names(&operands, "Deployment"), expected);
-    // Each of them has its role, and no other is left.
+    // Each sidecar has its role, and no other role exists.
     for operand in operands.iter().filter(|operand| operand.kind.kind == "ClusterRole") {
         let suffix = operand.name().trim_start_matches("cinder-csi-");
         assert!(expected.contains(&format!("csi-{suffix}").as_str()), "{operand}");
@@ -479,7 +479,7 @@ fn on_the_network_of_nodes_there_is_no_policy_and_ports_can_be_chosen() {
     assert_eq!(driver["readinessProbe"]["httpGet"]["host"], "127.0.0.1");
     assert!(args(driver).contains(&"--health-endpoint=127.0.0.1:9101".to_owned()));
     assert!(operands.iter().all(|operand| operand.kind.kind != "NetworkPolicy"));
-    // The ports are free only when the old pod is gone.
+    // The ports are available only after the end of the old pod.
     let update = &only(&operands, "Deployment")["spec"]["strategy"]["rollingUpdate"];
     assert_eq!(update, &json!({ "maxUnavailable": 1, "maxSurge": 0 }));
 }
@@ -546,7 +546,7 @@ fn drivers_side_by_side_share_no_name_port_or_socket() {
     };
     let ((socket, port), (other_socket, other_port)) = (on_node(&one), on_node(&other));
     assert!(socket != other_socket && port != other_port);
-    // Each election has a lease of its own.
+    // Each election has a separate lease.
     let leases = |operands: &[Operand]| {
         text(operands)
             .matches("external-attacher-leader-cinder-csi-openstack-org")

@@ -7,7 +7,7 @@ use crate::resolve::Environment;
 
 const EXISTS: &str = r#"[{"key":"topology.kubernetes.io/region","operator":"Exists"}]"#;
 
-/// A driver of two clouds with nodes in both, and what else its spec says of nodes.
+/// Creates a driver of two clouds with nodes in both, and with further node settings.
 fn mk_two_clouds(node: &Value) -> CinderCSIDriver {
     let cloud = |name: &str| json!({ "name": name, "credentialsSecretRef": { "name": name }, "nodeRegion": name });
     let mut object = serde_json::to_value(mk_in_cluster()).unwrap();
@@ -16,7 +16,7 @@ fn mk_two_clouds(node: &Value) -> CinderCSIDriver {
     serde_json::from_value(object).unwrap()
 }
 
-/// What the clouds have for zones.
+/// Creates an environment with the zones of the clouds.
 fn mk_zones(compute: &str, volume: &str) -> Environment {
     let facts = CloudFacts {
         compute_zones: [compute.to_owned()].into(),

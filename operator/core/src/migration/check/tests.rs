@@ -31,7 +31,7 @@ fn mk_container(program: &str, arguments: &[&str]) -> OldContainer {
 
 const OLD_SECRET: &str = "Secret kube-system/cloud-config, key cloud.conf";
 
-/// The configuration of a driver with these arguments and this file.
+/// Creates the configuration of a driver with these arguments and this file.
 fn mk_configuration(arguments: &[&str], text: &str) -> OldConfiguration {
     let text = ConfigurationText {
         place: OLD_SECRET.to_owned(),
@@ -43,7 +43,7 @@ fn mk_configuration(arguments: &[&str], text: &str) -> OldConfiguration {
     read
 }
 
-/// The findings of one file, with the optional credentials of the spec's first cloud.
+/// Returns the findings of one file, with the optional credentials of the spec's first cloud.
 fn compare(spec: &CinderCSIDriverSpec, configuration: OldConfiguration, new: Option<&str>) -> Vec<AdoptionFinding> {
     let cloud = &spec.clouds[0];
     let place = format!(
@@ -67,7 +67,7 @@ fn mk_bundle() -> CaBundleRef {
     }
 }
 
-/// The reason and the subject of each.
+/// Returns the reason and the subject of each finding.
 fn shown(findings: &[AdoptionFinding]) -> Vec<(AdoptionFindingReason, &str)> {
     findings
         .iter()
@@ -131,7 +131,7 @@ fn each_flag_of_the_driver_that_differs_is_told_with_the_field_that_says_the_sam
 ) {
     let words = [&["--endpoint=unix:///csi/csi.sock"], arguments].concat();
     let facts = CheckFacts {
-        // The same in two containers is one finding.
+        // The same difference in two containers is one finding.
         containers: vec![
             mk_container(PROGRAM, &words),
             OldContainer {

@@ -28,7 +28,7 @@ fn mk_spec(mode: TopologyMode) -> Spec {
     }
 }
 
-/// Lets time pass in steps, with what each look tells; returns whether zones are used after each.
+/// Simulates checks over time with the given results, and returns whether zones are used after each.
 fn looks(begin: Option<TopologyStatus>, steps: &[(i64, Option<bool>)]) -> Vec<bool> {
     let spec = mk_spec(TopologyMode::Auto);
     let mut status = begin;
@@ -101,7 +101,7 @@ fn zones_are_not_turned_off_under_volumes_that_are_bound_to_them(
         ..mk_question(&spec, Some(&before), 10)
     });
     assert_eq!((decided.enabled, decided.refusal.is_some()), (stays, stays));
-    // And stays so at the next look.
+    // The next check has the same result.
     let again = topology(&TopologyInput {
         zoned_volumes,
         is_confirmed,
