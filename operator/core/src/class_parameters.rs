@@ -111,7 +111,7 @@ mod tests {
     #[case::of_another_kind(ClassKind::VolumeGroupSnapshotClass, "type", None)]
     #[case::another_word(ClassKind::VolumeSnapshotClass, "iops", None)]
     #[case::underscore(ClassKind::VolumeGroupSnapshotClass, "group_type", Some("group-type"))]
-    fn an_unknown_parameter_is_told_with_what_was_most_likely_meant(
+    fn unknown_parameter_is_reported_with_suggestion(
         #[case] kind: ClassKind,
         #[case] key: &str,
         #[case] expected: Option<&str>,
@@ -138,7 +138,7 @@ mod tests {
     #[case::unknown_key_of_attributes(ClassKind::VolumeAttributesClass, "tpye", "x", false)]
     #[case::mode_change(ClassKind::StorageClass, "allowVolumeModeChange", "maybe", true)]
     #[case::any_volume_type(ClassKind::StorageClass, "type", "Premium-SSD", false)]
-    fn refusal_names_values_the_driver_rejects(
+    fn refusal_names_rejected_values(
         #[case] kind: ClassKind,
         #[case] key: &str,
         #[case] value: &str,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_without_unknown_parameters_is_not_told() {
+    fn class_with_known_parameters_is_not_reported() {
         let class = ClassParameters {
             kind: ClassKind::StorageClass,
             name: "fast".to_owned(),

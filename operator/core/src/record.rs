@@ -219,7 +219,7 @@ mod tests {
     #[case::status_alone(Some("p"), None, Some("p"))]
     #[case::annotation_alone(None, Some("p"), Some("p"))]
     #[case::disagreement(Some("p"), Some("q"), None)]
-    fn place_is_read_from_either_record(
+    fn place_can_be_read_from_either_record(
         #[case] status: Option<&str>,
         #[case] annotation: Option<&str>,
         #[case] expected: Option<&str>,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn secret_that_disagrees_makes_place_unknown() {
+    fn contradicting_secret_results_in_unknown_place() {
         let other = mk_place("p", Some("s"));
         let place = mk_record(Some("p"), Some("p")).place_of("a", Some(Some(&other)), true);
         assert!(
@@ -256,7 +256,7 @@ mod tests {
     #[rstest]
     #[case::no_json("nonsense".to_owned())]
     #[case::too_long(json!({"a": {"project": "p".repeat(LONGEST_ANNOTATION)}}).to_string())]
-    fn damaged_annotation_is_no_record(#[case] text: String) {
+    fn damaged_annotation_is_ignored(#[case] text: String) {
         let object = json!({"metadata": {"annotations": {(PLACES_ANNOTATION): text}}});
         let record = PlaceRecord::read(None, Some(&object));
         assert!(matches!(record.place_of("a", None, false), RecordedPlace::Unknown(_)));

@@ -423,7 +423,7 @@ mod tests {
     #[case::a_snapshot(mk_blockers(&[], &[], &["s1"]))]
     #[case::a_volume_that_is_being_made(Blockers { claims: vec!["ns/c1".to_owned()], ..Blockers::default() })]
     #[case::a_group_snapshot(Blockers { group_snapshots: vec!["g1".to_owned()], ..Blockers::default() })]
-    fn nothing_is_deleted_while_something_needs_the_driver(#[case] blockers: Blockers) {
+    fn blockers_prevent_all_deletions(#[case] blockers: Blockers) {
         let live = mk_live(&ALL);
         let remains = mk_remains(&blockers, &live);
         assert_eq!(next_step(&remains), Step::Blocked);
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn orphans_are_released_and_not_deleted_whatever_needs_them() {
+    fn orphan_policy_releases_objects_despite_blockers() {
         let (live, blockers) = (mk_live(&ALL), mk_blockers(&["pv1"], &[], &[]));
         let remains = Remains {
             policy: DeletionPolicy::Orphan,
@@ -453,13 +453,13 @@ mod tests {
     }
 
     #[test]
-    fn volumes_of_another_installation_hold_nothing_that_made_nothing() {
+    fn foreign_volumes_do_not_block_empty_removal() {
         let blockers = mk_blockers(&["pv1"], &[], &[]);
         assert_eq!(next_step(&mk_remains(&blockers, &mk_live(&[]))), Step::Finished);
     }
 
     #[test]
-    fn objects_go_in_the_order_in_which_nothing_misses_another() {
+    fn objects_are_deleted_in_dependency_order() {
         let mut live = mk_live(&ALL);
         let mut order = Vec::new();
         loop {
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_kind_waits_until_the_one_before_is_gone_and_not_only_going() {
+    fn next_kind_waits_for_complete_deletion() {
         let mut live = mk_live(&ALL[1..]);
         for (key, object) in &mut live {
             if key.kind == kind::DEPLOYMENT {
@@ -506,7 +506,7 @@ mod tests {
         Step::Delete { objects: vec![(Key::new(kind::DAEMON_SET, None, "x"), "DaemonSet".to_owned())] })]
     #[case::impossible(None, false,
         Step::Delete { objects: vec![(Key::new(kind::DAEMON_SET, None, "x"), "DaemonSet".to_owned())] })]
-    fn node_pods_go_only_after_the_kubelets_forgot_the_driver_or_the_time_for_it_passed(
+    fn node_pods_are_deleted_after_unregistration_or_timeout(
         #[case] since: Option<&str>,
         #[case] can_unregister: bool,
         #[case] expected: Step,
@@ -549,7 +549,7 @@ mod tests {
     #[case::a_pod_on_another_node_is_left("2026-01-01T09:54:00Z", json!([FOREGROUND]), &[], Some("pods to end"))]
     #[case::only_pods_that_cannot_end_are_left("2026-01-01T09:54:00Z", json!([FOREGROUND]), &["n1"], None)]
     #[case::something_else_keeps_it("2026-01-01T09:54:00Z", json!(["example.org/x"]), &["n1"], Some("drainTimeout: n1"))]
-    fn pods_on_dead_nodes_are_left_behind_in_the_end(
+    fn pods_on_dead_nodes_are_abandoned(
         #[values(kind::DEPLOYMENT, kind::DAEMON_SET)] of: &'static str,
         #[case] since: &str,
         #[case] finalizers: Value,
@@ -584,7 +584,7 @@ mod tests {
     #[rstest]
     #[case::a_moment(30, true)]
     #[case::for_good(61, false)]
-    fn a_node_that_is_not_ready_is_waited_for_a_minute(#[case] seconds: i64, #[case] waits: bool) {
+    fn removal_waits_a_minute_for_unready_node(#[case] seconds: i64, #[case] waits: bool) {
         let mut live = mk_live(&[kind::DAEMON_SET]);
         let since = Timestamp::from_second(now().as_second() - seconds).expect("a time");
         for daemon_set in live.values_mut() {
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_names_ten_and_counts_the_rest() {
+    fn message_names_ten_blockers_and_counts_others() {
         let names: Vec<String> = (1..=12).map(|number| format!("pv{number}")).collect();
         let blockers = Blockers {
             volumes: names,

@@ -42,7 +42,7 @@ mod tests {
     #[case::another_that_begins_so(&["registry.example.org"], "registry.example.org.evil.net/x", false)]
     #[case::another_port(&["registry.example.org"], "registry.example.org:5000/x", false)]
     #[case::without_a_registry(&["registry.example.org"], "busybox", false)]
-    fn images_come_from_where_they_may(#[case] registries: &[&str], #[case] image: &str, #[case] allowed: bool) {
+    fn images_must_match_allowed_registries(#[case] registries: &[&str], #[case] image: &str, #[case] allowed: bool) {
         let restrictions = Restrictions {
             registries: registries.iter().map(|registry| (*registry).to_owned()).collect(),
             ..Restrictions::default()

@@ -93,7 +93,7 @@ mod tests {
     use super::{in_words, join_truncated, make_printable, nearest};
 
     #[test]
-    fn every_text_of_a_value_becomes_printable() {
+    fn all_texts_of_value_become_printable() {
         let value = BTreeMap::from([
             ("a".to_owned(), vec!["plain".to_owned(), "\u{1b}[2J".to_owned()]),
             ("b".to_owned(), vec!["x\ny".to_owned()]),
@@ -108,7 +108,7 @@ mod tests {
     #[case::one(1, "StorageClass", "1 StorageClass")]
     #[case::more(2, "PersistentVolume", "2 PersistentVolumes")]
     #[case::ends_with_s(3, "StorageClass", "3 StorageClasses")]
-    fn what_is_counted_is_named_in_the_singular_or_the_plural(
+    fn counted_nouns_have_singular_or_plural(
         #[case] count: usize,
         #[case] what: &str,
         #[case] expected: &str,
@@ -122,12 +122,12 @@ mod tests {
     #[case::in_another_case("MkfsOptions", Some("mkfsOptions"))]
     #[case::longer("availability-zone", None)]
     #[case::another_word("iops", None)]
-    fn a_misspelt_word_is_known_by_its_letters(#[case] word: &str, #[case] expected: Option<&str>) {
+    fn misspelt_word_matches_nearest_candidate(#[case] word: &str, #[case] expected: Option<&str>) {
         assert_eq!(nearest(word, ["type", "availability", "mkfsOptions"]), expected);
     }
 
     #[test]
-    fn ten_names_are_told_and_the_others_counted() {
+    fn ten_names_are_listed_and_others_counted() {
         let names: Vec<String> = (1..=12).map(|number| number.to_string()).collect();
         assert_eq!(join_truncated(&names[..2]), "1, 2");
         assert_eq!(join_truncated(&names[..10]), "1, 2, 3, 4, 5, 6, 7, 8, 9, 10");

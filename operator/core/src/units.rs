@@ -71,7 +71,7 @@ mod tests {
     #[case("1h 30m", None)]
     #[case("-5s", None)]
     #[case("99999999999999999999s", None)]
-    fn times_are_read_as_the_schema_lets_them_in(#[case] text: &str, #[case] milliseconds: Option<u64>) {
+    fn durations_parse_as_in_schema(#[case] text: &str, #[case] milliseconds: Option<u64>) {
         assert_eq!(duration(text), milliseconds.map(Duration::from_millis));
     }
 
@@ -84,7 +84,7 @@ mod tests {
     #[case("0.0001", None)]
     #[case("Gi", None)]
     #[case("", None)]
-    fn quantities_are_read_with_every_unit(#[case] text: &str, #[case] expected: Option<i128>) {
+    fn quantities_parse_with_every_unit(#[case] text: &str, #[case] expected: Option<i128>) {
         assert_eq!(thousandths(text), expected);
     }
 }

@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn undecodable_objects_disappear_with_the_object() {
+    fn undecodable_entry_is_removed_with_object() {
         let mut index = Index::default();
         index.put_undecodable::<NodeObject>(&mk_undecodable("deleted"));
         assert_eq!(index.remove::<NodeObject>("deleted"), Affected::All);
@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_concerns_its_driver_once_and_again_when_it_goes() {
+    fn volume_affects_driver_when_created_and_deleted() {
         let mut index = Index::default();
         assert_eq!(index.put(&mk_volume("pv1", "a")), affected(&["a"]));
         assert!(index.put(&mk_volume("pv1", "a")).is_empty());
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_of_other_kinds_are_not_kept() {
+    fn volumes_of_other_plugins_are_ignored() {
         let mut index = Index::default();
         let local: VolumeObject = mk(json!({"metadata": {"name": "pv1"}, "spec": {"hostPath": {"path": "/x"}}}));
         assert!(index.put(&local).is_empty());
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_fresh_list_does_not_bring_is_gone() {
+    fn objects_missing_from_new_list_are_removed() {
         let mut index = Index::default();
         index.put(&mk_volume("pv1", "a"));
         index.put(&mk_volume("pv2", "b"));
@@ -630,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_list_of_one_namespace_says_nothing_about_others() {
+    fn namespaced_list_retains_objects_of_other_namespaces() {
         let mut index = Index::default();
         let pod = |namespace: &str, driver: &str| -> PodObject {
             let labels = json!({(cinder_csi_crds::INSTANCE_LABEL): driver, (COMPONENT_LABEL): NODE_COMPONENT});
@@ -648,7 +648,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registration_that_goes_concerns_the_driver_that_lost_it() {
+    fn removed_registration_affects_its_driver() {
         let mut index = Index::default();
         let both: RegistrationObject =
             mk(json!({"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "a"}, {"name": "b"}]}}));
@@ -688,7 +688,7 @@ mod tests {
     #[case::no_uuid("openstack:///n1", "6c1f2b9e-0000-4000-8000-000000000002", false)]
     #[case::registered_by_name("openstack:///6c1f2b9e-0000-4000-8000-000000000001", "n1", false)]
     #[case::unset("", "6c1f2b9e-0000-4000-8000-000000000002", false)]
-    fn registration_is_compared_with_provider_id(
+    fn node_identity_matches_provider_id(
         #[case] provider: &str,
         #[case] registered: &str,
         #[case] expected: bool,
@@ -730,7 +730,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_whose_last_driver_went_has_null_for_an_empty_list() {
+    fn csi_node_with_null_drivers_decodes() {
         let mut index = Index::default();
         index.put(&mk::<RegistrationObject>(
             json!({"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "a"}]}}),
@@ -741,7 +741,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_of_a_node_concerns_nobody() {
+    fn node_heartbeat_affects_no_driver() {
         let mut index = Index::default();
         let node = |beat: &str, ready: &str| -> NodeObject {
             mk(json!({"metadata": {"name": "n1", "labels": {"zone": "a"}}, "spec": {},

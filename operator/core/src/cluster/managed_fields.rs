@@ -82,7 +82,7 @@ mod tests {
     #[case::applied_again("2026-01-01T00:05:00Z", false)]
     #[case::made_after_a_slow_webhook("2025-12-31T23:59:30Z", false)]
     #[case::of_another_object("2025-12-31T23:58:00Z", true)]
-    fn a_copy_is_younger_than_the_apply_that_it_tells_of(#[case] time: &str, #[case] expected: bool) {
+    fn copy_is_younger_than_recorded_apply(#[case] time: &str, #[case] expected: bool) {
         let object = json!({"metadata": {
             "creationTimestamp": "2026-01-01T00:00:00Z",
             "managedFields": [
@@ -96,7 +96,7 @@ mod tests {
     #[rstest]
     #[case::the_mark(json!({"f:metadata": {"f:labels": {"f:csi.openstack.org/instance": {}}}}), false)]
     #[case::what_the_maker_left_out(json!({"f:metadata": {"f:annotations": {"f:storageclass.kubernetes.io/is-default-class": {}}}}), true)]
-    fn a_copy_made_at_once_has_its_mark_from_its_maker(#[case] fields: Value, #[case] expected: bool) {
+    fn immediate_copy_has_label_of_its_creator(#[case] fields: Value, #[case] expected: bool) {
         let mut object = json!({"metadata": {
             "creationTimestamp": "2026-01-01T00:00:50Z",
             "labels": {(INSTANCE_LABEL): "d"},
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_applied_is_no_copy() {
+    fn object_without_apply_is_not_a_copy() {
         assert!(!is_copy(
             &json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}})
         ));

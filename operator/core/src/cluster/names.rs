@@ -36,12 +36,12 @@ mod tests {
     #[case::dash_at_a_dot("a-.b", false)]
     #[case::line_break("a\n", false)]
     #[case::letter_of_another_alphabet("\u{430}", false)]
-    fn object_name_is_a_dns_subdomain(#[case] name: &str, #[case] expected: bool) {
+    fn object_names_are_dns_subdomains(#[case] name: &str, #[case] expected: bool) {
         assert_eq!(is_object_name(name), expected);
     }
 
     #[test]
-    fn longer_name_is_refused() {
+    fn rejects_too_long_name() {
         assert!(is_object_name(&"a".repeat(253)) && !is_object_name(&"a".repeat(254)));
     }
 }

@@ -246,7 +246,7 @@ mod tests {
     #[case::does_not_exist(affinity(&json!({"key": "gpu", "operator": "DoesNotExist"})), true)]
     #[case::greater(affinity(&json!({"key": "cores", "operator": "Gt", "values": ["4"]})), true)]
     #[case::less(affinity(&json!({"key": "cores", "operator": "Lt", "values": ["8"]})), false)]
-    fn a_node_counts_where_selector_and_affinity_let_the_pod_run(#[case] spec: Value, #[case] expected: bool) {
+    fn nodes_are_selected_by_selector_and_affinity(#[case] spec: Value, #[case] expected: bool) {
         let node = mk_node("n1", &[("zone", "a"), ("cores", "8")], &[]);
         assert_eq!(
             view(&[&node], &mk_template(spec), &BTreeSet::new()).desired,
@@ -263,7 +263,7 @@ mod tests {
         ("dedicated", "db", "NoSchedule"), false)]
     #[case::only_preferred(json!([]), ("dedicated", "db", "PreferNoSchedule"), true)]
     #[case::a_drain(json!([]), ("node.kubernetes.io/unschedulable", "", "NoSchedule"), true)]
-    fn a_taint_keeps_the_driver_away_only_when_nothing_tolerates_it(
+    fn only_untolerated_taints_exclude_nodes(
         #[case] tolerations: Value,
         #[case] taint: (&str, &str, &str),
         #[case] expected: bool,
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_healthy_by_its_registration_and_not_by_its_readiness() {
+    fn node_health_depends_on_registration() {
         let mut down = mk_node("n4", &[], &[]);
         down.ready = false;
         let mut down_but_registered = mk_node("n5", &[], &[]);

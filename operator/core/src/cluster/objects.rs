@@ -122,7 +122,7 @@ mod tests {
     #[case::by_reference(json!({"ownerReferences": [{"uid": "x"}, {"uid": "u"}]}), true)]
     #[case::of_another_instance(json!({"labels": {(INSTANCE_LABEL): "other"}}), false)]
     #[case::of_nobody(json!({"name": "d"}), false)]
-    fn ownership_is_told_by_label_annotation_or_reference(#[case] metadata: Value, #[case] expected: bool) {
+    fn label_annotation_or_reference_proves_ownership(#[case] metadata: Value, #[case] expected: bool) {
         let owner = Owner {
             name: "d".to_owned(),
             uid: "u".to_owned(),
@@ -136,7 +136,7 @@ mod tests {
     #[case::somebody(json!({"managedFields": [{"manager": "kubectl-create", "operation": "Update"}]}), "field manager kubectl-create")]
     #[case::an_orphan(json!({"managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}]}), RELEASED)]
     #[case::nobody_knows(json!({}), "an unknown client")]
-    fn who_made_an_object_is_told_by_its_marks(#[case] metadata: Value, #[case] expected: &str) {
+    fn creator_is_described_from_labels(#[case] metadata: Value, #[case] expected: &str) {
         let maker = maker_of(&json!({"metadata": metadata}));
         assert!(maker.starts_with(expected), "{maker}");
     }

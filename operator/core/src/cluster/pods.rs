@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_serves_is_known_by_node_and_revision_since_it_does() {
+    fn ready_pod_has_node_revision_and_time() {
         let ready = json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:01:00Z"}]);
         let mut index = Index::default();
         index.put(&mk_pod(&json!({"nodeName": "n1"}), &json!({"conditions": ready})));
@@ -249,14 +249,14 @@ mod tests {
     #[case::terminated(json!({"terminated": {"reason": "Error", "exitCode": 1}}), "Error: its log has the cause")]
     #[case::creating(json!({"waiting": {"reason": "ContainerCreating"}}), "ContainerCreating: the events of its pod have the cause")]
     #[case::image(json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}), "ImagePullBackOff: no such image")]
-    fn trouble_names_where_the_cause_is(#[case] state: Value, #[case] expected: &str) {
+    fn pod_failure_includes_its_source(#[case] state: Value, #[case] expected: &str) {
         let status = json!({"containerStatuses": [{"name": "driver", "state": state}]});
         let kept = mk_pod(&json!({"nodeName": "n1"}), &status).keep().expect("kept");
         assert_eq!(kept.pod.trouble, Some(format!("container driver is {expected}")));
     }
 
     #[test]
-    fn a_pod_that_finds_no_place_counts_for_the_node_that_it_is_meant_for() {
+    fn unschedulable_pod_counts_for_intended_node() {
         let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}]}}});
         let conditions = json!([{"type": "PodScheduled", "status": "False", "message": "Insufficient memory"}]);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_the_controller_are_not_kept() {
+    fn controller_pods_are_ignored() {
         let mut pod = mk_pod(&json!({"nodeName": "n1"}), &json!({}));
         let labels = pod.metadata.labels.get_or_insert_default();
         labels.insert(COMPONENT_LABEL.to_owned(), "controller".to_owned());

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_the_sidecars_are_found_in_classes() {
+    fn classes_reference_secrets_of_sidecars() {
         // The class in the documentation of cinder-csi-plugin for several regions.
         let mut parameters = Vec::new();
         for call in [
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_the_sidecars_are_found_in_annotations() {
+    fn annotations_reference_secrets_of_sidecars() {
         for beginning in ANNOTATIONS {
             let name = format!("{beginning}-name");
             let annotations = map(&[(&name, "s"), (&format!("{beginning}-namespace"), "n"), ("other", "x")]);

@@ -122,7 +122,7 @@ mod tests {
     #[case::marked_by_somebody(json!({(DEFAULT_CLASS_ANNOTATION): "true"}), "kubectl", Some("somebody"))]
     #[case::the_old_way(json!({(OLD_DEFAULT_CLASS_ANNOTATION): "true"}), "kubectl", Some("somebody"))]
     #[case::not_the_default(json!({(DEFAULT_CLASS_ANNOTATION): "false"}), FIELD_MANAGER, None)]
-    fn the_mark_of_the_default_class_is_seen_with_who_put_it_there(
+    fn default_class_is_attributed_to_its_writer(
         #[case] annotations: Value,
         #[case] manager: &str,
         #[case] expected: Option<&str>,

@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_volume_waits_to_be_deleted_unless_it_is_to_be_retained() {
+    fn released_volume_awaits_deletion_unless_retained() {
         let volume = |policy: &str| {
             keep::<VolumeObject>(json!({
                 "metadata": {"name": "pv", "creationTimestamp": "2026-01-01T00:00:00Z"},
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_and_which_attributes_volumes_have_is_known_without_asking() {
+    fn index_lists_pending_attachments_and_attributes() {
         let mut index = Index::default();
         let attachment = |name: &str, attached: bool, deleted: Option<&str>| -> AttachmentObject {
             serde_json::from_value(json!({
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn another_wording_of_the_same_trouble_is_no_change_of_an_attachment() {
+    fn changed_error_text_does_not_change_attachment() {
         let attachment = |message: &str| {
             keep::<AttachmentObject>(json!({
                 "metadata": {"name": "va"},
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_kept_while_its_volume_is_made_or_grows_and_counted_from_when_the_provisioner_was_asked() {
+    fn claims_are_stored_while_operation_is_pending() {
         let claim = |phase: &str, conditions: Value| {
             keep::<ClaimObject>(json!({
                 "metadata": {"namespace": "n", "name": "c", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
@@ -664,7 +664,7 @@ mod tests {
     #[case::being_attached(json!({"attached": false}), None, true)]
     #[case::nobody_has_looked_yet(json!({}), None, true)]
     #[case::being_detached(json!({"attached": true}), Some("2026-01-01T00:00:00Z"), true)]
-    fn an_attachment_is_under_way_until_it_is_there_and_from_when_it_goes(
+    fn attachment_is_pending_until_attached_and_when_deleted(
         #[case] status: Value,
         #[case] deleted: Option<&str>,
         #[case] expected: bool,
@@ -684,7 +684,7 @@ mod tests {
     #[case::it_has_it(json!({"volumeAttributesClassName": "silver"}), json!({"currentVolumeAttributesClassName": "gold"}), true)]
     #[case::it_has_another(json!({"volumeAttributesClassName": "silver"}), json!({"phase": "Bound"}), false)]
     #[case::it_has_none(json!({}), json!({}), false)]
-    fn a_claim_refers_to_the_attributes_that_it_wants_and_has(
+    fn claim_references_requested_and_current_attributes(
         #[case] spec: Value,
         #[case] status: Value,
         #[case] expected: bool,
@@ -701,7 +701,7 @@ mod tests {
     #[case::of_one_node("Pending", "cinder", &["ReadWriteOnce"], None, false)]
     #[case::of_another_class("Pending", "nfs", &["ReadWriteMany"], None, false)]
     #[case::bound("Bound", "cinder", &["ReadWriteMany"], None, false)]
-    fn a_claim_waits_for_a_shared_file_system_of_the_drivers_classes(
+    fn claim_waits_for_shared_file_system_of_driver(
         #[case] phase: &str,
         #[case] class: &str,
         #[case] modes: &[&str],
@@ -720,7 +720,7 @@ mod tests {
     #[case::waiting("Pending", "cinder", true)]
     #[case::bound("Bound", "cinder", false)]
     #[case::of_another_class("Pending", "other", false)]
-    fn a_claim_waits_for_its_class_until_it_is_bound(#[case] phase: &str, #[case] class: &str, #[case] expected: bool) {
+    fn claim_waits_for_class_until_bound(#[case] phase: &str, #[case] class: &str, #[case] expected: bool) {
         let claim: ClaimObject = serde_json::from_value(json!({
             "metadata": {}, "spec": {"storageClassName": class}, "status": {"phase": phase},
         }))

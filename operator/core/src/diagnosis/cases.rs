@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attachment_is_suspect_after_its_time_and_joined_with_volume_claim_node_and_server() {
+    fn overdue_attachment_is_joined_with_related_facts() {
         let (index, limits) = (mk_index(), StuckSettings::default());
         let early = suspects(&index, DRIVER, &limits, at(3), LOOKED_INTO);
         assert_eq!((early.all.len(), early.next), (0, Some(Duration::from_mins(2))));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn when_a_whole_cloud_stands_still_the_oldest_are_looked_into_and_all_are_counted() {
+    fn oldest_suspects_are_diagnosed_and_all_counted() {
         let mut index = mk_index();
         for number in 0..1_000 {
             put::<AttachmentObject>(
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_growth_that_the_node_refuses_is_told_in_its_words() {
+    fn node_error_of_expansion_is_quoted() {
         let mut index = Index::default();
         let condition = |type_: &str, message: Value| json!({"type": type_, "status": "True", "lastTransitionTime": at(0).to_string(), "message": message});
         let conditions = [
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_and_volumes_are_suspects_by_their_own_times() {
+    fn each_operation_has_its_own_limit() {
         let mut index = Index::default();
         put::<ClaimObject>(
             &mut index,

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn attachment_error_decides_at_once() {
+    fn attachment_error_decides_immediately() {
         let mut index = Index::default();
         put::<AttachmentObject>(&mut index, attachment("refused", Some("[auth] token_create: HTTP 401")));
         put::<AttachmentObject>(&mut index, attachment("other", Some("volume is in use")));

@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_of_the_roles_is_understood() {
+    fn role_template_is_parsed_completely() {
         let text: Value = serde_yaml::from_str(include_str!("roles.yaml")).expect("YAML");
         let roles = templates::get(&ROLES).expect("roles");
         for (role, given) in roles.iter().zip(text.as_array().expect("a list")) {

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_are_made_in_their_order() {
+    fn patches_apply_in_order() {
         let mut operands = mk_operands();
         let name = "cinder-csi-controller";
         let overrides = [
@@ -342,7 +342,7 @@ mod tests {
         "spec: {updateStrategy: {rollingUpdate: {maxSurge: 1}}}",
         "maxSurge cannot"
     )]
-    fn a_patch_that_does_not_fit_is_left_out_and_named(
+    fn failing_patch_is_omitted_and_named(
         #[case] kind: &str,
         #[case] name: &str,
         #[case] how: OverrideType,

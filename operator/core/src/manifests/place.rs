@@ -48,7 +48,7 @@ mod tests {
     #[case::another_project("q", Some("r"), true)]
     #[case::another_region("p", Some("s"), true)]
     #[case::no_region("p", None, false)]
-    fn project_and_region_make_a_place(#[case] project: &str, #[case] region: Option<&str>, #[case] another: bool) {
+    fn places_compare_project_and_region(#[case] project: &str, #[case] region: Option<&str>, #[case] another: bool) {
         let place = |project: &str, region: Option<&str>| Place {
             project: project.to_owned(),
             region: region.map(str::to_owned),

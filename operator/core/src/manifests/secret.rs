@@ -353,7 +353,7 @@ mod tests {
     };
 
     #[test]
-    fn the_hash_tells_the_configuration_from_the_certificates() {
+    fn hash_separates_configuration_and_certificates() {
         let one = DriverCredentials::new("ab".into(), Some("c".into()));
         let other = DriverCredentials::new("a".into(), Some("bc".into()));
 
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn several_clouds_become_one_file_and_come_apart_again() {
+    fn merged_clouds_split_into_the_same_credentials() {
         let part = |user: &str, ca: Option<&str>| {
             let part = DriverCredentials::of_cloud(&mk_cloud(user, ca));
             part.at(place(&format!("project of {user}")))
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_have_other_names_than_the_clouds() {
+    fn sections_can_differ_from_cloud_names() {
         let part = |user: &str, section: Option<&str>| {
             let part = DriverCredentials::of_cloud(&mk_cloud(user, Some(user)));
             part.at(place(&format!("project of {user}"))).in_section(section)
@@ -449,14 +449,14 @@ mod tests {
     }
 
     #[test]
-    fn two_clouds_of_one_section_are_not_written() {
+    fn rejects_two_clouds_with_one_section() {
         let part = |section: Option<&str>| DriverCredentials::of_cloud(&mk_cloud("e", None)).in_section(section);
         let clouds = BTreeMap::from([("one".to_owned(), part(None)), ("two".to_owned(), part(Some("one")))]);
         assert!(DriverCredentials::merged(&clouds).is_none());
     }
 
     #[test]
-    fn a_single_cloud_stays_without_a_name_and_its_pods_carry_its_region_alone() {
+    fn single_cloud_is_unnamed_and_annotated_with_region() {
         let part = DriverCredentials::of_cloud(&mk_cloud("w", Some("pem")));
         let merged = DriverCredentials::merged(&BTreeMap::from([("default".to_owned(), part.clone())])).unwrap();
         assert_eq!(merged.hash(), part.hash());
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cloud_is_written_with_its_accepted_region() {
+    fn clouds_are_written_with_accepted_regions() {
         let part = |user: &str, region: Option<&str>, accepted: &str| {
             let mut config = mk_cloud(user, Some("pem"));
             config.region = region.map(str::to_owned);
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn other_credentials_or_regions_are_a_change() {
+    fn changed_credentials_or_regions_are_detected() {
         let read = |user: &str, region: Option<&str>| {
             let mut config = mk_cloud(user, None);
             config.region = region.map(str::to_owned);
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn another_key_of_the_client_certificate_is_another_configuration() {
+    fn changed_client_key_changes_the_hash() {
         let with = |key: &str| {
             let mut config = mk_cloud("w", None);
             config.tls.client_pem = Some(ClientPem {
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_not_in_the_debug_output() {
+    fn debug_output_omits_credentials() {
         let credentials = DriverCredentials::new("password = hunter2".into(), None);
 
         assert!(!format!("{credentials:?}").contains("hunter2"));

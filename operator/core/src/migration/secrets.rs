@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_yes_ends_the_finding() {
+    fn only_granted_access_removes_the_finding() {
         let one = SecretScope::Secret(mk_name("n", "s"));
         for (access, expected) in [
             (SecretAccess::Allowed, ""),
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_claims_are_another_finding() {
+    fn claim_dependent_secrets_have_separate_finding() {
         let template = |namespace: Option<&str>| SecretReference::Unresolved {
             field: "csi.storage.k8s.io/provisioner-secret-name".to_owned(),
             namespace: namespace.map(str::to_owned),
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn no_references_are_no_questions() {
+    fn no_references_need_no_review() {
         let references = mk_references();
         assert_eq!(references.questions(), []);
         assert_eq!(findings(&references), []);

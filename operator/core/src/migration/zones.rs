@@ -203,7 +203,7 @@ mod tests {
     #[rstest]
     #[case::by_the_spec(TopologyMode::Disabled, None)]
     #[case::by_the_clouds(TopologyMode::Auto, Some(false))]
-    fn without_zones_no_label_differs(#[case] mode: TopologyMode, #[case] is_enabled: Option<bool>) {
+    fn labels_are_not_compared_without_zones(#[case] mode: TopologyMode, #[case] is_enabled: Option<bool>) {
         let mut spec = mk_spec(false);
         spec.topology.mode = mode;
         let facts = ZoneLabelFacts {

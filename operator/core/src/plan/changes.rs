@@ -175,7 +175,7 @@ mod tests {
     #[case::beside_pods(kind::DAEMON_SET, json!({"metadata": {"labels": {"a": "b"}}}), &["metadata.labels"], false)]
     #[case::without_pods(kind::STORAGE_CLASS, json!({"metadata": {}, "spec": {"template": {"x": 1}}}),
         &["spec.template.x"], false)]
-    fn a_change_names_its_fields_and_is_disruptive_where_pods_are_replaced(
+    fn changes_name_fields_and_disruption(
         #[case] kind: &'static str,
         #[case] wanted: Value,
         #[case] fields: &[&str],
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_longer_wanted_is_told_apart() {
+    fn released_fields_are_listed_separately() {
         let fields = json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"a\"}": {"f:image": {}},
             "k:{\"name\":\"b\"}": {"f:image": {}}}}}}});
         let there = json!({
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_shows_the_names_of_its_keys_and_nothing_else() {
+    fn secret_changes_show_only_key_names() {
         let wanted = json!({"metadata": {}, "data": {"cloud.conf": "bmV3LXNlY3JldA=="}});
         let there = json!({"metadata": {}, "data": {"cloud.conf": "b2xkLXNlY3JldA=="}});
         let change = one(mk_update(kind::SECRET, wanted), there);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_counts_all_and_lists_twenty() {
+    fn status_counts_all_and_lists_twenty_changes() {
         let change = PendingChange {
             disruptive: true,
             fields: vec![String::new(); 12],
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_way_is_a_change_that_is_not_made() {
+    fn obstacles_are_blocked_changes() {
         let plan = Plan {
             obstacles: vec![Obstacle::Foreign {
                 key: mk_key(kind::STORAGE_CLASS),

@@ -271,7 +271,7 @@ mod tests {
     #[case::role(Stage::Base, "Role")]
     #[case::secret(Stage::Base, kind::SECRET)]
     #[case::role_of_another_stage(Stage::Node, "Role")]
-    fn record_never_gives_rights(#[case] stage: Stage, #[case] kind: &'static str) {
+    fn record_never_grants_rights(#[case] stage: Stage, #[case] kind: &'static str) {
         let desired = mk_desired(stage, kind, "a");
         let written = LastApplied {
             config_map: None,
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn record_is_bounded_and_keeps_workloads() {
+    fn bounded_record_retains_workloads() {
         let large = "x".repeat(LONGEST - 2_000);
         let mut objects = BTreeMap::new();
         for desired in [

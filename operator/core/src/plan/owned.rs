@@ -191,7 +191,7 @@ mod tests {
         json!({"ports": [{"containerPort": 9808, "name": "http"}]}),
         json!({"ports": [{"containerPort": 9808, "name": "http", "protocol": "TCP"}]})
     )]
-    fn what_others_own_is_no_difference(#[case] desired: Value, #[case] live: Value) {
+    fn fields_of_other_clients_are_ignored(#[case] desired: Value, #[case] live: Value) {
         assert_eq!(differences(&desired, &live, 10), Vec::<String>::new());
     }
 
@@ -220,7 +220,7 @@ mod tests {
         json!({"nodeSelector": {"a": "b"}}), json!({"nodeSelector": {"a": "b", "no": "where"}}), "nodeSelector"
     )]
     #[case::a_boolean_that_became_true(json!({"hostNetwork": false}), json!({"hostNetwork": true}), "hostNetwork")]
-    fn a_change_of_an_owned_field_is_named_by_its_path(
+    fn changed_owned_field_is_named_by_path(
         #[case] desired: Value,
         #[case] live: Value,
         #[case] path: &str,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_paths_are_named_than_asked_for() {
+    fn paths_are_limited() {
         let desired = json!({"a": 1, "b": 1, "c": 1});
         assert_eq!(differences(&desired, &json!({}), 2), ["a", "b"]);
     }

@@ -89,7 +89,7 @@ fn refusals(definition: &Path) -> Vec<String> {
 }
 
 #[test]
-fn every_reason_is_given_by_code() {
+fn every_reason_is_used_in_code() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut made = Vec::new();
     made_below(&source, &mut made);
@@ -127,7 +127,7 @@ fn every_reason_is_given_by_code() {
 #[case::a_pattern("match reason { Degraded::Young | Degraded::Old => 1 }", false)]
 #[case::a_pattern_inside("match reason { Some(Degraded::Young) => 1 }", false)]
 #[case::others("reason: Degraded::Younger, Available::Young", false)]
-fn a_variant_is_made_by_an_expression_and_not_by_a_pattern(#[case] code: &str, #[case] expected: bool) {
+fn only_expressions_use_variants(#[case] code: &str, #[case] expected: bool) {
     let wanted = ("Degraded".to_owned(), "Young".to_owned());
     assert_eq!(made_in(code).contains(&wanted), expected);
 }

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_driver_has_the_version_of_the_operator_and_the_sidecars_that_of_the_cluster() {
+    fn driver_follows_operator_and_sidecars_follow_cluster() {
         let images = mk_images(34, SidecarPolicy::Auto, &InstalledImages::default(), &Images::default());
 
         assert_eq!(
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn pinned_sidecars_stay_what_they_are_when_the_cluster_is_upgraded() {
+    fn cluster_upgrade_does_not_change_pinned_sidecars() {
         let of = |minor| {
             mk_images(
                 minor,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_takes_the_place_of_every_registry_and_leaves_what_somebody_chose() {
+    fn mirror_replaces_only_built_in_registries() {
         let spec = Images {
             registry: Some("mirror.example.org:5000/k8s".into()),
             overrides: ImageOverrides {
@@ -168,7 +168,7 @@ mod tests {
     #[rstest]
     #[case("mirror/resizer:v1.14.0", "v1.14.0")]
     #[case("mirror/resizer@sha256:1", "v2.3.0")]
-    fn arguments_are_written_for_the_release_that_runs(#[case] image: &str, #[case] release: &str) {
+    fn arguments_match_running_release(#[case] image: &str, #[case] release: &str) {
         let spec = Images {
             overrides: ImageOverrides {
                 resizer: Some(image.into()),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leases_have_the_names_that_the_sidecars_give_them() {
+    fn lease_names_match_sidecars() {
         let lease = |component: Component| component.row().lease("cinder.csi.openstack.org");
         assert_eq!(
             lease(Component::Provisioner).as_deref(),

@@ -129,7 +129,7 @@ mod tests {
     #[case("mirror/csi-attacher@sha256:0123", None)]
     #[case("mirror/csi-attacher:latest", None)]
     #[case("mirror/csi-attacher:v4", None)]
-    fn the_release_is_read_from_the_tag(#[case] image: &str, #[case] expected: Option<Version>) {
+    fn release_is_parsed_from_tag(#[case] image: &str, #[case] expected: Option<Version>) {
         assert_eq!(release_of(image), expected);
     }
 
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_in_order_and_no_release_goes_back() {
+    fn releases_never_decrease_with_kubernetes_version() {
         for pair in VERSION_SETS.windows(2) {
             assert!(pair[0].since < pair[1].since);
             for component in &COMPONENTS {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_shows_the_table() {
+    fn documentation_contains_the_sidecar_table() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/pods.md");
         let page = std::fs::read_to_string(page).unwrap();
         let lines: Vec<&str> = page.lines().filter(|line| line.contains(" | v")).collect();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_snapshot_controller_of_config_is_of_the_newest_release() {
+    fn snapshot_controller_has_newest_release() {
         let deployment = concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../../config/snapshot-controller/deployment.yaml"
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn no_row_has_a_release_that_harms() {
+    fn table_has_no_harmful_release() {
         for row in &VERSION_SETS {
             for bad in [
                 Version::new(6, 0, 0),
@@ -254,7 +254,7 @@ mod tests {
         "CSIVolumeGroupSnapshot=true ReleaseLeaderElectionOnExit=true"
     )]
     #[case::registrar(Component::Registrar, Version::new(2, 17, 0), 36, "")]
-    fn gates_follow_the_release_that_runs(
+    fn feature_gates_follow_running_release(
         #[case] component: Component,
         #[case] runs: Version,
         #[case] minor: u32,

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_those_that_the_schema_promises() {
+    fn health_defaults_match_the_schema() {
         let settings = HealthSettings::default();
         assert_eq!(settings.expiry_warning, Duration::from_hours(14 * 24));
         assert_eq!(settings.stuck.attach, Duration::from_mins(5));

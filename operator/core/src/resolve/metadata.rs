@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[rstest]
-    fn every_kind_of_class_keeps_the_keys_of_the_operator(
+    fn classes_reject_reserved_metadata_keys(
         #[values(
             "/storageClasses/items",
             "/snapshots/classes",

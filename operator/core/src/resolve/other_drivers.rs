@@ -178,7 +178,7 @@ mod tests {
         json!({ "node": { "httpPort": 9905 } }), &[Degraded::PortTaken])]
     #[case::the_same_names(json!({ "instanceName": "x" }), json!({ "instanceName": "x", "node": { "httpPort": 9900 } }),
         &[Degraded::InstanceNameTaken])]
-    fn the_younger_of_two_gives_way(#[case] first: Value, #[case] second: Value, #[case] expected: &[Degraded]) {
+    fn younger_driver_has_the_conflict(#[case] first: Value, #[case] second: Value, #[case] expected: &[Degraded]) {
         let (first, second) = (mk_at("a.example.org", 1, first), mk_at("b.example.org", 2, second));
         let other_drivers = [OtherDriver::of(&first), OtherDriver::of(&second)];
 
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_of_one_age_the_name_decides() {
+    fn equal_age_is_decided_by_name() {
         let (first, second) = (
             mk_at("a.example.org", 1, json!({})),
             mk_at("b.example.org", 1, json!({})),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_beyond_the_last_one_are_refused() {
+    fn rejects_ports_beyond_the_maximum() {
         let driver = mk_at(
             "a.example.org",
             1,

@@ -82,7 +82,7 @@ mod tests {
     #[case::said_twice(Some(one(36)), |spec: &mut CinderCSIDriverSpec| {
         spec.topology.additional.insert(REGION.to_owned(), "one".to_owned());
     }, "take it out there")]
-    fn regions_of_nodes_need_a_cluster_that_copies_them_zones_and_no_other_value(
+    fn node_regions_require_zones_and_kubernetes_1_35(
         #[case] kubernetes: Option<KubernetesVersion>,
         #[case] change: fn(&mut CinderCSIDriverSpec),
         #[case] complaint: &str,
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_cloud_is_known_by_its_nodes_nothing_is_asked_for() {
+    fn clouds_without_regions_have_no_requirements() {
         let mut spec = mk_spec(&[]);
         spec.topology.mode = TopologyMode::Disabled;
 

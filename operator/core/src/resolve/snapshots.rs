@@ -274,7 +274,7 @@ mod tests {
     #[case::perhaps_without_crds(ContentsList::Unconfirmed, true, true, (true, 1, true))]
     #[case::perhaps_without_crds_and_stopped(ContentsList::Unconfirmed, true, false, (false, 1, true))]
     #[case::without_crds_and_recorded(ContentsList::Unserved, true, true, (false, 1, true))]
-    fn sidecar_stays_while_contents_could_exist(
+    fn sidecar_remains_while_contents_may_exist(
         #[case] list: ContentsList,
         #[case] is_recorded: bool,
         #[case] has_sidecar: bool,
@@ -314,7 +314,7 @@ mod tests {
     #[case::perhaps_lost(ContentsList::Unconfirmed, true, false, 1)]
     #[case::lost(ContentsList::Unserved, true, false, 1)]
     #[case::none(ContentsList::Empty, true, false, 0)]
-    fn group_feature_stays_with_possible_contents(
+    fn group_feature_remains_with_possible_contents(
         #[case] list: ContentsList,
         #[case] runs: bool,
         #[case] has_groups: bool,
@@ -342,7 +342,7 @@ mod tests {
     #[case::not_there(SnapshotsMode::Auto, OptionalApis::default(), (false, false, 0, 0))]
     #[case::wanted_and_not_there(SnapshotsMode::Enabled, OptionalApis::default(), (false, false, 0, 0))]
     #[case::not_wanted(SnapshotsMode::Disabled, ALL, (false, false, 0, 0))]
-    fn snapshots_are_used_where_they_are_wanted_and_known(
+    fn snapshots_require_spec_and_served_api(
         #[case] mode: SnapshotsMode,
         #[case] apis: OptionalApis,
         #[case] expected: (bool, bool, usize, usize),

@@ -36,7 +36,7 @@ mod tests {
     #[rstest]
     #[case(&["Deployment x"], &[], "True", "Overridden")]
     #[case(&["Deployment x"], &["spec.overrides[1] (Deployment y): no such object"], "Unknown", "OverrideFailed")]
-    fn overrides_are_told(
+    fn overrides_are_reported(
         #[case] changed: &[&str],
         #[case] failed: &[&str],
         #[case] status: &str,
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sidecar_is_told_with_its_skew() {
+    fn sidecars_are_reported_with_version_skew() {
         let mut driver = mk_driver("cinder.csi.openstack.org");
         driver.spec.images.overrides.resizer = Some("mirror/resizer:v1.13.0".into());
         driver.spec.node.registration = cinder_csi_crds::NodeRegistration::Sidecar;

@@ -164,7 +164,7 @@ fn assert_decodes_text<K: DeserializeOwned + Clone + Resource>(object: &str) {
 #[case::null("null", "an object without a name")]
 #[case::list("[]", "an object without a name")]
 #[case::control_characters(r#"{"metadata": {"name": "\u001b[2J"}, "spec": 5}"#, "\\u{1b}[2J")]
-fn undecodable_object_is_named(#[case] object: &str, #[case] expected: &str) {
+fn undecodable_object_has_name_and_reason(#[case] object: &str, #[case] expected: &str) {
     let undecodable = decode_everywhere::<VolumeObject>(object)
         .0
         .expect_err("it does not decode");

@@ -91,7 +91,7 @@ fn mk_with_every_role() -> Vec<Operand> {
 }
 
 #[test]
-fn the_operator_holds_every_right_that_it_grants() {
+fn operator_has_every_right_that_it_grants() {
     let usual = rules_in("rbac/cluster_role.yaml", "ClusterRole");
     let mut namespace = rules_in("rbac/namespaced/role.yaml", "Role");
     namespace.extend(usual.clone());
@@ -141,7 +141,7 @@ fn rules_of_any(object: &Value) -> Vec<PolicyRule> {
 }
 
 #[test]
-fn other_namespaces_are_sources_by_the_field() {
+fn field_enables_sources_of_other_namespaces() {
     let mut driver = mk_in_cluster();
     let mut environment = Environment {
         apis: OptionalApis {
@@ -173,7 +173,7 @@ fn other_namespaces_are_sources_by_the_field() {
 }
 
 #[test]
-fn what_is_off_by_default_needs_a_right_only_where_it_is_on() {
+fn optional_features_have_separate_roles() {
     let usual = rules_in("rbac/cluster_role.yaml", "ClusterRole");
     assert!(!allows(&usual, "", "nodes", None, "patch"));
     let own = rules_in("rbac/startup-taint/cluster_role.yaml", "ClusterRole");
@@ -181,7 +181,7 @@ fn what_is_off_by_default_needs_a_right_only_where_it_is_on() {
 }
 
 #[test]
-fn the_operator_makes_and_deletes_no_snapshot() {
+fn operator_cannot_create_or_delete_snapshots() {
     let usual = rules_in("rbac/cluster_role.yaml", "ClusterRole");
     for resource in ["volumesnapshots", "volumesnapshotcontents"] {
         for verb in ["create", "delete"] {
@@ -194,7 +194,7 @@ fn the_operator_makes_and_deletes_no_snapshot() {
 }
 
 #[test]
-fn the_operator_may_do_everything_with_every_kind_that_it_makes() {
+fn operator_has_all_verbs_on_its_kinds() {
     let cluster = rules_in("rbac/cluster_role.yaml", "ClusterRole");
     let namespace = rules_in("rbac/namespaced/role.yaml", "Role");
     for kind in crate::cluster::KINDS {
@@ -210,7 +210,7 @@ fn the_operator_may_do_everything_with_every_kind_that_it_makes() {
 }
 
 #[test]
-fn the_operator_can_neither_escalate_nor_read_the_secrets_of_the_cluster() {
+fn operator_cannot_escalate_or_read_cluster_secrets() {
     let cluster = rules_in("rbac/cluster_role.yaml", "ClusterRole");
     let all = rules_in("rbac/namespaced/role.yaml", "Role")
         .into_iter()

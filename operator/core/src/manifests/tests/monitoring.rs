@@ -40,7 +40,7 @@ fn names(values: &Value, field: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_port_of_every_pod_is_read_and_its_series_name_the_driver() {
+fn every_port_is_scraped_with_driver_label() {
     let operands = mk_monitored(&json!({}));
 
     for (workload, component) in [("Deployment", "controller"), ("DaemonSet", "node")] {
@@ -81,7 +81,7 @@ fn every_port_of_every_pod_is_read_and_its_series_name_the_driver() {
 }
 
 #[test]
-fn the_spec_chooses_labels_interval_alerts_and_thresholds() {
+fn spec_sets_labels_interval_alerts_and_thresholds() {
     let operands = mk_monitored(&json!({
         "serviceMonitor": { "interval": "1m", "labels": { "release": "prometheus", "app.kubernetes.io/name": "other" } },
         "rules": { "disabled": ["CinderCSIAttachSlow"], "labels": { "role": "alerts" }, "thresholds": { "stuckVolumes": 77 } },
@@ -104,7 +104,7 @@ fn the_spec_chooses_labels_interval_alerts_and_thresholds() {
 }
 
 #[test]
-fn metrics_are_served_and_read_in_the_same_way() {
+fn metrics_are_served_and_scraped_with_same_scheme() {
     for (monitoring, flags) in [
         (json!({}), &["--secure-metrics=true"][..]),
         (json!({ "secure": false }), &[]),
@@ -139,7 +139,7 @@ fn metrics_are_served_and_read_in_the_same_way() {
 }
 
 #[test]
-fn what_is_switched_off_is_not_made() {
+fn disabled_monitoring_objects_are_not_rendered() {
     let off = json!({ "rules": { "enabled": false }, "dashboards": { "enabled": false } });
     for (monitoring, kinds) in [
         (off, &["Service", "ServiceMonitor"][..]),

@@ -93,7 +93,7 @@ fn difference(before: &[Operand], after: &[Operand]) -> String {
 }
 
 #[test]
-fn the_examples_of_the_page_change_these_fields() {
+fn documented_overrides_change_expected_fields() {
     let usual = mk_objects(&json!({}));
     let mut text = String::new();
     for (heading, example) in examples() {

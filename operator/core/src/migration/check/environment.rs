@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_variable_stays_with_its_reason() {
+    fn unknown_variable_remains_with_its_reason() {
         let mut variables = mk_variables();
         let word = variables.expand("--x=$(U)$(NONE)");
         assert_eq!(word.text, "--x=$(U)$(NONE)");

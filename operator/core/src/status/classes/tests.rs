@@ -71,7 +71,7 @@ fn unavailable_snapshots_are_reported(
 }
 
 #[test]
-fn before_a_spec_was_resolved_nothing_is_claimed_and_what_was_remembered_stays() {
+fn unresolved_spec_retains_recorded_status() {
     let previous = CinderCSIDriverStatus {
         topology: Some(TopologyStatus {
             enabled: true,
@@ -89,7 +89,7 @@ fn before_a_spec_was_resolved_nothing_is_claimed_and_what_was_remembered_stays()
 }
 
 #[test]
-fn what_was_made_once_is_remembered_and_what_the_spec_forgets_is_forgotten() {
+fn created_classes_are_recorded_while_in_spec() {
     let mut view = mk_view();
     view.classes = Classes {
         state: ClassesState::Unmanaged,
@@ -109,7 +109,7 @@ fn what_was_made_once_is_remembered_and_what_the_spec_forgets_is_forgotten() {
 }
 
 #[test]
-fn that_another_class_is_the_default_is_told_once() {
+fn other_default_class_is_reported_once() {
     let mut view = mk_view();
     view.classes = Classes {
         items: vec![mk_class("cinder", false)],
@@ -133,7 +133,7 @@ fn that_another_class_is_the_default_is_told_once() {
 #[case(Some(true), false, 1)]
 #[case(Some(true), true, 0)]
 #[case(None, true, 0)]
-fn a_change_of_topology_is_told(#[case] before: Option<bool>, #[case] now: bool, #[case] expected: usize) {
+fn topology_change_sends_event(#[case] before: Option<bool>, #[case] now: bool, #[case] expected: usize) {
     let status = |enabled: bool| CinderCSIDriverStatus {
         topology: Some(TopologyStatus {
             enabled,
@@ -159,7 +159,7 @@ fn a_change_of_topology_is_told(#[case] before: Option<bool>, #[case] now: bool,
     "ImmutableField",
     "onImmutableChange is Refuse"
 )]
-fn why_an_object_is_not_made_anew_is_told(#[case] obstacle: Obstacle, #[case] reason: &str, #[case] part: &str) {
+fn refused_re_creation_is_explained(#[case] obstacle: Obstacle, #[case] reason: &str, #[case] part: &str) {
     let report = but(Report::default(), |report| {
         report.decision.plan.obstacles = vec![obstacle];
     });
@@ -170,7 +170,7 @@ fn why_an_object_is_not_made_anew_is_told(#[case] obstacle: Obstacle, #[case] re
 }
 
 #[test]
-fn zones_that_stay_in_use_against_the_spec_need_a_human() {
+fn retained_zones_degrade_the_driver() {
     let mut view = mk_view();
     view.topology.refusal = Some(Problem {
         reason: Degraded::TopologyInUse,
