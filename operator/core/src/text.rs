@@ -108,11 +108,7 @@ mod tests {
     #[case::one(1, "StorageClass", "1 StorageClass")]
     #[case::more(2, "PersistentVolume", "2 PersistentVolumes")]
     #[case::ends_with_s(3, "StorageClass", "3 StorageClasses")]
-    fn counted_nouns_have_singular_or_plural(
-        #[case] count: usize,
-        #[case] what: &str,
-        #[case] expected: &str,
-    ) {
+    fn counted_nouns_have_singular_or_plural(#[case] count: usize, #[case] what: &str, #[case] expected: &str) {
         assert_eq!(in_words(count, what), expected);
     }
 

@@ -688,11 +688,7 @@ mod tests {
     #[case::no_uuid("openstack:///n1", "6c1f2b9e-0000-4000-8000-000000000002", false)]
     #[case::registered_by_name("openstack:///6c1f2b9e-0000-4000-8000-000000000001", "n1", false)]
     #[case::unset("", "6c1f2b9e-0000-4000-8000-000000000002", false)]
-    fn node_identity_matches_provider_id(
-        #[case] provider: &str,
-        #[case] registered: &str,
-        #[case] expected: bool,
-    ) {
+    fn node_identity_matches_provider_id(#[case] provider: &str, #[case] registered: &str, #[case] expected: bool) {
         let mut index = Index::default();
         index.put(&mk::<NodeObject>(
             json!({"metadata": {"name": "n1"}, "spec": {"providerID": provider}}),

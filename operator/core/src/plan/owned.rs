@@ -220,11 +220,7 @@ mod tests {
         json!({"nodeSelector": {"a": "b"}}), json!({"nodeSelector": {"a": "b", "no": "where"}}), "nodeSelector"
     )]
     #[case::a_boolean_that_became_true(json!({"hostNetwork": false}), json!({"hostNetwork": true}), "hostNetwork")]
-    fn changed_owned_field_is_named_by_path(
-        #[case] desired: Value,
-        #[case] live: Value,
-        #[case] path: &str,
-    ) {
+    fn changed_owned_field_is_named_by_path(#[case] desired: Value, #[case] live: Value, #[case] path: &str) {
         assert_eq!(differences(&desired, &live, 10), [path]);
     }
 

@@ -138,10 +138,7 @@ fn rejects_name_with_too_long_socket_path() {
 }, Degraded::OverridesForbidden)]
 #[case::registry(|_: &mut CinderCSIDriver, environment: &mut Environment|
     environment.restrictions.registries = vec!["registry.example.org".to_owned()], Degraded::ImageForbidden)]
-fn invalid_spec_is_rejected(
-    #[case] change: fn(&mut CinderCSIDriver, &mut Environment),
-    #[case] reason: Degraded,
-) {
+fn invalid_spec_is_rejected(#[case] change: fn(&mut CinderCSIDriver, &mut Environment), #[case] reason: Degraded) {
     let (mut driver, mut environment) = (mk_driver("cinder.csi.openstack.org"), mk_environment());
     change(&mut driver, &mut environment);
 

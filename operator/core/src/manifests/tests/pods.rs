@@ -127,11 +127,7 @@ fn ports_of_a_pod_are_distinct() {
     &["cinder-csi-driver", "csi-attacher"], true,
     json!([{ "name": "csi-provisioner", "enabled": false }, { "name": "csi-resizer", "enabled": false },
            { "name": "csi-snapshotter", "enabled": false }]))]
-fn sidecars_follow_spec_and_served_apis(
-    #[case] expected: &[&str],
-    #[case] snapshots: bool,
-    #[case] sidecars: Value,
-) {
+fn sidecars_follow_spec_and_served_apis(#[case] expected: &[&str], #[case] snapshots: bool, #[case] sidecars: Value) {
     let environment = if snapshots {
         mk_with_snapshots()
     } else {

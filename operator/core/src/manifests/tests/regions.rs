@@ -82,10 +82,7 @@ fn each_affinity_term_requires_region_label() {
 #[rstest]
 #[case::clouds_that_nodes_do_not_tell_apart(mk_in_cluster(), mk_environment())]
 #[case::zones_that_are_not_used(mk_two_clouds(&json!({})), mk_zones("nova", "other"))]
-fn region_needs_cloud_region_and_zones(
-    #[case] driver: CinderCSIDriver,
-    #[case] environment: Environment,
-) {
+fn region_needs_cloud_region_and_zones(#[case] driver: CinderCSIDriver, #[case] environment: Environment) {
     let pod = node_pod(&driver, &environment);
 
     assert!(
