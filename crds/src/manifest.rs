@@ -28,7 +28,7 @@ pub fn crd() -> CustomResourceDefinition {
             .as_mut()
             .and_then(|schema| schema.open_api_v3_schema.as_mut())
         {
-            tidy(schema, true);
+            simplify_schema(schema, true);
             for (part, schema) in schema.properties.iter_mut().flatten() {
                 drop_defaults(schema, part == "spec", &[]);
                 if part == "status" {
@@ -104,7 +104,7 @@ fn drop_defaults(schema: &mut JSONSchemaProps, is_spec: bool, keys: &[String]) {
 
 /// Removes the descriptions inside Kubernetes types, `nullable` (null and absent must not differ), and the
 /// number formats of Rust, about which the API server warns.
-fn tidy(schema: &mut JSONSchemaProps, explained: bool) {
+fn simplify_schema(schema: &mut JSONSchemaProps, explained: bool) {
     schema.nullable = None;
     schema.description = schema.description.take().map(|text| one_line_per_paragraph(&text));
     schema.format = schema.format.take().filter(|format| !format.starts_with("uint"));
@@ -112,13 +112,13 @@ fn tidy(schema: &mut JSONSchemaProps, explained: bool) {
         if !explained {
             property.description = None;
         }
-        tidy(property, explained && !EXPLAINED_ELSEWHERE.contains(&name.as_str()));
+        simplify_schema(property, explained && !EXPLAINED_ELSEWHERE.contains(&name.as_str()));
     }
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
         if !explained {
             items.description = None;
         }
-        tidy(items, explained);
+        simplify_schema(items, explained);
     }
 }
 

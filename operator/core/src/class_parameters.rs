@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt};
 pub use cinder_csi_driver::parameters::ClassKind;
 use cinder_csi_driver::parameters::{CreateParameters, MutableParameters, SnapshotParameters};
 
-use crate::text::nearest;
+use crate::text::nearest_candidate;
 
 /// The parameters of a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,11 +85,11 @@ pub fn refusal(kind: ClassKind, mut parameters: BTreeMap<String, String>) -> Opt
 }
 
 fn meant(kind: ClassKind, key: &str) -> Option<String> {
-    let whole = nearest(key, kind.keys().iter().copied()).map(str::to_owned);
+    let whole = nearest_candidate(key, kind.keys().iter().copied()).map(str::to_owned);
     whole.or_else(|| {
         let prefix = kind.prefix()?;
         let (beginning, rest) = key.split_once('.').unwrap_or((key, "KEY"));
-        nearest(beginning, [prefix.trim_end_matches('.')]).map(|_| format!("{prefix}{rest}"))
+        nearest_candidate(beginning, [prefix.trim_end_matches('.')]).map(|_| format!("{prefix}{rest}"))
     })
 }
 
@@ -123,11 +123,11 @@ mod tests {
             refusal: None,
         };
         let unknown = unknown_parameters(&[class]);
-        let told: Vec<_> = unknown
+        let reported: Vec<_> = unknown
             .iter()
             .map(|one| (one.key.as_str(), one.meant.as_deref()))
             .collect();
-        assert_eq!(told, [(key, expected)]);
+        assert_eq!(reported, [(key, expected)]);
     }
 
     #[rstest]

@@ -170,13 +170,13 @@ pub fn render(
     resolved: &Resolved,
     credentials: Option<&DriverCredentials>,
 ) -> Result<(Vec<Operand>, Overridden), RenderError> {
-    let mut operands = untouched(resolved, credentials)?;
+    let mut operands = render_base(resolved, credentials)?;
     let overridden = overrides::apply(&resolved.overrides, &resolved.restrictions, &mut operands);
     Ok((operands, overridden))
 }
 
 /// Renders the objects without overrides.
-fn untouched(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Result<Vec<Operand>, RenderError> {
+fn render_base(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Result<Vec<Operand>, RenderError> {
     let mut operands = access::operands(resolved)?;
     if let Some(credentials) = credentials {
         operands.push(Operand::new(Stage::Base, &secret::secret(resolved, credentials))?);

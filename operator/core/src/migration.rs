@@ -21,9 +21,9 @@
 //! 6. The status lists the remaining objects of the other installation, which the operator does not delete. They are
 //!    scaled to zero or have no pods, and have no effect.
 //!
-//! If this driver's controller is not ready within [`START_LIMIT`] after the other one was stopped, the operator deletes
-//! it and restores the pods of the other one. It does the same when the spec no longer requests the migration, until this
-//! driver's controller is ready.
+//! This driver's controller must be ready within [`START_LIMIT`] after the other one was stopped. Otherwise the operator
+//! deletes it and restores the pods of the other one. It does the same when the spec no longer requests the migration,
+//! until this driver's controller is ready.
 
 pub mod check;
 pub mod secrets;
@@ -202,8 +202,8 @@ pub fn plan_migration(found: &Installation, ours: &Ours<'_>) -> Option<Migration
     if found.is_gone() {
         return None;
     }
-    let next = match returning(found, ours) {
-        Some(returning) => returning,
+    let next = match restore_other(found, ours) {
+        Some(migration) => migration,
         None if ours.is_wanted => next(found, ours),
         None => return None,
     };
@@ -222,7 +222,7 @@ pub fn needs_check(found: &Installation, ours: &Ours<'_>) -> bool {
 /// Whether a dry run of this driver's controller is needed now: before the other one is stopped, or to find out why
 /// it fails to start.
 pub fn needs_trial(found: &Installation, ours: &Ours<'_>) -> bool {
-    let proves = proving(found, ours).is_some() && ours.daemon_set.is_some() && !ours.running.is_empty();
+    let proves = prove_startup(found, ours).is_some() && ours.daemon_set.is_some() && !ours.running.is_empty();
     let fails = is_overdue(found, ours) && ours.controller.is_none();
     ours.can_follow && (proves || fails)
 }
@@ -238,11 +238,11 @@ fn next(found: &Installation, ours: &Ours<'_>) -> Migration {
     if let Some(held) = await_others(ours) {
         return held;
     }
-    if let Some(proving) = proving(found, ours) {
-        return proving;
+    if let Some(startup) = prove_startup(found, ours) {
+        return startup;
     }
-    if let Some(stopping) = stopping(found, ours) {
-        return stopping;
+    if let Some(stop) = stop_other(found, ours) {
+        return stop;
     }
     let starting =
         |stages, acts, what: &str| Migration::at(AdoptionStep::StartingController, stages, acts, what.to_owned());
@@ -254,7 +254,7 @@ fn next(found: &Installation, ours: &Ours<'_>) -> Migration {
         .iter()
         .filter(|controller| controller.stopped().is_some());
     let acts: Vec<Act> = unsettled
-        .map(|controller| Act::Write(controller.clone(), noted(controller, controller.replicas, None)))
+        .map(|controller| Act::Write(controller.clone(), new_note(controller, controller.replicas, None)))
         .collect();
     if !acts.is_empty() {
         return starting(STARTED, acts, "a note on the other controller that this one serves");
@@ -269,7 +269,7 @@ fn next(found: &Installation, ours: &Ours<'_>) -> Migration {
     if found.daemon_sets.is_empty() && found.node_pods.is_empty() {
         return Migration::at(AdoptionStep::Done, ALL, Vec::new(), String::new());
     }
-    replacing(found, ours)
+    replace_node_plugins(found, ours)
 }
 
 fn await_findings(findings: &[AdoptionFinding]) -> Migration {
@@ -332,13 +332,13 @@ fn await_others(ours: &Ours<'_>) -> Option<Migration> {
 pub fn await_absence(elsewhere: Result<&[String], &str>) -> Option<Migration> {
     let what = "the installations in other namespaces that condition Degraded names".to_owned();
     Some(Migration {
-        failure: Some(hold_beside_others(elsewhere)?),
+        failure: Some(describe_others(elsewhere)?),
         ..Migration::at(AdoptionStep::Preparing, PREPARED, Vec::new(), what)
     })
 }
 
 /// Returns why this driver's controller must not start. Accepting findings does not affect it.
-fn hold_beside_others(elsewhere: Result<&[String], &str>) -> Option<String> {
+fn describe_others(elsewhere: Result<&[String], &str>) -> Option<String> {
     match elsewhere {
         Ok([]) => None,
         Ok(others) => Some(format!(
@@ -355,7 +355,7 @@ fn hold_beside_others(elsewhere: Result<&[String], &str>) -> Option<String> {
 
 /// Returns the record of a controller. `replicas` applies if no earlier record has the number of pods. `stopped` is
 /// the time of the stop.
-fn noted(controller: &OldController, replicas: i32, stopped: Option<Timestamp>) -> Note {
+fn new_note(controller: &OldController, replicas: i32, stopped: Option<Timestamp>) -> Note {
     let known = controller.note.as_ref().map(|note| note.replicas);
     Note {
         replicas: if replicas > 0 {
@@ -370,7 +370,7 @@ fn noted(controller: &OldController, replicas: i32, stopped: Option<Timestamp>) 
 }
 
 /// Proves that this driver can start before the other one is stopped.
-fn proving(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
+fn prove_startup(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
     let runs = found.controllers.iter().any(|controller| controller.replicas > 0);
     if !runs || ours.controller.is_some() {
         return None;
@@ -405,7 +405,7 @@ fn is_overdue(found: &Installation, ours: &Ours<'_>) -> bool {
 
 /// Restores the pods of the other controller, because this driver's controller is not ready or the migration is no
 /// longer requested. It deletes this driver's objects first.
-fn returning(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
+fn restore_other(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
     let notes = found
         .controllers
         .iter()
@@ -431,21 +431,21 @@ fn returning(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
     if !is_overdue && !is_taken_back {
         return None;
     }
-    let told = stopped
+    let recorded_reason = stopped
         .iter()
         .find_map(|controller| controller.note.as_ref()?.reason.clone());
-    let reason = told.clone().unwrap_or_else(|| ours.trouble.to_owned());
+    let reason = recorded_reason.clone().unwrap_or_else(|| ours.trouble.to_owned());
     let on_nodes = ours.daemon_set.iter().filter(|_| is_taken_back);
     let withdrawn = ours.controller.iter().chain(on_nodes);
     let mut acts: Vec<Act> = withdrawn
         .map(|(key, uid)| Act::Withdraw(key.clone(), uid.clone()))
         .collect();
     let what = if !acts.is_empty() {
-        if is_overdue && told.is_none() {
+        if is_overdue && recorded_reason.is_none() {
             // After the controller is deleted, its state no longer shows the cause.
             let note = |controller: &OldController| Note {
                 reason: Some(reason.clone()),
-                ..noted(controller, 0, controller.stopped())
+                ..new_note(controller, 0, controller.stopped())
             };
             let notes = stopped.iter().map(|&one| Act::Write(one.clone(), note(one)));
             acts.splice(0..0, notes);
@@ -460,7 +460,7 @@ fn returning(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
         let note = |controller: &OldController| Note {
             failed_generation: Some(ours.generation),
             reason: Some(reason.clone()),
-            ..noted(controller, 0, None)
+            ..new_note(controller, 0, None)
         };
         let back = |&controller: &&OldController| {
             let note = (!is_taken_back).then(|| note(controller));
@@ -483,7 +483,7 @@ fn returning(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
 }
 
 /// Scales the other controller to zero, also when another client has scaled it up again.
-fn stopping(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
+fn stop_other(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
     let running = found.controllers.iter().filter(|controller| controller.replicas > 0);
     let acts: Vec<Act> = running
         .map(|controller| {
@@ -492,7 +492,7 @@ fn stopping(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
                 None => Some(ours.now),
                 Some(_) => controller.note.as_ref().and_then(|note| note.stopped),
             };
-            Act::ScaleDown(controller.clone(), noted(controller, controller.replicas, since))
+            Act::ScaleDown(controller.clone(), new_note(controller, controller.replicas, since))
         })
         .collect();
     let pods: Vec<String> = found.controller_pods.iter().map(OldObject::place).collect();
@@ -511,14 +511,14 @@ fn stopping(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
     Some(Migration::at(AdoptionStep::StoppingController, BESIDE, acts, what))
 }
 
-fn replacing(found: &Installation, ours: &Ours<'_>) -> Migration {
+fn replace_node_plugins(found: &Installation, ours: &Ours<'_>) -> Migration {
     let step = AdoptionStep::ReplacingNodes;
     if ours.daemon_set.is_none() {
         return Migration::at(step, ALL, Vec::new(), "this driver's DaemonSet".to_owned());
     }
     if !found.daemon_sets.is_empty() {
-        let there = found.daemon_sets.iter().filter(|set| !set.leaving);
-        let acts = there.cloned().map(Act::Orphan).collect();
+        let remaining = found.daemon_sets.iter().filter(|set| !set.leaving);
+        let acts = remaining.cloned().map(Act::Orphan).collect();
         return Migration::at(step, ALL, acts, "the other DaemonSet to go without its pods".to_owned());
     }
     let old: BTreeSet<&str> = found

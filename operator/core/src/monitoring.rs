@@ -22,15 +22,15 @@ fn runbook(heading: &str) -> String {
 }
 
 /// A placeholder of a template and its value.
-type Word = (&'static str, String);
+type Placeholder = (&'static str, String);
 
 /// Selects the series of the leading replica. Two replicas have them during a change of leader.
-fn leaders() -> Word {
+fn leaders() -> Placeholder {
     ("LEADERS(", "max without (instance, pod) (".to_owned())
 }
 
 /// Returns the names of the thresholds with their values.
-fn thresholds(thresholds: &AlertThresholds) -> [Word; 4] {
+fn thresholds(thresholds: &AlertThresholds) -> [Placeholder; 4] {
     let ratio = f64::from(thresholds.backend_error_percent) / 100.0;
     [
         ("BACKEND_SECONDS", thresholds.backend_seconds.to_string()),
@@ -41,7 +41,7 @@ fn thresholds(thresholds: &AlertThresholds) -> [Word; 4] {
 }
 
 /// Replaces the placeholders in a text.
-fn fill_in(text: &str, words: &[Word]) -> String {
-    let filled_in = |text: String, (word, value): &Word| text.replace(word, value);
+fn fill_in(text: &str, words: &[Placeholder]) -> String {
+    let filled_in = |text: String, (word, value): &Placeholder| text.replace(word, value);
     words.iter().fold(text.to_owned(), filled_in)
 }

@@ -104,8 +104,8 @@ impl Desired {
     pub fn without(&self, kept: &Kept) -> Self {
         let mut own = self.clone();
         for (part, names) in [("annotations", &kept.annotations), ("labels", &kept.labels)] {
-            if let Some(wanted) = own.object["metadata"][part].as_object_mut() {
-                wanted.retain(|name, _| !names.contains_key(name));
+            if let Some(remaining) = own.object["metadata"][part].as_object_mut() {
+                remaining.retain(|name, _| !names.contains_key(name));
             }
         }
         own
@@ -267,7 +267,7 @@ pub struct Plan {
 }
 
 /// Differences that an apply could not remove, by object. Another write would have the same result. The operator
-/// retries when the intent or the differences change, or after [`TRY_AGAIN_AFTER`].
+/// retries when the intent or the differences change, or after `TRY_AGAIN_AFTER`.
 pub type Unapplied = BTreeMap<Key, UnappliedFields>;
 
 /// Fields that differ after an apply.
@@ -299,16 +299,16 @@ pub fn plan(
     now: Instant,
 ) -> Plan {
     let mut plan = Plan::default();
-    for wanted in desired.iter().filter(|desired| !scope.untouched.contains(&desired.key)) {
-        match live.get(&wanted.key) {
-            None => plan.actions.push(Action::Create(wanted.clone())),
-            Some(there) if !owner.owns(there) => {
+    for intent in desired.iter().filter(|desired| !scope.untouched.contains(&desired.key)) {
+        match live.get(&intent.key) {
+            None => plan.actions.push(Action::Create(intent.clone())),
+            Some(live_object) if !owner.owns(live_object) => {
                 plan.obstacles.push(Obstacle::Foreign {
-                    key: wanted.key.clone(),
-                    maker: maker_of(there),
+                    key: intent.key.clone(),
+                    maker: maker_of(live_object),
                 });
             }
-            Some(there) => plan_existing(&mut plan, wanted, there, unapplied, now),
+            Some(live_object) => plan_existing(&mut plan, intent, live_object, unapplied, now),
         }
     }
     let is_foreign_driver =
@@ -316,7 +316,7 @@ pub fn plan(
     if plan.obstacles.iter().any(is_foreign_driver) {
         // An own CSIDriver object without its labels still shows that this installation serves the driver.
         let mut drivers = live.iter().filter(|(key, _)| key.kind == kind::CSI_DRIVER);
-        let is_unmarked = drivers.any(|(_, there)| is_applied(there));
+        let is_unmarked = drivers.any(|(_, live_object)| is_applied(live_object));
         plan.actions.retain(|action| match action {
             Action::Create(desired) => is_unmarked && scope.installed.contains(&desired.key),
             Action::Update { .. } | Action::Repair { .. } => true,
@@ -325,56 +325,56 @@ pub fn plan(
         return plan;
     }
     if scope.prune {
-        let wanted: BTreeSet<&Key> = desired.iter().map(|desired| &desired.key).collect();
-        let orphans = live.iter().filter(|(key, there)| {
-            let is_kept = wanted.contains(key) || scope.untouched.contains(key);
-            !is_kept && owner.owns(there) && !is_being_deleted(there)
+        let desired_keys: BTreeSet<&Key> = desired.iter().map(|desired| &desired.key).collect();
+        let orphans = live.iter().filter(|(key, live_object)| {
+            let is_kept = desired_keys.contains(key) || scope.untouched.contains(key);
+            !is_kept && owner.owns(live_object) && !is_being_deleted(live_object)
         });
-        plan.actions.extend(orphans.map(|(key, there)| Action::Prune {
+        plan.actions.extend(orphans.map(|(key, live_object)| Action::Prune {
             key: key.clone(),
-            uid: uid_of(there),
+            uid: uid_of(live_object),
         }));
     }
     plan
 }
 
-fn plan_existing(plan: &mut Plan, wanted: &Desired, there: &Value, unapplied: &Unapplied, now: Instant) {
-    let uid = uid_of(there);
-    if wanted.handling.create_only {
+fn plan_existing(plan: &mut Plan, intent: &Desired, live_object: &Value, unapplied: &Unapplied, now: Instant) {
+    let uid = uid_of(live_object);
+    if intent.handling.create_only {
         return;
     }
-    let yielding = yields_default(wanted, there);
-    let wanted = yielding.as_ref().unwrap_or(wanted);
-    if is_being_deleted(there) {
+    let yielding = without_default_mark(intent, live_object);
+    let intent = yielding.as_ref().unwrap_or(intent);
+    if is_being_deleted(live_object) {
         // The event of its deletion triggers the next reconcile, which recreates it.
         return;
     }
-    let fixed = changed_immutables(wanted, there);
+    let fixed = changed_immutables(intent, live_object);
     if !fixed.is_empty() {
-        plan_recreation(plan, wanted, there, fixed);
+        plan_recreation(plan, intent, live_object, fixed);
         return;
     }
-    let applied = there["metadata"]["annotations"][APPLIED_HASH].as_str();
-    let fields = differences(&wanted.object, there, NAMED_FIELDS);
+    let applied = live_object["metadata"]["annotations"][APPLIED_HASH].as_str();
+    let fields = differences(&intent.object, live_object, NAMED_FIELDS);
     // An object restored from a backup can match the intent without the ownership labels. Without an update, it would
     // never be pruned.
-    let is_restored = !is_applied(there);
+    let is_restored = !is_applied(live_object);
     if fields.is_empty() && !is_restored {
         return;
     }
-    if is_restored || applied.is_some_and(|applied| applied != wanted.hash) {
+    if is_restored || applied.is_some_and(|applied| applied != intent.hash) {
         plan.actions.push(Action::Update {
-            desired: wanted.clone(),
+            desired: intent.clone(),
             uid,
         });
         return;
     }
-    let known = unapplied.get(&wanted.key);
-    let known = known.filter(|left| left.hash == wanted.hash && left.fields == fields);
-    plan.left.extend(known.map(|left| (wanted.key.clone(), left.clone())));
+    let known = unapplied.get(&intent.key);
+    let known = known.filter(|left| left.hash == intent.hash && left.fields == fields);
+    plan.left.extend(known.map(|left| (intent.key.clone(), left.clone())));
     if known.is_none_or(|left| now.duration_since(left.tried) >= TRY_AGAIN_AFTER) {
         plan.actions.push(Action::Repair {
-            desired: wanted.clone(),
+            desired: intent.clone(),
             uid,
             fields,
         });
@@ -382,9 +382,9 @@ fn plan_existing(plan: &mut Plan, wanted: &Desired, there: &Value, unapplied: &U
 }
 
 /// Plans to recreate an object with different immutable fields, if this does not harm its users.
-fn plan_recreation(plan: &mut Plan, wanted: &Desired, there: &Value, fields: Vec<String>) {
-    let key = wanted.key.clone();
-    let is_harmless = match wanted.key.kind {
+fn plan_recreation(plan: &mut Plan, intent: &Desired, live_object: &Value, fields: Vec<String>) {
+    let key = intent.key.clone();
+    let is_harmless = match intent.key.kind {
         kind::STORAGE_CLASS
         | kind::ATTRIBUTES_CLASS
         | kind::GROUP_SNAPSHOT_CLASS
@@ -394,16 +394,16 @@ fn plan_recreation(plan: &mut Plan, wanted: &Desired, there: &Value, fields: Vec
         kind::CSI_DRIVER => !fields.iter().any(|field| field == "spec.attachRequired"),
         _ => false,
     };
-    if wanted.handling.keeps_immutable {
+    if intent.handling.keeps_immutable {
         plan.obstacles.push(Obstacle::Refused { key, fields });
     } else if is_harmless {
-        let version = &there["metadata"]["resourceVersion"];
+        let version = &live_object["metadata"]["resourceVersion"];
         plan.actions.push(Action::Recreate {
-            desired: wanted.clone(),
-            uid: uid_of(there),
+            desired: intent.clone(),
+            uid: uid_of(live_object),
             fields,
             resource_version: version.as_str().unwrap_or_default().to_owned(),
-            kept: kept(&wanted.object, there),
+            kept: kept(&intent.object, live_object),
         });
     } else {
         plan.obstacles.push(Obstacle::Immutable { key, fields });
@@ -412,33 +412,33 @@ fn plan_recreation(plan: &mut Plan, wanted: &Desired, there: &Value, fields: Vec
 
 /// Returns the class without the annotation of the default class, if another client has set it. The value of that
 /// client takes precedence.
-fn yields_default(wanted: &Desired, there: &Value) -> Option<Desired> {
+fn without_default_mark(intent: &Desired, live_object: &Value) -> Option<Desired> {
     let has_mark = |object: &Value| object["metadata"]["annotations"][DEFAULT_CLASS_ANNOTATION].is_string();
-    let is_concerned = wanted.key.kind == kind::STORAGE_CLASS && !wanted.handling.insists_on_default;
-    let is_ours = || own_fields(there).any(|fields| owns_annotation(fields, DEFAULT_CLASS_ANNOTATION));
-    if !is_concerned || !has_mark(&wanted.object) || !has_mark(there) || is_ours() {
+    let is_concerned = intent.key.kind == kind::STORAGE_CLASS && !intent.handling.insists_on_default;
+    let is_ours = || own_fields(live_object).any(|fields| owns_annotation(fields, DEFAULT_CLASS_ANNOTATION));
+    if !is_concerned || !has_mark(&intent.object) || !has_mark(live_object) || is_ours() {
         return None;
     }
-    let mut wanted = wanted.clone();
-    if let Some(annotations) = wanted.object["metadata"]["annotations"].as_object_mut() {
+    let mut intent = intent.clone();
+    if let Some(annotations) = intent.object["metadata"]["annotations"].as_object_mut() {
         annotations.remove(DEFAULT_CLASS_ANNOTATION);
     }
-    Some(wanted)
+    Some(intent)
 }
 
 /// Collects labels and annotations of other clients, such as the default-class annotation of an administrator. They
 /// must survive a re-creation of the object.
-fn kept(wanted: &Value, there: &Value) -> Kept {
+fn kept(intent: &Value, live_object: &Value) -> Kept {
     // It describes an object that no longer exists.
     const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
     let of_others = |part: &str| -> BTreeMap<String, String> {
         let is_ours = |name: &str| {
             let path = format!("f:{name}");
             let owned = format!("f:{part}");
-            own_fields(there).any(|fields| fields["f:metadata"][&owned].get(&path).is_some())
+            own_fields(live_object).any(|fields| fields["f:metadata"][&owned].get(&path).is_some())
         };
-        let all = there["metadata"][part].as_object().into_iter().flatten();
-        all.filter(|(name, _)| wanted["metadata"][part].get(name.as_str()).is_none())
+        let all = live_object["metadata"][part].as_object().into_iter().flatten();
+        all.filter(|(name, _)| intent["metadata"][part].get(name.as_str()).is_none())
             .filter(|(name, _)| *name != LAST_APPLIED && !is_ours(name))
             .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
             .collect()
@@ -460,8 +460,8 @@ pub fn uid_of(object: &Value) -> String {
 }
 
 /// The paths of fields that differ and that the API server refuses to change.
-fn changed_immutables(wanted: &Desired, there: &Value) -> Vec<String> {
-    let fields: &[(&str, Value)] = match wanted.key.kind {
+fn changed_immutables(intent: &Desired, live_object: &Value) -> Vec<String> {
+    let fields: &[(&str, Value)] = match intent.key.kind {
         kind::STORAGE_CLASS => &[
             ("/provisioner", Value::Null),
             ("/parameters", Value::Null),
@@ -489,7 +489,7 @@ fn changed_immutables(wanted: &Desired, there: &Value) -> Vec<String> {
     };
     fields
         .iter()
-        .filter(|(path, default)| value(&wanted.object, path, default) != value(there, path, default))
+        .filter(|(path, default)| value(&intent.object, path, default) != value(live_object, path, default))
         .map(|(path, _)| path.trim_start_matches('/').replace('/', "."))
         .collect()
 }

@@ -45,7 +45,7 @@ impl RecordedPlace {
     pub fn is_moved_to(&self, place: Option<&Place>) -> bool {
         match self {
             Self::NewCloud => false,
-            Self::Known(known) => Some(known) != place,
+            Self::Known(recorded) => Some(recorded) != place,
             Self::Never | Self::Unknown(_) => true,
         }
     }
@@ -64,11 +64,11 @@ impl PlaceRecord {
     pub fn read(status: Option<&CinderCSIDriverStatus>, csi_driver: Option<&Value>) -> Self {
         let status = status.into_iter().flat_map(|status| &status.places);
         let status = status.map(|place| {
-            let known = Place {
+            let recorded = Place {
                 project: place.project_id.clone(),
                 region: place.region.clone(),
             };
-            (place.cloud.clone(), known)
+            (place.cloud.clone(), recorded)
         });
         let text = csi_driver.and_then(|object| object["metadata"]["annotations"][PLACES_ANNOTATION].as_str());
         let annotation = text.map(|text| {

@@ -313,15 +313,15 @@ fn end_pods(objects: &[(&Key, &Value)], stranded: &[String], what: &str, remains
 }
 
 fn delete_or_wait(objects: &[(&Key, &Value)], what: &str) -> Step {
-    let there: Vec<_> = objects
+    let remaining: Vec<_> = objects
         .iter()
         .filter(|(_, object)| !is_being_deleted(object))
         .map(|(key, object)| ((*key).clone(), uid_of(object)))
         .collect();
-    if there.is_empty() {
+    if remaining.is_empty() {
         Step::Wait { what: what.to_owned() }
     } else {
-        Step::Delete { objects: there }
+        Step::Delete { objects: remaining }
     }
 }
 

@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 
 use crate::clouds::CloudFacts;
-use crate::cluster::{KubernetesVersion, Marked, OptionalApi, OptionalApis, SnapshotContents, kind};
+use crate::cluster::{DefaultClassMark, KubernetesVersion, OptionalApi, OptionalApis, SnapshotContents, kind};
 use crate::problem::Problem;
 use crate::reasons::Degraded;
 use crate::releases::{
@@ -33,7 +33,7 @@ mod regions;
 mod snapshots;
 mod topology;
 
-pub use classes::{Class, Classes, PassedOver};
+pub use classes::{Class, Classes, SkippedDefault};
 pub use controller::{Controller, Sidecar};
 pub use csi_driver::CsiDriver;
 pub use hold::{HoldScope, SpecHold};
@@ -74,7 +74,7 @@ pub struct Environment {
     /// The other CinderCSIDrivers of the cluster.
     pub other_drivers: Vec<OtherDriver>,
     /// StorageClasses of the cluster that are marked as the default.
-    pub default_classes: Vec<Marked>,
+    pub default_classes: Vec<DefaultClassMark>,
     /// Whether a snapshot-controller works in the cluster.
     pub snapshot_controller: ControllerSight,
     /// Snapshot contents of the driver.
@@ -425,8 +425,8 @@ fn name_prefix(driver_name: &str) -> String {
 
 /// Returns the prefix of the names of a driver's objects, according to its spec.
 pub fn name_prefix_of(driver: &CinderCSIDriver) -> String {
-    let given = driver.spec.instance_name.clone();
-    given.unwrap_or_else(|| name_prefix(driver.metadata.name.as_deref().unwrap_or_default()))
+    let configured = driver.spec.instance_name.clone();
+    configured.unwrap_or_else(|| name_prefix(driver.metadata.name.as_deref().unwrap_or_default()))
 }
 
 #[cfg(test)]

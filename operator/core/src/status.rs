@@ -136,11 +136,11 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, report: &Report, now: Ti
         rollout: rollout::rollout(report),
         pending_changes: decision.pending.clone(),
     };
-    summarized(previous, next, facts.object.generation, now)
+    add_summary(previous, next, facts.object.generation, now)
 }
 
 /// Adds the summarizing conditions before the others, and escapes all texts.
-fn summarized(
+fn add_summary(
     previous: Option<&CinderCSIDriverStatus>,
     mut next: CinderCSIDriverStatus,
     generation: Option<i64>,
@@ -176,12 +176,12 @@ fn judge(
     let facts = &report.facts;
     Some(match type_ {
         ConditionType::Ready | ConditionType::Reconciling | ConditionType::Stalled => return None,
-        ConditionType::Available => erased(available(previous, report, issues, now)),
-        ConditionType::Progressing => erased(progressing(report, issues)),
-        ConditionType::Degraded => erased(degraded(report, issues)),
-        ConditionType::Upgradeable => erased(rollout::upgradeable(report, issues)),
-        ConditionType::DeletionBlocked => erased(removal::blocked(report)),
-        ConditionType::CredentialsValid => erased(clouds::credentials_valid(facts, now)),
+        ConditionType::Available => judgement_of(available(previous, report, issues, now)),
+        ConditionType::Progressing => judgement_of(progressing(report, issues)),
+        ConditionType::Degraded => judgement_of(degraded(report, issues)),
+        ConditionType::Upgradeable => judgement_of(rollout::upgradeable(report, issues)),
+        ConditionType::DeletionBlocked => judgement_of(removal::blocked(report)),
+        ConditionType::CredentialsValid => judgement_of(clouds::credentials_valid(facts, now)),
     })
 }
 
@@ -208,7 +208,7 @@ fn verdict<R: Reason>(reason: R, message: impl Into<String>) -> Verdict<R> {
 /// Documented reason and message of a condition of any type.
 type Judgement = (&'static ConditionReason, String);
 
-fn erased<R: Reason>((reason, message): Verdict<R>) -> Judgement {
+fn judgement_of<R: Reason>((reason, message): Verdict<R>) -> Judgement {
     (reason.row(), message)
 }
 
@@ -442,7 +442,7 @@ pub fn failed(
 ) -> CinderCSIDriverStatus {
     let message = format!("{}. Other conditions show the last observed state", problem.message);
     let degraded = verdict(problem.reason, message);
-    carry_over(previous, object, [erased(degraded)], now)
+    carry_over(previous, object, [judgement_of(degraded)], now)
 }
 
 /// Returns the last reported status of a driver whose reconciliation is suspended.
@@ -457,9 +457,9 @@ pub fn not_reconciled(
         "reconciliation is suspended, see condition Degraded; other conditions show the last observed state",
     );
     let updated = [
-        erased(available),
-        erased(progressing(report, &issues)),
-        erased(degraded(report, &issues)),
+        judgement_of(available),
+        judgement_of(progressing(report, &issues)),
+        judgement_of(degraded(report, &issues)),
     ];
     let next = carry_over(previous, &report.facts.object, updated, now);
     CinderCSIDriverStatus {
@@ -489,31 +489,31 @@ pub fn unreadable(
     let available = "the operator cannot read this object, and reconciliation is suspended, see condition Degraded; other conditions show the last observed state";
     let degraded = format!("{message}. Other conditions show the last observed state");
     let mut judgements = vec![
-        erased(verdict(Available::NotReconciled, available)),
-        erased(verdict(Degraded::Unreadable, degraded)),
+        judgement_of(verdict(Available::NotReconciled, available)),
+        judgement_of(verdict(Degraded::Unreadable, degraded)),
     ];
     let mut next = previous.clone();
     if is_kept {
         let blocked = "the object is being deleted, and the operator cannot read what it is to remove; condition Degraded says why";
-        judgements.push(erased(verdict(DeletionBlocked::Unreadable, blocked)));
+        judgements.push(judgement_of(verdict(DeletionBlocked::Unreadable, blocked)));
         next["state"] = json!(DriverState::DeletionBlocked);
     }
-    let told = judgements.into_iter();
-    let told = told.map(|judgement| condition(Some(&known), generation, judgement, now));
-    let mut told: Vec<Condition> = told.collect();
+    let new_conditions = judgements.into_iter();
+    let new_conditions = new_conditions.map(|judgement| condition(Some(&known), generation, judgement, now));
+    let mut new_conditions: Vec<Condition> = new_conditions.collect();
     let mut all = known.clone();
     all.conditions
-        .retain(|old| told.iter().all(|new| new.type_ != old.type_));
-    all.conditions.extend(told.iter().cloned());
+        .retain(|old| new_conditions.iter().all(|new| new.type_ != old.type_));
+    all.conditions.extend(new_conditions.iter().cloned());
     let summary = summary::summary(&all).map(|judgement| condition(Some(&known), generation, judgement, now));
-    told.splice(0..0, summary);
+    new_conditions.splice(0..0, summary);
     next["observedGeneration"] = json!(generation);
-    let is_retold = |condition: &Value| told.iter().any(|one| condition["type"] == one.type_);
+    let is_replaced = |condition: &Value| new_conditions.iter().any(|one| condition["type"] == one.type_);
     let mut conditions: Vec<Value> = previous["conditions"].as_array().cloned().unwrap_or_default();
-    conditions.retain(|condition| !is_retold(condition));
-    let first: Vec<Value> = told.iter().map(|one| json!(one)).collect();
+    conditions.retain(|condition| !is_replaced(condition));
+    let first: Vec<Value> = new_conditions.iter().map(|one| json!(one)).collect();
     next["conditions"] = json!([first, conditions].concat());
-    (next, told)
+    (next, new_conditions)
 }
 
 /// Returns the cause of failure that the status reports for the last reconcile.
@@ -548,7 +548,7 @@ fn carry_over<const N: usize>(
             None => next.conditions.push(condition),
         }
     }
-    summarized(previous, next, object.generation, now)
+    add_summary(previous, next, object.generation, now)
 }
 
 /// Removes fractions of a second, which the API server does not store. A different time after a read would count as a

@@ -66,7 +66,7 @@ pub fn in_words(count: usize, what: &str) -> String {
 
 /// Returns the candidate that a misspelt word most likely means. It tolerates swapped, missing and doubled letters,
 /// and another case.
-pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest_candidate<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
     let distances = candidates.into_iter().map(|candidate| {
         let distance = strsim::osa_distance(&lower, &candidate.to_lowercase());
@@ -90,7 +90,7 @@ mod tests {
 
     use std::collections::BTreeMap;
 
-    use super::{in_words, join_truncated, make_printable, nearest};
+    use super::{in_words, join_truncated, make_printable, nearest_candidate};
 
     #[test]
     fn all_texts_of_value_become_printable() {
@@ -119,7 +119,10 @@ mod tests {
     #[case::longer("availability-zone", None)]
     #[case::another_word("iops", None)]
     fn misspelt_word_matches_nearest_candidate(#[case] word: &str, #[case] expected: Option<&str>) {
-        assert_eq!(nearest(word, ["type", "availability", "mkfsOptions"]), expected);
+        assert_eq!(
+            nearest_candidate(word, ["type", "availability", "mkfsOptions"]),
+            expected
+        );
     }
 
     #[test]

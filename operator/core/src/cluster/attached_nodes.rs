@@ -122,14 +122,16 @@ pub fn may_lose_nodes(before: Option<&PodSpec>, after: Option<&PodSpec>) -> bool
         return true;
     };
     let selects_less = |template: &PodSpec, other: &PodSpec| {
-        let mut wanted = template.node_selector.iter().flatten();
-        wanted.all(|(key, value)| other.node_selector.as_ref().and_then(|other| other.get(key)) == Some(value))
+        let mut selectors = template.node_selector.iter().flatten();
+        selectors.all(|(key, value)| other.node_selector.as_ref().and_then(|other| other.get(key)) == Some(value))
     };
     let name = |template: &PodSpec| template.node_name.clone().filter(|name| !name.is_empty());
     let tolerations = |template: &PodSpec| template.tolerations.clone().unwrap_or_default();
-    let kept = tolerations(after);
-    let keeps_tolerations =
-        kept.iter().any(tolerates_everything) || tolerations(before).iter().all(|toleration| kept.contains(toleration));
+    let tolerated = tolerations(after);
+    let keeps_tolerations = tolerated.iter().any(tolerates_everything)
+        || tolerations(before)
+            .iter()
+            .all(|toleration| tolerated.contains(toleration));
     let keeps_affinity = required(after).is_none() || required(after) == required(before);
     let keeps_name = name(after).is_none() || name(after) == name(before);
     !(selects_less(after, before) && keeps_tolerations && keeps_affinity && keeps_name)

@@ -15,8 +15,8 @@ use kube::{Resource, api::ObjectMeta};
 use serde::Deserialize;
 
 use super::{
-    AttachmentFact, AttachmentObject, Blockers, ClaimFact, ClaimObject, Marked, NodeFacts, UndecodableObject,
-    VolumeFact, VolumeObject, nodes::taint_facts, pods::KeptPod, storage_classes::ClassFact,
+    AttachmentFact, AttachmentObject, Blockers, ClaimFact, ClaimObject, DefaultClassMark, NodeFacts, UndecodableObject,
+    VolumeFact, VolumeObject, nodes::taint_facts, pods::PodFact, storage_classes::ClassFact,
 };
 
 /// The relevant part of a CSINode.
@@ -50,7 +50,7 @@ struct Allocatable {
 
 /// A driver that a kubelet has registered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Registered {
+pub struct DriverRegistration {
     /// Node id of the driver: the id of the server in Nova.
     pub node_id: String,
     /// Maximum number of volumes of the driver on the node.
@@ -69,7 +69,7 @@ pub trait Indexed: Resource<DynamicType = ()> {
     fn keep(&self) -> Option<Self::Kept>;
 
     /// Returns the drivers that a change of this fact affects.
-    fn affected(kept: &Self::Kept) -> Affected;
+    fn affected(fact: &Self::Kept) -> Affected;
 
     /// The table of the index for this kind.
     fn table(index: &mut Index) -> &mut HashMap<String, Self::Kept>;
@@ -128,10 +128,10 @@ pub trait Owned {
 }
 
 impl Indexed for RegistrationObject {
-    type Kept = BTreeMap<String, Registered>;
+    type Kept = BTreeMap<String, DriverRegistration>;
 
-    fn keep(&self) -> Option<BTreeMap<String, Registered>> {
-        let registered = |driver: &RegisteredDriver| Registered {
+    fn keep(&self) -> Option<BTreeMap<String, DriverRegistration>> {
+        let registered = |driver: &RegisteredDriver| DriverRegistration {
             node_id: driver.node_id.clone(),
             limit: driver.allocatable.as_ref().and_then(|allocatable| allocatable.count),
         };
@@ -145,11 +145,11 @@ impl Indexed for RegistrationObject {
         )
     }
 
-    fn affected(drivers: &BTreeMap<String, Registered>) -> Affected {
+    fn affected(drivers: &BTreeMap<String, DriverRegistration>) -> Affected {
         Affected::Drivers(drivers.keys().cloned().collect())
     }
 
-    fn table(index: &mut Index) -> &mut HashMap<String, BTreeMap<String, Registered>> {
+    fn table(index: &mut Index) -> &mut HashMap<String, BTreeMap<String, DriverRegistration>> {
         &mut index.registrations
     }
 }
@@ -227,12 +227,12 @@ pub struct VolumeCount {
 #[derive(Debug, Default)]
 pub struct Index {
     nodes: HashMap<String, NodeFacts>,
-    registrations: HashMap<String, BTreeMap<String, Registered>>,
+    registrations: HashMap<String, BTreeMap<String, DriverRegistration>>,
     pub(super) volumes: HashMap<String, VolumeFact>,
     pub(super) claims: HashMap<String, ClaimFact>,
     classes: HashMap<String, ClassFact>,
     pub(super) attachments: HashMap<String, AttachmentFact>,
-    pods: HashMap<String, KeptPod>,
+    pods: HashMap<String, PodFact>,
     /// Objects that do not decode: the cause, by plural name of the kind and name of the object. The last known facts
     /// about them remain valid.
     undecodable: BTreeMap<(String, String), String>,
@@ -244,7 +244,7 @@ impl Index {
     }
 
     /// Returns the StorageClasses that are marked as the default, the oldest first.
-    pub fn default_classes(&self) -> Vec<Marked> {
+    pub fn default_classes(&self) -> Vec<DefaultClassMark> {
         let mut marked: Vec<_> = self.classes.values().filter_map(|class| class.marked.clone()).collect();
         marked.sort();
         marked
@@ -256,24 +256,24 @@ impl Index {
         self.volumes.values().filter(is_zoned).count()
     }
 
-    pub(super) fn pods(&mut self) -> &mut HashMap<String, KeptPod> {
+    pub(super) fn pods(&mut self) -> &mut HashMap<String, PodFact> {
         &mut self.pods
     }
 
-    pub(super) fn kept_pods(&self) -> impl Iterator<Item = &KeptPod> {
+    pub(super) fn kept_pods(&self) -> impl Iterator<Item = &PodFact> {
         self.pods.values()
     }
 
     /// Stores an object, and returns the affected drivers. The result is empty if nothing changed.
     pub fn put<K: Indexed>(&mut self, object: &K) -> Affected {
         let name = key_of(object.meta());
-        let Some(kept) = object.keep() else {
+        let Some(fact) = object.keep() else {
             return self.remove::<K>(&name);
         };
         let decodes_again = self.forget_undecodable::<K>(&name);
-        let now = K::affected(&kept);
-        let changed = match K::table(self).insert(name, kept.clone()) {
-            Some(old) if old == kept => Affected::default(),
+        let now = K::affected(&fact);
+        let changed = match K::table(self).insert(name, fact.clone()) {
+            Some(old) if old == fact => Affected::default(),
             Some(old) => now.and(K::affected(&old)),
             None => now,
         };
@@ -338,9 +338,9 @@ impl Index {
             namespace.is_none_or(|namespace| name.strip_prefix(namespace).is_some_and(|rest| rest.starts_with('/')))
         };
         let is_gone = |name: &&String| is_listed(name) && !names.contains(*name);
-        let mut gone: Vec<String> = self.undecodable_of::<K>().filter(is_gone).cloned().collect();
-        gone.extend(K::table(self).keys().filter(is_gone).cloned());
-        gone.iter().fold(Affected::default(), |affected, name| {
+        let mut removed: Vec<String> = self.undecodable_of::<K>().filter(is_gone).cloned().collect();
+        removed.extend(K::table(self).keys().filter(is_gone).cloned());
+        removed.iter().fold(Affected::default(), |affected, name| {
             affected.and(self.remove::<K>(name))
         })
     }
@@ -355,7 +355,7 @@ impl Index {
 
     /// Returns the nodes whose kubelet has registered the driver.
     pub fn registered_on(&self, driver: &str) -> BTreeSet<String> {
-        let has = |(node, drivers): (&String, &BTreeMap<String, Registered>)| {
+        let has = |(node, drivers): (&String, &BTreeMap<String, DriverRegistration>)| {
             drivers.contains_key(driver).then(|| node.clone())
         };
         self.registrations.iter().filter_map(has).collect()
@@ -387,7 +387,7 @@ impl Index {
         described
     }
 
-    pub fn registration(&self, node: &str, driver: &str) -> Option<&Registered> {
+    pub fn registration(&self, node: &str, driver: &str) -> Option<&DriverRegistration> {
         self.registrations.get(node)?.get(driver)
     }
 
@@ -499,7 +499,7 @@ pub fn key_of(meta: &ObjectMeta) -> String {
 fn names_of<T: Owned>(table: &HashMap<String, T>, driver: &str) -> Vec<String> {
     let mut names: Vec<String> = table
         .iter()
-        .filter(|(_, kept)| kept.driver() == driver)
+        .filter(|(_, fact)| fact.driver() == driver)
         .map(|(name, _)| name.clone())
         .collect();
     names.sort();
@@ -507,7 +507,7 @@ fn names_of<T: Owned>(table: &HashMap<String, T>, driver: &str) -> Vec<String> {
 }
 
 fn count<T: Owned>(table: &HashMap<String, T>, driver: &str) -> usize {
-    table.values().filter(|kept| kept.driver() == driver).count()
+    table.values().filter(|fact| fact.driver() == driver).count()
 }
 
 #[cfg(test)]

@@ -31,10 +31,10 @@ pub fn is_copy(object: &Value) -> bool {
 /// Whether the instance label exists and no apply of the operator set it.
 fn is_marked_by_another(object: &Value) -> bool {
     let label = format!("f:{INSTANCE_LABEL}");
-    let told = |entry: &Value| entry["fieldsV1"].is_object();
+    let has_fields = |entry: &Value| entry["fieldsV1"].is_object();
     let marks = |entry: &Value| entry["fieldsV1"]["f:metadata"]["f:labels"][&label].is_object();
     object["metadata"]["labels"][INSTANCE_LABEL].is_string()
-        && applies(object).all(|entry| told(entry) && !marks(entry))
+        && applies(object).all(|entry| has_fields(entry) && !marks(entry))
 }
 
 /// Maximum time between the record of an apply and the creation of its object.

@@ -100,24 +100,24 @@ pub fn view(nodes: &[&NodeFacts], template: &PodSpec, registered_on: &BTreeSet<S
 
 /// Returns the Ready nodes where a DaemonSet with this template runs a pod.
 pub fn ready_nodes(nodes: &[&NodeFacts], template: &PodSpec) -> BTreeSet<String> {
-    let wanted = nodes.iter().filter(|node| node.ready && is_eligible(node, template));
-    wanted.map(|node| node.name.clone()).collect()
+    let selected = nodes.iter().filter(|node| node.ready && is_eligible(node, template));
+    selected.map(|node| node.name.clone()).collect()
 }
 
 /// Returns the same nodes with their times.
 pub fn ready_node_times(nodes: &[&NodeFacts], template: &PodSpec) -> BTreeMap<String, NodeTimes> {
-    let wanted = nodes.iter().filter(|node| node.ready && is_eligible(node, template));
+    let selected = nodes.iter().filter(|node| node.ready && is_eligible(node, template));
     let times = |node: &NodeFacts| NodeTimes {
         created: node.created,
         ready: node.since,
     };
-    wanted.map(|node| (node.name.clone(), times(node))).collect()
+    selected.map(|node| (node.name.clone(), times(node))).collect()
 }
 
 /// Returns the nodes where a DaemonSet with this template runs a pod, Ready or not.
 pub fn eligible_nodes(nodes: &[&NodeFacts], template: &PodSpec) -> BTreeSet<String> {
-    let wanted = nodes.iter().filter(|node| is_eligible(node, template));
-    wanted.map(|node| node.name.clone()).collect()
+    let selected = nodes.iter().filter(|node| is_eligible(node, template));
+    selected.map(|node| node.name.clone()).collect()
 }
 
 /// Whether a DaemonSet with this template runs a pod on the node.
@@ -158,18 +158,18 @@ fn matches_term(node: &NodeFacts, term: &NodeSelectorTerm) -> bool {
 fn holds(requirement: &NodeSelectorRequirement, value: Option<&String>) -> bool {
     let values = requirement.values.as_deref().unwrap_or_default();
     let listed = value.is_some_and(|value| values.contains(value));
-    let compare = |wanted: fn(i64, i64) -> bool| {
+    let compare = |is_match: fn(i64, i64) -> bool| {
         let bound = values.first().and_then(|bound| bound.parse().ok());
-        let there = value.and_then(|value| value.parse().ok());
-        matches!((there, bound), (Some(there), Some(bound)) if wanted(there, bound))
+        let actual = value.and_then(|value| value.parse().ok());
+        matches!((actual, bound), (Some(actual), Some(bound)) if is_match(actual, bound))
     };
     match requirement.operator.as_str() {
         "In" => listed,
         "NotIn" => !listed,
         "Exists" => value.is_some(),
         "DoesNotExist" => value.is_none(),
-        "Gt" => compare(|there, bound| there > bound),
-        "Lt" => compare(|there, bound| there < bound),
+        "Gt" => compare(|actual, bound| actual > bound),
+        "Lt" => compare(|actual, bound| actual < bound),
         _ => false,
     }
 }
@@ -182,11 +182,11 @@ fn is_tolerated((key, value, effect): &(String, String, String), tolerations: &[
         let same_effect = toleration
             .effect
             .as_deref()
-            .is_none_or(|wanted| wanted.is_empty() || wanted == effect);
+            .is_none_or(|required| required.is_empty() || required == effect);
         let same_key = toleration
             .key
             .as_deref()
-            .is_none_or(|wanted| wanted.is_empty() || wanted == key);
+            .is_none_or(|required| required.is_empty() || required == key);
         let same_value = match toleration.operator.as_deref() {
             Some("Exists") => true,
             _ => toleration.key.is_some() && toleration.value.as_deref().unwrap_or_default() == value,

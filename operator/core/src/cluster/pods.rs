@@ -92,32 +92,32 @@ struct Cause {
 
 /// Facts about a pod: its driver and its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeptPod {
+pub struct PodFact {
     driver: String,
     pod: NodePod,
 }
 
 impl Indexed for PodObject {
-    type Kept = KeptPod;
+    type Kept = PodFact;
 
-    fn keep(&self) -> Option<KeptPod> {
+    fn keep(&self) -> Option<PodFact> {
         let labels = self.metadata.labels.as_ref()?;
         if labels.get(COMPONENT_LABEL).map(String::as_str) != Some(NODE_COMPONENT) {
             return None;
         }
         let driver = labels.get(INSTANCE_LABEL)?.clone();
         let node = self.spec.node_name.clone().or_else(|| self.intended_node())?;
-        Some(KeptPod {
+        Some(PodFact {
             driver,
             pod: self.on(node),
         })
     }
 
-    fn affected(kept: &KeptPod) -> Affected {
-        Affected::Drivers([kept.driver.clone()].into())
+    fn affected(fact: &PodFact) -> Affected {
+        Affected::Drivers([fact.driver.clone()].into())
     }
 
-    fn table(index: &mut Index) -> &mut HashMap<String, KeptPod> {
+    fn table(index: &mut Index) -> &mut HashMap<String, PodFact> {
         index.pods()
     }
 }
@@ -195,8 +195,8 @@ impl Index {
     pub fn node_pods_of(&self, driver: &str) -> Vec<NodePod> {
         let mut pods: Vec<NodePod> = self
             .kept_pods()
-            .filter(|kept| kept.driver == driver)
-            .map(|kept| kept.pod.clone())
+            .filter(|fact| fact.driver == driver)
+            .map(|fact| fact.pod.clone())
             .collect();
         pods.sort_by(|one, other| (&one.node, &one.name).cmp(&(&other.node, &other.name)));
         pods
@@ -251,8 +251,8 @@ mod tests {
     #[case::image(json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}), "ImagePullBackOff: no such image")]
     fn pod_failure_includes_its_source(#[case] state: Value, #[case] expected: &str) {
         let status = json!({"containerStatuses": [{"name": "driver", "state": state}]});
-        let kept = mk_pod(&json!({"nodeName": "n1"}), &status).keep().expect("kept");
-        assert_eq!(kept.pod.trouble, Some(format!("container driver is {expected}")));
+        let fact = mk_pod(&json!({"nodeName": "n1"}), &status).keep().expect("kept");
+        assert_eq!(fact.pod.trouble, Some(format!("container driver is {expected}")));
     }
 
     #[test]
@@ -260,11 +260,11 @@ mod tests {
         let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}]}}});
         let conditions = json!([{"type": "PodScheduled", "status": "False", "message": "Insufficient memory"}]);
-        let kept = mk_pod(&json!({"affinity": affinity}), &json!({"conditions": conditions}))
+        let fact = mk_pod(&json!({"affinity": affinity}), &json!({"conditions": conditions}))
             .keep()
             .expect("kept");
         assert_eq!(
-            (kept.pod.node.as_str(), kept.pod.trouble.as_deref()),
+            (fact.pod.node.as_str(), fact.pod.trouble.as_deref()),
             ("n2", Some("Insufficient memory"))
         );
     }

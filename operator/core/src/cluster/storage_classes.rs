@@ -15,7 +15,7 @@ const OLD_DEFAULT_CLASS_ANNOTATION: &str = "storageclass.beta.kubernetes.io/is-d
 
 /// A class that is marked as the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Marked {
+pub struct DefaultClassMark {
     /// Time of its creation, in the format of Kubernetes.
     pub made: String,
     pub name: String,
@@ -36,7 +36,7 @@ pub struct ClassObject {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClassFact {
     driver: String,
-    pub(super) marked: Option<Marked>,
+    pub(super) marked: Option<DefaultClassMark>,
 }
 
 impl Owned for ClassFact {
@@ -47,7 +47,7 @@ impl Owned for ClassFact {
 
 impl ClassObject {
     /// Returns the default mark of the class with its writer, if the class is marked.
-    fn marked(&self) -> Option<Marked> {
+    fn marked(&self) -> Option<DefaultClassMark> {
         let metadata = &self.metadata;
         let annotations = metadata.annotations.as_ref()?;
         let says_yes = |name: &str| annotations.get(name).is_some_and(|value| value == "true");
@@ -64,7 +64,7 @@ impl ClassObject {
             .filter_map(|entry| entry.fields_v1.as_ref())
             .any(|fields| owns_annotation(&fields.0, DEFAULT_CLASS_ANNOTATION));
         let instance = || metadata.labels.as_ref()?.get(INSTANCE_LABEL).cloned();
-        Some(Marked {
+        Some(DefaultClassMark {
             made: metadata
                 .creation_timestamp
                 .as_ref()
@@ -128,7 +128,7 @@ mod tests {
         #[case] expected: Option<&str>,
     ) {
         let kept = mk_class(&annotations, manager).marked();
-        let by = |marked: &Marked| marked.by.clone().unwrap_or("somebody".to_owned());
+        let by = |marked: &DefaultClassMark| marked.by.clone().unwrap_or("somebody".to_owned());
         assert_eq!(kept.as_ref().map(by).as_deref(), expected);
         assert!(kept.is_none_or(|marked| marked.made == "2026-01-01T00:00:00Z"));
     }

@@ -37,9 +37,9 @@ const LONGEST_ERROR: usize = 512;
 
 /// A stored value whose change affects no driver: text that differs between attempts.
 #[derive(Debug, Clone, Default)]
-pub struct Aside<T>(pub T);
+pub struct IgnoredChange<T>(pub T);
 
-impl<T> PartialEq for Aside<T> {
+impl<T> PartialEq for IgnoredChange<T> {
     fn eq(&self, _: &Self) -> bool {
         true
     }
@@ -90,7 +90,7 @@ pub struct AttachmentFact {
     /// Time of the detach request.
     pub deleted: Option<Timestamp>,
     /// Last reported error.
-    pub error: Aside<Option<String>>,
+    pub error: IgnoredChange<Option<String>>,
 }
 
 /// A claim with a pending operation.
@@ -110,7 +110,7 @@ pub struct ClaimFact {
     /// The node for which the volume is created.
     pub node: Option<String>,
     /// Last reported error of an expansion.
-    pub error: Aside<Option<String>>,
+    pub error: IgnoredChange<Option<String>>,
 }
 
 impl Owned for VolumeFact {
@@ -267,8 +267,8 @@ impl Indexed for VolumeObject {
         })
     }
 
-    fn affected(kept: &VolumeFact) -> Affected {
-        Affected::Drivers([kept.driver.clone()].into())
+    fn affected(fact: &VolumeFact) -> Affected {
+        Affected::Drivers([fact.driver.clone()].into())
     }
 
     fn table(index: &mut Index) -> &mut HashMap<String, VolumeFact> {
@@ -306,13 +306,13 @@ struct AttachmentSource {
 #[serde(rename_all = "camelCase", default)]
 struct AttachmentStatus {
     attached: bool,
-    attach_error: Option<Said>,
-    detach_error: Option<Said>,
+    attach_error: Option<ReportedError>,
+    detach_error: Option<ReportedError>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-struct Said {
+struct ReportedError {
     message: Option<String>,
 }
 
@@ -330,7 +330,7 @@ impl Indexed for AttachmentObject {
 
     fn keep(&self) -> Option<AttachmentFact> {
         let deleted = self.metadata.deletion_timestamp.as_ref().map(|time| time.0);
-        let said = if deleted.is_some() {
+        let error = if deleted.is_some() {
             &self.status.detach_error
         } else {
             &self.status.attach_error
@@ -342,12 +342,17 @@ impl Indexed for AttachmentObject {
             attached: self.status.attached,
             created: self.metadata.creation_timestamp.as_ref().map(|time| time.0),
             deleted,
-            error: Aside(said.as_ref().and_then(|said| said.message.as_deref()).map(shortened)),
+            error: IgnoredChange(
+                error
+                    .as_ref()
+                    .and_then(|error| error.message.as_deref())
+                    .map(truncate_error),
+            ),
         })
     }
 
-    fn affected(kept: &AttachmentFact) -> Affected {
-        Affected::Drivers([kept.attacher.clone()].into())
+    fn affected(fact: &AttachmentFact) -> Affected {
+        Affected::Drivers([fact.attacher.clone()].into())
     }
 
     fn table(index: &mut Index) -> &mut HashMap<String, AttachmentFact> {
@@ -359,7 +364,7 @@ fn is_shared_file_system(access_modes: &[String], volume_mode: Option<&str>) -> 
     volume_mode != Some("Block") && access_modes.iter().any(|mode| mode == "ReadWriteMany")
 }
 
-fn shortened(text: &str) -> String {
+fn truncate_error(text: &str) -> String {
     UntrustedText::with_limit(text, LONGEST_ERROR).to_string()
 }
 
@@ -430,8 +435,8 @@ impl ClaimObject {
         self.is_pending() && self.spec.storage_class_name.as_deref() == Some(class)
     }
 
-    /// Whether the claim waits for a volume of one of these StorageClasses, with a file system that several nodes may
-    /// write to at the same time.
+    /// Whether the claim waits for a volume of one of these StorageClasses. Several nodes may write to its file system
+    /// at the same time.
     pub fn waits_for_shared_file_system(&self, classes: &BTreeSet<&str>) -> bool {
         let spec = &self.spec;
         let is_of_class = spec
@@ -458,7 +463,7 @@ impl ClaimObject {
     }
 
     /// Returns the time of the request to the provisioner, from the managed fields of its annotation.
-    fn asked_since(&self) -> Option<Timestamp> {
+    fn requested_since(&self) -> Option<Timestamp> {
         let created = self.metadata.creation_timestamp.as_ref()?.0;
         let entries = self.metadata.managed_fields.iter().flatten();
         let asked = entries
@@ -488,9 +493,9 @@ impl Indexed for ClaimObject {
         };
         let (resizing, pending) = (condition("Resizing"), condition("FileSystemResizePending"));
         let refused = condition("NodeResizeError").or_else(|| condition("ControllerResizeError"));
-        let said = refused.and_then(|condition| condition.message.as_deref());
+        let error = refused.and_then(|condition| condition.message.as_deref());
         let is_deleted = self.metadata.deletion_timestamp.is_some();
-        let provisioning_since = self.asked_since().filter(|_| is_pending && !is_deleted);
+        let provisioning_since = self.requested_since().filter(|_| is_pending && !is_deleted);
         let resizing_since = resizing
             .or(pending)
             .or(refused)
@@ -508,12 +513,12 @@ impl Indexed for ClaimObject {
             resizing_since,
             waits_for_node: resizing.is_none() && pending.is_some(),
             node: self.annotation(SELECTED_NODE).cloned(),
-            error: Aside(said.map(shortened)),
+            error: IgnoredChange(error.map(truncate_error)),
         })
     }
 
-    fn affected(kept: &ClaimFact) -> Affected {
-        Affected::Drivers([kept.driver.clone()].into())
+    fn affected(fact: &ClaimFact) -> Affected {
+        Affected::Drivers([fact.driver.clone()].into())
     }
 
     fn table(index: &mut Index) -> &mut HashMap<String, ClaimFact> {
@@ -553,11 +558,11 @@ impl Index {
     pub fn volumes_with_attributes(&self, class: &str) -> Vec<String> {
         let all = self.volumes.iter();
         let have = all.filter(|(_, volume)| volume.attributes_class.as_deref() == Some(class));
-        let told = have.map(|(name, volume)| match &volume.claim {
+        let described = have.map(|(name, volume)| match &volume.claim {
             Some(claim) => format!("{name} (claim {}/{})", claim.namespace, claim.name),
             None => name.clone(),
         });
-        let mut names: Vec<String> = told.collect();
+        let mut names: Vec<String> = described.collect();
         names.extend(self.uncertain::<VolumeObject>(|_| true));
         names.sort();
         names
@@ -634,7 +639,7 @@ mod tests {
             }))
         };
         assert_eq!(attachment("request 1"), attachment("request 2"));
-        assert_eq!(attachment("x").and_then(|kept| kept.error.0).as_deref(), Some("x"));
+        assert_eq!(attachment("x").and_then(|fact| fact.error.0).as_deref(), Some("x"));
     }
 
     #[test]

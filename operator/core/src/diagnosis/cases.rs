@@ -32,7 +32,7 @@ pub struct Suspects {
 
 /// Finds operations of a driver that exceed their limit, and collects the facts about at most `most` of them.
 pub fn suspects(index: &Index, driver: &str, limits: &StuckSettings, now: Timestamp, most: usize) -> Suspects {
-    let Found { mut late, next, .. } = overdue(index, driver, limits, now);
+    let OverdueOperations { mut late, next, .. } = overdue(index, driver, limits, now);
     if late.is_empty() {
         return Suspects {
             next,
@@ -42,7 +42,7 @@ pub fn suspects(index: &Index, driver: &str, limits: &StuckSettings, now: Timest
     late.sort_by_key(|(operation, since, fact)| (*since, fact.name(), *operation));
     let others = late.len().saturating_sub(most);
     late.truncate(most);
-    let view = View::new(index, driver);
+    let view = NodeVolumes::new(index, driver);
     let all = late.into_iter().map(|(operation, since, fact)| Suspect {
         operation,
         since,
@@ -56,34 +56,41 @@ pub fn suspects(index: &Index, driver: &str, limits: &StuckSettings, now: Timest
 }
 
 /// Returns operations of a driver that exceed `limits`, unordered.
-pub(super) fn overdue<'a>(index: &'a Index, driver: &'a str, limits: &StuckSettings, now: Timestamp) -> Found<'a> {
-    let mut found = Found {
+pub(super) fn overdue<'a>(
+    index: &'a Index,
+    driver: &'a str,
+    limits: &StuckSettings,
+    now: Timestamp,
+) -> OverdueOperations<'a> {
+    let mut operations = OverdueOperations {
         now,
         late: Vec::new(),
         next: None,
     };
     for claim in index.claim_facts(driver) {
         if let Some(since) = claim.provisioning_since {
-            found.add(Operation::Provision, since, limits.provision, Fact::Claim(claim));
+            operations.add(Operation::Provision, since, limits.provision, Fact::Claim(claim));
         }
         if let Some(since) = claim.resizing_since {
-            found.add(Operation::Resize, since, limits.resize, Fact::Claim(claim));
+            operations.add(Operation::Resize, since, limits.resize, Fact::Claim(claim));
         }
     }
     for (name, attachment) in index.attachment_facts(driver) {
         let fact = Fact::Attachment(name, attachment);
         match (attachment.deleted, attachment.created) {
-            (Some(since), _) => found.add(Operation::Detach, since, limits.detach, fact),
-            (None, Some(since)) if !attachment.attached => found.add(Operation::Attach, since, limits.attach, fact),
+            (Some(since), _) => operations.add(Operation::Detach, since, limits.detach, fact),
+            (None, Some(since)) if !attachment.attached => {
+                operations.add(Operation::Attach, since, limits.attach, fact)
+            }
             _ => {}
         }
     }
     for (name, volume) in index.volume_facts(driver) {
         if let Some(since) = volume.deleting_since {
-            found.add(Operation::Delete, since, limits.delete, Fact::Volume(name, volume));
+            operations.add(Operation::Delete, since, limits.delete, Fact::Volume(name, volume));
         }
     }
-    found
+    operations
 }
 
 /// A pending operation.
@@ -122,14 +129,14 @@ impl Fact<'_> {
 }
 
 /// The overdue operations.
-pub(super) struct Found<'a> {
+pub(super) struct OverdueOperations<'a> {
     now: Timestamp,
     pub(super) late: Vec<(Operation, Timestamp, Fact<'a>)>,
     /// Time until the next operation is overdue.
     pub(super) next: Option<Duration>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> OverdueOperations<'a> {
     fn add(&mut self, operation: Operation, since: Timestamp, limit: Duration, fact: Fact<'a>) {
         let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
         let left = limit.saturating_sub(self.now.duration_since(since));
@@ -152,7 +159,7 @@ fn shown_node(name: &str) -> String {
     )
 }
 
-struct View<'a> {
+struct NodeVolumes<'a> {
     index: &'a Index,
     driver: &'a str,
     /// Number of volumes that are attached or pending, by node.
@@ -161,7 +168,7 @@ struct View<'a> {
     nodes_of: HashMap<&'a str, Vec<&'a str>>,
 }
 
-impl<'a> View<'a> {
+impl<'a> NodeVolumes<'a> {
     fn new(index: &'a Index, driver: &'a str) -> Self {
         let mut view = Self {
             index,
@@ -324,9 +331,12 @@ mod tests {
                     "spec": {"attacher": DRIVER, "nodeName": "n1", "source": {"persistentVolumeName": "pv2"}}}),
             );
         }
-        let found = suspects(&index, DRIVER, &StuckSettings::default(), at(2_000), LOOKED_INTO);
-        assert_eq!((found.all.len(), found.others), (LOOKED_INTO, 1_001 - LOOKED_INTO));
-        assert!(found.all.iter().all(|suspect| suspect.since <= at(200)));
+        let suspects = suspects(&index, DRIVER, &StuckSettings::default(), at(2_000), LOOKED_INTO);
+        assert_eq!(
+            (suspects.all.len(), suspects.others),
+            (LOOKED_INTO, 1_001 - LOOKED_INTO)
+        );
+        assert!(suspects.all.iter().all(|suspect| suspect.since <= at(200)));
     }
 
     #[test]
@@ -344,8 +354,8 @@ mod tests {
                 "spec": {"resources": {"requests": {"storage": "7Ei"}}},
                 "status": {"phase": "Bound", "conditions": conditions}}),
         );
-        let found = suspects(&index, DRIVER, &StuckSettings::default(), at(60), LOOKED_INTO);
-        let finding = crate::diagnosis::diagnose(&found.all[0]).finding;
+        let suspects = suspects(&index, DRIVER, &StuckSettings::default(), at(60), LOOKED_INTO);
+        let finding = crate::diagnosis::diagnose(&suspects.all[0]).finding;
         assert_eq!(
             (finding.reason, finding.hint.as_str()),
             (
@@ -370,8 +380,8 @@ mod tests {
                 "status": {"phase": "Released", "lastPhaseTransitionTime": at(0).to_string()}}),
         );
         let operations = |minute| {
-            let found = suspects(&index, DRIVER, &StuckSettings::default(), at(minute), LOOKED_INTO);
-            let mut operations: Vec<Operation> = found.all.iter().map(|suspect| suspect.operation).collect();
+            let suspects = suspects(&index, DRIVER, &StuckSettings::default(), at(minute), LOOKED_INTO);
+            let mut operations: Vec<Operation> = suspects.all.iter().map(|suspect| suspect.operation).collect();
             operations.sort();
             operations
         };

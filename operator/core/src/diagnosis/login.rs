@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::{
     LOOKED_INTO,
-    cases::{Found, overdue},
+    cases::{OverdueOperations, overdue},
     is_login_failure,
 };
 use crate::{cluster::Index, resolve::health::StuckSettings};
@@ -38,7 +38,7 @@ pub fn login_doubts(index: &Index, driver: &str, now: Timestamp) -> LoginDoubts 
         resize: SILENT_AFTER,
         max_reported: 0,
     };
-    let Found { mut late, next, .. } = overdue(index, driver, &limits, now);
+    let OverdueOperations { mut late, next, .. } = overdue(index, driver, &limits, now);
     late.retain(|(_, _, fact)| fact.error().is_none());
     late.sort_by_key(|(operation, since, fact)| (std::cmp::Reverse(*since), fact.name(), *operation));
     let attachments = index

@@ -168,7 +168,7 @@ fn role_binding(resolved: &Resolved, name: String) -> RoleBinding {
 
 fn cluster_role(resolved: &Resolved, name: String, rules: Vec<PolicyRule>) -> ClusterRole {
     ClusterRole {
-        metadata: metadata::remembered(resolved, name, ComponentLabel::Controller),
+        metadata: metadata::owner_annotated(resolved, name, ComponentLabel::Controller),
         rules: Some(rules),
         ..ClusterRole::default()
     }
@@ -176,7 +176,7 @@ fn cluster_role(resolved: &Resolved, name: String, rules: Vec<PolicyRule>) -> Cl
 
 fn cluster_role_binding(resolved: &Resolved, name: String) -> ClusterRoleBinding {
     ClusterRoleBinding {
-        metadata: metadata::remembered(resolved, name.clone(), ComponentLabel::Controller),
+        metadata: metadata::owner_annotated(resolved, name.clone(), ComponentLabel::Controller),
         role_ref: RoleRef {
             api_group: Some(RBAC.into()),
             kind: "ClusterRole".into(),

@@ -58,7 +58,7 @@ fn class_metadata(
     labels: &BTreeMap<String, String>,
     annotations: &BTreeMap<String, String>,
 ) -> ObjectMeta {
-    let mut metadata = metadata::remembered(resolved, name.to_owned(), ComponentLabel::Storage);
+    let mut metadata = metadata::owner_annotated(resolved, name.to_owned(), ComponentLabel::Storage);
     for (given, own) in [(labels, &mut metadata.labels), (annotations, &mut metadata.annotations)] {
         if !given.is_empty() {
             own.get_or_insert_default().extend(given.clone());

@@ -93,7 +93,7 @@ fn pod_spec(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Pod
             controller
                 .affinity
                 .clone()
-                .unwrap_or_else(|| apart(resolved, ComponentLabel::Controller)),
+                .unwrap_or_else(|| node_anti_affinity(resolved, ComponentLabel::Controller)),
         ),
         security_context: Some(PodSecurityContext {
             run_as_non_root: Some(true),
@@ -104,7 +104,7 @@ fn pod_spec(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Pod
             seccomp_profile: Some(pod::seccomp()),
             ..PodSecurityContext::default()
         }),
-        topology_spread_constraints: Some(controller.spread.clone().unwrap_or_else(|| spread(resolved))),
+        topology_spread_constraints: Some(controller.spread.clone().unwrap_or_else(|| zone_spread(resolved))),
         host_network: controller.host_network.then_some(true),
         dns_policy: Some(pod::dns_policy(controller.host_network)),
         containers: std::iter::once(driver(resolved, credentials))
@@ -233,7 +233,7 @@ pub(super) fn control_plane_taints() -> Vec<Toleration> {
 }
 
 /// Prefers different nodes for the pods of a component.
-pub(super) fn apart(resolved: &Resolved, component: ComponentLabel) -> Affinity {
+pub(super) fn node_anti_affinity(resolved: &Resolved, component: ComponentLabel) -> Affinity {
     Affinity {
         pod_anti_affinity: Some(PodAntiAffinity {
             preferred_during_scheduling_ignored_during_execution: Some(vec![WeightedPodAffinityTerm {
@@ -251,7 +251,7 @@ pub(super) fn apart(resolved: &Resolved, component: ComponentLabel) -> Affinity 
 }
 
 /// Prefers different zones for the pods.
-fn spread(resolved: &Resolved) -> Vec<TopologySpreadConstraint> {
+fn zone_spread(resolved: &Resolved) -> Vec<TopologySpreadConstraint> {
     vec![TopologySpreadConstraint {
         max_skew: 1,
         topology_key: "topology.kubernetes.io/zone".into(),

@@ -40,7 +40,7 @@ impl ComponentLabel {
 pub(super) fn namespaced(resolved: &Resolved, name: String, component: ComponentLabel) -> ObjectMeta {
     ObjectMeta {
         namespace: Some(resolved.namespace.clone()),
-        ..remembered(resolved, name, component)
+        ..owner_annotated(resolved, name, component)
     }
 }
 
@@ -54,10 +54,11 @@ pub(super) fn workload(resolved: &Resolved, name: String, component: ComponentLa
 
 /// Returns the metadata of an object with its owner in an annotation.
 ///
-/// An owner reference is never used. The garbage collector would delete the object while volumes are mounted, when a
-/// client deletes the owner in the foreground (without waiting for our finalizer) or removes the finalizer. In
-/// addition, admission control may protect owner references, which then require a permission on the owner.
-pub(super) fn remembered(resolved: &Resolved, name: String, component: ComponentLabel) -> ObjectMeta {
+/// An owner reference is never used. With one, the garbage collector could delete the object while volumes are
+/// mounted. This happens when a client removes our finalizer, or deletes the owner in the foreground, which does not
+/// wait for the finalizer. In addition, admission control may protect owner references, which then require a
+/// permission on the owner.
+pub(super) fn owner_annotated(resolved: &Resolved, name: String, component: ComponentLabel) -> ObjectMeta {
     ObjectMeta {
         name: Some(name),
         labels: Some(labels(resolved, component)),

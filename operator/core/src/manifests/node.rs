@@ -139,11 +139,11 @@ fn reports_region(resolved: &Resolved) -> bool {
 /// Returns the affinity of the spec. A driver that reports the region of its node requires that label. A pod on a
 /// node without it would report an empty region, which the kubelet writes to the node.
 fn affinity(resolved: &Resolved) -> Option<Affinity> {
-    let given = resolved.node.affinity.clone();
+    let configured = resolved.node.affinity.clone();
     if !reports_region(resolved) {
-        return given;
+        return configured;
     }
-    let mut affinity = given.unwrap_or_default();
+    let mut affinity = configured.unwrap_or_default();
     let terms = affinity
         .node_affinity
         .get_or_insert_default()

@@ -44,9 +44,9 @@ pub(super) fn driver_args(resolved: &Resolved) -> Args {
 pub(super) fn labels(
     resolved: &Resolved,
     component: ComponentLabel,
-    given: &BTreeMap<String, String>,
+    configured: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
-    let mut labels = given.clone();
+    let mut labels = configured.clone();
     labels.extend(metadata::pod_labels(resolved, component));
     labels
 }
@@ -54,10 +54,10 @@ pub(super) fn labels(
 /// Returns the annotations of a pod. Ours take precedence over those of the administrator. `None` instead of an empty
 /// map.
 pub(super) fn annotations(
-    given: &BTreeMap<String, String>,
+    configured: &BTreeMap<String, String>,
     own: Option<BTreeMap<String, String>>,
 ) -> Option<BTreeMap<String, String>> {
-    let mut annotations = given.clone();
+    let mut annotations = configured.clone();
     annotations.extend(own.unwrap_or_default());
     (!annotations.is_empty()).then_some(annotations)
 }
@@ -83,8 +83,8 @@ pub(super) fn proxy(resolved: &Resolved) -> Option<Vec<EnvVar>> {
         value: Some(value.into()),
         ..EnvVar::default()
     };
-    let given = [("HTTP_PROXY", &proxy.http_proxy), ("HTTPS_PROXY", &proxy.https_proxy)];
-    let mut variables: Vec<EnvVar> = given
+    let configured = [("HTTP_PROXY", &proxy.http_proxy), ("HTTPS_PROXY", &proxy.https_proxy)];
+    let mut variables: Vec<EnvVar> = configured
         .into_iter()
         .filter_map(|(name, url)| Some(variable(name, url.as_ref()?)))
         .collect();
@@ -127,8 +127,8 @@ pub(super) fn pull_secrets(resolved: &Resolved) -> Option<Vec<LocalObjectReferen
 }
 
 /// Adds Linux to the requested node labels, because the driver requires it.
-pub(super) fn node_selector(given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let mut labels = given.clone();
+pub(super) fn node_selector(configured: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let mut labels = configured.clone();
     labels
         .entry("kubernetes.io/os".into())
         .or_insert_with(|| "linux".into());
@@ -136,9 +136,13 @@ pub(super) fn node_selector(given: &BTreeMap<String, String>) -> BTreeMap<String
 }
 
 /// Returns the resources of the spec. By default, these are requests for an idle container and a memory limit.
-pub(super) fn resources(given: Option<&Resources>, memory: &str, memory_limit: Option<&str>) -> ResourceRequirements {
+pub(super) fn resources(
+    configured: Option<&Resources>,
+    memory: &str,
+    memory_limit: Option<&str>,
+) -> ResourceRequirements {
     let of = |map: &BTreeMap<String, Quantity>| (!map.is_empty()).then(|| map.clone());
-    match given {
+    match configured {
         Some(resources) => ResourceRequirements {
             requests: of(&resources.requests),
             limits: of(&resources.limits),

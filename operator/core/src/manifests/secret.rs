@@ -127,7 +127,7 @@ impl DriverCredentials {
             return BTreeMap::from([(String::new(), self.clone())]);
         }
         let parts = clouds.into_iter().map(|(section, config)| {
-            let mut part = Self::of_cloud(&self.inlined(config));
+            let mut part = Self::of_cloud(&self.inline_files(config));
             let place = self.places.get(&section);
             part.places.extend(place.map(|place| (String::new(), place.clone())));
             match self.names.get(&section) {
@@ -154,10 +154,10 @@ impl DriverCredentials {
     /// Returns the configuration of a single cloud with its files inline. `None` if it is invalid.
     pub fn config(&self) -> Option<CloudConfig> {
         let config = CloudConfig::from_cloud_conf(self.cloud_conf.expose_secret()).ok()?;
-        Some(self.inlined(config))
+        Some(self.inline_files(config))
     }
 
-    fn inlined(&self, mut config: CloudConfig) -> CloudConfig {
+    fn inline_files(&self, mut config: CloudConfig) -> CloudConfig {
         let file = |path: &Path| {
             let name = path.file_name()?.to_str()?;
             Some(self.files.get(name)?.expose_secret().to_owned())

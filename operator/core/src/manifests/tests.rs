@@ -131,13 +131,13 @@ fn every_object_has_owner_metadata() {
 fn no_object_has_an_owner_reference() {
     for operand in mk_operands(&mk_in_cluster()) {
         let metadata = &operand.object.metadata;
-        let remembered = metadata
+        let has_owner = metadata
             .annotations
             .iter()
             .flatten()
             .any(|(key, _)| key == OWNER_UID_ANNOTATION);
         assert_eq!(metadata.owner_references, None, "{operand}");
-        assert!(remembered, "{operand}");
+        assert!(has_owner, "{operand}");
     }
 }
 

@@ -85,17 +85,17 @@ fn change(action: &Action, live: &BTreeMap<Key, Value>) -> PendingChange {
 
 /// Returns the paths of fields to set, and the paths of fields to release with a leading minus sign.
 fn changed_fields(desired: &Desired, live: &BTreeMap<Key, Value>) -> Vec<String> {
-    let Some(there) = live.get(&desired.key) else {
+    let Some(live_object) = live.get(&desired.key) else {
         return Vec::new();
     };
-    let mut wanted = desired.object.clone();
+    let mut desired_object = desired.object.clone();
     // The hash annotation differs with every intent and contains no information.
-    if let Some(annotations) = wanted["metadata"]["annotations"].as_object_mut() {
+    if let Some(annotations) = desired_object["metadata"]["annotations"].as_object_mut() {
         annotations.remove(APPLIED_HASH);
     }
-    let mut fields = differences(&wanted, there, usize::MAX);
+    let mut fields = differences(&desired_object, live_object, usize::MAX);
     fields.extend(
-        given_up(&desired.object, there)
+        released_fields(&desired.object, live_object)
             .into_iter()
             .map(|path| format!("-{path}")),
     );
@@ -103,7 +103,7 @@ fn changed_fields(desired: &Desired, live: &BTreeMap<Key, Value>) -> Vec<String>
 }
 
 /// Returns the paths of fields that the operator owns in the live object and no longer desires.
-fn given_up(desired: &Value, live: &Value) -> Vec<String> {
+fn released_fields(desired: &Value, live: &Value) -> Vec<String> {
     let managers = live["metadata"]["managedFields"].as_array();
     let ours = managers
         .into_iter()
@@ -111,19 +111,19 @@ fn given_up(desired: &Value, live: &Value) -> Vec<String> {
         .find(|entry| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply");
     let mut found = Vec::new();
     if let Some(entry) = ours {
-        find_given_up(&entry["fieldsV1"], Some(desired), "", &mut found);
+        collect_released_fields(&entry["fieldsV1"], Some(desired), "", &mut found);
     }
     found
 }
 
-fn find_given_up(owned: &Value, desired: Option<&Value>, path: &str, found: &mut Vec<String>) {
+fn collect_released_fields(owned: &Value, desired: Option<&Value>, path: &str, found: &mut Vec<String>) {
     let Some(desired) = desired else {
         found.push(path.trim_start_matches('.').to_owned());
         return;
     };
     for (name, below) in owned.as_object().into_iter().flatten() {
         if let Some(field) = name.strip_prefix("f:") {
-            find_given_up(below, desired.get(field), &format!("{path}.{field}"), found);
+            collect_released_fields(below, desired.get(field), &format!("{path}.{field}"), found);
         } else if let Some(keys) = name.strip_prefix("k:") {
             let Ok(Value::Object(keys)) = serde_json::from_str(keys) else {
                 continue;
@@ -131,13 +131,13 @@ fn find_given_up(owned: &Value, desired: Option<&Value>, path: &str, found: &mut
             // Keys with a default value may be absent.
             let is_same = |element: &&Value| {
                 keys.iter()
-                    .all(|(key, value)| element.get(key).is_none_or(|there| there == value))
+                    .all(|(key, value)| element.get(key).is_none_or(|live_object| live_object == value))
             };
             let element = desired.as_array().and_then(|elements| elements.iter().find(is_same));
             let label = keys.values().next().map_or_else(String::new, |value| {
                 value.as_str().map_or_else(|| value.to_string(), str::to_owned)
             });
-            find_given_up(below, element, &format!("{path}[{label}]"), found);
+            collect_released_fields(below, element, &format!("{path}[{label}]"), found);
         }
     }
 }
@@ -177,12 +177,12 @@ mod tests {
         &["spec.template.x"], false)]
     fn changes_name_fields_and_disruption(
         #[case] kind: &'static str,
-        #[case] wanted: Value,
+        #[case] desired_object: Value,
         #[case] fields: &[&str],
         #[case] disruptive: bool,
     ) {
-        let there = json!({"metadata": {"annotations": {(APPLIED_HASH): "old"}}, "spec": {"template": {"x": 2}}});
-        let change = one(mk_update(kind, wanted), there);
+        let live_object = json!({"metadata": {"annotations": {(APPLIED_HASH): "old"}}, "spec": {"template": {"x": 2}}});
+        let change = one(mk_update(kind, desired_object), live_object);
         assert_eq!(
             (change.fields, change.disruptive),
             (fields.iter().map(|f| (*f).to_owned()).collect(), disruptive)
@@ -197,22 +197,22 @@ mod tests {
     fn released_fields_are_listed_separately() {
         let fields = json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"a\"}": {"f:image": {}},
             "k:{\"name\":\"b\"}": {"f:image": {}}}}}}});
-        let there = json!({
+        let live_object = json!({
             "metadata": {"managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": fields}]},
             "spec": {"template": {"spec": {"containers": [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]}}},
         });
-        let wanted =
+        let desired_object =
             json!({"metadata": {}, "spec": {"template": {"spec": {"containers": [{"name": "a", "image": "i"}]}}}});
-        let change = one(mk_update(kind::DEPLOYMENT, wanted), there);
+        let change = one(mk_update(kind::DEPLOYMENT, desired_object), live_object);
         assert_eq!(change.fields, ["-spec.template.spec.containers[b]"]);
         assert!(change.disruptive);
     }
 
     #[test]
     fn secret_changes_show_only_key_names() {
-        let wanted = json!({"metadata": {}, "data": {"cloud.conf": "bmV3LXNlY3JldA=="}});
-        let there = json!({"metadata": {}, "data": {"cloud.conf": "b2xkLXNlY3JldA=="}});
-        let change = one(mk_update(kind::SECRET, wanted), there);
+        let desired_object = json!({"metadata": {}, "data": {"cloud.conf": "bmV3LXNlY3JldA=="}});
+        let live_object = json!({"metadata": {}, "data": {"cloud.conf": "b2xkLXNlY3JldA=="}});
+        let change = one(mk_update(kind::SECRET, desired_object), live_object);
         assert_eq!(change.fields, ["data.cloud.conf"]);
         let text = serde_json::to_string(&change).expect("JSON");
         assert!(!text.contains("bmV3") && !text.contains("b2xk"), "{text}");
@@ -225,9 +225,9 @@ mod tests {
             fields: vec![String::new(); 12],
             ..PendingChange::default()
         };
-        let told = summary(vec![change; 25]);
-        assert_eq!((told.count, told.disruptive, told.changes.len()), (25, 25, 20));
-        assert_eq!(told.changes[0].fields.len(), 10);
+        let status = summary(vec![change; 25]);
+        assert_eq!((status.count, status.disruptive, status.changes.len()), (25, 25, 20));
+        assert_eq!(status.changes[0].fields.len(), 10);
     }
 
     #[test]

@@ -126,9 +126,11 @@ impl LastApplied {
         objects.retain(|key, _| live.contains_key(key) || is_desired(key));
         for (desired, overridden) in desired {
             let is_recordable = desired.stage != Stage::Base && !desired.handling.create_only;
-            let there = live.get(&desired.key);
-            let is_applied = there.is_some_and(|there| {
-                owner.owns(there) && !is_being_deleted(there) && applied_hash(there) == Some(desired.hash())
+            let live_object = live.get(&desired.key);
+            let is_applied = live_object.is_some_and(|live_object| {
+                owner.owns(live_object)
+                    && !is_being_deleted(live_object)
+                    && applied_hash(live_object) == Some(desired.hash())
             });
             if is_recordable && is_applied {
                 let desired = desired.clone();

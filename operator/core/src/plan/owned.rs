@@ -55,22 +55,22 @@ fn compare(desired: &Value, live: Option<&Value>, path: &mut Vec<String>, differ
         return;
     };
     match (desired, live) {
-        (Value::Object(wanted), Value::Object(there)) => {
+        (Value::Object(desired), Value::Object(live)) => {
             let atomic = path
                 .last()
                 .and_then(|name| name.strip_prefix('.'))
                 .is_some_and(|name| ATOMIC_MAPS.contains(&name));
-            if atomic && wanted.len() != there.len() {
+            if atomic && desired.len() != live.len() {
                 differs(render(path));
                 return;
             }
-            for (key, value) in wanted {
+            for (key, value) in desired {
                 path.push(format!(".{key}"));
-                compare(value, there.get(key), path, differs);
+                compare(value, live.get(key), path, differs);
                 path.pop();
             }
         }
-        (Value::Array(wanted), Value::Array(there)) => compare_lists(wanted, there, path, differs),
+        (Value::Array(desired), Value::Array(live)) => compare_lists(desired, live, path, differs),
         _ => {
             if !same_scalar(desired, live, path) {
                 differs(render(path));
@@ -79,23 +79,23 @@ fn compare(desired: &Value, live: Option<&Value>, path: &mut Vec<String>, differ
     }
 }
 
-fn compare_lists(wanted: &[Value], there: &[Value], path: &mut Vec<String>, differs: &mut dyn FnMut(String)) {
-    if let Some(keys) = keys_of(path, wanted) {
-        for element in wanted {
-            let found = there.iter().find(|candidate| same_keys(element, candidate, keys));
+fn compare_lists(desired: &[Value], live: &[Value], path: &mut Vec<String>, differs: &mut dyn FnMut(String)) {
+    if let Some(keys) = keys_of(path, desired) {
+        for element in desired {
+            let live_element = live.iter().find(|candidate| same_keys(element, candidate, keys));
             path.push(format!("[{}]", label(element, keys)));
-            compare(element, found, path, differs);
+            compare(element, live_element, path, differs);
             path.pop();
         }
         return;
     }
-    if wanted.len() != there.len() {
+    if desired.len() != live.len() {
         differs(render(path));
         return;
     }
-    for (index, (element, found)) in wanted.iter().zip(there).enumerate() {
+    for (index, (element, live_element)) in desired.iter().zip(live).enumerate() {
         path.push(format!("[{index}]"));
-        compare(element, Some(found), path, differs);
+        compare(element, Some(live_element), path, differs);
         path.pop();
     }
 }

@@ -228,12 +228,12 @@ conditions! {
         True CABundleMissing => "Create the object, or change caBundleRef.",
         /// Keystone refuses the credentials.
         True CredentialsRejected => "Put valid credentials into the Secret.",
-        /// Login with the credentials leads to another project or region than that of the driver's volumes, or those are
-        /// unknown.
+        /// Login with the credentials leads to another project or region than that of the driver's volumes, or the project
+        /// of the volumes is unknown.
         True ProjectChanged =>
             "Put credentials of the same project and region into the Secret; see the runbook for an intended move.",
         /// Login with the credentials works, and the catalogue has no Cinder v3 or Nova v2.1 for the region and the endpoint
-        /// type, or has http for it while the auth URL has https.
+        /// type. Or the endpoint uses http while the auth URL uses https.
         True EndpointMissing =>
             "Correct region_name, spec.clouds[].region or spec.clouds[].endpointType, or the catalogue; for http, see allow-http-endpoints.",
         /// Login with the credentials works, the catalogue has several regions, and neither the credentials nor the spec name one.
@@ -352,12 +352,12 @@ conditions! {
         False SecretMalformed => "Fix the key that the message names; it has the line where one is known.",
         /// The operator could not read a Secret or ConfigMap that spec.clouds references.
         False SecretUnreadable => "If a right is missing, apply the operator's roles again.",
-        /// Login with the credentials leads to another project or region than that of the driver's volumes, or those are
-        /// unknown.
+        /// Login with the credentials leads to another project or region than that of the driver's volumes, or the project
+        /// of the volumes is unknown.
         False ProjectChanged =>
             "Put credentials of the same project and region into the Secret; see the runbook for an intended move.",
         /// Login with the credentials works, and the catalogue has no Cinder v3 or Nova v2.1 for the region and the endpoint
-        /// type, or has http for it while the auth URL has https.
+        /// type. Or the endpoint uses http while the auth URL uses https.
         False EndpointMissing =>
             "Correct region_name, spec.clouds[].region or spec.clouds[].endpointType, or the catalogue; for http, see allow-http-endpoints.",
         /// Login with the credentials works, the catalogue has several regions, and neither the credentials nor the spec name one.

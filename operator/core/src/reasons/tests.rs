@@ -25,7 +25,7 @@ fn code_of(path: &Path) -> String {
 
 /// Returns the variants that code constructs, by their full names or by their imported names. Variants in patterns do
 /// not count.
-fn made_in(code: &str) -> BTreeSet<Variant> {
+fn constructed_variants(code: &str) -> BTreeSet<Variant> {
     let path = Regex::new(r"\b([A-Z]\w*)::([A-Z]\w*)\b").unwrap();
     let import = Regex::new(r"use (?:\w+::)*([A-Z]\w*)::(?:\{([^}]*)\}|(\w+));").unwrap();
     let word = Regex::new(r"\b[A-Z]\w*\b").unwrap();
@@ -64,16 +64,16 @@ fn is_test(path: &Path) -> bool {
 }
 
 /// Collects the variants that each file below a directory constructs.
-fn made_below(folder: &Path, found: &mut Vec<(PathBuf, BTreeSet<Variant>)>) {
+fn collect_constructed(folder: &Path, found: &mut Vec<(PathBuf, BTreeSet<Variant>)>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if is_test(&path) {
             continue;
         }
         if path.is_dir() {
-            made_below(&path, found);
+            collect_constructed(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let made = made_in(&code_of(&path));
+            let made = constructed_variants(&code_of(&path));
             found.push((path, made));
         }
     }
@@ -92,8 +92,8 @@ fn refusals(definition: &Path) -> Vec<String> {
 fn every_reason_is_used_in_code() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut made = Vec::new();
-    made_below(&source, &mut made);
-    made_below(&source.join("../../src"), &mut made);
+    collect_constructed(&source, &mut made);
+    collect_constructed(&source.join("../../src"), &mut made);
     let file = |name: &str| source.join("reasons").join(name);
     let owned = |variants: &[&str]| -> Vec<String> { variants.iter().map(|&variant| variant.to_owned()).collect() };
 
@@ -129,5 +129,5 @@ fn every_reason_is_used_in_code() {
 #[case::others("reason: Degraded::Younger, Available::Young", false)]
 fn only_expressions_use_variants(#[case] code: &str, #[case] expected: bool) {
     let wanted = ("Degraded".to_owned(), "Young".to_owned());
-    assert_eq!(made_in(code).contains(&wanted), expected);
+    assert_eq!(constructed_variants(code).contains(&wanted), expected);
 }

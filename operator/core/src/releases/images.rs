@@ -46,20 +46,22 @@ impl ImageSet {
             SidecarPolicy::Pinned => sidecars::version_set(None),
         };
         let image = |component: &ComponentRow| {
-            let wanted = set.release(component.component);
-            let version = wanted.as_ref().map_or(operator_version.to_owned(), Version::to_string);
+            let expected = set.release(component.component);
+            let version = expected
+                .as_ref()
+                .map_or(operator_version.to_owned(), Version::to_string);
             let own = format!("{}:v{version}", component.image);
             let chosen = (component.image_override)(&spec.overrides)
                 .clone()
                 .or_else(|| installed.get(&component.component).cloned());
             let is_chosen = chosen.is_some();
-            let name = chosen.unwrap_or_else(|| mirrored(&own, spec.registry.as_deref()));
-            let runs = if is_chosen { release_of(&name) } else { wanted.clone() };
+            let name = chosen.unwrap_or_else(|| mirror_image(&own, spec.registry.as_deref()));
+            let runs = if is_chosen { release_of(&name) } else { expected.clone() };
             Image {
-                skew: wanted
+                skew: expected
                     .as_ref()
                     .map(|_| Skew::between(runs.as_ref(), fitting.release(component.component).as_ref())),
-                release: wanted.map(|wanted| runs.unwrap_or(wanted)),
+                release: expected.map(|expected| runs.unwrap_or(expected)),
                 name,
             }
         };
@@ -79,7 +81,7 @@ impl ImageSet {
 }
 
 /// Returns the same image in a mirror. The mirror replaces the name of the registry and retains the path.
-fn mirrored(image: &str, registry: Option<&str>) -> String {
+fn mirror_image(image: &str, registry: Option<&str>) -> String {
     match (registry, image.split_once('/')) {
         (Some(registry), Some((_, path))) => format!("{registry}/{path}"),
         _ => image.to_owned(),

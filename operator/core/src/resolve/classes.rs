@@ -5,7 +5,7 @@ use cinder_csi_crds::{
     ClassesState, DefaultClassPolicy, StorageClassItem, StorageClasses as Spec, StorageClassesStatus,
 };
 
-use crate::cluster::Marked;
+use crate::cluster::DefaultClassMark;
 
 /// The resolved StorageClasses.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,7 +15,7 @@ pub struct Classes {
     /// All desired classes.
     pub items: Vec<Class>,
     /// The class that is not marked as the default because another default class exists.
-    pub passed_over: Option<PassedOver>,
+    pub passed_over: Option<SkippedDefault>,
 }
 
 /// One StorageClass.
@@ -33,7 +33,7 @@ pub struct Class {
 
 /// A class that is not marked as the default.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PassedOver {
+pub struct SkippedDefault {
     pub class: String,
     /// The existing default class.
     pub other: String,
@@ -71,7 +71,7 @@ pub(super) struct ClassesInput<'a> {
     pub(super) spec: &'a Spec,
     pub(super) before: Option<&'a StorageClassesStatus>,
     /// The classes of the cluster that are marked as the default.
-    pub(super) marked: &'a [Marked],
+    pub(super) marked: &'a [DefaultClassMark],
 }
 
 /// Resolves the classes.
@@ -118,9 +118,9 @@ fn mark_default(question: &ClassesInput<'_>, classes: &mut Classes) {
         return;
     };
     let name = class.item.name.clone();
-    if let Some(other) = stands_above(question, &name) {
+    if let Some(other) = preceding_default(question, &name) {
         let other = other.name.clone();
-        classes.passed_over = Some(PassedOver { class: name, other });
+        classes.passed_over = Some(SkippedDefault { class: name, other });
         return;
     }
     class.is_default = true;
@@ -131,9 +131,9 @@ fn mark_default(question: &ClassesInput<'_>, classes: &mut Classes) {
 ///
 /// A mark by another client is intentional. If the operators of two drivers mark their classes at the same time, the
 /// older class remains the default.
-fn stands_above<'a>(question: &ClassesInput<'a>, name: &str) -> Option<&'a Marked> {
+fn preceding_default<'a>(question: &ClassesInput<'a>, name: &str) -> Option<&'a DefaultClassMark> {
     let marked = question.marked;
-    let is_own = |mark: &Marked| mark.by.as_deref() == Some(question.driver_name);
+    let is_own = |mark: &DefaultClassMark| mark.by.as_deref() == Some(question.driver_name);
     let own = marked.iter().find(|mark| mark.name == name && is_own(mark));
     marked
         .iter()

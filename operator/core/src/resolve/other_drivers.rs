@@ -108,7 +108,7 @@ pub(super) fn problems(driver: &CinderCSIDriver, other_drivers: &[OtherDriver]) 
         }
         for (ports, selector, field) in own.ports() {
             let clash = other.ports().find(|(taken, theirs, _)| {
-                ports.start < taken.end && taken.start < ports.end && may_meet(selector, theirs)
+                ports.start < taken.end && taken.start < ports.end && can_share_node(selector, theirs)
             });
             if let Some((taken, ..)) = clash {
                 let problem = Problem {
@@ -130,7 +130,7 @@ pub(super) fn problems(driver: &CinderCSIDriver, other_drivers: &[OtherDriver]) 
 }
 
 /// Whether one node can have the labels of both.
-fn may_meet(one: &BTreeMap<String, String>, other: &BTreeMap<String, String>) -> bool {
+fn can_share_node(one: &BTreeMap<String, String>, other: &BTreeMap<String, String>) -> bool {
     one.iter()
         .all(|(key, value)| other.get(key).is_none_or(|theirs| theirs == value))
 }

@@ -67,17 +67,17 @@ pub(super) fn is_consistent(
 ) -> Option<bool> {
     let mut all = Some(true);
     for cloud in clouds {
-        let told = facts
+        let facts = facts
             .get(&cloud.name)
             .filter(|_| !silent.contains(&cloud.name))
             .filter(|facts| !facts.compute_zones.is_empty() && !facts.volume_zones.is_empty());
-        let Some(facts) = told else {
+        let Some(facts) = facts else {
             all = None;
             continue;
         };
         let is_in_cinder = |zone: &String| {
-            let there = cloud.availability_zone_map.get(zone).unwrap_or(zone);
-            facts.volume_zones.contains(there)
+            let volume_zone = cloud.availability_zone_map.get(zone).unwrap_or(zone);
+            facts.volume_zones.contains(volume_zone)
         };
         if !facts.compute_zones.iter().all(is_in_cinder) {
             return Some(false);
@@ -195,7 +195,7 @@ fn compare(question: &TopologyInput<'_>) -> (bool, bool, TopologyStatus) {
     if before.enabled == result {
         return (result, true, settled(result, reason_of(result)));
     }
-    let pending = once_more(question, before.pending.as_ref(), result);
+    let pending = count_result(question, before.pending.as_ref(), result);
     if pending.times >= EQUAL_RESULTS {
         return (result, true, settled(result, reason_of(result)));
     }
@@ -207,7 +207,7 @@ fn compare(question: &TopologyInput<'_>) -> (bool, bool, TopologyStatus) {
 }
 
 /// Counts a result that differs from the current setting, once per interval.
-fn once_more(question: &TopologyInput<'_>, pending: Option<&PendingTopology>, result: bool) -> PendingTopology {
+fn count_result(question: &TopologyInput<'_>, pending: Option<&PendingTopology>, result: bool) -> PendingTopology {
     let at_times = |times: i32| PendingTopology {
         enabled: result,
         times,

@@ -307,7 +307,7 @@ pub fn withhold_updates(plan: &mut Plan, gate: &Gate, live: &BTreeMap<Key, Value
         Action::Create(_) | Action::Update { .. } | Action::Repair { .. } => true,
     });
     if gate.hold.is_some() || is_on_its_way {
-        keep_rights(plan, live);
+        retain_rights(plan, live);
     }
 }
 
@@ -323,19 +323,21 @@ pub fn is_workload(key: &Key) -> bool {
 
 /// Retains the rights of pods that may still lead. Roles and bindings are only extended, and no object with rights is
 /// deleted.
-fn keep_rights(plan: &mut Plan, live: &BTreeMap<Key, Value>) {
+fn retain_rights(plan: &mut Plan, live: &BTreeMap<Key, Value>) {
     plan.actions.retain_mut(|action| match action {
         Action::Prune { key, .. } => !RIGHTS.contains(&key.kind),
         Action::Update { desired, .. } | Action::Repair { desired, .. } if RIGHTS.contains(&desired.key.kind) => {
-            let Some(there) = live.get(&desired.key) else {
+            let Some(live_object) = live.get(&desired.key) else {
                 return true;
             };
             *desired = match desired.key.kind {
-                ROLE | CLUSTER_ROLE => widened(desired, there, "rules", covers),
-                kind::ROLE_BINDING | kind::CLUSTER_ROLE_BINDING => widened(desired, there, "subjects", is_subject),
+                ROLE | CLUSTER_ROLE => extend_rights(desired, live_object, "rules", covers),
+                kind::ROLE_BINDING | kind::CLUSTER_ROLE_BINDING => {
+                    extend_rights(desired, live_object, "subjects", is_subject)
+                }
                 _ => return true,
             };
-            !differences(&desired.object, there, 1).is_empty()
+            !differences(&desired.object, live_object, 1).is_empty()
         }
         _ => true,
     });
@@ -343,9 +345,9 @@ fn keep_rights(plan: &mut Plan, live: &BTreeMap<Key, Value>) {
 
 /// Adds missing rules to a role, or missing subjects to a binding. Rules that cover the desired ones remain. The API
 /// server does not let a client add a right to a role that the client does not have.
-fn widened(desired: &Desired, there: &Value, field: &str, covers: fn(&Value, &Value) -> bool) -> Desired {
+fn extend_rights(desired: &Desired, live_object: &Value, field: &str, covers: fn(&Value, &Value) -> bool) -> Desired {
     let entries = |object: &Value| object[field].as_array().cloned().unwrap_or_default();
-    let mut all = entries(there);
+    let mut all = entries(live_object);
     let lacking: Vec<Value> = entries(&desired.object)
         .into_iter()
         .filter(|entry| !all.iter().any(|known| covers(known, entry)))

@@ -105,7 +105,7 @@ enum State<'a> {
     /// The node has an updated, ready pod.
     Done,
     /// The node has no ready pod yet, and some time remains.
-    Coming { left: Duration },
+    Coming { remaining: Duration },
     /// The deadline has passed.
     Failed(FailedNode),
     /// The old pod is ready.
@@ -156,14 +156,14 @@ pub fn node_rollout(nodes: &Nodes<'_>) -> NodeRollout {
                 rollout.outdated += 1;
                 let is_young = taken.is_ok();
                 match taken {
-                    Ok(left) => look_again.push(left),
+                    Ok(remaining) => look_again.push(remaining),
                     Err(failed) => rollout.failed.push(failed),
                 }
                 broken.push((pod, is_young, is_known));
             }
-            State::Coming { left } => {
+            State::Coming { remaining } => {
                 rollout.coming += usize::from(!is_joining);
-                look_again.push(left);
+                look_again.push(remaining);
             }
             State::Failed(failed) => {
                 rollout.lost += usize::from(!is_known && !is_joining);
@@ -189,8 +189,8 @@ pub fn node_rollout(nodes: &Nodes<'_>) -> NodeRollout {
             look_again.push(RECORDED_IN);
         }
         let may_return = rest.iter().filter(|(_, is_young, _)| *is_young).count();
-        let left = budget.saturating_sub(first.len() + may_return);
-        let chosen = now.into_iter().chain(healthy.into_iter().take(left));
+        let remaining = budget.saturating_sub(first.len() + may_return);
+        let chosen = now.into_iter().chain(healthy.into_iter().take(remaining));
         rollout.replace = chosen.map(Replacement::of).collect();
     }
     rollout.look_again = look_again.into_iter().min();
@@ -236,15 +236,18 @@ fn state<'a>(
         None => {}
     }
     let taken = absence(nodes, (node, times), pod.filter(|pod| !pod.leaving));
-    let left = nodes.deadline.checked_sub(taken).filter(|left| !left.is_zero());
-    let left = left.ok_or_else(|| FailedNode {
+    let remaining = nodes
+        .deadline
+        .checked_sub(taken)
+        .filter(|remaining| !remaining.is_zero());
+    let remaining = remaining.ok_or_else(|| FailedNode {
         node: node.to_owned(),
         pod: pod.map(|pod| pod.name.clone()),
         reason: reason(pod),
     });
-    match (pod, left) {
-        (Some(pod), left) if !is_of_revision => State::Broken(pod, left),
-        (_, Ok(left)) => State::Coming { left },
+    match (pod, remaining) {
+        (Some(pod), remaining) if !is_of_revision => State::Broken(pod, remaining),
+        (_, Ok(remaining)) => State::Coming { remaining },
         (_, Err(failed)) => State::Failed(failed),
     }
 }

@@ -147,15 +147,15 @@ fn judge_credentials(
         );
         return word(5, CredentialsValid::NotGiven, message);
     }
-    let left = |end: Timestamp| Duration::try_from(end.duration_since(now)).unwrap_or_default();
+    let remaining = |end: Timestamp| Duration::try_from(end.duration_since(now)).unwrap_or_default();
     match ends.first() {
-        Some((what, end)) if left(*end) <= health.expiry_warning => {
+        Some((what, end)) if remaining(*end) <= health.expiry_warning => {
             let message = format!(
                 "{what} of cloud {} expires at {end}; make a new one in time and put it where spec.clouds names it: the driver \
                  reloads it without a restart",
                 cloud.name
             );
-            if left(*end) <= health.expiry_critical {
+            if remaining(*end) <= health.expiry_critical {
                 word(4, CredentialsValid::Expiring, message)
             } else {
                 word(3, CredentialsValid::ExpiresSoon, message)

@@ -17,7 +17,7 @@ pub(super) fn conflict(report: &Report) -> Option<Verdict<Upgradeable>> {
 }
 
 /// Describes objects that other clients changed or deleted while the operator is not allowed to restore them.
-pub(super) fn unrestored(report: &Report) -> Option<String> {
+pub(super) fn describe_unrestored(report: &Report) -> Option<String> {
     let drift = &report.decision.drift;
     let objects = [&drift.deleted[..], &drift.changed[..]].concat();
     (!objects.is_empty()).then(|| {

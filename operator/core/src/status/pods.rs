@@ -70,13 +70,13 @@ mod tests {
 
         let view = PodsView::of(&resolved, &environment, Overridden::default());
 
-        let told: Vec<_> = view
+        let reported: Vec<_> = view
             .sidecars
             .iter()
             .map(|s| (s.name.as_str(), s.version_skew.as_str()))
             .collect();
         assert_eq!(
-            told,
+            reported,
             [
                 (Component::Provisioner.row().container, "OK"),
                 (Component::Attacher.row().container, "OK"),

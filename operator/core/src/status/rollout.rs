@@ -341,7 +341,7 @@ pub(super) fn paused(report: &Report) -> String {
         }
         _ => "spec.managementState is Paused: nothing is changed until it is Managed again",
     };
-    match super::drift::unrestored(report) {
+    match super::drift::describe_unrestored(report) {
         Some(drift) => format!("{message}. {drift}"),
         None => message.to_owned(),
     }

@@ -42,9 +42,9 @@ fn of_stuck(stuck: &Stuck) -> StuckVolume {
 /// Returns stuck operations that are not in the previous status with the same reason. Their claims receive an event.
 pub fn news<'a>(previous: Option<&CinderCSIDriverStatus>, facts: &'a Facts) -> Vec<&'a Stuck> {
     let before = previous.and_then(|previous| previous.volumes.as_ref());
-    let told = before.map(|volumes| volumes.stuck.as_slice()).unwrap_or_default();
+    let reported = before.map(|volumes| volumes.stuck.as_slice()).unwrap_or_default();
     let is_reported = |stuck: &&Stuck| {
-        told.iter().any(|old| {
+        reported.iter().any(|old| {
             (old.kind.as_str(), old.name.as_str()) == (stuck.object.0, stuck.object.1.as_str())
                 && old.operation == stuck.operation.as_str()
                 && old.reason == stuck.finding.reason

@@ -231,18 +231,18 @@ impl Successor<'_> {
             | Setting::PublicRoots
             | Setting::HttpEndpoints
             | Setting::Segments
-            | Setting::ZoneMap => self.differing(setting, &old?.text, &new)?,
-            Setting::SearchOrder => self.differing(setting, &list(&old?.text), &new)?,
+            | Setting::ZoneMap => self.compare_values(setting, &old?.text, &new)?,
+            Setting::SearchOrder => self.compare_values(setting, &list(&old?.text), &new)?,
             _ => {
                 let text = old.map_or_else(|| default_text(setting), |old| old.text.as_str());
-                self.differing(setting, text, &new)?
+                self.compare_values(setting, text, &new)?
             }
         };
         Some(of_key(subject, message, remedy))
     }
 
     /// Returns the message and remedy for two values, unless they are equal or one is unknown.
-    fn differing(&self, setting: Setting, old: &str, new: &NewValue) -> Option<(String, String)> {
+    fn compare_values(&self, setting: Setting, old: &str, new: &NewValue) -> Option<(String, String)> {
         let new = new.or(default_text(setting))?;
         if old == new {
             return None;

@@ -155,7 +155,7 @@ fn parse(mut flags: Vec<&Flag>, found: &mut Vec<Difference>) -> Option<Args> {
             Ok(parsed) => return Some(parsed),
             Err(error) => error,
         };
-        let Some(at) = culprit(&error, &flags) else {
+        let Some(at) = find_rejected_flag(&error, &flags) else {
             let why = "this driver does not understand it, so that its flags are not compared";
             let remedy = "Look at the flags yourself; docs/clouds.md and docs/overrides.md have this driver's";
             found.push(Difference::unknown("the driver's command line", why, remedy));
@@ -179,7 +179,7 @@ fn parse(mut flags: Vec<&Flag>, found: &mut Vec<Difference>) -> Option<Args> {
 }
 
 /// Returns the flag that an error of the parser is about.
-fn culprit(error: &clap::Error, flags: &[&Flag]) -> Option<usize> {
+fn find_rejected_flag(error: &clap::Error, flags: &[&Flag]) -> Option<usize> {
     let ContextValue::String(argument) = error.get(ContextKind::InvalidArg)? else {
         return None;
     };

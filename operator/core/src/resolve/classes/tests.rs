@@ -14,15 +14,15 @@ fn mk_items(names: &[&str]) -> Spec {
     }
 }
 
-fn mk_mark(name: &str, by: Option<&str>, made: &str) -> Marked {
-    Marked {
+fn mk_mark(name: &str, by: Option<&str>, made: &str) -> DefaultClassMark {
+    DefaultClassMark {
         made: made.into(),
         name: name.into(),
         by: by.map(str::to_owned),
     }
 }
 
-fn decide(spec: &Spec, marked: &[Marked]) -> Classes {
+fn decide(spec: &Spec, marked: &[DefaultClassMark]) -> Classes {
     classes(&ClassesInput {
         driver_name: NAME,
         usual_class: "cinder",
@@ -44,7 +44,7 @@ fn decide(spec: &Spec, marked: &[Marked]) -> Classes {
     vec![mk_mark("a", Some(NAME), "1"), mk_mark("z", Some("other"), "2")], Some("a"))]
 #[case::both_marked_theirs_and_ours_is_younger(
     vec![mk_mark("a", Some(NAME), "2"), mk_mark("z", Some("other"), "1")], None)]
-fn second_default_class_is_never_marked(#[case] marked: Vec<Marked>, #[case] expected: Option<&str>) {
+fn second_default_class_is_never_marked(#[case] marked: Vec<DefaultClassMark>, #[case] expected: Option<&str>) {
     let classes = decide(&mk_items(&["a", "b"]), &marked);
     assert_eq!(classes.default_class(), expected);
     assert_eq!(classes.passed_over.is_some(), expected.is_none());

@@ -11,7 +11,7 @@ use crate::{
     plan::Obstacle,
     problem::Problem,
     resolve::{
-        Class, Classes, PassedOver, Snapshots, resolve,
+        Class, Classes, SkippedDefault, Snapshots, resolve,
         tests::{mk_driver, mk_environment},
     },
     status::tests::but,
@@ -113,7 +113,7 @@ fn other_default_class_is_reported_once() {
     let mut view = mk_view();
     view.classes = Classes {
         items: vec![mk_class("cinder", false)],
-        passed_over: Some(PassedOver {
+        passed_over: Some(SkippedDefault {
             class: "cinder".into(),
             other: "ceph".into(),
         }),
