@@ -7,27 +7,26 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::CinderCSIDriverStatus;
 
-/// The type, all its values in the order of the status, and of each its name and its healthy status.
+/// Defines the condition types in the order of the status, each with its name and its healthy status.
 macro_rules! condition_types {
     ($($(#[$doc:meta])+ $name:ident: $good:ident,)+) => {
-        /// The type of a condition.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum ConditionType {
             $($(#[$doc])+ $name,)+
         }
 
         impl ConditionType {
-            /// Every type, in the order of the status.
+            /// All types, in the order of the status.
             pub const ALL: &'static [Self] = &[$(Self::$name),+];
 
-            /// The status that requires no action.
+            /// Status of this condition when no action is required.
             pub fn good_status(self) -> &'static str {
                 match self {
                     $(Self::$name => stringify!($good),)+
                 }
             }
 
-            /// As in the status.
+            /// Name of the type in the API.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$name => stringify!($name),)+
@@ -70,7 +69,7 @@ impl CinderCSIDriverStatus {
         self.observed_generation.is_none_or(|generation| generation >= 0)
     }
 
-    /// The condition of a type.
+    /// Returns the condition of a type, if the status contains it.
     pub fn condition(&self, type_: ConditionType) -> Option<&Condition> {
         let name = type_.as_str();
         self.conditions.iter().find(|condition| condition.type_ == name)

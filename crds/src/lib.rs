@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The `CinderCSIDriver` API: one cluster-scoped object stands for one Cinder CSI driver of a cluster.
+//! The `CinderCSIDriver` API. Each cluster-scoped object describes one Cinder CSI driver of the cluster.
 //!
 //! ```text
 //!  CinderCSIDriver            metadata.name is the name of the CSI driver
-//!  ├── spec                   what the administrator wants     spec.rs, spec/
-//!  └── status                 what the operator has seen       status.rs, conditions.rs
+//!  ├── spec                   desired state     spec.rs, spec/
+//!  └── status                 observed state    status.rs, conditions.rs
 //! ```
 //!
-//! The types carry the validation: schema bounds and CEL rules with a sentence each. Defaults are filled in when an object is
-//! read, and are not stored in it. [`crd`] makes the
-//! CustomResourceDefinition of them, and the YAML file beside this crate is that function's output, checked for drift.
+//! The types carry the validation: schema bounds and CEL rules, each with a message. Readers of an object apply the
+//! defaults; objects do not store them. [`crd`] generates the CustomResourceDefinition from the types. A test compares
+//! the YAML file of this crate with its output.
 
-// KubeSchema derives a copy of each public type inside a function, where `pub` reaches nobody.
+// KubeSchema derives a copy of each public type inside a function, where `pub` has no effect.
 #![allow(unreachable_pub)]
 
 pub mod conditions;
@@ -48,19 +48,19 @@ pub use yaml::to_yaml;
 pub const GROUP: &str = "csi.openstack.org";
 /// The API version served and stored.
 pub const VERSION: &str = "v1beta1";
-/// The kind of the one resource.
 pub const KIND: &str = "CinderCSIDriver";
-/// Plural name, as in the resource's URL.
+/// Plural name in the URL of the resource.
 pub const PLURAL: &str = "cindercsidrivers";
 
-/// Holds an object that is being deleted until no volume of its driver is left.
+/// Blocks the deletion of an object until no volume of its driver exists.
 pub const FINALIZER: &str = "csi.openstack.org/volume-safe-teardown";
-/// Label on every object that the operator makes; its value is the name of the `CinderCSIDriver`.
+/// Label on every object that the operator creates. Its value is the name of the `CinderCSIDriver`.
 pub const INSTANCE_LABEL: &str = "csi.openstack.org/instance";
-/// Annotation with the uid of the `CinderCSIDriver`, on every object that the operator makes. They carry no owner reference,
-/// because the garbage collector must never delete them under mounted volumes.
+/// Annotation with the uid of the `CinderCSIDriver`, on every object that the operator creates. The objects
+/// have no owner reference: the garbage collector must never delete them while volumes are mounted.
 pub const OWNER_UID_ANNOTATION: &str = "csi.openstack.org/owner-uid";
-/// Annotation on the CustomResourceDefinition with the hash of its schema, so that the operator notices another one.
+/// Annotation on the CustomResourceDefinition with the hash of its schema. The operator compares it to detect
+/// a different schema.
 pub const SCHEMA_HASH_ANNOTATION: &str = "csi.openstack.org/schema-hash";
-/// The name of the CSI driver that an administrator gets who does not choose another one.
+/// Default name of the CSI driver.
 pub const DEFAULT_DRIVER_NAME: &str = "cinder.csi.openstack.org";

@@ -12,14 +12,14 @@ use sha2::{Digest, Sha256};
 
 use crate::{CinderCSIDriver, ConditionType, SCHEMA_HASH_ANNOTATION};
 
-/// Fields whose inside is Kubernetes' own and is explained there, as in `kubectl explain pod.spec.affinity`. Without its
-/// text the file is a third as long.
+/// Fields with a Kubernetes type, whose content `kubectl explain pod.spec.affinity` and others describe. The
+/// file without their descriptions is a third as long.
 const EXPLAINED_ELSEWHERE: [&str; 5] = ["affinity", "tolerations", "allowedTopologies", "requests", "limits"];
 
 /// Message of the conditions before an operator writes them.
 const UNOBSERVED: &str = "no operator has reconciled this object; check that the operator runs";
 
-/// The CustomResourceDefinition of `CinderCSIDriver`.
+/// Generates the CustomResourceDefinition of `CinderCSIDriver`.
 pub fn crd() -> CustomResourceDefinition {
     let mut crd = CinderCSIDriver::crd();
     for version in &mut crd.spec.versions {
@@ -28,7 +28,7 @@ pub fn crd() -> CustomResourceDefinition {
             .as_mut()
             .and_then(|schema| schema.open_api_v3_schema.as_mut())
         {
-            tidy(schema, true);
+            simplify_schema(schema, true);
             for (part, schema) in schema.properties.iter_mut().flatten() {
                 drop_defaults(schema, part == "spec", &[]);
                 if part == "status" {
@@ -42,7 +42,7 @@ pub fn crd() -> CustomResourceDefinition {
     crd
 }
 
-/// The value of [`SCHEMA_HASH_ANNOTATION`] in the CustomResourceDefinition of this release.
+/// Value of [`SCHEMA_HASH_ANNOTATION`] in the CustomResourceDefinition of this release.
 pub fn schema_hash() -> String {
     crd()
         .annotations_mut()
@@ -50,14 +50,15 @@ pub fn schema_hash() -> String {
         .unwrap_or_default()
 }
 
-/// The first 64 bits of SHA-256, in hexadecimal.
+/// Returns the first 64 bits of the SHA-256 digest, in hexadecimal.
 fn hash(text: &str) -> String {
     let digest = Sha256::digest(text);
     let bits = digest.iter().take(8).fold(0, |bits, byte| bits << 8 | u64::from(*byte));
     format!("{bits:016x}")
 }
 
-/// Sets the defaults by which the API server marks an unobserved object. Without them, clients of kstatus treat it as ready.
+/// Sets the defaults by which the API server marks an unobserved object. Without them, clients of kstatus
+/// treat it as ready.
 fn mark_unobserved(status: &mut JSONSchemaProps) {
     let generation = status.properties.iter_mut().flatten();
     for (_, generation) in generation.filter(|(name, _)| *name == "observedGeneration") {
@@ -76,9 +77,9 @@ fn mark_unobserved(status: &mut JSONSchemaProps) {
     status.default = Some(JSON(json!({"observedGeneration": -1, "conditions": conditions})));
 }
 
-/// Moves the defaults of the schema into the descriptions of the spec. The API server would store them in objects, which would not
-/// get a later default. The code applies the defaults when it reads an object. Only the key of a list retains its default, because
-/// the API server requires it.
+/// Moves the defaults of the schema into the descriptions of the spec. The API server would store schema
+/// defaults in objects, and a later default would not apply to them. The code applies the defaults when it
+/// reads an object. Only the key of a list retains its default, because the API server requires it.
 fn drop_defaults(schema: &mut JSONSchemaProps, is_spec: bool, keys: &[String]) {
     for (name, property) in schema.properties.iter_mut().flatten() {
         let text = match property.default.as_ref() {
@@ -101,9 +102,9 @@ fn drop_defaults(schema: &mut JSONSchemaProps, is_spec: bool, keys: &[String]) {
     }
 }
 
-/// Removes what is of no use: the descriptions of Kubernetes' own types; `nullable`, because null and absent should
-/// not differ; and Rust's names of number formats, which the API server warns about.
-fn tidy(schema: &mut JSONSchemaProps, explained: bool) {
+/// Removes the descriptions inside Kubernetes types, `nullable` (null and absent must not differ), and the
+/// number formats of Rust, about which the API server warns.
+fn simplify_schema(schema: &mut JSONSchemaProps, explained: bool) {
     schema.nullable = None;
     schema.description = schema.description.take().map(|text| one_line_per_paragraph(&text));
     schema.format = schema.format.take().filter(|format| !format.starts_with("uint"));
@@ -111,17 +112,17 @@ fn tidy(schema: &mut JSONSchemaProps, explained: bool) {
         if !explained {
             property.description = None;
         }
-        tidy(property, explained && !EXPLAINED_ELSEWHERE.contains(&name.as_str()));
+        simplify_schema(property, explained && !EXPLAINED_ELSEWHERE.contains(&name.as_str()));
     }
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
         if !explained {
             items.description = None;
         }
-        tidy(items, explained);
+        simplify_schema(items, explained);
     }
 }
 
-/// `kubectl explain` wraps lines itself and would keep ours as well.
+/// Joins the lines of each paragraph. `kubectl explain` wraps lines itself and would retain ours as well.
 fn one_line_per_paragraph(text: &str) -> String {
     let paragraphs: Vec<String> = text
         .split("\n\n")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the administrator wants: `CinderCSIDriver` and its `spec`.
+//! `CinderCSIDriver` and its `spec`, the desired state.
 
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -52,10 +52,10 @@ pub use update::{Update, UpdatePolicy};
 
 use crate::status::CinderCSIDriverStatus;
 
-/// What the API server takes as the name of a Secret, a ConfigMap or a StorageClass: a DNS subdomain.
+/// Names that the API server accepts for a Secret, a ConfigMap or a StorageClass: a DNS subdomain.
 const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 
-/// What is wanted of the driver.
+/// Desired state of the driver.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(
     group = "csi.openstack.org",
@@ -128,34 +128,37 @@ const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
     "has(self.instanceName) == has(oldSelf.instanceName) && (!has(self.instanceName) || self.instanceName == oldSelf.instanceName)"
 ).message("instanceName is chosen when the object is created and cannot be changed, added or removed later: everything would be made a second time"))]
 pub struct CinderCSIDriverSpec {
-    /// Whether the operator runs the driver (Managed), holds all changes for a while (Paused), lists in
-    /// status.pendingChanges what it would change (DryRun), leaves everything to others (Unmanaged), or removes the
-    /// driver as spec.deletion says (Removed).
+    /// How the operator manages the driver. Managed: it installs and updates the driver. Paused: it suspends
+    /// all changes and continues to report. DryRun: it changes nothing and lists its changes in
+    /// status.pendingChanges. Unmanaged: it changes nothing and reports the state of the driver. Removed: it
+    /// removes the driver according to spec.deletion.
     #[serde(default)]
     pub management_state: ManagementState,
 
-    /// How the driver follows the operator to another version.
+    /// When the driver is updated to the version of the operator.
     #[serde(default)]
     pub update: Update,
 
-    /// What happens to volumes and objects when the driver is removed.
+    /// How volumes and objects are handled when the driver is removed.
     #[serde(default)]
     pub deletion: Deletion,
 
-    /// What is done about the Go driver (cinder-csi-plugin) where it is installed.
+    /// How the operator handles an installation of the Go driver (cinder-csi-plugin).
     #[serde(default)]
     pub adoption: Adoption,
 
-    /// Beginning of the names of everything that is made for the driver. Defaults to cinder-csi for the usual name of the
-    /// driver, and to cinder-csi- and 8 digits made of the name for others.
+    /// Prefix of the names of all objects that the operator creates for the driver. Defaults to cinder-csi
+    /// for the default name of the driver, and to cinder-csi- with 8 digits derived from the name for any
+    /// other name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 30), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub instance_name: Option<String>,
 
-    /// The namespace where the driver runs and where the Secrets and ConfigMaps are that this spec names. Defaults to the
-    /// operator's own. It must exist, and the operator must have its role there and serve it (--operand-namespaces); condition
-    /// Degraded says what is missing. It can be added later only with the value of status.operandNamespace: an operator that was
-    /// installed in another namespace then maintains the driver where it runs.
+    /// Namespace of the driver's pods and of the Secrets and ConfigMaps that this spec references. Defaults
+    /// to the namespace of the operator. The namespace must exist, and the operator must have its role there
+    /// and serve it (--operand-namespaces). Condition Degraded reports missing parts. The field can be added
+    /// later only with the value of status.operandNamespace. An operator that was installed in another
+    /// namespace then maintains the driver where it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub operand_namespace: Option<String>,
@@ -164,13 +167,13 @@ pub struct CinderCSIDriverSpec {
     #[serde(default)]
     pub log_level: LogLevel,
 
-    /// How the driver writes its log. The sidecars know only one way.
+    /// Format of the driver's log. The sidecars have one fixed format.
     #[serde(default)]
     pub log_format: LogFormat,
 
-    /// Identifies this cluster in the metadata of every volume in Cinder (cinder.csi.openstack.org/cluster).
-    /// Defaults to the uid of the namespace kube-system. To manage the volumes of the Go driver, give the
-    /// value of its flag --cluster.
+    /// Identifier of this cluster in the metadata of every volume in Cinder
+    /// (cinder.csi.openstack.org/cluster). Defaults to the uid of the namespace kube-system. To manage
+    /// volumes of the Go driver, set the value of its flag --cluster.
     #[serde(rename = "clusterID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 63),
@@ -178,8 +181,9 @@ pub struct CinderCSIDriverSpec {
     )]
     pub cluster_id: Option<String>,
 
-    /// The OpenStack clouds with the volumes, and where their credentials are. With several, a volume is made in the cloud that the
-    /// Secret of its StorageClass names (key cloud), else in the cloud of the pod's node, by nodeRegion.
+    /// The OpenStack clouds of the volumes, with references to their credentials. With several clouds, the
+    /// Secret of the StorageClass selects the cloud of a new volume (key cloud). Without that key, the region
+    /// of the pod's node selects it (nodeRegion).
     #[schemars(length(min = 1, max = 16))]
     #[x_kube(
         merge_strategy = ListMerge::Map(vec!["name".into()]),
@@ -192,7 +196,7 @@ pub struct CinderCSIDriverSpec {
     )]
     pub clouds: Vec<Cloud>,
 
-    /// Container images, where others than the built-in ones are wanted.
+    /// Container images and registries that replace the built-in ones.
     #[serde(default)]
     pub images: Images,
 
@@ -204,31 +208,31 @@ pub struct CinderCSIDriverSpec {
     #[serde(default)]
     pub block_storage: BlockStorage,
 
-    /// The proxies on the way to OpenStack, where it is not reached directly.
+    /// Proxies between the driver and OpenStack. Without this field, the driver connects directly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<Proxy>,
 
-    /// Whether volumes and nodes carry the availability zone that they are in.
+    /// Whether volumes and nodes have the availability zone as a topology segment.
     #[serde(default)]
     pub topology: Topology,
 
-    /// The pods that create, attach, detach and delete volumes.
+    /// The controller pods, which create, attach, detach and delete volumes.
     #[serde(default)]
     pub controller: ControllerSpec,
 
-    /// The pods that mount volumes, one on every node.
+    /// The node pods, which mount volumes. One runs on every node.
     #[serde(default)]
     pub node: NodeSpec,
 
-    /// How the cluster deals with the driver.
+    /// How Kubernetes treats the driver: fields of the CSIDriver object.
     #[serde(rename = "csiDriver", default)]
     pub csi_driver: CsiDriverSpec,
 
-    /// The StorageClasses that the operator keeps.
+    /// The StorageClasses that the operator manages.
     #[serde(default)]
     pub storage_classes: StorageClasses,
 
-    /// What Prometheus and Grafana are given.
+    /// Metrics, alerts and dashboards for Prometheus and Grafana.
     #[serde(default)]
     pub monitoring: Monitoring,
 
@@ -236,15 +240,16 @@ pub struct CinderCSIDriverSpec {
     #[serde(default)]
     pub snapshots: Snapshots,
 
-    /// The VolumeAttributesClasses that the operator keeps.
+    /// The VolumeAttributesClasses that the operator manages.
     #[serde(default)]
     pub volume_attributes_classes: VolumeAttributesClasses,
 
-    /// Who may talk to the controller's pods, and whom they may talk to.
+    /// Restricts the network traffic of the controller pods.
     #[serde(default)]
     pub network_policy: NetworkPolicy,
 
-    /// Changes of the operator's objects that it has no field for, made in this order.
+    /// Patches of objects that the operator creates, for settings without a field. The operator applies them
+    /// in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub overrides: Vec<Override>,
@@ -255,7 +260,7 @@ pub struct CinderCSIDriverSpec {
 }
 
 impl CinderCSIDriverSpec {
-    /// A spec with `clouds` and the defaults in everything else.
+    /// Creates a spec with `clouds` and defaults in all other fields.
     pub fn new(clouds: Vec<Cloud>) -> Self {
         Self {
             management_state: ManagementState::default(),
@@ -287,44 +292,44 @@ impl CinderCSIDriverSpec {
     }
 }
 
-/// What the operator does with the driver.
+/// How the operator manages the driver.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ManagementState {
-    /// The operator makes and keeps the driver.
+    /// The operator installs and updates the driver.
     #[default]
     Managed,
-    /// The operator changes nothing for now; it goes on to report, drift included.
+    /// The operator suspends all changes. It continues to report, including drift.
     Paused,
-    /// The operator changes nothing and reports what it would change.
+    /// The operator changes nothing and reports its pending changes.
     DryRun,
-    /// The operator changes nothing and reports how the driver is.
+    /// The operator changes nothing and reports the state of the driver.
     Unmanaged,
-    /// The operator removes the driver as spec.deletion says. This object stays.
+    /// The operator removes the driver according to spec.deletion. This object remains.
     Removed,
 }
 
 /// How much is logged.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogLevel {
-    /// What happened and what failed.
+    /// Operations and failures.
     #[default]
     Normal,
-    /// Also the decisions on the way.
+    /// Also intermediate decisions.
     Debug,
-    /// Also requests and answers, without secrets.
+    /// Also requests and responses, without secrets.
     Trace,
-    /// Everything that the programs and their libraries can say, without secrets.
+    /// Everything that the programs and their libraries can log, without secrets.
     TraceAll,
 }
 
-/// How log lines are written.
+/// Format of log lines.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// One JSON object per line.
     #[default]
     #[serde(rename = "json")]
     Json,
-    /// For people.
+    /// Text for human readers.
     #[serde(rename = "text")]
     Text,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the operator has seen: `status`. Nothing in it changes by itself while the cluster is at rest.
+//! `status`, the observed state. It does not change while the cluster is idle.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::KubeSchema;
@@ -22,167 +22,172 @@ pub use rollout::{
 };
 pub use volumes::{RecordedContents, StuckVolume, VolumesStatus};
 
-/// What the operator has seen of the driver.
+/// Observed state of the driver.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct CinderCSIDriverStatus {
-    /// What the operator does with the driver: spec.managementState, or how far its removal is.
+    /// How the operator manages the driver: the value of spec.managementState, or the progress of a removal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<DriverState>,
 
-    /// The generation of the spec that this status is about. -1 until an operator observes the object.
+    /// Generation of the spec that this status describes. It is -1 until an operator observes the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// The version of the driver that is in place everywhere.
+    /// Version of the driver that runs in all pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 
-    /// The version that the operator brings the driver to: its own. While pods change within the version, a token follows it, as in
-    /// 1.2.3+5f2c01ab. Its value as spec.update.approvedVersion approves the update.
+    /// Version that the operator updates the driver to: its own. During an update within the version it has a
+    /// token, as in 1.2.3+5f2c01ab. To approve the update, copy the value to spec.update.approvedVersion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_version: Option<String>,
 
-    /// The components of the driver: how many pods each has, how many are up to date, how many serve.
+    /// Components of the driver, with the number of desired, updated and ready pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub components: Vec<ComponentStatus>,
 
-    /// Version of the Kubernetes API, by which the sidecars are chosen. Another version counts once the API servers have reported it for an
-    /// hour.
+    /// Version of the Kubernetes API, which selects the releases of the sidecars. A new version takes effect
+    /// after the API servers have reported it for an hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes_version: Option<String>,
 
-    /// The optional APIs by which the sidecars are chosen. A change counts once the API servers have reported it for an hour.
+    /// Optional APIs of the cluster, which also select the sidecars. A change takes effect after the API
+    /// servers have reported it for an hour.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "optionalAPIs")]
     pub optional_apis: Option<Vec<String>>,
 
-    /// The versions of Kubernetes that the chosen releases of the sidecars are for.
+    /// Kubernetes versions that the selected sidecar releases support.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sidecar_version_set: Option<String>,
 
-    /// The containers beside the driver.
+    /// Sidecar containers of the driver's pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub sidecars: Vec<SidecarStatus>,
 
-    /// Fields of the spec that are given and have no effect, because the API server of this version does not know them.
+    /// Fields of the spec that have no effect, because the API server of this version does not support them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unsupported_fields: Vec<String>,
 
-    /// The rollout that is under way, waits or has stopped; not there when everything is as it should be.
+    /// Rollout that is in progress, waits or has stopped. Absent when no rollout is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutStatus>,
 
-    /// What would be changed if spec.managementState were Managed. Only there under DryRun.
+    /// Changes that the operator would apply under spec.managementState Managed. Present only under DryRun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_changes: Option<PendingChanges>,
 
-    /// Available, Progressing, Degraded, each with a reason and a sentence that says what to do.
+    /// Conditions such as Available, Progressing and Degraded. Each has a reason and a message with the
+    /// required action.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 
-    /// The pods that talk to OpenStack.
+    /// State of the controller pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerStatus>,
 
-    /// The nodes.
+    /// State of the driver on the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodesStatus>,
 
-    /// The clouds.
+    /// State of the clouds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub clouds: Vec<CloudStatus>,
 
-    /// The namespace where the driver runs. An operator that would run it in another namespace changes nothing.
+    /// Namespace of the driver's pods. An operator that is configured for another namespace changes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operand_namespace: Option<String>,
 
-    /// The project and region where the volumes of each cloud are. Credentials of another project or region are refused while
-    /// anything in the cluster needs the driver. The annotation csi.openstack.org/places of the CSIDriver object has the same.
+    /// Project and region of the volumes of each cloud. The operator refuses credentials of another project
+    /// or region while an object in the cluster needs the driver. The annotation csi.openstack.org/places of
+    /// the CSIDriver object has the same value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["cloud".into()]))]
     pub places: Vec<CloudPlace>,
 
-    /// The snapshot contents of this driver in the last successful list, by kind. The record survives a deletion of their
-    /// CustomResourceDefinitions.
+    /// Number of snapshot contents of this driver in the last successful list, by kind. The record outlives
+    /// their CustomResourceDefinitions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["kind".into()]))]
     pub snapshot_contents: Vec<RecordedContents>,
 
-    /// What exists of this driver.
+    /// Volumes of this driver with stuck operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volumes: Option<VolumesStatus>,
 
-    /// Whether zones are used.
+    /// Whether availability zones are in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<TopologyStatus>,
 
-    /// StorageClasses.
+    /// State of the StorageClasses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_classes: Option<StorageClassesStatus>,
 
-    /// How far another installation of the driver is replaced, or what would change if it were.
+    /// Progress of a migration from another installation of the driver, or the changes that a migration would
+    /// apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adoption: Option<AdoptionStatus>,
 
-    /// What the removal of the driver waits for. Only there while it is asked for.
+    /// Objects that block the removal of the driver. Present only while a removal is requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion: Option<DeletionStatus>,
 }
 
-/// What the operator does with the driver.
+/// How the operator manages the driver.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverState {
-    /// It makes and keeps the driver.
+    /// The operator installs and updates the driver.
     Managed,
-    /// It changes nothing for now.
+    /// The operator suspends all changes.
     Paused,
-    /// It changes nothing and reports what it would change.
+    /// The operator changes nothing and reports its pending changes.
     DryRun,
-    /// It changes nothing and reports how the driver is.
+    /// The operator changes nothing and reports the state of the driver.
     Unmanaged,
-    /// It removes the driver, because spec.managementState is Removed.
+    /// The operator removes the driver, because spec.managementState is Removed.
     Removing,
-    /// It has removed the driver, or has released it. This object stays.
+    /// The operator has removed or released the driver. This object remains.
     Removed,
-    /// It removes the driver, because this object is being deleted.
+    /// The operator removes the driver, because this object is being deleted.
     Deleting,
-    /// The driver is to go and stays, because something needs it or spec.managementState forbids changes; see condition
-    /// DeletionBlocked.
+    /// The removal is blocked, because an object needs the driver or spec.managementState forbids changes.
+    /// Condition DeletionBlocked has the details.
     DeletionBlocked,
 }
 
-/// The pods that talk to OpenStack.
+/// State of the controller pods.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerStatus {
-    /// How many there should be.
+    /// Desired number of pods.
     pub desired: i32,
-    /// How many serve, those of an older version included.
+    /// Number of ready pods, including pods of an older version.
     pub ready: i32,
 }
 
-/// The nodes.
+/// State of the driver on the nodes.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct NodesStatus {
-    /// On how many the driver should run.
+    /// Number of nodes where the driver should run.
     pub desired: i32,
-    /// On how many the kubelet knows it: those whose CSINode object names the driver.
+    /// Number of nodes whose kubelet has registered the driver: their CSINode object lists it.
     pub registered: i32,
-    /// Some of those where it should run and is not registered, by name; at most 10.
+    /// Names of nodes where the driver should run and is not registered, at most 10.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unregistered: Vec<String>,
-    /// Those that were without the driver when a rollout came to them, or joined without it, by name, until they have it; at most 200. They
-    /// do not count against spec.node.update.maxUnavailable.
+    /// Names of nodes that had no working driver when the rollout reached them or when they joined, at most
+    /// 200. A node remains in the list until the driver serves there. These nodes do not count against
+    /// spec.node.update.maxUnavailable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub broken_before: Vec<String>,
 }
 
-/// What a removal waits for.
+/// Objects that block a removal.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct DeletionStatus {
@@ -192,15 +197,15 @@ pub struct DeletionStatus {
     pub blockers: Vec<Blocker>,
 }
 
-/// Objects of one kind that a removal waits for.
+/// Objects of one kind that block a removal.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Blocker {
-    /// Their kind, such as PersistentVolume.
+    /// Kind of the objects, such as PersistentVolume.
     pub kind: String,
-    /// How many there are.
+    /// Number of objects.
     pub count: i32,
-    /// Some of them, by name; at most 10.
+    /// Names of some of the objects, at most 10.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
 }

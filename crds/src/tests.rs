@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the schema as a whole: its rules, its size, the file made of it.
+//! Tests of the whole schema: its rules, its size, and the generated file.
 
 use kube::CustomResourceExt;
 use rstest::rstest;
@@ -10,10 +10,10 @@ use crate::{CinderCSIDriver, CinderCSIDriverSpec, SCHEMA_HASH_ANNOTATION, crd, s
 mod cases;
 mod rules;
 
-/// The file beside this crate that clusters are given.
+/// The CustomResourceDefinition that clusters install.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/cindercsidrivers.csi.openstack.org.yaml");
 
-/// Fields whose inside is one of Kubernetes' own types.
+/// Fields that contain a type of Kubernetes.
 const KUBERNETES_TYPES: [&str; 5] = [
     "affinity",
     "tolerations",
@@ -22,7 +22,7 @@ const KUBERNETES_TYPES: [&str; 5] = [
     "conditions",
 ];
 
-/// Walks the schema of the spec to a field: `[]` steps into a list.
+/// Returns the schema of a field of the spec. The step `[]` selects the items of a list.
 fn schema_of(path: &str) -> Value {
     let crd = serde_json::to_value(crd()).unwrap();
     let mut schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();
@@ -47,8 +47,9 @@ fn generated_definition_is_current() {
 }
 
 #[test]
-fn the_definition_can_be_applied_by_kubectl() {
-    // `kubectl apply` keeps a copy of the object in an annotation of it, and no object has longer annotations in all.
+fn definition_fits_kubectl_apply_annotation() {
+    // `kubectl apply` stores a copy of the object in one of its annotations. The API server limits the total
+    // size of all annotations.
     const LONGEST: usize = 256 << 10;
 
     let text = serde_json::to_string(&crd()).unwrap();
@@ -83,14 +84,14 @@ fn find_defaults(schema: &Value, path: &str, found: &mut Vec<String>) {
 #[case("spec.node.update.maxUnavailable", "Defaults to 10%.")]
 #[case("spec.storageClasses.items.[].allowVolumeExpansion", "Defaults to true.")]
 #[case("spec.managementState", "Defaults to Managed.")]
-fn a_description_names_the_default(#[case] path: &str, #[case] text: &str) {
+fn description_ends_with_default(#[case] path: &str, #[case] text: &str) {
     let description = schema_of(path)["description"].as_str().unwrap().to_owned();
 
     assert!(description.ends_with(text), "{description}");
 }
 
 #[test]
-fn what_is_not_given_is_filled_in_when_an_object_is_read() {
+fn defaults_apply_when_object_is_parsed() {
     let driver: CinderCSIDriver = serde_json::from_value(cases::smallest()).unwrap();
 
     assert_eq!(driver.spec, CinderCSIDriverSpec::new(driver.spec.clouds.clone()));
@@ -98,7 +99,7 @@ fn what_is_not_given_is_filled_in_when_an_object_is_read() {
 }
 
 #[test]
-fn another_schema_has_another_hash() {
+fn definition_has_current_schema_hash() {
     let (hash, crd) = (schema_hash(), crd());
 
     assert_eq!(hash.len(), 16);
@@ -106,11 +107,12 @@ fn another_schema_has_another_hash() {
     assert_eq!(hash, schema_hash());
 }
 
-/// How many fields there may be in the spec. Before one is added, ask who needs it and whether an override is enough.
+/// Maximum number of fields in the spec. Before you add one, check which users need it and whether an
+/// override suffices.
 const MOST_FIELDS: usize = 200;
 
 #[test]
-fn the_spec_has_no_more_fields_than_are_needed() {
+fn spec_stays_below_field_limit() {
     let mut fields = Vec::new();
     find_fields(&schema_of("spec"), "spec", &mut fields);
 
@@ -118,8 +120,8 @@ fn the_spec_has_no_more_fields_than_are_needed() {
     assert!(fields.len() <= MOST_FIELDS, "{} fields: {fields:#?}", fields.len());
 }
 
-/// Every property that a user can write: an object counts beside its fields, a list of objects as the fields of its items,
-/// and what has Kubernetes' own type as one.
+/// Collects every property that a user can write. An object counts as one field in addition to its own
+/// fields. A list of objects counts as the fields of its items, and a Kubernetes type counts as one field.
 fn find_fields(schema: &Value, path: &str, fields: &mut Vec<String>) {
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");
@@ -135,7 +137,7 @@ fn find_fields(schema: &Value, path: &str, fields: &mut Vec<String>) {
 }
 
 #[test]
-fn every_field_of_ours_explains_itself() {
+fn every_own_field_has_description() {
     let mut silent = Vec::new();
     for part in ["spec", "status"] {
         find_silent(&schema_of(part), part, &mut silent);
@@ -171,7 +173,7 @@ fn find_silent(schema: &Value, path: &str, silent: &mut Vec<String>) {
 #[case("status.components", "name")]
 #[case("status.rollout.failed", "node")]
 #[case("status.deletion.blockers", "kind")]
-fn lists_are_merged_by_their_key(#[case] path: &str, #[case] key: &str) {
+fn lists_merge_by_key(#[case] path: &str, #[case] key: &str) {
     let schema = schema_of(path);
 
     assert_eq!(schema["x-kubernetes-list-type"], "map");
@@ -184,7 +186,7 @@ fn lists_are_merged_by_their_key(#[case] path: &str, #[case] key: &str) {
 #[case("spec.proxy.caBundleRef.name")]
 #[case("spec.images.pullSecrets.[].name")]
 #[case("spec.storageClasses.items.[].name")]
-fn the_name_of_an_object_cannot_lead_elsewhere_in_a_url(#[case] path: &str) {
+fn object_names_match_dns_pattern(#[case] path: &str) {
     let pattern = schema_of(path)["pattern"].clone();
 
     let class = schema_of("spec.storageClasses.items.[].name")["pattern"].clone();
@@ -192,7 +194,7 @@ fn the_name_of_an_object_cannot_lead_elsewhere_in_a_url(#[case] path: &str) {
 }
 
 #[test]
-fn the_object_is_one_of_the_cluster_and_its_status_is_apart() {
+fn object_is_cluster_scoped_with_status_subresource() {
     let crd = serde_json::to_value(CinderCSIDriver::crd()).unwrap();
 
     assert_eq!(crd["spec"]["scope"], "Cluster");

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kubernetes objects as YAML that every reader understands alike.
+//! Writes Kubernetes objects as YAML that all parsers read alike.
 //!
-//! `kubectl` reads YAML 1.1, where `yes`, `off` and `12:30` are no strings, while the writers of YAML 1.2 leave them
-//! unquoted. So strings are written plain only where nothing else can be meant, and quoted as in JSON otherwise, which is
-//! valid in both.
+//! `kubectl` parses YAML 1.1, where `yes`, `off` and `12:30` are not strings. Writers of YAML 1.2 emit them
+//! unquoted. Therefore only unambiguous strings are plain. All others are quoted as in JSON, which is valid
+//! in both versions.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// One object as a YAML document, its keys in alphabetical order, without a `---` line. It goes by way of JSON, so that
-/// names and enums are those of the Kubernetes API.
+/// Serializes one object as a YAML document without a `---` line, with keys in alphabetical order. It
+/// converts through JSON, so that names and enums match the Kubernetes API.
 pub fn to_yaml(object: &impl Serialize) -> Result<String, serde_json::Error> {
     let mut out = String::new();
     node(&mut out, &serde_json::to_value(object)?, 0, Place::Root);
     Ok(out)
 }
 
-/// Where a value stands: that decides whether it begins on the line that it finds.
+/// Position of a value in the document. It determines whether the value starts on the current line.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Root,
@@ -45,7 +45,7 @@ fn node(out: &mut String, value: &Value, depth: usize, place: Place) {
             if place == Place::AfterKey {
                 out.push('\n');
             }
-            // A list is as deep as its key, as kubectl writes it.
+            // kubectl indents a list like its key.
             let depth = if place == Place::AfterKey { depth - 1 } else { depth };
             for (index, item) in items.iter().enumerate() {
                 if index > 0 || place != Place::AfterDash {
@@ -81,12 +81,12 @@ fn scalar(out: &mut String, text: &str) {
     if is_plain(text) {
         out.push_str(text);
     } else {
-        // Serialising a string cannot fail; `Value`'s own rendering is the JSON form.
+        // Serializing a string cannot fail. `Value` displays itself as JSON.
         let _ = write!(out, "{}", Value::from(text));
     }
 }
 
-/// Whether no reader can take the text for anything but itself without quotes.
+/// Whether all parsers read the text as the same string without quotes.
 fn is_plain(text: &str) -> bool {
     const WORDS: [&str; 12] = [
         "y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf", "infinity",
@@ -127,7 +127,7 @@ mod tests {
     #[case::percentage("10%")]
     #[case::version("v1.2")]
     #[case::date("2026-01-01")]
-    fn strings_that_a_reader_could_take_for_something_else_come_back_as_they_were(#[case] text: &str) {
+    fn ambiguous_strings_survive_round_trip(#[case] text: &str) {
         let object = json!({ "key": text, text: [text] });
 
         let yaml = to_yaml(&object).unwrap();
@@ -141,12 +141,12 @@ mod tests {
     #[case("n")]
     #[case("12:30")]
     #[case("10%")]
-    fn what_yaml_1_1_does_not_read_as_a_string_is_quoted(#[case] text: &str) {
+    fn strings_ambiguous_in_yaml_1_1_are_quoted(#[case] text: &str) {
         assert_eq!(to_yaml(&json!({ "key": text })).unwrap(), format!("key: \"{text}\"\n"));
     }
 
     #[test]
-    fn nested_lists_and_maps_come_back_as_they_were() {
+    fn nested_lists_and_maps_survive_round_trip() {
         let object = json!({
             "list": [{ "a": 1, "b": { "c": [] } }, ["x", ["y", {}]], null, true, -1.5],
             "empty": {},

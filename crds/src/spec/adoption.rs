@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of another installation of this driver.
+//! Adoption of another installation of this driver.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is done about a driver that is installed in the cluster under the name of this object already: the Go driver
-/// (cinder-csi-plugin), or this one after its object went.
+/// How the operator handles an existing driver with the name of this object: the Go driver
+/// (cinder-csi-plugin), or this driver after its object was deleted.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Adoption {
-    /// Refuse: nothing is done beside another installation. Adopt: what an operator made under this object's name and released
-    /// (spec.deletion.policy Orphan) is this object's again, without a pod restarted. Migrate: this driver replaces the Go driver: its controller is stopped, and then this driver's
-    /// controller takes its place; then the node plugins are replaced, as many at once as spec.node.update.maxUnavailable says. Pods
-    /// keep their volumes. Migrate needs the role in config/rbac/adoption.
+    /// How the operator handles the existing installation. Refuse: it changes nothing while another
+    /// installation exists. Adopt: it adopts objects that an operator created under this object's name and
+    /// released (spec.deletion.policy Orphan). Adopt restarts no pods. Migrate: it replaces the Go driver. It
+    /// stops the controller of the Go driver and starts this driver's controller. Then it replaces the node
+    /// plugins, at most spec.node.update.maxUnavailable at a time. Volumes stay mounted in pods. Migrate
+    /// needs the role in config/rbac/adoption.
     #[serde(default)]
     pub mode: AdoptionMode,
 
-    /// The namespace that the other installation is in.
+    /// Namespace of the other installation.
     #[serde(default = "default_namespace")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub namespace: String,
@@ -31,15 +33,15 @@ impl Default for Adoption {
     }
 }
 
-/// Whether another installation of this driver is replaced.
+/// Whether the operator replaces another installation of this driver.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AdoptionMode {
-    /// It stays, and nothing is done beside it.
+    /// The other installation remains, and the operator changes nothing.
     #[default]
     Refuse,
-    /// What an operator has released is adopted again.
+    /// The operator adopts released objects.
     Adopt,
-    /// It is replaced part by part.
+    /// The operator replaces the other installation step by step.
     Migrate,
 }
 

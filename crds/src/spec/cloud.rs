@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a cloud's credentials and certificates are.
+//! Clouds, with references to their credentials and certificates.
 
 use std::collections::BTreeMap;
 
@@ -9,60 +9,62 @@ use serde::{Deserialize, Serialize};
 
 use super::OBJECT_NAME;
 
-/// Text that a section of cloud.conf can have as its name, also in the Go driver: no control characters, quotes and backslashes.
+/// Valid name of a section of cloud.conf, also in the Go driver: no control characters, quotes and
+/// backslashes.
 const SECTION: &str = r#"^[^\x00-\x1f\x7f"\\]+$"#;
 
-/// An OpenStack cloud. Every reference is to an object in the namespace where the driver runs.
+/// An OpenStack cloud. All references are to objects in the namespace of the driver.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!(has(self.insecureSkipTLSVerify) && self.insecureSkipTLSVerify) || !has(self.caBundleRef)")
     .message("insecureSkipTLSVerify turns off what caBundleRef is for: give one of them"))]
 pub struct Cloud {
-    /// Name of this cloud, for messages and for the status.
+    /// Name of this cloud in messages and in the status.
     #[serde(default = "default_cloud")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 
-    /// Name of this cloud in the driver's configuration, which Secrets of volumes choose it by (key cloud): the Go driver's
-    /// [Global "SECTION"]. Defaults to `name`. With a section, Secrets with `name` do not choose the cloud.
+    /// Name of this cloud in the driver's configuration. Defaults to `name`. Secrets of volumes select the
+    /// cloud by it (key cloud). In the Go driver it is the name of a section, [Global "SECTION"]. With a
+    /// section, Secrets cannot select the cloud by `name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = SECTION))]
     pub section: Option<String>,
 
-    /// The Secret with the credentials: a clouds.yaml, or a cloud.conf as the Go driver takes it.
+    /// Secret with the credentials: a clouds.yaml, or a cloud.conf in the format of the Go driver.
     pub credentials_secret_ref: SecretKeyRef,
 
-    /// The entry of clouds.yaml to use. Without meaning for a cloud.conf.
+    /// Entry of clouds.yaml to use. It has no effect on a cloud.conf.
     #[serde(default = "default_cloud_name")]
     #[schemars(length(min = 1, max = 253))]
     pub cloud_name: String,
 
-    /// Region of the catalogue, where the credentials' file names none or another one is wanted.
+    /// Region in the service catalogue. Defaults to the region in the credentials file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
     pub region: Option<String>,
 
-    /// The certificates of the authorities that signed the cloud's endpoints, in PEM. They replace the public ones, unless
-    /// also-public-roots is true in cloud.conf (also_public_roots in clouds.yaml). Defaults to the public ones.
+    /// Certificates of the authorities that signed the cloud's endpoints, in PEM format. Defaults to the
+    /// public authorities. The bundle replaces the public authorities, unless also-public-roots is true in
+    /// cloud.conf (also_public_roots in clouds.yaml).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_bundle_ref: Option<CaBundleRef>,
 
-    /// Which endpoints of the catalogue are used, where the credentials' file names none or another kind is wanted.
+    /// Type of endpoints to use from the service catalogue. Defaults to the type in the credentials file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint_type: Option<EndpointType>,
 
-    /// A Secret of type kubernetes.io/tls (keys tls.crt and tls.key) with the certificate for a cloud that requires client
-    /// certificates.
+    /// Secret of type kubernetes.io/tls with a client certificate (keys tls.crt and tls.key), for a cloud
+    /// that requires one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_cert_secret_ref: Option<ClientCertRef>,
 
-    /// Whether the certificate of the cloud is not verified. A client on the network path can then read the credentials. Condition
-    /// CredentialsValid reports it. Use it in test environments only.
+    /// Disables the verification of the cloud's certificate. A client on the network path can then read the
+    /// credentials. Condition CredentialsValid reports the setting. Use it in test environments only.
     #[serde(rename = "insecureSkipTLSVerify", default)]
     pub insecure_skip_tls_verify: bool,
 
-    /// The zone of Cinder for each zone of Nova that has another name there. Zones that are not named have the same name in
-    /// both.
+    /// Maps zones of Nova to zones of Cinder with different names. Other zones have the same name in both.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend(
         "maxProperties" = 64,
@@ -72,9 +74,10 @@ pub struct Cloud {
         .message("the zones of Nova on the left must have names without =, which ends the name in the driver's configuration"))]
     pub availability_zone_map: BTreeMap<String, String>,
 
-    /// Value of the label topology.kubernetes.io/region on the nodes that are servers of this cloud. With it each node reports its
-    /// region, and one StorageClass makes volumes in the cloud of the pod's node. Every cloud has another one, or none has any. Needs
-    /// zones and Kubernetes 1.35, and the driver runs only on nodes with that label.
+    /// Value of the label topology.kubernetes.io/region on the nodes that are servers of this cloud. Each
+    /// node then reports its region, and one StorageClass creates volumes in the cloud of the pod's node. Set
+    /// a distinct value for every cloud, or for none. It requires zones and Kubernetes 1.35, and the driver
+    /// then runs only on nodes with that label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 63),
@@ -84,7 +87,7 @@ pub struct Cloud {
 }
 
 impl Cloud {
-    /// The cloud `default`, with the credentials under the key `clouds.yaml` of the Secret of this name.
+    /// Creates the cloud `default`, with credentials under the key `clouds.yaml` of the named Secret.
     pub fn from_secret(name: impl Into<String>) -> Self {
         Self {
             name: default_cloud(),
@@ -104,25 +107,25 @@ impl Cloud {
         }
     }
 
-    /// Its name in the driver's configuration.
+    /// Name of the cloud in the driver's configuration.
     pub fn section_name(&self) -> &str {
         self.section.as_deref().unwrap_or(&self.name)
     }
 }
 
-/// Which of a service's endpoints.
+/// Type of a service endpoint.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum EndpointType {
-    /// The one for users.
+    /// The endpoint for users.
     Public,
-    /// The one inside the cloud's own network.
+    /// The endpoint in the internal network of the cloud.
     Internal,
-    /// The one for administrators.
+    /// The endpoint for administrators.
     Admin,
 }
 
-/// A Secret of type kubernetes.io/tls in the namespace where the driver runs.
+/// A Secret of type kubernetes.io/tls in the namespace of the driver.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientCertRef {
@@ -131,7 +134,7 @@ pub struct ClientCertRef {
     pub name: String,
 }
 
-/// A key of a Secret in the namespace where the driver runs.
+/// A key of a Secret in the namespace of the driver.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretKeyRef {
@@ -139,7 +142,8 @@ pub struct SecretKeyRef {
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub name: String,
 
-    /// Key of the Secret. Its ending says what is in it: .yaml or .yml a clouds.yaml, .conf a cloud.conf.
+    /// Key of the Secret. Its suffix selects the format: .yaml or .yml for a clouds.yaml, .conf for a
+    /// cloud.conf.
     #[serde(default = "default_credentials_key")]
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = Rule::new("self.endsWith('.yaml') || self.endsWith('.yml') || self.endsWith('.conf')")
@@ -147,11 +151,11 @@ pub struct SecretKeyRef {
     pub key: String,
 }
 
-/// A key of a ConfigMap or Secret in the namespace where the driver runs that holds certificates in PEM.
+/// A key of a ConfigMap or Secret in the namespace of the driver, with certificates in PEM format.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct CaBundleRef {
-    /// What kind of object holds the certificates.
+    /// Kind of the object with the certificates.
     #[serde(default)]
     pub kind: CaBundleKind,
 
@@ -165,7 +169,7 @@ pub struct CaBundleRef {
     pub key: String,
 }
 
-/// Where certificates are kept.
+/// Kind of an object with certificates.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CaBundleKind {
     /// A ConfigMap.

@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the driver goes.
+//! Removal of the driver.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What happens when this object is deleted, or managementState is Removed.
+/// How the driver is removed when this object is deleted or managementState is Removed.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Deletion {
-    /// Block: the driver stays until none of its volumes is left. Orphan: everything goes on running, and the operator no
-    /// longer manages it. Force: the driver goes although volumes are left, which can then be neither mounted,
-    /// detached nor deleted; it takes the annotation csi.openstack.org/force-delete with the uid of this object.
+    /// How the operator handles existing volumes. Block: the driver remains until none of its volumes exists.
+    /// Orphan: the driver continues to run, and the operator no longer manages it. Force: the operator
+    /// removes the driver although volumes exist, which can then not be mounted, detached or deleted. Force
+    /// requires the annotation csi.openstack.org/force-delete with the uid of this object.
     #[serde(default)]
     pub policy: DeletionPolicy,
 
-    /// How long the kubelets may take to unregister the driver before its pods are deleted anyway, as in 5m.
+    /// Time for the kubelets to unregister the driver, as in 5m. After it, the operator deletes the node pods
+    /// anyway.
     #[serde(default = "default_drain_timeout")]
     #[schemars(length(max = 16), regex(pattern = r"^([1-9][0-9]*(s|m|h))+$"))]
     pub drain_timeout: String,
 
-    /// Whether PersistentVolumes with reclaim policy Retain hold nothing up: their data stays in Cinder in any case. A volume
-    /// that is attached to a node still does.
+    /// Whether PersistentVolumes with reclaim policy Retain do not block the removal. Their data remains in
+    /// Cinder in any case. A volume that is attached to a node still blocks the removal.
     #[serde(default)]
     pub ignore_retained: bool,
 }
@@ -35,15 +37,15 @@ impl Default for Deletion {
     }
 }
 
-/// What a removal does about volumes that are left.
+/// How a removal handles existing volumes.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeletionPolicy {
-    /// It waits for them to go.
+    /// The operator waits until they are deleted.
     #[default]
     Block,
-    /// It deletes nothing.
+    /// The operator deletes nothing.
     Orphan,
-    /// It deletes the driver although they exist.
+    /// The operator deletes the driver although volumes exist.
     Force,
 }
 

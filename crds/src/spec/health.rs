@@ -4,31 +4,31 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A time as in 90s, 15m, 1h30m or 14d.
+/// Pattern of a duration, as in 90s, 15m, 1h30m or 14d.
 const DURATION: &str = r"^([1-9][0-9]*(s|m|h|d))+$";
 
 /// How the operator monitors clouds and volumes.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Health {
-    /// How often good credentials are tried again by a login, as in 5m. Defaults to the operator's flag
+    /// Time between logins that verify valid credentials, as in 5m. Defaults to the operator's flag
     /// --credentials-check-interval (5m).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), regex(pattern = DURATION))]
     pub credential_check_interval: Option<String>,
 
-    /// How long before its expiry an application credential, a token that cannot be renewed or a certificate is called Expiring
-    /// in condition CredentialsValid, which stays True.
+    /// Time before an expiry from which condition CredentialsValid has reason Expiring and remains True, as
+    /// in 14d. It applies to application credentials, tokens that cannot be renewed, and certificates.
     #[serde(default = "expiry_warning")]
     #[schemars(length(max = 16), regex(pattern = DURATION))]
     pub expiry_warning: String,
 
-    /// How long before the expiry condition CredentialsValid becomes False.
+    /// Time before an expiry from which condition CredentialsValid is False, as in 24h.
     #[serde(default = "expiry_critical")]
     #[schemars(length(max = 16), regex(pattern = DURATION))]
     pub expiry_critical: String,
 
-    /// How long operations on volumes may take.
+    /// Time limits of operations on volumes.
     #[serde(default)]
     pub stuck: StuckHealth,
 }
@@ -44,36 +44,37 @@ impl Default for Health {
     }
 }
 
-/// How long an operation on a volume may take before the operator reports it as stuck, with its cause.
+/// Time limits of operations on volumes. The operator reports an operation beyond its limit as stuck, with
+/// the cause.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct StuckHealth {
-    /// To attach a volume to a node.
+    /// Time limit to attach a volume to a node, as in 10m.
     #[serde(default = "five_minutes")]
     #[schemars(length(max = 16), regex(pattern = DURATION))]
     pub attach: String,
 
-    /// To detach it.
+    /// Time limit to detach a volume, as in 10m.
     #[serde(default = "ten_minutes")]
     #[schemars(length(max = 16), regex(pattern = DURATION))]
     pub detach: String,
 
-    /// To create the volume of a claim.
+    /// Time limit to create the volume of a claim, as in 10m.
     #[serde(default = "ten_minutes")]
     #[schemars(length(max = 16), regex(pattern = DURATION))]
     pub provision: String,
 
-    /// To delete the volume of a deleted claim.
+    /// Time limit to delete the volume of a deleted claim, as in 10m.
     #[serde(default = "fifteen_minutes")]
     #[schemars(length(max = 16), regex(pattern = DURATION))]
     pub delete: String,
 
-    /// To enlarge a volume.
+    /// Time limit to expand a volume, as in 10m.
     #[serde(default = "fifteen_minutes")]
     #[schemars(length(max = 16), regex(pattern = DURATION))]
     pub resize: String,
 
-    /// How many stuck volumes are listed in the status; all are counted.
+    /// Maximum number of stuck volumes in the status. The status counts all of them.
     #[serde(default = "max_reported")]
     #[schemars(range(min = 1, max = 20))]
     pub max_reported: i32,

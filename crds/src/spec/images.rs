@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::OBJECT_NAME;
 
-/// Images of the driver's pods and how they are pulled.
+/// Images of the driver's pods and their registries.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Images {
-    /// Registry that mirrors the images, with a path where it has one, as in mirror.example.org/k8s: it takes the place of
-    /// registry.k8s.io and ghcr.io in the names of images that this version of the operator chooses.
+    /// Registry with mirrors of the images, with an optional path, as in mirror.example.org/k8s. It replaces
+    /// registry.k8s.io and ghcr.io in the names of the built-in images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 255),
@@ -20,7 +20,7 @@ pub struct Images {
     )]
     pub registry: Option<String>,
 
-    /// Images to use in place of those that this version of the operator was tested with.
+    /// Images that replace the built-in images, with which this version of the operator was tested.
     #[serde(default)]
     pub overrides: ImageOverrides,
 
@@ -28,54 +28,54 @@ pub struct Images {
     #[serde(default)]
     pub pull_policy: ImagePullPolicy,
 
-    /// Secrets of the operator's namespace with credentials for the registries.
+    /// Secrets with credentials for the registries, in the namespace of the driver.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub pull_secrets: Vec<LocalObjectRef>,
 }
 
-/// One image per component. What is not given is the operator's own choice. A digest is better than a tag.
+/// One image per component. Defaults to the built-in images. Prefer a digest to a tag.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageOverrides {
-    /// The driver, in the controller's pods and on the nodes.
+    /// Image of the driver, in the controller pods and in the node pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
     pub driver: Option<String>,
 
-    /// The sidecar csi-provisioner, version 5 or later.
+    /// Image of the sidecar csi-provisioner, version 5 or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
     pub provisioner: Option<String>,
 
-    /// The sidecar csi-attacher, version 4 or later.
+    /// Image of the sidecar csi-attacher, version 4 or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
     pub attacher: Option<String>,
 
-    /// The sidecar csi-resizer, version 1.14 or later.
+    /// Image of the sidecar csi-resizer, version 1.14 or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
     pub resizer: Option<String>,
 
-    /// The sidecar csi-snapshotter, version 8 or later.
+    /// Image of the sidecar csi-snapshotter, version 8 or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
     pub snapshotter: Option<String>,
 
-    /// The sidecar node-driver-registrar, for node.registration Sidecar.
+    /// Image of the sidecar node-driver-registrar, for node.registration Sidecar.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
     pub registrar: Option<String>,
 
-    /// The sidecar livenessprobe, for node.registration Sidecar.
+    /// Image of the sidecar livenessprobe, for node.registration Sidecar.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
     pub liveness_probe: Option<String>,
 }
 
-/// A name of an object in the namespace where the driver runs.
+/// Name of an object in the namespace of the driver.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalObjectRef {
@@ -84,20 +84,20 @@ pub struct LocalObjectRef {
     pub name: String,
 }
 
-/// When an image is pulled.
+/// When the kubelet pulls an image.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ImagePullPolicy {
     /// At every start of a container.
     Always,
-    /// When the node does not have it.
+    /// If the node does not have the image.
     #[default]
     IfNotPresent,
-    /// Never: the node must have it.
+    /// Never. The node must have the image.
     Never,
 }
 
 impl ImagePullPolicy {
-    /// As Kubernetes writes it.
+    /// Value in the Kubernetes API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Always => "Always",

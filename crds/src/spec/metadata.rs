@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Labels and annotations of objects that the operator makes.
+//! Labels and annotations of objects that the operator creates.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-/// Labels: how long and of what a value may be, Kubernetes' own type does not say. (A rule for the keys would be too dear: the
-/// operator reports a wrong one.)
+/// Schema of labels with the length and the pattern of a value, which the Kubernetes type does not limit. A
+/// rule for the keys would exceed the CEL cost limit. The operator reports an invalid key.
 pub(super) fn labels(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What Prometheus and Grafana are given.
+//! Metrics, alerts and dashboards for Prometheus and Grafana.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Monitoring {
-    /// Auto: the operator creates ServiceMonitors and PrometheusRules if the cluster has their CustomResourceDefinitions. Enabled: the
-    /// same, and condition Degraded reports missing definitions. Disabled: the operator creates no such objects.
+    /// Whether the operator creates monitoring objects. Auto: it creates ServiceMonitors and PrometheusRules
+    /// if the cluster has their CustomResourceDefinitions. Enabled: the same, and condition Degraded reports
+    /// missing definitions. Disabled: it creates none.
     #[serde(default)]
     pub mode: MonitoringMode,
 
-    /// How Prometheus reads the driver's metrics.
+    /// How Prometheus scrapes the driver's metrics.
     #[serde(default)]
     pub service_monitor: ServiceMonitorSettings,
 
-    /// The alerts.
+    /// The alerts of the PrometheusRule.
     #[serde(default)]
     pub rules: AlertRules,
 
@@ -28,8 +29,9 @@ pub struct Monitoring {
     #[serde(default)]
     pub dashboards: Dashboards,
 
-    /// Whether the driver's containers serve their metrics over TLS only. Each container generates a certificate when it starts. It
-    /// encrypts the connection, and does not prove the identity of the server. Probes and the metrics of the sidecars use plain HTTP.
+    /// Whether the driver's containers serve their metrics over TLS only. Each container generates a
+    /// certificate when it starts. The certificate encrypts the connection, and does not prove the identity
+    /// of the server. Probes and the metrics of the sidecars use plain HTTP.
     #[serde(default = "enabled")]
     pub secure: bool,
 }
@@ -46,28 +48,28 @@ impl Default for Monitoring {
     }
 }
 
-/// Whether the objects are made.
+/// Whether the operator creates monitoring objects.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MonitoringMode {
-    /// Where the cluster knows their kinds.
+    /// If the cluster has their kinds.
     #[default]
     Auto,
-    /// In any case.
+    /// Always.
     Enabled,
     /// Never.
     Disabled,
 }
 
-/// How Prometheus reads the driver's metrics.
+/// How Prometheus scrapes the driver's metrics.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceMonitorSettings {
-    /// Time between two readings, as in 30s.
+    /// Time between two scrapes, as in 30s.
     #[serde(default = "default_interval")]
     #[schemars(length(max = 32), regex(pattern = r"^([1-9][0-9]*(ms|s|m|h))+$"))]
     pub interval: String,
 
-    /// Labels of the ServiceMonitors, by which a Prometheus finds them.
+    /// Labels of the ServiceMonitors, for the selector of a Prometheus.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub labels: BTreeMap<String, String>,
@@ -82,26 +84,26 @@ impl Default for ServiceMonitorSettings {
     }
 }
 
-/// The alerts.
+/// The alerts of the PrometheusRule.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct AlertRules {
-    /// Whether there are any.
+    /// Whether the operator creates the PrometheusRule.
     #[serde(default = "enabled")]
     pub enabled: bool,
 
-    /// Names of alerts to leave out.
+    /// Names of alerts to omit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 63)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub disabled: Vec<String>,
 
-    /// Labels of the PrometheusRule, by which a Prometheus finds it.
+    /// Labels of the PrometheusRule, for the selector of a Prometheus.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub labels: BTreeMap<String, String>,
 
-    /// From where on something is worth an alert.
+    /// Thresholds of the alerts.
     #[serde(default)]
     pub thresholds: AlertThresholds,
 }
@@ -117,26 +119,26 @@ impl Default for AlertRules {
     }
 }
 
-/// From where on something is worth an alert.
+/// Thresholds of the alerts.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct AlertThresholds {
-    /// Seconds that 99 of 100 calls to OpenStack should not take longer than.
+    /// Maximum duration of 99% of calls to OpenStack, in seconds.
     #[serde(default = "default_backend_seconds")]
     #[schemars(range(min = 1, max = 600))]
     pub backend_seconds: i32,
 
-    /// Percentage of calls to OpenStack that may fail on its side.
+    /// Maximum percentage of calls to OpenStack that fail with a server error.
     #[serde(default = "default_backend_error_percent")]
     #[schemars(range(min = 1, max = 100))]
     pub backend_error_percent: i32,
 
-    /// Seconds that 99 of 100 attachments should not take longer than.
+    /// Maximum duration of 99% of attachments, in seconds.
     #[serde(default = "default_attach_seconds")]
     #[schemars(range(min = 1, max = 3600))]
     pub attach_seconds: i32,
 
-    /// Volumes that make no progress from which on the alert is critical.
+    /// Number of stuck volumes from which the alert is critical.
     #[serde(default = "default_stuck_volumes")]
     #[schemars(range(min = 1, max = 10_000))]
     pub stuck_volumes: i32,
@@ -157,7 +159,8 @@ impl Default for AlertThresholds {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Dashboards {
-    /// Whether there is a ConfigMap with it. It is made with the objects for the Prometheus operator.
+    /// Whether the operator creates a ConfigMap with the dashboard. It does so under the same conditions as
+    /// the objects for the Prometheus operator.
     #[serde(default = "enabled")]
     pub enabled: bool,
 }

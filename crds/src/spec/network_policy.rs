@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who may talk to the controller's pods, and whom they may talk to.
+//! Network policy of the controller pods.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A NetworkPolicy for the controller's pods. The nodes' pods are on the network of their node, where there are no policies.
+/// NetworkPolicy for the controller pods. Policies do not apply to the node pods, which use the network of
+/// their node.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkPolicy {
-    /// Whether there is one.
+    /// Whether the operator creates the NetworkPolicy.
     #[serde(default)]
     pub mode: NetworkPolicyMode,
 }
 
-/// Whether there is a NetworkPolicy.
+/// Whether the operator creates the NetworkPolicy.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NetworkPolicyMode {
-    /// The pods can be asked for metrics, and reach DNS, the Kubernetes API and OpenStack.
+    /// Allows requests for metrics, and connections to DNS, the Kubernetes API and OpenStack.
     #[default]
     Enabled,
     /// No policy.

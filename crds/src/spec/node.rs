@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The pods on the nodes.
+//! The node pods.
 
 use std::collections::BTreeMap;
 
@@ -11,69 +11,71 @@ use serde::{Deserialize, Serialize};
 
 use super::pods::Resources;
 
-/// Where most distributions keep the kubelet's state.
+/// Root directory of the kubelet in most distributions.
 pub const DEFAULT_KUBELET_DIR: &str = "/var/lib/kubelet";
 
-/// The pods that mount volumes.
+/// The node pods, which mount volumes.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!(has(self.registration) && self.registration == 'Sidecar') || !has(self.httpPort) || self.httpPort <= 65532")
     .message("registration Sidecar also uses the three ports after httpPort: it can be 65532 at most"))]
 pub struct NodeSpec {
-    /// The kubelet's root directory on the nodes: /var/lib/kubelet, or for example /var/lib/k0s/kubelet with k0s and
-    /// /var/snap/microk8s/common/var/lib/kubelet with MicroK8s.
+    /// Root directory of the kubelet on the nodes. Examples are /var/lib/k0s/kubelet for k0s and
+    /// /var/snap/microk8s/common/var/lib/kubelet for MicroK8s.
     #[serde(default = "default_kubelet_dir")]
     #[schemars(length(min = 2, max = 79))]
     #[x_kube(validation = Rule::new("self.matches('^(/[A-Za-z0-9_.-]+)+$') && !self.matches('(^|/)[.][.]?(/|$)')")
         .message("kubeletDir must be an absolute path without '.' or '..' parts, empty parts and a slash at its end, of letters, digits, '_', '.' and '-'"))]
     pub kubelet_dir: String,
 
-    /// The program that registers the driver with the kubelet.
+    /// Which program registers the driver with the kubelet.
     #[serde(default)]
     pub registration: NodeRegistration,
 
-    /// Whether the pods use the network of their nodes. Without it the driver queries the metadata service through the network of pods,
-    /// where it may not answer: nodes then need a config drive or cloud-init as the source of their zone.
+    /// Whether the pods use the network of their nodes. Without it, the driver queries the metadata service
+    /// through the pod network, where it may be unavailable. Nodes then need a config drive or cloud-init as
+    /// the source of their zone.
     #[serde(default = "default_host_network")]
     pub host_network: bool,
 
-    /// Port of the driver's metrics in the pods. The kubelet's probes use the port after it. With hostNetwork both are ports of the host,
-    /// the second one on 127.0.0.1, and a second CinderCSIDriver needs other ports. Registration Sidecar also uses the two ports after them.
+    /// Port of the driver's metrics in the pods. The probes of the kubelet use the next port. With
+    /// hostNetwork, both are ports of the host, the second one on 127.0.0.1, and a second CinderCSIDriver
+    /// needs other ports. Registration Sidecar also uses the two ports after them.
     #[serde(default = "default_http_port")]
     #[schemars(range(min = 1024, max = 65534))]
     pub http_port: u16,
 
-    /// Labels of the nodes where the driver runs. Volumes cannot be mounted on others.
+    /// Labels of the nodes where the driver runs. Other nodes cannot mount volumes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub node_selector: BTreeMap<String, String>,
 
-    /// Taints that the pods tolerate. Defaults to all: a node without the driver cannot unmount its volumes.
+    /// Taints that the pods tolerate. Defaults to all taints, because a node without the driver cannot
+    /// unmount its volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub tolerations: Option<Vec<Toleration>>,
 
-    /// Where the pods run.
+    /// Scheduling constraints of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
 
-    /// Priority of the pods.
+    /// Name of the PriorityClass of the pods.
     #[serde(default = "default_priority_class")]
     #[schemars(length(max = 253))]
     pub priority_class_name: String,
 
-    /// Further labels of the pods. The operator's own stay.
+    /// Additional labels of the pods. They cannot replace the operator's own labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub pod_labels: BTreeMap<String, String>,
 
-    /// Further annotations of the pods.
+    /// Additional annotations of the pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub pod_annotations: BTreeMap<String, String>,
 
-    /// Resources of the driver's container. Defaults to requests of 10m CPU and 16Mi memory, without
-    /// limits.
+    /// Resources of the driver's container. Defaults to requests of 10m CPU and 16Mi memory, without limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
 
@@ -81,7 +83,7 @@ pub struct NodeSpec {
     #[serde(default)]
     pub update: NodeUpdate,
 
-    /// A taint that keeps pods from new nodes until the driver is registered there.
+    /// A taint that keeps pods off new nodes until the driver is registered there.
     #[serde(default)]
     pub startup_taint: StartupTaint,
 }
@@ -106,26 +108,28 @@ impl Default for NodeSpec {
     }
 }
 
-/// Who registers the driver with the kubelet.
+/// Which program registers the driver with the kubelet.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeRegistration {
-    /// The driver itself, which also serves its own liveness: one container per node, and the registration outlives a restart of
-    /// it.
+    /// The driver itself, which also serves its own liveness probe: one container per node. The registration
+    /// outlives a restart of the container.
     #[default]
     Integrated,
     /// The sidecars node-driver-registrar and livenessprobe: three containers per node.
     Sidecar,
 }
 
-/// How the nodes' pods are replaced. There are never two on a node.
+/// How the node pods are replaced. Two pods never run on one node.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeUpdate {
-    /// Who replaces them. RollingUpdate: the operator, maxUnavailable nodes at a time. OnDelete: whoever deletes the old pod.
+    /// How old pods are replaced. RollingUpdate: the operator replaces them on maxUnavailable nodes at a
+    /// time. OnDelete: an administrator or another controller deletes the old pods.
     #[serde(rename = "type", default)]
     pub kind: NodeUpdateType,
 
-    /// How many nodes may be without the driver at once: a number or a percentage. Without meaning for OnDelete.
+    /// Maximum number of nodes without the driver at the same time, as a number or a percentage. It has no
+    /// effect on OnDelete.
     #[serde(default = "default_max_unavailable")]
     #[schemars(extend("minimum" = 1, "pattern" = "^([1-9][0-9]?|100)%$"))]
     pub max_unavailable: IntOrString,
@@ -140,18 +144,18 @@ impl Default for NodeUpdate {
     }
 }
 
-/// Who replaces a node's pod by a newer one.
+/// How old node pods are replaced.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeUpdateType {
-    /// The operator, maxUnavailable nodes at a time.
+    /// The operator replaces them on maxUnavailable nodes at a time.
     #[default]
     RollingUpdate,
-    /// Whoever deletes the old pod, for example when the node is replaced.
+    /// Another client deletes them, for example when it replaces the node.
     OnDelete,
 }
 
 impl NodeUpdateType {
-    /// As Kubernetes writes it.
+    /// Value in the Kubernetes API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RollingUpdate => "RollingUpdate",
@@ -160,7 +164,7 @@ impl NodeUpdateType {
     }
 }
 
-/// A taint that new nodes are created with, and that the operator removes once the driver is registered there.
+/// A taint on new nodes, which the operator removes when the driver is registered there.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct StartupTaint {
@@ -168,8 +172,8 @@ pub struct StartupTaint {
     #[serde(default)]
     pub enabled: bool,
 
-    /// Key of the taint. Defaults to the driver's name followed by /agent-not-ready. Its value and its effect do not
-    /// matter.
+    /// Key of the taint. Defaults to the driver's name followed by /agent-not-ready. Its value and its effect
+    /// do not matter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 317),
@@ -189,7 +193,7 @@ fn default_host_network() -> bool {
     true
 }
 
-/// Not 9808, the default of other drivers.
+/// Differs from 9808, the default of other drivers.
 fn default_http_port() -> u16 {
     9897
 }

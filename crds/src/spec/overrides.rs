@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Changes of the operator's objects that it has no field for.
+//! Patches of objects that the operator creates, for settings without a field.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -7,42 +7,44 @@ use serde::{Deserialize, Serialize};
 
 use super::OBJECT_NAME;
 
-/// A patch of one object that the operator makes. It is the last resort: a later version of the operator may make the object in
-/// another way, so that the patch has no effect or does harm.
+/// A patch of one object that the operator creates. Use it as a last resort: a later version of the operator
+/// may create a different object, on which the patch has no effect or does harm.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Override {
-    /// The object.
+    /// The object to patch.
     pub target: OverrideTarget,
 
-    /// How the patch is written.
+    /// Format of the patch.
     #[serde(rename = "type", default)]
     pub kind: OverrideType,
 
-    /// The patch, as JSON or YAML. Names, namespaces and the operator's own labels and annotations cannot be changed.
+    /// The patch, as JSON or YAML. It cannot change names, namespaces, and the labels and annotations of the
+    /// operator.
     #[schemars(length(min = 2, max = 8192))]
     pub patch: String,
 }
 
-/// An object that the operator makes.
+/// An object that the operator creates.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct OverrideTarget {
-    /// Its kind, such as Deployment.
+    /// Kind of the object, such as Deployment.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[A-Z][A-Za-z]*$"))]
     #[x_kube(validation = Rule::new("!(self in ['Secret', 'ServiceAccount', 'Role', 'RoleBinding', 'ClusterRole', 'ClusterRoleBinding'])")
         .message("Secrets, ServiceAccounts, roles and their bindings cannot be overridden"))]
     pub kind: String,
 
-    /// Its name.
+    /// Name of the object.
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub name: String,
 }
 
-/// How a patch is written.
+/// Format of a patch.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OverrideType {
-    /// A JSON merge patch (RFC 7386): fields to set, and null for those to remove. Lists are replaced as a whole.
+    /// A JSON merge patch (RFC 7386): fields to set, and null for fields to remove. It replaces lists as a
+    /// whole.
     #[default]
     #[serde(rename = "merge")]
     Merge,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the specs of pods have in common.
+//! Types that the specs of several pods share.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use schemars::JsonSchema;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// What a container asks for and may use at most.
+/// Resource requests and limits of a container.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Resources {
-    /// What the scheduler sets aside, by resource, as in cpu: 10m.
+    /// Amounts that the scheduler reserves, by resource, as in cpu: 10m.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "quantities")]
     pub requests: BTreeMap<String, Quantity>,
 
-    /// What the container may use at most, by resource, as in memory: 256Mi.
+    /// Maximum amounts that the container may use, by resource, as in memory: 256Mi.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "quantities")]
     pub limits: BTreeMap<String, Quantity>,
 }
 
-/// Amounts by resource. Kubernetes' own type says nothing about how an amount is written, so that a misspelt one would only
-/// be noticed when the pods are made.
+/// Schema of amounts by resource. The Kubernetes type does not restrict the notation of an amount, so an
+/// invalid one would fail only when pods are created.
 fn quantities(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Snapshots.
+//! Snapshots and VolumeAttributesClasses.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,16 @@ use super::{OBJECT_NAME, ReclaimPolicy};
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshots {
-    /// Whether the driver takes snapshots. Auto: as soon as the cluster has the CustomResourceDefinitions of VolumeSnapshots. Enabled:
-    /// the same, and condition Degraded reports missing definitions. Disabled: no new ones, and none at all once no contents of
-    /// snapshots exist. The cluster also needs a snapshot-controller, one for all its CSI drivers. Event
-    /// SnapshotControllerUnavailable reports that none works.
+    /// Whether the driver takes snapshots. Auto: if the cluster has the CustomResourceDefinitions of
+    /// VolumeSnapshots. Enabled: the same, and condition Degraded reports missing definitions. Disabled: it
+    /// takes no new snapshots, and it stops serving snapshots when no snapshot contents exist. The cluster
+    /// also needs one snapshot-controller for all its CSI drivers. Event SnapshotControllerUnavailable
+    /// reports its absence.
     #[serde(default)]
     pub mode: SnapshotsMode,
 
-    /// The VolumeSnapshotClasses that the operator keeps. Defaults to one, named as the usual StorageClass. An
-    /// empty list means none.
+    /// The VolumeSnapshotClasses that the operator manages. Defaults to one class with the name of the
+    /// default StorageClass. With an empty list, the operator creates none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[x_kube(
@@ -32,8 +33,9 @@ pub struct Snapshots {
     )]
     pub classes: Option<Vec<SnapshotClass>>,
 
-    /// The VolumeGroupSnapshotClasses that the operator keeps, where the cluster knows them (groupsnapshot.storage.k8s.io/v1).
-    /// Defaults to one, named as the usual StorageClass. An empty list means none.
+    /// The VolumeGroupSnapshotClasses that the operator manages, if the cluster has their API
+    /// (groupsnapshot.storage.k8s.io/v1). Defaults to one class with the name of the default StorageClass.
+    /// With an empty list, the operator creates none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[x_kube(
@@ -44,19 +46,19 @@ pub struct Snapshots {
     pub group_classes: Option<Vec<GroupSnapshotClass>>,
 }
 
-/// Whether there are snapshots.
+/// Whether the driver takes snapshots.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SnapshotsMode {
-    /// Where the cluster knows VolumeSnapshots.
+    /// If the cluster has the API of VolumeSnapshots.
     #[default]
     Auto,
-    /// Yes.
+    /// Always.
     Enabled,
-    /// No.
+    /// Never.
     Disabled,
 }
 
-/// One VolumeSnapshotClass.
+/// A VolumeSnapshotClass.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -70,33 +72,35 @@ pub struct SnapshotClass {
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub name: String,
 
-    /// Whether snapshots that name no class get this one. When it is false, the mark on the class is left to others.
+    /// Whether this is the default class of snapshots. When it is false, the operator does not manage the
+    /// annotation of the default class.
     #[serde(default)]
     pub is_default: bool,
 
-    /// What becomes of the snapshot in Cinder when the VolumeSnapshot is deleted.
+    /// Whether the snapshot in Cinder is deleted or retained when its VolumeSnapshot is deleted.
     #[serde(default)]
     pub deletion_policy: ReclaimPolicy,
 
-    /// What is made: a snapshot, beside its volume, or a backup, away from it.
+    /// Type of snapshot in Cinder: a snapshot in the backend of its volume, or a backup in the backup
+    /// service.
     #[serde(rename = "type", default)]
     pub kind: SnapshotType,
 
-    /// Whether a volume in use can be snapshot. Cinder cuts at one moment what was written to the device by then, as after a
-    /// loss of power.
+    /// Whether the driver takes snapshots of attached volumes. Cinder captures the data that was written to
+    /// the device at one moment, as after a power failure.
     #[serde(default = "yes")]
     pub force_create: bool,
 
-    /// Whether a backup holds only what changed since the one before.
+    /// Whether a backup contains only the changes since the previous one.
     #[serde(default)]
     pub incremental: bool,
 
-    /// The zone of the backup service. Defaults to Cinder's choice.
+    /// Availability zone of the backup service. Defaults to the choice of Cinder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
     pub availability: Option<String>,
 
-    /// How long a backup may take for each GiB, in seconds. Defaults to 20.
+    /// Time limit of a backup, in seconds per GiB. Defaults to 20.
     #[serde(
         rename = "backupMaxDurationSecondsPerGB",
         default,
@@ -105,19 +109,20 @@ pub struct SnapshotClass {
     #[schemars(range(min = 1, max = 86_400))]
     pub backup_max_duration_seconds_per_gb: Option<u32>,
 
-    /// Labels of the class. The keys under app.kubernetes.io and csi.openstack.org are the operator's.
+    /// Labels of the class. The operator reserves keys under app.kubernetes.io and csi.openstack.org.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "labels")]
     pub labels: BTreeMap<String, String>,
 
-    /// Annotations of the class. The keys under csi.openstack.org are the operator's, and so is the mark of the default class.
+    /// Annotations of the class. The operator reserves keys under csi.openstack.org and the annotation of the
+    /// default class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub annotations: BTreeMap<String, String>,
 }
 
 impl SnapshotClass {
-    /// A class of this name with the defaults in everything else.
+    /// Creates a class with this name and defaults in all other fields.
     pub fn named(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -134,18 +139,18 @@ impl SnapshotClass {
     }
 }
 
-/// What a snapshot is in Cinder.
+/// Type of a snapshot in Cinder.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum SnapshotType {
-    /// A snapshot, beside its volume.
+    /// A snapshot in the backend of its volume.
     #[default]
     Snapshot,
-    /// A backup, away from it.
+    /// A backup in the backup service.
     Backup,
 }
 
-/// One VolumeGroupSnapshotClass.
+/// A VolumeGroupSnapshotClass.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupSnapshotClass {
@@ -153,33 +158,35 @@ pub struct GroupSnapshotClass {
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub name: String,
 
-    /// Whether group snapshots that name no class get this one. When it is false, the mark on the class is left to others.
+    /// Whether this is the default class of group snapshots. When it is false, the operator does not manage
+    /// the annotation of the default class.
     #[serde(default)]
     pub is_default: bool,
 
-    /// What becomes of the snapshots in Cinder when the VolumeGroupSnapshot is deleted.
+    /// Whether the snapshots in Cinder are deleted or retained when their VolumeGroupSnapshot is deleted.
     #[serde(default)]
     pub deletion_policy: ReclaimPolicy,
 
     /// Name or id of the Cinder group type, which must have consistent_group_snapshot_enabled. Defaults to
-    /// the first such type, where Cinder shows it which ones are.
+    /// the first such type, if Cinder shows the driver this property.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
     pub group_type: Option<String>,
 
-    /// Labels of the class. The keys under app.kubernetes.io and csi.openstack.org are the operator's.
+    /// Labels of the class. The operator reserves keys under app.kubernetes.io and csi.openstack.org.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "labels")]
     pub labels: BTreeMap<String, String>,
 
-    /// Annotations of the class. The keys under csi.openstack.org are the operator's, and so is the mark of the default class.
+    /// Annotations of the class. The operator reserves keys under csi.openstack.org and the annotation of the
+    /// default class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub annotations: BTreeMap<String, String>,
 }
 
 impl GroupSnapshotClass {
-    /// A class of this name with the defaults in everything else.
+    /// Creates a class with this name and defaults in all other fields.
     pub fn named(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -196,19 +203,19 @@ fn yes() -> bool {
     true
 }
 
-/// VolumeAttributesClasses.
+/// The VolumeAttributesClasses of the driver.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttributesClasses {
-    /// The VolumeAttributesClasses that the operator keeps, on Kubernetes 1.34 and later. Their parameters cannot be changed
-    /// while a claim or a volume refers to them.
+    /// The VolumeAttributesClasses that the operator manages, on Kubernetes 1.34 and later. Their parameters
+    /// cannot change while a claim or a volume refers to them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub items: Vec<VolumeAttributesClassItem>,
 }
 
-/// One VolumeAttributesClass.
+/// A VolumeAttributesClass.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttributesClassItem {
@@ -216,18 +223,19 @@ pub struct VolumeAttributesClassItem {
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub name: String,
 
-    /// What volumes become: type is the Cinder volume type, migration-policy (never or on-demand) whether the data may move to
-    /// another backend for it, metadata.KEY a value of the volume's metadata. At least one.
+    /// Attributes that volumes receive, at least one. type is the Cinder volume type. migration-policy (never
+    /// or on-demand) is whether the data may move to another backend. metadata.KEY is a value of the volume's
+    /// metadata.
     #[schemars(extend("maxProperties" = 64))]
     #[x_kube(validation = Rule::new("self.size() > 0").message("parameters must hold at least one"))]
     pub parameters: BTreeMap<String, String>,
 
-    /// Labels of the class. The keys under app.kubernetes.io and csi.openstack.org are the operator's.
+    /// Labels of the class. The operator reserves keys under app.kubernetes.io and csi.openstack.org.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "labels")]
     pub labels: BTreeMap<String, String>,
 
-    /// Annotations of the class. The keys under csi.openstack.org are the operator's.
+    /// Annotations of the class. The operator reserves keys under csi.openstack.org.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub annotations: BTreeMap<String, String>,

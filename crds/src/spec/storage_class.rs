@@ -11,24 +11,26 @@ use serde::{Deserialize, Serialize};
 use super::OBJECT_NAME;
 use super::metadata::labels;
 
-/// The StorageClasses that the operator keeps.
+/// The StorageClasses that the operator manages.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(
     "!has(self.default) || !has(self.default.name) || !has(self.items) || !self.items.exists(c, has(c.isDefault) && c.isDefault && c.name != self.default.name)"
 ).message("default.name and isDefault of an item name two classes: name one of them"))]
 pub struct StorageClasses {
-    /// What the operator does with the classes: Managed keeps them as the spec wants them, Unmanaged makes each once and
-    /// then leaves it to others, Removed deletes them. Volumes that were made from a class stay in any case.
+    /// How the operator manages the classes. Managed: it creates them and reverts other changes. Unmanaged:
+    /// it creates each class once and then ignores it. Removed: it deletes them. Volumes of a class remain in
+    /// any case.
     #[serde(default)]
     pub state: ClassesState,
 
-    /// The class of claims that name none.
+    /// The default StorageClass of the cluster.
     #[serde(default)]
     pub default: DefaultStorageClass,
 
-    /// One entry per class. Defaults to one class with Cinder's default volume type, named cinder (or, for a
-    /// driver of another name, as everything else that is made for it). An empty list means no class.
+    /// The StorageClasses. Defaults to one class with Cinder's default volume type, named cinder for the
+    /// default name of the driver, and as instanceName for any other name. With an empty list, the operator
+    /// creates none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(
@@ -39,28 +41,28 @@ pub struct StorageClasses {
     pub items: Option<Vec<StorageClassItem>>,
 }
 
-/// What the operator does with StorageClasses.
+/// How the operator manages StorageClasses.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClassesState {
-    /// They are made and kept as the spec wants them.
+    /// The operator creates the classes and reverts other changes.
     #[default]
     Managed,
-    /// Each is made once; what becomes of it then is left to others, its deletion too.
+    /// The operator creates each class once and ignores later changes, including its deletion.
     Unmanaged,
-    /// They are deleted.
+    /// The operator deletes the classes.
     Removed,
 }
 
-/// The class of claims that name none.
+/// The default StorageClass, for claims without a class.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.name) || !has(self.policy) || self.policy != 'Never'")
     .message("with policy Never no class is made the default: leave name out"))]
 pub struct DefaultStorageClass {
-    /// Whether a class of this driver is marked as the default. IfNoneExists: while no other class of the cluster is, and
-    /// a mark that another client has put on the class (true or false) stays. Always: the same, but the operator restores
-    /// the mark on the class when another client changes it. Never: the operator marks none. A second default is never made: while another
-    /// class is the default, that one is it.
+    /// When the operator marks a class of this driver as the default. IfNoneExists: while the cluster has no
+    /// other default class. A value that another client has set (true or false) remains. Always: the same,
+    /// but the operator restores the annotation when another client changes it. Never: it marks no class. The
+    /// operator never creates a second default class.
     #[serde(default)]
     pub policy: DefaultClassPolicy,
 
@@ -70,19 +72,19 @@ pub struct DefaultStorageClass {
     pub name: Option<String>,
 }
 
-/// When a class is marked as the default.
+/// When the operator marks a class as the default.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DefaultClassPolicy {
-    /// While there is no other, and no other client has marked the class.
+    /// While no other default exists and no other client has set the annotation.
     #[default]
     IfNoneExists,
-    /// While there is no other, whatever another client writes on the class.
+    /// While no other default exists, even if another client changes the annotation.
     Always,
     /// Never.
     Never,
 }
 
-/// One StorageClass.
+/// A StorageClass.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageClassItem {
@@ -93,80 +95,83 @@ pub struct StorageClassItem {
     )]
     pub name: String,
 
-    /// Whether this is the class of claims that name none, as default.policy says.
+    /// Whether this is the default class of claims, according to default.policy.
     #[serde(default)]
     pub is_default: bool,
 
-    /// Name or id of the Cinder volume type. Defaults to Cinder's own.
+    /// Name or id of the Cinder volume type. Defaults to the default type of Cinder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
     pub volume_type: Option<String>,
 
-    /// Availability zone of Cinder for all volumes of the class. Defaults to the zone of the node that the pod
-    /// is scheduled to, or Cinder's default without topology.
+    /// Availability zone of Cinder for all volumes of the class. Defaults to the zone of the pod's node, or
+    /// to the default of Cinder without topology.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
     pub availability: Option<String>,
 
-    /// File system made on volumes that are not raw block devices.
+    /// File system of volumes that are not raw block devices.
     #[serde(default)]
     pub fs_type: FsType,
 
-    /// The Secret, in the namespace where the driver runs, that says where volumes of the class are made: key cloud names one of
-    /// spec.clouds, or the keys of a cloud.conf's section [Global] are credentials of their own. The driver's pods may read it for as
-    /// long as a class of the spec names it.
+    /// Secret in the namespace of the driver that selects the cloud of the class. Its key cloud names one of
+    /// spec.clouds, or its keys from the section [Global] of a cloud.conf are separate credentials. The
+    /// driver's pods can read it while a class of the spec references it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub secret_name: Option<String>,
 
-    /// Other parameters for the driver.
+    /// Additional parameters for the driver.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     #[x_kube(validation = Rule::new("self.all(k, k != 'type' && k != 'availability' && !k.startsWith('csi.storage.k8s.io/'))")
         .message("use the fields volumeType, availability, fsType and secretName in place of the parameters of that meaning; other parameters that begin with csi.storage.k8s.io/ are not supported"))]
     pub extra_parameters: BTreeMap<String, String>,
 
-    /// What becomes of the Cinder volume when its claim is deleted.
+    /// Whether the Cinder volume is deleted or retained when its claim is deleted.
     #[serde(default)]
     pub reclaim_policy: ReclaimPolicy,
 
-    /// When a volume is created: as soon as there is a claim, or once a pod needs it and its zone is known.
+    /// When a volume is created: as soon as a claim exists, or when a pod needs the volume and its zone is
+    /// known.
     #[serde(default)]
     pub volume_binding_mode: VolumeBindingMode,
 
-    /// Options for mounting.
+    /// Mount options of the volumes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub mount_options: Vec<String>,
 
-    /// Whether the volumes of the class can grow.
+    /// Whether volumes of the class can be expanded.
     #[serde(default = "yes")]
     pub allow_volume_expansion: bool,
 
-    /// What happens when provisioner, parameters, reclaimPolicy or volumeBindingMode change, which Kubernetes does not
-    /// allow to change on a class. Recreate: the class is deleted and created again in one step, with the labels and
-    /// annotations of others; volumes keep what they were made with. Refuse: it stays, and condition Degraded reports it.
+    /// How the operator handles changes of provisioner, parameters, reclaimPolicy and volumeBindingMode,
+    /// which are immutable in Kubernetes. Recreate: it deletes and recreates the class in one step, with the
+    /// labels and annotations of other clients. Existing volumes do not change. Refuse: the class remains,
+    /// and condition Degraded reports it.
     #[serde(default)]
     pub on_immutable_change: ImmutableChange,
 
-    /// The zones where volumes of the class may be made.
+    /// The zones where volumes of the class may be created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub allowed_topologies: Vec<TopologySelectorTerm>,
 
-    /// Labels of the class. The keys under app.kubernetes.io and csi.openstack.org are the operator's.
+    /// Labels of the class. The operator reserves keys under app.kubernetes.io and csi.openstack.org.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "labels")]
     pub labels: BTreeMap<String, String>,
 
-    /// Annotations of the class. The keys under csi.openstack.org are the operator's, and so is the mark of the default class.
+    /// Annotations of the class. The operator reserves keys under csi.openstack.org and the annotation of the
+    /// default class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub annotations: BTreeMap<String, String>,
 }
 
 impl StorageClassItem {
-    /// A class of this name with the defaults in everything else.
+    /// Creates a class with this name and defaults in all other fields.
     pub fn named(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -192,17 +197,17 @@ fn yes() -> bool {
     true
 }
 
-/// What happens when fields change that Kubernetes does not allow to change.
+/// How the operator handles changes of immutable fields.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ImmutableChange {
-    /// The object is deleted and created again.
+    /// The operator deletes and recreates the object.
     #[default]
     Recreate,
-    /// It stays as it is, and the status reports it.
+    /// The object remains unchanged, and the status reports it.
     Refuse,
 }
 
-/// The file systems that the driver can make.
+/// File systems that the driver can create.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum FsType {
@@ -216,7 +221,7 @@ pub enum FsType {
 }
 
 impl FsType {
-    /// The name, as mount(8) takes it.
+    /// Name of the file system in mount(8).
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",
@@ -226,18 +231,18 @@ impl FsType {
     }
 }
 
-/// What becomes of a volume without a claim.
+/// How a volume without a claim is handled.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReclaimPolicy {
     /// It is deleted.
     #[default]
     Delete,
-    /// It is kept.
+    /// It is retained.
     Retain,
 }
 
 impl ReclaimPolicy {
-    /// As Kubernetes writes it.
+    /// Value in the Kubernetes API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Delete => "Delete",
@@ -246,18 +251,18 @@ impl ReclaimPolicy {
     }
 }
 
-/// When a volume is made.
+/// When a volume is created.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VolumeBindingMode {
-    /// When a pod needs it.
+    /// When a pod needs the volume.
     #[default]
     WaitForFirstConsumer,
-    /// When it is claimed.
+    /// As soon as the claim exists.
     Immediate,
 }
 
 impl VolumeBindingMode {
-    /// As Kubernetes writes it.
+    /// Value in the Kubernetes API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::WaitForFirstConsumer => "WaitForFirstConsumer",

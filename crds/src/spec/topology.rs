@@ -11,24 +11,25 @@ use serde::{Deserialize, Serialize};
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Topology {
-    /// Enabled: volumes are created in, and pods scheduled to, the zone of the other. It takes the names of the zones
-    /// of Nova and Cinder to be the same, but for those in clouds[].availabilityZoneMap. Disabled: zones are ignored. Auto:
-    /// Enabled where every zone of Nova is a zone of Cinder too, else Disabled. It is not turned off while
-    /// PersistentVolumes are bound to zones, unless the object has the annotation csi.openstack.org/disable-topology with
-    /// its own uid as the value.
+    /// Whether the driver uses availability zones. Enabled: the driver creates a volume in the zone of its
+    /// pod, and pods are scheduled to the zone of their volumes. Zones of Nova and Cinder have equal names,
+    /// except those in clouds[].availabilityZoneMap. Disabled: the driver ignores zones. Auto: Enabled if
+    /// every zone of Nova is also a zone of Cinder, else Disabled. The operator does not disable zones while
+    /// PersistentVolumes are bound to them. The annotation csi.openstack.org/disable-topology with the uid of
+    /// this object overrides this protection.
     #[serde(default)]
     pub mode: TopologyMode,
 
-    /// How often the zones are compared, as in 10m or 1h. A new result counts once it has come
-    /// three times in a row.
+    /// Time between comparisons of the zones, as in 10m or 1h. A new result takes effect after three
+    /// consecutive comparisons.
     #[serde(default = "default_interval")]
     #[schemars(length(max = 16), regex(pattern = r"^([1-9][0-9]*(s|m|h))+$"))]
     #[x_kube(validation = Rule::new("duration(self) >= duration('30s') && duration(self) <= duration('24h')")
         .message("reevaluateInterval can be 30s to 24h"))]
     pub reevaluate_interval: String,
 
-    /// More topology segments of every node, by label: the scheduler takes them for where volumes can be used. Only with
-    /// zones.
+    /// Additional topology segments of every node, by label. The scheduler uses them to select nodes where
+    /// volumes are accessible. They require zones.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "labels")]
     #[x_kube(validation = Rule::new("!('topology.cinder.csi.openstack.org/zone' in self)")
@@ -46,7 +47,8 @@ impl Default for Topology {
     }
 }
 
-/// Labels: how long and of what a value may be, Kubernetes' own type does not say. (A rule for the keys would be too dear.)
+/// Schema of labels with the length and the pattern of a value, which the Kubernetes type does not limit. A
+/// rule for the keys would exceed the CEL cost limit.
 fn labels(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -63,14 +65,14 @@ fn default_interval() -> String {
     "10m".into()
 }
 
-/// Whether zones are used.
+/// Whether the driver uses availability zones.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TopologyMode {
-    /// As the zones of the cloud are.
+    /// According to the zones of the cloud.
     #[default]
     Auto,
-    /// Volumes and nodes carry their zone.
+    /// Volumes and nodes have their zone as a segment.
     Enabled,
-    /// Zones are ignored.
+    /// The driver ignores zones.
     Disabled,
 }

@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct AdoptionStatus {
-    /// The present step. Missing while spec.adoption.mode is Refuse and no migration has begun.
+    /// Current step. Absent while spec.adoption.mode is Refuse and no migration has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<AdoptionStep>,
-    /// Objects of the other installation that nothing needs any more, at most 20. The operator does not delete them. An administrator
-    /// can delete them when no reversal is intended.
+    /// Objects of the other installation that are no longer needed, at most 20. The operator does not delete
+    /// them. An administrator can delete them when no reversal is intended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leftovers: Vec<String>,
 }
 
-/// A step of a migration, in their order.
+/// A step of a migration, in order.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AdoptionStep {
     /// The spec or the credentials do not work yet, or the check has open findings. The operator changes nothing in this step.

@@ -1,51 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What must be remembered of classes and zones.
+//! Recorded state of classes and zones.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Whether zones are used.
+/// Whether availability zones are in use.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct TopologyStatus {
-    /// Whether volumes and nodes carry their zone.
+    /// Whether volumes and nodes have their zone as a segment.
     pub enabled: bool,
 
-    /// Why, in one word.
+    /// Reason, in one word.
     pub reason: String,
 
-    /// A comparison of the zones that came out otherwise, and counts once it has come out so three times in a row.
+    /// A comparison of the zones with a different result. It takes effect after three consecutive
+    /// comparisons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<PendingTopology>,
 }
 
-/// A comparison of the zones that does not count yet.
+/// A comparison of the zones that is not in effect yet.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingTopology {
-    /// What it says.
+    /// Result of the comparison.
     pub enabled: bool,
 
-    /// How many times in a row.
+    /// Number of consecutive comparisons with this result.
     pub times: i32,
 
-    /// When it came out so last.
+    /// Time of the last comparison with this result.
     pub last_time: String,
 }
 
-/// StorageClasses.
+/// State of the StorageClasses.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageClassesStatus {
-    /// The class of claims that name none, where it is one of this driver's.
+    /// The default class of the cluster, if it belongs to this driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_class: Option<String>,
 
-    /// The default class of another driver, because of which the operator marks none of this driver's as the default.
+    /// The default class of another driver. While it exists, the operator marks no class of this driver as
+    /// the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub existing_default_class: Option<String>,
 
-    /// With storageClasses.state Unmanaged: the classes that the operator has created, and does not create again.
+    /// Classes that the operator has created under storageClasses.state Unmanaged and does not create again.
     #[serde(default, alias = "made", skip_serializing_if = "Vec::is_empty")]
     pub created_once: Vec<String>,
 }

@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The observed clouds.
+//! State of the clouds.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A cloud.
+/// State of a cloud.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct CloudStatus {
-    /// Its name in the spec.
+    /// Name of the cloud in the spec.
     pub name: String,
 
-    /// Whether login with the present credentials of the Secret works.
+    /// Whether login with the current credentials of the Secret works.
     pub authenticated: bool,
 
     /// How the driver logs in: ApplicationCredential, Password, Trust or Token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth_method: Option<String>,
 
-    /// When the application credential, or the token that cannot be renewed, expires.
+    /// Expiry of the application credential, or of a token that cannot be renewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential_expires_at: Option<Time>,
 
-    /// When the first certificate of the CA bundles, of cloud and proxy, expires.
+    /// Earliest expiry of a certificate in the CA bundles of the cloud and of the proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_expires_at: Option<Time>,
 
-    /// When the client certificate expires.
+    /// Expiry of the client certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_cert_expires_at: Option<Time>,
 
@@ -45,12 +45,12 @@ pub struct CloudStatus {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct CloudPlace {
-    /// The cloud's name in the spec.
+    /// Name of the cloud in the spec.
     pub cloud: String,
     /// The id of the project.
     #[serde(rename = "projectID")]
     pub project_id: String,
-    /// The region of Cinder; missing where the catalogue names none.
+    /// Region of Cinder. Absent if the service catalogue has no region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
 }

@@ -1,130 +1,131 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What runs in which version, what is on its way, and what would be done.
+//! Versions of the components, rollouts and pending changes.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One program of the driver.
+/// A component of the driver.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ComponentStatus {
-    /// controller or node.
+    /// Name of the component: controller or node.
     pub name: String,
-    /// The kind of the object that its pods belong to.
+    /// Kind of the object that owns its pods.
     pub kind: String,
-    /// The version that the object was made for.
+    /// Version of the driver in the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The image of the driver's container.
+    /// Image of the driver's container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// How many pods there should be.
+    /// Desired number of pods.
     pub desired: i32,
-    /// How many are as the object wants them.
+    /// Number of pods that match the object.
     pub updated: i32,
-    /// How many serve. On nodes: where the pod is Ready and the kubelet knows the driver.
+    /// Number of ready pods. On nodes, the kubelet must also have registered the driver.
     pub ready: i32,
 }
 
-/// A rollout that is under way, waits or has stopped.
+/// A rollout that is in progress, waits or has stopped.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutStatus {
-    /// What it is about now: controller or node.
+    /// Component that the rollout currently updates: controller or node.
     pub component: String,
-    /// Whether it goes on.
+    /// Progress of the rollout.
     pub state: RolloutState,
-    /// The version that it comes from; not there when the version stays.
+    /// Version before the rollout. Absent if the version does not change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_version: Option<String>,
-    /// The version that it goes to.
+    /// Version after the rollout.
     pub to_version: String,
-    /// How many pods of the component there should be.
+    /// Desired number of pods of the component.
     pub desired: i32,
-    /// How many of them are done.
+    /// Number of updated pods of the component.
     pub updated: i32,
-    /// Pods that did not come up in time, by node; at most 10.
+    /// Nodes whose pod was not ready in time, at most 10.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["node".into()]))]
     pub failed: Vec<FailedNode>,
 }
 
-/// Whether a rollout goes on.
+/// Progress of a rollout.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RolloutState {
-    /// Pods are being replaced.
+    /// The operator replaces pods.
     #[default]
     Rolling,
-    /// It waits for spec.update.approvedVersion.
+    /// The rollout waits for spec.update.approvedVersion.
     WaitingForApproval,
-    /// It would lead to an older version, which spec.update.allowDowngrade does not allow.
+    /// The rollout would be a downgrade, which spec.update.allowDowngrade does not permit.
     DowngradeRefused,
-    /// The operator is more than one minor version later than the driver.
+    /// The operator is more than one minor version newer than the driver.
     SkipRefused,
-    /// Pods did not come up in time; no further ones are replaced.
+    /// Pods were not ready in time, and the operator replaces no further ones.
     Stopped,
     /// spec.managementState forbids changes.
     Paused,
-    /// spec.node.update.type leaves it to the administrator to delete the node pods that are out of date.
+    /// Under spec.node.update.type OnDelete, an administrator deletes the outdated node pods.
     OnDelete,
 }
 
-/// A node whose new pod did not come up.
+/// A node whose new pod is not ready.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct FailedNode {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// The pod.
+    /// Name of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    /// What is wrong.
+    /// Cause of the failure.
     pub reason: String,
 }
 
-/// What the operator would do if spec.managementState were Managed.
+/// Changes that the operator would apply under spec.managementState Managed.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingChanges {
-    /// How many objects would change.
+    /// Number of objects that would change.
     pub count: i32,
-    /// How many of these changes replace pods, or delete or recreate an object.
+    /// Number of changes that replace pods, or delete or recreate an object.
     pub disruptive: i32,
-    /// The first 20 of them, in the order in which they would be made.
+    /// The first 20 changes, in the order in which the operator would apply them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<PendingChange>,
 }
 
-/// One object that would change.
+/// An object that would change.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingChange {
     /// The object, as in `DaemonSet cinder-csi/cinder-csi-node`.
     pub resource: String,
-    /// What would be done.
+    /// The action on the object.
     pub action: ChangeAction,
-    /// Whether pods are replaced, or the object is deleted or recreated.
+    /// Whether the change replaces pods, or deletes or recreates the object.
     pub disruptive: bool,
-    /// Paths of the fields that differ, at most 10, never their values.
+    /// Paths of the fields that differ, at most 10, without their values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<String>,
 }
 
-/// What would be done to an object.
+/// An action on an object.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChangeAction {
-    /// It is missing and would be made.
+    /// The object is missing and would be created.
     #[default]
     Create,
-    /// It would be brought to what the spec and the operator's version want.
+    /// The object would be updated to the spec and the version of the operator.
     Update,
-    /// Another client changed it, and it would be restored.
+    /// Another client changed the object, and it would be restored.
     Repair,
-    /// Fields differ that cannot be changed: it would be deleted and recreated.
+    /// Immutable fields differ, and the object would be deleted and recreated.
     Recreate,
-    /// It is no longer wanted and would be deleted.
+    /// The object is obsolete and would be deleted.
     Delete,
-    /// It blocks another change, and would be left alone; condition Degraded says what to do.
+    /// The object blocks another change, and would not change itself. Condition Degraded has the required
+    /// action.
     Blocked,
 }

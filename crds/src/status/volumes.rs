@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which operations on volumes are in trouble.
+//! Stuck operations on volumes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Operations on volumes of this driver that are in trouble.
+/// Stuck operations on volumes of this driver.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumesStatus {
-    /// How many operations on volumes have not ended within the times of spec.health.stuck.
+    /// Number of operations on volumes that have exceeded their limit in spec.health.stuck.
     #[serde(default)]
     pub stuck_count: i32,
 
-    /// Those that have waited longest, at most as many as spec.health.stuck.maxReported says.
+    /// The oldest of these operations, at most spec.health.stuck.maxReported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stuck: Vec<StuckVolume>,
 }
@@ -25,41 +25,41 @@ pub struct RecordedContents {
     /// VolumeSnapshotContent or VolumeGroupSnapshotContent.
     pub kind: String,
 
-    /// The lowest possible number of them: the list ends at its first page with one.
+    /// Lower bound of their number: the list ends at the first page with a content of this driver.
     pub count: i32,
 }
 
-/// An operation on a volume that does not end.
+/// A stuck operation on a volume.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct StuckVolume {
-    /// The kind of the object that waits: PersistentVolumeClaim, PersistentVolume or VolumeAttachment.
+    /// Kind of the waiting object: PersistentVolumeClaim, PersistentVolume or VolumeAttachment.
     pub kind: String,
 
-    /// Its name.
+    /// Name of the object.
     pub name: String,
 
-    /// The claim, as namespace/name, where one is known.
+    /// The claim as namespace/name, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<String>,
 
-    /// The volume's id in Cinder, where it is known.
+    /// Id of the volume in Cinder, if known.
     #[serde(rename = "volumeID", default, skip_serializing_if = "Option::is_none")]
     pub volume_id: Option<String>,
 
-    /// The node, for an attachment or a detachment.
+    /// Name of the node, for an attachment or a detachment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
 
-    /// Provision, Attach, Detach, Delete or Resize.
+    /// The operation: Provision, Attach, Detach, Delete or Resize.
     pub operation: String,
 
-    /// Since when it waits.
+    /// Start of the wait.
     pub since: Time,
 
-    /// Why, in one word; docs/reference/diagnosis.md has all of them.
+    /// Reason, in one word. docs/reference/diagnosis.md lists all reasons.
     pub reason: String,
 
-    /// What is the matter and what to do.
+    /// Cause and required action.
     pub hint: String,
 }

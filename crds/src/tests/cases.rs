@@ -1,36 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Objects that the API server has to accept or to refuse. The same table is run offline (`rules.rs` beside this file) and
-//! against a real API server (`tests/suites/tests/operator`).
+//! Objects that the API server must accept or reject. `rules.rs` next to this file checks the table offline,
+//! and `tests/suites/tests/operator` checks it against a real API server.
 
 use serde_json::{Value, json};
 
-/// A change of the smallest object.
+/// A change of the minimal object.
 pub(crate) struct Case {
-    /// What is tried.
     pub(crate) name: &'static str,
-    /// Where the value is put.
+    /// JSON pointer of the changed field.
     pub(crate) pointer: &'static str,
-    /// What is put there.
     pub(crate) value: Value,
-    /// A part of the sentence that refuses it; empty where it is accepted.
+    /// Part of the expected error message. Empty if the object is valid.
     pub(crate) refusal: &'static str,
 }
 
-/// A change of an object that exists.
+/// A change of an existing object.
 pub(crate) struct Update {
-    /// What is tried.
     pub(crate) name: &'static str,
-    /// Which field changes.
+    /// JSON pointer of the changed field.
     pub(crate) pointer: &'static str,
-    /// What it was; null where it was not there.
+    /// Previous value. Null if absent.
     pub(crate) old: Value,
-    /// What it becomes; null where it goes.
+    /// New value. Null if removed.
     pub(crate) new: Value,
-    /// A part of the sentence that refuses it; empty where it is accepted.
+    /// Part of the expected error message. Empty if the change is valid.
     pub(crate) refusal: &'static str,
 }
 
-/// The smallest object that works.
+/// The minimal valid object.
 pub(crate) fn smallest() -> Value {
     json!({
         "apiVersion": "csi.openstack.org/v1beta1",
@@ -40,7 +37,7 @@ pub(crate) fn smallest() -> Value {
     })
 }
 
-/// The smallest object with `value` at `pointer`; null takes the field away.
+/// The minimal object with `value` at `pointer`. Null removes the field.
 pub(crate) fn with(pointer: &str, value: Value) -> Value {
     let mut object = smallest();
     set(&mut object, pointer, value);
@@ -79,7 +76,6 @@ fn accepted(name: &'static str, pointer: &'static str, value: Value) -> Case {
     refused(name, pointer, value, "")
 }
 
-/// New objects.
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = names_and_paths();
     cases.extend(classes());
@@ -277,7 +273,7 @@ fn updates_and_removals() -> Vec<Case> {
     ]
 }
 
-/// Changes of objects that exist.
+/// Changes of existing objects.
 pub(crate) fn updates() -> Vec<Update> {
     let id = |name, old: Value, new: Value, refusal| Update {
         name,

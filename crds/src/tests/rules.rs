@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The CEL rules, as the API server runs them.
+//! Evaluates the CEL rules as the API server does.
 
 use kube::core::cel::Validator;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::cases::{self, Case, Update};
 use crate::{CinderCSIDriver, crd};
 
-/// Runs the rules over objects as they are stored, where nothing is filled in.
+/// Applies the rules to stored objects, which contain no defaults.
 fn validate(object: &Value, old: Option<&Value>) -> Result<(), impl ToString + use<>> {
     let crd = serde_json::to_value(crd()).unwrap();
     let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
@@ -17,7 +17,7 @@ fn validate(object: &Value, old: Option<&Value>) -> Result<(), impl ToString + u
     Validator::new().validate(schema, object, old)
 }
 
-/// Whether what the API server says is what the case expects.
+/// Asserts that the errors of the API server match the case.
 fn expect(name: &str, complaint: Result<(), impl ToString>, refusal: &str) {
     let complaint = complaint.map_or_else(|errors| errors.to_string(), |()| String::new());
     if refusal.is_empty() {
@@ -28,12 +28,12 @@ fn expect(name: &str, complaint: Result<(), impl ToString>, refusal: &str) {
 }
 
 #[test]
-fn the_smallest_object_is_accepted() {
+fn minimal_object_is_accepted() {
     expect("the smallest", validate(&cases::smallest(), None), "");
 }
 
 #[test]
-fn what_cannot_work_is_refused_with_the_reason_and_what_works_is_accepted() {
+fn rules_reject_invalid_objects_with_reason() {
     for case in cases::cases() {
         let Case {
             name,
@@ -46,7 +46,7 @@ fn what_cannot_work_is_refused_with_the_reason_and_what_works_is_accepted() {
 }
 
 #[test]
-fn what_is_chosen_for_ever_stays_and_the_rest_may_change() {
+fn rules_reject_changes_of_immutable_fields() {
     for case in cases::updates() {
         let Update {
             name,
@@ -61,7 +61,7 @@ fn what_is_chosen_for_ever_stays_and_the_rest_may_change() {
 }
 
 #[test]
-fn operand_namespace_is_added_as_recorded() {
+fn operand_namespace_can_only_match_status() {
     for (recorded, added, refusal) in [
         (Some("one"), "one", ""),
         (Some("one"), "two", "operandNamespace"),
@@ -78,7 +78,7 @@ fn operand_namespace_is_added_as_recorded() {
 }
 
 #[test]
-fn only_the_object_with_the_go_drivers_name_takes_its_place_and_registers_itself() {
+fn only_driver_with_go_name_can_migrate() {
     for (name, registration, refusal) in [
         ("cinder.csi.openstack.org", "Integrated", ""),
         (

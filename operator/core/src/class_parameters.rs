@@ -1,36 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parameters of classes that the driver does not know, whoever made the class.
+//! Parameters of classes that the driver does not know, in classes of the operator and of other clients.
 
 use std::{collections::BTreeMap, fmt};
 
 pub use cinder_csi_driver::parameters::ClassKind;
 use cinder_csi_driver::parameters::{CreateParameters, MutableParameters, SnapshotParameters};
 
-use crate::text::nearest;
+use crate::text::nearest_candidate;
 
-/// A class of the driver, as far as its parameters go.
+/// The parameters of a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassParameters {
-    /// Its kind.
     pub kind: ClassKind,
-    /// Its name.
     pub name: String,
-    /// The keys of its parameters.
+    /// Keys of the parameters.
     pub keys: Vec<String>,
-    /// The reason for which the driver refuses the values, if it does.
+    /// Why the driver rejects the values, if it does.
     pub refusal: Option<String>,
 }
 
-/// A parameter that the driver does not know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownParameter {
-    /// The kind of the class.
     pub kind: ClassKind,
-    /// The name of the class.
+    /// Name of the class.
     pub class: String,
-    /// The key.
     pub key: String,
-    /// The key that was most likely meant.
+    /// The known key that the misspelt one most likely stands for.
     pub meant: Option<String>,
 }
 
@@ -45,7 +40,7 @@ impl fmt::Display for UnknownParameter {
 }
 
 impl UnknownParameter {
-    /// What becomes of a request with it.
+    /// Effect of the parameter on a request.
     pub fn consequence(&self) -> &'static str {
         if self.kind.refuses_unknown() {
             "is not known to the driver, which refuses the class (INVALID_ARGUMENT)"
@@ -55,11 +50,11 @@ impl UnknownParameter {
     }
 }
 
-/// What to do about one.
+/// The remedy for an unknown parameter.
 pub const REMEDY: &str = "Correct the key: in the CinderCSIDriver where the operator makes the class, else in the class. Parameters of a \
                           StorageClass and of a VolumeAttributesClass cannot be changed: delete the class and create it again; volumes stay";
 
-/// The parameters that the driver does not know, by the order of the classes.
+/// Returns the parameters that the driver does not know, in the order of the classes.
 pub fn unknown_parameters(classes: &[ClassParameters]) -> Vec<UnknownParameter> {
     let of_class = |class: &ClassParameters| {
         let keys = class.kind.unknown(class.keys.iter().map(String::as_str)).into_iter();
@@ -74,7 +69,7 @@ pub fn unknown_parameters(classes: &[ClassParameters]) -> Vec<UnknownParameter> 
     classes.iter().flat_map(of_class).collect()
 }
 
-/// The reason for which the driver refuses the values of a class. Unknown keys are not among the reasons.
+/// Returns why the driver rejects the values of a class. Unknown keys are not among the reasons.
 pub fn refusal(kind: ClassKind, mut parameters: BTreeMap<String, String>) -> Option<String> {
     for key in kind.unknown(parameters.keys().map(String::as_str)) {
         parameters.remove(&key);
@@ -90,11 +85,11 @@ pub fn refusal(kind: ClassKind, mut parameters: BTreeMap<String, String>) -> Opt
 }
 
 fn meant(kind: ClassKind, key: &str) -> Option<String> {
-    let whole = nearest(key, kind.keys().iter().copied()).map(str::to_owned);
+    let whole = nearest_candidate(key, kind.keys().iter().copied()).map(str::to_owned);
     whole.or_else(|| {
         let prefix = kind.prefix()?;
         let (beginning, rest) = key.split_once('.').unwrap_or((key, "KEY"));
-        nearest(beginning, [prefix.trim_end_matches('.')]).map(|_| format!("{prefix}{rest}"))
+        nearest_candidate(beginning, [prefix.trim_end_matches('.')]).map(|_| format!("{prefix}{rest}"))
     })
 }
 
@@ -116,7 +111,7 @@ mod tests {
     #[case::of_another_kind(ClassKind::VolumeGroupSnapshotClass, "type", None)]
     #[case::another_word(ClassKind::VolumeSnapshotClass, "iops", None)]
     #[case::underscore(ClassKind::VolumeGroupSnapshotClass, "group_type", Some("group-type"))]
-    fn an_unknown_parameter_is_told_with_what_was_most_likely_meant(
+    fn unknown_parameter_is_reported_with_suggestion(
         #[case] kind: ClassKind,
         #[case] key: &str,
         #[case] expected: Option<&str>,
@@ -128,11 +123,11 @@ mod tests {
             refusal: None,
         };
         let unknown = unknown_parameters(&[class]);
-        let told: Vec<_> = unknown
+        let reported: Vec<_> = unknown
             .iter()
             .map(|one| (one.key.as_str(), one.meant.as_deref()))
             .collect();
-        assert_eq!(told, [(key, expected)]);
+        assert_eq!(reported, [(key, expected)]);
     }
 
     #[rstest]
@@ -143,7 +138,7 @@ mod tests {
     #[case::unknown_key_of_attributes(ClassKind::VolumeAttributesClass, "tpye", "x", false)]
     #[case::mode_change(ClassKind::StorageClass, "allowVolumeModeChange", "maybe", true)]
     #[case::any_volume_type(ClassKind::StorageClass, "type", "Premium-SSD", false)]
-    fn refusal_names_values_the_driver_rejects(
+    fn refusal_names_rejected_values(
         #[case] kind: ClassKind,
         #[case] key: &str,
         #[case] value: &str,
@@ -156,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_without_unknown_parameters_is_not_told() {
+    fn class_with_known_parameters_is_not_reported() {
         let class = ClassParameters {
             kind: ClassKind::StorageClass,
             name: "fast".to_owned(),

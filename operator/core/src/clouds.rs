@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a check of credentials reads from a cloud. Zones of a cloud that does not answer stay as they were read last.
+//! Facts that a check of the credentials reads from a cloud. The zones of an unreachable cloud are the last known
+//! ones.
 
 use k8s_openapi::jiff::Timestamp;
 
-/// The availability zones of a cloud. Empty until they were read.
+/// The availability zones of a cloud. Empty before the first successful check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CloudFacts {
     /// The availability zones of Nova, sorted.
@@ -12,13 +13,12 @@ pub struct CloudFacts {
     pub volume_zones: Vec<String>,
 }
 
-/// What the last successful checks of the credentials read.
+/// State of a cloud at the last successful checks of the credentials.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CloudState {
-    /// The zones.
     pub facts: CloudFacts,
-    /// The name and the expiry of the application credential; no expiry where it has none.
+    /// Name and expiry of the application credential. No expiry if it never expires.
     pub credential: Option<(String, Option<Timestamp>)>,
-    /// The expiry of the token.
+    /// Expiry of the token.
     pub token_ends: Option<Timestamp>,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is known of the cluster: names and kinds of objects, and the facts that are observed of them.
+//! Observed state of the cluster: names and kinds of objects, and the facts derived from them.
 
 mod answers;
 mod apis;
@@ -28,7 +28,7 @@ pub use blockers::Blockers;
 pub use contents::{ContentsList, SnapshotContents};
 pub use guarded::{GuardedObject, UndecodableObject};
 pub use index::{
-    Affected, Index, Indexed, NodeObject, Owned, Registered, RegistrationObject, Scope, VolumeCount, key_of,
+    Affected, DriverRegistration, Index, Indexed, NodeObject, Owned, RegistrationObject, Scope, VolumeCount, key_of,
     unknown_object,
 };
 pub use installation::{Installation, NOTE, Note, OldController, OldObject};
@@ -44,7 +44,7 @@ pub use nodes::{NodeFacts, NodeTimes, NodesView, eligible_nodes, ready_node_time
 pub use objects::{Key, Owner, RELEASED, kind, maker_of};
 pub use pods::{NodePod, PodObject};
 pub use references::{SecretName, SecretReference, annotated_secrets, secret_parameters};
-pub use storage_classes::{ClassObject, Marked};
+pub use storage_classes::{ClassObject, DefaultClassMark};
 pub use version::{KubernetesVersion, at_least};
 pub use volumes::{
     AttachmentFact, AttachmentObject, ClaimFact, ClaimObject, ClaimRef, OLD_PROVISIONER, PROVISIONER, SELECTED_NODE,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why an operation on a volume does not end, and what to do about it.
+//! Finds the cause and the remedy of a stuck operation on a volume.
 //!
 //! ```text
-//! cases      what is under way in Kubernetes, and since when       from the index
-//! rules      the joined facts → reason and hint                    a table; the first rule that fits counts
+//! cases      pending operations in Kubernetes, with their start    from the index
+//! rules      the joined facts → reason and hint                    a table; the first matching rule applies
 //! ```
 
 use std::collections::BTreeMap;
@@ -20,26 +20,26 @@ pub use cases::{LOOKED_INTO, Suspects, suspects};
 pub use login::{LoginDoubts, login_doubts};
 pub use rules::{RULES, Rule, explain, is_login_failure};
 
-/// What is done to a volume.
+/// An operation on a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
-    /// It is made.
+    /// Create the volume of a claim.
     Provision,
-    /// It goes to a node.
+    /// Attach the volume to a node.
     Attach,
-    /// It leaves a node.
+    /// Detach the volume from a node.
     Detach,
-    /// It goes.
+    /// Delete the volume.
     Delete,
-    /// It grows.
+    /// Expand the volume.
     Resize,
 }
 
 impl Operation {
-    /// Every one.
+    /// All operations.
     pub const ALL: [Self; 5] = [Self::Provision, Self::Attach, Self::Detach, Self::Delete, Self::Resize];
 
-    /// As in the status.
+    /// Name in the status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Provision => "Provision",
@@ -54,107 +54,98 @@ impl Operation {
 /// Whether the driver can work in the clouds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum CloudAccess {
-    /// As far as is known.
+    /// As far as known.
     #[default]
     Open,
-    /// The credentials that the driver uses are refused; what was said.
+    /// A cloud refuses the credentials of the driver, with its message.
     Refused(String),
-    /// A service does not answer as it should; what was said.
+    /// A service is unavailable or fails, with its message.
     Unreachable(String),
 }
 
-/// One operation that takes long, with everything that may explain it. Facts that are not known say so.
+/// One slow operation, with all facts that may explain it. Each field has a value for an unknown fact.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
 pub struct Case {
-    /// The object that waits: its kind and name.
+    /// Kind and name of the waiting object.
     pub object: (&'static str, String),
-    /// The claim.
     pub claim: Option<ClaimRef>,
-    /// The volume's id in Cinder.
+    /// Id of the volume in Cinder.
     pub volume_id: Option<String>,
-    /// The node that it is about.
+    /// Node of the operation.
     pub node: Option<String>,
     /// Whether that node exists.
     pub node_exists: bool,
-    /// The node's server, by the driver's registration there; none without one.
+    /// Server of the node, according to the registration of the driver there. `None` without a registration.
     pub node_server: Option<String>,
-    /// The node's zone.
+    /// Zone of the node.
     pub node_zone: Option<String>,
-    /// How many volumes the node may have, and how many it has or waits for.
+    /// Maximum number of volumes on the node, and the number that are attached or pending there.
     pub node_limit: Option<(u32, usize)>,
-    /// Other nodes that have the volume, or wait for it, in Kubernetes.
+    /// Other nodes to which Kubernetes has attached the volume or is attaching it.
     pub other_nodes: Vec<String>,
-    /// Whether the object was deleted.
+    /// Whether the object is being deleted.
     pub is_terminating: bool,
     /// Whether a claim is bound to the volume.
     pub is_bound: bool,
-    /// Whether only the node has something left to do.
+    /// Whether the operation waits only for the node.
     pub waits_for_node: bool,
-    /// What sidecar or kubelet said last.
+    /// Last message of a sidecar or of the kubelet.
     pub said: Option<String>,
-    /// Whether a pod of the controller serves.
+    /// Whether a pod of the controller is ready.
     pub has_controller: bool,
-    /// Whether the clouds let the driver in.
     pub access: CloudAccess,
     /// The zones of the clouds.
     pub facts: Vec<CloudFacts>,
-    /// Cinder's zone for zones of Nova.
+    /// Zones of Cinder by zone of Nova.
     pub zone_map: BTreeMap<String, String>,
 }
 
-/// An operation under way, not explained yet.
+/// A pending operation without a diagnosis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Suspect {
-    /// What is done.
     pub operation: Operation,
-    /// Since when.
+    /// Start of the operation.
     pub since: Timestamp,
-    /// What is known.
+    /// Known facts about the operation.
     pub case: Case,
 }
 
 /// The kind of a cause, for the condition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CauseClass {
-    /// Anything else.
     #[default]
     Other,
     /// The node does not exist.
     NodeGone,
 }
 
-/// Why, and what to do.
+/// Cause and remedy of a stuck operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// One word.
     pub reason: &'static str,
-    /// Its kind.
     pub class: CauseClass,
-    /// What is the matter and what to do.
+    /// Cause and required action.
     pub hint: String,
 }
 
-/// An operation that takes longer than it may, explained.
+/// An operation that exceeds its time limit, with its diagnosis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stuck {
-    /// What is done.
     pub operation: Operation,
-    /// Since when.
+    /// Start of the operation.
     pub since: Timestamp,
-    /// The object that waits: its kind and name.
+    /// Kind and name of the waiting object.
     pub object: (&'static str, String),
-    /// The claim.
     pub claim: Option<ClaimRef>,
-    /// The volume's id in Cinder.
+    /// Id of the volume in Cinder.
     pub volume_id: Option<String>,
-    /// The node.
     pub node: Option<String>,
-    /// Why, and what to do.
     pub finding: Finding,
 }
 
-/// Explains a suspect.
+/// Finds the cause of a slow operation.
 pub fn diagnose(suspect: &Suspect) -> Stuck {
     let Suspect { operation, since, case } = suspect;
     Stuck {

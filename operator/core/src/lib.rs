@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the operator decides. Here is no client and nothing waits: facts come in as values, decisions go out as values.
+//! Decisions of the operator. The crate contains no client and does not wait: it takes facts as values and returns
+//! decisions as values.
 //!
 //! ```text
 //! 9   status                                        facts × decision × outcome → conditions, events
-//! 8   decide                                        spec × facts → what is done now
-//! 7   rollout  removal  migration  class_parameters what may be done now
-//! 6   plan  record                                  wanted × there → writes and obstacles
-//! 5   manifests  diagnosis                          the objects of a driver; why volumes wait
-//! 4   resolve                                       spec × facts → every default decided
+//! 8   decide                                        spec × facts → actions of this reconcile
+//! 7   rollout  removal  migration  class_parameters permitted actions
+//! 6   plan  record                                  desired × existing → writes and obstacles
+//! 5   manifests  diagnosis                          the objects of a driver; causes of stuck volumes
+//! 4   resolve                                       spec × facts → a spec with all defaults
 //! 3   releases                                      images and sidecars, by the version of Kubernetes
-//! 2   cluster                                       kinds, names and labels; what is observed
+//! 2   cluster                                       kinds, names and labels; observed state
 //! 1   clouds  monitoring  notice  problem  reasons  restrictions  templates  text  units
 //! ```
 //!
-//! A room uses those below it, and of its own floor those that `tests/tools/edges.toml` lists: there is no circle.
+//! A module uses the modules of lower levels, and those of its own level that `tests/tools/edges.toml` lists. Cycles are
+//! not allowed.
 //!
 //! Invariants:
 //!
-//! * An object that is not this instance's is never written or deleted.
-//! * Nothing is torn down while a volume of the driver exists.
-//! * At rest there is nothing to write.
-//! * No decision depends on memory but for what it is given: everything is derived from what exists.
+//! * The operator never writes or deletes an object of another owner.
+//! * The operator does not remove the driver while a volume of it exists.
+//! * When nothing has changed, the operator writes nothing.
+//! * Decisions depend only on existing objects and on the values that are passed in, never on hidden state.
 
 pub mod class_parameters;
 pub mod clouds;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The objects that a driver is made of. Pure: the same input gives the same objects, in the order in which they are
-//! applied.
+//! Renders the objects of a driver. The functions are pure: equal inputs result in equal objects, in the order of
+//! their application.
 
 use std::fmt;
 
@@ -36,45 +36,41 @@ pub use secret::DriverCredentials;
 pub use secret::{cloud_config_name, cloud_config_name_of};
 pub use storage::OPERAND_NAMESPACE_ANNOTATION;
 
-/// When an object is applied: a stage needs those before it. Removal goes the other way.
+/// Order of application. A stage depends on the stages before it. A removal uses the reverse order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Stage {
-    /// Service accounts, roles, bindings, the driver's Secret.
+    /// Service accounts, roles, bindings and the Secret of the driver.
     Base,
-    /// The CSIDriver object.
     CsiDriver,
-    /// The controller's Deployment.
+    /// The Deployment of the controller.
     Controller,
     /// The DaemonSet of the nodes.
     Node,
-    /// StorageClasses: from here on volumes are asked for.
+    /// StorageClasses. From this stage on, claims can request volumes.
     StorageClasses,
-    /// What Prometheus and Grafana are given.
+    /// Objects for Prometheus and Grafana.
     Monitoring,
 }
 
-/// An object to apply: complete, with every field that the operator owns and no other.
+/// A complete object to apply, with exactly the fields that the operator owns.
 #[derive(Clone, PartialEq)]
 pub struct Operand {
-    /// When it is applied.
+    /// Stage in which the object is applied.
     pub stage: Stage,
-    /// What it is.
     pub kind: &'static Kind,
-    /// The object itself.
     pub object: DynamicObject,
-    /// What is special about keeping it.
     pub handling: Handling,
 }
 
-/// What is special about keeping an object as it should be.
+/// Exceptions in how the operator maintains an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Handling {
-    /// It is made when it is missing, and never changed.
+    /// The operator creates the object when it is missing, and never changes it.
     pub create_only: bool,
-    /// It is not made anew when fields differ that cannot be changed.
+    /// The operator does not recreate the object when immutable fields differ.
     pub keeps_immutable: bool,
-    /// The mark of the default class is put back when somebody else changes it.
+    /// The operator restores the annotation of the default class when another client changes it.
     pub insists_on_default: bool,
 }
 
@@ -97,12 +93,11 @@ impl Operand {
         }
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         self.object.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Its namespace; none for an object of the cluster.
+    /// The namespace, or `None` for a cluster-scoped object.
     pub fn namespace(&self) -> Option<&str> {
         self.object.metadata.namespace.as_deref()
     }
@@ -115,7 +110,7 @@ impl From<&Operand> for Key {
 }
 
 impl fmt::Debug for Operand {
-    /// Without the content, which may be secret.
+    /// Omits the content, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self} ({:?})", self.stage)
     }
@@ -130,7 +125,7 @@ impl fmt::Display for Operand {
     }
 }
 
-/// An object could not be put into the form in which it is sent.
+/// An object could not be serialized.
 #[derive(Debug, thiserror::Error)]
 #[error("make the {kind}: {source}")]
 pub struct RenderError {
@@ -149,7 +144,7 @@ impl RenderError {
     }
 }
 
-/// The Deployment and the DaemonSet of a driver.
+/// Returns the keys of the driver's Deployment and DaemonSet.
 pub fn workload_keys(namespace: &str, name_prefix: &str) -> [Key; 2] {
     let key = |kind, component: ComponentLabel| {
         Key::new(kind, Some(namespace), &format!("{name_prefix}-{}", component.as_str()))
@@ -160,27 +155,28 @@ pub fn workload_keys(namespace: &str, name_prefix: &str) -> [Key; 2] {
     ]
 }
 
-/// Everything that `resolved` is made of, in the order of its stages.
+/// Renders all objects of `resolved`, in the order of their stages.
 ///
-/// Without `credentials` the driver's Secret is left out, and the controller's pods carry no hash of it: they would wait
-/// for the Secret. Whoever applies the objects holds the controller back until there are credentials, and gives the last
-/// good ones while those at hand do not log in.
+/// Without `credentials`, the driver's Secret is omitted, and the controller pods have no hash of it. They would wait
+/// for the Secret. The caller does not apply the controller until credentials exist. While login with new credentials
+/// fails, the caller passes the last working ones.
 pub fn operands(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Result<Vec<Operand>, RenderError> {
     Ok(render(resolved, credentials)?.0)
 }
 
-/// The objects, and the result of `spec.overrides`. An object of [`Overridden::held`] lacks a patch and must not be applied.
+/// Renders all objects and applies `spec.overrides`. An object in [`Overridden::held`] lacks a patch and must not be
+/// applied.
 pub fn render(
     resolved: &Resolved,
     credentials: Option<&DriverCredentials>,
 ) -> Result<(Vec<Operand>, Overridden), RenderError> {
-    let mut operands = untouched(resolved, credentials)?;
+    let mut operands = render_base(resolved, credentials)?;
     let overridden = overrides::apply(&resolved.overrides, &resolved.restrictions, &mut operands);
     Ok((operands, overridden))
 }
 
-/// As the operator makes them on its own.
-fn untouched(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Result<Vec<Operand>, RenderError> {
+/// Renders the objects without overrides.
+fn render_base(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Result<Vec<Operand>, RenderError> {
     let mut operands = access::operands(resolved)?;
     if let Some(credentials) = credentials {
         operands.push(Operand::new(Stage::Base, &secret::secret(resolved, credentials))?);

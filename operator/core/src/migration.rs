@@ -1,24 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Taking up what an operator let go of, and taking the place of another installation of the same driver, the Go driver's.
+//! Adopts released objects of an earlier operator, and replaces another installation of the same driver, such as the
+//! Go driver.
 //!
-//! Pure functions: what was found goes in, the step and what is to be done now come out. What has to be known later is noted on the
-//! other controller itself, in the write that stops it; an operator that is killed in the middle goes on where it was. The place of
-//! another installation is taken so:
+//! The functions are pure. They take the observed installation and return the step and its actions. Records for later
+//! reconciles are annotations of the other controller, set in the write that stops it. An operator that restarts in the
+//! middle of a migration continues from them. The steps are:
 //!
-//! 1. The operator changes nothing before the spec resolves, login with the credentials works, no open finding of the check remains,
-//!    and no other namespace has an installation.
-//! 2. Ours is shown to start: our DaemonSet comes beside theirs, and a pod of it runs. It finds the driver's socket served and waits
-//!    for it. A dry run shows that the API server takes our controller and a pod of it: admission, quota, pod security.
-//! 3. The other controller is scaled to zero. Its pods have to be gone, and the leases of its sidecars given back or expired, before
-//!    a pod of ours starts: never are there two leaders. A pod that leaves and whose node is not Ready is gone when the leases have
-//!    been expired for a while. Pods that run keep their volumes; what is asked for meanwhile waits.
-//! 4. Our controller starts. When it serves, the CSIDriver object changes hands.
-//! 5. Their DaemonSet is deleted without its pods, and these go node by node: the pod of ours that waits takes over within a moment,
-//!    no mount is touched.
-//! 6. What is left is named and stays. Scaled to zero or without pods it does nothing.
+//! 1. The operator changes nothing before these conditions are met: the spec resolves, login with the credentials works,
+//!    no open finding of the check remains, and no other namespace has an installation.
+//! 2. The operator proves that this driver can start. Its DaemonSet starts next to the other one, and one of its pods
+//!    runs. The pod finds that another plugin serves the driver's socket, and waits for the socket. A dry run proves that
+//!    the API server accepts this driver's controller and one of its pods (admission, quota, pod security).
+//! 3. The operator scales the other controller to zero. A pod of this driver's controller starts only after the other
+//!    pods have ended and the leases of their sidecars are released or expired. Two leaders never run at the same time.
+//!    A terminating pod on a node that is not Ready counts as ended when the leases have been expired for a while.
+//!    Running pods keep their volumes. Requests in the meantime wait.
+//! 4. This driver's controller starts. When it is ready, the operator takes ownership of the CSIDriver object.
+//! 5. The operator deletes the other DaemonSet without its pods, and then deletes these pods node by node. The waiting pod
+//!    of this driver takes the socket within a moment. Mounts are not affected.
+//! 6. The status lists the remaining objects of the other installation, which the operator does not delete. They are
+//!    scaled to zero or have no pods, and have no effect.
 //!
-//! When our controller does not serve within [`START_LIMIT`] after theirs was stopped, it goes, and theirs gets its pods back. So it
-//! does when the spec no longer wants the migration, as long as ours has not come up.
+//! This driver's controller must be ready within [`START_LIMIT`] after the other one was stopped. Otherwise the operator
+//! deletes it and restores the pods of the other one. It does the same when the spec no longer requests the migration,
+//! until this driver's controller is ready.
 
 pub mod check;
 pub mod secrets;
@@ -43,92 +48,91 @@ use check::AdoptionFinding;
 
 /// Annotation of the CinderCSIDriver that accepts the findings of the check. Its value is the object's own uid.
 pub const ACCEPT_FINDINGS: &str = "csi.openstack.org/accept-findings";
-/// How long our controller may take to serve after the other one was stopped.
+/// Time for this driver's controller to become ready after the other one was stopped.
 pub const START_LIMIT: Duration = Duration::from_mins(5);
 
 impl OldController {
-    /// Since when it is stopped and ours has not served yet.
+    /// Time of the stop, while this driver's controller has not been ready since.
     fn stopped(&self) -> Option<Timestamp> {
         self.note.as_ref().filter(|_| self.replicas == 0)?.stopped
     }
 }
 
-/// Our own part, as it was found.
+/// The observed state of this driver's own objects.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
 pub struct Ours<'a> {
-    /// Whether the spec wants the migration.
+    /// Whether the spec requests the migration.
     pub is_wanted: bool,
-    /// The generation of the spec.
+    /// Generation of the spec.
     pub generation: i64,
-    /// Whether spec and credentials work, so that a controller of ours can follow.
+    /// Whether the spec resolves and login with the credentials works, so that this driver's controller can start.
     pub can_follow: bool,
-    /// The findings of the check that no administrator has accepted, and the findings that cannot be accepted.
+    /// Findings of the check that no administrator has accepted, and findings that cannot be accepted.
     pub findings: &'a [AdoptionFinding],
-    /// The workloads of installations in other namespaces, or the cause that they are unknown.
+    /// Workloads of installations in other namespaces, or the cause why they are unknown.
     pub elsewhere: Result<&'a [String], &'a str>,
-    /// Our controller, where it is there and stays, with its uid.
+    /// Key and uid of this driver's controller, if it exists and is not being deleted.
     pub controller: Option<(Key, String)>,
-    /// The pods of our controller that may run, also of one that is gone.
+    /// Pods of this driver's controller that may run, including pods of a deleted controller.
     pub controller_pods: &'a [String],
-    /// Whether all its pods are as they should be.
+    /// Whether all pods of the controller are up to date and ready.
     pub is_controller_done: bool,
-    /// What keeps our controller from serving, for people.
+    /// Why this driver's controller is not ready, for messages.
     pub trouble: &'a str,
-    /// What a dry run of our controller and of a pod of it came to, where there was one: `Err` with what the API server answered.
+    /// Result of a dry run of this driver's controller and of one of its pods, if there was one. `Err` has the error
+    /// of the API server.
     pub trial: Option<Result<(), String>>,
-    /// Whether the CSIDriver object is ours.
+    /// Whether this driver owns the CSIDriver object.
     pub has_driver: bool,
-    /// Our DaemonSet, where it is there and stays, with its uid.
+    /// Key and uid of this driver's DaemonSet, if it exists and is not being deleted.
     pub daemon_set: Option<(Key, String)>,
-    /// What keeps pods of our DaemonSet from running, for people; empty where nothing is known.
+    /// Why pods of this driver's DaemonSet do not run, for messages. Empty if unknown.
     pub node_trouble: &'a str,
-    /// The present time.
     pub now: Timestamp,
-    /// Nodes where a pod of ours is to run and the kubelet answers.
+    /// Nodes where a pod of this driver should run and the kubelet responds.
     pub wanted: &'a BTreeSet<String>,
-    /// Nodes where a pod of ours is to run, whether the kubelet answers or not.
+    /// Nodes where a pod of this driver should run, even if the kubelet does not respond.
     pub eligible: &'a BTreeSet<String>,
-    /// Nodes where the container of our pod runs.
+    /// Nodes where the container of this driver's pod runs.
     pub running: &'a BTreeSet<String>,
-    /// Nodes where our pod is Ready and the driver registered.
+    /// Nodes where this driver's pod is Ready and the driver is registered.
     pub serving: &'a BTreeSet<String>,
-    /// How many nodes may be without the driver at once.
+    /// Maximum number of nodes without the driver at the same time.
     pub max_unavailable: &'a IntOrString,
 }
 
-/// One thing to be done.
+/// One action of a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
-    /// Their controller is to have no pods, and what it had is noted.
+    /// Scale the other controller to zero and record its previous state.
     ScaleDown(OldController, Note),
-    /// Something is to be noted on their controller: that ours serves, so that theirs is not given back its pods from then on, or why
-    /// ours goes.
+    /// Record on the other controller that this driver's controller is ready, after which its pods are no longer
+    /// restored. Or record why this driver's controller is deleted.
     Write(OldController, Note),
-    /// Their controller is to have its pods again; the note stays where the migration failed.
+    /// Restore the pods of the other controller. The record remains if the migration failed.
     GiveBack(OldController, Option<Note>),
-    /// An object of ours is to go, because theirs comes back.
+    /// Delete an object of this driver, because the other one is restored.
     Withdraw(Key, String),
-    /// Their DaemonSet is to go without its pods.
+    /// Delete the other DaemonSet without its pods.
     Orphan(OldObject),
-    /// Their pod on a node is to go.
+    /// Delete the other pod on a node.
     Replace(OldObject),
 }
 
-/// Where the migration is.
+/// Progress of a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Migration {
-    /// The step.
     pub step: AdoptionStep,
-    /// What is to be done now.
+    /// Actions of this reconcile.
     pub acts: Vec<Act>,
-    /// What is waited for, for people.
+    /// Object or event that the migration waits for, for messages.
     pub waits_for: String,
-    /// Why it does not go on, where that needs a human.
+    /// Why the migration is blocked until an administrator acts.
     pub failure: Option<String>,
-    /// What is left of the other installation.
+    /// Remaining objects of the other installation.
     pub leftovers: Vec<String>,
-    /// The stages of objects that may be written; `None`: all.
+    /// Stages of objects that may be written. `None` allows all stages.
     pub stages: Option<&'static [Stage]>,
 }
 
@@ -144,7 +148,7 @@ impl Migration {
         }
     }
 
-    /// Takes out of a plan what must wait.
+    /// Removes writes of later stages from a plan.
     pub fn withhold_stages(&self, plan: &mut Plan) {
         let Some(stages) = self.stages else { return };
         plan.actions.retain(|action| match action {
@@ -157,29 +161,30 @@ impl Migration {
     }
 }
 
-/// What may be there before anything of theirs is touched.
+/// Stages that may exist before the operator changes the other installation.
 const PREPARED: Option<&[Stage]> = Some(&[Stage::Base]);
-/// What may be there beside all of theirs: our node pods wait for the socket.
+/// Stages that may exist while the other installation runs: the node pods of this driver wait for the socket.
 const BESIDE: Option<&[Stage]> = Some(&[Stage::Base, Stage::Node]);
-/// What may be there beside their node plugins.
+/// Stages that may exist next to the other node plugins.
 const STARTED: Option<&[Stage]> = Some(&[Stage::Base, Stage::Controller, Stage::Node]);
-/// All.
+/// All stages.
 const ALL: Option<&[Stage]> = None;
 
-/// Counts what an operator made and let go of (spec.deletion.policy Orphan) as the owner's: the writes that follow put the marks back.
-/// What another CinderCSIDriver has, and what others made, stays theirs.
+/// Treats objects that an operator created and released (spec.deletion.policy Orphan) as owned. The next write
+/// restores their labels and annotations. Objects of another CinderCSIDriver or of other clients are not adopted.
 pub fn adopt_orphans(owner: &Owner, live: &mut BTreeMap<Key, Value>) {
     let is_orphan = |object: &Value| {
         object["metadata"]["labels"][INSTANCE_LABEL].is_null() && is_applied(object) && !is_copy(object)
     };
     for object in live.values_mut().filter(|object| is_orphan(object)) {
         object["metadata"]["ownerReferences"] = json!([{"uid": owner.uid}]);
-        // Its hash went with the marks: what differs now is what the operator has to apply, and no drift.
+        // A release removes the hash. A placeholder makes the next difference an update of the operator, and not
+        // drift.
         object["metadata"]["annotations"][APPLIED_HASH] = json!("released");
     }
 }
 
-/// Counts the CSIDriver object of another installation as the owner's; tells whether there was one.
+/// Treats the CSIDriver object of another installation as owned, and returns whether one exists.
 pub fn claim_csi_driver(owner: &Owner, live: &mut BTreeMap<Key, Value>) -> bool {
     let mut taken = false;
     for (key, object) in live.iter_mut() {
@@ -191,13 +196,14 @@ pub fn claim_csi_driver(owner: &Owner, live: &mut BTreeMap<Key, Value>) -> bool 
     taken
 }
 
-/// Says where the migration is and what is to be done; `None` where there is nothing to take over.
+/// Returns the step of the migration and its actions. `None` if no other installation exists or a migration is not
+/// requested.
 pub fn plan_migration(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
     if found.is_gone() {
         return None;
     }
-    let next = match returning(found, ours) {
-        Some(returning) => returning,
+    let next = match restore_other(found, ours) {
+        Some(migration) => migration,
         None if ours.is_wanted => next(found, ours),
         None => return None,
     };
@@ -207,16 +213,16 @@ pub fn plan_migration(found: &Installation, ours: &Ours<'_>) -> Option<Migration
     })
 }
 
-/// Whether the migration can begin, and needs the check first.
+/// Whether the migration can begin and therefore needs the check.
 pub fn needs_check(found: &Installation, ours: &Ours<'_>) -> bool {
     let is_untouched = found.controllers.iter().all(|controller| controller.note.is_none());
     ours.is_wanted && ours.can_follow && is_untouched && ours.controller.is_none() && ours.daemon_set.is_none()
 }
 
-/// Whether a dry run is to show now that our controller can start.
+/// Whether a dry run of this driver's controller is needed now: before the other one is stopped, or to find out why
+/// it fails to start.
 pub fn needs_trial(found: &Installation, ours: &Ours<'_>) -> bool {
-    let proves = proving(found, ours).is_some() && ours.daemon_set.is_some() && !ours.running.is_empty();
-    // Or why it does not.
+    let proves = prove_startup(found, ours).is_some() && ours.daemon_set.is_some() && !ours.running.is_empty();
     let fails = is_overdue(found, ours) && ours.controller.is_none();
     ours.can_follow && (proves || fails)
 }
@@ -232,11 +238,11 @@ fn next(found: &Installation, ours: &Ours<'_>) -> Migration {
     if let Some(held) = await_others(ours) {
         return held;
     }
-    if let Some(proving) = proving(found, ours) {
-        return proving;
+    if let Some(startup) = prove_startup(found, ours) {
+        return startup;
     }
-    if let Some(stopping) = stopping(found, ours) {
-        return stopping;
+    if let Some(stop) = stop_other(found, ours) {
+        return stop;
     }
     let starting =
         |stages, acts, what: &str| Migration::at(AdoptionStep::StartingController, stages, acts, what.to_owned());
@@ -248,7 +254,7 @@ fn next(found: &Installation, ours: &Ours<'_>) -> Migration {
         .iter()
         .filter(|controller| controller.stopped().is_some());
     let acts: Vec<Act> = unsettled
-        .map(|controller| Act::Write(controller.clone(), noted(controller, controller.replicas, None)))
+        .map(|controller| Act::Write(controller.clone(), new_note(controller, controller.replicas, None)))
         .collect();
     if !acts.is_empty() {
         return starting(STARTED, acts, "a note on the other controller that this one serves");
@@ -263,7 +269,7 @@ fn next(found: &Installation, ours: &Ours<'_>) -> Migration {
     if found.daemon_sets.is_empty() && found.node_pods.is_empty() {
         return Migration::at(AdoptionStep::Done, ALL, Vec::new(), String::new());
     }
-    replacing(found, ours)
+    replace_node_plugins(found, ours)
 }
 
 fn await_findings(findings: &[AdoptionFinding]) -> Migration {
@@ -300,12 +306,12 @@ fn await_findings(findings: &[AdoptionFinding]) -> Migration {
     }
 }
 
-/// Whether it must be known that no other namespace has an installation.
+/// Whether the operator must verify that no other namespace has an installation.
 pub fn needs_others(ours: &Ours<'_>) -> bool {
     ours.is_wanted && ours.can_follow && ours.findings.is_empty() && ours.controller.is_none()
 }
 
-/// Holds a migration while another namespace has an installation of the driver, or could have one.
+/// Blocks a migration while another namespace has an installation of the driver, or may have one.
 fn await_others(ours: &Ours<'_>) -> Option<Migration> {
     if !needs_others(ours) {
         return None;
@@ -321,17 +327,18 @@ fn await_others(ours: &Ours<'_>) -> Option<Migration> {
     })
 }
 
-/// Holds a driver without a controller while another namespace has an installation, and the namespace of the migration has none.
+/// Blocks a driver without a controller while another namespace has an installation, and the namespace of the
+/// migration has none.
 pub fn await_absence(elsewhere: Result<&[String], &str>) -> Option<Migration> {
     let what = "the installations in other namespaces that condition Degraded names".to_owned();
     Some(Migration {
-        failure: Some(hold_beside_others(elsewhere)?),
+        failure: Some(describe_others(elsewhere)?),
         ..Migration::at(AdoptionStep::Preparing, PREPARED, Vec::new(), what)
     })
 }
 
-/// Why this driver's controller must not start. Acceptance of findings does not change it.
-fn hold_beside_others(elsewhere: Result<&[String], &str>) -> Option<String> {
+/// Returns why this driver's controller must not start. Accepting findings does not affect it.
+fn describe_others(elsewhere: Result<&[String], &str>) -> Option<String> {
     match elsewhere {
         Ok([]) => None,
         Ok(others) => Some(format!(
@@ -346,8 +353,9 @@ fn hold_beside_others(elsewhere: Result<&[String], &str>) -> Option<String> {
     }
 }
 
-/// What was noted of a controller, with how many pods it wanted where that is not known, and since when it is stopped.
-fn noted(controller: &OldController, replicas: i32, stopped: Option<Timestamp>) -> Note {
+/// Returns the record of a controller. `replicas` applies if no earlier record has the number of pods. `stopped` is
+/// the time of the stop.
+fn new_note(controller: &OldController, replicas: i32, stopped: Option<Timestamp>) -> Note {
     let known = controller.note.as_ref().map(|note| note.replicas);
     Note {
         replicas: if replicas > 0 {
@@ -361,8 +369,8 @@ fn noted(controller: &OldController, replicas: i32, stopped: Option<Timestamp>) 
     }
 }
 
-/// Ours is to be shown to start before theirs is stopped.
-fn proving(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
+/// Proves that this driver can start before the other one is stopped.
+fn prove_startup(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
     let runs = found.controllers.iter().any(|controller| controller.replicas > 0);
     if !runs || ours.controller.is_some() {
         return None;
@@ -389,14 +397,15 @@ fn proving(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
     }
 }
 
-/// Whether ours has had its time.
+/// Whether this driver's controller has exceeded [`START_LIMIT`].
 fn is_overdue(found: &Installation, ours: &Ours<'_>) -> bool {
     let mut stopped = found.controllers.iter().filter_map(OldController::stopped);
     !ours.is_controller_done && stopped.any(|since| ours.now.duration_since(since).unsigned_abs() > START_LIMIT)
 }
 
-/// Theirs gets its pods back, or has them back: ours has not come up, or is not wanted any more. What is ours goes before.
-fn returning(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
+/// Restores the pods of the other controller, because this driver's controller is not ready or the migration is no
+/// longer requested. It deletes this driver's objects first.
+fn restore_other(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
     let notes = found
         .controllers
         .iter()
@@ -417,26 +426,26 @@ fn returning(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
     let runs = found.controllers.iter().any(|controller| controller.replicas > 0);
     let stopped: Vec<&OldController> = found.controllers.iter().filter(|one| one.stopped().is_some()).collect();
     let is_overdue = is_overdue(found, ours);
-    // Where ours serves and theirs does not, the migration has gone too far to be taken back.
+    // A migration cannot be reverted when this driver's controller is ready and the other one is not.
     let is_taken_back = !ours.is_wanted && (runs || !stopped.is_empty());
     if !is_overdue && !is_taken_back {
         return None;
     }
-    let told = stopped
+    let recorded_reason = stopped
         .iter()
         .find_map(|controller| controller.note.as_ref()?.reason.clone());
-    let reason = told.clone().unwrap_or_else(|| ours.trouble.to_owned());
+    let reason = recorded_reason.clone().unwrap_or_else(|| ours.trouble.to_owned());
     let on_nodes = ours.daemon_set.iter().filter(|_| is_taken_back);
     let withdrawn = ours.controller.iter().chain(on_nodes);
     let mut acts: Vec<Act> = withdrawn
         .map(|(key, uid)| Act::Withdraw(key.clone(), uid.clone()))
         .collect();
     let what = if !acts.is_empty() {
-        if is_overdue && told.is_none() {
-            // When it is gone nothing tells any more what it lacked.
+        if is_overdue && recorded_reason.is_none() {
+            // After the controller is deleted, its state no longer shows the cause.
             let note = |controller: &OldController| Note {
                 reason: Some(reason.clone()),
-                ..noted(controller, 0, controller.stopped())
+                ..new_note(controller, 0, controller.stopped())
             };
             let notes = stopped.iter().map(|&one| Act::Write(one.clone(), note(one)));
             acts.splice(0..0, notes);
@@ -451,7 +460,7 @@ fn returning(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
         let note = |controller: &OldController| Note {
             failed_generation: Some(ours.generation),
             reason: Some(reason.clone()),
-            ..noted(controller, 0, None)
+            ..new_note(controller, 0, None)
         };
         let back = |&controller: &&OldController| {
             let note = (!is_taken_back).then(|| note(controller));
@@ -473,17 +482,17 @@ fn returning(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
     })
 }
 
-/// Their controller goes; also one that somebody has brought back.
-fn stopping(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
+/// Scales the other controller to zero, also when another client has scaled it up again.
+fn stop_other(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
     let running = found.controllers.iter().filter(|controller| controller.replicas > 0);
     let acts: Vec<Act> = running
         .map(|controller| {
-            // Where ours is there already, its time does not begin again.
+            // An existing controller does not get a new time limit.
             let since = match &ours.controller {
                 None => Some(ours.now),
                 Some(_) => controller.note.as_ref().and_then(|note| note.stopped),
             };
-            Act::ScaleDown(controller.clone(), noted(controller, controller.replicas, since))
+            Act::ScaleDown(controller.clone(), new_note(controller, controller.replicas, since))
         })
         .collect();
     let pods: Vec<String> = found.controller_pods.iter().map(OldObject::place).collect();
@@ -502,14 +511,14 @@ fn stopping(found: &Installation, ours: &Ours<'_>) -> Option<Migration> {
     Some(Migration::at(AdoptionStep::StoppingController, BESIDE, acts, what))
 }
 
-fn replacing(found: &Installation, ours: &Ours<'_>) -> Migration {
+fn replace_node_plugins(found: &Installation, ours: &Ours<'_>) -> Migration {
     let step = AdoptionStep::ReplacingNodes;
     if ours.daemon_set.is_none() {
         return Migration::at(step, ALL, Vec::new(), "this driver's DaemonSet".to_owned());
     }
     if !found.daemon_sets.is_empty() {
-        let there = found.daemon_sets.iter().filter(|set| !set.leaving);
-        let acts = there.cloned().map(Act::Orphan).collect();
+        let remaining = found.daemon_sets.iter().filter(|set| !set.leaving);
+        let acts = remaining.cloned().map(Act::Orphan).collect();
         return Migration::at(step, ALL, acts, "the other DaemonSet to go without its pods".to_owned());
     }
     let old: BTreeSet<&str> = found

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Alerts and the dashboard. The alerts are data: `alerts.yaml`.
+//! Alerts and the dashboard. `alerts.yaml` defines the alerts.
 //!
-//! The PrometheusRule of a driver, that of the operator (`config/monitoring`) and the page `docs/reference/alerts.md` are generated from
-//! the alerts.
+//! Three files are generated from them: the PrometheusRule of a driver, the PrometheusRule of the operator
+//! (`config/monitoring`) and the page `docs/reference/alerts.md`.
 
 mod alerts;
 
@@ -10,27 +10,27 @@ use cinder_csi_crds::AlertThresholds;
 
 pub use alerts::{Alert, Annotations, Labels, driver_alerts, groups, operator_alerts};
 
-/// The dashboard of all drivers, in Grafana's JSON. It is edited in Grafana.
+/// The dashboard of all drivers, as Grafana JSON. It is edited in Grafana.
 pub const DASHBOARD: &str = include_str!("../../../config/monitoring/dashboard.json");
 
-/// Where the runbooks are read: a section for each alert.
+/// The published runbooks, with a section for each alert.
 const RUNBOOKS: &str = "https://github.com/cinder-csi/cinder-csi/blob/main/docs/runbooks.md";
 
-/// The address of a section of the runbooks.
+/// Returns the URL of a section of the runbooks.
 fn runbook(heading: &str) -> String {
     format!("{RUNBOOKS}#{}", heading.to_lowercase().replace(' ', "-"))
 }
 
-/// What is filled in for a word of a template.
-type Word = (&'static str, String);
+/// A placeholder of a template and its value.
+type Placeholder = (&'static str, String);
 
-/// The series of a replica that leads. Two replicas have them while the leader changes.
-fn leaders() -> Word {
+/// Selects the series of the leading replica. Two replicas have them during a change of leader.
+fn leaders() -> Placeholder {
     ("LEADERS(", "max without (instance, pod) (".to_owned())
 }
 
-/// The names of thresholds with their values.
-fn thresholds(thresholds: &AlertThresholds) -> [Word; 4] {
+/// Returns the names of the thresholds with their values.
+fn thresholds(thresholds: &AlertThresholds) -> [Placeholder; 4] {
     let ratio = f64::from(thresholds.backend_error_percent) / 100.0;
     [
         ("BACKEND_SECONDS", thresholds.backend_seconds.to_string()),
@@ -40,8 +40,8 @@ fn thresholds(thresholds: &AlertThresholds) -> [Word; 4] {
     ]
 }
 
-/// A text with its words filled in.
-fn fill_in(text: &str, words: &[Word]) -> String {
-    let filled_in = |text: String, (word, value): &Word| text.replace(word, value);
+/// Replaces the placeholders in a text.
+fn fill_in(text: &str, words: &[Placeholder]) -> String {
+    let filled_in = |text: String, (word, value): &Placeholder| text.replace(word, value);
     words.iter().fold(text.to_owned(), filled_in)
 }

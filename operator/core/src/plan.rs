@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What has to be written so that the cluster is as desired? A pure function: nothing here talks to anybody.
+//! Computes the writes that bring the cluster to its desired state. The functions are pure.
 //!
-//! At rest the answer is «nothing». A write is planned when an object is missing, when the intent changed (its hash is kept in
-//! an annotation), or when an owned field of the live object says something else (drift). An object that belongs to somebody
-//! else is never written; it blocks its own place and the rest goes on, with one exception: when the CSIDriver object is
-//! somebody else's, another installation of this driver runs here, and everything stays as it is.
+//! When nothing has changed, the plan is empty. A write is planned in three cases: an object is missing, the intent
+//! changed (an annotation stores its hash), or an owned field of the live object differs (drift). The operator never
+//! writes an object of another owner. Such an object blocks only itself, with one exception. When the CSIDriver object
+//! belongs to another owner, another installation of this driver runs in the cluster, and the operator changes nothing.
 
 pub mod changes;
 mod last_applied;
@@ -27,26 +27,26 @@ use crate::{
 pub use last_applied::{LAST_APPLIED_SUFFIX, LastApplied, RecordedObject, is_base};
 pub use owned::differences;
 
-/// Annotation with the hash of what was last applied. It tells that a field is no longer wanted, which the live object alone
-/// cannot.
+/// Annotation with the hash of the last applied intent. It reveals fields that are no longer desired, which the live
+/// object alone does not show.
 pub const APPLIED_HASH: &str = "csi.openstack.org/applied-hash";
 
-/// How many changed fields an event names.
+/// Maximum number of changed fields in an event.
 const NAMED_FIELDS: usize = 5;
 
-/// After so long what an apply could not change is tried again: a webhook that was in the way may be gone.
+/// Time after which the operator retries a change that an apply could not achieve. A webhook that reverted it may
+/// have been removed.
 const TRY_AGAIN_AFTER: Duration = Duration::from_mins(10);
 
-/// One object as it should be.
+/// The desired state of one object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Desired {
-    /// Which object.
     pub key: Key,
-    /// When it is written: a stage needs those before it.
+    /// Stage in which the object is written. A stage depends on the stages before it.
     pub stage: Stage,
-    /// All fields that the operator wants to own, the hash annotation included.
+    /// All fields that the operator owns, including the hash annotation.
     pub object: Value,
-    /// What is special about keeping it.
+    /// Exceptions in how the operator maintains the object.
     pub handling: Handling,
     hash: String,
 }
@@ -70,7 +70,7 @@ impl Desired {
         }
     }
 
-    /// An object with the annotation for `hash` in its content.
+    /// Creates the desired state with `hash` as its annotation.
     fn with_known_hash(key: Key, stage: Stage, handling: Handling, object: Value, hash: String) -> Self {
         Self {
             key,
@@ -81,7 +81,7 @@ impl Desired {
         }
     }
 
-    /// An operand, ready to be compared.
+    /// Prepares a rendered object for the comparison.
     pub fn from_operand(operand: &Operand) -> Result<Self, serde_json::Error> {
         let object = serde_json::to_value(&operand.object)?;
         Ok(Self {
@@ -90,7 +90,7 @@ impl Desired {
         })
     }
 
-    /// The same object with other content.
+    /// Returns the same object with other content.
     #[must_use]
     pub fn with(&self, object: Value) -> Self {
         Self {
@@ -99,19 +99,19 @@ impl Desired {
         }
     }
 
-    /// The same intent, but for labels and annotations that are left to others.
+    /// Returns the same intent without labels and annotations of other clients.
     #[must_use]
     pub fn without(&self, kept: &Kept) -> Self {
         let mut own = self.clone();
         for (part, names) in [("annotations", &kept.annotations), ("labels", &kept.labels)] {
-            if let Some(wanted) = own.object["metadata"][part].as_object_mut() {
-                wanted.retain(|name, _| !names.contains_key(name));
+            if let Some(remaining) = own.object["metadata"][part].as_object_mut() {
+                remaining.retain(|name, _| !names.contains_key(name));
             }
         }
         own
     }
 
-    /// Whether the live object was applied with this content last.
+    /// Whether this content was the last one applied to the live object.
     pub fn is_applied_to(&self, live: &Value) -> bool {
         live["metadata"]["annotations"][APPLIED_HASH].as_str() == Some(self.hash.as_str())
     }
@@ -122,8 +122,8 @@ impl Desired {
     }
 }
 
-/// A short hash of the whole intent. Values of a Secret are left out: the hash is readable by more people than they are,
-/// and a changed value is seen by comparing.
+/// Returns a short hash of the whole intent. Values of a Secret are excluded: more users can read the hash than the
+/// values, and a comparison detects changed values.
 fn intent_hash(kind: &str, object: &Value) -> String {
     let mut object = object.clone();
     if kind == self::kind::SECRET
@@ -137,48 +137,40 @@ fn intent_hash(kind: &str, object: &Value) -> String {
 /// One write.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// The object is not there.
+    /// The object does not exist.
     Create(Desired),
     /// The intent changed: a new spec or a new version of the operator.
     Update {
-        /// What is wanted.
         desired: Desired,
-        /// The uid of the object that is there.
+        /// Uid of the live object.
         uid: String,
     },
-    /// Somebody changed owned fields.
+    /// Another client changed owned fields.
     Repair {
-        /// What is wanted.
         desired: Desired,
-        /// The uid of the object that is there.
+        /// Uid of the live object.
         uid: String,
         /// Paths of some of the changed fields.
         fields: Vec<String>,
     },
-    /// Fields differ that Kubernetes does not let anybody change: delete and create.
+    /// Immutable fields differ. The object is deleted and recreated.
     Recreate {
-        /// What is wanted.
         desired: Desired,
-        /// The uid of the object that is there.
+        /// Uid of the live object.
         uid: String,
-        /// Paths of those fields.
+        /// Paths of the immutable fields.
         fields: Vec<String>,
-        /// The version of the object that was looked at.
+        /// Resource version of the object that was compared.
         resource_version: String,
-        /// What somebody else put on the object and the new one is to have too.
+        /// Labels and annotations of other clients, which the new object receives.
         kept: Kept,
     },
-    /// An object of ours is no longer wanted.
-    Prune {
-        /// Which.
-        key: Key,
-        /// Its uid.
-        uid: String,
-    },
+    /// An owned object is no longer desired.
+    Prune { key: Key, uid: String },
 }
 
 impl Action {
-    /// The object that it is about.
+    /// Returns the object of the action.
     pub fn key(&self) -> &Key {
         match self {
             Self::Create(desired)
@@ -190,24 +182,21 @@ impl Action {
     }
 }
 
-/// What others put on an object that is made anew.
+/// Labels and annotations of other clients on a recreated object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// Their annotations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Their labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
 
 impl Kept {
-    /// Whether nobody put anything there.
     pub fn is_empty(&self) -> bool {
         self.annotations.is_empty() && self.labels.is_empty()
     }
 
-    /// What an object does not have.
+    /// Returns the labels and annotations that an object lacks.
     #[must_use]
     pub fn missing_in(&self, object: &Value) -> Self {
         let missing = |part: &str, all: &BTreeMap<String, String>| {
@@ -222,95 +211,85 @@ impl Kept {
     }
 }
 
-/// Something that the operator will not do on its own.
+/// A change that the operator does not apply on its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Obstacle {
-    /// The name is taken by an object that is not ours.
+    /// An object of another owner has the name.
     Foreign {
-        /// Which object.
         key: Key,
-        /// Who seems to have made it.
+        /// Name of the apparent creator of the object.
         maker: String,
     },
-    /// Fields differ that cannot be changed, and recreating the object could harm mounted volumes or running pods.
+    /// Immutable fields differ, and recreating the object could harm mounted volumes or running pods.
     Immutable {
-        /// Which object.
         key: Key,
-        /// Paths of those fields.
+        /// Paths of the immutable fields.
         fields: Vec<String>,
     },
-    /// Fields differ that cannot be changed, and the spec does not want the object to be made anew.
+    /// Immutable fields differ, and the spec forbids recreating the object.
     Refused {
-        /// Which object.
         key: Key,
-        /// Paths of those fields.
+        /// Paths of the immutable fields.
         fields: Vec<String>,
     },
-    /// Fields differ that cannot be changed, and the object is made anew as soon as that harms nobody.
+    /// Immutable fields differ. The operator recreates the object when nothing uses it any more.
     Waiting {
-        /// Which object.
         key: Key,
-        /// Paths of those fields.
+        /// Paths of the immutable fields.
         fields: Vec<String>,
-        /// What is in the way.
+        /// The users of the object.
         what: String,
     },
-    /// The DaemonSet would lose nodes that have volumes of the driver attached.
-    NodesInUse {
-        /// The DaemonSet.
-        key: Key,
-        /// The nodes.
-        lost: LostNodes,
-    },
+    /// The DaemonSet would exclude nodes to which volumes of the driver are attached.
+    NodesInUse { key: Key, lost: LostNodes },
 }
 
 /// The limits of a plan.
 #[derive(Debug, Clone, Default)]
 pub struct PlanScope {
-    /// Whether objects that are not desired are pruned. The desired objects must be complete.
+    /// Whether undesired objects are pruned. The desired objects must then be complete.
     pub prune: bool,
     /// Objects that are neither written nor pruned.
     pub untouched: BTreeSet<Key>,
-    /// Objects that were applied before. They are recreated even where no object may be added.
+    /// Objects that were applied before. They are recreated even where no new object may be created.
     pub installed: BTreeSet<Key>,
 }
 
-/// What is to be done and what is in the way.
+/// Planned writes, and obstacles to other changes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
     /// Writes, in this order.
     pub actions: Vec<Action>,
-    /// What stays undone until somebody helps.
+    /// Changes that need an administrator.
     pub obstacles: Vec<Obstacle>,
-    /// What earlier applies left and is still so.
+    /// Differences of earlier applies that still exist.
     pub left: Unapplied,
 }
 
-/// Differences that an apply could not remove, by object. Writing again would change nothing, so it is not tried until the intent or
-/// the differences are others, or some time has passed.
+/// Differences that an apply could not remove, by object. Another write would have the same result. The operator
+/// retries when the intent or the differences change, or after `TRY_AGAIN_AFTER`.
 pub type Unapplied = BTreeMap<Key, UnappliedFields>;
 
-/// What an apply left other than it was asked for.
+/// Fields that differ after an apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnappliedFields {
-    /// The hash of the intent.
+    /// Hash of the intent.
     pub hash: String,
     /// Paths of the fields.
     pub fields: Vec<String>,
-    /// When it was tried last.
+    /// Time of the last apply.
     pub tried: Instant,
 }
 
-/// A write that failed.
+/// A failed write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedWrite {
-    /// Of which object.
     pub key: Key,
-    /// What the API server answered, without anything that changes from try to try.
+    /// Error of the API server, without parts that differ between attempts.
     pub message: String,
 }
 
-/// Plans the writes. `now` is the present of [`UnappliedFields::tried`].
+/// Plans the writes. `now` is the current time of the clock in [`UnappliedFields::tried`].
 pub fn plan(
     owner: &Owner,
     desired: &[Desired],
@@ -320,24 +299,24 @@ pub fn plan(
     now: Instant,
 ) -> Plan {
     let mut plan = Plan::default();
-    for wanted in desired.iter().filter(|desired| !scope.untouched.contains(&desired.key)) {
-        match live.get(&wanted.key) {
-            None => plan.actions.push(Action::Create(wanted.clone())),
-            Some(there) if !owner.owns(there) => {
+    for intent in desired.iter().filter(|desired| !scope.untouched.contains(&desired.key)) {
+        match live.get(&intent.key) {
+            None => plan.actions.push(Action::Create(intent.clone())),
+            Some(live_object) if !owner.owns(live_object) => {
                 plan.obstacles.push(Obstacle::Foreign {
-                    key: wanted.key.clone(),
-                    maker: maker_of(there),
+                    key: intent.key.clone(),
+                    maker: maker_of(live_object),
                 });
             }
-            Some(there) => plan_existing(&mut plan, wanted, there, unapplied, now),
+            Some(live_object) => plan_existing(&mut plan, intent, live_object, unapplied, now),
         }
     }
     let is_foreign_driver =
         |obstacle: &Obstacle| matches!(obstacle, Obstacle::Foreign { key, .. } if key.kind == kind::CSI_DRIVER);
     if plan.obstacles.iter().any(is_foreign_driver) {
-        // The operator's own CSIDriver without its marks still shows that this installation is the one that runs.
+        // An own CSIDriver object without its labels still shows that this installation serves the driver.
         let mut drivers = live.iter().filter(|(key, _)| key.kind == kind::CSI_DRIVER);
-        let is_unmarked = drivers.any(|(_, there)| is_applied(there));
+        let is_unmarked = drivers.any(|(_, live_object)| is_applied(live_object));
         plan.actions.retain(|action| match action {
             Action::Create(desired) => is_unmarked && scope.installed.contains(&desired.key),
             Action::Update { .. } | Action::Repair { .. } => true,
@@ -346,118 +325,120 @@ pub fn plan(
         return plan;
     }
     if scope.prune {
-        let wanted: BTreeSet<&Key> = desired.iter().map(|desired| &desired.key).collect();
-        let orphans = live.iter().filter(|(key, there)| {
-            let is_kept = wanted.contains(key) || scope.untouched.contains(key);
-            !is_kept && owner.owns(there) && !is_being_deleted(there)
+        let desired_keys: BTreeSet<&Key> = desired.iter().map(|desired| &desired.key).collect();
+        let orphans = live.iter().filter(|(key, live_object)| {
+            let is_kept = desired_keys.contains(key) || scope.untouched.contains(key);
+            !is_kept && owner.owns(live_object) && !is_being_deleted(live_object)
         });
-        plan.actions.extend(orphans.map(|(key, there)| Action::Prune {
+        plan.actions.extend(orphans.map(|(key, live_object)| Action::Prune {
             key: key.clone(),
-            uid: uid_of(there),
+            uid: uid_of(live_object),
         }));
     }
     plan
 }
 
-fn plan_existing(plan: &mut Plan, wanted: &Desired, there: &Value, unapplied: &Unapplied, now: Instant) {
-    let uid = uid_of(there);
-    if wanted.handling.create_only {
+fn plan_existing(plan: &mut Plan, intent: &Desired, live_object: &Value, unapplied: &Unapplied, now: Instant) {
+    let uid = uid_of(live_object);
+    if intent.handling.create_only {
         return;
     }
-    let yielding = yields_default(wanted, there);
-    let wanted = yielding.as_ref().unwrap_or(wanted);
-    if is_being_deleted(there) {
-        // It is on its way out; the event of its end brings the next reconcile, which makes it anew.
+    let yielding = without_default_mark(intent, live_object);
+    let intent = yielding.as_ref().unwrap_or(intent);
+    if is_being_deleted(live_object) {
+        // The event of its deletion triggers the next reconcile, which recreates it.
         return;
     }
-    let fixed = changed_immutables(wanted, there);
+    let fixed = changed_immutables(intent, live_object);
     if !fixed.is_empty() {
-        plan_recreation(plan, wanted, there, fixed);
+        plan_recreation(plan, intent, live_object, fixed);
         return;
     }
-    let applied = there["metadata"]["annotations"][APPLIED_HASH].as_str();
-    let fields = differences(&wanted.object, there, NAMED_FIELDS);
-    // One that came back from a backup is as it should be and yet not known to be ours: nothing would ever take it away.
-    let is_restored = !is_applied(there);
+    let applied = live_object["metadata"]["annotations"][APPLIED_HASH].as_str();
+    let fields = differences(&intent.object, live_object, NAMED_FIELDS);
+    // An object restored from a backup can match the intent without the ownership labels. Without an update, it would
+    // never be pruned.
+    let is_restored = !is_applied(live_object);
     if fields.is_empty() && !is_restored {
         return;
     }
-    if is_restored || applied.is_some_and(|applied| applied != wanted.hash) {
+    if is_restored || applied.is_some_and(|applied| applied != intent.hash) {
         plan.actions.push(Action::Update {
-            desired: wanted.clone(),
+            desired: intent.clone(),
             uid,
         });
         return;
     }
-    let known = unapplied.get(&wanted.key);
-    let known = known.filter(|left| left.hash == wanted.hash && left.fields == fields);
-    plan.left.extend(known.map(|left| (wanted.key.clone(), left.clone())));
+    let known = unapplied.get(&intent.key);
+    let known = known.filter(|left| left.hash == intent.hash && left.fields == fields);
+    plan.left.extend(known.map(|left| (intent.key.clone(), left.clone())));
     if known.is_none_or(|left| now.duration_since(left.tried) >= TRY_AGAIN_AFTER) {
         plan.actions.push(Action::Repair {
-            desired: wanted.clone(),
+            desired: intent.clone(),
             uid,
             fields,
         });
     }
 }
 
-/// Fields differ that cannot be changed: the object is made anew where that harms nobody who uses it.
-fn plan_recreation(plan: &mut Plan, wanted: &Desired, there: &Value, fields: Vec<String>) {
-    let key = wanted.key.clone();
-    let is_harmless = match wanted.key.kind {
+/// Plans to recreate an object with different immutable fields, if this does not harm its users.
+fn plan_recreation(plan: &mut Plan, intent: &Desired, live_object: &Value, fields: Vec<String>) {
+    let key = intent.key.clone();
+    let is_harmless = match intent.key.kind {
         kind::STORAGE_CLASS
         | kind::ATTRIBUTES_CLASS
         | kind::GROUP_SNAPSHOT_CLASS
         | kind::ROLE_BINDING
         | kind::CLUSTER_ROLE_BINDING => true,
-        // Whether volumes are attached at all decides what happens to those that are.
+        // attachRequired determines how the attached volumes are detached.
         kind::CSI_DRIVER => !fields.iter().any(|field| field == "spec.attachRequired"),
         _ => false,
     };
-    if wanted.handling.keeps_immutable {
+    if intent.handling.keeps_immutable {
         plan.obstacles.push(Obstacle::Refused { key, fields });
     } else if is_harmless {
-        let version = &there["metadata"]["resourceVersion"];
+        let version = &live_object["metadata"]["resourceVersion"];
         plan.actions.push(Action::Recreate {
-            desired: wanted.clone(),
-            uid: uid_of(there),
+            desired: intent.clone(),
+            uid: uid_of(live_object),
             fields,
             resource_version: version.as_str().unwrap_or_default().to_owned(),
-            kept: kept(&wanted.object, there),
+            kept: kept(&intent.object, live_object),
         });
     } else {
         plan.obstacles.push(Obstacle::Immutable { key, fields });
     }
 }
 
-/// The class without the mark of the default, where somebody else has put one there: his counts, whatever it says.
-fn yields_default(wanted: &Desired, there: &Value) -> Option<Desired> {
+/// Returns the class without the annotation of the default class, if another client has set it. The value of that
+/// client takes precedence.
+fn without_default_mark(intent: &Desired, live_object: &Value) -> Option<Desired> {
     let has_mark = |object: &Value| object["metadata"]["annotations"][DEFAULT_CLASS_ANNOTATION].is_string();
-    let is_concerned = wanted.key.kind == kind::STORAGE_CLASS && !wanted.handling.insists_on_default;
-    let is_ours = || own_fields(there).any(|fields| owns_annotation(fields, DEFAULT_CLASS_ANNOTATION));
-    if !is_concerned || !has_mark(&wanted.object) || !has_mark(there) || is_ours() {
+    let is_concerned = intent.key.kind == kind::STORAGE_CLASS && !intent.handling.insists_on_default;
+    let is_ours = || own_fields(live_object).any(|fields| owns_annotation(fields, DEFAULT_CLASS_ANNOTATION));
+    if !is_concerned || !has_mark(&intent.object) || !has_mark(live_object) || is_ours() {
         return None;
     }
-    let mut wanted = wanted.clone();
-    if let Some(annotations) = wanted.object["metadata"]["annotations"].as_object_mut() {
+    let mut intent = intent.clone();
+    if let Some(annotations) = intent.object["metadata"]["annotations"].as_object_mut() {
         annotations.remove(DEFAULT_CLASS_ANNOTATION);
     }
-    Some(wanted)
+    Some(intent)
 }
 
-/// Labels and annotations of others, such as the mark of the default StorageClass that an administrator has set: they must
-/// not get lost because the object is made anew.
-fn kept(wanted: &Value, there: &Value) -> Kept {
-    // It tells of an object that does not exist any more.
+/// Collects labels and annotations of other clients, such as the default-class annotation of an administrator. They
+/// must survive a re-creation of the object.
+fn kept(intent: &Value, live_object: &Value) -> Kept {
+    // It describes an object that no longer exists.
     const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
     let of_others = |part: &str| -> BTreeMap<String, String> {
         let is_ours = |name: &str| {
             let path = format!("f:{name}");
             let owned = format!("f:{part}");
-            own_fields(there).any(|fields| fields["f:metadata"][&owned].get(&path).is_some())
+            own_fields(live_object).any(|fields| fields["f:metadata"][&owned].get(&path).is_some())
         };
-        let all = there["metadata"][part].as_object().into_iter().flatten();
-        all.filter(|(name, _)| wanted["metadata"][part].get(name.as_str()).is_none())
+        let all = live_object["metadata"][part].as_object().into_iter().flatten();
+        all.filter(|(name, _)| intent["metadata"][part].get(name.as_str()).is_none())
             .filter(|(name, _)| *name != LAST_APPLIED && !is_ours(name))
             .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
             .collect()
@@ -479,8 +460,8 @@ pub fn uid_of(object: &Value) -> String {
 }
 
 /// The paths of fields that differ and that the API server refuses to change.
-fn changed_immutables(wanted: &Desired, there: &Value) -> Vec<String> {
-    let fields: &[(&str, Value)] = match wanted.key.kind {
+fn changed_immutables(intent: &Desired, live_object: &Value) -> Vec<String> {
+    let fields: &[(&str, Value)] = match intent.key.kind {
         kind::STORAGE_CLASS => &[
             ("/provisioner", Value::Null),
             ("/parameters", Value::Null),
@@ -508,7 +489,7 @@ fn changed_immutables(wanted: &Desired, there: &Value) -> Vec<String> {
     };
     fields
         .iter()
-        .filter(|(path, default)| value(&wanted.object, path, default) != value(there, path, default))
+        .filter(|(path, default)| value(&intent.object, path, default) != value(live_object, path, default))
         .map(|(path, _)| path.trim_start_matches('/').replace('/', "."))
         .collect()
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What needs a human, as conditions tell it.
+//! Problems that an administrator must solve, as conditions report them.
 
 use crate::reasons::Degraded;
 
-/// What needs a human.
+/// A problem that an administrator must solve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The reason of Degraded, when it is the gravest.
+    /// Reason of condition Degraded, if this is the most severe problem.
     pub reason: Degraded,
-    /// For people: the thing, what is wrong with it, what to do.
+    /// Message: the object, the fault and the required action.
     pub message: String,
 }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The reasons of conditions and events, which programs and people rely on. Each is the variant of an enum with its meaning and
-//! remedy: the pages of the documentation are made from here, and a test finds a reason that no code gives.
+//! Reasons of conditions and events, on which programs and administrators rely. Each reason is a variant of an enum
+//! with its meaning and its remedy. The documentation pages are generated from them. A test finds reasons that the
+//! code never returns.
 
 use cinder_csi_crds::ConditionType;
 use csi_sources::UntrustedText;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-/// The most characters of a refusal.
+/// Maximum number of characters of a refusal.
 const LONGEST_REFUSAL: usize = 4_000;
 
-/// The word of a reason: the name of its variant, where no other is given.
+/// Name of a reason: by default the name of its variant.
 macro_rules! word {
     ($reason:ident) => {
         stringify!($reason)
@@ -27,32 +28,32 @@ pub use conditions::*;
 pub use events::{Event, EventReason, Severity};
 pub use refusal::Refusal;
 
-/// What there is to say of one reason of a condition.
+/// Documentation of a reason of a condition.
 #[derive(Debug)]
 pub struct ConditionReason {
-    /// The condition that has it.
+    /// The condition with this reason.
     pub type_: ConditionType,
     /// True, False or Unknown.
     pub status: &'static str,
-    /// The word in the status.
+    /// Name in the status.
     pub reason: &'static str,
-    /// What is the case.
+    /// Meaning of the reason.
     pub meaning: &'static str,
-    /// What to do about it; empty where there is nothing to do.
+    /// Required action. Empty if none.
     pub remedy: &'static str,
 }
 
-/// Why the credentials of a cloud are not used.
+/// Why the operator does not use the credentials of a cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Why, in a word.
+    /// One word.
     pub reason: Refusal,
-    /// For people: the thing, what is wrong with it, what to do.
+    /// Message: the object, the fault and the required action.
     pub message: String,
 }
 
 impl Refused {
-    /// A refusal with its sentence. Services of OpenStack and Secrets write parts of it.
+    /// Creates a refusal. Parts of its message may come from OpenStack services and Secrets.
     pub fn new(reason: Refusal, message: impl Into<String>) -> Self {
         Self {
             reason,
@@ -61,17 +62,17 @@ impl Refused {
     }
 }
 
-/// A reason of one of the conditions.
+/// A reason of a condition.
 pub trait Reason: Copy {
-    /// What there is to say of it.
+    /// Returns its documentation.
     fn row(self) -> &'static ConditionReason;
 
-    /// The word in the status.
+    /// Name in the status.
     fn as_str(self) -> &'static str {
         self.row().reason
     }
 
-    /// Whether a condition has it.
+    /// Whether a condition has this reason.
     fn is(self, condition: &Condition) -> bool {
         let row = self.row();
         (row.type_.as_str(), row.status, row.reason) == (&condition.type_, &condition.status, &condition.reason)

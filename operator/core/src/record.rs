@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records where the driver and its volumes are, outside the driver's Secret: in the status of the CinderCSIDriver and in
-//! annotations of the CSIDriver object. Either of them may be lost alone, as by a restore or a deletion.
+//! Records the location of the driver and its volumes outside the driver's Secret: in the status of the
+//! CinderCSIDriver and in annotations of the CSIDriver object. A restore or a deletion may lose one of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,28 +12,28 @@ use crate::manifests::Place;
 /// Annotation of the CSIDriver object with the project and region of each cloud, in JSON.
 pub const PLACES_ANNOTATION: &str = "csi.openstack.org/places";
 
-/// The longest text of the annotation that is read: far more than 16 clouds need.
+/// Maximum length of the annotation, in bytes. It exceeds the size of 16 clouds by far.
 const LONGEST_ANNOTATION: usize = 32 * 1024;
 
-/// The project and region of each cloud, by its name in the spec.
+/// Project and region of each cloud, by its name in the spec.
 pub type Places = BTreeMap<String, Place>;
 
 /// The recorded project and region of one cloud.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum RecordedPlace {
-    /// The driver has never had credentials, as far as the cluster shows.
+    /// The cluster contains no sign of earlier credentials of the driver.
     #[default]
     Never,
     /// The driver has had credentials of other clouds, and none of this one.
     NewCloud,
     /// The volumes are in this project and region.
     Known(Place),
-    /// The cause that the project and region are not known.
+    /// The project and region are unknown, with the cause.
     Unknown(String),
 }
 
 impl RecordedPlace {
-    /// The project and region, where they are known.
+    /// Returns the project and region, if known.
     pub fn known(&self) -> Option<&Place> {
         match self {
             Self::Known(place) => Some(place),
@@ -45,13 +45,13 @@ impl RecordedPlace {
     pub fn is_moved_to(&self, place: Option<&Place>) -> bool {
         match self {
             Self::NewCloud => false,
-            Self::Known(known) => Some(known) != place,
+            Self::Known(recorded) => Some(recorded) != place,
             Self::Never | Self::Unknown(_) => true,
         }
     }
 }
 
-/// The records of one driver, as they were read.
+/// Both records of one driver.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlaceRecord {
     status: Places,
@@ -60,15 +60,15 @@ pub struct PlaceRecord {
 }
 
 impl PlaceRecord {
-    /// Reads both records. `csi_driver` is the CSIDriver object, where it exists.
+    /// Reads both records. `csi_driver` is the CSIDriver object, if it exists.
     pub fn read(status: Option<&CinderCSIDriverStatus>, csi_driver: Option<&Value>) -> Self {
         let status = status.into_iter().flat_map(|status| &status.places);
         let status = status.map(|place| {
-            let known = Place {
+            let recorded = Place {
                 project: place.project_id.clone(),
                 region: place.region.clone(),
             };
-            (place.cloud.clone(), known)
+            (place.cloud.clone(), recorded)
         });
         let text = csi_driver.and_then(|object| object["metadata"]["annotations"][PLACES_ANNOTATION].as_str());
         let annotation = text.map(|text| {
@@ -83,12 +83,12 @@ impl PlaceRecord {
         }
     }
 
-    /// The names of all clouds that either record has.
+    /// Names of all clouds in either record.
     pub fn clouds(&self) -> BTreeSet<String> {
         self.status.keys().chain(self.annotation.keys()).cloned().collect()
     }
 
-    /// Renames a cloud in the record, as it was renamed in the spec.
+    /// Renames a cloud in the record after a rename in the spec.
     pub fn rename(&mut self, cloud: &str, name: &str) {
         for places in [&mut self.status, &mut self.annotation] {
             if let Some(place) = places.remove(cloud) {
@@ -97,8 +97,8 @@ impl PlaceRecord {
         }
     }
 
-    /// The place of a cloud. `secret` is present where the driver's Secret has credentials of the cloud, with the place that the
-    /// Secret names. `has_run` indicates that the driver has had credentials before.
+    /// Returns the place of a cloud. `secret` is present if the driver's Secret has credentials of the cloud, with
+    /// the place in the Secret. `has_run` indicates that the driver has had credentials before.
     pub fn place_of(&self, cloud: &str, secret: Option<Option<&Place>>, has_run: bool) -> RecordedPlace {
         let records = [
             ("status.places", self.status.get(cloud)),
@@ -132,7 +132,7 @@ impl PlaceRecord {
         }
     }
 
-    /// Takes the record of the status for both, where the annotation was not read.
+    /// Uses the record of the status for both, if the annotation was not read.
     #[must_use]
     pub fn for_both(mut self) -> Self {
         self.annotation.clone_from(&self.status);
@@ -146,13 +146,13 @@ impl PlaceRecord {
         }
     }
 
-    /// Removes the record of a cloud that the driver does not serve any more.
+    /// Removes the record of a cloud that the driver no longer serves.
     pub fn remove(&mut self, cloud: &str) {
         self.status.remove(cloud);
         self.annotation.remove(cloud);
     }
 
-    /// The record for the status.
+    /// Returns the record for the status.
     pub fn for_status(&self) -> Vec<CloudPlace> {
         let places = self.status.iter().map(|(cloud, place)| CloudPlace {
             cloud: cloud.clone(),
@@ -162,12 +162,12 @@ impl PlaceRecord {
         places.collect()
     }
 
-    /// The record as annotations of the CSIDriver object; none for an empty one.
+    /// Returns the record as annotations of the CSIDriver object. Empty for an empty record.
     pub fn annotations(&self) -> BTreeMap<String, String> {
         if self.annotation.is_empty() {
             return BTreeMap::new();
         }
-        // A map of strings always becomes JSON.
+        // Serializing a map of strings cannot fail.
         let text = serde_json::to_string(&self.annotation).unwrap_or_default();
         BTreeMap::from([(PLACES_ANNOTATION.to_owned(), text)])
     }
@@ -176,9 +176,9 @@ impl PlaceRecord {
 /// The records of the driver after a reconcile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DriverRecord {
-    /// The namespace where the driver runs.
+    /// Namespace of the driver's pods.
     pub namespace: Option<String>,
-    /// The project and region of each cloud.
+    /// Project and region of each cloud.
     pub places: Vec<CloudPlace>,
 }
 
@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Both records of cloud `a`, with the projects of the arguments.
+    /// Creates both records of cloud `a`, with the projects of the arguments.
     fn mk_record(status: Option<&str>, annotation: Option<&str>) -> PlaceRecord {
         let status = CinderCSIDriverStatus {
             places: status
@@ -219,7 +219,7 @@ mod tests {
     #[case::status_alone(Some("p"), None, Some("p"))]
     #[case::annotation_alone(None, Some("p"), Some("p"))]
     #[case::disagreement(Some("p"), Some("q"), None)]
-    fn place_is_read_from_either_record(
+    fn place_can_be_read_from_either_record(
         #[case] status: Option<&str>,
         #[case] annotation: Option<&str>,
         #[case] expected: Option<&str>,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn secret_that_disagrees_makes_place_unknown() {
+    fn contradicting_secret_results_in_unknown_place() {
         let other = mk_place("p", Some("s"));
         let place = mk_record(Some("p"), Some("p")).place_of("a", Some(Some(&other)), true);
         assert!(
@@ -256,7 +256,7 @@ mod tests {
     #[rstest]
     #[case::no_json("nonsense".to_owned())]
     #[case::too_long(json!({"a": {"project": "p".repeat(LONGEST_ANNOTATION)}}).to_string())]
-    fn damaged_annotation_is_no_record(#[case] text: String) {
+    fn damaged_annotation_is_ignored(#[case] text: String) {
         let object = json!({"metadata": {"annotations": {(PLACES_ANNOTATION): text}}});
         let record = PlaceRecord::read(None, Some(&object));
         assert!(matches!(record.place_of("a", None, false), RecordedPlace::Unknown(_)));

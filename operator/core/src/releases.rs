@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which release of each program runs: the table by the version of Kubernetes, and whose choice an image is.
+//! Releases of the programs: a table by the version of Kubernetes, and the origin of each image.
 
 mod component;
 mod images;

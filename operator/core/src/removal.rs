@@ -1,29 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Taking a driver away without harming a volume. A pure function says the next step; the controller does it and asks again.
+//! Removes a driver without harm to a volume. A pure function returns the next step. The controller executes it and
+//! calls the function again.
 //!
-//! Every step is derived from what exists, never from memory: an operator that is killed in the middle goes on where it was.
-//! The order is
+//! Every step is derived from existing objects. An operator that restarts in the middle of a removal continues with the
+//! same step. The order is:
 //!
-//! 1. nothing, while a PersistentVolume, VolumeAttachment, VolumeSnapshotContent or VolumeGroupSnapshotContent of the driver
-//!    exists, or a claim for which the driver was asked to make a volume: it needs the driver to go away in order (policy
-//!    Block, and policy Force until it is acknowledged);
-//! 2. classes: nobody asks for new volumes and snapshots any more;
-//! 3. the controller, and the end of its pods;
-//! 4. the registration with the kubelets. A pod that ends cannot know whether an update or a removal ends it, and keeps the
-//!    registration for the next one. So the DaemonSet is first rolled to pods that end the registration on purpose, and the
-//!    step is over when no CSINode names the driver, or after `spec.deletion.drainTimeout` (when only nodes are left that
-//!    are not Ready, after [`NOT_READY_LIMIT`]). Before that the CSIDriver object stops asking kubelets how many volumes a node
-//!    may have: one that answers just after the registration ended would write the CSINode's entry again;
-//! 5. the DaemonSet, and the end of its pods;
-//! 6. accounts, roles, the Secret;
-//! 7. the CSIDriver object, which pods with volumes must never miss.
+//! 1. No step, while an object needs the driver for its orderly deletion. These are PersistentVolumes, VolumeAttachments,
+//!    VolumeSnapshotContents and VolumeGroupSnapshotContents of the driver, and claims for which the driver was requested
+//!    to create a volume. This applies to policy Block, and to policy Force until an administrator acknowledges it.
+//! 2. The classes, so that no new volumes and snapshots are requested.
+//! 3. The controller, and the end of its pods.
+//! 4. The registration with the kubelets. A terminating pod cannot distinguish an update from a removal, and retains the
+//!    registration for its successor. Therefore the DaemonSet is first rolled to pods that end the registration on
+//!    purpose. The step ends when no CSINode lists the driver, or after `spec.deletion.drainTimeout`. If only nodes remain
+//!    that are not Ready, it ends after [`NOT_READY_LIMIT`]. Before this step, the CSIDriver object stops the periodic
+//!    queries of kubelets for the number of volumes per node. A kubelet with a response just after the end of the
+//!    registration would recreate the entry of the CSINode.
+//! 5. The DaemonSet, and the end of its pods.
+//! 6. Accounts, roles and the Secret.
+//! 7. The CSIDriver object, which must exist as long as pods use volumes.
 //!
-//! The controller goes only when no VolumeAttachment is left, so that no volume stays attached to a server for ever.
+//! The controller is deleted only when no VolumeAttachment exists. Otherwise volumes would remain attached to servers
+//! permanently.
 //!
-//! A pod on a node that is not Ready ends when the node comes back or its Node object goes, which may be never. Where only such
-//! pods are left after `spec.deletion.drainTimeout` (of the controller: and its leases have ended), they are left behind.
+//! A pod on a node that is not Ready ends when the node recovers or its Node object is deleted. This may never happen. If
+//! only such pods remain after `spec.deletion.drainTimeout`, the removal abandons them. For the controller, its leases
+//! must have ended as well.
 //!
-//! Under policy Orphan nothing goes: the marks by which the operator knows its objects are taken off them.
+//! Policy Orphan deletes nothing. It removes the labels and annotations by which the operator recognizes its objects.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -37,26 +41,26 @@ use crate::{
     text::{in_words, join_truncated},
 };
 
-/// Annotation on the DaemonSet: since when its pods end the registration.
+/// Annotation on the DaemonSet with the time since when its pods end the registration.
 pub const UNREGISTERING_SINCE: &str = "csi.openstack.org/unregistering-since";
 
-/// Annotation on the CSIDriver object: since when it does not ask kubelets for updates.
+/// Annotation on the CSIDriver object with the time since when it requests no updates from kubelets.
 pub const UPDATES_STOPPED_SINCE: &str = "csi.openstack.org/updates-stopped-since";
 
-/// The field of the CSIDriver object that asks kubelets for updates.
+/// Field of the CSIDriver object that requests periodic updates from kubelets.
 const UPDATE_PERIOD: &str = "nodeAllocatableUpdatePeriodSeconds";
 
-/// How long kubelets may take to see that, and to end an update that has begun.
+/// Time for kubelets to observe that change and to finish an update in progress.
 const UPDATES_LIMIT: Duration = Duration::from_secs(10);
 
-/// What the API server puts on an object that waits for its pods.
+/// Finalizer of the API server on an object that waits for the deletion of its pods.
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// Annotation by which an administrator says that the driver may go though volumes of it are left. Its value is the uid of the
-/// object, so that it cannot come along with a copied manifest.
+/// Annotation with which an administrator permits the removal of the driver although volumes exist. Its value is the
+/// uid of the object, so that a copied manifest has no effect.
 pub const FORCE_DELETE: &str = "csi.openstack.org/force-delete";
 
-/// Kinds by which people ask for volumes and snapshots.
+/// Kinds with which users request volumes and snapshots.
 const CLASSES: [&str; 4] = [
     kind::STORAGE_CLASS,
     "VolumeAttributesClass",
@@ -64,81 +68,82 @@ const CLASSES: [&str; 4] = [
     "VolumeSnapshotClass",
 ];
 
-/// How long nodes that are not Ready may take: one that is only a moment away is not left behind, one that is down for good
-/// does not hold the removal up.
+/// Time limit for nodes that are not Ready. The removal waits for a node with a short outage, and does not wait for
+/// one that is down permanently.
 pub const NOT_READY_LIMIT: Duration = Duration::from_mins(1);
 
-/// What the next step is judged by.
+/// Input of the next step.
 #[derive(Debug)]
 pub struct Remains<'a> {
-    /// What needs the driver.
+    /// Objects that need the driver.
     pub blockers: &'a Blockers,
-    /// What is done about that.
+    /// How the removal handles these objects.
     pub policy: DeletionPolicy,
     /// Whether the administrator has acknowledged policy Force.
     pub is_forced: bool,
-    /// How long kubelets may take to forget the driver. A node whose pod does not start must not hold the removal for ever.
+    /// Time for kubelets to unregister the driver. A node whose pod does not start must not block the removal
+    /// permanently.
     pub drain_timeout: Duration,
-    /// Objects of this instance that exist.
+    /// Existing objects of this instance.
     pub live: &'a BTreeMap<Key, Value>,
-    /// Ready nodes whose kubelet knows the driver.
+    /// Ready nodes with a registered driver.
     pub registered: &'a [String],
-    /// Nodes that are not Ready and whose kubelet knew the driver.
+    /// Nodes that are not Ready and had a registered driver.
     pub out_of_reach: &'a [String],
-    /// Where the last pods of workloads are that cannot end.
+    /// Nodes of the last pods of workloads that cannot end.
     pub stranded: &'a Stranded,
-    /// Whether a DaemonSet that ends the registration can be made; not from a spec that cannot be resolved.
+    /// Whether a DaemonSet that ends the registration can be rendered. False if the spec does not resolve.
     pub can_unregister: bool,
-    /// The present time.
     pub now: Timestamp,
 }
 
-/// Nodes that are not Ready and have the last pods of a workload, sorted; none where another pod is left too.
+/// Nodes that are not Ready and have the last pods of a workload, sorted. Empty if other pods of the workload exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stranded {
-    /// Of the controller; none while a lease of its pods may be in use.
+    /// Nodes with controller pods. Empty while a lease of these pods may be in use.
     pub controller: Vec<String>,
-    /// Of the node pods.
+    /// Nodes with node pods.
     pub node: Vec<String>,
 }
 
 /// One step of a removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Something needs the driver.
+    /// An object needs the driver.
     Blocked,
-    /// The marks of ownership are to be taken off these.
+    /// Remove the ownership labels and annotations from these objects.
     Release {
-        /// The objects with their uids.
+        /// Objects with their uids.
         objects: Vec<(Key, String)>,
     },
-    /// These are to be deleted; the API server removes them after what depends on them.
+    /// Delete these objects. The API server removes them after their dependents.
     Delete {
-        /// The objects with their uids.
+        /// Objects with their uids.
         objects: Vec<(Key, String)>,
     },
-    /// The CSIDriver object is to ask kubelets for no more updates.
+    /// Set the CSIDriver object to request no more updates from kubelets.
     StopUpdates,
-    /// The DaemonSet is to be rolled to pods that end the registration.
+    /// Roll the DaemonSet to pods that end the registration.
     Unregister,
-    /// These are to go without their pods, which cannot end.
+    /// Delete these workloads without their pods, which cannot end.
     Abandon {
-        /// The objects with their uids.
+        /// Objects with their uids.
         objects: Vec<(Key, String)>,
-        /// Where the pods are.
+        /// Nodes of the pods.
         nodes: Vec<String>,
     },
-    /// Something takes its time.
+    /// Wait for an event.
     Wait {
-        /// What, for people. It does not change by itself.
+        /// The awaited event, for messages. The text does not change between reconciles.
         what: String,
     },
-    /// Nothing is left.
+    /// No object remains.
     Finished,
 }
 
 impl Step {
-    /// Whether it takes away what volumes need. Before that the API server itself has to say that nothing needs it.
+    /// Whether the step removes an object that volumes need. Before it, the operator verifies with the API server
+    /// that nothing needs the object.
     pub fn harms_volumes(&self) -> bool {
         match self {
             Self::Unregister | Self::StopUpdates => true,
@@ -150,9 +155,10 @@ impl Step {
     }
 }
 
-/// Says the next step.
+/// Returns the next step.
 pub fn next_step(remains: &Remains<'_>) -> Step {
-    // Volumes may exist without us: those of another installation of the driver are none of our business.
+    // Volumes may exist without this installation. Volumes of another installation of the driver do not block its
+    // removal.
     if remains.live.is_empty() {
         return Step::Finished;
     }
@@ -202,7 +208,7 @@ pub fn next_step(remains: &Remains<'_>) -> Step {
     Step::Finished
 }
 
-/// What is still to be done about the registrations; `None` when that is over.
+/// Returns the next step for the registrations. `None` when it is complete.
 fn unregistration(daemon_sets: &[(&Key, &Value)], remains: &Remains<'_>) -> Option<Step> {
     let nodes = [remains.registered, remains.out_of_reach].concat();
     if nodes.is_empty() || !remains.can_unregister {
@@ -228,7 +234,7 @@ fn unregistration(daemon_sets: &[(&Key, &Value)], remains: &Remains<'_>) -> Opti
     Some(Step::Wait { what })
 }
 
-/// What is still to be done, so that no kubelet writes the entry again that another step takes away.
+/// Returns the next step that prevents kubelets from recreating an entry that a later step removes.
 fn stop_updates(remains: &Remains<'_>) -> Option<Step> {
     let (_, driver) = remains.live.iter().find(|(key, _)| key.kind == kind::CSI_DRIVER)?;
     match time_in(&driver["metadata"]["annotations"][UPDATES_STOPPED_SINCE]) {
@@ -241,7 +247,7 @@ fn stop_updates(remains: &Remains<'_>) -> Option<Step> {
     }
 }
 
-/// Completes a CSIDriver object that asks kubelets for no more updates: it says since when.
+/// Sets a CSIDriver object to request no more updates from kubelets, with the time of the change.
 pub fn without_updates(csi_driver: &mut Value, since: Timestamp) {
     if let Some(spec) = csi_driver["spec"].as_object_mut() {
         spec.remove(UPDATE_PERIOD);
@@ -249,7 +255,7 @@ pub fn without_updates(csi_driver: &mut Value, since: Timestamp) {
     annotate(csi_driver, UPDATES_STOPPED_SINCE, since);
 }
 
-/// Since when the pods of a DaemonSet end the registration.
+/// Returns since when the pods of a DaemonSet end the registration.
 pub fn unregistering_since(daemon_set: &Value) -> Option<Timestamp> {
     time_in(&daemon_set["metadata"]["annotations"][UNREGISTERING_SINCE])
 }
@@ -266,15 +272,15 @@ fn annotate(object: &mut Value, name: &str, since: Timestamp) {
     metadata["annotations"][name] = json!(format!("{since:.0}"));
 }
 
-/// Completes a DaemonSet whose pods end the registration: it says since when, and all its pods are replaced at once, because
-/// no volume is left that one of them could be needed for.
+/// Adds the time of the change to a DaemonSet whose pods end the registration. It also lets all pods be replaced at
+/// once, because no volume exists that needs one of them.
 pub fn hasten_unregistration(daemon_set: &mut Value, since: Timestamp) {
     annotate(daemon_set, UNREGISTERING_SINCE, since);
     daemon_set["spec"]["updateStrategy"] =
         json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%", "maxSurge": 0}});
 }
 
-/// Deletes workloads and waits for their pods, but not for ever for those on nodes that do not answer.
+/// Deletes workloads and waits for their pods. It stops waiting for pods on nodes that do not respond.
 fn end_pods(objects: &[(&Key, &Value)], stranded: &[String], what: &str, remains: &Remains<'_>) -> Step {
     let step = delete_or_wait(objects, what);
     if stranded.is_empty() || !matches!(step, Step::Wait { .. }) {
@@ -307,20 +313,20 @@ fn end_pods(objects: &[(&Key, &Value)], stranded: &[String], what: &str, remains
 }
 
 fn delete_or_wait(objects: &[(&Key, &Value)], what: &str) -> Step {
-    let there: Vec<_> = objects
+    let remaining: Vec<_> = objects
         .iter()
         .filter(|(_, object)| !is_being_deleted(object))
         .map(|(key, object)| ((*key).clone(), uid_of(object)))
         .collect();
-    if there.is_empty() {
+    if remaining.is_empty() {
         Step::Wait { what: what.to_owned() }
     } else {
-        Step::Delete { objects: there }
+        Step::Delete { objects: remaining }
     }
 }
 
 impl Blockers {
-    /// The sentence about what stands in the way, and what to do.
+    /// Returns the message about the blocking objects and the required action.
     pub fn sentence(&self, policy: DeletionPolicy) -> String {
         let parts: Vec<String> = self
             .by_kind()
@@ -371,7 +377,7 @@ mod tests {
         node: Vec::new(),
     };
 
-    /// Nothing needs the driver, and nothing is left of it.
+    /// Creates an input in which nothing needs the driver.
     fn mk_remains<'a>(blockers: &'a Blockers, live: &'a BTreeMap<Key, Value>) -> Remains<'a> {
         Remains {
             blockers,
@@ -417,7 +423,7 @@ mod tests {
     #[case::a_snapshot(mk_blockers(&[], &[], &["s1"]))]
     #[case::a_volume_that_is_being_made(Blockers { claims: vec!["ns/c1".to_owned()], ..Blockers::default() })]
     #[case::a_group_snapshot(Blockers { group_snapshots: vec!["g1".to_owned()], ..Blockers::default() })]
-    fn nothing_is_deleted_while_something_needs_the_driver(#[case] blockers: Blockers) {
+    fn blockers_prevent_all_deletions(#[case] blockers: Blockers) {
         let live = mk_live(&ALL);
         let remains = mk_remains(&blockers, &live);
         assert_eq!(next_step(&remains), Step::Blocked);
@@ -434,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn orphans_are_released_and_not_deleted_whatever_needs_them() {
+    fn orphan_policy_releases_objects_despite_blockers() {
         let (live, blockers) = (mk_live(&ALL), mk_blockers(&["pv1"], &[], &[]));
         let remains = Remains {
             policy: DeletionPolicy::Orphan,
@@ -447,13 +453,13 @@ mod tests {
     }
 
     #[test]
-    fn volumes_of_another_installation_hold_nothing_that_made_nothing() {
+    fn foreign_volumes_do_not_block_empty_removal() {
         let blockers = mk_blockers(&["pv1"], &[], &[]);
         assert_eq!(next_step(&mk_remains(&blockers, &mk_live(&[]))), Step::Finished);
     }
 
     #[test]
-    fn objects_go_in_the_order_in_which_nothing_misses_another() {
+    fn objects_are_deleted_in_dependency_order() {
         let mut live = mk_live(&ALL);
         let mut order = Vec::new();
         loop {
@@ -477,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_kind_waits_until_the_one_before_is_gone_and_not_only_going() {
+    fn next_kind_waits_for_complete_deletion() {
         let mut live = mk_live(&ALL[1..]);
         for (key, object) in &mut live {
             if key.kind == kind::DEPLOYMENT {
@@ -500,7 +506,7 @@ mod tests {
         Step::Delete { objects: vec![(Key::new(kind::DAEMON_SET, None, "x"), "DaemonSet".to_owned())] })]
     #[case::impossible(None, false,
         Step::Delete { objects: vec![(Key::new(kind::DAEMON_SET, None, "x"), "DaemonSet".to_owned())] })]
-    fn node_pods_go_only_after_the_kubelets_forgot_the_driver_or_the_time_for_it_passed(
+    fn node_pods_are_deleted_after_unregistration_or_timeout(
         #[case] since: Option<&str>,
         #[case] can_unregister: bool,
         #[case] expected: Step,
@@ -543,7 +549,7 @@ mod tests {
     #[case::a_pod_on_another_node_is_left("2026-01-01T09:54:00Z", json!([FOREGROUND]), &[], Some("pods to end"))]
     #[case::only_pods_that_cannot_end_are_left("2026-01-01T09:54:00Z", json!([FOREGROUND]), &["n1"], None)]
     #[case::something_else_keeps_it("2026-01-01T09:54:00Z", json!(["example.org/x"]), &["n1"], Some("drainTimeout: n1"))]
-    fn pods_on_dead_nodes_are_left_behind_in_the_end(
+    fn pods_on_dead_nodes_are_abandoned(
         #[values(kind::DEPLOYMENT, kind::DAEMON_SET)] of: &'static str,
         #[case] since: &str,
         #[case] finalizers: Value,
@@ -578,7 +584,7 @@ mod tests {
     #[rstest]
     #[case::a_moment(30, true)]
     #[case::for_good(61, false)]
-    fn a_node_that_is_not_ready_is_waited_for_a_minute(#[case] seconds: i64, #[case] waits: bool) {
+    fn removal_waits_a_minute_for_unready_node(#[case] seconds: i64, #[case] waits: bool) {
         let mut live = mk_live(&[kind::DAEMON_SET]);
         let since = Timestamp::from_second(now().as_second() - seconds).expect("a time");
         for daemon_set in live.values_mut() {
@@ -595,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_names_ten_and_counts_the_rest() {
+    fn message_names_ten_blockers_and_counts_others() {
         let names: Vec<String> = (1..=12).map(|number| format!("pv{number}")).collect();
         let blockers = Blockers {
             volumes: names,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a spec means in this cluster: every default decided, every doubt said. A pure function.
+//! Resolves a spec for a cluster: applies every default and collects every problem. The functions are pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 
 use crate::clouds::CloudFacts;
-use crate::cluster::{KubernetesVersion, Marked, OptionalApi, OptionalApis, SnapshotContents, kind};
+use crate::cluster::{DefaultClassMark, KubernetesVersion, OptionalApi, OptionalApis, SnapshotContents, kind};
 use crate::problem::Problem;
 use crate::reasons::Degraded;
 use crate::releases::{
@@ -33,7 +33,7 @@ mod regions;
 mod snapshots;
 mod topology;
 
-pub use classes::{Class, Classes, PassedOver};
+pub use classes::{Class, Classes, SkippedDefault};
 pub use controller::{Controller, Sidecar};
 pub use csi_driver::CsiDriver;
 pub use hold::{HoldScope, SpecHold};
@@ -43,121 +43,111 @@ pub use snapshots::{ControllerSight, Snapshots};
 pub use topology::interval as topology_interval;
 pub use topology::{DISABLE_TOPOLOGY, Topology};
 
-/// The oldest Kubernetes whose API takes all that the operator makes: since 1.29 the fields of CSIDriver can be changed,
-/// and the CEL rules need 1.30.
+/// Oldest Kubernetes version with the required API: fields of CSIDriver are mutable since 1.29, and the CEL rules
+/// need 1.30.
 const OLDEST_KUBERNETES: KubernetesVersion = KubernetesVersion { major: 1, minor: 30 };
 
-/// The longest path that the address of a Unix socket can hold.
+/// Maximum length of the path of a Unix socket, in bytes.
 const LONGEST_SOCKET_PATH: usize = 107;
 
-/// What the operator knows of the cluster and of itself.
+/// Facts about the cluster and the operator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Environment {
-    /// The namespace where the driver runs.
+    /// Namespace of the driver's pods.
     pub namespace: String,
     /// Version of the operator, and of the driver that it installs.
     pub operator_version: String,
-    /// Version of the API server, where it is known.
+    /// Version of the API server, if known.
     pub kubernetes_version: Option<KubernetesVersion>,
-    /// Uid of the namespace kube-system, where it is known: it identifies the cluster.
+    /// Uid of the namespace kube-system, if known. It identifies the cluster.
     pub cluster_uid: Option<String>,
-    /// How many nodes the cluster has.
+    /// Number of nodes in the cluster.
     pub nodes: usize,
-    /// The optional APIs that are served.
+    /// Optional APIs of the API server.
     pub apis: OptionalApis,
-    /// What the clouds have told, by their names in the spec. One that was not seen yet is not among them.
+    /// Facts about the clouds, by their names in the spec. A cloud without a successful check has no entry.
     pub clouds: BTreeMap<String, CloudFacts>,
-    /// The images of this installation.
+    /// Images of this installation.
     pub images: InstalledImages,
-    /// What the operator's flags keep from the spec.
+    /// Restrictions of the spec from the operator's flags.
     pub restrictions: Restrictions,
     /// The other CinderCSIDrivers of the cluster.
     pub other_drivers: Vec<OtherDriver>,
-    /// The StorageClasses of the cluster that are marked as the default.
-    pub default_classes: Vec<Marked>,
+    /// StorageClasses of the cluster that are marked as the default.
+    pub default_classes: Vec<DefaultClassMark>,
     /// Whether a snapshot-controller works in the cluster.
     pub snapshot_controller: ControllerSight,
-    /// The snapshot contents of the driver.
+    /// Snapshot contents of the driver.
     pub snapshot_contents: SnapshotContents,
-    /// The clouds that did not answer, or not to everything, when they were looked at last.
+    /// Clouds whose last check failed at least in part.
     pub silent_clouds: BTreeSet<String>,
-    /// How many PersistentVolumes of the driver are bound to a zone.
+    /// Number of PersistentVolumes of the driver that are bound to a zone.
     pub zoned_volumes: usize,
-    /// Annotations of the CSIDriver object that record where the volumes are.
+    /// Annotations of the CSIDriver object that record the location of the volumes.
     pub records: BTreeMap<String, String>,
     /// The difference between the CustomResourceDefinition of the cluster and that of the operator.
     pub definition_mismatch: Option<String>,
-    /// The present time.
     pub now: Timestamp,
 }
 
-/// A spec with every default decided.
+/// A spec with every default applied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolved {
     /// Name of the CSI driver.
     pub driver_name: String,
-    /// Beginning of the names of everything that is made for it.
+    /// Prefix of the names of all objects of the driver.
     pub name_prefix: String,
-    /// The object that everything belongs to. None while it is not in a cluster.
+    /// Owner of all objects. `None` while it does not exist in a cluster.
     pub owner: Option<OwnerReference>,
-    /// Where the driver runs.
+    /// Namespace of the driver's pods.
     pub namespace: String,
     /// Version of the driver.
     pub version: String,
-    /// What is written on every volume in Cinder.
+    /// Identifier of the cluster in the metadata of every volume in Cinder.
     pub cluster_id: String,
-    /// How much is logged.
     pub log_level: LogLevel,
-    /// How the driver writes its log.
     pub log_format: LogFormat,
-    /// The row of the table of sidecars that the cluster's version chooses.
+    /// Row of the table of sidecars for the version of the cluster.
     pub version_set: &'static sidecars::VersionSet,
-    /// The proxies on the way to OpenStack.
+    /// Proxies between the driver and OpenStack.
     pub proxy: Option<Proxy>,
-    /// The CSIDriver object.
     pub csi_driver: CsiDriver,
-    /// Annotations of that object that record where the volumes are.
+    /// Annotations of the CSIDriver object that record the location of the volumes.
     pub records: BTreeMap<String, String>,
-    /// Who may talk to the controller's pods.
     pub network_policy: NetworkPolicy,
-    /// The administrator's own changes of the objects.
+    /// The administrator's own patches of objects.
     pub overrides: Vec<Override>,
-    /// What they may not do.
+    /// Restrictions of these patches.
     pub restrictions: Restrictions,
-    /// Zones.
     pub topology: Topology,
-    /// The optional APIs that are served, or that retained objects need.
+    /// Optional APIs that are served, or that retained objects need.
     pub apis: OptionalApis,
-    /// The images.
     pub images: ImageSet,
-    /// When they are pulled.
     pub pull_policy: ImagePullPolicy,
-    /// Secrets to pull them with.
+    /// Secrets with credentials for the registries.
     pub pull_secrets: Vec<String>,
-    /// The controller's pods.
+    /// Controller pods.
     pub controller: Controller,
-    /// The nodes' pods.
+    /// Node pods.
     pub node: Node,
-    /// The StorageClasses.
     pub storage_classes: Classes,
-    /// The Secrets that classes of the spec name, whatever is done with the classes: volumes that were made with them need them to the
-    /// end.
+    /// Secrets that classes of the spec reference, whatever the state of the classes. Volumes of these classes need
+    /// them until their deletion.
     pub class_secrets: BTreeSet<String>,
-    /// Snapshots.
     pub snapshots: Snapshots,
-    /// The VolumeAttributesClasses; none where the cluster does not know any.
+    /// VolumeAttributesClasses. Empty if the cluster lacks their API.
     pub attributes_classes: Vec<VolumeAttributesClassItem>,
-    /// Fields of the spec with classes of kinds that the cluster does not know.
+    /// Fields of the spec with classes of kinds that the cluster lacks.
     pub unknown_classes: Vec<String>,
-    /// The other inputs of the pod templates, next to the spec, the credentials and the version.
+    /// Other inputs of the pod templates, in addition to the spec, the credentials and the version.
     pub inputs: TemplateInputs,
     /// Whether the driver's containers serve their metrics over TLS.
     pub secure_metrics: bool,
-    /// What Prometheus and Grafana are given; `None` where nothing is wanted or the cluster has no place for it.
+    /// Monitoring objects. `None` if the spec or the cluster excludes them.
     pub monitoring: Option<Monitoring>,
 }
 
-/// Decides every default of `driver`'s spec, or says all that stands against it.
+/// Applies every default of `driver`'s spec, or returns all its problems.
 pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, Vec<Problem>> {
     let (resolved, holds) = resolve_parts(driver, env);
     if holds.is_empty() {
@@ -167,8 +157,8 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
     }
 }
 
-/// Decides every default of `driver`'s spec. The objects in the scope of a returned problem must not be applied as the result
-/// describes them.
+/// Applies every default of `driver`'s spec. The result is not valid for objects in the scope of a returned problem.
+/// They must not be applied.
 pub fn resolve_parts(driver: &CinderCSIDriver, env: &Environment) -> (Resolved, Vec<SpecHold>) {
     let spec = &driver.spec;
     let driver_name = driver.metadata.name.clone().unwrap_or_default();
@@ -247,7 +237,7 @@ pub fn resolve_parts(driver: &CinderCSIDriver, env: &Environment) -> (Resolved, 
     (resolved, holds)
 }
 
-/// Decides every default of `driver`'s spec for other template inputs than the present ones.
+/// Applies every default of `driver`'s spec for other template inputs than the current ones.
 pub fn resolve_for(driver: &CinderCSIDriver, env: &Environment, inputs: &TemplateInputs) -> Resolved {
     let env = Environment {
         kubernetes_version: inputs.kubernetes,
@@ -261,7 +251,7 @@ pub fn resolve_for(driver: &CinderCSIDriver, env: &Environment, inputs: &Templat
     resolved
 }
 
-/// What the operator's flags do not allow.
+/// Returns the parts of the spec that the operator's flags forbid.
 fn forbidden(spec: &CinderCSIDriverSpec, images: &ImageSet, restrictions: &Restrictions) -> Vec<SpecHold> {
     let mut holds = Vec::new();
     if restrictions.no_overrides && !spec.overrides.is_empty() {
@@ -297,7 +287,7 @@ fn forbidden(spec: &CinderCSIDriverSpec, images: &ImageSet, restrictions: &Restr
     holds
 }
 
-/// The kinds of the workloads that run one of these components.
+/// Returns the kinds of workloads that run one of these components.
 fn users_of(components: &[&ComponentRow]) -> Vec<&'static str> {
     let is_of_nodes = |row: &&ComponentRow| row.sidecar.is_none();
     let is_of_controller = |row: &&ComponentRow| row.sidecar.is_some() || row.container == DRIVER_CONTAINER;
@@ -306,7 +296,8 @@ fn users_of(components: &[&ComponentRow]) -> Vec<&'static str> {
     controller.into_iter().chain(nodes).collect()
 }
 
-/// Holds the workloads under a definition of another release: the API server may have dropped fields of the spec that they depend on.
+/// Holds the workloads under a definition of another release. The API server may have dropped fields of the spec that
+/// they depend on.
 fn definition_hold(mismatch: &str) -> SpecHold {
     let problem = Problem {
         reason: Degraded::CRDMismatch,
@@ -315,7 +306,7 @@ fn definition_hold(mismatch: &str) -> SpecHold {
     SpecHold::new(problem, HoldScope::Kinds(vec![kind::DEPLOYMENT, kind::DAEMON_SET]))
 }
 
-/// All that stands against a spec, beyond what the API server has checked when it took it.
+/// Returns all problems of a spec that the API server does not detect.
 fn problems(driver_name: &str, cluster_id: Option<&str>, kubelet_dir: &str, env: &Environment) -> Vec<SpecHold> {
     let mut holds = Vec::new();
     if let Some(version) = env.kubernetes_version.filter(|version| *version < OLDEST_KUBERNETES) {
@@ -342,7 +333,7 @@ fn problems(driver_name: &str, cluster_id: Option<&str>, kubelet_dir: &str, env:
             HoldScope::Kinds(vec![kind::DEPLOYMENT]),
         ));
     }
-    // The CRD says this too; an object made under an older version of it may still break the rule.
+    // The CRD has the same rule, but an object from before the rule may break it.
     let socket = format!("{kubelet_dir}/plugins_registry/{driver_name}@reg.sock");
     if socket.len() > LONGEST_SOCKET_PATH {
         holds.push(SpecHold::new(
@@ -360,7 +351,8 @@ fn problems(driver_name: &str, cluster_id: Option<&str>, kubelet_dir: &str, env:
     holds
 }
 
-/// The class of a driver whose spec says nothing about classes. StorageClasses of two drivers cannot share a name.
+/// Returns the default class of a driver whose spec has no classes. StorageClasses of two drivers cannot share a
+/// name.
 fn usual_class(driver: &CinderCSIDriver) -> String {
     if driver.metadata.name.as_deref() == Some(DEFAULT_DRIVER_NAME) {
         "cinder".into()
@@ -369,7 +361,7 @@ fn usual_class(driver: &CinderCSIDriver) -> String {
     }
 }
 
-/// The classes whose kind the cluster does not know. Snapshot classes follow with the API of snapshots.
+/// Returns the classes of kinds that the cluster lacks. Snapshot classes depend on the snapshot API.
 fn unknown_classes(spec: &CinderCSIDriverSpec, apis: OptionalApis) -> Vec<String> {
     let is_unknown = !apis.volume_attributes_classes && !spec.volume_attributes_classes.items.is_empty();
     let field = || "spec.volumeAttributesClasses".to_owned();
@@ -417,12 +409,13 @@ fn decide_topology(driver: &CinderCSIDriver, env: &Environment) -> Topology {
     })
 }
 
-/// The namespace where a driver runs; `operators` is the operator's own.
+/// Returns the namespace of a driver. `operators` is the namespace of the operator.
 pub fn namespace_of<'a>(driver: &'a CinderCSIDriver, operators: &'a str) -> &'a str {
     driver.spec.operand_namespace.as_deref().unwrap_or(operators)
 }
 
-/// The beginning of the names of a driver's objects: short for the usual driver, unique for every other one.
+/// Returns the prefix of the names of a driver's objects: short for the default driver name, unique for every other
+/// name.
 fn name_prefix(driver_name: &str) -> String {
     if driver_name == DEFAULT_DRIVER_NAME {
         return "cinder-csi".into();
@@ -430,10 +423,10 @@ fn name_prefix(driver_name: &str) -> String {
     format!("cinder-csi-{}", short_hash(driver_name, 8))
 }
 
-/// The beginning of the names of a driver's objects, as its spec wants it.
+/// Returns the prefix of the names of a driver's objects, according to its spec.
 pub fn name_prefix_of(driver: &CinderCSIDriver) -> String {
-    let given = driver.spec.instance_name.clone();
-    given.unwrap_or_else(|| name_prefix(driver.metadata.name.as_deref().unwrap_or_default()))
+    let configured = driver.spec.instance_name.clone();
+    configured.unwrap_or_else(|| name_prefix(driver.metadata.name.as_deref().unwrap_or_default()))
 }
 
 #[cfg(test)]

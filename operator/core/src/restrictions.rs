@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an operator's flags keep from those who may write CinderCSIDrivers: they decide what runs on every node, as root.
+//! Restrictions that the operator's flags impose on the authors of CinderCSIDrivers. The authors determine the
+//! programs that run on every node as root.
 
-/// The restrictions of an installation; none by default.
+/// The restrictions of an installation. The default has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Restrictions {
-    /// Whether spec.overrides may not be used.
+    /// Whether spec.overrides is forbidden.
     pub no_overrides: bool,
-    /// Registries, with paths below them, that images may come from; any where there is none.
+    /// Allowed registries, with optional paths. Empty allows all.
     pub registries: Vec<String>,
 }
 
@@ -16,7 +17,7 @@ impl Restrictions {
         !self.registries.is_empty()
     }
 
-    /// Whether an image may be used: a registry's name has to end where the image's part does.
+    /// Whether an image may be used. The registry must match complete path segments of the image.
     pub fn allows(&self, image: &str) -> bool {
         let is_below = |registry: &String| {
             let rest = image.strip_prefix(registry.trim_end_matches('/'));
@@ -41,7 +42,7 @@ mod tests {
     #[case::another_that_begins_so(&["registry.example.org"], "registry.example.org.evil.net/x", false)]
     #[case::another_port(&["registry.example.org"], "registry.example.org:5000/x", false)]
     #[case::without_a_registry(&["registry.example.org"], "busybox", false)]
-    fn images_come_from_where_they_may(#[case] registries: &[&str], #[case] image: &str, #[case] allowed: bool) {
+    fn images_must_match_allowed_registries(#[case] registries: &[&str], #[case] image: &str, #[case] allowed: bool) {
         let restrictions = Restrictions {
             registries: registries.iter().map(|registry| (*registry).to_owned()).collect(),
             ..Restrictions::default()

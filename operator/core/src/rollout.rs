@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the driver comes from one version or spec to the next. Pure: what may be written now, and which node pods are to be
-//! replaced, follows from what exists and never from memory.
+//! Controls how the driver changes to another version or spec. The functions are pure. They derive the permitted
+//! writes and the node pods to replace from existing objects only.
 //!
-//! The order is: everything that pods need, the controller, and when all its pods are of the new version, the node pods. Those
-//! are not left to the DaemonSet's own rolling update, because that goes by Ready pods. The DaemonSet's strategy is OnDelete,
-//! and the operator deletes outdated pods, never more than `maxUnavailable` nodes at once, where a node counts as served only
-//! when its pod is of the wanted revision, is Ready, and the node's CSINode lists the driver. Nodes where the new pod does not come up
-//! count against `maxUnavailable`: a rollout stops when it has lost so many, and an operator that starts again finds it stopped. Nodes
-//! that were without the driver before do not count. The status records them before their pods are deleted, because nothing
-//! shows it afterwards.
+//! The order is: the objects that pods need, the controller, and, when all its pods are updated, the node pods. The
+//! rolling update of the DaemonSet itself is not used, because it considers only Ready pods. The strategy of the
+//! DaemonSet is OnDelete, and the operator deletes outdated pods on at most `maxUnavailable` nodes at once.
+//!
+//! A node counts as served only when its pod has the desired revision, is Ready, and the node's CSINode lists the
+//! driver. Nodes where the new pod does not become ready count against `maxUnavailable`. A rollout stops when it has
+//! lost that many nodes, and is still stopped after a restart of the operator.
+//!
+//! Nodes that lacked the driver before the rollout do not count. The status records them before their pods are
+//! deleted, because no object shows it afterwards.
 
 mod duties;
 mod gate;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the operator says about a driver: a pure function from what was seen to the status.
+//! Computes the status of a driver from the observations of a reconcile. The functions are pure.
 //!
-//! Reasons are part of the API and stable; messages name the thing, what is wrong with it and what to do. Nothing in a status
-//! changes by itself: no times but those of transitions, no counters of attempts.
+//! Reasons are a stable part of the API. Messages contain the object, the fault and the required action. The status
+//! does not change by itself: it contains only times of transitions and no counters of attempts.
 
 use cinder_csi_crds::{
     CinderCSIDriverStatus, ConditionType, ControllerStatus, DriverState, ManagementState, NodesStatus,
@@ -44,17 +44,17 @@ pub use issues::describe_obstacle;
 pub use nodes::absent_nodes;
 pub use volumes::news;
 
-/// How many names a list in the status holds.
+/// Maximum number of names in a list of the status.
 const NAMED: usize = 10;
 
-/// The longest message of a condition that the API server takes.
+/// Maximum length of a condition's message in the API server.
 const LONGEST_MESSAGE: usize = 32_768;
 
 fn counted(names: &[String]) -> i32 {
     i32::try_from(names.len()).unwrap_or(i32::MAX)
 }
 
-/// Makes the status. Transition times stay where a condition's status did not change.
+/// Computes the status. A condition retains its transition time while its status does not change.
 pub fn status(
     previous: Option<&CinderCSIDriverStatus>,
     facts: &Facts,
@@ -142,11 +142,11 @@ pub fn status(
         rollout: rollout::rollout(report),
         pending_changes: decision.pending.clone(),
     };
-    summarized(previous, next, facts.object.generation, now)
+    add_summary(previous, next, facts.object.generation, now)
 }
 
-/// Adds the summarizing conditions in front of the others, and escapes all texts.
-fn summarized(
+/// Adds the summarizing conditions before the others, and escapes all texts.
+fn add_summary(
     previous: Option<&CinderCSIDriverStatus>,
     mut next: CinderCSIDriverStatus,
     generation: Option<i64>,
@@ -159,7 +159,8 @@ fn summarized(
     make_printable(next, LONGEST_MESSAGE)
 }
 
-/// The records in the status. They end with the driver; one that was released runs on, and its records remain.
+/// Returns the records for the status. They end with the driver. A released driver continues to run, and its records
+/// remain.
 fn recorded(previous: Option<&CinderCSIDriverStatus>, report: &Report<'_>) -> DriverRecord {
     if report.decision.removal == Some(Removal::Finished) {
         return DriverRecord::default();
@@ -170,7 +171,7 @@ fn recorded(previous: Option<&CinderCSIDriverStatus>, report: &Report<'_>) -> Dr
     })
 }
 
-/// Judges a condition, except those of [`summary`].
+/// Evaluates a condition, except those of [`summary`].
 fn judge(
     type_: ConditionType,
     previous: Option<&CinderCSIDriverStatus>,
@@ -181,21 +182,21 @@ fn judge(
     let facts = report.facts;
     Some(match type_ {
         ConditionType::Ready | ConditionType::Reconciling | ConditionType::Stalled => return None,
-        ConditionType::Available => erased(available(previous, report, issues, now)),
-        ConditionType::Progressing => erased(progressing(report, issues)),
-        ConditionType::Degraded => erased(degraded(report, issues)),
-        ConditionType::Upgradeable => erased(rollout::upgradeable(report, issues)),
-        ConditionType::DeletionBlocked => erased(removal::blocked(report)),
-        ConditionType::CredentialsValid => erased(clouds::credentials_valid(facts, report.outcome, now)),
+        ConditionType::Available => judgement_of(available(previous, report, issues, now)),
+        ConditionType::Progressing => judgement_of(progressing(report, issues)),
+        ConditionType::Degraded => judgement_of(degraded(report, issues)),
+        ConditionType::Upgradeable => judgement_of(rollout::upgradeable(report, issues)),
+        ConditionType::DeletionBlocked => judgement_of(removal::blocked(report)),
+        ConditionType::CredentialsValid => judgement_of(clouds::credentials_valid(facts, report.outcome, now)),
     })
 }
 
-/// Whether some version of the driver has been in place everywhere.
+/// Whether a version of the driver has been installed in all pods before.
 fn is_in_place(status: Option<&CinderCSIDriverStatus>) -> bool {
     status.is_some_and(|status| status.version.is_some())
 }
 
-/// Whether the state lets nothing be changed.
+/// Whether the management state forbids changes.
 fn is_paused(report: &Report<'_>) -> bool {
     matches!(
         report.facts.object.state,
@@ -210,10 +211,10 @@ fn verdict<R: Reason>(reason: R, message: impl Into<String>) -> Verdict<R> {
     (reason, message.into())
 }
 
-/// The verdict about any of the conditions.
+/// Documented reason and message of a condition of any type.
 type Judgement = (&'static ConditionReason, String);
 
-fn erased<R: Reason>((reason, message): Verdict<R>) -> Judgement {
+fn judgement_of<R: Reason>((reason, message): Verdict<R>) -> Judgement {
     (reason.row(), message)
 }
 
@@ -307,7 +308,7 @@ fn available(
             ),
         );
     }
-    // A registration outlives the pod that made it.
+    // A registration outlives the pod that created it.
     if let Some(daemon_set) = outcome
         .daemon_set
         .as_ref()
@@ -438,7 +439,8 @@ fn condition(
     }
 }
 
-/// The status as it was told last, with what made a reconcile fail: nothing else was looked at to the end.
+/// Returns the last reported status with the cause of a failed reconcile. The reconcile has not completed other
+/// observations.
 pub fn failed(
     previous: Option<&CinderCSIDriverStatus>,
     object: &ObjectFacts,
@@ -447,10 +449,10 @@ pub fn failed(
 ) -> CinderCSIDriverStatus {
     let message = format!("{}. Other conditions show the last observed state", problem.message);
     let degraded = verdict(problem.reason, message);
-    carry_over(previous, object, [erased(degraded)], now)
+    carry_over(previous, object, [judgement_of(degraded)], now)
 }
 
-/// The last reported status, of a driver whose reconciliation is suspended.
+/// Returns the last reported status of a driver whose reconciliation is suspended.
 pub fn not_reconciled(
     previous: Option<&CinderCSIDriverStatus>,
     facts: &Facts,
@@ -468,9 +470,9 @@ pub fn not_reconciled(
         "reconciliation is suspended, see condition Degraded; other conditions show the last observed state",
     );
     let updated = [
-        erased(available),
-        erased(progressing(report, &issues)),
-        erased(degraded(report, &issues)),
+        judgement_of(available),
+        judgement_of(progressing(report, &issues)),
+        judgement_of(degraded(report, &issues)),
     ];
     let next = carry_over(previous, &report.facts.object, updated, now);
     CinderCSIDriverStatus {
@@ -479,8 +481,9 @@ pub fn not_reconciled(
     }
 }
 
-/// The status of an object that this version of the operator cannot read, and the conditions that say so. All else stays as it is
-/// there, in whatever version it was written. `is_kept` tells that the operator's finalizer holds up a deletion.
+/// Returns the status of an object that this version of the operator cannot parse, with conditions that report it.
+/// All other fields retain their content from the version that wrote them. `is_kept` indicates that the operator's
+/// finalizer blocks a deletion.
 pub fn unreadable(
     previous: &Value,
     generation: Option<i64>,
@@ -499,34 +502,34 @@ pub fn unreadable(
     let available = "the operator cannot read this object, and reconciliation is suspended, see condition Degraded; other conditions show the last observed state";
     let degraded = format!("{message}. Other conditions show the last observed state");
     let mut judgements = vec![
-        erased(verdict(Available::NotReconciled, available)),
-        erased(verdict(Degraded::Unreadable, degraded)),
+        judgement_of(verdict(Available::NotReconciled, available)),
+        judgement_of(verdict(Degraded::Unreadable, degraded)),
     ];
     let mut next = previous.clone();
     if is_kept {
         let blocked = "the object is being deleted, and the operator cannot read what it is to remove; condition Degraded says why";
-        judgements.push(erased(verdict(DeletionBlocked::Unreadable, blocked)));
+        judgements.push(judgement_of(verdict(DeletionBlocked::Unreadable, blocked)));
         next["state"] = json!(DriverState::DeletionBlocked);
     }
-    let told = judgements.into_iter();
-    let told = told.map(|judgement| condition(Some(&known), generation, judgement, now));
-    let mut told: Vec<Condition> = told.collect();
+    let new_conditions = judgements.into_iter();
+    let new_conditions = new_conditions.map(|judgement| condition(Some(&known), generation, judgement, now));
+    let mut new_conditions: Vec<Condition> = new_conditions.collect();
     let mut all = known.clone();
     all.conditions
-        .retain(|old| told.iter().all(|new| new.type_ != old.type_));
-    all.conditions.extend(told.iter().cloned());
+        .retain(|old| new_conditions.iter().all(|new| new.type_ != old.type_));
+    all.conditions.extend(new_conditions.iter().cloned());
     let summary = summary::summary(&all).map(|judgement| condition(Some(&known), generation, judgement, now));
-    told.splice(0..0, summary);
+    new_conditions.splice(0..0, summary);
     next["observedGeneration"] = json!(generation);
-    let is_retold = |condition: &Value| told.iter().any(|one| condition["type"] == one.type_);
+    let is_replaced = |condition: &Value| new_conditions.iter().any(|one| condition["type"] == one.type_);
     let mut conditions: Vec<Value> = previous["conditions"].as_array().cloned().unwrap_or_default();
-    conditions.retain(|condition| !is_retold(condition));
-    let first: Vec<Value> = told.iter().map(|one| json!(one)).collect();
+    conditions.retain(|condition| !is_replaced(condition));
+    let first: Vec<Value> = new_conditions.iter().map(|one| json!(one)).collect();
     next["conditions"] = json!([first, conditions].concat());
-    (next, told)
+    (next, new_conditions)
 }
 
-/// What made the last reconcile fail, where that is told.
+/// Returns the cause of failure that the status reports for the last reconcile.
 pub fn previous_failure(previous: Option<&CinderCSIDriverStatus>) -> Option<Problem> {
     let degraded = previous?.condition(ConditionType::Degraded)?;
     Degraded::ReconcileFailed.is(degraded).then(|| Problem {
@@ -535,7 +538,7 @@ pub fn previous_failure(previous: Option<&CinderCSIDriverStatus>) -> Option<Prob
     })
 }
 
-/// The last reported status, with these conditions in place of those of their types.
+/// Returns the last reported status with the given conditions in place of those of the same types.
 fn carry_over<const N: usize>(
     previous: Option<&CinderCSIDriverStatus>,
     object: &ObjectFacts,
@@ -547,7 +550,7 @@ fn carry_over<const N: usize>(
     if previous.is_none() {
         next.conditions.clear();
     }
-    // What blocks a deletion was seen before, as all else.
+    // Like all other observations, the cause of a blocked deletion dates from an earlier reconcile.
     if !(object.is_deleted && next.state == Some(DriverState::DeletionBlocked)) {
         next.state = Some(removal::state(object.state, object.is_deleted, None));
     }
@@ -558,22 +561,24 @@ fn carry_over<const N: usize>(
             None => next.conditions.push(condition),
         }
     }
-    summarized(previous, next, object.generation, now)
+    add_summary(previous, next, object.generation, now)
 }
 
-/// The API server keeps no fractions of a second; a time that came back different would look like a change.
+/// Removes fractions of a second, which the API server does not store. A different time after a read would count as a
+/// change.
 fn whole_seconds(now: Timestamp) -> Timestamp {
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
-/// The events that the change from one status to the next is worth: one per condition whose status or reason changed.
+/// Returns the events for a change of the status: one for each condition with a changed status or reason.
 pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverStatus) -> Vec<Notice> {
     let previous = previous.filter(|previous| previous.is_observed());
     let changed = |type_: &ConditionType| {
         let old = previous.and_then(|previous| previous.condition(*type_));
         let new = next.condition(*type_)?;
         let is_same = old.is_some_and(|old| old.status == new.status && old.reason == new.reason);
-        // The first status of a healthy kind is no news, and of the special conditions only a change to or from trouble is.
+        // The first healthy status of a condition has no event. Special conditions have one only when they become or
+        // cease to be unhealthy.
         let is_headline = matches!(
             type_,
             ConditionType::Available | ConditionType::Progressing | ConditionType::Degraded
@@ -583,8 +588,9 @@ pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverS
             && !clouds::is_insecure(new)
             && !old.is_some_and(clouds::is_insecure)
             && (old.is_none() && !Progressing::Paused.is(new) || !is_headline && old.is_some_and(is_good));
-        // That nothing is under way is said by Available or Degraded already, what blocks a removal and how it goes by Progressing,
-        // and why it is unknown whether the driver is available by Degraded.
+        // Other conditions already have these events. Available or Degraded reports that nothing is in progress.
+        // Progressing reports the course of a removal and its blockers. Degraded reports why the availability is
+        // unknown.
         let is_told_elsewhere = *type_ == ConditionType::DeletionBlocked
             || *type_ == ConditionType::Upgradeable && is_about_rollout(old, new)
             || *type_ == ConditionType::Progressing && new.status != "True" && !Progressing::Paused.is(new)
@@ -600,7 +606,8 @@ pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverS
     notices
 }
 
-/// Whether Upgradeable says only that a rollout has begun or has ended, as Progressing does: a node that joins makes one.
+/// Whether Upgradeable reports only the start or the end of a rollout, as Progressing does. A joining node also
+/// starts a rollout.
 fn is_about_rollout(old: Option<&Condition>, new: &Condition) -> bool {
     let is_rollout = |condition: &Condition| Upgradeable::RolloutInProgress.is(condition);
     is_rollout(new) || new.status == "True" && old.is_some_and(is_rollout)
@@ -614,7 +621,7 @@ fn notice(type_: ConditionType, new: &Condition, is_in_place: bool) -> Option<No
     let event = match type_ {
         ConditionType::Available if is_good => Event::Available,
         ConditionType::Available if is_in_place => Event::Unavailable,
-        // That a driver which is being installed does not serve yet is no trouble; Degraded says what holds it up.
+        // A driver that is not ready during its installation is not a fault. Degraded reports the cause of a delay.
         ConditionType::Available => Event::NotYetAvailable,
         ConditionType::Progressing if Progressing::DeletionBlocked.is(new) => Event::DeletionBlocked,
         ConditionType::Progressing if Progressing::Paused.is(new) => Event::Paused,
@@ -624,7 +631,8 @@ fn notice(type_: ConditionType, new: &Condition, is_in_place: bool) -> Option<No
         ConditionType::Upgradeable if is_good => Event::UpgradeableTrue,
         ConditionType::Upgradeable if new.status == "Unknown" => Event::UpgradeableUnknown,
         ConditionType::Upgradeable => Event::UpgradeableFalse,
-        // CredentialsValid has its events above, Progressing reports a removal, and the first three summarize others.
+        // CredentialsValid has its own events above, Progressing reports a removal, and the first three summarize
+        // others.
         ConditionType::Ready
         | ConditionType::Reconciling
         | ConditionType::Stalled

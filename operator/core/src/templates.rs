@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Templates: YAML files that are a part of the program. A template is parsed once; what differs from one driver to the next is filled
-//! in on the parsed values.
+//! Templates: YAML files in the program. A template is parsed once. The values of one driver are inserted into the
+//! parsed structure.
 
 use std::sync::LazyLock;
 
 use serde::de::{DeserializeOwned, Error as _};
 use serde_json::Value;
 
-/// A template, or why it cannot be read; the tests read every one.
+/// A template, or why it cannot be parsed. A test parses every template.
 pub type Template<T> = LazyLock<Result<T, String>>;
 
 /// Parses the text of a template.
@@ -16,7 +16,7 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     T::deserialize(value).map_err(|error| error.to_string())
 }
 
-/// The parsed template.
+/// Returns the parsed template.
 pub fn get<T>(template: &'static Template<T>) -> Result<&'static T, serde_json::Error> {
     let parsed = LazyLock::force(template).as_ref();
     parsed.map_err(|error| serde_json::Error::custom(format!("read a template of the program: {error}")))

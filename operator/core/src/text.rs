@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parts of sentences and of names that are made in several places.
+//! Shared parts of messages and names.
 
 use csi_sources::UntrustedText;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// How many names a sentence has room for.
+/// Maximum number of names in a message.
 const NAMED: usize = 10;
 
-/// The first names, and how many more there are.
+/// Returns the first names, and the number of omitted ones.
 pub fn join_truncated(names: &[String]) -> String {
     let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     match names.len().checked_sub(NAMED) {
@@ -18,7 +18,7 @@ pub fn join_truncated(names: &[String]) -> String {
     }
 }
 
-/// Escapes every text in a value, and shortens it to `longest` characters.
+/// Escapes every text in a value and truncates it to `longest` characters.
 pub fn make_printable<T: Serialize + DeserializeOwned>(value: T, longest: usize) -> T {
     let Ok(mut json) = serde_json::to_value(&value) else {
         return value;
@@ -55,7 +55,7 @@ fn escape_texts(value: &mut Value, longest: usize) -> bool {
     }
 }
 
-/// How many there are of what this word of English or kind of Kubernetes names, in the plural where there are more than one, or none.
+/// Returns a count with its noun, an English word or a kind of Kubernetes. The noun is plural for any count but one.
 pub fn in_words(count: usize, what: &str) -> String {
     match what {
         _ if count == 1 => format!("1 {what}"),
@@ -64,19 +64,20 @@ pub fn in_words(count: usize, what: &str) -> String {
     }
 }
 
-/// The candidate that a misspelt word most likely stands for: letters are swapped, missing, doubled or in another case.
-pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+/// Returns the candidate that a misspelt word most likely means. It tolerates swapped, missing and doubled letters,
+/// and another case.
+pub fn nearest_candidate<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
     let distances = candidates.into_iter().map(|candidate| {
         let distance = strsim::osa_distance(&lower, &candidate.to_lowercase());
         (distance, candidate)
     });
-    // One letter of three at most: more is another word.
+    // At most a third of the letters may differ.
     let is_near = |(distance, candidate): &(usize, &str)| *distance <= (candidate.chars().count() / 3).max(1);
     distances.filter(is_near).min().map(|(_, candidate)| candidate)
 }
 
-/// The first hexadecimal digits of the SHA-256 sum.
+/// Returns the first hexadecimal digits of the SHA-256 digest.
 pub fn short_hash(bytes: impl AsRef<[u8]>, digits: usize) -> String {
     let mut hash = format!("{:x}", Sha256::digest(bytes));
     hash.truncate(digits);
@@ -89,10 +90,10 @@ mod tests {
 
     use std::collections::BTreeMap;
 
-    use super::{in_words, join_truncated, make_printable, nearest};
+    use super::{in_words, join_truncated, make_printable, nearest_candidate};
 
     #[test]
-    fn every_text_of_a_value_becomes_printable() {
+    fn all_texts_of_value_become_printable() {
         let value = BTreeMap::from([
             ("a".to_owned(), vec!["plain".to_owned(), "\u{1b}[2J".to_owned()]),
             ("b".to_owned(), vec!["x\ny".to_owned()]),
@@ -107,11 +108,7 @@ mod tests {
     #[case::one(1, "StorageClass", "1 StorageClass")]
     #[case::more(2, "PersistentVolume", "2 PersistentVolumes")]
     #[case::ends_with_s(3, "StorageClass", "3 StorageClasses")]
-    fn what_is_counted_is_named_in_the_singular_or_the_plural(
-        #[case] count: usize,
-        #[case] what: &str,
-        #[case] expected: &str,
-    ) {
+    fn counted_nouns_have_singular_or_plural(#[case] count: usize, #[case] what: &str, #[case] expected: &str) {
         assert_eq!(in_words(count, what), expected);
     }
 
@@ -121,12 +118,15 @@ mod tests {
     #[case::in_another_case("MkfsOptions", Some("mkfsOptions"))]
     #[case::longer("availability-zone", None)]
     #[case::another_word("iops", None)]
-    fn a_misspelt_word_is_known_by_its_letters(#[case] word: &str, #[case] expected: Option<&str>) {
-        assert_eq!(nearest(word, ["type", "availability", "mkfsOptions"]), expected);
+    fn misspelt_word_matches_nearest_candidate(#[case] word: &str, #[case] expected: Option<&str>) {
+        assert_eq!(
+            nearest_candidate(word, ["type", "availability", "mkfsOptions"]),
+            expected
+        );
     }
 
     #[test]
-    fn ten_names_are_told_and_the_others_counted() {
+    fn ten_names_are_listed_and_others_counted() {
         let names: Vec<String> = (1..=12).map(|number| number.to_string()).collect();
         assert_eq!(join_truncated(&names[..2]), "1, 2");
         assert_eq!(join_truncated(&names[..10]), "1, 2, 3, 4, 5, 6, 7, 8, 9, 10");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Times and quantities as Kubernetes writes them.
+//! Parses durations and quantities in the notation of Kubernetes.
 
 use std::time::Duration;
 
-/// A time as in 90s, 15m, 1h30m or 14d: of more than nothing, and of days that have 24 hours.
+/// Parses a duration such as 90s, 15m, 1h30m or 14d. It must be positive. A day has 24 hours.
 pub fn duration(text: &str) -> Option<Duration> {
     let (mut time, mut rest) = (Duration::ZERO, text);
     while !rest.is_empty() {
@@ -24,7 +24,7 @@ pub fn duration(text: &str) -> Option<Duration> {
     (!time.is_zero()).then_some(time)
 }
 
-/// A quantity in thousandths of its unit; `None` for what is none or finer than that.
+/// Parses a quantity in thousandths of its unit. `None` for an invalid or finer quantity.
 pub fn thousandths(text: &str) -> Option<i128> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.'));
     let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
@@ -71,7 +71,7 @@ mod tests {
     #[case("1h 30m", None)]
     #[case("-5s", None)]
     #[case("99999999999999999999s", None)]
-    fn times_are_read_as_the_schema_lets_them_in(#[case] text: &str, #[case] milliseconds: Option<u64>) {
+    fn durations_parse_as_in_schema(#[case] text: &str, #[case] milliseconds: Option<u64>) {
         assert_eq!(duration(text), milliseconds.map(Duration::from_millis));
     }
 
@@ -84,7 +84,7 @@ mod tests {
     #[case("0.0001", None)]
     #[case("Gi", None)]
     #[case("", None)]
-    fn quantities_are_read_with_every_unit(#[case] text: &str, #[case] expected: Option<i128>) {
+    fn quantities_parse_with_every_unit(#[case] text: &str, #[case] expected: Option<i128>) {
         assert_eq!(thousandths(text), expected);
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The answers of API servers about themselves, until they are confirmed.
+//! Responses of API servers about their own properties, until they are confirmed.
 //!
-//! Several API servers may have different versions while a control plane is upgraded, and each request may reach another one. The
-//! lowest value works with all of them, so it is the one that counts.
+//! During an upgrade of the control plane, several API servers may have different versions, and each request may
+//! reach another one. The lowest value is compatible with all of them, so it takes effect.
 
 use std::{
     collections::BTreeMap,
@@ -11,10 +11,10 @@ use std::{
 
 use super::{OptionalApi, OptionalApis};
 
-/// An answer counts for so long, and a value is confirmed after so long. The upgrade of a control plane takes less.
+/// Validity of a response, and time until a value is confirmed. It exceeds the duration of a control plane upgrade.
 pub const ANSWERS_HOLD: Duration = Duration::from_hours(1);
 
-/// The answers about one property: the first and the last one with each value.
+/// Responses about one property: the first and the last time of each value.
 #[derive(Debug, Clone)]
 pub struct Answers<T>(BTreeMap<T, (Instant, Instant)>);
 
@@ -25,14 +25,14 @@ impl<T> Default for Answers<T> {
 }
 
 impl<T: Ord + Copy> Answers<T> {
-    /// Adds an answer.
     pub fn add(&mut self, answer: T, now: Instant) {
         self.0.retain(|_, (_, last)| is_recent(*last, now));
         self.0.entry(answer).or_insert((now, now)).1 = now;
     }
 
-    /// The confirmed value: the lowest recent answer once it has been heard for [`ANSWERS_HOLD`], `current` until then. Without a
-    /// `current` value nothing depends on it, and the lowest answer counts at once.
+    /// Returns the confirmed value. This is the lowest recent value if it has been reported for [`ANSWERS_HOLD`], and
+    /// `current` until then. Without a `current` value nothing depends on it, and the lowest value takes effect
+    /// immediately.
     pub fn confirmed(&self, current: Option<T>, now: Instant) -> Option<T> {
         let mut recent = self.0.iter().filter(|(_, (_, last))| is_recent(*last, now));
         let lowest = recent.next();
@@ -50,17 +50,16 @@ fn is_recent(at: Instant, now: Instant) -> bool {
     now.saturating_duration_since(at) < ANSWERS_HOLD
 }
 
-/// The answers about all optional APIs.
+/// Responses about all optional APIs.
 #[derive(Debug, Clone, Default)]
 pub struct ApiAnswers(BTreeMap<OptionalApi, Answers<bool>>);
 
 impl ApiAnswers {
-    /// Adds an answer.
     pub fn add(&mut self, api: OptionalApi, is_served: bool, now: Instant) {
         self.0.entry(api).or_default().add(is_served, now);
     }
 
-    /// The confirmed APIs, as in [`Answers::confirmed`].
+    /// Returns the confirmed APIs, as in [`Answers::confirmed`].
     pub fn confirmed(&self, current: Option<OptionalApis>, now: Instant) -> OptionalApis {
         let is_confirmed = |api: &OptionalApi| {
             let current = current.map(|apis| apis.has(*api));
@@ -79,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    /// The confirmed value after each answer, which has the minute of its arrival.
+    /// Returns the confirmed value after each response. A response has the minute of its arrival.
     fn follow(start: Option<u32>, answers: &[(u64, u32)]) -> Vec<u32> {
         let (begun, mut known, mut current) = (Instant::now(), Answers::default(), start);
         let mut confirmed = Vec::new();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The APIs that not every cluster serves. They come with CustomResourceDefinitions or with later versions of Kubernetes.
+//! APIs that some clusters do not serve. They depend on CustomResourceDefinitions or on later versions of Kubernetes.
 
 use serde::{Deserialize, Serialize};
 
-/// An API that not every cluster serves.
+/// An API that some clusters do not serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
 pub enum OptionalApi {
     /// VolumeSnapshots and their classes.
@@ -19,7 +19,6 @@ pub enum OptionalApi {
 }
 
 impl OptionalApi {
-    /// All of them.
     pub const ALL: [Self; 5] = [
         Self::Snapshots,
         Self::GroupSnapshots,
@@ -28,7 +27,7 @@ impl OptionalApi {
         Self::ReferenceGrants,
     ];
 
-    /// Its name in the status.
+    /// Name in the status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Snapshots => "VolumeSnapshot",
@@ -39,7 +38,7 @@ impl OptionalApi {
         }
     }
 
-    /// The group and version that the operator uses, and the resources that make the API complete.
+    /// Returns the group and version that the operator uses, and the resources that a complete API includes.
     pub fn resources(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Snapshots => (
@@ -61,7 +60,7 @@ impl OptionalApi {
     }
 }
 
-/// Which optional APIs the cluster serves.
+/// Optional APIs that the cluster serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
@@ -74,7 +73,7 @@ pub struct OptionalApis {
     pub monitoring: bool,
     /// VolumeAttributesClasses.
     pub volume_attributes_classes: bool,
-    /// ReferenceGrants. No pod template depends on them: the spec alone decides whether they are used.
+    /// ReferenceGrants. No pod template depends on them: only the spec determines whether they are used.
     #[serde(skip)]
     pub reference_grants: bool,
 }
@@ -88,7 +87,7 @@ impl FromIterator<OptionalApi> for OptionalApis {
 }
 
 impl OptionalApis {
-    /// The same, but for `api`.
+    /// Returns the same set with a different value for `api`.
     #[must_use]
     pub fn with(mut self, api: OptionalApi, served: bool) -> Self {
         match api {
@@ -101,14 +100,14 @@ impl OptionalApis {
         self
     }
 
-    /// The APIs that pod templates depend on.
+    /// Returns the APIs that pod templates depend on.
     #[must_use]
     pub fn of_pod_templates(self) -> Self {
         self.with(OptionalApi::Monitoring, false)
             .with(OptionalApi::ReferenceGrants, false)
     }
 
-    /// Whether `api` is served.
+    /// Whether the cluster serves `api`.
     pub fn has(self, api: OptionalApi) -> bool {
         match api {
             OptionalApi::Snapshots => self.snapshots,

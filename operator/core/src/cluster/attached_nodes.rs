@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The nodes that have volumes of the driver attached, and whether a change of the DaemonSet takes the node plugin from them.
+//! Nodes to which volumes of the driver are attached, and whether a change of the DaemonSet removes the node plugin
+//! from them.
 //!
-//! The DaemonSet controller deletes a pod at once when its node does not fit the template any more. The update strategy
-//! does not delay that. Volumes on such a node can be neither unmounted nor expanded, and its pods cannot be deleted.
+//! The DaemonSet controller deletes a pod immediately when its node no longer matches the template. The update
+//! strategy does not delay this. Volumes on such a node can be neither unmounted nor expanded, and its pods cannot be
+//! deleted.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -14,30 +16,29 @@ use k8s_openapi::api::core::v1::{NodeSelector, PodSpec, Toleration};
 use super::{AttachmentFact, Index, NodeFacts, nodes::is_eligible};
 use crate::text::join_truncated;
 
-/// The most volumes that are named per node.
+/// Maximum number of volumes per node in a message.
 const NAMED_VOLUMES: usize = 3;
 
 /// A node with attached volumes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AttachedNode {
-    /// Its name; empty where the VolumeAttachment does not name it.
+    /// Name of the node. Empty if the VolumeAttachment has none.
     pub name: String,
-    /// The Node object; `None` where it does not exist or cannot be decoded.
+    /// Facts of the Node object. `None` if it does not exist or cannot be decoded.
     pub facts: Option<NodeFacts>,
-    /// Whether a node pod of the driver is on it.
+    /// Whether a node pod of the driver runs there.
     pub runs_driver: bool,
     /// Whether its CSINode lists the driver. The entry outlives the pod.
     pub is_registered: bool,
-    /// The PersistentVolumes, sorted.
+    /// PersistentVolumes, sorted.
     pub volumes: Vec<String>,
 }
 
 /// The nodes with attached volumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AttachedNodes {
-    /// They were read.
     Known(Vec<AttachedNode>),
-    /// They could not be read, for this reason.
+    /// The nodes could not be listed, with the cause.
     Unknown(String),
 }
 
@@ -47,12 +48,12 @@ impl Default for AttachedNodes {
     }
 }
 
-/// The nodes that would lose the node plugin by a change.
+/// Nodes that lose the node plugin by a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LostNodes {
-    /// These, with their volumes.
+    /// Nodes with their volumes.
     Nodes(BTreeMap<String, Vec<String>>),
-    /// They are unknown, for this reason.
+    /// The nodes are unknown, with the cause.
     Unknown(String),
 }
 
@@ -66,9 +67,9 @@ impl fmt::Display for LostNodes {
 }
 
 impl AttachedNodes {
-    /// The nodes, with their volumes, that lose the node plugin when the template of the DaemonSet changes from `before` to
-    /// `after`; `None` where no node does. A missing template means a missing DaemonSet. A node or attachment that is
-    /// unknown counts as lost.
+    /// Returns the nodes that lose the node plugin when the template of the DaemonSet changes from `before` to
+    /// `after`, with their volumes. `None` if no node loses it. A missing template means a missing DaemonSet. A node
+    /// or attachment with unknown content counts as lost.
     pub fn lost_nodes(&self, before: Option<&PodSpec>, after: Option<&PodSpec>) -> Option<LostNodes> {
         if !may_lose_nodes(before, after) {
             return None;
@@ -80,7 +81,7 @@ impl AttachedNodes {
         let is_lost = |node: &&AttachedNode| {
             let facts = node.facts.as_ref();
             let fits = |template: &PodSpec| facts.is_some_and(|facts| is_eligible(facts, template));
-            // Without a template the registrations show the nodes of an earlier DaemonSet.
+            // Without a template, the registrations show the nodes of an earlier DaemonSet.
             let is_served = match before {
                 Some(before) => facts.is_none() || fits(before),
                 None => node.is_registered,
@@ -96,7 +97,7 @@ impl AttachedNodes {
     }
 }
 
-/// Names nodes with their volumes.
+/// Describes nodes with their volumes.
 pub fn describe_nodes(nodes: &BTreeMap<String, Vec<String>>) -> String {
     let node = |(name, volumes): (&String, &Vec<String>)| {
         let name = if name.is_empty() { "an unknown node" } else { name };
@@ -114,21 +115,23 @@ pub fn describe_nodes(nodes: &BTreeMap<String, Vec<String>>) -> String {
     join_truncated(&nodes.iter().map(node).collect::<Vec<_>>())
 }
 
-/// Whether some node could fit the one template and not the other. Templates that are equal there, or of which the second is
-/// clearly wider, need no check of nodes.
+/// Whether a node could match the first template and not the second. If both select the same nodes, or the second
+/// clearly selects more, the nodes need not be checked.
 pub fn may_lose_nodes(before: Option<&PodSpec>, after: Option<&PodSpec>) -> bool {
     let (Some(before), Some(after)) = (before, after) else {
         return true;
     };
     let selects_less = |template: &PodSpec, other: &PodSpec| {
-        let mut wanted = template.node_selector.iter().flatten();
-        wanted.all(|(key, value)| other.node_selector.as_ref().and_then(|other| other.get(key)) == Some(value))
+        let mut selectors = template.node_selector.iter().flatten();
+        selectors.all(|(key, value)| other.node_selector.as_ref().and_then(|other| other.get(key)) == Some(value))
     };
     let name = |template: &PodSpec| template.node_name.clone().filter(|name| !name.is_empty());
     let tolerations = |template: &PodSpec| template.tolerations.clone().unwrap_or_default();
-    let kept = tolerations(after);
-    let keeps_tolerations =
-        kept.iter().any(tolerates_everything) || tolerations(before).iter().all(|toleration| kept.contains(toleration));
+    let tolerated = tolerations(after);
+    let keeps_tolerations = tolerated.iter().any(tolerates_everything)
+        || tolerations(before)
+            .iter()
+            .all(|toleration| tolerated.contains(toleration));
     let keeps_affinity = required(after).is_none() || required(after) == required(before);
     let keeps_name = name(after).is_none() || name(after) == name(before);
     !(selects_less(after, before) && keeps_tolerations && keeps_affinity && keeps_name)
@@ -145,7 +148,7 @@ fn tolerates_everything(toleration: &Toleration) -> bool {
 }
 
 impl Index {
-    /// The nodes of these attachments, each a node's name with a volume's.
+    /// Returns the nodes of these attachments. Each attachment is a pair of node name and volume name.
     pub fn attached_nodes(
         &self,
         driver: &str,
@@ -169,15 +172,15 @@ impl Index {
         attached.collect()
     }
 
-    /// The volumes that are or will be attached, each with its node, as far as watches know.
+    /// Returns the volumes that are attached or being attached, each with its node, according to the watches.
     pub fn attached_volumes(&self, driver: &str) -> Vec<(String, String)> {
         let all = self.attachment_facts(driver);
         all.map(|(name, attachment)| (attachment.node.clone(), volume_of(name, attachment)))
             .collect()
     }
 
-    /// The existing nodes with attached volumes where the DaemonSet of this template creates no pod and none of the driver
-    /// runs, with the volumes. Volumes that are being detached do not count: they are unmounted.
+    /// Returns existing nodes with attached volumes that the DaemonSet excludes and that run no pod of the driver,
+    /// with the volumes. Volumes in the process of detachment do not count, because they are unmounted.
     pub fn unserved_nodes(&self, driver: &str, template: &PodSpec) -> BTreeMap<String, Vec<String>> {
         let mut left_out = HashMap::<&str, bool>::new();
         let mut unserved = BTreeMap::<String, Vec<String>>::new();
@@ -203,7 +206,7 @@ impl Index {
     }
 }
 
-/// The PersistentVolume of an attachment; where it has none, the attachment itself.
+/// The PersistentVolume of an attachment, or the attachment itself if it has none.
 fn volume_of(name: &str, attachment: &AttachmentFact) -> String {
     let volume = Some(&attachment.volume).filter(|volume| !volume.is_empty());
     volume.map_or_else(|| name.to_owned(), String::clone)

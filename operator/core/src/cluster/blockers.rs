@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What needs the driver: as long as there is something, it stays.
+//! Objects that need the driver and block its removal.
 
-/// What needs the driver: names by kind, sorted.
+/// Names of objects that need the driver, by kind, sorted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Blockers {
-    /// PersistentVolumes.
     pub volumes: Vec<String>,
-    /// VolumeAttachments.
     pub attachments: Vec<String>,
-    /// PersistentVolumeClaims whose volume is being made: taken away now, the driver might leave one in Cinder that no object names.
+    /// PersistentVolumeClaims whose volume the driver is creating. A removal in this state could orphan a volume in
+    /// Cinder.
     pub claims: Vec<String>,
-    /// VolumeSnapshotContents.
     pub snapshots: Vec<String>,
-    /// VolumeGroupSnapshotContents.
     pub group_snapshots: Vec<String>,
 }
 
 impl Blockers {
-    /// The kinds, for gauges.
+    /// The kinds, for metrics.
     pub const KINDS: [&'static str; 5] = [
         "PersistentVolume",
         "VolumeAttachment",
@@ -26,7 +23,7 @@ impl Blockers {
         "VolumeGroupSnapshotContent",
     ];
 
-    /// In the order of [`Self::KINDS`].
+    /// Returns the names in the order of [`Self::KINDS`].
     fn all(&self) -> [&Vec<String>; 5] {
         [
             &self.volumes,
@@ -37,22 +34,21 @@ impl Blockers {
         ]
     }
 
-    /// Whether nothing does.
     pub fn is_empty(&self) -> bool {
         self.by_kind().next().is_none()
     }
 
-    /// Whether only snapshots do.
+    /// Whether only snapshots need the driver.
     pub fn are_snapshots(&self) -> bool {
         self.volumes.is_empty() && self.attachments.is_empty() && self.claims.is_empty() && !self.is_empty()
     }
 
-    /// Whether some of them are of kinds that are not watched.
+    /// Whether some objects are of kinds without a watch.
     pub fn are_unwatched(&self) -> bool {
         !self.snapshots.is_empty() || !self.group_snapshots.is_empty()
     }
 
-    /// Kinds of which there is something, with the names.
+    /// Returns the kinds with objects, and their names.
     pub fn by_kind(&self) -> impl Iterator<Item = (&'static str, &Vec<String>)> {
         Self::KINDS
             .into_iter()

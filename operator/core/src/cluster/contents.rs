@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The snapshot contents of a driver, as the API server listed them.
+//! Snapshot contents of a driver, as listed by the API server.
 
-/// The contents of one kind.
+/// Contents of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ContentsList {
-    /// The operator did not list them.
+    /// The operator has not listed them.
     #[default]
     Unlisted,
-    /// The API server does not serve the API group, by one answer.
+    /// One response indicates that the API server does not serve the API group.
     Unconfirmed,
-    /// The API server does not serve the API group, by two answers half a minute apart.
+    /// Two responses, half a minute apart, indicate that the API server does not serve the API group.
     Unserved,
     /// The driver has none.
     Empty,
-    /// The driver has these, and perhaps others.
+    /// The driver has these contents, and perhaps others.
     Exist(Vec<String>),
     /// The list failed, with the cause.
     Failed(String),
 }
 
-/// The contents of the driver, and how csi-snapshotter runs now.
+/// Contents of the driver, and the current state of csi-snapshotter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotContents {
     /// VolumeSnapshotContents.
     pub snapshots: ContentsList,
     /// VolumeGroupSnapshotContents.
     pub groups: ContentsList,
-    /// Whether the controller's Deployment has a csi-snapshotter.
+    /// Whether the controller's Deployment includes csi-snapshotter.
     pub has_sidecar: bool,
-    /// Whether that csi-snapshotter serves groups.
+    /// Whether that csi-snapshotter serves group snapshots.
     pub has_groups: bool,
 }
 
 impl ContentsList {
-    /// Confirms an unserved API group by an earlier list.
+    /// Confirms an unserved API group with an earlier list.
     #[must_use]
     pub fn confirm(self, earlier: Option<&Self>) -> Self {
         match (self, earlier) {

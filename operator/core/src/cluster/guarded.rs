@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Decodes objects of the API server without an error.
 //!
-//! The API server accepts objects that the types of this program do not represent. Its times reach beyond the range of jiff, and its JSON
-//! nests deeper than serde_json reads. One such object must not fail the list that contains it, so each object is decoded by itself:
+//! The API server accepts objects that the types of this program do not represent. Its times exceed the range of jiff, and
+//! its JSON can be nested deeper than serde_json supports. One such object must not fail the list that contains it.
+//! Therefore each object is decoded separately:
 //!
-//! 1. as it is;
+//! 1. without changes;
 //! 2. repaired: times out of range become the nearest supported time, and managers of fields that do not decode are dropped;
 //! 3. as an [`UndecodableObject`], which still has the name. Such an object exists, and its content is unknown.
 
@@ -19,29 +20,30 @@ use thiserror::Error;
 
 use super::{LONGEST_NAME, key_of};
 
-/// The nearest supported times beyond both ends of the range.
+/// The first and the last supported time.
 const EARLIEST: &str = "0001-01-01T00:00:00Z";
 const LATEST: &str = "9999-12-30T00:00:00Z";
 
-/// The longest reason that is reported.
+/// Maximum length of a reported reason.
 const LONGEST_REASON: usize = 160;
 
 /// An object of the API server, or the known part of an object that does not decode.
 #[derive(Debug, Clone)]
 pub struct GuardedObject<K>(pub Result<K, UndecodableObject>);
 
-/// An existing object of unknown content.
+/// An existing object with unknown content.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[error("{} cannot be decoded: {reason}", self.key())]
 pub struct UndecodableObject {
-    /// The metadata without managed fields; name, namespace, uid, version and labels alone where the rest does not decode.
+    /// The metadata without managed fields. If the metadata does not decode, only name, namespace, uid, version and
+    /// labels.
     pub metadata: ObjectMeta,
-    /// The cause, without any value of the object.
+    /// Cause of the failure, without any value of the object.
     pub reason: String,
 }
 
 impl UndecodableObject {
-    /// The name after the namespace, escaped.
+    /// Returns the namespace and the name, escaped.
     pub fn key(&self) -> String {
         match key_of(&self.metadata) {
             key if key.is_empty() => "an object without a name".to_owned(),
@@ -120,7 +122,7 @@ fn decode<K: DeserializeOwned>(text: &str) -> Result<K, UndecodableObject> {
     let metadata = metadata.unwrap_or_else(|| decode_identity(text));
     let metadata = ObjectMeta {
         managed_fields: None,
-        // A watch continues at the version of its last object. At 0 the API server chooses the version.
+        // A watch continues at the version of its last object. At 0 the API server selects the version.
         resource_version: metadata.resource_version.or_else(|| Some("0".to_owned())),
         ..metadata
     };
@@ -132,7 +134,7 @@ fn decode<K: DeserializeOwned>(text: &str) -> Result<K, UndecodableObject> {
 
 type RawFields = BTreeMap<String, Box<RawValue>>;
 
-/// The object with supported times and without managers of fields that do not decode.
+/// Returns the object with supported times, and without managers of fields that do not decode.
 fn repair(text: &str) -> Option<Value> {
     let mut fields: RawFields = serde_json::from_str(text).ok()?;
     let mut metadata: RawFields = serde_json::from_str(fields.remove("metadata")?.get()).ok()?;
@@ -178,7 +180,8 @@ fn clamp_times(value: &mut Value) {
     }
 }
 
-/// The nearest supported time of one out of range. Go writes a year beyond 9999 with five digits, and one before 0 with a minus sign.
+/// Returns the nearest supported time for a time out of range. Go writes a year beyond 9999 with five digits, and one
+/// before 0 with a minus sign.
 fn clamp_time(text: &str) -> Option<&'static str> {
     let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
     let is_before = date.starts_with('-');
@@ -191,7 +194,7 @@ fn clamp_time(text: &str) -> Option<&'static str> {
     (is_time && text.parse::<Timestamp>().is_err()).then_some(if is_before { EARLIEST } else { LATEST })
 }
 
-/// The metadata fields that decode, each by itself.
+/// Decodes the metadata fields one by one, and retains the valid ones.
 fn decode_identity(text: &str) -> ObjectMeta {
     #[derive(Deserialize)]
     struct RawObject {
@@ -224,7 +227,7 @@ fn decode_identity(text: &str) -> ObjectMeta {
     }
 }
 
-/// The cause without the value, which may be a secret or text of a tenant.
+/// Describes the cause without the value, which may be a secret or text of a tenant.
 fn reason_of(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let kind = text.strip_prefix("invalid type: ").and_then(|rest| {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the operator remembers of the cluster: nodes, registrations, volumes and attachments, each stripped to the few
-//! words that decisions need. A cluster with ten thousand volumes costs a few megabytes.
+//! Index of the cluster: nodes, registrations, volumes and attachments, reduced to the facts that decisions need. A
+//! cluster with ten thousand volumes needs a few megabytes.
 //!
-//! The index is fed by watches and is a cache: decisions that cannot be taken back ask the API
-//! server again.
+//! Watches update the index, which is only a cache. Irreversible decisions query the API server again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -16,11 +15,11 @@ use kube::{Resource, api::ObjectMeta};
 use serde::Deserialize;
 
 use super::{
-    AttachmentFact, AttachmentObject, Blockers, ClaimFact, ClaimObject, Marked, NodeFacts, UndecodableObject,
-    VolumeFact, VolumeObject, nodes::taint_facts, pods::KeptPod, storage_classes::ClassFact,
+    AttachmentFact, AttachmentObject, Blockers, ClaimFact, ClaimObject, DefaultClassMark, NodeFacts, UndecodableObject,
+    VolumeFact, VolumeObject, nodes::taint_facts, pods::PodFact, storage_classes::ClassFact,
 };
 
-/// A CSINode, as far as it matters.
+/// The relevant part of a CSINode.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = CSINode)]
 pub struct RegistrationObject {
@@ -31,7 +30,7 @@ pub struct RegistrationObject {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 struct RegistrationSpec {
-    /// The API server writes an empty list as null here.
+    /// The API server serializes an empty list as null here.
     drivers: Option<Vec<RegisteredDriver>>,
 }
 
@@ -49,53 +48,51 @@ struct Allocatable {
     count: Option<u32>,
 }
 
-/// A driver as a kubelet has registered it.
+/// A driver that a kubelet has registered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Registered {
-    /// The node, as the driver calls it: the server's id in Nova.
+pub struct DriverRegistration {
+    /// Node id of the driver: the id of the server in Nova.
     pub node_id: String,
-    /// How many volumes of the driver it may have.
+    /// Maximum number of volumes of the driver on the node.
     pub limit: Option<u32>,
 }
 
-/// Turns a watched object into what the index keeps of it.
+/// Converts a watched object into the fact that the index stores.
 pub trait Indexed: Resource<DynamicType = ()> {
-    /// What is kept.
+    /// The stored fact.
     type Kept: PartialEq + Clone + Send + 'static;
 
-    /// What a change calls for.
+    /// Effect of a change.
     const SCOPE: Scope = Scope::Whole;
 
-    /// `None` when the object is of no interest.
+    /// Returns the fact, or `None` if the object is irrelevant.
     fn keep(&self) -> Option<Self::Kept>;
 
-    /// The drivers that a change of this fact affected.
-    fn affected(kept: &Self::Kept) -> Affected;
+    /// Returns the drivers that a change of this fact affects.
+    fn affected(fact: &Self::Kept) -> Affected;
 
-    /// Where facts of this kind live in the index.
+    /// The table of the index for this kind.
     fn table(index: &mut Index) -> &mut HashMap<String, Self::Kept>;
 }
 
-/// What has to be looked at after a change.
+/// Scope of the reconcile after a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Everything.
+    /// The whole driver.
     Whole,
-    /// Operations on volumes, which the index tells of: nothing that a driver is made of depends on them.
+    /// Only operations on volumes, which the index reports. No object of a driver depends on them.
     Volumes,
 }
 
-/// Whom a change affected.
+/// Drivers that a change affects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Affected {
-    /// Every driver.
     All,
-    /// The drivers of these names.
     Drivers(BTreeSet<String>),
 }
 
 impl Affected {
-    /// Both together.
+    /// Returns the union of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -107,7 +104,6 @@ impl Affected {
         }
     }
 
-    /// Whether a driver is affected.
     pub fn includes(&self, driver: &str) -> bool {
         match self {
             Self::All => true,
@@ -115,7 +111,6 @@ impl Affected {
         }
     }
 
-    /// Whether no driver is affected.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Drivers(names) if names.is_empty())
     }
@@ -127,17 +122,16 @@ impl Default for Affected {
     }
 }
 
-/// What belongs to a driver.
+/// An object that belongs to a driver.
 pub trait Owned {
-    /// Its name.
     fn driver(&self) -> &str;
 }
 
 impl Indexed for RegistrationObject {
-    type Kept = BTreeMap<String, Registered>;
+    type Kept = BTreeMap<String, DriverRegistration>;
 
-    fn keep(&self) -> Option<BTreeMap<String, Registered>> {
-        let registered = |driver: &RegisteredDriver| Registered {
+    fn keep(&self) -> Option<BTreeMap<String, DriverRegistration>> {
+        let registered = |driver: &RegisteredDriver| DriverRegistration {
             node_id: driver.node_id.clone(),
             limit: driver.allocatable.as_ref().and_then(|allocatable| allocatable.count),
         };
@@ -151,16 +145,16 @@ impl Indexed for RegistrationObject {
         )
     }
 
-    fn affected(drivers: &BTreeMap<String, Registered>) -> Affected {
+    fn affected(drivers: &BTreeMap<String, DriverRegistration>) -> Affected {
         Affected::Drivers(drivers.keys().cloned().collect())
     }
 
-    fn table(index: &mut Index) -> &mut HashMap<String, BTreeMap<String, Registered>> {
+    fn table(index: &mut Index) -> &mut HashMap<String, BTreeMap<String, DriverRegistration>> {
         &mut index.registrations
     }
 }
 
-/// A Node, as far as it matters.
+/// The relevant part of a Node.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = Node)]
 pub struct NodeObject {
@@ -220,26 +214,27 @@ impl Indexed for NodeObject {
     }
 }
 
-/// How much exists of a driver.
+/// Number of objects of a driver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VolumeCount {
-    /// PersistentVolumes whose driver it is.
+    /// Number of PersistentVolumes of the driver.
     pub volumes: usize,
-    /// VolumeAttachments whose attacher it is.
+    /// Number of VolumeAttachments of the driver.
     pub attachments: usize,
 }
 
-/// The facts, by the names of the objects.
+/// Facts by the names of the objects.
 #[derive(Debug, Default)]
 pub struct Index {
     nodes: HashMap<String, NodeFacts>,
-    registrations: HashMap<String, BTreeMap<String, Registered>>,
+    registrations: HashMap<String, BTreeMap<String, DriverRegistration>>,
     pub(super) volumes: HashMap<String, VolumeFact>,
     pub(super) claims: HashMap<String, ClaimFact>,
     classes: HashMap<String, ClassFact>,
     pub(super) attachments: HashMap<String, AttachmentFact>,
-    pods: HashMap<String, KeptPod>,
-    /// The objects that do not decode: the cause by plural name of the kind and name. What was known of them before is still valid.
+    pods: HashMap<String, PodFact>,
+    /// Objects that do not decode: the cause, by plural name of the kind and name of the object. The last known facts
+    /// about them remain valid.
     undecodable: BTreeMap<(String, String), String>,
 }
 
@@ -248,44 +243,44 @@ impl Index {
         &mut self.classes
     }
 
-    /// The StorageClasses that are marked as the default, the oldest first.
-    pub fn default_classes(&self) -> Vec<Marked> {
+    /// Returns the StorageClasses that are marked as the default, the oldest first.
+    pub fn default_classes(&self) -> Vec<DefaultClassMark> {
         let mut marked: Vec<_> = self.classes.values().filter_map(|class| class.marked.clone()).collect();
         marked.sort();
         marked
     }
 
-    /// How many PersistentVolumes of the driver can only be used on some nodes.
+    /// Returns the number of PersistentVolumes of the driver that are restricted to some nodes.
     pub fn zoned_volumes_of(&self, driver: &str) -> usize {
         let is_zoned = |volume: &&VolumeFact| volume.driver == driver && volume.is_zoned;
         self.volumes.values().filter(is_zoned).count()
     }
 
-    pub(super) fn pods(&mut self) -> &mut HashMap<String, KeptPod> {
+    pub(super) fn pods(&mut self) -> &mut HashMap<String, PodFact> {
         &mut self.pods
     }
 
-    pub(super) fn kept_pods(&self) -> impl Iterator<Item = &KeptPod> {
+    pub(super) fn kept_pods(&self) -> impl Iterator<Item = &PodFact> {
         self.pods.values()
     }
 
-    /// Takes an object in; returns the drivers that are affected, none when nothing changed.
+    /// Stores an object, and returns the affected drivers. The result is empty if nothing changed.
     pub fn put<K: Indexed>(&mut self, object: &K) -> Affected {
         let name = key_of(object.meta());
-        let Some(kept) = object.keep() else {
+        let Some(fact) = object.keep() else {
             return self.remove::<K>(&name);
         };
         let decodes_again = self.forget_undecodable::<K>(&name);
-        let now = K::affected(&kept);
-        let changed = match K::table(self).insert(name, kept.clone()) {
-            Some(old) if old == kept => Affected::default(),
+        let now = K::affected(&fact);
+        let changed = match K::table(self).insert(name, fact.clone()) {
+            Some(old) if old == fact => Affected::default(),
             Some(old) => now.and(K::affected(&old)),
             None => now,
         };
         changed.and(decodes_again)
     }
 
-    /// Records an object that does not decode. Facts of an earlier version of it are retained.
+    /// Records an object that does not decode. Facts from an earlier version of it are retained.
     pub fn put_undecodable<K: Indexed>(&mut self, object: &UndecodableObject) -> Affected {
         let key = (K::plural(&()).into_owned(), key_of(&object.metadata));
         match self.undecodable.insert(key, object.reason.clone()) {
@@ -295,7 +290,7 @@ impl Index {
     }
 
     fn forget_undecodable<K: Indexed>(&mut self, name: &str) -> Affected {
-        // Few objects have an entry, and each object passes here.
+        // Few objects have an entry, and this function receives every object.
         if self.undecodable.is_empty() {
             return Affected::default();
         }
@@ -306,7 +301,7 @@ impl Index {
         }
     }
 
-    /// The objects that do not decode: plural name of the kind, name and cause, sorted.
+    /// Returns the objects that do not decode, sorted: plural name of the kind, name and cause.
     pub fn undecodable(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         let all = self.undecodable.iter();
         all.map(|((kind, name), reason)| (kind.as_str(), name.as_str(), reason.as_str()))
@@ -318,65 +313,65 @@ impl Index {
         all.filter_map(move |(of, name)| (*of == kind).then_some(name))
     }
 
-    /// The objects of a kind of which nothing is known but that they exist.
+    /// Returns the objects of a kind of which only the existence is known.
     fn unknown<'a, K: Indexed>(&'a self, known: &'a HashMap<String, K::Kept>) -> impl Iterator<Item = &'a String> {
         self.undecodable_of::<K>().filter(|name| !known.contains_key(*name))
     }
 
-    /// The objects of a kind that do not decode, as they are reported, of those that `counts` includes.
+    /// Returns descriptions of objects of a kind that do not decode, restricted to those that `counts` includes.
     pub(super) fn uncertain<K: Indexed>(&self, counts: impl Fn(&str) -> bool) -> impl Iterator<Item = String> {
         let names = self.undecodable_of::<K>().filter(move |name| counts(name));
         names.map(|name| unknown_object(name))
     }
 
-    /// Forgets an object; says whom that affected.
+    /// Removes an object, and returns the affected drivers.
     pub fn remove<K: Indexed>(&mut self, name: &str) -> Affected {
         let is_forgotten = self.forget_undecodable::<K>(name);
         let removed = K::table(self).remove(name).map(|old| K::affected(&old));
         removed.unwrap_or_default().and(is_forgotten)
     }
 
-    /// Forgets all objects of a kind, or of one namespace where one was listed, but `names`: what a fresh list did not bring is gone.
+    /// Removes all objects of a kind except `names`, because a new list did not contain them. With `namespace`, only
+    /// objects of that namespace are removed.
     pub fn retain<K: Indexed>(&mut self, names: &BTreeSet<String>, namespace: Option<&str>) -> Affected {
         let is_listed = |name: &String| {
             namespace.is_none_or(|namespace| name.strip_prefix(namespace).is_some_and(|rest| rest.starts_with('/')))
         };
         let is_gone = |name: &&String| is_listed(name) && !names.contains(*name);
-        let mut gone: Vec<String> = self.undecodable_of::<K>().filter(is_gone).cloned().collect();
-        gone.extend(K::table(self).keys().filter(is_gone).cloned());
-        gone.iter().fold(Affected::default(), |affected, name| {
+        let mut removed: Vec<String> = self.undecodable_of::<K>().filter(is_gone).cloned().collect();
+        removed.extend(K::table(self).keys().filter(is_gone).cloned());
+        removed.iter().fold(Affected::default(), |affected, name| {
             affected.and(self.remove::<K>(name))
         })
     }
 
-    /// All nodes.
     pub fn nodes(&self) -> Vec<&NodeFacts> {
         self.nodes.values().collect()
     }
 
-    /// How many nodes there are.
     pub fn node_count(&self) -> usize {
         self.nodes.len() + self.unknown::<NodeObject>(&self.nodes).count()
     }
 
-    /// The nodes whose kubelet has the driver registered.
+    /// Returns the nodes whose kubelet has registered the driver.
     pub fn registered_on(&self, driver: &str) -> BTreeSet<String> {
-        let has = |(node, drivers): (&String, &BTreeMap<String, Registered>)| {
+        let has = |(node, drivers): (&String, &BTreeMap<String, DriverRegistration>)| {
             drivers.contains_key(driver).then(|| node.clone())
         };
         self.registrations.iter().filter_map(has).collect()
     }
 
-    /// The nodes whose kubelet has or may have the driver registered, Ready ones first and the others second, each sorted.
+    /// Returns the nodes whose kubelet has or may have registered the driver: first the Ready nodes and then the
+    /// others, each sorted.
     pub fn registered_by_readiness(&self, driver: &str) -> (Vec<String>, Vec<String>) {
         let mut all = self.registered_on(driver);
         all.extend(self.unknown::<RegistrationObject>(&self.registrations).cloned());
         all.into_iter().partition(|name| self.is_ready(name))
     }
 
-    /// The nodes that the driver registered as another server than their providerID names, described and sorted. Volumes of pods
-    /// there are attached to that other server. A node of which one of both is unknown, or known of an earlier version only, is not
-    /// among them.
+    /// Describes the nodes that the driver registered as another server than the one in their providerID, sorted.
+    /// Volumes of pods there are attached to the registered server. Nodes with unknown or outdated information about
+    /// one of the two are omitted.
     pub fn misidentified_nodes(&self, driver: &str) -> Vec<String> {
         let nodes = self.undecodable_of::<NodeObject>();
         let stale: BTreeSet<&String> = nodes.chain(self.undecodable_of::<RegistrationObject>()).collect();
@@ -392,18 +387,16 @@ impl Index {
         described
     }
 
-    /// The registration of the driver on a node.
-    pub fn registration(&self, node: &str, driver: &str) -> Option<&Registered> {
+    pub fn registration(&self, node: &str, driver: &str) -> Option<&DriverRegistration> {
         self.registrations.get(node)?.get(driver)
     }
 
-    /// A node.
     pub fn node(&self, name: &str) -> Option<&NodeFacts> {
         self.nodes.get(name)
     }
 
-    /// What needs the driver, as far as it is watched. That there is something holds; that there is nothing, only the API server
-    /// knows itself.
+    /// Returns the objects that need the driver, as far as they are watched. A reported object is certain. Only the
+    /// API server can confirm that none exists.
     pub fn blockers(&self, driver: &str, ignore_retained: bool) -> Blockers {
         let counts = |volume: &VolumeFact| !(ignore_retained && volume.is_retained);
         let volumes = self.volume_facts(driver).filter(|(_, volume)| counts(volume));
@@ -438,7 +431,8 @@ impl Index {
         }
     }
 
-    /// Nodes that are not Ready and have the driver's last node pods, sorted; none where a pod on another node is left too.
+    /// Returns the nodes with the last node pods of the driver if none of these nodes is Ready, sorted. Empty if a
+    /// node pod exists on a Ready node.
     pub fn stranded_node_pods(&self, driver: &str) -> Vec<String> {
         let nodes: BTreeSet<String> = self.node_pods_of(driver).into_iter().map(|pod| pod.node).collect();
         if nodes.iter().any(|node| self.is_ready(node)) {
@@ -447,22 +441,24 @@ impl Index {
         nodes.into_iter().collect()
     }
 
-    /// Whether the kubelet of a node answers, or may answer because the Node does not decode; not that of a node that does not exist.
+    /// Whether the kubelet of a node responds, or may respond because the Node does not decode. False for a node that
+    /// does not exist.
     pub fn is_ready(&self, node: &str) -> bool {
         self.nodes.get(node).is_some_and(|node| node.ready) || self.is_unknown_node(node)
     }
 
-    /// Whether a node exists of which nothing else is known.
+    /// Whether a node exists and its content is unknown.
     pub fn is_unknown_node(&self, node: &str) -> bool {
         self.unknown::<NodeObject>(&self.nodes).any(|name| name == node)
     }
 
-    /// The VolumeAttachments of the driver, sorted.
+    /// Returns the VolumeAttachments of the driver, sorted.
     pub fn attachments_of(&self, driver: &str) -> Vec<String> {
         names_of(&self.attachments, driver)
     }
 
-    /// How many PersistentVolumes and VolumeAttachments of the driver there are. Those of unknown content may be of this driver.
+    /// Counts the PersistentVolumes and VolumeAttachments of the driver. Objects with unknown content count, because
+    /// they may belong to this driver.
     pub fn count_of(&self, driver: &str) -> VolumeCount {
         VolumeCount {
             volumes: count(&self.volumes, driver) + self.unknown::<VolumeObject>(&self.volumes).count(),
@@ -471,13 +467,13 @@ impl Index {
     }
 }
 
-/// The server that a providerID names, as in `openstack:///UUID` and `openstack://REGION/UUID`.
+/// Returns the server in a providerID such as `openstack:///UUID` or `openstack://REGION/UUID`.
 fn server_of(provider_id: &str) -> Option<String> {
     let (_, id) = provider_id.strip_prefix("openstack://")?.rsplit_once('/')?;
     server_id(id)
 }
 
-/// The UUID of a server in lower case. Other names of nodes cannot be compared.
+/// Returns the UUID of a server in lower case. Other names of nodes cannot be compared.
 fn server_id(text: &str) -> Option<String> {
     const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
     let is_group =
@@ -486,12 +482,12 @@ fn server_id(text: &str) -> Option<String> {
     is_uuid.then(|| text.to_ascii_lowercase())
 }
 
-/// The name of an object of unknown content, as it is reported.
+/// Describes an object with unknown content.
 pub fn unknown_object(name: &str) -> String {
     format!("{} (it cannot be decoded)", UntrustedText::new(name))
 }
 
-/// The name of an object in the index.
+/// Returns the key of an object in the index.
 pub fn key_of(meta: &ObjectMeta) -> String {
     let name = meta.name.as_deref().unwrap_or_default();
     match &meta.namespace {
@@ -503,7 +499,7 @@ pub fn key_of(meta: &ObjectMeta) -> String {
 fn names_of<T: Owned>(table: &HashMap<String, T>, driver: &str) -> Vec<String> {
     let mut names: Vec<String> = table
         .iter()
-        .filter(|(_, kept)| kept.driver() == driver)
+        .filter(|(_, fact)| fact.driver() == driver)
         .map(|(name, _)| name.clone())
         .collect();
     names.sort();
@@ -511,7 +507,7 @@ fn names_of<T: Owned>(table: &HashMap<String, T>, driver: &str) -> Vec<String> {
 }
 
 fn count<T: Owned>(table: &HashMap<String, T>, driver: &str) -> usize {
-    table.values().filter(|kept| kept.driver() == driver).count()
+    table.values().filter(|fact| fact.driver() == driver).count()
 }
 
 #[cfg(test)]
@@ -592,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn undecodable_objects_disappear_with_the_object() {
+    fn undecodable_entry_is_removed_with_object() {
         let mut index = Index::default();
         index.put_undecodable::<NodeObject>(&mk_undecodable("deleted"));
         assert_eq!(index.remove::<NodeObject>("deleted"), Affected::All);
@@ -604,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_concerns_its_driver_once_and_again_when_it_goes() {
+    fn volume_affects_driver_when_created_and_deleted() {
         let mut index = Index::default();
         assert_eq!(index.put(&mk_volume("pv1", "a")), affected(&["a"]));
         assert!(index.put(&mk_volume("pv1", "a")).is_empty());
@@ -614,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_of_other_kinds_are_not_kept() {
+    fn volumes_of_other_plugins_are_ignored() {
         let mut index = Index::default();
         let local: VolumeObject = mk(json!({"metadata": {"name": "pv1"}, "spec": {"hostPath": {"path": "/x"}}}));
         assert!(index.put(&local).is_empty());
@@ -622,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_fresh_list_does_not_bring_is_gone() {
+    fn objects_missing_from_new_list_are_removed() {
         let mut index = Index::default();
         index.put(&mk_volume("pv1", "a"));
         index.put(&mk_volume("pv2", "b"));
@@ -634,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_list_of_one_namespace_says_nothing_about_others() {
+    fn namespaced_list_retains_objects_of_other_namespaces() {
         let mut index = Index::default();
         let pod = |namespace: &str, driver: &str| -> PodObject {
             let labels = json!({(cinder_csi_crds::INSTANCE_LABEL): driver, (COMPONENT_LABEL): NODE_COMPONENT});
@@ -652,7 +648,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registration_that_goes_concerns_the_driver_that_lost_it() {
+    fn removed_registration_affects_its_driver() {
         let mut index = Index::default();
         let both: RegistrationObject =
             mk(json!({"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "a"}, {"name": "b"}]}}));
@@ -692,11 +688,7 @@ mod tests {
     #[case::no_uuid("openstack:///n1", "6c1f2b9e-0000-4000-8000-000000000002", false)]
     #[case::registered_by_name("openstack:///6c1f2b9e-0000-4000-8000-000000000001", "n1", false)]
     #[case::unset("", "6c1f2b9e-0000-4000-8000-000000000002", false)]
-    fn registration_is_compared_with_provider_id(
-        #[case] provider: &str,
-        #[case] registered: &str,
-        #[case] expected: bool,
-    ) {
+    fn node_identity_matches_provider_id(#[case] provider: &str, #[case] registered: &str, #[case] expected: bool) {
         let mut index = Index::default();
         index.put(&mk::<NodeObject>(
             json!({"metadata": {"name": "n1"}, "spec": {"providerID": provider}}),
@@ -734,7 +726,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_whose_last_driver_went_has_null_for_an_empty_list() {
+    fn csi_node_with_null_drivers_decodes() {
         let mut index = Index::default();
         index.put(&mk::<RegistrationObject>(
             json!({"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "a"}]}}),
@@ -745,7 +737,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_of_a_node_concerns_nobody() {
+    fn node_heartbeat_affects_no_driver() {
         let mut index = Index::default();
         let node = |beat: &str, ready: &str| -> NodeObject {
             mk(json!({"metadata": {"name": "n1", "labels": {"zone": "a"}}, "spec": {},

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Another installation of the same driver, the Go driver's, as it was found.
+//! The observed state of another installation of the same driver, such as the Go driver.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Annotation on the other controller with a [`Note`], so that it can be given back what it had.
+/// Annotation on the other controller with a [`Note`], from which its previous state can be restored.
 pub const NOTE: &str = "csi.openstack.org/takeover";
 
-/// What is to be known of the other controller later.
+/// The record of a migration on the other controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Note {
-    /// How many pods it wanted.
+    /// Desired number of pods before the stop.
     pub replicas: i32,
-    /// Since when it is stopped; gone when ours serves.
+    /// Time of the stop. Removed when this driver's controller is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Timestamp>,
-    /// The generation of the spec with which ours did not serve, so that theirs was given back its pods.
+    /// Generation of the spec with which this driver's controller was not ready, so that the pods of the other one
+    /// were restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_generation: Option<i64>,
-    /// Why it did not, noted before ours is removed.
+    /// Cause of that failure, recorded before this driver's controller is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -31,57 +32,54 @@ pub struct Note {
 pub struct OldController {
     /// `Deployment` or `StatefulSet`.
     pub kind: &'static str,
-    /// Its name.
     pub name: String,
-    /// Its uid.
     pub uid: String,
-    /// How many pods it wants.
+    /// Desired number of pods.
     pub replicas: i32,
-    /// What was noted of it.
+    /// The record of the migration on this object.
     pub note: Option<Note>,
 }
 
 /// A DaemonSet or a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OldObject {
-    /// Its name.
     pub name: String,
-    /// Its uid.
     pub uid: String,
-    /// The node of a pod.
+    /// Node of a pod.
     pub node: String,
-    /// Whether it is on its way out.
+    /// Whether the object is being deleted.
     pub leaving: bool,
 }
 
 impl OldObject {
-    /// A pod and where it is, for people.
+    /// Describes a pod with its node, for messages.
     pub fn place(&self) -> String {
         format!("{} on node {}", self.name, self.node)
     }
 }
 
-/// The other installation, as it was found.
+/// The observed state of the other installation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Installation {
-    /// What makes the controller's pods.
+    /// Workloads of the controller.
     pub controllers: Vec<OldController>,
-    /// The controller's pods.
+    /// Pods of the controller.
     pub controller_pods: Vec<OldObject>,
-    /// Leases of its sidecars that have a holder.
+    /// Leases of its sidecars with a holder.
     pub leases: Vec<String>,
-    /// Whether its sidecars have leases, and none was renewed for twice the time that it lasts.
+    /// Whether its sidecars have leases, and none was renewed within twice its duration.
     pub are_leases_over: bool,
-    /// What makes the pods on the nodes.
+    /// DaemonSets of the node plugin.
     pub daemon_sets: Vec<OldObject>,
-    /// The pods on the nodes.
+    /// Pods of the node plugin.
     pub node_pods: Vec<OldObject>,
-    /// What stays of it: what makes the controller's pods, and what else belongs to it.
+    /// Objects that remain after the migration: the workloads of the controller, and other objects of the
+    /// installation.
     pub leftovers: Vec<String>,
 }
 
 impl Installation {
-    /// Whether something of it is there that runs or makes pods.
+    /// Whether workloads or pods of it exist.
     pub fn has_workloads(&self) -> bool {
         !(self.controllers.is_empty()
             && self.controller_pods.is_empty()
@@ -89,13 +87,14 @@ impl Installation {
             && self.node_pods.is_empty())
     }
 
-    /// Whether nothing of it is there.
+    /// Whether no object of it exists.
     pub fn is_gone(&self) -> bool {
         !self.has_workloads() && self.leases.is_empty() && self.leftovers.is_empty()
     }
 
-    /// Takes out the pods that count as ended though their objects stay: on nodes that are not Ready they would hold everything up
-    /// until these come back or their Node objects go. A pod of the controller may lead for as long as a lease of it may be in use.
+    /// Removes pods that count as ended although their objects exist. On nodes that are not Ready, they would block
+    /// the migration until the nodes recover or are deleted. A controller pod may lead as long as one of its leases
+    /// may be in use.
     pub fn leave_dead_pods(&mut self, is_ready: impl Fn(&str) -> bool) {
         let is_dead = |pod: &OldObject| pod.leaving && !pod.node.is_empty() && !is_ready(&pod.node);
         self.node_pods.retain(|pod| !is_dead(pod));
@@ -104,7 +103,7 @@ impl Installation {
         }
     }
 
-    /// The nodes that its pods are on.
+    /// Returns the nodes of its pods.
     pub fn nodes(&self) -> BTreeSet<&str> {
         self.node_pods.iter().map(|pod| pod.node.as_str()).collect()
     }

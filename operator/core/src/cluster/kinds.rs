@@ -1,29 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every kind of object that the operator makes.
+//! All kinds of objects that the operator creates.
 
 use kube::api::ApiResource;
 
 use super::{OptionalApi, OptionalApis};
 
-/// A kind of object, as the API server knows it.
+/// A kind of object in the API.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Kind {
-    /// API group; empty for the core.
+    /// API group. Empty for the core group.
     pub group: &'static str,
-    /// Version in the group.
     pub version: &'static str,
-    /// Its name.
     pub kind: &'static str,
-    /// Its name in URLs.
+    /// Plural name in URLs.
     pub plural: &'static str,
-    /// Whether objects live in a namespace.
+    /// Whether objects belong to a namespace.
     pub namespaced: bool,
-    /// The API without which the kind does not exist, where not every cluster serves it.
+    /// The optional API that contains the kind. `None` if every cluster serves the kind.
     pub optional: Option<OptionalApi>,
 }
 
 impl Kind {
-    /// The same kind, known only where `api` is served.
+    /// Restricts the kind to clusters that serve `api`.
     const fn only_with(self, api: OptionalApi) -> Self {
         Self {
             optional: Some(api),
@@ -31,12 +29,12 @@ impl Kind {
         }
     }
 
-    /// Whether a cluster with these optional APIs knows the kind.
+    /// Whether a cluster with these optional APIs serves the kind.
     pub fn is_served(&self, apis: OptionalApis) -> bool {
         self.optional.is_none_or(|api| apis.has(api))
     }
 
-    /// For clients of objects without a type.
+    /// Converts the kind for clients of dynamic objects.
     pub fn api_resource(&self) -> ApiResource {
         ApiResource {
             group: self.group.into(),
@@ -73,8 +71,8 @@ const fn kind(
     }
 }
 
-/// Every kind that was ever made: what is no longer wanted is looked for among these, so a kind stays in the list when the
-/// last object of it goes.
+/// Every kind that any release has created. The operator searches these kinds for obsolete objects. Therefore a kind
+/// remains in the list when the operator no longer creates objects of it.
 pub static KINDS: &[Kind] = &[
     kind("", "v1", "ServiceAccount", "serviceaccounts", true),
     kind("", "v1", "Secret", "secrets", true),
@@ -124,7 +122,7 @@ pub static KINDS: &[Kind] = &[
     kind("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules", true).only_with(OptionalApi::Monitoring),
 ];
 
-/// The kind of this API version and name.
+/// Returns the kind with this API version and name.
 pub(crate) fn of(api_version: &str, name: &str) -> Option<&'static Kind> {
     KINDS
         .iter()

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the API server notes of who wrote which fields, and what the operator reads from it.
+//! Reads the managed fields of objects, in which the API server records the writer of each field.
 
 use cinder_csi_crds::INSTANCE_LABEL;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-/// Owner of every field that the operator writes.
+/// Field manager of the operator.
 pub const FIELD_MANAGER: &str = "cinder-csi-operator";
 
-/// Whether the operator itself applied the object. Labels and annotations come along when a user copies an object to make
-/// one of his own; that an apply wrote it, the API server says.
+/// Whether the operator itself applied the object. A copy of an object by a user also has the labels and annotations.
+/// Only the managed fields prove an apply.
 pub fn is_applied(object: &Value) -> bool {
     applies(object).next().is_some()
 }
 
-/// Whether another program made the object of one that the operator had applied, with all of its metadata: the API server
-/// takes the record of that apply along. Of what it tells, that which the maker wrote is the maker's now, and the operator's mark
-/// is among that. And the apply is older than the object. Not much older is an apply that made the object: admission webhooks come
-/// between the two times, for 30 s at most.
+/// Whether another client created the object as a copy of one that the operator had applied, with all its metadata.
+///
+/// The API server copies the record of that apply. The creator owns the fields that it wrote, including the
+/// operator's label. The apply is older than the copy. An apply that creates an object can also precede it slightly,
+/// because admission webhooks run between the two times, for at most 30 s.
 pub fn is_copy(object: &Value) -> bool {
     let made = time(&object["metadata"]["creationTimestamp"]);
     let is_older = |entry: &Value| {
@@ -27,23 +28,23 @@ pub fn is_copy(object: &Value) -> bool {
     is_applied(object) && (applies(object).all(is_older) || is_marked_by_another(object))
 }
 
-/// Whether the instance label is there and no apply of the operator's put it there.
+/// Whether the instance label exists and no apply of the operator set it.
 fn is_marked_by_another(object: &Value) -> bool {
     let label = format!("f:{INSTANCE_LABEL}");
-    let told = |entry: &Value| entry["fieldsV1"].is_object();
+    let has_fields = |entry: &Value| entry["fieldsV1"].is_object();
     let marks = |entry: &Value| entry["fieldsV1"]["f:metadata"]["f:labels"][&label].is_object();
     object["metadata"]["labels"][INSTANCE_LABEL].is_string()
-        && applies(object).all(|entry| told(entry) && !marks(entry))
+        && applies(object).all(|entry| has_fields(entry) && !marks(entry))
 }
 
-/// The longest time from the record of an apply to the creation that it leads to.
+/// Maximum time between the record of an apply and the creation of its object.
 const BETWEEN_TIMES: SignedDuration = SignedDuration::from_mins(1);
 
 fn time(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse().ok()
 }
 
-/// What the API server notes of the operator's applies.
+/// Returns the records of the operator's applies.
 fn applies(object: &Value) -> impl Iterator<Item = &Value> {
     let managers = object["metadata"]["managedFields"].as_array();
     managers
@@ -58,7 +59,7 @@ pub fn owns_annotation(fields: &Value, name: &str) -> bool {
     fields["f:metadata"]["f:annotations"].get(path).is_some()
 }
 
-/// What the operator itself applied to an object, as the API server tells it.
+/// Returns the fields that the operator applied to an object, according to the API server.
 pub fn own_fields(there: &Value) -> impl Iterator<Item = &Value> {
     let managers = there["metadata"]["managedFields"].as_array();
     let is_ours = |entry: &&Value| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply";
@@ -81,7 +82,7 @@ mod tests {
     #[case::applied_again("2026-01-01T00:05:00Z", false)]
     #[case::made_after_a_slow_webhook("2025-12-31T23:59:30Z", false)]
     #[case::of_another_object("2025-12-31T23:58:00Z", true)]
-    fn a_copy_is_younger_than_the_apply_that_it_tells_of(#[case] time: &str, #[case] expected: bool) {
+    fn copy_is_younger_than_recorded_apply(#[case] time: &str, #[case] expected: bool) {
         let object = json!({"metadata": {
             "creationTimestamp": "2026-01-01T00:00:00Z",
             "managedFields": [
@@ -95,7 +96,7 @@ mod tests {
     #[rstest]
     #[case::the_mark(json!({"f:metadata": {"f:labels": {"f:csi.openstack.org/instance": {}}}}), false)]
     #[case::what_the_maker_left_out(json!({"f:metadata": {"f:annotations": {"f:storageclass.kubernetes.io/is-default-class": {}}}}), true)]
-    fn a_copy_made_at_once_has_its_mark_from_its_maker(#[case] fields: Value, #[case] expected: bool) {
+    fn immediate_copy_has_label_of_its_creator(#[case] fields: Value, #[case] expected: bool) {
         let mut object = json!({"metadata": {
             "creationTimestamp": "2026-01-01T00:00:50Z",
             "labels": {(INSTANCE_LABEL): "d"},
@@ -104,13 +105,13 @@ mod tests {
             ],
         }});
         assert_eq!(is_copy(&object), expected);
-        // One whose ownership was released has no mark, whoever made it.
+        // An object with released ownership has no label, even if it is a copy.
         object["metadata"]["labels"] = json!({});
         assert!(!is_copy(&object));
     }
 
     #[test]
-    fn what_nobody_applied_is_no_copy() {
+    fn object_without_apply_is_not_a_copy() {
         assert!(!is_copy(
             &json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}})
         ));

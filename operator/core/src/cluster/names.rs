@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Names of objects. Text of another form must not become part of a request's path.
+//! Validates names of objects. Other text must not become a part of a request path.
 
-/// The longest name of an object.
+/// Maximum length of a name.
 pub const LONGEST_NAME: usize = 253;
 
-/// Whether a text is a DNS subdomain as of RFC 1123, as names of objects are. Such a name has no slash, question mark or `..`.
+/// Whether a text is a DNS subdomain (RFC 1123), as names of objects are. Such a name contains no slash, question
+/// mark or `..`.
 pub fn is_object_name(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let is_label = |label: &str| {
@@ -35,12 +36,12 @@ mod tests {
     #[case::dash_at_a_dot("a-.b", false)]
     #[case::line_break("a\n", false)]
     #[case::letter_of_another_alphabet("\u{430}", false)]
-    fn object_name_is_a_dns_subdomain(#[case] name: &str, #[case] expected: bool) {
+    fn object_names_are_dns_subdomains(#[case] name: &str, #[case] expected: bool) {
         assert_eq!(is_object_name(name), expected);
     }
 
     #[test]
-    fn longer_name_is_refused() {
+    fn rejects_too_long_name() {
         assert!(is_object_name(&"a".repeat(253)) && !is_object_name(&"a".repeat(254)));
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which nodes should run the driver, and on which of them does the kubelet know it?
+//! Nodes that should run the driver, and nodes whose kubelet has registered it.
 //!
-//! The DaemonSet's own counters tell about pods. A pod can be Ready while the kubelet has no driver registered, so health is
-//! judged here by the node's CSINode entry. Which nodes count follows the rules of the DaemonSet controller: node selector,
-//! required node affinity, and taints that the pods do not tolerate.
+//! The counters of the DaemonSet count pods. A pod can be Ready although the kubelet has no driver registered.
+//! Therefore the entry in the node's CSINode determines the health here. The set of nodes follows the rules of the
+//! DaemonSet controller: node selector, required node affinity, and taints that the pods do not tolerate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,66 +12,64 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-/// What matters of a Node.
+/// The relevant facts about a Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct NodeFacts {
-    /// Its name.
     pub name: String,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// The server in Nova by the Node's providerID, if a cloud provider of OpenStack has set it.
+    /// The server in Nova according to the Node's providerID, if a cloud provider for OpenStack has set it.
     pub server: Option<String>,
-    /// Its taints: key, value, effect.
+    /// Taints: key, value, effect.
     pub taints: Vec<(String, String, String)>,
-    /// Whether its kubelet reports that it is ready. One that does not can neither start nor register anything.
+    /// Whether the kubelet reports that it is ready. Otherwise it cannot start or register anything.
     pub ready: bool,
-    /// When it joined.
+    /// Time when the node joined.
     pub created: Option<Timestamp>,
-    /// Since when it is as it is: Ready or not, or made.
+    /// Time of the last change between Ready and not Ready, or of the creation.
     pub since: Option<Timestamp>,
 }
 
-/// The times of a Ready node.
+/// Times of a Ready node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NodeTimes {
-    /// When it joined.
+    /// Time when the node joined.
     pub created: Option<Timestamp>,
-    /// Since when it is Ready.
+    /// Time when the node became Ready.
     pub ready: Option<Timestamp>,
 }
 
 /// The nodes of one driver.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodesView {
-    /// On how many nodes the driver should run.
+    /// Number of nodes where the driver should run.
     pub desired: usize,
-    /// Those of them where the kubelet knows the driver.
+    /// Number of these nodes whose kubelet has registered the driver.
     pub registered: usize,
-    /// Ready nodes where the driver should run and is not registered, however long; sorted.
+    /// Ready nodes where the driver should run and is not registered, after any time, sorted.
     pub unregistered: Vec<String>,
-    /// Nodes that are not Ready and have no registration; nothing can be done on them now. Sorted.
+    /// Nodes that are not Ready and have no registration, sorted. The operator cannot act on them.
     pub not_ready: Vec<String>,
     /// Nodes with attached volumes that the DaemonSet excludes and where no pod of the driver runs, with the volumes.
-    /// They are not among the others.
+    /// The other fields do not include them.
     pub unserved: BTreeMap<String, Vec<String>>,
-    /// Nodes that are registered as another server than their providerID names, described and sorted.
+    /// Descriptions of nodes that are registered as another server than the one in their providerID, sorted.
     pub misidentified: Vec<String>,
 }
 
 impl NodesView {
-    /// The nodes where the driver should run or is needed and is not, however long.
+    /// Returns the nodes where the driver should run or is needed, and is missing after any time.
     pub fn without_driver(&self) -> impl Iterator<Item = &String> {
         self.unserved.keys().chain(&self.unregistered)
     }
 
-    /// On how many nodes the driver should run or is needed.
+    /// Returns the number of nodes where the driver should run or is needed.
     pub fn needed(&self) -> usize {
         self.desired + self.unserved.len()
     }
 }
 
-/// Taints that the DaemonSet controller lets its pods tolerate on its own.
-/// Source: Kubernetes, «DaemonSet: taints and tolerations».
+/// Taints that the DaemonSet controller makes its pods tolerate automatically. Source: Kubernetes, «DaemonSet: taints
+/// and tolerations».
 const ALWAYS_TOLERATED: &[&str] = &[
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
@@ -82,7 +80,7 @@ const ALWAYS_TOLERATED: &[&str] = &[
     "node.kubernetes.io/network-unavailable",
 ];
 
-/// Joins the nodes, the pod template of the DaemonSet and the names of the nodes whose CSINode lists the driver.
+/// Combines the nodes, the pod template of the DaemonSet and the names of the nodes whose CSINode lists the driver.
 pub fn view(nodes: &[&NodeFacts], template: &PodSpec, registered_on: &BTreeSet<String>) -> NodesView {
     let mut view = NodesView::default();
     for node in nodes.iter().filter(|node| is_eligible(node, template)) {
@@ -100,29 +98,29 @@ pub fn view(nodes: &[&NodeFacts], template: &PodSpec, registered_on: &BTreeSet<S
     view
 }
 
-/// The Ready nodes where a DaemonSet with this template wants a pod.
+/// Returns the Ready nodes where a DaemonSet with this template runs a pod.
 pub fn ready_nodes(nodes: &[&NodeFacts], template: &PodSpec) -> BTreeSet<String> {
-    let wanted = nodes.iter().filter(|node| node.ready && is_eligible(node, template));
-    wanted.map(|node| node.name.clone()).collect()
+    let selected = nodes.iter().filter(|node| node.ready && is_eligible(node, template));
+    selected.map(|node| node.name.clone()).collect()
 }
 
-/// The same nodes with their times.
+/// Returns the same nodes with their times.
 pub fn ready_node_times(nodes: &[&NodeFacts], template: &PodSpec) -> BTreeMap<String, NodeTimes> {
-    let wanted = nodes.iter().filter(|node| node.ready && is_eligible(node, template));
+    let selected = nodes.iter().filter(|node| node.ready && is_eligible(node, template));
     let times = |node: &NodeFacts| NodeTimes {
         created: node.created,
         ready: node.since,
     };
-    wanted.map(|node| (node.name.clone(), times(node))).collect()
+    selected.map(|node| (node.name.clone(), times(node))).collect()
 }
 
-/// The nodes where a DaemonSet with this template wants a pod, Ready or not.
+/// Returns the nodes where a DaemonSet with this template runs a pod, Ready or not.
 pub fn eligible_nodes(nodes: &[&NodeFacts], template: &PodSpec) -> BTreeSet<String> {
-    let wanted = nodes.iter().filter(|node| is_eligible(node, template));
-    wanted.map(|node| node.name.clone()).collect()
+    let selected = nodes.iter().filter(|node| is_eligible(node, template));
+    selected.map(|node| node.name.clone()).collect()
 }
 
-/// Whether a DaemonSet with this template wants a pod on the node.
+/// Whether a DaemonSet with this template runs a pod on the node.
 pub(super) fn is_eligible(node: &NodeFacts, template: &PodSpec) -> bool {
     let bound = template.node_name.as_deref().unwrap_or_default();
     if !bound.is_empty() && bound != node.name {
@@ -147,7 +145,7 @@ pub(super) fn is_eligible(node: &NodeFacts, template: &PodSpec) -> bool {
 fn matches_term(node: &NodeFacts, term: &NodeSelectorTerm) -> bool {
     let labels = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
-    // A term without any requirement selects nothing.
+    // A term without requirements selects no node.
     !(labels.is_empty() && fields.is_empty())
         && labels
             .iter()
@@ -160,18 +158,18 @@ fn matches_term(node: &NodeFacts, term: &NodeSelectorTerm) -> bool {
 fn holds(requirement: &NodeSelectorRequirement, value: Option<&String>) -> bool {
     let values = requirement.values.as_deref().unwrap_or_default();
     let listed = value.is_some_and(|value| values.contains(value));
-    let compare = |wanted: fn(i64, i64) -> bool| {
+    let compare = |is_match: fn(i64, i64) -> bool| {
         let bound = values.first().and_then(|bound| bound.parse().ok());
-        let there = value.and_then(|value| value.parse().ok());
-        matches!((there, bound), (Some(there), Some(bound)) if wanted(there, bound))
+        let actual = value.and_then(|value| value.parse().ok());
+        matches!((actual, bound), (Some(actual), Some(bound)) if is_match(actual, bound))
     };
     match requirement.operator.as_str() {
         "In" => listed,
         "NotIn" => !listed,
         "Exists" => value.is_some(),
         "DoesNotExist" => value.is_none(),
-        "Gt" => compare(|there, bound| there > bound),
-        "Lt" => compare(|there, bound| there < bound),
+        "Gt" => compare(|actual, bound| actual > bound),
+        "Lt" => compare(|actual, bound| actual < bound),
         _ => false,
     }
 }
@@ -184,11 +182,11 @@ fn is_tolerated((key, value, effect): &(String, String, String), tolerations: &[
         let same_effect = toleration
             .effect
             .as_deref()
-            .is_none_or(|wanted| wanted.is_empty() || wanted == effect);
+            .is_none_or(|required| required.is_empty() || required == effect);
         let same_key = toleration
             .key
             .as_deref()
-            .is_none_or(|wanted| wanted.is_empty() || wanted == key);
+            .is_none_or(|required| required.is_empty() || required == key);
         let same_value = match toleration.operator.as_deref() {
             Some("Exists") => true,
             _ => toleration.key.is_some() && toleration.value.as_deref().unwrap_or_default() == value,
@@ -197,7 +195,7 @@ fn is_tolerated((key, value, effect): &(String, String, String), tolerations: &[
     })
 }
 
-/// The facts of a taint that are compared.
+/// The compared facts of a taint.
 pub(super) fn taint_facts(taint: &Taint) -> (String, String, String) {
     (
         taint.key.clone(),
@@ -248,7 +246,7 @@ mod tests {
     #[case::does_not_exist(affinity(&json!({"key": "gpu", "operator": "DoesNotExist"})), true)]
     #[case::greater(affinity(&json!({"key": "cores", "operator": "Gt", "values": ["4"]})), true)]
     #[case::less(affinity(&json!({"key": "cores", "operator": "Lt", "values": ["8"]})), false)]
-    fn a_node_counts_where_selector_and_affinity_let_the_pod_run(#[case] spec: Value, #[case] expected: bool) {
+    fn nodes_are_selected_by_selector_and_affinity(#[case] spec: Value, #[case] expected: bool) {
         let node = mk_node("n1", &[("zone", "a"), ("cores", "8")], &[]);
         assert_eq!(
             view(&[&node], &mk_template(spec), &BTreeSet::new()).desired,
@@ -265,7 +263,7 @@ mod tests {
         ("dedicated", "db", "NoSchedule"), false)]
     #[case::only_preferred(json!([]), ("dedicated", "db", "PreferNoSchedule"), true)]
     #[case::a_drain(json!([]), ("node.kubernetes.io/unschedulable", "", "NoSchedule"), true)]
-    fn a_taint_keeps_the_driver_away_only_when_nothing_tolerates_it(
+    fn only_untolerated_taints_exclude_nodes(
         #[case] tolerations: Value,
         #[case] taint: (&str, &str, &str),
         #[case] expected: bool,
@@ -279,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_healthy_by_its_registration_and_not_by_its_readiness() {
+    fn node_health_depends_on_registration() {
         let mut down = mk_node("n4", &[], &[]);
         down.ready = false;
         let mut down_but_registered = mk_node("n5", &[], &[]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Names for single objects and for kinds that are treated in a way of their own, and whose an object is.
+//! Keys of single objects, names of kinds with special treatment, and the owner of an object.
 
 use std::fmt;
 
@@ -8,25 +8,24 @@ use serde_json::Value;
 
 use super::is_applied;
 
-/// Names of kinds that are treated in a way of their own.
+/// Names of kinds with special treatment.
 pub mod kind {
-    /// What the cluster knows of the driver.
     pub const CSI_DRIVER: &str = "CSIDriver";
-    /// The controller.
+    /// Kind of the controller.
     pub const DEPLOYMENT: &str = "Deployment";
-    /// The nodes.
+    /// Kind of the node plugin.
     pub const DAEMON_SET: &str = "DaemonSet";
-    /// What claims name to change their volumes.
+    /// Class of claims for changeable attributes.
     pub const ATTRIBUTES_CLASS: &str = "VolumeAttributesClass";
-    /// What snapshots of several volumes name.
+    /// Class of group snapshots.
     pub const GROUP_SNAPSHOT_CLASS: &str = "VolumeGroupSnapshotClass";
-    /// What claims name.
+    /// Class of claims.
     pub const STORAGE_CLASS: &str = "StorageClass";
-    /// Dashboards and the record of the last applied content.
+    /// Kind of the dashboards and of the record of the last applied content.
     pub const CONFIG_MAP: &str = "ConfigMap";
-    /// What claims name for snapshots.
+    /// Class of snapshots.
     pub const SNAPSHOT_CLASS: &str = "VolumeSnapshotClass";
-    /// Credentials.
+    /// Kind of the credentials.
     pub const SECRET: &str = "Secret";
     /// Permissions in the namespace.
     pub const ROLE_BINDING: &str = "RoleBinding";
@@ -34,19 +33,17 @@ pub mod kind {
     pub const CLUSTER_ROLE_BINDING: &str = "ClusterRoleBinding";
 }
 
-/// Names one object.
+/// Identifies one object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Its kind.
     pub kind: &'static str,
-    /// Its namespace, where the kind has one.
+    /// Namespace. `None` for cluster-scoped kinds.
     pub namespace: Option<String>,
-    /// Its name.
     pub name: String,
 }
 
 impl Key {
-    /// The name of an object of this kind.
+    /// Creates the key of an object of this kind.
     pub fn new(kind: &'static str, namespace: Option<&str>, name: &str) -> Self {
         Self {
             kind,
@@ -65,20 +62,19 @@ impl fmt::Display for Key {
     }
 }
 
-/// The `CinderCSIDriver` that objects belong to.
+/// The `CinderCSIDriver` that owns objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// Its name, which is the CSI driver's name.
+    /// Name of the object and of the CSI driver.
     pub name: String,
-    /// Its uid.
     pub uid: String,
 }
 
 impl Owner {
-    /// Whether the object is this owner's: it carries the instance label, the uid annotation or an owner reference.
+    /// Whether this owner owns the object: it has the instance label, the uid annotation or an owner reference.
     ///
-    /// The label is enough because it names the driver: an object of an earlier `CinderCSIDriver` of the same name is taken
-    /// over by its successor.
+    /// The label suffices because it contains the name of the driver. A `CinderCSIDriver` adopts the objects of an
+    /// earlier one of the same name.
     pub fn owns(&self, object: &Value) -> bool {
         let metadata = &object["metadata"];
         let reference = |reference: &Value| reference["uid"].as_str() == Some(&self.uid);
@@ -90,11 +86,11 @@ impl Owner {
     }
 }
 
-/// The maker, for a message, of an object whose ownership an operator has released.
+/// Description of the creator of an object with released ownership, for messages.
 pub const RELEASED: &str = "this operator, and its label csi.openstack.org/instance is gone (as under spec.deletion.policy Orphan; \
                           spec.adoption.mode Adopt adopts the object again)";
 
-/// Who seems to have made an object, in words for a message.
+/// Describes the apparent creator of an object, for messages.
 pub fn maker_of(object: &Value) -> String {
     let metadata = &object["metadata"];
     if let Some(instance) = metadata["labels"][INSTANCE_LABEL].as_str() {
@@ -126,7 +122,7 @@ mod tests {
     #[case::by_reference(json!({"ownerReferences": [{"uid": "x"}, {"uid": "u"}]}), true)]
     #[case::of_another_instance(json!({"labels": {(INSTANCE_LABEL): "other"}}), false)]
     #[case::of_nobody(json!({"name": "d"}), false)]
-    fn ownership_is_told_by_label_annotation_or_reference(#[case] metadata: Value, #[case] expected: bool) {
+    fn label_annotation_or_reference_proves_ownership(#[case] metadata: Value, #[case] expected: bool) {
         let owner = Owner {
             name: "d".to_owned(),
             uid: "u".to_owned(),
@@ -140,7 +136,7 @@ mod tests {
     #[case::somebody(json!({"managedFields": [{"manager": "kubectl-create", "operation": "Update"}]}), "field manager kubectl-create")]
     #[case::an_orphan(json!({"managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}]}), RELEASED)]
     #[case::nobody_knows(json!({}), "an unknown client")]
-    fn who_made_an_object_is_told_by_its_marks(#[case] metadata: Value, #[case] expected: &str) {
+    fn creator_is_described_from_labels(#[case] metadata: Value, #[case] expected: &str) {
         let maker = maker_of(&json!({"metadata": metadata}));
         assert!(maker.starts_with(expected), "{maker}");
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver's pods on the nodes, in the operator's own namespace, stripped to what a rollout is judged by.
+//! The driver's pods on the nodes, in the driver's namespace, reduced to the facts that a rollout needs.
 
 use std::collections::HashMap;
 
@@ -10,30 +10,25 @@ use serde::Deserialize;
 
 use super::{Affected, COMPONENT_LABEL, Index, Indexed, NODE_COMPONENT, REVISION_LABEL};
 
-/// A pod of the driver on a node, as far as it matters.
+/// The relevant facts about a node pod of the driver.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodePod {
-    /// Its name.
     pub name: String,
-    /// Its uid.
     pub uid: String,
-    /// Where it runs.
     pub node: String,
-    /// The revision that it was made from.
+    /// Revision of the DaemonSet that the pod was created from.
     pub revision: String,
-    /// Whether it is Ready.
     pub ready: bool,
-    /// Whether it is on its way out.
+    /// Whether the pod is being deleted.
     pub leaving: bool,
-    /// When it was created.
     pub created: Option<Timestamp>,
-    /// Since when it is as it is: Ready or not, or made.
+    /// Time of the last change between Ready and not Ready, or of the creation.
     pub since: Option<Timestamp>,
-    /// What holds it up, in the words of the kubelet or the scheduler.
+    /// Cause of a delay, in the message of the kubelet or the scheduler.
     pub trouble: Option<String>,
 }
 
-/// A pod, as far as it matters.
+/// The relevant part of a Pod.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = Pod)]
 pub struct PodObject {
@@ -51,7 +46,7 @@ struct PodSpec {
     affinity: Option<Affinity>,
 }
 
-/// Where the DaemonSet's controller writes the node of a pod that is not bound yet.
+/// The DaemonSet controller stores the node of an unscheduled pod here.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Affinity {
@@ -95,40 +90,41 @@ struct Cause {
     message: Option<String>,
 }
 
-/// What is kept of a pod: whose it is and how it is.
+/// Facts about a pod: its driver and its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeptPod {
+pub struct PodFact {
     driver: String,
     pod: NodePod,
 }
 
 impl Indexed for PodObject {
-    type Kept = KeptPod;
+    type Kept = PodFact;
 
-    fn keep(&self) -> Option<KeptPod> {
+    fn keep(&self) -> Option<PodFact> {
         let labels = self.metadata.labels.as_ref()?;
         if labels.get(COMPONENT_LABEL).map(String::as_str) != Some(NODE_COMPONENT) {
             return None;
         }
         let driver = labels.get(INSTANCE_LABEL)?.clone();
         let node = self.spec.node_name.clone().or_else(|| self.intended_node())?;
-        Some(KeptPod {
+        Some(PodFact {
             driver,
             pod: self.on(node),
         })
     }
 
-    fn affected(kept: &KeptPod) -> Affected {
-        Affected::Drivers([kept.driver.clone()].into())
+    fn affected(fact: &PodFact) -> Affected {
+        Affected::Drivers([fact.driver.clone()].into())
     }
 
-    fn table(index: &mut Index) -> &mut HashMap<String, KeptPod> {
+    fn table(index: &mut Index) -> &mut HashMap<String, PodFact> {
         index.pods()
     }
 }
 
 impl PodObject {
-    /// The pod, unless none of its containers runs or will run again, as after an eviction. One without a node has an empty one.
+    /// Returns the pod, unless all its containers have ended permanently, as after an eviction. The node of an
+    /// unscheduled pod is empty.
     pub fn unended(&self) -> Option<NodePod> {
         let has_ended = matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"));
         (!has_ended).then(|| self.on(self.spec.node_name.clone().unwrap_or_default()))
@@ -170,13 +166,14 @@ impl PodObject {
         names.next()?.values.as_ref()?.first().cloned()
     }
 
-    /// Why the pod does not serve, in the words of whoever found out: without anything that counts up.
+    /// Returns why the pod is not ready, in the message of its source. The text has no counters.
     fn trouble(&self) -> Option<String> {
         let containers = self.status.container_statuses.iter().flatten().filter_map(|container| {
             let state = container.state.as_ref()?;
             let cause = state.waiting.as_ref().or(state.terminated.as_ref())?;
             let reason = cause.reason.as_deref().unwrap_or("not running");
-            // A container that crashes has run. The message of its back-off has the length of the pause, which changes.
+            // A crashing container has run and has a log. The message of its back-off contains the delay, which
+            // changes.
             let has_log = reason == "CrashLoopBackOff" || state.terminated.is_some();
             let detail = match &cause.message {
                 Some(message) if reason != "CrashLoopBackOff" => message.clone(),
@@ -194,12 +191,12 @@ impl PodObject {
 }
 
 impl Index {
-    /// The driver's pods on nodes, by their nodes' names.
+    /// Returns the node pods of the driver, by the names of their nodes.
     pub fn node_pods_of(&self, driver: &str) -> Vec<NodePod> {
         let mut pods: Vec<NodePod> = self
             .kept_pods()
-            .filter(|kept| kept.driver == driver)
-            .map(|kept| kept.pod.clone())
+            .filter(|fact| fact.driver == driver)
+            .map(|fact| fact.pod.clone())
             .collect();
         pods.sort_by(|one, other| (&one.node, &one.name).cmp(&(&other.node, &other.name)));
         pods
@@ -223,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_serves_is_known_by_node_and_revision_since_it_does() {
+    fn ready_pod_has_node_revision_and_time() {
         let ready = json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:01:00Z"}]);
         let mut index = Index::default();
         index.put(&mk_pod(&json!({"nodeName": "n1"}), &json!({"conditions": ready})));
@@ -252,28 +249,28 @@ mod tests {
     #[case::terminated(json!({"terminated": {"reason": "Error", "exitCode": 1}}), "Error: its log has the cause")]
     #[case::creating(json!({"waiting": {"reason": "ContainerCreating"}}), "ContainerCreating: the events of its pod have the cause")]
     #[case::image(json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}), "ImagePullBackOff: no such image")]
-    fn trouble_names_where_the_cause_is(#[case] state: Value, #[case] expected: &str) {
+    fn pod_failure_includes_its_source(#[case] state: Value, #[case] expected: &str) {
         let status = json!({"containerStatuses": [{"name": "driver", "state": state}]});
-        let kept = mk_pod(&json!({"nodeName": "n1"}), &status).keep().expect("kept");
-        assert_eq!(kept.pod.trouble, Some(format!("container driver is {expected}")));
+        let fact = mk_pod(&json!({"nodeName": "n1"}), &status).keep().expect("kept");
+        assert_eq!(fact.pod.trouble, Some(format!("container driver is {expected}")));
     }
 
     #[test]
-    fn a_pod_that_finds_no_place_counts_for_the_node_that_it_is_meant_for() {
+    fn unschedulable_pod_counts_for_intended_node() {
         let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}]}}});
         let conditions = json!([{"type": "PodScheduled", "status": "False", "message": "Insufficient memory"}]);
-        let kept = mk_pod(&json!({"affinity": affinity}), &json!({"conditions": conditions}))
+        let fact = mk_pod(&json!({"affinity": affinity}), &json!({"conditions": conditions}))
             .keep()
             .expect("kept");
         assert_eq!(
-            (kept.pod.node.as_str(), kept.pod.trouble.as_deref()),
+            (fact.pod.node.as_str(), fact.pod.trouble.as_deref()),
             ("n2", Some("Insufficient memory"))
         );
     }
 
     #[test]
-    fn pods_of_the_controller_are_not_kept() {
+    fn controller_pods_are_ignored() {
         let mut pod = mk_pod(&json!({"nodeName": "n1"}), &json!({}));
         let labels = pod.metadata.labels.get_or_insert_default();
         labels.insert(COMPONENT_LABEL.to_owned(), "controller".to_owned());

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Secrets and zones that objects outside the spec name. Kubernetes retains them in PersistentVolumes, classes and contents of snapshots.
+//! Secrets and zones that objects outside the spec reference. Kubernetes stores the references in PersistentVolumes,
+//! classes and snapshot contents.
 //!
-//! The sidecars read Secrets for calls of the controller. The kubelet reads the Secrets of NodeStageVolume, NodePublishVolume and
-//! NodeExpandVolume with its own rights, so that they are not collected.
+//! The sidecars read Secrets for calls of the controller. The kubelet reads the Secrets of NodeStageVolume,
+//! NodePublishVolume and NodeExpandVolume with its own rights, so they are not collected.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +11,9 @@ use serde::Deserialize;
 
 use super::is_object_name;
 
-/// Beginning of the parameters that the sidecars read.
+/// Prefix of the parameters that the sidecars read.
 const PREFIX: &str = "csi.storage.k8s.io/";
-/// Parameters of Secrets that the kubelet reads.
+/// Parameters with Secrets that the kubelet reads.
 const OF_KUBELET: [&str; 5] = [
     "csi.storage.k8s.io/node-stage-secret-name",
     "csi.storage.k8s.io/node-publish-secret-name",
@@ -20,8 +21,8 @@ const OF_KUBELET: [&str; 5] = [
     "csiNodeStageSecretName",
     "csiNodePublishSecretName",
 ];
-/// Beginnings of the two annotations with a Secret: for the deletion and the modification of a PersistentVolume, and for the deletion of a
-/// VolumeSnapshotContent and a VolumeGroupSnapshotContent.
+/// Prefixes of the two annotations with a Secret. One pair is for the deletion and the modification of a
+/// PersistentVolume. The other is for the deletion of a VolumeSnapshotContent and a VolumeGroupSnapshotContent.
 const ANNOTATIONS: [&str; 4] = [
     "volume.kubernetes.io/provisioner-deletion-secret",
     "volume.kubernetes.io/controller-modify-secret",
@@ -29,25 +30,20 @@ const ANNOTATIONS: [&str; 4] = [
     "groupsnapshot.storage.kubernetes.io/deletion-secret",
 ];
 
-/// The namespace and name of a Secret.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SecretName {
-    /// The namespace.
     pub namespace: String,
-    /// The name.
     pub name: String,
 }
 
-/// A reference to a Secret.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SecretReference {
-    /// This Secret.
     Secret(SecretName),
     /// A Secret that depends on the claim, or text that is not the name of a Secret.
     Unresolved {
         /// The field, parameter or annotation.
         field: String,
-        /// The namespace, where it is known.
+        /// The namespace, if known.
         namespace: Option<String>,
     },
 }
@@ -68,12 +64,12 @@ impl SecretReference {
     }
 }
 
-/// The Secrets for the sidecars in the parameters of a class.
+/// Returns the Secrets for the sidecars in the parameters of a class.
 pub fn secret_parameters(parameters: &BTreeMap<String, String>) -> Vec<SecretReference> {
     let references = parameters.iter().filter_map(|(key, name)| {
         let (beginning, namespace) = match key.strip_suffix("secret-name") {
             Some(beginning) if key.starts_with(PREFIX) => (beginning, "secret-namespace"),
-            // Before Kubernetes 1.13 they were spelled otherwise, and csi-provisioner still reads them.
+            // Kubernetes before 1.13 used other spellings, which csi-provisioner still reads.
             _ => (
                 key.strip_prefix("csi").and(key.strip_suffix("SecretName"))?,
                 "SecretNamespace",
@@ -88,7 +84,7 @@ pub fn secret_parameters(parameters: &BTreeMap<String, String>) -> Vec<SecretRef
     references.collect()
 }
 
-/// The Secrets for the sidecars in the annotations of an object.
+/// Returns the Secrets for the sidecars in the annotations of an object.
 pub fn annotated_secrets(annotations: &BTreeMap<String, String>) -> Vec<SecretReference> {
     let references = ANNOTATIONS.iter().filter_map(|beginning| {
         let field = format!("{beginning}-name");
@@ -141,7 +137,7 @@ struct AffinityExpression {
 }
 
 impl VolumeAffinity {
-    /// The values of a label that a node must have.
+    /// Returns the values of a label that a node must have.
     pub(super) fn values<'a>(&'a self, label: &'a str) -> impl Iterator<Item = &'a str> {
         let terms = self
             .required
@@ -173,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_the_sidecars_are_found_in_classes() {
+    fn classes_reference_secrets_of_sidecars() {
         // The class in the documentation of cinder-csi-plugin for several regions.
         let mut parameters = Vec::new();
         for call in [
@@ -198,7 +194,7 @@ mod tests {
             found,
             expected.map(|call| secret("kube-system", &format!("secret-of-{call}")))
         );
-        // For all calls.
+        // Parameters for all calls.
         let default = map(&[
             ("csi.storage.k8s.io/secret-name", "s"),
             ("csi.storage.k8s.io/secret-namespace", "n"),
@@ -258,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_the_sidecars_are_found_in_annotations() {
+    fn annotations_reference_secrets_of_sidecars() {
         for beginning in ANNOTATIONS {
             let name = format!("{beginning}-name");
             let annotations = map(&[(&name, "s"), (&format!("{beginning}-namespace"), "n"), ("other", "x")]);

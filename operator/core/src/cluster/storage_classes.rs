@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! StorageClasses: those that are marked as the default, and the clients that marked them.
+//! StorageClasses that are marked as the default, and the clients that marked them.
 
 use std::collections::HashMap;
 
@@ -10,21 +10,20 @@ use serde::Deserialize;
 
 use super::{Affected, DEFAULT_CLASS_ANNOTATION, FIELD_MANAGER, Index, Indexed, Owned, owns_annotation};
 
-/// The name that the mark of the default class had once; Kubernetes still heeds it.
+/// The former name of the default-class annotation, which Kubernetes still supports.
 const OLD_DEFAULT_CLASS_ANNOTATION: &str = "storageclass.beta.kubernetes.io/is-default-class";
 
 /// A class that is marked as the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Marked {
-    /// When it was made, as Kubernetes writes times.
+pub struct DefaultClassMark {
+    /// Time of its creation, in the format of Kubernetes.
     pub made: String,
-    /// Its name.
     pub name: String,
-    /// The driver whose operator put the mark there; `None` when another client did.
+    /// The driver whose operator set the annotation. `None` if another client set it.
     pub by: Option<String>,
 }
 
-/// A StorageClass, as far as it matters: every one of the cluster.
+/// The relevant part of a StorageClass, of any driver.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = StorageClass)]
 pub struct ClassObject {
@@ -33,11 +32,11 @@ pub struct ClassObject {
     provisioner: String,
 }
 
-/// What the index keeps of a StorageClass.
+/// The fact that the index stores about a StorageClass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClassFact {
     driver: String,
-    pub(super) marked: Option<Marked>,
+    pub(super) marked: Option<DefaultClassMark>,
 }
 
 impl Owned for ClassFact {
@@ -47,8 +46,8 @@ impl Owned for ClassFact {
 }
 
 impl ClassObject {
-    /// Who marked the class as the default, where it is.
-    fn marked(&self) -> Option<Marked> {
+    /// Returns the default mark of the class with its writer, if the class is marked.
+    fn marked(&self) -> Option<DefaultClassMark> {
         let metadata = &self.metadata;
         let annotations = metadata.annotations.as_ref()?;
         let says_yes = |name: &str| annotations.get(name).is_some_and(|value| value == "true");
@@ -65,7 +64,7 @@ impl ClassObject {
             .filter_map(|entry| entry.fields_v1.as_ref())
             .any(|fields| owns_annotation(&fields.0, DEFAULT_CLASS_ANNOTATION));
         let instance = || metadata.labels.as_ref()?.get(INSTANCE_LABEL).cloned();
-        Some(Marked {
+        Some(DefaultClassMark {
             made: metadata
                 .creation_timestamp
                 .as_ref()
@@ -123,13 +122,13 @@ mod tests {
     #[case::marked_by_somebody(json!({(DEFAULT_CLASS_ANNOTATION): "true"}), "kubectl", Some("somebody"))]
     #[case::the_old_way(json!({(OLD_DEFAULT_CLASS_ANNOTATION): "true"}), "kubectl", Some("somebody"))]
     #[case::not_the_default(json!({(DEFAULT_CLASS_ANNOTATION): "false"}), FIELD_MANAGER, None)]
-    fn the_mark_of_the_default_class_is_seen_with_who_put_it_there(
+    fn default_class_is_attributed_to_its_writer(
         #[case] annotations: Value,
         #[case] manager: &str,
         #[case] expected: Option<&str>,
     ) {
         let kept = mk_class(&annotations, manager).marked();
-        let by = |marked: &Marked| marked.by.clone().unwrap_or("somebody".to_owned());
+        let by = |marked: &DefaultClassMark| marked.by.clone().unwrap_or("somebody".to_owned());
         assert_eq!(kept.as_ref().map(by).as_deref(), expected);
         assert!(kept.is_none_or(|marked| marked.made == "2026-01-01T00:00:00Z"));
     }

@@ -8,20 +8,20 @@ use serde::{Deserialize, Serialize};
 /// Major and minor version of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct KubernetesVersion {
-    /// 1, so far.
+    /// Currently always 1.
     pub major: u32,
-    /// As in 1.36.
+    /// For example 36 for Kubernetes 1.36.
     pub minor: u32,
 }
 
 impl KubernetesVersion {
-    /// Reads a version as it is displayed.
+    /// Parses a displayed version.
     pub fn read(text: &str) -> Option<Self> {
         let (major, minor) = text.split_once('.')?;
         Self::parse(major, minor)
     }
 
-    /// Reads what `/version` says. Some providers add a plus sign to the minor version.
+    /// Parses the response of `/version`. Some providers append a plus sign to the minor version.
     pub fn parse(major: &str, minor: &str) -> Option<Self> {
         let number = |text: &str| text.trim_end_matches('+').parse().ok();
         Some(Self {

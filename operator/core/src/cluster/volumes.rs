@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the index keeps of claims, volumes and attachments: what is there, and what is under way since when.
+//! Facts of the index about claims, volumes and attachments: existing objects, and pending operations with their
+//! start.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -21,24 +22,24 @@ use serde::Deserialize;
 use super::references::{SecretField, SecretReference, VolumeAffinity, annotated_secrets};
 use super::{Affected, Index, Indexed, Owned, Scope};
 
-/// Annotation of a claim for which a provisioner was asked.
+/// Annotation of a claim whose volume a provisioner creates.
 pub const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
-/// The same, as it was called before.
+/// The former name of this annotation.
 pub const OLD_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
-/// Annotation of a claim with the node for which its volume is made.
+/// Annotation of a claim with the node for which its volume is created.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
-/// The driver that serves volumes of Kubernetes' own Cinder plugin, which is no more.
+/// The driver for volumes of the former in-tree Cinder plugin.
 const DRIVER_OF_MIGRATED: &str = "cinder.csi.openstack.org";
 
-/// The longest text of an error that is kept.
+/// Maximum length of a stored error.
 const LONGEST_ERROR: usize = 512;
 
-/// Something that is kept, and whose change affects no driver: text that differs from one try to the next.
+/// A stored value whose change affects no driver: text that differs between attempts.
 #[derive(Debug, Clone, Default)]
-pub struct Aside<T>(pub T);
+pub struct IgnoredChange<T>(pub T);
 
-impl<T> PartialEq for Aside<T> {
+impl<T> PartialEq for IgnoredChange<T> {
     fn eq(&self, _: &Self) -> bool {
         true
     }
@@ -47,11 +48,8 @@ impl<T> PartialEq for Aside<T> {
 /// The claim of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClaimRef {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its uid.
     pub uid: String,
 }
 
@@ -59,64 +57,60 @@ pub struct ClaimRef {
 #[derive(Debug, Clone, Default, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
 pub struct VolumeFact {
-    /// The CSI driver.
     pub driver: String,
-    /// The volume's id in Cinder.
+    /// Id of the volume in Cinder.
     pub handle: String,
-    /// The claim that it is or was bound to.
+    /// The claim that the volume is or was bound to.
     pub claim: Option<ClaimRef>,
-    /// Whether it can only be used on some nodes.
+    /// Whether the volume is restricted to some nodes.
     pub is_zoned: bool,
-    /// Whether its data stays in Cinder when it goes.
+    /// Whether the data remains in Cinder after the deletion of the object.
     pub is_retained: bool,
-    /// The class whose attributes it has.
+    /// The VolumeAttributesClass of the volume.
     pub attributes_class: Option<Box<str>>,
-    /// Since when it waits to be deleted, when it does.
+    /// Time since when the volume waits for its deletion.
     pub deleting_since: Option<Timestamp>,
     /// Whether the object is being deleted.
     pub is_terminating: bool,
-    /// Whether a claim is bound to it.
+    /// Whether a claim is bound to the volume.
     pub is_bound: bool,
 }
 
 /// A VolumeAttachment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AttachmentFact {
-    /// The CSI driver.
     pub attacher: String,
-    /// The node.
     pub node: String,
     /// The PersistentVolume.
     pub volume: String,
-    /// Whether it is attached.
+    /// Whether the volume is attached.
     pub attached: bool,
-    /// Since when it is wanted.
+    /// Time of the attach request.
     pub created: Option<Timestamp>,
-    /// Since when it is not wanted any more.
+    /// Time of the detach request.
     pub deleted: Option<Timestamp>,
-    /// What was said last about why it does not go on.
-    pub error: Aside<Option<String>>,
+    /// Last reported error.
+    pub error: IgnoredChange<Option<String>>,
 }
 
-/// A claim for which something is under way.
+/// A claim with a pending operation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ClaimFact {
-    /// The CSI driver that makes its volume.
+    /// The CSI driver that creates the volume.
     pub driver: String,
-    /// The claim.
     pub claim: ClaimRef,
-    /// The PersistentVolume, once it has one.
+    /// The PersistentVolume, if it exists.
     pub volume: Option<String>,
-    /// Since when a volume is to be made for it, when that is so.
+    /// Time since when the claim waits for a volume.
     pub provisioning_since: Option<Timestamp>,
-    /// Since when it is to grow, when that is so.
+    /// Time since when the claim waits for an expansion.
     pub resizing_since: Option<Timestamp>,
-    /// Whether only the file system is left to grow, which a pod has to use for it.
+    /// Whether only the file system expansion is pending, for which a pod must use the volume.
     pub waits_for_node: bool,
-    /// The node for which its volume is made.
+    /// The node for which the volume is created.
     pub node: Option<String>,
-    /// What was said last about why it does not grow.
-    pub error: Aside<Option<String>>,
+    /// Last reported error of an expansion.
+    pub error: IgnoredChange<Option<String>>,
 }
 
 impl Owned for VolumeFact {
@@ -131,7 +125,7 @@ impl Owned for AttachmentFact {
     }
 }
 
-/// A PersistentVolume, as far as it matters.
+/// The relevant part of a PersistentVolume.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = PersistentVolume)]
 pub struct VolumeObject {
@@ -165,7 +159,7 @@ struct CsiSource {
     controller_expand_secret_ref: Option<SecretField>,
 }
 
-/// A volume of Kubernetes' own Cinder plugin: Kubernetes gives it to the CSI driver.
+/// A volume of the former in-tree Cinder plugin. Kubernetes redirects it to the CSI driver.
 #[derive(Debug, Clone, Deserialize)]
 struct CinderSource {
     #[serde(rename = "volumeID")]
@@ -188,17 +182,17 @@ struct VolumeStatus {
 }
 
 impl VolumeObject {
-    /// Whether its data stays in Cinder when it goes.
+    /// Whether the data remains in Cinder after the deletion of the object.
     pub fn is_retained(&self) -> bool {
         self.spec.persistent_volume_reclaim_policy.as_deref() == Some("Retain")
     }
 
-    /// Whether several nodes may write to its file system at once.
+    /// Whether several nodes may write to its file system at the same time.
     pub fn is_shared_file_system(&self) -> bool {
         is_shared_file_system(&self.spec.access_modes, self.spec.volume_mode.as_deref())
     }
 
-    /// The claim that it is or was bound to, else its own name.
+    /// Returns the claim that it is or was bound to, or its own name.
     pub fn claim_or_name(&self) -> String {
         match &self.spec.claim_ref {
             Some(claim) => format!("{}/{}", claim.namespace, claim.name),
@@ -206,7 +200,7 @@ impl VolumeObject {
         }
     }
 
-    /// The Secrets that the sidecars read for it.
+    /// Returns the Secrets that the sidecars read for the volume.
     pub fn secret_references(&self) -> Vec<SecretReference> {
         let source = self.spec.csi.iter();
         let of_source = source.flat_map(|csi| {
@@ -220,7 +214,7 @@ impl VolumeObject {
         of_source.flatten().chain(annotations).collect()
     }
 
-    /// The values of a label that its nodes must have.
+    /// Returns the values of a label that its nodes must have.
     pub fn label_values<'a>(&'a self, label: &'a str) -> impl Iterator<Item = &'a str> {
         self.spec
             .node_affinity
@@ -233,7 +227,7 @@ impl VolumeObject {
         self.spec.volume_attributes_class_name.as_deref() == Some(class)
     }
 
-    /// The CSI driver and the volume's id in Cinder.
+    /// Returns the CSI driver and the id of the volume in Cinder.
     fn source(&self) -> Option<(&str, &str)> {
         let csi = self.spec.csi.as_ref();
         let migrated = self.spec.cinder.as_ref();
@@ -273,8 +267,8 @@ impl Indexed for VolumeObject {
         })
     }
 
-    fn affected(kept: &VolumeFact) -> Affected {
-        Affected::Drivers([kept.driver.clone()].into())
+    fn affected(fact: &VolumeFact) -> Affected {
+        Affected::Drivers([fact.driver.clone()].into())
     }
 
     fn table(index: &mut Index) -> &mut HashMap<String, VolumeFact> {
@@ -282,7 +276,7 @@ impl Indexed for VolumeObject {
     }
 }
 
-/// A VolumeAttachment, as far as it matters.
+/// The relevant part of a VolumeAttachment.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = VolumeAttachment)]
 pub struct AttachmentObject {
@@ -312,18 +306,18 @@ struct AttachmentSource {
 #[serde(rename_all = "camelCase", default)]
 struct AttachmentStatus {
     attached: bool,
-    attach_error: Option<Said>,
-    detach_error: Option<Said>,
+    attach_error: Option<ReportedError>,
+    detach_error: Option<ReportedError>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-struct Said {
+struct ReportedError {
     message: Option<String>,
 }
 
 impl AttachmentObject {
-    /// Whether this driver is attaching or detaching it.
+    /// Whether this driver is attaching or detaching the volume.
     pub fn is_under_way_of(&self, driver: &str) -> bool {
         let is_under_way = !self.status.attached || self.metadata.deletion_timestamp.is_some();
         is_under_way && self.spec.attacher == driver
@@ -336,7 +330,7 @@ impl Indexed for AttachmentObject {
 
     fn keep(&self) -> Option<AttachmentFact> {
         let deleted = self.metadata.deletion_timestamp.as_ref().map(|time| time.0);
-        let said = if deleted.is_some() {
+        let error = if deleted.is_some() {
             &self.status.detach_error
         } else {
             &self.status.attach_error
@@ -348,12 +342,17 @@ impl Indexed for AttachmentObject {
             attached: self.status.attached,
             created: self.metadata.creation_timestamp.as_ref().map(|time| time.0),
             deleted,
-            error: Aside(said.as_ref().and_then(|said| said.message.as_deref()).map(shortened)),
+            error: IgnoredChange(
+                error
+                    .as_ref()
+                    .and_then(|error| error.message.as_deref())
+                    .map(truncate_error),
+            ),
         })
     }
 
-    fn affected(kept: &AttachmentFact) -> Affected {
-        Affected::Drivers([kept.attacher.clone()].into())
+    fn affected(fact: &AttachmentFact) -> Affected {
+        Affected::Drivers([fact.attacher.clone()].into())
     }
 
     fn table(index: &mut Index) -> &mut HashMap<String, AttachmentFact> {
@@ -365,11 +364,11 @@ fn is_shared_file_system(access_modes: &[String], volume_mode: Option<&str>) -> 
     volume_mode != Some("Block") && access_modes.iter().any(|mode| mode == "ReadWriteMany")
 }
 
-fn shortened(text: &str) -> String {
+fn truncate_error(text: &str) -> String {
     UntrustedText::with_limit(text, LONGEST_ERROR).to_string()
 }
 
-/// A PersistentVolumeClaim, as far as it matters.
+/// The relevant part of a PersistentVolumeClaim.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = PersistentVolumeClaim)]
 pub struct ClaimObject {
@@ -416,7 +415,7 @@ struct ClaimCondition {
 }
 
 impl ClaimObject {
-    /// The driver whose provisioner was asked.
+    /// Returns the driver whose provisioner creates the volume.
     fn provisioner(&self) -> Option<&String> {
         self.annotation(PROVISIONER)
             .or_else(|| self.annotation(OLD_PROVISIONER))
@@ -426,17 +425,18 @@ impl ClaimObject {
         self.status.phase == "Pending" || self.status.phase.is_empty()
     }
 
-    /// Whether the driver was asked for a volume and may be making it: nothing else tells of that volume yet.
+    /// Whether the driver may be creating a volume for the claim. No other object shows that volume yet.
     pub fn waits_for_volume_of(&self, driver: &str) -> bool {
         self.is_pending() && self.provisioner().is_some_and(|asked| asked == driver)
     }
 
-    /// Whether it waits for a volume of this StorageClass.
+    /// Whether the claim waits for a volume of this StorageClass.
     pub fn waits_for_class(&self, class: &str) -> bool {
         self.is_pending() && self.spec.storage_class_name.as_deref() == Some(class)
     }
 
-    /// Whether it waits for a volume to whose file system several nodes may write at once, of one of these StorageClasses.
+    /// Whether the claim waits for a volume of one of these StorageClasses. Several nodes may write to its file system
+    /// at the same time.
     pub fn waits_for_shared_file_system(&self, classes: &BTreeSet<&str>) -> bool {
         let spec = &self.spec;
         let is_of_class = spec
@@ -449,7 +449,7 @@ impl ClaimObject {
             && is_shared_file_system(&spec.access_modes, spec.volume_mode.as_deref())
     }
 
-    /// Whether it has or wants the attributes of this VolumeAttributesClass.
+    /// Whether the claim has or requests the attributes of this VolumeAttributesClass.
     pub fn refers_to(&self, class: &str) -> bool {
         let names = [
             &self.spec.volume_attributes_class_name,
@@ -462,8 +462,8 @@ impl ClaimObject {
         self.metadata.annotations.as_ref()?.get(name)
     }
 
-    /// Since when the provisioner was asked: the annotation says that it was, and the fields' managers when.
-    fn asked_since(&self) -> Option<Timestamp> {
+    /// Returns the time of the request to the provisioner, from the managed fields of its annotation.
+    fn requested_since(&self) -> Option<Timestamp> {
         let created = self.metadata.creation_timestamp.as_ref()?.0;
         let entries = self.metadata.managed_fields.iter().flatten();
         let asked = entries
@@ -483,7 +483,7 @@ impl Indexed for ClaimObject {
     type Kept = ClaimFact;
     const SCOPE: Scope = Scope::Volumes;
 
-    /// Only claims for which something is under way: there are many others.
+    /// Stores only claims with a pending operation. Most claims have none.
     fn keep(&self) -> Option<ClaimFact> {
         let driver = self.provisioner()?;
         let is_pending = self.is_pending();
@@ -493,9 +493,9 @@ impl Indexed for ClaimObject {
         };
         let (resizing, pending) = (condition("Resizing"), condition("FileSystemResizePending"));
         let refused = condition("NodeResizeError").or_else(|| condition("ControllerResizeError"));
-        let said = refused.and_then(|condition| condition.message.as_deref());
+        let error = refused.and_then(|condition| condition.message.as_deref());
         let is_deleted = self.metadata.deletion_timestamp.is_some();
-        let provisioning_since = self.asked_since().filter(|_| is_pending && !is_deleted);
+        let provisioning_since = self.requested_since().filter(|_| is_pending && !is_deleted);
         let resizing_since = resizing
             .or(pending)
             .or(refused)
@@ -513,12 +513,12 @@ impl Indexed for ClaimObject {
             resizing_since,
             waits_for_node: resizing.is_none() && pending.is_some(),
             node: self.annotation(SELECTED_NODE).cloned(),
-            error: Aside(said.map(shortened)),
+            error: IgnoredChange(error.map(truncate_error)),
         })
     }
 
-    fn affected(kept: &ClaimFact) -> Affected {
-        Affected::Drivers([kept.driver.clone()].into())
+    fn affected(fact: &ClaimFact) -> Affected {
+        Affected::Drivers([fact.driver.clone()].into())
     }
 
     fn table(index: &mut Index) -> &mut HashMap<String, ClaimFact> {
@@ -527,24 +527,23 @@ impl Indexed for ClaimObject {
 }
 
 impl Index {
-    /// A PersistentVolume.
     pub fn volume(&self, name: &str) -> Option<&VolumeFact> {
         self.volumes.get(name)
     }
 
-    /// All PersistentVolumes of a driver.
+    /// Returns all PersistentVolumes of a driver.
     pub fn volume_facts<'a>(&'a self, driver: &'a str) -> impl Iterator<Item = (&'a String, &'a VolumeFact)> {
         self.volumes.iter().filter(move |(_, volume)| volume.driver == driver)
     }
 
-    /// All VolumeAttachments of a driver.
+    /// Returns all VolumeAttachments of a driver.
     pub fn attachment_facts<'a>(&'a self, driver: &'a str) -> impl Iterator<Item = (&'a String, &'a AttachmentFact)> {
         self.attachments
             .iter()
             .filter(move |(_, attachment)| attachment.attacher == driver)
     }
 
-    /// The VolumeAttachments of a driver that are or may be being attached or detached, sorted.
+    /// Returns the VolumeAttachments of a driver with a pending or possibly pending operation, sorted.
     pub fn attachments_under_way(&self, driver: &str) -> Vec<String> {
         let all = self.attachment_facts(driver);
         let under_way = all.filter(|(_, attachment)| !attachment.attached || attachment.deleted.is_some());
@@ -555,21 +554,21 @@ impl Index {
         names
     }
 
-    /// The PersistentVolumes that have or may have the attributes of a class, each with its claim, sorted.
+    /// Returns the PersistentVolumes that have or may have the attributes of a class, each with its claim, sorted.
     pub fn volumes_with_attributes(&self, class: &str) -> Vec<String> {
         let all = self.volumes.iter();
         let have = all.filter(|(_, volume)| volume.attributes_class.as_deref() == Some(class));
-        let told = have.map(|(name, volume)| match &volume.claim {
+        let described = have.map(|(name, volume)| match &volume.claim {
             Some(claim) => format!("{name} (claim {}/{})", claim.namespace, claim.name),
             None => name.clone(),
         });
-        let mut names: Vec<String> = told.collect();
+        let mut names: Vec<String> = described.collect();
         names.extend(self.uncertain::<VolumeObject>(|_| true));
         names.sort();
         names
     }
 
-    /// All claims of a driver for which something is under way.
+    /// Returns all claims of a driver with a pending operation.
     pub fn claim_facts<'a>(&'a self, driver: &'a str) -> impl Iterator<Item = &'a ClaimFact> {
         self.claims.values().filter(move |claim| claim.driver == driver)
     }
@@ -591,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_volume_waits_to_be_deleted_unless_it_is_to_be_retained() {
+    fn released_volume_awaits_deletion_unless_retained() {
         let volume = |policy: &str| {
             keep::<VolumeObject>(json!({
                 "metadata": {"name": "pv", "creationTimestamp": "2026-01-01T00:00:00Z"},
@@ -607,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_and_which_attributes_volumes_have_is_known_without_asking() {
+    fn index_lists_pending_attachments_and_attributes() {
         let mut index = Index::default();
         let attachment = |name: &str, attached: bool, deleted: Option<&str>| -> AttachmentObject {
             serde_json::from_value(json!({
@@ -631,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn another_wording_of_the_same_trouble_is_no_change_of_an_attachment() {
+    fn changed_error_text_does_not_change_attachment() {
         let attachment = |message: &str| {
             keep::<AttachmentObject>(json!({
                 "metadata": {"name": "va"},
@@ -640,11 +639,11 @@ mod tests {
             }))
         };
         assert_eq!(attachment("request 1"), attachment("request 2"));
-        assert_eq!(attachment("x").and_then(|kept| kept.error.0).as_deref(), Some("x"));
+        assert_eq!(attachment("x").and_then(|fact| fact.error.0).as_deref(), Some("x"));
     }
 
     #[test]
-    fn a_claim_is_kept_while_its_volume_is_made_or_grows_and_counted_from_when_the_provisioner_was_asked() {
+    fn claims_are_stored_while_operation_is_pending() {
         let claim = |phase: &str, conditions: Value| {
             keep::<ClaimObject>(json!({
                 "metadata": {"namespace": "n", "name": "c", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
@@ -670,7 +669,7 @@ mod tests {
     #[case::being_attached(json!({"attached": false}), None, true)]
     #[case::nobody_has_looked_yet(json!({}), None, true)]
     #[case::being_detached(json!({"attached": true}), Some("2026-01-01T00:00:00Z"), true)]
-    fn an_attachment_is_under_way_until_it_is_there_and_from_when_it_goes(
+    fn attachment_is_pending_until_attached_and_when_deleted(
         #[case] status: Value,
         #[case] deleted: Option<&str>,
         #[case] expected: bool,
@@ -690,7 +689,7 @@ mod tests {
     #[case::it_has_it(json!({"volumeAttributesClassName": "silver"}), json!({"currentVolumeAttributesClassName": "gold"}), true)]
     #[case::it_has_another(json!({"volumeAttributesClassName": "silver"}), json!({"phase": "Bound"}), false)]
     #[case::it_has_none(json!({}), json!({}), false)]
-    fn a_claim_refers_to_the_attributes_that_it_wants_and_has(
+    fn claim_references_requested_and_current_attributes(
         #[case] spec: Value,
         #[case] status: Value,
         #[case] expected: bool,
@@ -707,7 +706,7 @@ mod tests {
     #[case::of_one_node("Pending", "cinder", &["ReadWriteOnce"], None, false)]
     #[case::of_another_class("Pending", "nfs", &["ReadWriteMany"], None, false)]
     #[case::bound("Bound", "cinder", &["ReadWriteMany"], None, false)]
-    fn a_claim_waits_for_a_shared_file_system_of_the_drivers_classes(
+    fn claim_waits_for_shared_file_system_of_driver(
         #[case] phase: &str,
         #[case] class: &str,
         #[case] modes: &[&str],
@@ -726,7 +725,7 @@ mod tests {
     #[case::waiting("Pending", "cinder", true)]
     #[case::bound("Bound", "cinder", false)]
     #[case::of_another_class("Pending", "other", false)]
-    fn a_claim_waits_for_its_class_until_it_is_bound(#[case] phase: &str, #[case] class: &str, #[case] expected: bool) {
+    fn claim_waits_for_class_until_bound(#[case] phase: &str, #[case] class: &str, #[case] expected: bool) {
         let claim: ClaimObject = serde_json::from_value(json!({
             "metadata": {}, "spec": {"storageClassName": class}, "status": {"phase": phase},
         }))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is under way in Kubernetes, and for how long.
+//! Finds pending operations in Kubernetes and their duration.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,26 +12,27 @@ use crate::{
     resolve::health::StuckSettings,
 };
 
-/// The label with a node's zone.
+/// Label with the zone of a node.
 const ZONE_LABEL: &str = "topology.cinder.csi.openstack.org/zone";
 
-/// How many operations are looked into: when a whole cloud stands still, the oldest tell why.
+/// Maximum number of operations to diagnose. When a whole cloud is unavailable, the oldest operations suffice to show
+/// the cause.
 pub const LOOKED_INTO: usize = 200;
 
-/// The operations that have taken too long.
+/// Operations that exceed their limit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Suspects {
-    /// The oldest of them.
+    /// The oldest of these operations.
     pub all: Vec<Suspect>,
-    /// How many others there are.
+    /// Number of the others.
     pub others: usize,
-    /// When the next operation will have taken too long, if it is still under way then.
+    /// Time until the next pending operation exceeds its limit.
     pub next: Option<Duration>,
 }
 
-/// Finds the operations of a driver that are under way for longer than they may be, and looks into so many of them.
+/// Finds operations of a driver that exceed their limit, and collects the facts about at most `most` of them.
 pub fn suspects(index: &Index, driver: &str, limits: &StuckSettings, now: Timestamp, most: usize) -> Suspects {
-    let Found { mut late, next, .. } = overdue(index, driver, limits, now);
+    let OverdueOperations { mut late, next, .. } = overdue(index, driver, limits, now);
     if late.is_empty() {
         return Suspects {
             next,
@@ -41,7 +42,7 @@ pub fn suspects(index: &Index, driver: &str, limits: &StuckSettings, now: Timest
     late.sort_by_key(|(operation, since, fact)| (*since, fact.name(), *operation));
     let others = late.len().saturating_sub(most);
     late.truncate(most);
-    let view = View::new(index, driver);
+    let view = NodeVolumes::new(index, driver);
     let all = late.into_iter().map(|(operation, since, fact)| Suspect {
         operation,
         since,
@@ -54,38 +55,45 @@ pub fn suspects(index: &Index, driver: &str, limits: &StuckSettings, now: Timest
     }
 }
 
-/// The operations of a driver that have taken longer than `limits`, in no order.
-pub(super) fn overdue<'a>(index: &'a Index, driver: &'a str, limits: &StuckSettings, now: Timestamp) -> Found<'a> {
-    let mut found = Found {
+/// Returns operations of a driver that exceed `limits`, unordered.
+pub(super) fn overdue<'a>(
+    index: &'a Index,
+    driver: &'a str,
+    limits: &StuckSettings,
+    now: Timestamp,
+) -> OverdueOperations<'a> {
+    let mut operations = OverdueOperations {
         now,
         late: Vec::new(),
         next: None,
     };
     for claim in index.claim_facts(driver) {
         if let Some(since) = claim.provisioning_since {
-            found.add(Operation::Provision, since, limits.provision, Fact::Claim(claim));
+            operations.add(Operation::Provision, since, limits.provision, Fact::Claim(claim));
         }
         if let Some(since) = claim.resizing_since {
-            found.add(Operation::Resize, since, limits.resize, Fact::Claim(claim));
+            operations.add(Operation::Resize, since, limits.resize, Fact::Claim(claim));
         }
     }
     for (name, attachment) in index.attachment_facts(driver) {
         let fact = Fact::Attachment(name, attachment);
         match (attachment.deleted, attachment.created) {
-            (Some(since), _) => found.add(Operation::Detach, since, limits.detach, fact),
-            (None, Some(since)) if !attachment.attached => found.add(Operation::Attach, since, limits.attach, fact),
+            (Some(since), _) => operations.add(Operation::Detach, since, limits.detach, fact),
+            (None, Some(since)) if !attachment.attached => {
+                operations.add(Operation::Attach, since, limits.attach, fact)
+            }
             _ => {}
         }
     }
     for (name, volume) in index.volume_facts(driver) {
         if let Some(since) = volume.deleting_since {
-            found.add(Operation::Delete, since, limits.delete, Fact::Volume(name, volume));
+            operations.add(Operation::Delete, since, limits.delete, Fact::Volume(name, volume));
         }
     }
-    found
+    operations
 }
 
-/// An operation that is under way.
+/// A pending operation.
 pub(super) enum Fact<'a> {
     Claim(&'a ClaimFact),
     Attachment(&'a str, &'a AttachmentFact),
@@ -100,7 +108,7 @@ impl Fact<'_> {
         }
     }
 
-    /// The kind and name of its object.
+    /// Kind and name of the object of the operation.
     pub(super) fn object(&self) -> String {
         let kind = match self {
             Self::Claim(_) => "PersistentVolumeClaim",
@@ -110,7 +118,7 @@ impl Fact<'_> {
         format!("{kind} {}", self.name())
     }
 
-    /// The last error in the status of its object.
+    /// The last error in the status of the object.
     pub(super) fn error(&self) -> Option<&str> {
         match self {
             Self::Claim(claim) => claim.error.0.as_deref(),
@@ -121,14 +129,14 @@ impl Fact<'_> {
 }
 
 /// The overdue operations.
-pub(super) struct Found<'a> {
+pub(super) struct OverdueOperations<'a> {
     now: Timestamp,
     pub(super) late: Vec<(Operation, Timestamp, Fact<'a>)>,
-    /// The time until the next operation is overdue.
+    /// Time until the next operation is overdue.
     pub(super) next: Option<Duration>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> OverdueOperations<'a> {
     fn add(&mut self, operation: Operation, since: Timestamp, limit: Duration, fact: Fact<'a>) {
         let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
         let left = limit.saturating_sub(self.now.duration_since(since));
@@ -140,7 +148,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// The name of a node as it is reported. A tenant can write any text into the annotation of a claim.
+/// Returns the name of a node for messages. A tenant can write any text into the annotation of a claim.
 fn shown_node(name: &str) -> String {
     if is_object_name(name) {
         return name.to_owned();
@@ -151,16 +159,16 @@ fn shown_node(name: &str) -> String {
     )
 }
 
-struct View<'a> {
+struct NodeVolumes<'a> {
     index: &'a Index,
     driver: &'a str,
-    /// How many volumes a node has or waits for.
+    /// Number of volumes that are attached or pending, by node.
     on_node: HashMap<&'a str, usize>,
-    /// The nodes that have a volume or wait for it.
+    /// Nodes where a volume is attached or pending, by volume.
     nodes_of: HashMap<&'a str, Vec<&'a str>>,
 }
 
-impl<'a> View<'a> {
+impl<'a> NodeVolumes<'a> {
     fn new(index: &'a Index, driver: &'a str) -> Self {
         let mut view = Self {
             index,
@@ -264,7 +272,7 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + minute * 60).expect("a time")
     }
 
-    /// A node with a volume that waits to be attached since minute 0, and another attached one.
+    /// Creates a node with one pending volume since minute 0, and one attached volume.
     fn mk_index() -> Index {
         let mut index = Index::default();
         put::<NodeObject>(
@@ -294,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attachment_is_suspect_after_its_time_and_joined_with_volume_claim_node_and_server() {
+    fn overdue_attachment_is_joined_with_related_facts() {
         let (index, limits) = (mk_index(), StuckSettings::default());
         let early = suspects(&index, DRIVER, &limits, at(3), LOOKED_INTO);
         assert_eq!((early.all.len(), early.next), (0, Some(Duration::from_mins(2))));
@@ -314,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn when_a_whole_cloud_stands_still_the_oldest_are_looked_into_and_all_are_counted() {
+    fn oldest_suspects_are_diagnosed_and_all_counted() {
         let mut index = mk_index();
         for number in 0..1_000 {
             put::<AttachmentObject>(
@@ -323,13 +331,16 @@ mod tests {
                     "spec": {"attacher": DRIVER, "nodeName": "n1", "source": {"persistentVolumeName": "pv2"}}}),
             );
         }
-        let found = suspects(&index, DRIVER, &StuckSettings::default(), at(2_000), LOOKED_INTO);
-        assert_eq!((found.all.len(), found.others), (LOOKED_INTO, 1_001 - LOOKED_INTO));
-        assert!(found.all.iter().all(|suspect| suspect.since <= at(200)));
+        let suspects = suspects(&index, DRIVER, &StuckSettings::default(), at(2_000), LOOKED_INTO);
+        assert_eq!(
+            (suspects.all.len(), suspects.others),
+            (LOOKED_INTO, 1_001 - LOOKED_INTO)
+        );
+        assert!(suspects.all.iter().all(|suspect| suspect.since <= at(200)));
     }
 
     #[test]
-    fn a_growth_that_the_node_refuses_is_told_in_its_words() {
+    fn node_error_of_expansion_is_quoted() {
         let mut index = Index::default();
         let condition = |type_: &str, message: Value| json!({"type": type_, "status": "True", "lastTransitionTime": at(0).to_string(), "message": message});
         let conditions = [
@@ -343,8 +354,8 @@ mod tests {
                 "spec": {"resources": {"requests": {"storage": "7Ei"}}},
                 "status": {"phase": "Bound", "conditions": conditions}}),
         );
-        let found = suspects(&index, DRIVER, &StuckSettings::default(), at(60), LOOKED_INTO);
-        let finding = crate::diagnosis::diagnose(&found.all[0]).finding;
+        let suspects = suspects(&index, DRIVER, &StuckSettings::default(), at(60), LOOKED_INTO);
+        let finding = crate::diagnosis::diagnose(&suspects.all[0]).finding;
         assert_eq!(
             (finding.reason, finding.hint.as_str()),
             (
@@ -355,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_and_volumes_are_suspects_by_their_own_times() {
+    fn each_operation_has_its_own_limit() {
         let mut index = Index::default();
         put::<ClaimObject>(
             &mut index,
@@ -369,8 +380,8 @@ mod tests {
                 "status": {"phase": "Released", "lastPhaseTransitionTime": at(0).to_string()}}),
         );
         let operations = |minute| {
-            let found = suspects(&index, DRIVER, &StuckSettings::default(), at(minute), LOOKED_INTO);
-            let mut operations: Vec<Operation> = found.all.iter().map(|suspect| suspect.operation).collect();
+            let suspects = suspects(&index, DRIVER, &StuckSettings::default(), at(minute), LOOKED_INTO);
+            let mut operations: Vec<Operation> = suspects.all.iter().map(|suspect| suspect.operation).collect();
             operations.sort();
             operations
         };

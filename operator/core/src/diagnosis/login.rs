@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Operations on volumes that suggest a failed login of the driver.
+//! Finds operations on volumes that suggest a failed login of the driver.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -7,27 +7,28 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::{
     LOOKED_INTO,
-    cases::{Found, overdue},
+    cases::{OverdueOperations, overdue},
     is_login_failure,
 };
 use crate::{cluster::Index, resolve::health::StuckSettings};
 
-/// Age from which an operation without an error in its object counts as silent. The sidecars report failed creations and deletions in
-/// events only, which the operator has no right to read.
+/// Age from which an operation without an error in its object counts as silent. The sidecars report failed creations
+/// and deletions in events only, which the operator has no right to read.
 const SILENT_AFTER: Duration = Duration::from_secs(20);
 
-/// Objects whose operations suggest a failed login, each by kind and name.
+/// Objects whose operations suggest a failed login, as kind and name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoginDoubts {
-    /// Their last error is a failed login.
+    /// Objects with a failed login as their last error.
     pub refused: BTreeSet<String>,
-    /// They have no error and are older than 20 seconds.
+    /// Objects without an error that are older than 20 seconds.
     pub silent: BTreeSet<String>,
-    /// The time until the next operation counts as silent.
+    /// Time until the next operation counts as silent.
     pub next: Option<Duration>,
 }
 
-/// Lists the operations of a driver that suggest a failed login: of each kind of doubt at most [`LOOKED_INTO`], the newest first.
+/// Lists operations of a driver that suggest a failed login: the newest of each kind of doubt, at most
+/// [`LOOKED_INTO`].
 pub fn login_doubts(index: &Index, driver: &str, now: Timestamp) -> LoginDoubts {
     let limits = StuckSettings {
         attach: SILENT_AFTER,
@@ -37,7 +38,7 @@ pub fn login_doubts(index: &Index, driver: &str, now: Timestamp) -> LoginDoubts 
         resize: SILENT_AFTER,
         max_reported: 0,
     };
-    let Found { mut late, next, .. } = overdue(index, driver, &limits, now);
+    let OverdueOperations { mut late, next, .. } = overdue(index, driver, &limits, now);
     late.retain(|(_, _, fact)| fact.error().is_none());
     late.sort_by_key(|(operation, since, fact)| (std::cmp::Reverse(*since), fact.name(), *operation));
     let attachments = index
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn attachment_error_decides_at_once() {
+    fn attachment_error_decides_immediately() {
         let mut index = Index::default();
         put::<AttachmentObject>(&mut index, attachment("refused", Some("[auth] token_create: HTTP 401")));
         put::<AttachmentObject>(&mut index, attachment("other", Some("volume is in use")));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The table of causes. A rule is a function of the joined facts; the first one that fits tells.
+//! Table of causes. A rule is a function of the joined facts. The first matching rule is the diagnosis.
 
 mod causes;
 
@@ -13,13 +13,12 @@ use Operation::{Attach, Delete, Detach, Provision, Resize};
 pub struct Rule {
     /// One word, part of the API.
     pub reason: &'static str,
-    /// The operations that it may hold up.
+    /// Operations that the cause may block.
     pub operations: &'static [Operation],
-    /// Its kind.
     pub class: CauseClass,
-    /// What is the matter, for documentation.
+    /// Description of the cause, for the documentation.
     pub meaning: &'static str,
-    /// Says what is the matter and what to do, when it is this.
+    /// Returns the cause and the required action if the rule matches.
     pub hint: fn(&Case) -> Option<String>,
 }
 
@@ -48,11 +47,10 @@ const fn rule(
 const ANY: &[Operation] = &Operation::ALL;
 const WITH_NODE: &[Operation] = &[Attach, Detach];
 
-/// What is said when no rule fits.
+/// Reason when no rule matches.
 pub(super) const UNEXPLAINED: &str = "Unexplained";
 
-/// Every cause, in the order in which they are looked for: what holds up everything first, then what is certain, then what is
-/// likely.
+/// All causes in order of evaluation: causes that block all operations, then certain causes, then likely ones.
 pub static RULES: &[Rule] = &[
     rule(
         "CredentialsRefused",
@@ -154,7 +152,7 @@ pub static RULES: &[Rule] = &[
     ),
 ];
 
-/// Why an operation does not end.
+/// Returns why an operation does not end.
 pub fn explain(operation: Operation, case: &Case) -> Finding {
     let fitting = RULES.iter().filter(|rule| rule.operations.contains(&operation));
     let found = fitting.filter_map(|rule| {

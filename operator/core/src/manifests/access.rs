@@ -14,34 +14,33 @@ use crate::resolve::{Resolved, name_prefix_of};
 use crate::templates::{self, Template};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
-/// Stands for the names of the Leases of a driver's sidecars.
+/// Placeholder for the names of the Leases of a driver's sidecars.
 const LEASES: &str = "$LEASES";
-/// Stands for the names of the Secrets of classes.
+/// Placeholder for the names of the Secrets of classes.
 const CLASS_SECRETS: &str = "$CLASS_SECRETS";
 
-/// Service account of the controller's pods.
+/// Service account of the controller pods.
 pub(super) fn controller_account(resolved: &Resolved) -> String {
     format!("{}-controller", resolved.name_prefix)
 }
 
-/// The same, of a driver with an unresolved spec.
+/// Service account of the controller pods of a driver with an unresolved spec.
 pub fn controller_account_of(driver: &CinderCSIDriver) -> String {
     format!("{}-controller", name_prefix_of(driver))
 }
 
-/// Service account of the nodes' pods.
+/// Service account of the node pods.
 pub(super) fn node_account(resolved: &Resolved) -> String {
     format!("{}-node", resolved.name_prefix)
 }
 
-/// The roles of `roles.yaml`.
 static ROLES: Template<Vec<RoleTemplate>> = LazyLock::new(|| templates::read(include_str!("roles.yaml")));
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RoleTemplate {
     kind: RoleKind,
-    /// The end of the name: the driver's prefix comes before it.
+    /// Suffix of the name, after the prefix of the driver.
     name: String,
     requires: Option<Requirement>,
     rules: Vec<RuleTemplate>,
@@ -60,7 +59,7 @@ struct RuleTemplate {
     rule: PolicyRule,
 }
 
-/// What a driver, or its cluster, has or has not.
+/// A condition on the driver or its cluster under which a role or rule applies.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Requirement {
@@ -120,7 +119,8 @@ pub(super) fn operands(resolved: &Resolved) -> Result<Vec<Operand>, RenderError>
     Ok(operands)
 }
 
-/// The rules of a role that this driver needs, with the names of its sidecars' Leases and its classes' Secrets.
+/// Returns the rules of a role that this driver needs, with the names of its sidecars' Leases and its classes'
+/// Secrets.
 fn rules(template: &RoleTemplate, resolved: &Resolved) -> Vec<PolicyRule> {
     let needed = template.rules.iter().filter(|rule| is_met(rule.requires, resolved));
     let mut rules: Vec<PolicyRule> = needed.map(|rule| rule.rule.clone()).collect();
@@ -141,7 +141,7 @@ fn rules(template: &RoleTemplate, resolved: &Resolved) -> Vec<PolicyRule> {
 fn account(resolved: &Resolved, name: String, component: ComponentLabel) -> ServiceAccount {
     ServiceAccount {
         metadata: metadata::namespaced(resolved, name, component),
-        // The pods ask for a token where they need one.
+        // Pods that need a token mount it explicitly.
         automount_service_account_token: Some(false),
         ..ServiceAccount::default()
     }
@@ -168,7 +168,7 @@ fn role_binding(resolved: &Resolved, name: String) -> RoleBinding {
 
 fn cluster_role(resolved: &Resolved, name: String, rules: Vec<PolicyRule>) -> ClusterRole {
     ClusterRole {
-        metadata: metadata::remembered(resolved, name, ComponentLabel::Controller),
+        metadata: metadata::owner_annotated(resolved, name, ComponentLabel::Controller),
         rules: Some(rules),
         ..ClusterRole::default()
     }
@@ -176,7 +176,7 @@ fn cluster_role(resolved: &Resolved, name: String, rules: Vec<PolicyRule>) -> Cl
 
 fn cluster_role_binding(resolved: &Resolved, name: String) -> ClusterRoleBinding {
     ClusterRoleBinding {
-        metadata: metadata::remembered(resolved, name.clone(), ComponentLabel::Controller),
+        metadata: metadata::owner_annotated(resolved, name.clone(), ComponentLabel::Controller),
         role_ref: RoleRef {
             api_group: Some(RBAC.into()),
             kind: "ClusterRole".into(),
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_of_the_roles_is_understood() {
+    fn role_template_is_parsed_completely() {
         let text: Value = serde_yaml::from_str(include_str!("roles.yaml")).expect("YAML");
         let roles = templates::get(&ROLES).expect("roles");
         for (role, given) in roles.iter().zip(text.as_array().expect("a list")) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! StorageClasses, snapshot classes and VolumeAttributesClasses: what claims and snapshots name.
+//! StorageClasses, snapshot classes and VolumeAttributesClasses, which claims and snapshots reference.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,19 @@ use crate::cluster::DEFAULT_CLASS_ANNOTATION;
 use crate::cluster::kinds;
 use crate::resolve::{Class, Resolved};
 
-/// The same, on snapshot classes.
+/// Annotation of the default class, on snapshot classes.
 const DEFAULT_SNAPSHOT_CLASS_ANNOTATION: &str = "snapshot.storage.kubernetes.io/is-default-class";
-/// The same, on group snapshot classes.
+/// Annotation of the default class, on group snapshot classes.
 const DEFAULT_GROUP_CLASS_ANNOTATION: &str = "groupsnapshot.storage.kubernetes.io/is-default-class";
 
 const SNAPSHOT_API: &str = "snapshot.storage.k8s.io/v1";
 const GROUP_SNAPSHOT_API: &str = "groupsnapshot.storage.k8s.io/v1";
 
-/// The calls that are given the Secret of a class. Deletion has that of creation, and csi-provisioner before 6.2 takes no class that
-/// names one for modification.
+/// Calls that receive the Secret of a class. A deletion receives the Secret of the creation. csi-provisioner before
+/// 6.2 rejects a class with a Secret for modifications.
 const SECRET_CALLS: [&str; 3] = ["provisioner", "controller-publish", "controller-expand"];
 
-/// All classes.
+/// Returns all classes.
 pub(super) fn operands(resolved: &Resolved) -> Result<Vec<Operand>, RenderError> {
     let mut operands = Vec::new();
     for class in resolved.storage_classes.items.iter().filter(|class| !class.was_made) {
@@ -50,14 +50,15 @@ pub(super) fn operands(resolved: &Resolved) -> Result<Vec<Operand>, RenderError>
     Ok(operands)
 }
 
-/// Metadata of a class, with what the spec adds. `resolve` refuses keys of the operator's among that.
+/// Returns the metadata of a class, with additions of the spec. `resolve` rejects additions with keys of the
+/// operator.
 fn class_metadata(
     resolved: &Resolved,
     name: &str,
     labels: &BTreeMap<String, String>,
     annotations: &BTreeMap<String, String>,
 ) -> ObjectMeta {
-    let mut metadata = metadata::remembered(resolved, name.to_owned(), ComponentLabel::Storage);
+    let mut metadata = metadata::owner_annotated(resolved, name.to_owned(), ComponentLabel::Storage);
     for (given, own) in [(labels, &mut metadata.labels), (annotations, &mut metadata.annotations)] {
         if !given.is_empty() {
             own.get_or_insert_default().extend(given.clone());
@@ -148,7 +149,7 @@ fn group_snapshot_class(resolved: &Resolved, item: &GroupSnapshotClass) -> Resul
     untyped(GROUP_SNAPSHOT_API, "VolumeGroupSnapshotClass", metadata, content)
 }
 
-/// An object of a kind that comes with a CustomResourceDefinition.
+/// Creates an object of a kind from a CustomResourceDefinition.
 fn untyped(api: &str, kind: &'static str, metadata: ObjectMeta, content: Value) -> Result<Operand, RenderError> {
     let listed = kinds::of(api, kind).ok_or_else(|| RenderError::unlisted(kind))?;
     let object = DynamicObject {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The controller: the driver with credentials, and the sidecars around one socket.
+//! The controller: the driver with credentials, and the sidecars that share one socket with it.
 
 use cinder_csi_driver::args::Args;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
@@ -23,20 +23,22 @@ pub(super) const SOCKET: &str = "/csi/csi.sock";
 pub(super) const SOCKET_VOLUME: &str = "socket";
 const CONFIG_VOLUME: &str = "cloud-config";
 pub(super) const TOKEN_VOLUME: &str = "kube-api-access";
-/// Where every Kubernetes client looks for its token.
+/// Default directory of the token for Kubernetes clients.
 pub(super) const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// The kubelet renews the token long before it ends.
+/// Lifetime of the token, in seconds. The kubelet renews it long before its expiry.
 const TOKEN_SECONDS: i64 = 3607;
-/// A user without any file or right of its own.
+/// A user that owns no files and has no rights.
 pub(super) const UNPRIVILEGED_USER: i64 = 65532;
 
 const MEMORY: &str = "32Mi";
-/// Three times the most that was seen, with 100,000 volumes. What OpenStack answers cannot take more of the node.
+/// Three times the maximum in measurements, with 100,000 volumes. It protects the node against large responses of
+/// OpenStack.
 const MEMORY_LIMIT: &str = "128Mi";
 
 pub(super) fn deployment(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Deployment {
-    // One pod serves until its successor does. Several are replaced one by one, without a further one that might find no node.
-    // On the network of a node a successor could not have the ports before the old pod has ended.
+    // A single pod continues to serve until its successor is ready. Several pods are replaced one by one, without an
+    // additional pod, for which no node may be available. With the network of a node, a successor needs the ports of
+    // the old pod.
     let in_turn = resolved.controller.replicas > 1 || resolved.controller.host_network;
     let (unavailable, surge) = if in_turn { (1, 0) } else { (0, 1) };
     Deployment {
@@ -81,7 +83,7 @@ fn pod_spec(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Pod
     let controller = &resolved.controller;
     PodSpec {
         service_account_name: Some(access::controller_account(resolved)),
-        // Only the sidecars talk to the Kubernetes API: the token is mounted into them by name.
+        // Only the sidecars use the Kubernetes API. They mount the token explicitly.
         automount_service_account_token: Some(false),
         image_pull_secrets: pod::pull_secrets(resolved),
         priority_class_name: Some(controller.priority_class_name.clone()),
@@ -91,18 +93,18 @@ fn pod_spec(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Pod
             controller
                 .affinity
                 .clone()
-                .unwrap_or_else(|| apart(resolved, ComponentLabel::Controller)),
+                .unwrap_or_else(|| node_anti_affinity(resolved, ComponentLabel::Controller)),
         ),
         security_context: Some(PodSecurityContext {
             run_as_non_root: Some(true),
             run_as_user: Some(UNPRIVILEGED_USER),
             run_as_group: Some(UNPRIVILEGED_USER),
-            // The socket's directory and the credentials are for this group.
+            // Group of the socket's directory and of the credentials.
             fs_group: Some(UNPRIVILEGED_USER),
             seccomp_profile: Some(pod::seccomp()),
             ..PodSecurityContext::default()
         }),
-        topology_spread_constraints: Some(controller.spread.clone().unwrap_or_else(|| spread(resolved))),
+        topology_spread_constraints: Some(controller.spread.clone().unwrap_or_else(|| zone_spread(resolved))),
         host_network: controller.host_network.then_some(true),
         dns_policy: Some(pod::dns_policy(controller.host_network)),
         containers: std::iter::once(driver(resolved, credentials))
@@ -183,7 +185,7 @@ fn volumes(resolved: &Resolved) -> Vec<Volume> {
     ]
 }
 
-/// What a client of the Kubernetes API needs.
+/// Returns the volume that a client of the Kubernetes API needs.
 pub(super) fn token_volume() -> Volume {
     Volume {
         name: TOKEN_VOLUME.into(),
@@ -192,7 +194,8 @@ pub(super) fn token_volume() -> Volume {
     }
 }
 
-/// What Kubernetes mounts into every container on its own, unless it is told not to: token, authority, in one directory.
+/// Returns the content that Kubernetes mounts into every container by default: token and certificate authority, in
+/// one directory.
 fn api_access() -> ProjectedVolumeSource {
     ProjectedVolumeSource {
         default_mode: Some(0o440),
@@ -221,7 +224,7 @@ fn api_access() -> ProjectedVolumeSource {
     }
 }
 
-/// The pods run on control plane nodes too: in small clusters there are no others to spare.
+/// The pods also run on control plane nodes, because small clusters may have no others.
 pub(super) fn control_plane_taints() -> Vec<Toleration> {
     vec![
         pod::tolerate(Some("node-role.kubernetes.io/control-plane")),
@@ -229,8 +232,8 @@ pub(super) fn control_plane_taints() -> Vec<Toleration> {
     ]
 }
 
-/// The pods of a component avoid each other's nodes, where there is a choice.
-pub(super) fn apart(resolved: &Resolved, component: ComponentLabel) -> Affinity {
+/// Prefers different nodes for the pods of a component.
+pub(super) fn node_anti_affinity(resolved: &Resolved, component: ComponentLabel) -> Affinity {
     Affinity {
         pod_anti_affinity: Some(PodAntiAffinity {
             preferred_during_scheduling_ignored_during_execution: Some(vec![WeightedPodAffinityTerm {
@@ -247,8 +250,8 @@ pub(super) fn apart(resolved: &Resolved, component: ComponentLabel) -> Affinity 
     }
 }
 
-/// Over the zones of the cluster, where there is a choice.
-fn spread(resolved: &Resolved) -> Vec<TopologySpreadConstraint> {
+/// Prefers different zones for the pods.
+fn zone_spread(resolved: &Resolved) -> Vec<TopologySpreadConstraint> {
     vec![TopologySpreadConstraint {
         max_skew: 1,
         topology_key: "topology.kubernetes.io/zone".into(),

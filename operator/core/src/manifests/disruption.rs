@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a drain of nodes may take away.
+//! Limits the disruption by node drains.
 
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -7,7 +7,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::metadata::{self, ComponentLabel};
 use crate::resolve::Resolved;
 
-/// The budget of the controller's pods; none for a single one, which would keep its node from being drained.
+/// Returns the budget of the controller pods. `None` for a single pod, whose budget would block the drain of its
+/// node.
 pub(super) fn budget(resolved: &Resolved) -> Option<PodDisruptionBudget> {
     (resolved.controller.replicas > 1).then(|| PodDisruptionBudget {
         metadata: metadata::namespaced(
@@ -18,7 +19,8 @@ pub(super) fn budget(resolved: &Resolved) -> Option<PodDisruptionBudget> {
         spec: Some(PodDisruptionBudgetSpec {
             max_unavailable: Some(IntOrString::Int(1)),
             selector: Some(metadata::selector(resolved, ComponentLabel::Controller)),
-            // A pod that serves nobody can go: else a controller that does not start would hold up the drain that could mend it.
+            // Pods that are not ready can be evicted. Otherwise a failing controller would block a drain that could
+            // repair it.
             unhealthy_pod_eviction_policy: Some("AlwaysAllow".into()),
             ..PodDisruptionBudgetSpec::default()
         }),

@@ -12,16 +12,16 @@ use crate::cluster::{
 use crate::releases::TEMPLATE_INPUTS;
 use crate::resolve::Resolved;
 
-/// A part of the driver.
+/// A component of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ComponentLabel {
-    /// The pods that talk to OpenStack.
+    /// The controller pods.
     Controller,
-    /// The pods on the nodes.
+    /// The node pods.
     Node,
     /// StorageClasses and the CSIDriver.
     Storage,
-    /// What Prometheus and Grafana are given.
+    /// Objects for Prometheus and Grafana.
     Monitoring,
 }
 
@@ -36,15 +36,15 @@ impl ComponentLabel {
     }
 }
 
-/// Metadata of an object in the driver's namespace.
+/// Returns the metadata of an object in the driver's namespace.
 pub(super) fn namespaced(resolved: &Resolved, name: String, component: ComponentLabel) -> ObjectMeta {
     ObjectMeta {
         namespace: Some(resolved.namespace.clone()),
-        ..remembered(resolved, name, component)
+        ..owner_annotated(resolved, name, component)
     }
 }
 
-/// Metadata of a workload, which records the inputs of its pod template.
+/// Returns the metadata of a workload, which records the inputs of its pod template.
 pub(super) fn workload(resolved: &Resolved, name: String, component: ComponentLabel) -> ObjectMeta {
     let mut metadata = namespaced(resolved, name, component);
     let annotations = metadata.annotations.get_or_insert_default();
@@ -52,12 +52,13 @@ pub(super) fn workload(resolved: &Resolved, name: String, component: ComponentLa
     metadata
 }
 
-/// Metadata of an object that remembers its owner in an annotation.
+/// Returns the metadata of an object with its owner in an annotation.
 ///
-/// Never an owner reference: the garbage collector would follow it under mounted volumes, when the owner is deleted in the
-/// foreground (it does not wait for our finalizer then) or when somebody removes the finalizer by force. And where admission
-/// protects owner references, making one takes a permission over the owner that nothing else needs.
-pub(super) fn remembered(resolved: &Resolved, name: String, component: ComponentLabel) -> ObjectMeta {
+/// An owner reference is never used. With one, the garbage collector could delete the object while volumes are
+/// mounted. This happens when a client removes our finalizer, or deletes the owner in the foreground, which does not
+/// wait for the finalizer. In addition, admission control may protect owner references, which then require a
+/// permission on the owner.
+pub(super) fn owner_annotated(resolved: &Resolved, name: String, component: ComponentLabel) -> ObjectMeta {
     ObjectMeta {
         name: Some(name),
         labels: Some(labels(resolved, component)),
@@ -69,7 +70,7 @@ pub(super) fn remembered(resolved: &Resolved, name: String, component: Component
     }
 }
 
-/// The labels of every object.
+/// Returns the labels of all objects.
 pub(super) fn labels(resolved: &Resolved, component: ComponentLabel) -> BTreeMap<String, String> {
     let mut labels = selector_labels(resolved, component);
     labels.extend([
@@ -82,14 +83,14 @@ pub(super) fn labels(resolved: &Resolved, component: ComponentLabel) -> BTreeMap
     labels
 }
 
-/// The labels of pods: without the version, which would replace every pod at each release of the operator.
+/// Returns the labels of pods. They omit the version, which would replace every pod at each release of the operator.
 pub(super) fn pod_labels(resolved: &Resolved, component: ComponentLabel) -> BTreeMap<String, String> {
     let mut labels = labels(resolved, component);
     labels.remove(VERSION_LABEL);
     labels
 }
 
-/// Chooses the pods of a component. A selector can never be changed, so it holds what never changes.
+/// Selects the pods of a component. A selector is immutable, so it contains only permanent labels.
 pub(super) fn selector(resolved: &Resolved, component: ComponentLabel) -> LabelSelector {
     LabelSelector {
         match_labels: Some(selector_labels(resolved, component)),

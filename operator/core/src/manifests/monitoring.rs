@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What Prometheus and Grafana find: Services with the metrics' ports, ServiceMonitors, alerts, a dashboard.
+//! Objects for Prometheus and Grafana: Services with the metrics ports, ServiceMonitors, alerts and a dashboard.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,13 @@ use crate::resolve::Resolved;
 
 /// The API of the Prometheus operator.
 const API: &str = "monitoring.coreos.com/v1";
-/// The label by which Grafana's sidecar finds dashboards, unless the spec names others.
+/// Label by which Grafana's sidecar finds dashboards, unless the spec sets other labels.
 const DASHBOARD_LABEL: (&str, &str) = ("grafana_dashboard", "1");
-/// On a Service: whose metrics it leads to.
+/// Label of a Service with the component that its metrics describe.
 const METRICS_OF: &str = "csi.openstack.org/metrics-of";
 
-/// Everything for the pods of controller and nodes; nothing where it is not wanted or the cluster does not know the kinds.
+/// Returns the objects for the controller and node pods. Empty if the spec disables them or the cluster lacks the
+/// kinds.
 pub(super) fn operands(
     resolved: &Resolved,
     controller: &PodTemplateSpec,
@@ -66,7 +67,7 @@ fn named(resolved: &Resolved, part: &str) -> ObjectMeta {
     )
 }
 
-/// A Service without an address of its own, for the metrics of every pod of a component.
+/// Returns a headless Service for the metrics of every pod of a component.
 fn service(resolved: &Resolved, component: ComponentLabel, pod: &PodTemplateSpec) -> Service {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let ports = containers.flat_map(ports).collect();
@@ -78,7 +79,7 @@ fn service(resolved: &Resolved, component: ComponentLabel, pod: &PodTemplateSpec
             cluster_ip: Some("None".into()),
             selector: metadata::selector(resolved, component).match_labels,
             ports: Some(ports),
-            // The metrics of a pod that is not ready tell why.
+            // The metrics of a pod that is not ready help to find the cause.
             publish_not_ready_addresses: Some(true),
             ..ServiceSpec::default()
         }),
@@ -90,7 +91,7 @@ fn metrics_of(component: ComponentLabel) -> BTreeMap<String, String> {
     BTreeMap::from([(METRICS_OF.to_owned(), component.as_str().to_owned())])
 }
 
-/// Every port of our containers but that for probes serves metrics; the names are those of the containers' ports.
+/// Every port of our containers except the probe port serves metrics. The names are those of the container ports.
 fn ports(container: &Container) -> Vec<ServicePort> {
     let port = |port: &k8s_openapi::api::core::v1::ContainerPort| {
         let name = port.name.clone().filter(|name| name != pod::HEALTH_PORT)?;
@@ -105,7 +106,8 @@ fn ports(container: &Container) -> Vec<ServicePort> {
     container.ports.iter().flatten().filter_map(port).collect()
 }
 
-/// Reads every port of a Service, and notes on every series which driver it is of: the sidecars' metrics do not all say it.
+/// Scrapes every port of a Service. It adds the name of the driver to every series, because some metrics of the
+/// sidecars lack it.
 fn service_monitor(
     resolved: &Resolved,
     component: ComponentLabel,
@@ -123,13 +125,14 @@ fn service_monitor(
                 "interval": settings.service_monitor.interval,
                 "relabelings": [
                     {"action": "replace", "targetLabel": "driver", "replacement": resolved.driver_name},
-                    // The Prometheus operator's label of the Service would rename ours, the service of a cloud. `job` has the same value.
+                    // The Prometheus operator's label for the Service would rename our label, the service of a cloud.
+                    // `job` has the same value.
                     {"action": "labeldrop", "regex": "service"},
                 ],
             });
             if resolved.secure_metrics && port.name.as_deref() == Some(pod::DRIVER_PORT) {
                 endpoint["scheme"] = json!("https");
-                // Nobody vouches for a certificate that a pod makes for itself.
+                // No authority signs the certificate that a pod generates for itself.
                 endpoint["tlsConfig"] = json!({"insecureSkipVerify": true});
             }
             endpoint
@@ -165,7 +168,7 @@ fn dashboard(resolved: &Resolved) -> ConfigMap {
 fn add_labels(metadata: &mut ObjectMeta, labels: &BTreeMap<String, String>) {
     let own = metadata.labels.get_or_insert_default();
     for (name, value) in labels {
-        // Ours are those by which the objects are found again.
+        // The operator finds the objects by its own labels, which take precedence.
         own.entry(name.clone()).or_insert_with(|| value.clone());
     }
 }

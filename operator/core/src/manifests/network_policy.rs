@@ -11,12 +11,13 @@ use super::Stage;
 use super::metadata::{self, ComponentLabel};
 use crate::resolve::Resolved;
 
-/// DNS, in pods of the cluster and on nodes; 5353 is where some distributions' DNS pods listen behind their Service.
+/// DNS ports, in pods of the cluster and on nodes. Some distributions' DNS pods listen on 5353 behind their Service.
 const DNS_PORTS: [i32; 2] = [53, 5353];
-/// The port of the metadata service.
+/// Port of the metadata service.
 const METADATA_PORT: i32 = 80;
 
-/// The policies of the pods. Pods on the network of their node have none, because policies do not apply to them.
+/// Returns the policies of the pods. Pods with the network of their node have none, because policies do not apply to
+/// them.
 pub(super) fn policies(resolved: &Resolved) -> Vec<(Stage, NetworkPolicy)> {
     if resolved.network_policy.mode == NetworkPolicyMode::Disabled {
         return Vec::new();
@@ -29,7 +30,7 @@ pub(super) fn policies(resolved: &Resolved) -> Vec<(Stage, NetworkPolicy)> {
     }
     if !resolved.node.host_network {
         let metrics = vec![port("TCP", Some(i32::from(resolved.node.http_port)))];
-        // Nodes send requests to the metadata service alone, by its address.
+        // Nodes send requests only to the address of the metadata service.
         let egress = vec![NetworkPolicyEgressRule {
             ports: Some(vec![port("TCP", Some(METADATA_PORT))]),
             ..NetworkPolicyEgressRule::default()
@@ -42,7 +43,8 @@ pub(super) fn policies(resolved: &Resolved) -> Vec<(Stage, NetworkPolicy)> {
     policies
 }
 
-/// The policy of the pods of one component. Clients may reach its metrics; the kubelet's probes come from the node, and no policy stops them.
+/// Returns the policy of the pods of one component. Clients may reach its metrics. Probes of the kubelet come from
+/// the node, and policies do not block them.
 fn policy(
     resolved: &Resolved,
     component: ComponentLabel,
@@ -78,9 +80,9 @@ fn egress() -> Vec<NetworkPolicyEgressRule> {
         .into_iter()
         .flat_map(|number| [port("UDP", Some(number)), port("TCP", Some(number))])
         .collect();
-    // Which ports a cloud's endpoints have is not known before the first login.
+    // The ports of a cloud's endpoints are unknown before the first login.
     let cloud = vec![port("TCP", None)];
-    // By port and not by address: those of API servers and clouds are not known to the cluster by labels.
+    // The rules restrict ports and not addresses, because the cluster has no labels for API servers and clouds.
     [dns, cloud]
         .into_iter()
         .map(|ports| NetworkPolicyEgressRule {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The nodes: the driver alone, which mounts volumes and registers itself with the kubelet. It has no credentials and no
-//! access to the Kubernetes API.
+//! The node plugin: the driver without sidecars, which mounts volumes and registers itself with the kubelet. It has
+//! no credentials and no access to the Kubernetes API.
 
 use cinder_csi_crds::NodeRegistration;
 use cinder_csi_driver::args::Args;
@@ -23,9 +23,9 @@ const DEVICES_VOLUME: &str = "devices";
 const DEVICES_DIR: &str = "/dev";
 const CLOUD_INIT_VOLUME: &str = "cloud-init";
 const MEMORY: &str = "16Mi";
-/// Variable with the region of the node, where the driver reports it.
+/// Variable with the region of the node, if the driver reports it.
 const REGION_VARIABLE: &str = "NODE_REGION";
-/// The directory of the driver's socket, for the containers beside it.
+/// Directory of the driver's socket, which other containers of the pod share.
 pub(super) const PLUGIN_VOLUME: &str = "plugin-dir";
 /// The kubelet's registry of plugins.
 pub(super) const REGISTRY_VOLUME: &str = "registration-dir";
@@ -36,8 +36,8 @@ pub(super) fn daemon_set(resolved: &Resolved) -> DaemonSet {
         spec: Some(DaemonSetSpec {
             selector: metadata::selector(resolved, ComponentLabel::Node),
             update_strategy: Some(DaemonSetUpdateStrategy {
-                // The operator itself replaces pods (see `rollout`): by their registration, and never two on a node, which
-                // would serve the same sockets.
+                // The operator itself replaces pods (see `rollout`). It considers their registration, and never runs
+                // two on a node, which would serve the same sockets.
                 type_: Some("OnDelete".into()),
                 rolling_update: None,
             }),
@@ -66,7 +66,8 @@ fn pod_spec(resolved: &Resolved) -> PodSpec {
         node_selector: Some(pod::node_selector(&node.node_selector)),
         tolerations: Some(tolerations(resolved)),
         affinity: affinity(resolved),
-        // The metadata service has the server's id and zone. In many clusters it answers on the network of the node only.
+        // The metadata service provides the id and the zone of the server. In many clusters it responds only on the
+        // network of the node.
         host_network: node.host_network.then_some(true),
         dns_policy: Some(pod::dns_policy(node.host_network)),
         containers: containers(resolved),
@@ -83,7 +84,7 @@ fn volumes(resolved: &Resolved) -> Vec<Volume> {
         Volume {
             host_path: Some(HostPathVolumeSource {
                 path: CLOUD_INIT_DIR.into(),
-                // Not every image has cloud-init.
+                // Some images lack cloud-init.
                 type_: Some("DirectoryOrCreate".into()),
             }),
             ..host_path(CLOUD_INIT_VOLUME, CLOUD_INIT_DIR)
@@ -105,10 +106,10 @@ fn volumes(resolved: &Resolved) -> Vec<Volume> {
     volumes
 }
 
-/// The driver, and what stands beside it where it does not register itself.
+/// Returns the driver's container, and the sidecars if the driver does not register itself.
 fn containers(resolved: &Resolved) -> Vec<Container> {
     let mut containers = vec![driver(resolved)];
-    // Before the driver is taken away nothing must register it: at its end the registrar removes its socket.
+    // During a removal, no container may register the driver. The registrar removes its socket when it ends.
     if is_registered_by_sidecar(resolved) {
         containers.extend(registrar::containers(resolved));
     }
@@ -119,7 +120,7 @@ fn is_registered_by_sidecar(resolved: &Resolved) -> bool {
     resolved.node.registrar == NodeRegistration::Sidecar && resolved.node.registration == Registration::Register
 }
 
-/// Every taint, or those that the administrator chose and the one that goes only when the driver is there.
+/// Returns all taints. If the administrator has selected taints, returns these and the startup taint.
 fn tolerations(resolved: &Resolved) -> Vec<Toleration> {
     let Some(mut tolerations) = resolved.node.tolerations.clone() else {
         return vec![pod::tolerate(None)];
@@ -130,19 +131,19 @@ fn tolerations(resolved: &Resolved) -> Vec<Toleration> {
     tolerations
 }
 
-/// Whether each node reports the region that it is labelled with; without zones nothing is reported.
+/// Whether each node reports the region in its label. Without zones, no region is reported.
 fn reports_region(resolved: &Resolved) -> bool {
     resolved.node.reports_region && resolved.topology.enabled
 }
 
-/// The given affinity. A driver that reports the region of its node waits for that label: a pod that came before it would report an
-/// empty one, which the kubelet writes on the node.
+/// Returns the affinity of the spec. A driver that reports the region of its node requires that label. A pod on a
+/// node without it would report an empty region, which the kubelet writes to the node.
 fn affinity(resolved: &Resolved) -> Option<Affinity> {
-    let given = resolved.node.affinity.clone();
+    let configured = resolved.node.affinity.clone();
     if !reports_region(resolved) {
-        return given;
+        return configured;
     }
-    let mut affinity = given.unwrap_or_default();
+    let mut affinity = configured.unwrap_or_default();
     let terms = affinity
         .node_affinity
         .get_or_insert_default()
@@ -164,13 +165,13 @@ fn affinity(resolved: &Resolved) -> Option<Affinity> {
     Some(affinity)
 }
 
-/// The segments of the node beside its zone.
+/// Returns the segments of the node in addition to its zone.
 fn segments(resolved: &Resolved) -> Vec<(String, String)> {
     let own = reports_region(resolved).then(|| (REGION.to_owned(), format!("$({REGION_VARIABLE})")));
     resolved.topology.additional.clone().into_iter().chain(own).collect()
 }
 
-/// The region of the node: Kubernetes copies that label of a node to its pods.
+/// The region of the node. Kubernetes copies that label of a node to its pods.
 fn variables(resolved: &Resolved) -> Option<Vec<EnvVar>> {
     let field = format!("metadata.labels['{REGION}']");
     reports_region(resolved).then(|| vec![pod::variable_from(REGION_VARIABLE, &field)])
@@ -184,8 +185,8 @@ fn driver(resolved: &Resolved) -> Container {
         health_endpoint: pod::health_endpoint(node.host_network, node.health_port()),
         provide_controller_service: false,
         register: node.registration == Registration::Register && node.registrar == NodeRegistration::Integrated,
-        // Also beside the registrar: a registration that the driver once made itself would stand beside the registrar's, and the
-        // kubelet would lose the driver when that goes.
+        // This also applies next to the registrar. An earlier registration by the driver itself would coexist with
+        // that of the registrar. The kubelet would lose the driver when one of them ends.
         unregister: node.registration == Registration::Unregister || node.registrar == NodeRegistration::Sidecar,
         max_volumes_per_node: node.max_volumes,
         additional_topology: segments(resolved),
@@ -211,14 +212,14 @@ fn driver(resolved: &Resolved) -> Container {
             node.host_network,
             pod::probe(pod::HEALTH_PORT, "/readyz"),
         )),
-        // No limit of memory: it would count mkfs and fsck, too. The kernel could end one in the middle of its work, and a check of a
-        // large file system needs gigabytes. The driver limits each of these programs by the size of its volume.
+        // A memory limit would include mkfs and fsck. The kernel could kill one of them during its work, and a check
+        // of a large file system needs gigabytes. The driver limits each of these programs by the size of its volume.
         resources: Some(pod::resources(node.resources.as_ref(), MEMORY, None)),
         security_context: Some(SecurityContext {
-            // Mounting and formatting want CAP_SYS_ADMIN and every block device of the host, also those that appear while
-            // the pod runs; and the kubelet sees the mounts only of a privileged container (Bidirectional).
+            // Mounting and formatting need CAP_SYS_ADMIN and all block devices of the host, including devices that
+            // appear later. The kubelet sees the mounts only of a privileged container (Bidirectional).
             privileged: Some(true),
-            // The directories of the kubelet and the devices are root's.
+            // root owns the directories of the kubelet and the devices.
             run_as_user: Some(0),
             read_only_root_filesystem: Some(true),
             ..SecurityContext::default()
@@ -226,7 +227,7 @@ fn driver(resolved: &Resolved) -> Container {
         termination_message_policy: Some("FallbackToLogsOnError".into()),
         volume_mounts: Some(vec![
             VolumeMount {
-                // Mounted where the host has it: the kubelet names paths as they are on the host.
+                // The mount path equals the path on the host, because the kubelet passes host paths.
                 mount_propagation: Some("Bidirectional".into()),
                 ..pod::mount(KUBELET_VOLUME, &node.kubelet_dir)
             },
@@ -243,7 +244,7 @@ fn driver(resolved: &Resolved) -> Container {
     }
 }
 
-/// A directory that every node has.
+/// Mounts a directory that exists on every node.
 fn host_path(name: &str, path: &str) -> Volume {
     Volume {
         name: name.into(),

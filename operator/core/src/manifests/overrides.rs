@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The administrator's own changes of the objects, as the last step before they are applied.
+//! Applies the administrator's own patches as the last step of rendering.
 //!
-//! Where a patch fails, the operator does not apply its object without the patch.
+//! If a patch fails, the operator does not apply its object without the patch.
 
 use std::collections::BTreeSet;
 
@@ -16,20 +16,20 @@ use guarded_fields::changed_field;
 
 mod guarded_fields;
 
-/// What the administrator's changes have come to.
+/// Result of the administrator's patches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overridden {
-    /// The objects that differ from the operator's own choice, as in `Deployment cinder-csi-controller`; each once.
+    /// Objects that differ from the operator's rendering, as in `Deployment cinder-csi-controller`, each once.
     pub changed: Vec<String>,
-    /// Patches that failed, each with the reason.
+    /// Failed patches, each with the reason.
     pub failed: Vec<String>,
-    /// The objects of the failed patches.
+    /// Objects of the failed patches.
     pub held: BTreeSet<Key>,
-    /// Whether a patch names an object that does not exist. It may be meant for any object.
+    /// Whether a patch targets a missing object. It may be intended for any object.
     pub has_unknown_target: bool,
 }
 
-/// Kinds that are never changed: what they grant and hold is decided by the operator alone.
+/// Kinds that cannot be patched. Only the operator determines their rights and contents.
 const PROTECTED: [&str; 6] = [
     "Secret",
     "ServiceAccount",
@@ -39,7 +39,7 @@ const PROTECTED: [&str; 6] = [
     "ClusterRoleBinding",
 ];
 
-/// Applies the patches in their order. A patch that fails changes nothing, and its object is held.
+/// Applies the patches in order. A failed patch changes nothing, and its object is held.
 pub(super) fn apply(overrides: &[Override], restrictions: &Restrictions, operands: &mut [Operand]) -> Overridden {
     let mut result = Overridden::default();
     for (index, patch) in overrides.iter().enumerate() {
@@ -146,7 +146,7 @@ fn change(operand: &mut Operand, patch: &Override, restrictions: &Restrictions) 
     Ok(())
 }
 
-/// The images of a pod template: of its containers and of its image volumes.
+/// Returns the images of a pod template: of its containers and of its image volumes.
 fn images_of(object: &Value) -> Vec<&str> {
     let list = |name: &str| {
         let items = object.pointer("/spec/template/spec")?.get(name)?.as_array()?;
@@ -163,7 +163,7 @@ fn images_of(object: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// By these an object is found again, and these make it what it is.
+/// Fields that identify an object or its function.
 const PROTECTED_FIELDS: [&str; 9] = [
     "/apiVersion",
     "/kind",
@@ -173,7 +173,7 @@ const PROTECTED_FIELDS: [&str; 9] = [
     "/metadata/finalizers",
     "/spec/selector",
     "/spec/template/spec/serviceAccountName",
-    // Two pods on a node would take each other's registration away.
+    // Two pods on a node would remove each other's registration.
     "/spec/updateStrategy/rollingUpdate/maxSurge",
 ];
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_are_made_in_their_order() {
+    fn patches_apply_in_order() {
         let mut operands = mk_operands();
         let name = "cinder-csi-controller";
         let overrides = [
@@ -342,7 +342,7 @@ mod tests {
         "spec: {updateStrategy: {rollingUpdate: {maxSurge: 1}}}",
         "maxSurge cannot"
     )]
-    fn a_patch_that_does_not_fit_is_left_out_and_named(
+    fn failing_patch_is_omitted_and_named(
         #[case] kind: &str,
         #[case] name: &str,
         #[case] how: OverrideType,

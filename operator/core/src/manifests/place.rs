@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where credentials lead to.
+//! The project and region that credentials lead to.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A project in a region. Volumes of one place do not exist in another.
+/// A project in a region. Volumes exist in one place only.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Place {
-    /// The project's id.
+    /// Id of the project.
     pub project: String,
-    /// The region of its services; none where the catalogue names none.
+    /// Region of the services. `None` if the service catalogue has no region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
 }
@@ -25,12 +25,12 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// Whether this is certainly the same project and region.
+    /// Whether both are certainly the same project and region.
     pub fn is_same(&self, other: &Self) -> bool {
         self == other
     }
 
-    /// Whether volumes of this place do not exist in the other one. A region that is not known is no other one.
+    /// Whether volumes of this place do not exist in the other one. An unknown region does not count as different.
     pub fn is_another(&self, other: &Self) -> bool {
         let regions = self.region.as_ref().zip(other.region.as_ref());
         self.project != other.project || regions.is_some_and(|(one, other)| one != other)
@@ -48,7 +48,7 @@ mod tests {
     #[case::another_project("q", Some("r"), true)]
     #[case::another_region("p", Some("s"), true)]
     #[case::no_region("p", None, false)]
-    fn project_and_region_make_a_place(#[case] project: &str, #[case] region: Option<&str>, #[case] another: bool) {
+    fn places_compare_project_and_region(#[case] project: &str, #[case] region: Option<&str>, #[case] another: bool) {
         let place = |project: &str, region: Option<&str>| Place {
             project: project.to_owned(),
             region: region.map(str::to_owned),

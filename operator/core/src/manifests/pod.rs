@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the pods of controller and nodes have in common.
+//! Shared parts of the controller and node pods.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) const HEALTH_PORT: &str = "health";
 
 const LOOPBACK: &str = "127.0.0.1";
 
-/// The arguments that both roles of the driver share.
+/// Returns the arguments that both roles of the driver share.
 pub(super) fn driver_args(resolved: &Resolved) -> Args {
     Args {
         driver_name: resolved.driver_name.clone(),
@@ -40,31 +40,32 @@ pub(super) fn driver_args(resolved: &Resolved) -> Args {
     }
 }
 
-/// Labels of a pod: the administrator's, and ours over them.
+/// Returns the labels of a pod. Our labels take precedence over those of the administrator.
 pub(super) fn labels(
     resolved: &Resolved,
     component: ComponentLabel,
-    given: &BTreeMap<String, String>,
+    configured: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
-    let mut labels = given.clone();
+    let mut labels = configured.clone();
     labels.extend(metadata::pod_labels(resolved, component));
     labels
 }
 
-/// Annotations of a pod: the administrator's, and ours over them; none rather than an empty map.
+/// Returns the annotations of a pod. Ours take precedence over those of the administrator. `None` instead of an empty
+/// map.
 pub(super) fn annotations(
-    given: &BTreeMap<String, String>,
+    configured: &BTreeMap<String, String>,
     own: Option<BTreeMap<String, String>>,
 ) -> Option<BTreeMap<String, String>> {
-    let mut annotations = given.clone();
+    let mut annotations = configured.clone();
     annotations.extend(own.unwrap_or_default());
     (!annotations.is_empty()).then_some(annotations)
 }
 
-/// The proxies for the one container that talks to OpenStack.
+/// Returns the proxies for the container that sends requests to OpenStack.
 ///
-/// What is near is reached without them in any case: the metadata service in both of its addresses, Services by name, and the
-/// Kubernetes API, whose address the kubelet puts in place of the variable. The range of Services is not known to anybody.
+/// Local targets bypass them: both addresses of the metadata service, Services by name, and the Kubernetes API, whose
+/// address the kubelet inserts into the variable. The address range of Services is unknown.
 pub(super) fn proxy(resolved: &Resolved) -> Option<Vec<EnvVar>> {
     const NEAR: [&str; 4] = [
         "169.254.169.254",
@@ -82,8 +83,8 @@ pub(super) fn proxy(resolved: &Resolved) -> Option<Vec<EnvVar>> {
         value: Some(value.into()),
         ..EnvVar::default()
     };
-    let given = [("HTTP_PROXY", &proxy.http_proxy), ("HTTPS_PROXY", &proxy.https_proxy)];
-    let mut variables: Vec<EnvVar> = given
+    let configured = [("HTTP_PROXY", &proxy.http_proxy), ("HTTPS_PROXY", &proxy.https_proxy)];
+    let mut variables: Vec<EnvVar> = configured
         .into_iter()
         .filter_map(|(name, url)| Some(variable(name, url.as_ref()?)))
         .collect();
@@ -91,7 +92,7 @@ pub(super) fn proxy(resolved: &Resolved) -> Option<Vec<EnvVar>> {
     Some(variables)
 }
 
-/// A variable with the value of a field of the pod.
+/// Creates a variable with the value of a field of the pod.
 pub(super) fn variable_from(name: &str, field: &str) -> EnvVar {
     EnvVar {
         name: name.into(),
@@ -106,7 +107,7 @@ pub(super) fn variable_from(name: &str, field: &str) -> EnvVar {
     }
 }
 
-/// A log level as the sidecars count it, which is klog's way.
+/// Returns a log level in the numbers of klog, which the sidecars use.
 pub(super) fn verbosity(level: LogLevel) -> u8 {
     match level {
         LogLevel::Normal => 2,
@@ -125,19 +126,23 @@ pub(super) fn pull_secrets(resolved: &Resolved) -> Option<Vec<LocalObjectReferen
     (!secrets.is_empty()).then_some(secrets)
 }
 
-/// The given labels of nodes; on Linux in any case, where all that the driver needs is.
-pub(super) fn node_selector(given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let mut labels = given.clone();
+/// Adds Linux to the requested node labels, because the driver requires it.
+pub(super) fn node_selector(configured: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let mut labels = configured.clone();
     labels
         .entry("kubernetes.io/os".into())
         .or_insert_with(|| "linux".into());
     labels
 }
 
-/// The resources of the spec. Without them, requests for a container at rest, and a limit for its memory.
-pub(super) fn resources(given: Option<&Resources>, memory: &str, memory_limit: Option<&str>) -> ResourceRequirements {
+/// Returns the resources of the spec. By default, these are requests for an idle container and a memory limit.
+pub(super) fn resources(
+    configured: Option<&Resources>,
+    memory: &str,
+    memory_limit: Option<&str>,
+) -> ResourceRequirements {
     let of = |map: &BTreeMap<String, Quantity>| (!map.is_empty()).then(|| map.clone());
-    match given {
+    match configured {
         Some(resources) => ResourceRequirements {
             requests: of(&resources.requests),
             limits: of(&resources.limits),
@@ -154,7 +159,7 @@ pub(super) fn resources(given: Option<&Resources>, memory: &str, memory_limit: O
     }
 }
 
-/// A container that needs nothing of its host.
+/// Security context of a container without access to its host.
 pub(super) fn unprivileged() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
@@ -167,7 +172,7 @@ pub(super) fn unprivileged() -> SecurityContext {
     }
 }
 
-/// The runtime's own filter of system calls.
+/// The default seccomp profile of the container runtime.
 pub(super) fn seccomp() -> SeccompProfile {
     SeccompProfile {
         type_: "RuntimeDefault".into(),
@@ -184,7 +189,7 @@ pub(super) fn port(name: &str, number: i32) -> ContainerPort {
     }
 }
 
-/// Asks `path` at the container's port of this name.
+/// Requests `path` from the container port of this name.
 pub(super) fn probe(port: &str, path: &str) -> Probe {
     Probe {
         http_get: Some(HTTPGetAction {
@@ -198,7 +203,7 @@ pub(super) fn probe(port: &str, path: &str) -> Probe {
     }
 }
 
-/// The policy with which a pod resolves names of the cluster.
+/// Returns the DNS policy with which a pod resolves names of the cluster.
 pub(super) fn dns_policy(host_network: bool) -> String {
     let policy = if host_network {
         "ClusterFirstWithHostNet"
@@ -208,7 +213,7 @@ pub(super) fn dns_policy(host_network: bool) -> String {
     policy.into()
 }
 
-/// Address of the driver's server for probes. On the network of the node only the node itself reaches it.
+/// Address of the driver's server for probes. With the network of the node, only the node itself can reach it.
 pub(super) fn health_endpoint(host_network: bool, port: u16) -> String {
     let host = if host_network { LOOPBACK } else { "" };
     format!("{host}:{port}")
@@ -222,7 +227,7 @@ pub(super) fn health_probe(host_network: bool, mut probe: Probe) -> Probe {
     probe
 }
 
-/// A probe whose failure ends the container: after a minute, so that a short trouble elsewhere ends nothing.
+/// A probe that restarts the container after a minute of failures, so that a short outage elsewhere has no effect.
 pub(super) fn liveness(port: &str, path: &str) -> Probe {
     Probe {
         failure_threshold: Some(6),
@@ -245,7 +250,7 @@ pub(super) fn read_only(name: &str, path: &str) -> VolumeMount {
     }
 }
 
-/// Tolerates every taint of this key, or every taint at all.
+/// Tolerates every taint of this key, or all taints without a key.
 pub(super) fn tolerate(key: Option<&str>) -> Toleration {
     Toleration {
         key: key.map(Into::into),

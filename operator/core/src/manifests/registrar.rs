@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The containers beside the driver on nodes where it does not register itself: node-driver-registrar and livenessprobe, as
-//! upstream runs them.
+//! Sidecars of the driver on nodes where it does not register itself: node-driver-registrar and livenessprobe,
+//! configured as upstream.
 
 use k8s_openapi::api::core::v1::{Capabilities, Container, SELinuxOptions, SecurityContext};
 
@@ -9,16 +9,16 @@ use super::pod;
 use crate::releases::Component;
 use crate::resolve::Resolved;
 
-/// Where the directory of the driver's socket is in these containers.
+/// Directory of the driver's socket in these containers.
 const SOCKET_DIR: &str = "/csi";
-/// Where the kubelet's registry of plugins is.
+/// The kubelet's registry of plugins in these containers.
 const REGISTRY_DIR: &str = "/registration";
-/// Name of livenessprobe's port, which the driver's container asks.
+/// Name of livenessprobe's port, for the probe of the driver's container.
 pub(super) const LIVENESS_PORT: &str = "healthz";
 const REGISTRAR_PORT: &str = "registration";
 const MEMORY: &str = "16Mi";
 
-/// Both containers.
+/// Returns both containers.
 pub(super) fn containers(resolved: &Resolved) -> Vec<Container> {
     vec![liveness_probe(resolved), registrar(resolved)]
 }
@@ -31,12 +31,13 @@ fn liveness_port(resolved: &Resolved) -> u16 {
 fn liveness_probe(resolved: &Resolved) -> Container {
     let port = liveness_port(resolved);
     let own = [
-        // Shorter than what the kubelet waits.
+        // Shorter than the timeout of the kubelet.
         "--probe-timeout=4s".to_owned(),
     ];
     Container {
         ports: Some(vec![pod::port(LIVENESS_PORT, i32::from(port))]),
-        // Whether it answers at all: `/healthz` is about the driver, and its failure must not end this container.
+        // Checks only that livenessprobe responds. `/healthz` reports the state of the driver, and its failure must
+        // not restart this container.
         liveness_probe: Some(pod::liveness(LIVENESS_PORT, "/metrics")),
         volume_mounts: Some(vec![pod::mount(PLUGIN_VOLUME, SOCKET_DIR)]),
         ..container(resolved, Component::LivenessProbe, port, own)
@@ -46,18 +47,18 @@ fn liveness_probe(resolved: &Resolved) -> Container {
 fn registrar(resolved: &Resolved) -> Container {
     let port = resolved.node.http_port.saturating_add(3);
     let own = [
-        // Where the kubelet finds the driver, on the host.
+        // Path of the driver's socket on the host, for the kubelet.
         format!(
             "--kubelet-registration-path={}/plugins/{}/csi.sock",
             resolved.node.kubelet_dir, resolved.driver_name
         ),
         format!("--plugin-registration-path={REGISTRY_DIR}"),
-        // For the driver's name, which it asks once.
+        // Timeout of the single query for the driver's name.
         "--timeout=10s".to_owned(),
     ];
     Container {
         ports: Some(vec![pod::port(REGISTRAR_PORT, i32::from(port))]),
-        // Whether the registration socket is there.
+        // Checks that the registration socket exists.
         liveness_probe: Some(pod::liveness(REGISTRAR_PORT, "/healthz")),
         volume_mounts: Some(vec![
             pod::mount(PLUGIN_VOLUME, SOCKET_DIR),
@@ -81,9 +82,10 @@ fn container(resolved: &Resolved, component: Component, port: u16, own: impl Int
         args: Some(args),
         resources: Some(pod::resources(None, MEMORY, None)),
         security_context: Some(SecurityContext {
-            // The directories of the kubelet are root's.
+            // root owns the directories of the kubelet.
             run_as_user: Some(0),
-            // And theirs, and the socket of the driver, which is privileged, are out of a container's reach where SELinux enforces.
+            // Where SELinux is enforced, a container has no access to these directories and to the socket of the
+            // privileged driver.
             se_linux_options: Some(SELinuxOptions {
                 type_: Some("spc_t".into()),
                 ..SELinuxOptions::default()

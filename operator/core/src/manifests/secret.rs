@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver's own Secret: what the controller's pods log in with.
+//! The driver's own Secret, with the credentials of the controller pods.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,43 +16,47 @@ use super::metadata::{self, ComponentLabel};
 use super::place::Place;
 use crate::resolve::{Resolved, name_prefix_of};
 
-/// Where the Secret is mounted.
+/// Mount path of the Secret.
 pub(super) const DIRECTORY: &str = "/etc/config";
-/// The driver's configuration, as its flag names it.
+/// Path of the driver's configuration, for its flag.
 pub(super) const CLOUD_CONF_FILE: &str = "/etc/config/cloud.conf";
-/// Annotation of the driver's Secret: it distinguishes new credentials of the operator from a change by another client.
+/// Annotation of the driver's Secret that distinguishes new credentials of the operator from changes by other
+/// clients.
 pub(super) const CREDENTIALS_HASH_ANNOTATION: &str = "csi.openstack.org/credentials-hash";
-/// Annotation of the controller's pods: the clouds that they serve. The driver takes a cloud on, or lets it go, when it starts.
+/// Annotation of the controller pods with the clouds that they serve. The driver adds and removes clouds only at its
+/// start.
 pub(super) const CLOUDS_ANNOTATION: &str = "csi.openstack.org/clouds";
-/// Annotation of the controller's pods: the regions of their clouds. The driver takes another one only when it starts.
+/// Annotation of the controller pods with the regions of their clouds. The driver changes a region only at its start.
 pub(super) const REGIONS_ANNOTATION: &str = "csi.openstack.org/regions";
 
 const CLOUD_CONF_KEY: &str = "cloud.conf";
 const CA_KEY: &str = "ca.crt";
 const CLIENT_CERT_KEY: &str = "client.crt";
 const CLIENT_KEY_KEY: &str = "client.key";
-/// Where each cloud's credentials lead to, by section. Not in the hash: the driver reads none of it from the Secret.
+/// Project and region of each cloud's credentials, by section. The hash excludes it, because the driver does not read
+/// it from the Secret.
 const PLACES_KEY: &str = "places";
-/// The names in the spec of the clouds with a different section, by section. Not in the hash either.
+/// Names in the spec of clouds with a different section, by section. The hash excludes it as well.
 const NAMES_KEY: &str = "names";
 
-/// Credentials that have logged in, in the form in which the driver reads them: a cloud.conf and the files that it names.
+/// Accepted credentials in the format of the driver: a cloud.conf and the files that it references.
 #[derive(Clone, Debug)]
 pub struct DriverCredentials {
     cloud_conf: SecretString,
-    /// By key of the Secret.
+    /// Files by key of the Secret.
     files: BTreeMap<String, SecretString>,
     hash: String,
-    /// Where they lead to, by section; "" for a single one. Clouds without a known place are missing.
+    /// Project and region by section, with "" for a single cloud. Clouds with an unknown place are missing.
     places: BTreeMap<String, Place>,
-    /// The names in the spec of the clouds with a different section, by section.
+    /// Names in the spec of clouds with a different section, by section.
     names: BTreeMap<String, String>,
-    /// The section of a single cloud, where it has another name.
+    /// Section of a single cloud, if it differs from its name.
     section: Option<String>,
 }
 
 impl DriverCredentials {
-    /// From the text of a cloud.conf, which names /etc/config/ca.crt if there are certificates, and those certificates in PEM.
+    /// Creates credentials from the text of a cloud.conf and optional certificates in PEM. With certificates, the
+    /// cloud.conf references /etc/config/ca.crt.
     pub fn new(cloud_conf: SecretString, ca_pem: Option<String>) -> Self {
         let files = ca_pem.map(|pem| (CA_KEY.to_owned(), pem.into()));
         Self::made_of(cloud_conf, files.into_iter().collect())
@@ -75,15 +79,15 @@ impl DriverCredentials {
         }
     }
 
-    /// From the configuration of one cloud. What it holds inline becomes files.
+    /// Creates credentials from the configuration of one cloud. Its inline content becomes files.
     pub fn of_cloud(config: &CloudConfig) -> Self {
         let mut files = BTreeMap::new();
         let text = with_files(config, &mut files, str::to_owned, CloudConfig::to_cloud_conf);
         Self::made_of(text.into(), files)
     }
 
-    /// The credentials of several clouds in one, by their names in the spec. A single one without a section stays as it is. `None` for
-    /// no cloud, and for two of one section: the driver would take them for one.
+    /// Merges the credentials of several clouds, by their names in the spec. A single cloud without a section does
+    /// not change. `None` for no cloud, and for two clouds with one section, which the driver cannot distinguish.
     pub fn merged(clouds: &BTreeMap<String, Self>) -> Option<Self> {
         if let [only] = clouds.values().collect::<Vec<_>>().as_slice()
             && only.section.is_none()
@@ -100,7 +104,7 @@ impl DriverCredentials {
         let (mut text, mut files) = (String::new(), BTreeMap::new());
         for (index, (section, (_, credentials))) in parts.iter().enumerate() {
             let Some(config) = credentials.config() else { continue };
-            // By number, so that their order is that of the sections, whatever characters these have.
+            // The number preserves the order of the sections for any characters in their names.
             let key = |key: &str| format!("{index:02}-{key}");
             text.push_str(&with_files(&config, &mut files, key, |config, ca| {
                 config.to_named_sections(section, ca)
@@ -116,14 +120,14 @@ impl DriverCredentials {
         Some(merged)
     }
 
-    /// The credentials of each cloud, by its name in the spec; "" for a single one without a section.
+    /// Returns the credentials of each cloud by its name in the spec, with "" for a single cloud without a section.
     pub fn split(&self) -> BTreeMap<String, Self> {
         let clouds = self.clouds();
         if clouds.keys().all(String::is_empty) {
             return BTreeMap::from([(String::new(), self.clone())]);
         }
         let parts = clouds.into_iter().map(|(section, config)| {
-            let mut part = Self::of_cloud(&self.inlined(config));
+            let mut part = Self::of_cloud(&self.inline_files(config));
             let place = self.places.get(&section);
             part.places.extend(place.map(|place| (String::new(), place.clone())));
             match self.names.get(&section) {
@@ -134,26 +138,26 @@ impl DriverCredentials {
         parts.collect()
     }
 
-    /// The configuration of each cloud, by section.
+    /// Returns the configuration of each cloud, by section.
     fn clouds(&self) -> BTreeMap<String, CloudConfig> {
         let configuration = Configuration::from_cloud_conf(self.cloud_conf.expose_secret(), &[]);
         configuration.map(|all| all.clouds).unwrap_or_default()
     }
 
-    /// The same credentials of a single cloud, for a section of another name than the cloud has in the spec.
+    /// Returns the same credentials of a single cloud with a section that differs from its name in the spec.
     #[must_use]
     pub fn in_section(mut self, section: Option<&str>) -> Self {
         self.section = section.map(str::to_owned);
         self
     }
 
-    /// The configuration of a single cloud, with everything inline that the driver has in files; `None` when it cannot be read.
+    /// Returns the configuration of a single cloud with its files inline. `None` if it is invalid.
     pub fn config(&self) -> Option<CloudConfig> {
         let config = CloudConfig::from_cloud_conf(self.cloud_conf.expose_secret()).ok()?;
-        Some(self.inlined(config))
+        Some(self.inline_files(config))
     }
 
-    fn inlined(&self, mut config: CloudConfig) -> CloudConfig {
+    fn inline_files(&self, mut config: CloudConfig) -> CloudConfig {
         let file = |path: &Path| {
             let name = path.file_name()?.to_str()?;
             Some(self.files.get(name)?.expose_secret().to_owned())
@@ -173,8 +177,8 @@ impl DriverCredentials {
         config
     }
 
-    /// The same credentials, which lead to this place. The driver's configuration names its region from then on, so that a restart
-    /// does not choose another one from a catalogue that has changed.
+    /// Returns the same credentials with their project and region. The driver's configuration then includes the
+    /// region. A restart cannot select another one after a change of the service catalogue.
     #[must_use]
     pub fn at(self, place: Place) -> Self {
         let mut credentials = self.in_region(place.region.as_deref());
@@ -182,7 +186,7 @@ impl DriverCredentials {
         credentials
     }
 
-    /// The same credentials for a region, unless their configuration names one.
+    /// Returns the same credentials for a region, unless their configuration already has one.
     fn in_region(self, region: Option<&str>) -> Self {
         let config = self.config().filter(|config| config.region.is_none());
         let Some((mut config, region)) = config.zip(region) else {
@@ -196,18 +200,19 @@ impl DriverCredentials {
         }
     }
 
-    /// Whether these are the credentials `read` from the user's Secret, perhaps with the region in which they were accepted.
+    /// Whether these credentials come from `read`, the content of the user's Secret, possibly with the accepted
+    /// region.
     pub fn is_from(&self, read: &Self) -> bool {
         let region = self.place().and_then(|place| place.region.as_deref());
         self.hash == read.hash || self.hash == read.clone().in_region(region).hash
     }
 
-    /// Where those of a single cloud lead to; none where it has not been seen yet.
+    /// Returns the project and region of a single cloud. `None` before its first login.
     pub fn place(&self) -> Option<&Place> {
         self.places.get("")
     }
 
-    /// The project of each cloud by its section, as the driver's flag names them.
+    /// Returns the project of each cloud by its section, for a flag of the driver.
     pub(super) fn projects(&self) -> Vec<(String, String)> {
         let places = self.places.iter();
         places
@@ -215,7 +220,7 @@ impl DriverCredentials {
             .collect()
     }
 
-    /// What the pods of the controller carry because of the credentials. A change of it replaces them.
+    /// Returns annotations of the controller pods that depend on the credentials. A change replaces the pods.
     pub(super) fn pod_annotations(&self) -> Option<BTreeMap<String, String>> {
         let mut annotations = BTreeMap::new();
         let clouds = self.clouds();
@@ -242,7 +247,7 @@ impl DriverCredentials {
         (!annotations.is_empty()).then_some(annotations)
     }
 
-    /// What the driver's Secret holds now; none if it is not one that this operator wrote.
+    /// Reads the driver's Secret. `None` for a Secret that this operator has not written.
     pub fn from_secret(secret: &Secret) -> Option<Self> {
         let data = secret.data.as_ref()?;
         let text = |key: &str| data.get(key).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
@@ -262,13 +267,13 @@ impl DriverCredentials {
     }
 }
 
-/// A map that the Secret has as JSON; empty where it cannot be read.
+/// Reads a map in JSON from the Secret. Empty if it is invalid.
 fn map_of<T: DeserializeOwned>(data: &BTreeMap<String, ByteString>, key: &str) -> BTreeMap<String, T> {
     let map = data.get(key).and_then(|bytes| serde_json::from_slice(&bytes.0).ok());
     map.unwrap_or_default()
 }
 
-/// Writes a configuration after what it holds inline became files of the Secret.
+/// Writes a configuration after its inline content has become files of the Secret.
 fn with_files(
     config: &CloudConfig,
     files: &mut BTreeMap<String, SecretString>,
@@ -297,7 +302,7 @@ pub fn cloud_config_name(resolved: &Resolved) -> String {
     format!("{}-cloud-config", resolved.name_prefix)
 }
 
-/// The same, of a driver whose spec is not resolved.
+/// Name of the Secret of a driver with an unresolved spec.
 pub fn cloud_config_name_of(driver: &CinderCSIDriver) -> String {
     format!("{}-cloud-config", name_prefix_of(driver))
 }
@@ -310,7 +315,7 @@ pub(super) fn secret(resolved: &Resolved, credentials: &DriverCredentials) -> Se
     for (key, file) in &credentials.files {
         data.insert(key.clone(), ByteString(file.expose_secret().as_bytes().to_vec()));
     }
-    // A map of strings always becomes JSON.
+    // Serializing a map of strings cannot fail.
     if !credentials.places.is_empty() {
         let places = serde_json::to_vec(&credentials.places).unwrap_or_default();
         data.insert(PLACES_KEY.to_owned(), ByteString(places));
@@ -326,7 +331,7 @@ pub(super) fn secret(resolved: &Resolved, credentials: &DriverCredentials) -> Se
         .insert(CREDENTIALS_HASH_ANNOTATION.to_owned(), credentials.hash().to_owned());
     Secret {
         metadata,
-        // `data` and not `stringData`, which the API server never gives back, so that a change would never be seen.
+        // The API server never returns `stringData`, so the operator could not detect changes of it.
         data: Some(data),
         type_: Some("Opaque".into()),
         ..Secret::default()
@@ -348,7 +353,7 @@ mod tests {
     };
 
     #[test]
-    fn the_hash_tells_the_configuration_from_the_certificates() {
+    fn hash_separates_configuration_and_certificates() {
         let one = DriverCredentials::new("ab".into(), Some("c".into()));
         let other = DriverCredentials::new("a".into(), Some("bc".into()));
 
@@ -374,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn several_clouds_become_one_file_and_come_apart_again() {
+    fn merged_clouds_split_into_the_same_credentials() {
         let part = |user: &str, ca: Option<&str>| {
             let part = DriverCredentials::of_cloud(&mk_cloud(user, ca));
             part.at(place(&format!("project of {user}")))
@@ -399,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_have_other_names_than_the_clouds() {
+    fn sections_can_differ_from_cloud_names() {
         let part = |user: &str, section: Option<&str>| {
             let part = DriverCredentials::of_cloud(&mk_cloud(user, Some(user)));
             part.at(place(&format!("project of {user}"))).in_section(section)
@@ -428,7 +433,7 @@ mod tests {
                     "{name}"
                 );
             }
-            // Credentials that are read are written unchanged.
+            // Writing credentials that were read does not change them.
             assert_eq!(DriverCredentials::merged(&parts).unwrap().hash(), merged.hash());
             let section = |name: &String| clouds[name].section.clone().unwrap_or(name.clone());
             let sections: std::collections::BTreeSet<String> = clouds.keys().map(section).collect();
@@ -444,14 +449,14 @@ mod tests {
     }
 
     #[test]
-    fn two_clouds_of_one_section_are_not_written() {
+    fn rejects_two_clouds_with_one_section() {
         let part = |section: Option<&str>| DriverCredentials::of_cloud(&mk_cloud("e", None)).in_section(section);
         let clouds = BTreeMap::from([("one".to_owned(), part(None)), ("two".to_owned(), part(Some("one")))]);
         assert!(DriverCredentials::merged(&clouds).is_none());
     }
 
     #[test]
-    fn a_single_cloud_stays_without_a_name_and_its_pods_carry_its_region_alone() {
+    fn single_cloud_is_unnamed_and_annotated_with_region() {
         let part = DriverCredentials::of_cloud(&mk_cloud("w", Some("pem")));
         let merged = DriverCredentials::merged(&BTreeMap::from([("default".to_owned(), part.clone())])).unwrap();
         assert_eq!(merged.hash(), part.hash());
@@ -461,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cloud_is_written_with_its_accepted_region() {
+    fn clouds_are_written_with_accepted_regions() {
         let part = |user: &str, region: Option<&str>, accepted: &str| {
             let mut config = mk_cloud(user, Some("pem"));
             config.region = region.map(str::to_owned);
@@ -497,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn other_credentials_or_regions_are_a_change() {
+    fn changed_credentials_or_regions_are_detected() {
         let read = |user: &str, region: Option<&str>| {
             let mut config = mk_cloud(user, None);
             config.region = region.map(str::to_owned);
@@ -509,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn another_key_of_the_client_certificate_is_another_configuration() {
+    fn changed_client_key_changes_the_hash() {
         let with = |key: &str| {
             let mut config = mk_cloud("w", None);
             config.tls.client_pem = Some(ClientPem {
@@ -526,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_not_in_the_debug_output() {
+    fn debug_output_omits_credentials() {
         let credentials = DriverCredentials::new("password = hunter2".into(), None);
 
         assert!(!format!("{credentials:?}").contains("hunter2"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The containers beside the driver in the controller's pods: they translate between the Kubernetes API and CSI.
+//! Sidecars in the controller pods, which translate between the Kubernetes API and CSI.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::resolve::{Resolved, Sidecar};
 
 const MEMORY: &str = "32Mi";
 
-/// The container of a sidecar.
+/// Returns the container of a sidecar.
 pub(super) fn container(resolved: &Resolved, settings: &Sidecar) -> Container {
     let name = settings.component.row().container;
     Container {
@@ -22,9 +22,9 @@ pub(super) fn container(resolved: &Resolved, settings: &Sidecar) -> Container {
         args: Some(args(resolved, settings)),
         env: env(resolved, settings.component),
         ports: Some(vec![pod::port(name, i32::from(settings.port))]),
-        // A sidecar that can no longer renew its lease must make room for another one.
+        // A sidecar that cannot renew its lease must release leadership to a successor.
         liveness_probe: Some(pod::liveness(name, "/healthz/leader-election")),
-        // No limit: these programs keep all claims and volumes of the cluster in memory.
+        // These programs store all claims and volumes of the cluster in memory, so no limit applies.
         resources: Some(pod::resources(settings.resources.as_ref(), MEMORY, None)),
         security_context: Some(pod::unprivileged()),
         termination_message_policy: Some("FallbackToLogsOnError".into()),
@@ -47,7 +47,8 @@ fn args(resolved: &Resolved, settings: &Sidecar) -> Vec<String> {
         "--kube-api-burst=100".into(),
         "--leader-election".into(),
         format!("--leader-election-namespace={}", resolved.namespace),
-        // Outlasts an API server that is away for more than a minute; a sidecar that ends in order makes room at once.
+        // Exceeds an outage of the API server of more than a minute. A sidecar that ends in order releases its lease
+        // immediately.
         "--leader-election-lease-duration=137s".into(),
         "--leader-election-renew-deadline=107s".into(),
         "--leader-election-retry-period=26s".into(),
@@ -69,7 +70,7 @@ fn publishes_capacity(resolved: &Resolved, component: Component) -> bool {
     component == Component::Provisioner && resolved.csi_driver.storage_capacity
 }
 
-/// Who the pod is, for the owner of CSIStorageCapacity objects.
+/// Identity of the pod, for the owner of CSIStorageCapacity objects.
 fn env(resolved: &Resolved, component: Component) -> Option<Vec<EnvVar>> {
     publishes_capacity(resolved, component).then(|| {
         vec![

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the objects: what they are, and what they must never be.
+//! Tests of the rendered objects and their invariants.
 
 use cinder_csi_crds::{CinderCSIDriver, INSTANCE_LABEL, OWNER_UID_ANNOTATION, StorageClassItem, to_yaml};
 use cinder_csi_driver::args::Args;
@@ -21,7 +21,7 @@ mod overrides;
 mod pods;
 mod regions;
 
-/// The usual driver, as it is in a cluster.
+/// Creates the default driver as an object in a cluster.
 fn mk_in_cluster() -> CinderCSIDriver {
     let mut driver = mk_driver("cinder.csi.openstack.org");
     driver.metadata.uid = Some("6c1e5a52-44a5-4b0e-9d3b-0f4a5a4f9a10".into());
@@ -40,7 +40,7 @@ fn mk_operands(driver: &CinderCSIDriver) -> Vec<Operand> {
     operands(&mk_resolved(driver), Some(&mk_credentials())).unwrap()
 }
 
-/// The one object of a kind.
+/// Returns the single object of a kind.
 fn only<'a>(operands: &'a [Operand], kind: &str) -> &'a Value {
     let found: Vec<_> = operands.iter().filter(|operand| operand.kind.kind == kind).collect();
     assert_eq!(found.len(), 1, "{kind}: {found:?}");
@@ -60,12 +60,12 @@ fn text(operands: &[Operand]) -> String {
 }
 
 #[test]
-fn the_smallest_spec_becomes_these_objects() {
+fn renders_minimal_spec() {
     insta::assert_snapshot!(text(&mk_operands(&mk_in_cluster())));
 }
 
 #[test]
-fn a_spec_with_everything_becomes_these_objects() {
+fn renders_complete_spec() {
     let mut driver = mk_in_cluster();
     driver.metadata.name = Some("second.csi.example.org".into());
     let spec: Value = json!({
@@ -109,7 +109,7 @@ fn a_spec_with_everything_becomes_these_objects() {
 }
 
 #[test]
-fn objects_come_in_the_order_in_which_they_need_each_other() {
+fn objects_are_ordered_by_dependency() {
     let operands = mk_operands(&mk_in_cluster());
 
     let stages: Vec<_> = operands.iter().map(|operand| operand.stage).collect();
@@ -118,7 +118,7 @@ fn objects_come_in_the_order_in_which_they_need_each_other() {
 }
 
 #[test]
-fn every_object_says_whose_it_is() {
+fn every_object_has_owner_metadata() {
     for operand in mk_operands(&mk_in_cluster()) {
         let labels = operand.object.metadata.labels.as_ref().unwrap();
         assert_eq!(labels[INSTANCE_LABEL], "cinder.csi.openstack.org", "{operand}");
@@ -128,21 +128,21 @@ fn every_object_says_whose_it_is() {
 }
 
 #[test]
-fn nothing_is_garbage_collected_with_its_owner_under_mounted_volumes() {
+fn no_object_has_an_owner_reference() {
     for operand in mk_operands(&mk_in_cluster()) {
         let metadata = &operand.object.metadata;
-        let remembered = metadata
+        let has_owner = metadata
             .annotations
             .iter()
             .flatten()
             .any(|(key, _)| key == OWNER_UID_ANNOTATION);
         assert_eq!(metadata.owner_references, None, "{operand}");
-        assert!(remembered, "{operand}");
+        assert!(has_owner, "{operand}");
     }
 }
 
 #[test]
-fn nodes_get_no_credentials_and_no_access_to_the_api() {
+fn nodes_have_neither_credentials_nor_api_access() {
     let operands = mk_operands(&mk_in_cluster());
     let node = pod_spec(&operands, "DaemonSet");
 
@@ -155,7 +155,7 @@ fn nodes_get_no_credentials_and_no_access_to_the_api() {
 }
 
 #[test]
-fn the_driver_with_the_credentials_has_no_access_to_the_api() {
+fn controller_driver_has_no_api_access() {
     let operands = mk_operands(&mk_in_cluster());
     let containers = pod_spec(&operands, "Deployment")["containers"].as_array().unwrap();
 
@@ -180,7 +180,7 @@ fn the_driver_with_the_credentials_has_no_access_to_the_api() {
 }
 
 #[test]
-fn new_credentials_change_the_secret_and_replace_no_pod() {
+fn new_credentials_change_only_the_secret() {
     let resolved = mk_resolved(&mk_in_cluster());
     let before = operands(&resolved, Some(&mk_credentials())).unwrap();
     let after = operands(&resolved, Some(&DriverCredentials::new("[Global]\n".into(), None))).unwrap();
@@ -196,7 +196,7 @@ fn new_credentials_change_the_secret_and_replace_no_pod() {
 }
 
 #[test]
-fn without_credentials_there_is_no_secret_to_apply() {
+fn secret_is_omitted_without_credentials() {
     let operands = operands(&mk_resolved(&mk_in_cluster()), None).unwrap();
 
     assert!(
@@ -206,7 +206,7 @@ fn without_credentials_there_is_no_secret_to_apply() {
 }
 
 #[test]
-fn the_content_of_the_secret_is_not_in_the_debug_output() {
+fn debug_output_omits_secret_content() {
     let operands = mk_operands(&mk_in_cluster());
 
     let secret = only(&operands, "Secret");
@@ -217,7 +217,7 @@ fn the_content_of_the_secret_is_not_in_the_debug_output() {
 #[rstest]
 #[case("Deployment", true, false)]
 #[case("DaemonSet", false, true)]
-fn the_driver_reads_the_arguments_that_it_is_given(#[case] kind: &str, #[case] controller: bool, #[case] node: bool) {
+fn driver_parses_its_rendered_arguments(#[case] kind: &str, #[case] controller: bool, #[case] node: bool) {
     let operands = mk_operands(&mk_in_cluster());
     let argv: Vec<String> = serde_json::from_value(pod_spec(&operands, kind)["containers"][0]["args"].clone()).unwrap();
 
@@ -234,7 +234,7 @@ fn the_driver_reads_the_arguments_that_it_is_given(#[case] kind: &str, #[case] c
 #[rstest]
 #[case(Registration::Register, "--register=true")]
 #[case(Registration::Unregister, "--unregister=true")]
-fn before_the_driver_is_taken_away_its_pods_end_the_registration(#[case] wanted: Registration, #[case] flag: &str) {
+fn pods_end_registration_before_removal(#[case] wanted: Registration, #[case] flag: &str) {
     let mut resolved = mk_resolved(&mk_in_cluster());
     resolved.node.registration = wanted;
 
@@ -246,7 +246,7 @@ fn before_the_driver_is_taken_away_its_pods_end_the_registration(#[case] wanted:
 }
 
 #[test]
-fn two_drivers_share_no_object() {
+fn two_drivers_have_no_common_object() {
     let mut second = mk_in_cluster();
     second.metadata.name = Some("second.csi.example.org".into());
 
@@ -258,7 +258,7 @@ fn two_drivers_share_no_object() {
 }
 
 #[test]
-fn a_class_that_is_not_the_default_leaves_the_mark_to_others() {
+fn other_classes_omit_the_default_annotation() {
     const MARK: &str = "storageclass.kubernetes.io/is-default-class";
     let mut driver = mk_in_cluster();
     let class = |name: &str, is_default| StorageClassItem {
@@ -286,7 +286,7 @@ fn a_class_that_is_not_the_default_leaves_the_mark_to_others() {
 }
 
 #[test]
-fn a_release_of_the_operator_with_the_same_images_replaces_no_pod() {
+fn operator_release_with_same_images_replaces_no_pod() {
     let driver = mk_in_cluster();
     let mut environment = mk_environment();
     let image = (Component::Driver, "mirror/driver@sha256:1".to_owned());
@@ -303,7 +303,7 @@ fn a_release_of_the_operator_with_the_same_images_replaces_no_pod() {
 }
 
 #[test]
-fn a_class_carries_only_the_parameters_that_were_given() {
+fn class_has_only_parameters_of_spec() {
     let mut driver = mk_in_cluster();
     let plain = StorageClassItem::named("plain");
     driver.spec.storage_classes.items = Some(vec![plain]);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What changes for volumes, classes and settings when this driver takes the place of another installation.
+//! Finds changes for volumes, classes and settings when this driver replaces another installation.
 //!
-//! A pure function. Its output contains no values of a Secret. Its input contains them in arguments, which are compared and never shown.
+//! The function is pure. Its output contains no values of a Secret. Its input contains them in arguments, which are
+//! compared and never shown.
 
 mod authorities;
 mod command_line;
@@ -36,32 +37,32 @@ use super::secrets::{self, SecretReferences};
 use super::zones::{self, ZoneLabelFacts};
 use crate::class_parameters::{ClassParameters, REMEDY, unknown_parameters};
 
-/// How many names one finding has.
+/// Maximum number of names per finding.
 const NAMED: usize = 10;
-/// How many names a part of a sentence has.
+/// Maximum number of names in a part of a sentence.
 const SHOWN: usize = 3;
 
 /// A difference between this driver and the other installation.
 #[derive(Serialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct AdoptionFinding {
-    /// The kind of the difference.
+    /// Kind of the difference.
     pub reason: AdoptionFindingReason,
-    /// The kind of volumes, the flag, the key or the parameter.
+    /// The type of volume, the flag, the key or the parameter.
     pub subject: String,
-    /// The number of affected objects.
+    /// Number of affected objects.
     pub count: usize,
     /// Names of affected objects, at most 10.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// The change.
+    /// Description of the change.
     pub message: String,
-    /// The remedy, where there is one.
+    /// Remedy. Empty if none exists.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remedy: String,
 }
 
-/// The kind of a difference.
+/// Kind of a difference.
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdoptionFindingReason {
     /// Volumes with ReadWriteMany and a file system: this driver attaches them to one node at a time.
@@ -72,13 +73,15 @@ pub enum AdoptionFindingReason {
     InlineVolume,
     /// A flag of the other installation that the operator does not set, or that has another meaning here.
     Flag,
-    /// A controller that runs outside of the cluster that it serves. The operator does not migrate, whether findings are accepted or not.
+    /// A controller that runs outside of the cluster that it serves. The operator does not migrate, even if an
+    /// administrator accepts the finding.
     OutsideController,
-    /// Directories, certificates, names and networks that the other installation's pods have and the operator's pods do not have.
+    /// Directories, certificates, names and networks of the other installation's pods that the operator's pods lack.
     Environment,
     /// A key of the other installation's configuration that has another value in this driver, or no effect.
     ConfigurationKey,
-    /// Secrets that PersistentVolumes, classes or contents of snapshots name and that the sidecars may not read.
+    /// Secrets that PersistentVolumes, classes or snapshot contents reference and that the sidecars are not allowed
+    /// to read.
     SecretAccess,
     /// Classes with Secrets that depend on the claim.
     SecretTemplate,
@@ -86,14 +89,15 @@ pub enum AdoptionFindingReason {
     ZoneLabel,
     /// A parameter of a class that this driver does not know.
     UnknownParameter,
-    /// Parameters of a class that this driver refuses.
+    /// Parameters of a class that this driver rejects.
     RefusedParameter,
     /// An object or a list that the operator could not read.
     NotChecked,
 }
 
 impl AdoptionFindingReason {
-    /// Whether an administrator can migrate with the finding. With the others existing volumes stop working, and each has a remedy.
+    /// Whether an administrator can accept the finding and migrate. Other findings would break existing volumes, and
+    /// each has a remedy.
     pub fn can_be_accepted(self) -> bool {
         !matches!(self, Self::SecretAccess | Self::ZoneLabel | Self::OutsideController)
     }
@@ -104,7 +108,7 @@ impl AdoptionFindingReason {
     }
 }
 
-/// How many objects of a kind there are, and the first of their names.
+/// Number of objects of a kind, and the first of their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sample {
     count: usize,
@@ -112,7 +116,6 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Counts one more.
     pub fn add(&mut self, name: impl Into<String>) {
         self.count += 1;
         if self.names.len() < NAMED {
@@ -134,7 +137,7 @@ impl Sample {
 }
 
 impl fmt::Display for Sample {
-    /// The first names, for a part of a sentence.
+    /// Writes the first names, for a part of a sentence.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown: Vec<&str> = self.names.iter().take(SHOWN).map(String::as_str).collect();
         f.write_str(&shown.join(", "))?;
@@ -153,49 +156,47 @@ impl<T: Into<String>> FromIterator<T> for Sample {
     }
 }
 
-/// What was found of the other installation, and of what depends on it.
+/// Facts about the other installation and its dependents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckFacts {
     /// Its containers.
     pub containers: Vec<OldContainer>,
-    /// The pods of its workloads.
+    /// Pods of its workloads.
     pub pods: Vec<OldPods>,
-    /// The configuration that each container of the driver reads.
+    /// Configuration that each container of the driver reads.
     pub configurations: Vec<OldConfiguration>,
-    /// The credentials that the spec names, by the names of its clouds. Unreadable credentials are a gap.
+    /// Credentials of the spec, by the names of its clouds. Unreadable credentials are a gap.
     pub credentials: BTreeMap<String, NewCredentials>,
-    /// The certificates that the spec names for the authorities of its clouds, likewise.
+    /// CA bundles of the spec's clouds. Unreadable bundles are a gap.
     pub authorities: BTreeMap<String, Authorities>,
     /// Volumes with ReadWriteMany and a file system, by their claims.
     pub shared_volumes: Sample,
-    /// Claims for such volumes that have none yet.
+    /// Claims that wait for such a volume.
     pub shared_claims: Sample,
     /// Pods with in-line volumes.
     pub inline_pods: Sample,
     /// Workloads of installations in other namespaces.
     pub elsewhere: Sample,
-    /// The classes.
     pub classes: Vec<ClassParameters>,
-    /// Secrets that volumes, classes and contents of snapshots refer to.
+    /// Secrets that volumes, classes and snapshot contents reference.
     pub secrets: SecretReferences,
     /// Zone labels of nodes and volumes.
     pub zone_labels: ZoneLabelFacts,
-    /// What could not be looked at.
+    /// Parts that could not be checked.
     pub gaps: Vec<CheckGap>,
 }
 
-/// Something that could not be looked at.
+/// A part that could not be checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckGap {
-    /// What.
+    /// The part.
     pub what: String,
-    /// Why.
+    /// The cause.
     pub why: String,
-    /// What to do about it.
     pub remedy: &'static str,
 }
 
-/// All that changes, the gravest first.
+/// Returns all findings, the most severe first.
 pub fn findings(spec: &CinderCSIDriverSpec, facts: &CheckFacts) -> Vec<AdoptionFinding> {
     let counted = [
         finding(
@@ -256,12 +257,12 @@ pub fn findings(spec: &CinderCSIDriverSpec, facts: &CheckFacts) -> Vec<AdoptionF
     all.extend(parameters);
     all.extend(refused_parameters(&facts.classes));
     all.extend(gaps);
-    // Stable: the order of the others stays.
+    // The sort is stable and preserves the order of the others.
     all.sort_by_key(|finding| !finding.reason.is_final());
     all
 }
 
-/// The gap of an installation without a controller in the namespace.
+/// Returns the gap of an installation without a controller in the namespace.
 fn without_controller(containers: &[OldContainer]) -> Option<AdoptionFinding> {
     let drivers: Vec<&OldContainer> = containers.iter().filter(|one| one.is_driver()).collect();
     if drivers.is_empty() || drivers.iter().any(|one| one.serves_controller()) {
@@ -278,7 +279,7 @@ fn without_controller(containers: &[OldContainer]) -> Option<AdoptionFinding> {
     ))
 }
 
-/// The classes with parameters that this driver refuses.
+/// Returns the classes with parameters that this driver rejects.
 fn refused_parameters(classes: &[ClassParameters]) -> Vec<AdoptionFinding> {
     let refused = classes.iter().filter_map(|class| {
         let why = class.refusal.as_deref()?;

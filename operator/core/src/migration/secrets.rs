@@ -1,38 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Secrets that existing volumes, snapshots and classes refer to, and whether the sidecars of this driver may read them.
+//! Secrets that existing volumes, snapshots and classes reference, and whether the sidecars of this driver may read
+//! them.
 //!
-//! The operator has no right to read Secrets in other namespaces, so that it cannot grant one. A migration waits until an administrator has
-//! granted it. A review without an answer is not a grant.
+//! The operator has no right to read Secrets in other namespaces, so it cannot grant one. A migration waits until an
+//! administrator has granted it. A failed access review is not a grant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::check::{AdoptionFinding, AdoptionFindingReason, Sample, finding};
 use crate::cluster::{SecretName, SecretReference};
 
-/// The most namespaces in which Secrets are reviewed.
+/// Maximum number of namespaces with access reviews.
 const MOST_NAMESPACES: usize = 32;
-/// The most Secrets of a namespace that are reviewed one by one.
+/// Maximum number of separate access reviews for Secrets of one namespace.
 const MOST_SECRETS: usize = 16;
-/// The most classes with unresolved references that are listed.
+/// Maximum number of listed classes with unresolved references.
 const MOST_UNRESOLVED: usize = 32;
 
-/// The service account of the controller's pods, which the sidecars use.
+/// Service account of the controller pods, which the sidecars use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SidecarAccount {
-    /// The namespace.
     pub namespace: String,
-    /// The name.
     pub name: String,
 }
 
-/// The outcome of a review.
+/// Result of an access review.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretAccess {
     /// The sidecars may read the Secret.
     Allowed,
-    /// They may not.
+    /// The sidecars may not read the Secret.
     Denied,
-    /// The cause that it is unknown.
+    /// The review failed, with the cause.
     Unknown(String),
 }
 
@@ -42,24 +41,21 @@ impl Default for SecretAccess {
     }
 }
 
-/// A question for a review: all Secrets of a scope, or one.
+/// Scope of an access review: all Secrets of a scope, or one Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretScope {
-    /// All Secrets of the cluster.
     Cluster,
-    /// All Secrets of a namespace.
     Namespace(String),
-    /// One Secret.
     Secret(SecretName),
 }
 
-/// Secrets by their namespaces, with the objects that refer to them.
+/// Secrets by their namespaces, with the objects that reference them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SecretReferences {
     /// The account that needs access.
     pub account: SidecarAccount,
     namespaces: BTreeMap<String, ReferredNamespace>,
-    /// Objects that refer to Secrets of further namespaces.
+    /// Objects that reference Secrets of further namespaces.
     beyond: Sample,
     /// Classes and objects with an unknown Secret, by field and namespace.
     unresolved: BTreeMap<(String, Option<String>), Sample>,
@@ -70,7 +66,7 @@ pub struct SecretReferences {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct ReferredNamespace {
     secrets: BTreeMap<String, ReferredSecret>,
-    /// Objects that refer to further Secrets.
+    /// Objects that reference further Secrets.
     beyond: Sample,
     /// Access to all Secrets of the namespace.
     access: SecretAccess,
@@ -112,7 +108,7 @@ impl SecretReferences {
         namespace.secrets.entry(name).or_default().objects.add(object);
     }
 
-    /// The next question, the widest first: a yes for a scope answers all questions within it.
+    /// Returns the next access reviews, the widest scope first. A granted scope covers all reviews within it.
     pub fn questions(&self) -> Vec<SecretScope> {
         if self.namespaces.is_empty() && self.unresolved.is_empty() && self.beyond.is_empty() {
             return Vec::new();
@@ -137,7 +133,7 @@ impl SecretReferences {
         questions
     }
 
-    /// Whether an earlier answer includes this one.
+    /// Whether an earlier review covers this one.
     pub fn is_answered(&self, question: &SecretScope) -> bool {
         let is_allowed = |namespace: &String| {
             let known = self.namespaces.get(namespace);
@@ -149,7 +145,7 @@ impl SecretReferences {
         }
     }
 
-    /// Records an answer.
+    /// Records the result of a review.
     pub fn record(&mut self, question: &SecretScope, access: SecretAccess) {
         match question {
             SecretScope::Cluster => self.may_read_all = access == SecretAccess::Allowed,
@@ -164,7 +160,7 @@ impl SecretReferences {
     }
 }
 
-/// The Secrets that the sidecars may not read, or of which that is unknown.
+/// Returns findings for Secrets that the sidecars may not read, or with unknown access.
 pub(super) fn findings(references: &SecretReferences) -> Vec<AdoptionFinding> {
     if references.may_read_all {
         return Vec::new();
@@ -216,7 +212,7 @@ fn of_namespace(account: &SidecarAccount, namespace: &str, referred: &ReferredNa
     if !referred.beyond.is_empty() {
         subjects.add(format!("further Secrets of {}", referred.beyond));
         causes.push(&referred.access);
-        // A role for all of them.
+        // One role covers all of them.
         names.clear();
     }
     if causes.is_empty() {
@@ -272,7 +268,8 @@ fn describe(account: &SidecarAccount) -> String {
     format!("service account {}/{} of the sidecars", account.namespace, account.name)
 }
 
-/// The commands that grant the right to read these Secrets, all without names. All parts are names of objects.
+/// Returns commands that grant the right to read these Secrets, or all Secrets without names. All parts are names of
+/// objects.
 fn commands(account: &SidecarAccount, namespace: Option<&str>, names: &[&str]) -> String {
     let SidecarAccount {
         namespace: home,
@@ -315,7 +312,7 @@ mod tests {
         }
     }
 
-    /// Answers the questions with the results of `allows`, in place of an API server.
+    /// Answers the access reviews with the results of `allows`, in place of an API server.
     fn answer(references: &mut SecretReferences, allows: impl Fn(&SecretScope) -> SecretAccess) -> usize {
         let mut asked = 0;
         for question in references.questions() {
@@ -357,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_yes_ends_the_finding() {
+    fn only_granted_access_removes_the_finding() {
         let one = SecretScope::Secret(mk_name("n", "s"));
         for (access, expected) in [
             (SecretAccess::Allowed, ""),
@@ -399,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_claims_are_another_finding() {
+    fn claim_dependent_secrets_have_separate_finding() {
         let template = |namespace: Option<&str>| SecretReference::Unresolved {
             field: "csi.storage.k8s.io/provisioner-secret-name".to_owned(),
             namespace: namespace.map(str::to_owned),
@@ -436,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn no_references_are_no_questions() {
+    fn no_references_need_no_review() {
         let references = mk_references();
         assert_eq!(references.questions(), []);
         assert_eq!(findings(&references), []);

@@ -22,7 +22,7 @@ fn now() -> Timestamp {
     "2026-01-01T10:00:00Z".parse().expect("a time")
 }
 
-/// A controller that was stopped so many minutes ago, when it had two pods.
+/// Creates a controller with two pods that was stopped this many minutes ago.
 fn mk_stopped(minutes: i64) -> OldController {
     let stopped = Timestamp::from_second(now().as_second() - minutes * 60).expect("a time");
     OldController {
@@ -54,7 +54,7 @@ fn mk_set(leaving: bool) -> OldObject {
     }
 }
 
-/// All of the other installation on the nodes a, b and c.
+/// Creates a complete other installation on the nodes a, b and c.
 fn whole() -> Installation {
     Installation {
         controllers: vec![mk_controller(1)],
@@ -67,7 +67,7 @@ fn whole() -> Installation {
     }
 }
 
-/// Its controller was stopped so many minutes ago and has ended.
+/// Creates an installation whose controller was stopped this many minutes ago and has ended.
 fn stopped_for(minutes: i64) -> Installation {
     Installation {
         controllers: vec![mk_stopped(minutes)],
@@ -75,7 +75,7 @@ fn stopped_for(minutes: i64) -> Installation {
     }
 }
 
-/// Its controller has ended, and ours has served.
+/// Creates an installation whose controller has ended, after this driver's controller was ready.
 fn noted_as_served() -> Installation {
     let mut found = stopped();
     for note in found
@@ -88,7 +88,7 @@ fn noted_as_served() -> Installation {
     found
 }
 
-/// Its controller has its pods again since this generation of the spec.
+/// Creates an installation whose controller has had its pods again since this generation of the spec.
 fn given_back(generation: i64) -> Installation {
     let note = Note {
         replicas: 2,
@@ -105,7 +105,7 @@ fn given_back(generation: i64) -> Installation {
     }
 }
 
-/// Its controller has ended.
+/// Creates an installation whose controller has ended.
 fn stopped() -> Installation {
     Installation {
         controllers: vec![mk_stopped(1)],
@@ -119,8 +119,9 @@ fn nodes(names: &str) -> BTreeSet<String> {
     names.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The decision when our own part is as the letters say: `w` it is wanted, `f` can follow, `d` a DaemonSet, `t` a dry run that passed,
-/// `T` one that was refused, `c` a controller, `C` one that is done, `p` a pod of it, `D` the CSIDriver is ours.
+/// Returns the decision for this driver's own state. The letters of the state: `w` the spec requests the migration,
+/// `f` the controller can start, `d` a DaemonSet exists. `t` a dry run passed, `T` a dry run failed, `c` a controller
+/// exists, `C` all its pods are ready. `p` a controller pod exists, `D` this driver owns the CSIDriver.
 fn decide(found: &Installation, ours: &str, running: &str, serving: &str, at_once: i32) -> Option<Migration> {
     decide_beside(Ok(&[]), found, ours, running, serving, at_once)
 }
@@ -179,7 +180,7 @@ fn installation_elsewhere_blocks_migration(#[case] ours: &str, #[case] running: 
             assert!(failure.contains(expected), "{failure}");
         }
     }
-    // Ours serves already: a hold would stop the work on the nodes.
+    // This driver's controller is already ready, so a hold would stop the replacement of node pods.
     let migration = decide_beside(Ok(&others), &noted_as_served(), "wfdCD", "a", "a", 1).expect("a migration");
     assert_eq!(migration.step, AdoptionStep::ReplacingNodes);
 }
@@ -300,7 +301,7 @@ fn open_findings_block_a_new_migration() {
 #[case::and_nothing_was_stopped(whole(), "fd", "a", AdoptionStep::GivingBack, 1, "to be removed")]
 #[case::it_was_given_back(given_back(7), "wfd", "a", AdoptionStep::GivenBack, 0, "a change of the spec")]
 #[case::it_is_tried_again(given_back(6), "wfdt", "a", AdoptionStep::StoppingController, 1, "")]
-fn the_next_step_follows_from_what_is_there(
+fn next_step_follows_from_observed_state(
     #[case] found: Installation,
     #[case] ours: &str,
     #[case] running: &str,
@@ -317,12 +318,12 @@ fn the_next_step_follows_from_what_is_there(
 #[case::nothing_is_there(Installation::default(), "wfCd")]
 #[case::it_is_not_wanted_and_theirs_runs_alone(whole(), "f")]
 #[case::it_is_not_wanted_and_ours_serves(noted_as_served(), "fCdD")]
-fn there_is_nothing_to_take_over(#[case] found: Installation, #[case] ours: &str) {
+fn missing_installation_needs_no_migration(#[case] found: Installation, #[case] ours: &str) {
     assert_eq!(decide(&found, ours, "a", "", 1), None);
 }
 
 #[test]
-fn what_the_other_controller_had_is_noted_with_its_stop_and_given_back_with_the_reason() {
+fn stopped_controller_is_recorded_and_restored() {
     let act = |found: &Installation, ours: &str| {
         let decided = decide(found, ours, "a", "", 1).expect("something is there");
         decided.acts.into_iter().next().expect("an act")
@@ -353,7 +354,7 @@ fn what_the_other_controller_had_is_noted_with_its_stop_and_given_back_with_the_
 }
 
 #[test]
-fn what_keeps_a_take_over_from_going_on_is_told() {
+fn blocked_migration_reports_its_cause() {
     let failure = |found: &Installation, ours: &str| {
         let decided = decide(found, ours, "a", "", 1).expect("something is there");
         decided.failure.unwrap_or_default()
@@ -369,7 +370,7 @@ fn what_keeps_a_take_over_from_going_on_is_told() {
 #[case::a_lease_may_be_in_use("a!", false, "b", "a!", "")]
 #[case::it_does_not_leave("a", true, "b", "a", "a")]
 #[case::its_node_is_ready("a!", true, "a b", "a!", "a!")]
-fn a_pod_on_a_dead_node_counts_as_ended(
+fn pod_on_dead_node_counts_as_ended(
     #[case] pods: &str,
     #[case] are_leases_over: bool,
     #[case] ready: &str,
@@ -411,7 +412,7 @@ fn a_pod_on_a_dead_node_counts_as_ended(
 #[case::the_last_one_is_not_done("b c", "a b c", "", 1, "")]
 #[case::the_last_one_is_done("b c", "a b c", "a", 1, "b")]
 #[case::a_pod_that_leaves_counts("a! b c", "a b c", "", 1, "")]
-fn node_plugins_go_where_one_of_ours_waits_and_no_more_than_allowed_at_once(
+fn node_plugins_are_replaced_within_the_budget(
     #[case] old: &str,
     #[case] running: &str,
     #[case] serving: &str,
@@ -439,7 +440,7 @@ fn node_plugins_go_where_one_of_ours_waits_and_no_more_than_allowed_at_once(
 }
 
 #[test]
-fn nodes_where_no_pod_of_ours_runs_are_named() {
+fn nodes_without_own_pod_are_named() {
     let found = Installation {
         daemon_sets: Vec::new(),
         ..noted_as_served()
@@ -454,7 +455,7 @@ fn nodes_where_no_pod_of_ours_runs_are_named() {
 }
 
 #[test]
-fn nodes_where_no_pod_of_ours_will_ever_run_are_named_with_what_to_do() {
+fn excluded_nodes_are_named_with_remedy() {
     let found = Installation {
         daemon_sets: Vec::new(),
         node_pods: ["a", "z"].map(|node| mk_pod(node, false)).into(),
@@ -468,7 +469,7 @@ fn nodes_where_no_pod_of_ours_will_ever_run_are_named_with_what_to_do() {
 }
 
 #[test]
-fn no_controller_and_no_node_plugin_of_ours_comes_before_its_time() {
+fn migration_withholds_later_stages() {
     let create = |kind, stage| Action::Create(Desired::new(Key::new(kind, None, "x"), stage, json!({"metadata": {}})));
     let kinds = |found: &Installation, ours: &str| -> Vec<&'static str> {
         let mut plan = Plan {
@@ -500,7 +501,7 @@ fn no_controller_and_no_node_plugin_of_ours_comes_before_its_time() {
 }
 
 #[test]
-fn what_is_left_is_named() {
+fn remaining_objects_are_named() {
     let found = Installation {
         daemon_sets: Vec::new(),
         node_pods: Vec::new(),
@@ -519,7 +520,7 @@ fn what_is_left_is_named() {
         "managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply", "time": "2026-01-01T00:00:00Z"}]}),
     false
 )]
-fn only_what_an_operator_let_go_of_is_taken_up(#[case] metadata: Value, #[case] expected: bool) {
+fn only_released_objects_are_adopted(#[case] metadata: Value, #[case] expected: bool) {
     let owner = Owner {
         name: "d".to_owned(),
         uid: "u".to_owned(),

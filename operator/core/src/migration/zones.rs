@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Zone labels of nodes and PersistentVolumes, compared with the labels that this driver would report.
 //!
-//! The kubelet refuses a driver that reports another value for an existing label, and a volume is used only on nodes with its label.
+//! The kubelet rejects a driver that reports another value for an existing label. A volume is used only on nodes with
+//! its label.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,24 +13,23 @@ use super::check::{AdoptionFinding, AdoptionFindingReason, Sample, finding};
 
 pub use cinder_csi_driver::parameters::TOPOLOGY_ZONE;
 
-/// The most different labels that are compared.
+/// Maximum number of different labels to compare.
 const MOST_LABELS: usize = 128;
-/// The flag by which the driver writes labels as cinder-csi-plugin does.
+/// The flag with which the driver writes labels as cinder-csi-plugin does.
 const SANITISED: &str = "--zone-labels=sanitised";
 
 /// The zone labels of the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ZoneLabelFacts {
-    /// The zones of Nova in all clouds; `None` while a cloud has not returned them.
+    /// The zones of Nova in all clouds. `None` while a cloud has not returned them.
     pub compute_zones: Option<BTreeSet<String>>,
-    /// Whether the driver would report zones; `None` where the spec alone decides.
+    /// Whether the driver would report zones. `None` if only the spec determines it.
     pub is_enabled: Option<bool>,
     nodes: BTreeMap<String, Sample>,
     volumes: BTreeMap<String, Sample>,
 }
 
 impl ZoneLabelFacts {
-    /// Adds the label of a node.
     pub fn add_node(&mut self, node: &str, label: &str) {
         add(&mut self.nodes, label, format!("Node {node}"));
     }
@@ -46,7 +46,7 @@ fn add(labels: &mut BTreeMap<String, Sample>, label: &str, object: String) {
     }
 }
 
-/// The form of zone labels that the driver would report.
+/// Returns the form of zone labels that the driver would report.
 fn zone_labels(spec: &CinderCSIDriverSpec) -> ZoneLabels {
     let has_flag = spec
         .overrides
@@ -59,7 +59,7 @@ fn zone_labels(spec: &CinderCSIDriverSpec) -> ZoneLabels {
     }
 }
 
-/// The labels that differ, and the labels that cannot be compared.
+/// Returns the labels that differ, and the labels that cannot be compared.
 pub(super) fn findings(spec: &CinderCSIDriverSpec, facts: &ZoneLabelFacts) -> Vec<AdoptionFinding> {
     let is_unused = spec.topology.mode == TopologyMode::Disabled || facts.is_enabled == Some(false);
     if is_unused || (facts.nodes.is_empty() && facts.volumes.is_empty()) {
@@ -203,7 +203,7 @@ mod tests {
     #[rstest]
     #[case::by_the_spec(TopologyMode::Disabled, None)]
     #[case::by_the_clouds(TopologyMode::Auto, Some(false))]
-    fn without_zones_no_label_differs(#[case] mode: TopologyMode, #[case] is_enabled: Option<bool>) {
+    fn labels_are_not_compared_without_zones(#[case] mode: TopologyMode, #[case] is_enabled: Option<bool>) {
         let mut spec = mk_spec(false);
         spec.topology.mode = mode;
         let facts = ZoneLabelFacts {

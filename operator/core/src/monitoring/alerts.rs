@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The alerts of `alerts.yaml`, each with its runbook, and those about a driver with its name and thresholds.
+//! The alerts of `alerts.yaml` with their runbooks. Alerts about a driver have its name and thresholds.
 
 use std::sync::LazyLock;
 
@@ -19,22 +19,21 @@ struct Alerts {
     driver: Vec<Alert>,
 }
 
-/// One alert, as Prometheus reads it.
+/// One alert in the format of Prometheus.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Alert {
-    /// Its name.
     #[serde(rename = "alert")]
     pub name: String,
-    /// When it fires, in PromQL.
+    /// Condition of the alert, in PromQL.
     #[serde(rename = "expr")]
     pub expression: String,
-    /// How long the expression must hold.
+    /// How long the condition must be true before the alert fires.
     #[serde(rename = "for")]
     pub holds: String,
-    /// How soon a person should look.
+    /// Severity of the alert.
     pub labels: Labels,
-    /// What that person reads.
+    /// Texts of the alert.
     pub annotations: Annotations,
 }
 
@@ -52,9 +51,9 @@ pub struct Labels {
 pub struct Annotations {
     /// One line.
     pub summary: String,
-    /// What it means and what to do first, with the values of the labels filled in.
+    /// Meaning and first action, with the values of the labels.
     pub description: String,
-    /// The section of the runbooks.
+    /// URL of the section in the runbooks.
     #[serde(default)]
     pub runbook_url: String,
 }
@@ -66,20 +65,20 @@ impl Alert {
     }
 }
 
-/// The groups of a PrometheusRule or of a file of rules.
+/// Returns the groups of a PrometheusRule or of a rule file.
 pub fn groups(name: &str, alerts: &[Alert]) -> Value {
     json!([{"name": name, "rules": alerts}])
 }
 
-/// Alerts about the operator itself: once in a cluster.
+/// Returns the alerts about the operator itself, which exist once in a cluster.
 pub fn operator_alerts() -> Result<Vec<Alert>, serde_json::Error> {
     let alerts = templates::get(&ALERTS)?.operator.iter().cloned();
     Ok(alerts.map(Alert::with_runbook).collect())
 }
 
-/// Alerts about one driver.
+/// Returns the alerts about one driver.
 pub fn driver_alerts(driver: &str, values: &AlertThresholds) -> Result<Vec<Alert>, serde_json::Error> {
-    // A driver's name holds letters, digits, dots and dashes: nothing that PromQL would read otherwise.
+    // The name of a driver contains only letters, digits, dots and dashes, which PromQL does not interpret.
     let mut words = vec![("DRIVER", format!("driver=\"{driver}\"")), leaders()];
     words.extend(thresholds(values));
     let alerts = templates::get(&ALERTS)?.driver.iter().cloned();

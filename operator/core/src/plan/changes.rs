@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Describes the changes of a plan for `status.pendingChanges` under DryRun, by field paths and never by values, which may be secret.
+//! Describes the changes of a plan for `status.pendingChanges` under DryRun. It lists field paths and never values,
+//! which may be secret.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +12,14 @@ use crate::{
     plan::{APPLIED_HASH, Action, Desired, Obstacle, Plan, differences},
 };
 
-/// How many changes the status lists.
+/// Maximum number of changes in the status.
 const LISTED: usize = 20;
-/// How many fields of a change are named.
+/// Maximum number of fields per change.
 const NAMED: usize = 10;
-/// Below this the pods of a workload are described.
+/// Path of the pod template of a workload.
 const TEMPLATE: &str = "spec.template";
 
-/// Every change that the plan would make, in its order, and what it would leave undone.
+/// Returns all changes of the plan in order, and its obstacles.
 pub fn changes(plan: &Plan, live: &BTreeMap<Key, Value>) -> Vec<PendingChange> {
     let made = plan.actions.iter().map(|action| change(action, live));
     let blocked = plan.obstacles.iter().map(|obstacle| {
@@ -38,7 +39,7 @@ pub fn changes(plan: &Plan, live: &BTreeMap<Key, Value>) -> Vec<PendingChange> {
     made.chain(blocked).collect()
 }
 
-/// The changes as the status tells them: all counted, the first listed.
+/// Summarizes the changes for the status: the total number, and the first changes.
 pub fn summary(mut changes: Vec<PendingChange>) -> PendingChanges {
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     let disruptive = changes.iter().filter(|change| change.disruptive).count();
@@ -82,27 +83,27 @@ fn change(action: &Action, live: &BTreeMap<Key, Value>) -> PendingChange {
     }
 }
 
-/// Paths of what would be set, and with a minus sign in front of what would be given up.
+/// Returns the paths of fields to set, and the paths of fields to release with a leading minus sign.
 fn changed_fields(desired: &Desired, live: &BTreeMap<Key, Value>) -> Vec<String> {
-    let Some(there) = live.get(&desired.key) else {
+    let Some(live_object) = live.get(&desired.key) else {
         return Vec::new();
     };
-    let mut wanted = desired.object.clone();
-    // The mark of the intent differs with every intent and says nothing.
-    if let Some(annotations) = wanted["metadata"]["annotations"].as_object_mut() {
+    let mut desired_object = desired.object.clone();
+    // The hash annotation differs with every intent and contains no information.
+    if let Some(annotations) = desired_object["metadata"]["annotations"].as_object_mut() {
         annotations.remove(APPLIED_HASH);
     }
-    let mut fields = differences(&wanted, there, usize::MAX);
+    let mut fields = differences(&desired_object, live_object, usize::MAX);
     fields.extend(
-        given_up(&desired.object, there)
+        released_fields(&desired.object, live_object)
             .into_iter()
             .map(|path| format!("-{path}")),
     );
     fields
 }
 
-/// The paths of fields that the operator owns of the live object and no longer wants.
-fn given_up(desired: &Value, live: &Value) -> Vec<String> {
+/// Returns the paths of fields that the operator owns in the live object and no longer desires.
+fn released_fields(desired: &Value, live: &Value) -> Vec<String> {
     let managers = live["metadata"]["managedFields"].as_array();
     let ours = managers
         .into_iter()
@@ -110,33 +111,33 @@ fn given_up(desired: &Value, live: &Value) -> Vec<String> {
         .find(|entry| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply");
     let mut found = Vec::new();
     if let Some(entry) = ours {
-        find_given_up(&entry["fieldsV1"], Some(desired), "", &mut found);
+        collect_released_fields(&entry["fieldsV1"], Some(desired), "", &mut found);
     }
     found
 }
 
-fn find_given_up(owned: &Value, desired: Option<&Value>, path: &str, found: &mut Vec<String>) {
+fn collect_released_fields(owned: &Value, desired: Option<&Value>, path: &str, found: &mut Vec<String>) {
     let Some(desired) = desired else {
         found.push(path.trim_start_matches('.').to_owned());
         return;
     };
     for (name, below) in owned.as_object().into_iter().flatten() {
         if let Some(field) = name.strip_prefix("f:") {
-            find_given_up(below, desired.get(field), &format!("{path}.{field}"), found);
+            collect_released_fields(below, desired.get(field), &format!("{path}.{field}"), found);
         } else if let Some(keys) = name.strip_prefix("k:") {
             let Ok(Value::Object(keys)) = serde_json::from_str(keys) else {
                 continue;
             };
-            // Keys with a default are not always written down.
+            // Keys with a default value may be absent.
             let is_same = |element: &&Value| {
                 keys.iter()
-                    .all(|(key, value)| element.get(key).is_none_or(|there| there == value))
+                    .all(|(key, value)| element.get(key).is_none_or(|live_object| live_object == value))
             };
             let element = desired.as_array().and_then(|elements| elements.iter().find(is_same));
             let label = keys.values().next().map_or_else(String::new, |value| {
                 value.as_str().map_or_else(|| value.to_string(), str::to_owned)
             });
-            find_given_up(below, element, &format!("{path}[{label}]"), found);
+            collect_released_fields(below, element, &format!("{path}[{label}]"), found);
         }
     }
 }
@@ -174,14 +175,14 @@ mod tests {
     #[case::beside_pods(kind::DAEMON_SET, json!({"metadata": {"labels": {"a": "b"}}}), &["metadata.labels"], false)]
     #[case::without_pods(kind::STORAGE_CLASS, json!({"metadata": {}, "spec": {"template": {"x": 1}}}),
         &["spec.template.x"], false)]
-    fn a_change_names_its_fields_and_is_disruptive_where_pods_are_replaced(
+    fn changes_name_fields_and_disruption(
         #[case] kind: &'static str,
-        #[case] wanted: Value,
+        #[case] desired_object: Value,
         #[case] fields: &[&str],
         #[case] disruptive: bool,
     ) {
-        let there = json!({"metadata": {"annotations": {(APPLIED_HASH): "old"}}, "spec": {"template": {"x": 2}}});
-        let change = one(mk_update(kind, wanted), there);
+        let live_object = json!({"metadata": {"annotations": {(APPLIED_HASH): "old"}}, "spec": {"template": {"x": 2}}});
+        let change = one(mk_update(kind, desired_object), live_object);
         assert_eq!(
             (change.fields, change.disruptive),
             (fields.iter().map(|f| (*f).to_owned()).collect(), disruptive)
@@ -193,44 +194,44 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_longer_wanted_is_told_apart() {
+    fn released_fields_are_listed_separately() {
         let fields = json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"a\"}": {"f:image": {}},
             "k:{\"name\":\"b\"}": {"f:image": {}}}}}}});
-        let there = json!({
+        let live_object = json!({
             "metadata": {"managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": fields}]},
             "spec": {"template": {"spec": {"containers": [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]}}},
         });
-        let wanted =
+        let desired_object =
             json!({"metadata": {}, "spec": {"template": {"spec": {"containers": [{"name": "a", "image": "i"}]}}}});
-        let change = one(mk_update(kind::DEPLOYMENT, wanted), there);
+        let change = one(mk_update(kind::DEPLOYMENT, desired_object), live_object);
         assert_eq!(change.fields, ["-spec.template.spec.containers[b]"]);
         assert!(change.disruptive);
     }
 
     #[test]
-    fn a_secret_shows_the_names_of_its_keys_and_nothing_else() {
-        let wanted = json!({"metadata": {}, "data": {"cloud.conf": "bmV3LXNlY3JldA=="}});
-        let there = json!({"metadata": {}, "data": {"cloud.conf": "b2xkLXNlY3JldA=="}});
-        let change = one(mk_update(kind::SECRET, wanted), there);
+    fn secret_changes_show_only_key_names() {
+        let desired_object = json!({"metadata": {}, "data": {"cloud.conf": "bmV3LXNlY3JldA=="}});
+        let live_object = json!({"metadata": {}, "data": {"cloud.conf": "b2xkLXNlY3JldA=="}});
+        let change = one(mk_update(kind::SECRET, desired_object), live_object);
         assert_eq!(change.fields, ["data.cloud.conf"]);
         let text = serde_json::to_string(&change).expect("JSON");
         assert!(!text.contains("bmV3") && !text.contains("b2xk"), "{text}");
     }
 
     #[test]
-    fn the_status_counts_all_and_lists_twenty() {
+    fn status_counts_all_and_lists_twenty_changes() {
         let change = PendingChange {
             disruptive: true,
             fields: vec![String::new(); 12],
             ..PendingChange::default()
         };
-        let told = summary(vec![change; 25]);
-        assert_eq!((told.count, told.disruptive, told.changes.len()), (25, 25, 20));
-        assert_eq!(told.changes[0].fields.len(), 10);
+        let status = summary(vec![change; 25]);
+        assert_eq!((status.count, status.disruptive, status.changes.len()), (25, 25, 20));
+        assert_eq!(status.changes[0].fields.len(), 10);
     }
 
     #[test]
-    fn what_is_in_the_way_is_a_change_that_is_not_made() {
+    fn obstacles_are_blocked_changes() {
         let plan = Plan {
             obstacles: vec![Obstacle::Foreign {
                 key: mk_key(kind::STORAGE_CLASS),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The record of the content that the operator applied last: a ConfigMap in the driver's namespace.
+//! Record of the content that the operator applied last, as a ConfigMap in the driver's namespace.
 //!
-//! An object that is held, because its part of the spec cannot be carried out, is repaired and recreated from this record.
-//! Accounts, roles and bindings are not in it: their content does not depend on the spec, and a client that may write
-//! ConfigMaps must not gain rights. Secrets are not in it either.
+//! When a part of the spec cannot be applied, its objects are held: the operator repairs and recreates them from this
+//! record. Accounts, roles and bindings are not in the record, because their content does not depend on the spec. A
+//! client with write access to ConfigMaps must not gain rights through it. Secrets are not in it either.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ use crate::{
     manifests::{Handling, Stage},
 };
 
-/// The end of the name of the ConfigMap; it begins with the prefix of the driver's objects.
+/// Suffix of the name of the ConfigMap. The name starts with the prefix of the driver's objects.
 pub const LAST_APPLIED_SUFFIX: &str = "-last-applied";
 
-/// The key of the ConfigMap's data.
+/// Key of the ConfigMap's data.
 const DATA_KEY: &str = "objects.json";
 
-/// The longest record, in bytes. The API server takes a ConfigMap of 1 MiB.
+/// Maximum size of the record, in bytes. The API server accepts a ConfigMap of 1 MiB.
 const LONGEST: usize = 900 * 1024;
 
 /// One object of the record.
@@ -31,11 +31,11 @@ const LONGEST: usize = 900 * 1024;
 pub struct RecordedObject {
     /// The content that was applied last.
     pub desired: Desired,
-    /// Whether `spec.overrides` had a part in it.
+    /// Whether `spec.overrides` changed the content.
     pub overridden: bool,
 }
 
-/// As an object is stored.
+/// Serialized form of an object.
 #[derive(Serialize, Deserialize)]
 struct StoredObject {
     stage: Stage,
@@ -50,12 +50,12 @@ struct StoredObject {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LastApplied {
     objects: BTreeMap<Key, RecordedObject>,
-    /// The ConfigMap, where it exists.
+    /// The ConfigMap, if it exists.
     config_map: Option<Value>,
 }
 
 impl LastApplied {
-    /// The name of the record of a driver.
+    /// Returns the key of a driver's record.
     pub fn key(namespace: &str, name_prefix: &str) -> Key {
         Key::new(
             kind::CONFIG_MAP,
@@ -64,8 +64,8 @@ impl LastApplied {
         )
     }
 
-    /// Takes the record out of the existing objects: it is neither planned nor pruned. A part that cannot be decoded is
-    /// unknown, and so is a record of another owner.
+    /// Removes the record from the existing objects, so that it is neither planned nor pruned. Parts that cannot be
+    /// decoded are unknown, and so is a record of another owner.
     pub fn take(live: &mut BTreeMap<Key, Value>, owner: &Owner, namespace: &str, name_prefix: &str) -> Self {
         let config_map = live.remove(&Self::key(namespace, name_prefix));
         let config_map = config_map.filter(|found| owner.owns(found));
@@ -80,7 +80,7 @@ impl LastApplied {
         }
     }
 
-    /// The uid of the ConfigMap, where it exists.
+    /// The uid of the ConfigMap, if it exists.
     pub fn uid(&self) -> Option<String> {
         let uid = self.config_map.as_ref().map(uid_of);
         uid.filter(|uid| !uid.is_empty())
@@ -92,31 +92,28 @@ impl LastApplied {
         stored.is_some_and(|stored| differences(&desired.object, stored, 1).is_empty())
     }
 
-    /// Whether nothing is recorded.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// The record of an object.
     pub fn get(&self, key: &Key) -> Option<&RecordedObject> {
         self.objects.get(key)
     }
 
-    /// All recorded objects.
     pub fn iter(&self) -> impl Iterator<Item = (&Key, &RecordedObject)> {
         self.objects.iter()
     }
 
-    /// The content to which an object is held: the recorded content, unless the live object has newer content
-    /// that was not recorded.
+    /// Returns the content to which an object is held. This is the recorded content, unless the live object has newer
+    /// unrecorded content.
     pub fn content_for(&self, key: &Key, live: Option<&Value>) -> Option<&Desired> {
         let recorded = &self.objects.get(key)?.desired;
         live.is_none_or(|live| applied_hash(live) == Some(recorded.hash()))
             .then_some(recorded)
     }
 
-    /// The record after a reconcile: `live` is the state after its writes. Objects that are still at their earlier content
-    /// retain their entry, and so do missing objects that are desired.
+    /// Returns the record after a reconcile. `live` is the state after its writes. Objects that still have their
+    /// earlier content retain their entry, and so do missing objects that are desired.
     #[must_use]
     pub fn updated<'a>(
         &self,
@@ -129,9 +126,11 @@ impl LastApplied {
         objects.retain(|key, _| live.contains_key(key) || is_desired(key));
         for (desired, overridden) in desired {
             let is_recordable = desired.stage != Stage::Base && !desired.handling.create_only;
-            let there = live.get(&desired.key);
-            let is_applied = there.is_some_and(|there| {
-                owner.owns(there) && !is_being_deleted(there) && applied_hash(there) == Some(desired.hash())
+            let live_object = live.get(&desired.key);
+            let is_applied = live_object.is_some_and(|live_object| {
+                owner.owns(live_object)
+                    && !is_being_deleted(live_object)
+                    && applied_hash(live_object) == Some(desired.hash())
             });
             if is_recordable && is_applied {
                 let desired = desired.clone();
@@ -144,11 +143,11 @@ impl LastApplied {
         }
     }
 
-    /// The ConfigMap with the record.
+    /// Returns the ConfigMap with the record.
     pub fn config_map(&self, owner: &Owner, namespace: &str, name_prefix: &str) -> Result<Desired, serde_json::Error> {
         let key = Self::key(namespace, name_prefix);
         let is_workload = |key: &Key| [kind::DAEMON_SET, kind::DEPLOYMENT, kind::CSI_DRIVER].contains(&key.kind);
-        // Where the room is short, the workloads and the CSIDriver come first.
+        // Workloads and the CSIDriver have priority when the record is too large.
         let (first, others): (Vec<_>, Vec<_>) = self.objects.iter().partition(|(key, _)| is_workload(key));
         let mut parts = Vec::new();
         let mut room = LONGEST;
@@ -183,7 +182,7 @@ impl LastApplied {
     }
 }
 
-/// Decodes one object; none of another namespace or of a kind that is never recorded.
+/// Decodes one object. `None` for objects of another namespace or of an excluded kind.
 fn recorded(stored: Value, namespace: &str) -> Option<RecordedObject> {
     let stored: StoredObject = serde_json::from_value(stored).ok()?;
     let object = stored.object;
@@ -274,7 +273,7 @@ mod tests {
     #[case::role(Stage::Base, "Role")]
     #[case::secret(Stage::Base, kind::SECRET)]
     #[case::role_of_another_stage(Stage::Node, "Role")]
-    fn record_never_gives_rights(#[case] stage: Stage, #[case] kind: &'static str) {
+    fn record_never_grants_rights(#[case] stage: Stage, #[case] kind: &'static str) {
         let desired = mk_desired(stage, kind, "a");
         let written = LastApplied {
             config_map: None,
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn record_is_bounded_and_keeps_workloads() {
+    fn bounded_record_retains_workloads() {
         let large = "x".repeat(LONGEST - 2_000);
         let mut objects = BTreeMap::new();
         for desired in [

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Does a live object still say what this operator wants it to say?
+//! Finds differences between a live object and the desired one.
 //!
-//! Only fields that are in the desired object are compared: what the API server defaults and what others add is theirs. A
-//! field that the operator no longer wants cannot be seen this way; the hash of the last applied intent, kept in an
-//! annotation, covers that (see [`super`]).
+//! Only fields of the desired object are compared. Defaults of the API server and fields of other clients are
+//! ignored. This comparison cannot detect fields that the operator no longer desires. The hash of the last applied
+//! intent, stored in an annotation, covers them (see [`super`]).
 
 use serde_json::Value;
 
@@ -26,16 +26,16 @@ const LIST_KEYS: &[(&str, &[&str])] = &[
     ("ownerReferences", &["uid"]),
 ];
 
-/// Maps that the API server replaces whole: a key that somebody added is a difference.
+/// Maps that the API server replaces as a whole. An added key is a difference.
 const ATOMIC_MAPS: &[&str] = &["nodeSelector", "matchLabels"];
 
-/// Fields whose default matters for finding an element by its key.
+/// Default values of key fields, to match an element by its key.
 const KEY_DEFAULTS: &[(&str, &str)] = &[("protocol", "TCP")];
 
-/// Maps whose values are quantities: `0.1` and `100m` are the same there, and the API server may answer with either.
+/// Maps with quantities as values. `0.1` and `100m` are equal there, and the API server may return either.
 const QUANTITY_MAPS: &[&str] = &["requests", "limits"];
 
-/// The paths at which `live` differs from what `desired` says, in the order of the desired object; at most `limit`.
+/// Returns the paths at which `live` differs from `desired`, in the order of the desired object, at most `limit`.
 pub fn differences(desired: &Value, live: &Value, limit: usize) -> Vec<String> {
     let mut found = Vec::new();
     compare(desired, Some(live), &mut Vec::new(), &mut |path| {
@@ -55,22 +55,22 @@ fn compare(desired: &Value, live: Option<&Value>, path: &mut Vec<String>, differ
         return;
     };
     match (desired, live) {
-        (Value::Object(wanted), Value::Object(there)) => {
+        (Value::Object(desired), Value::Object(live)) => {
             let atomic = path
                 .last()
                 .and_then(|name| name.strip_prefix('.'))
                 .is_some_and(|name| ATOMIC_MAPS.contains(&name));
-            if atomic && wanted.len() != there.len() {
+            if atomic && desired.len() != live.len() {
                 differs(render(path));
                 return;
             }
-            for (key, value) in wanted {
+            for (key, value) in desired {
                 path.push(format!(".{key}"));
-                compare(value, there.get(key), path, differs);
+                compare(value, live.get(key), path, differs);
                 path.pop();
             }
         }
-        (Value::Array(wanted), Value::Array(there)) => compare_lists(wanted, there, path, differs),
+        (Value::Array(desired), Value::Array(live)) => compare_lists(desired, live, path, differs),
         _ => {
             if !same_scalar(desired, live, path) {
                 differs(render(path));
@@ -79,28 +79,28 @@ fn compare(desired: &Value, live: Option<&Value>, path: &mut Vec<String>, differ
     }
 }
 
-fn compare_lists(wanted: &[Value], there: &[Value], path: &mut Vec<String>, differs: &mut dyn FnMut(String)) {
-    if let Some(keys) = keys_of(path, wanted) {
-        for element in wanted {
-            let found = there.iter().find(|candidate| same_keys(element, candidate, keys));
+fn compare_lists(desired: &[Value], live: &[Value], path: &mut Vec<String>, differs: &mut dyn FnMut(String)) {
+    if let Some(keys) = keys_of(path, desired) {
+        for element in desired {
+            let live_element = live.iter().find(|candidate| same_keys(element, candidate, keys));
             path.push(format!("[{}]", label(element, keys)));
-            compare(element, found, path, differs);
+            compare(element, live_element, path, differs);
             path.pop();
         }
         return;
     }
-    if wanted.len() != there.len() {
+    if desired.len() != live.len() {
         differs(render(path));
         return;
     }
-    for (index, (element, found)) in wanted.iter().zip(there).enumerate() {
+    for (index, (element, live_element)) in desired.iter().zip(live).enumerate() {
         path.push(format!("[{index}]"));
-        compare(element, Some(found), path, differs);
+        compare(element, Some(live_element), path, differs);
         path.pop();
     }
 }
 
-/// The keys of the list at `path`, if it is one that is merged by keys.
+/// Returns the keys of the list at `path`, if its elements are merged by keys.
 fn keys_of(path: &[String], elements: &[Value]) -> Option<&'static [&'static str]> {
     let name = path.last()?.strip_prefix('.')?;
     let (_, keys) = LIST_KEYS.iter().find(|(list, _)| *list == name)?;
@@ -191,7 +191,7 @@ mod tests {
         json!({"ports": [{"containerPort": 9808, "name": "http"}]}),
         json!({"ports": [{"containerPort": 9808, "name": "http", "protocol": "TCP"}]})
     )]
-    fn what_others_own_is_no_difference(#[case] desired: Value, #[case] live: Value) {
+    fn fields_of_other_clients_are_ignored(#[case] desired: Value, #[case] live: Value) {
         assert_eq!(differences(&desired, &live, 10), Vec::<String>::new());
     }
 
@@ -220,16 +220,12 @@ mod tests {
         json!({"nodeSelector": {"a": "b"}}), json!({"nodeSelector": {"a": "b", "no": "where"}}), "nodeSelector"
     )]
     #[case::a_boolean_that_became_true(json!({"hostNetwork": false}), json!({"hostNetwork": true}), "hostNetwork")]
-    fn a_change_of_an_owned_field_is_named_by_its_path(
-        #[case] desired: Value,
-        #[case] live: Value,
-        #[case] path: &str,
-    ) {
+    fn changed_owned_field_is_named_by_path(#[case] desired: Value, #[case] live: Value, #[case] path: &str) {
         assert_eq!(differences(&desired, &live, 10), [path]);
     }
 
     #[test]
-    fn no_more_paths_are_named_than_asked_for() {
+    fn paths_are_limited() {
         let desired = json!({"a": 1, "b": 1, "c": 1});
         assert_eq!(differences(&desired, &json!({}), 2), ["a", "b"]);
     }

@@ -13,7 +13,7 @@ fn mk_owner() -> Owner {
     }
 }
 
-/// A point in time to count from.
+/// Returns a fixed reference time.
 #[expect(clippy::disallowed_methods, reason = "no clock is looked at again")]
 fn mk_now() -> Instant {
     Instant::now()
@@ -35,7 +35,7 @@ fn mk_desired(kind: &'static str, name: &str, fields: &Value) -> Desired {
     Desired::new(mk_key(kind, name), Stage::Base, mk_object(kind, name, fields))
 }
 
-/// The object as the API server keeps it after an apply.
+/// Returns the object as the API server stores it after an apply.
 fn mk_live(desired: &Desired) -> Value {
     let mut live = desired.object.clone();
     live["metadata"]["uid"] = json!("live-uid");
@@ -75,7 +75,7 @@ fn mk_class() -> Desired {
 }
 
 #[test]
-fn at_rest_nothing_is_written() {
+fn unchanged_objects_are_not_written() {
     let desired = [
         mk_class(),
         mk_desired(kind::DEPLOYMENT, "controller", &json!({"spec": {"replicas": 2}})),
@@ -86,7 +86,7 @@ fn at_rest_nothing_is_written() {
 }
 
 #[test]
-fn an_object_from_a_backup_is_applied_once_so_that_it_counts_as_ours() {
+fn restored_object_is_applied_once() {
     let desired = mk_class();
     let mut live = mk_live(&desired);
     live["metadata"]["managedFields"] = json!([{"manager": "velero-server", "operation": "Update"}]);
@@ -96,7 +96,7 @@ fn an_object_from_a_backup_is_applied_once_so_that_it_counts_as_ours() {
 }
 
 #[test]
-fn a_missing_object_is_created() {
+fn missing_object_is_created() {
     let desired = mk_class();
     assert_eq!(
         plan_for(std::slice::from_ref(&desired), []).actions,
@@ -105,7 +105,7 @@ fn a_missing_object_is_created() {
 }
 
 #[test]
-fn a_changed_field_is_repaired_and_named() {
+fn changed_field_is_repaired_and_named() {
     let desired = mk_desired(kind::DEPLOYMENT, "controller", &json!({"spec": {"replicas": 2}}));
     let mut live = mk_live(&desired);
     live["spec"]["replicas"] = json!(0);
@@ -122,7 +122,7 @@ fn a_changed_field_is_repaired_and_named() {
 }
 
 #[test]
-fn a_difference_that_an_apply_did_not_remove_is_not_written_again_before_some_time() {
+fn unresolved_difference_is_retried_after_delay() {
     let desired = mk_desired(kind::DEPLOYMENT, "controller", &json!({"spec": {"replicas": 2}}));
     let mut live = mk_live(&desired);
     live["spec"]["replicas"] = json!(0);
@@ -143,7 +143,7 @@ fn a_difference_that_an_apply_did_not_remove_is_not_written_again_before_some_ti
     assert!(matches!(decided.actions[..], [Action::Repair { .. }]), "{decided:?}");
     assert_eq!(decided.left, unapplied, "until it is written it is as it was");
 
-    // What somebody put right, or nobody wants any more, is forgotten.
+    // Repaired and undesired objects are removed from the record.
     let right = BTreeMap::from([(desired.key.clone(), mk_live(&desired))]);
     assert_eq!(
         planned(std::slice::from_ref(&desired), &right, TRY_AGAIN_AFTER),
@@ -153,7 +153,7 @@ fn a_difference_that_an_apply_did_not_remove_is_not_written_again_before_some_ti
 }
 
 #[test]
-fn a_field_that_is_no_longer_wanted_is_an_update() {
+fn removed_field_is_an_update() {
     let old = mk_desired(
         kind::DEPLOYMENT,
         "controller",
@@ -171,7 +171,7 @@ fn a_field_that_is_no_longer_wanted_is_an_update() {
 }
 
 #[test]
-fn an_object_of_somebody_else_is_not_touched_and_the_rest_goes_on() {
+fn foreign_object_blocks_only_itself() {
     let (class, account) = (mk_class(), mk_desired("ServiceAccount", "controller", &json!({})));
     let foreign =
         json!({"metadata": {"name": "fast", "managedFields": [{"manager": "kubectl-create"}]}, "provisioner": "x"});
@@ -187,7 +187,7 @@ fn an_object_of_somebody_else_is_not_touched_and_the_rest_goes_on() {
 }
 
 #[test]
-fn beside_another_installation_of_the_driver_nothing_is_written_at_all() {
+fn foreign_csi_driver_blocks_all_writes() {
     let driver = mk_desired(kind::CSI_DRIVER, "d", &json!({"spec": {"attachRequired": true}}));
     let account = mk_desired("ServiceAccount", "controller", &json!({}));
     let foreign = json!({"metadata": {"name": "d", "annotations": {"meta.helm.sh/release-name": "cinder"}}});
@@ -203,7 +203,7 @@ fn beside_another_installation_of_the_driver_nothing_is_written_at_all() {
 }
 
 #[test]
-fn an_orphan_of_ours_is_pruned_and_a_foreign_object_is_not() {
+fn only_own_orphans_are_pruned() {
     let (old, foreign) = (mk_class(), mk_key(kind::STORAGE_CLASS, "other"));
     let live = [
         (old.key.clone(), mk_live(&old)),
@@ -230,7 +230,7 @@ fn an_orphan_of_ours_is_pruned_and_a_foreign_object_is_not() {
 #[case::one_parameter_more("parameters", json!({"type": "ssd", "fs": "xfs"}))]
 #[case::reclaim_policy("reclaimPolicy", json!("Retain"))]
 #[case::binding_mode("volumeBindingMode", json!("Immediate"))]
-fn a_storage_class_whose_fixed_fields_changed_is_made_anew(#[case] field: &str, #[case] old: Value) {
+fn changed_storage_class_is_recreated(#[case] field: &str, #[case] old: Value) {
     let desired = mk_class();
     let mut live = mk_live(&desired);
     live[field] = old;
@@ -251,7 +251,7 @@ fn a_storage_class_whose_fixed_fields_changed_is_made_anew(#[case] field: &str, 
 #[rstest]
 #[case::set_by_a_person(json!({"manager": "kubectl-annotate", "operation": "Update"}), true)]
 #[case::set_by_an_earlier_spec(json!({"manager": "cinder-csi-operator", "operation": "Apply"}), false)]
-fn a_class_that_is_made_anew_stays_the_default_if_a_person_made_it_that(#[case] manager: Value, #[case] stays: bool) {
+fn recreated_class_retains_default_of_administrator(#[case] manager: Value, #[case] stays: bool) {
     let desired = mk_class();
     let mut live = mk_live(&desired);
     live["reclaimPolicy"] = json!("Retain");
@@ -268,7 +268,7 @@ fn a_class_that_is_made_anew_stays_the_default_if_a_person_made_it_that(#[case] 
 }
 
 #[test]
-fn labels_and_annotations_of_others_survive_a_re_creation_and_ours_do_not() {
+fn re_creation_retains_only_metadata_of_others() {
     let desired = mk_class();
     let mut live = mk_live(&desired);
     live["reclaimPolicy"] = json!("Retain");
@@ -290,7 +290,7 @@ fn labels_and_annotations_of_others_survive_a_re_creation_and_ours_do_not() {
 }
 
 #[test]
-fn a_class_that_is_not_to_be_made_anew_stays_and_is_told_of() {
+fn class_without_re_creation_is_reported() {
     let mut desired = mk_class();
     desired.handling.keeps_immutable = true;
     let mut live = mk_live(&desired);
@@ -304,7 +304,7 @@ fn a_class_that_is_not_to_be_made_anew_stays_and_is_told_of() {
 }
 
 #[test]
-fn a_class_that_is_left_to_others_is_made_and_never_changed() {
+fn unmanaged_class_is_created_and_never_changed() {
     let mut desired = mk_class();
     desired.handling.create_only = true;
     let mut live = mk_live(&desired);
@@ -326,7 +326,7 @@ fn a_class_that_is_left_to_others_is_made_and_never_changed() {
 #[case::a_person_said_no_and_the_spec_insists(Some(("kubectl-annotate", "false")), true, true)]
 #[case::a_person_took_it_off(None, false, true)]
 #[case::it_is_ours(Some(("cinder-csi-operator", "true")), false, false)]
-fn the_mark_of_a_person_on_the_default_class_counts(
+fn default_annotation_of_administrator_takes_precedence(
     #[case] mark: Option<(&str, &str)>,
     #[case] insists: bool,
     #[case] is_written: bool,
@@ -360,7 +360,7 @@ fn the_mark_of_a_person_on_the_default_class_counts(
 #[rstest]
 #[case::attributes(kind::ATTRIBUTES_CLASS, json!({"driverName": "d", "parameters": {"type": "ssd"}}), "parameters", json!({"type": "hdd"}))]
 #[case::group(kind::GROUP_SNAPSHOT_CLASS, json!({"driver": "d", "deletionPolicy": "Delete"}), "deletionPolicy", json!("Retain"))]
-fn classes_that_cannot_be_changed_are_made_anew(
+fn immutable_classes_are_recreated(
     #[case] kind: &'static str,
     #[case] wanted: Value,
     #[case] field: &str,
@@ -374,7 +374,7 @@ fn classes_that_cannot_be_changed_are_made_anew(
 }
 
 #[test]
-fn a_csi_driver_of_other_lifecycle_modes_is_made_anew() {
+fn csi_driver_with_other_lifecycle_modes_is_recreated() {
     let wanted = json!({"spec": {"attachRequired": true, "volumeLifecycleModes": ["Persistent"]}});
     let desired = mk_desired(kind::CSI_DRIVER, "d", &wanted);
     let mut live = mk_live(&desired);
@@ -391,7 +391,7 @@ fn a_csi_driver_of_other_lifecycle_modes_is_made_anew() {
     json!({"selector": {"matchLabels": {"a": "old"}}}),
     "spec.selector"
 )]
-fn what_would_harm_running_pods_is_never_made_anew(
+fn harmful_re_creation_is_refused(
     #[case] kind: &'static str,
     #[case] wanted: Value,
     #[case] there: Value,
@@ -412,7 +412,7 @@ fn what_would_harm_running_pods_is_never_made_anew(
 }
 
 #[test]
-fn an_object_that_is_being_deleted_is_left_to_go() {
+fn terminating_object_is_not_changed() {
     let desired = mk_class();
     let mut live = mk_live(&desired);
     live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
@@ -429,7 +429,7 @@ fn an_object_that_is_being_deleted_is_left_to_go() {
 }
 
 #[test]
-fn the_hash_of_a_secret_tells_nothing_about_its_values() {
+fn secret_hash_is_independent_of_values() {
     let one = mk_desired(kind::SECRET, "s", &json!({"data": {"cloud.conf": "b25l"}}));
     let other = mk_desired(kind::SECRET, "s", &json!({"data": {"cloud.conf": "b3RoZXI="}}));
     assert_eq!(one.hash(), other.hash());
@@ -440,7 +440,7 @@ fn the_hash_of_a_secret_tells_nothing_about_its_values() {
     );
 }
 
-/// The pointers of all scalars below `value` that are neither empty nor the key of a list's element.
+/// Collects the pointers of all scalars below `value`, except empty values and keys of list elements.
 fn scalars(value: &Value, pointer: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
@@ -459,7 +459,7 @@ fn scalars(value: &Value, pointer: &str, found: &mut Vec<String>) {
 }
 
 #[test]
-fn a_change_of_any_field_of_any_operand_is_found() {
+fn change_of_any_operand_field_is_detected() {
     use crate::manifests::operands;
     use crate::resolve::resolve;
     use crate::resolve::tests::{mk_driver, mk_environment};

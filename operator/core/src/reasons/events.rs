@@ -10,20 +10,20 @@ pub enum Severity {
     Warning,
 }
 
-/// One reason that an event may have.
+/// A reason of an event.
 #[derive(Debug)]
 pub struct EventReason {
-    /// The type of the event.
+    /// Type of the event.
     pub severity: Severity,
-    /// The machine-readable action.
+    /// Machine-readable action.
     pub action: &'static str,
-    /// The machine-readable reason.
+    /// Machine-readable reason.
     pub reason: &'static str,
-    /// What happened.
+    /// Meaning of the event.
     pub meaning: &'static str,
 }
 
-/// Each reason has its meaning, its severity, its action, and its spelling in the event.
+/// Defines the reasons with their meaning, severity, action and name in the event.
 macro_rules! events {
     ($($(#[doc = $meaning:literal])+ $severity:ident $action:ident $reason:ident $(= $word:literal)?,)+) => {
         /// The reasons of events.
@@ -37,7 +37,7 @@ macro_rules! events {
         pub(super) const VARIANTS: &[&str] = &[$(stringify!($reason)),+];
 
         impl Event {
-            /// All of them.
+            /// All reasons.
             pub const ROWS: &[EventReason] = &[$(EventReason {
                 severity: Severity::$severity,
                 action: stringify!($action),
@@ -62,11 +62,12 @@ events! {
     Normal Observe NotYetAvailable = "Unavailable",
     /// The operator creates, replaces or removes objects.
     Normal Observe Progressing,
-    /// The driver is to be removed, and volumes of it exist.
+    /// The removal of the driver is requested, and volumes of it exist.
     Warning Observe DeletionBlocked,
     /// The driver is degraded. The note has the causes.
     Warning Observe Degraded,
-    /// Another operator maintains the driver, or may do so. This one changes nothing. The note has the holder and the remedy.
+    /// Another operator maintains the driver, or may do so. This operator changes nothing. The note has the other
+    /// operator and the remedy.
     Warning Observe Suspended,
     /// The driver can be upgraded again.
     Normal Observe UpgradeableTrue,
@@ -76,7 +77,8 @@ events! {
     Warning Observe UpgradeableUnknown,
     /// spec.managementState is Paused, DryRun or Unmanaged. The note has what the operator omits.
     Warning Observe Paused,
-    /// The cluster has VolumeSnapshots, and no snapshot-controller works on them. The note has the cause. Once a day.
+    /// The cluster serves VolumeSnapshots, and no snapshot-controller processes them. The note has the cause. Once a
+    /// day.
     Warning Observe SnapshotControllerUnavailable,
     /// The driver is no longer degraded.
     Normal Observe Recovered,
@@ -84,7 +86,7 @@ events! {
     Normal Roll ReplacingPods,
     /// spec.deletion.policy is Orphan: the driver continues to run without the operator.
     Normal Remove Orphaned,
-    /// The operator stopped a part of another installation of the driver, which this driver replaces.
+    /// The operator stopped a part of another installation, which this driver replaces.
     Normal Adopt AdoptionStepDone,
     /// This driver's controller did not start. The pods of the other installation's controller are restored. The note
     /// has the cause.
@@ -98,17 +100,17 @@ events! {
     Warning Apply VersionMixed,
     /// Another client had changed an object of the driver, and the operator restored it.
     Normal Apply DriftRepaired,
-    /// An object was recreated, because a field of it cannot be changed.
+    /// The operator recreated an object to change an immutable field.
     Normal Apply Recreated,
     /// Objects of the driver, or the whole driver, were removed as requested.
     Normal Remove Removed,
     /// Kubelets did not unregister the driver in time. The note names the nodes.
     Warning Remove RegistrationLeft,
-    /// The controller was removed, and its pods on nodes that are not Ready have not ended.
+    /// The operator removed the controller, and its pods on nodes that are not Ready have not ended.
     Warning Remove PodsLeft,
     /// The operator removed an object that the spec no longer requires.
     Normal Apply Pruned,
-    /// The CinderCSIDriver does not fit the operator's version of the CustomResourceDefinition.
+    /// The CinderCSIDriver does not match the operator's version of the CustomResourceDefinition.
     Warning Observe Unreadable,
     /// The driver begins or ceases to use availability zones.
     Normal Observe TopologyChanged,
@@ -125,9 +127,9 @@ events! {
     Warning Observe CRDMismatch,
     /// A credential or certificate of the driver expires soon, or has expired. Once a day.
     Warning Observe CredentialsExpiring,
-    /// The driver does not use the present content of the Secret. The note has the cause.
+    /// The driver does not use the current content of the Secret. The note has the cause.
     Warning Observe CredentialsRejected,
-    /// Keystone, Cinder or Nova does not answer as it should, so that the credentials cannot be checked.
+    /// Keystone, Cinder or Nova is unavailable or fails, so the credentials cannot be checked.
     Warning Observe CredentialsNotChecked,
     /// Login with the credentials works again.
     Normal Observe CredentialsAccepted,

@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why credentials are not used, and what the conditions say of it.
+//! Reasons not to use credentials, and the matching reasons of conditions.
 
 use super::{CredentialsValid, Degraded};
 
-/// Why the credentials of a cloud are not used.
+/// Why the operator does not use the credentials of a cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The Secret, or the key in it, is not there.
+    /// The Secret or its key does not exist.
     SecretMissing,
-    /// What the Secret holds is no configuration of a cloud.
+    /// The content of the Secret is not a valid configuration of a cloud.
     SecretMalformed,
-    /// The API server does not give the Secret out.
+    /// The operator cannot read the Secret.
     SecretUnreadable,
-    /// `clouds.yaml` has no cloud of the name.
+    /// `clouds.yaml` has no entry with this name.
     UnknownCloud,
-    /// The certificates of the authorities are not where the spec says.
+    /// The CA bundle of the spec does not exist.
     CABundleMissing,
-    /// The client certificate or its key is not where the configuration says.
+    /// The client certificate or its key does not exist.
     ClientCertificateMissing,
     /// Keystone rejects them.
     CredentialsRejected,
-    /// The cloud knows them and does not let them do what the driver needs.
+    /// The cloud recognizes them, and they lack permissions that the driver needs.
     CredentialsForbidden,
-    /// They lead to another project or region, and volumes of the driver exist.
+    /// They belong to another project or region, and volumes of the driver exist.
     ProjectChanged,
-    /// The catalogue has no endpoint of a service that the driver may use.
+    /// The service catalogue has no usable endpoint of a service.
     EndpointMissing,
-    /// The catalogue has several regions, and the configuration names none.
+    /// The service catalogue has several regions, and the configuration names none.
     RegionAmbiguous,
-    /// The cloud does not answer.
+    /// The cloud is unavailable.
     CloudUnreachable,
     /// The login failed in another way.
     LoginFailed,
 }
 
 impl Refusal {
-    /// What condition Degraded says of it.
+    /// Returns the matching reason of condition Degraded.
     pub fn degraded(self) -> Degraded {
         match self {
             Self::SecretMissing => Degraded::SecretMissing,
@@ -54,7 +54,7 @@ impl Refusal {
         }
     }
 
-    /// The reason of condition CredentialsValid.
+    /// Returns the matching reason of condition CredentialsValid.
     pub fn credentials_valid(self) -> CredentialsValid {
         match self {
             Self::SecretMissing | Self::CABundleMissing | Self::ClientCertificateMissing => {

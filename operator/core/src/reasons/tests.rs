@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every reason is given somewhere: of the variants of a library's enum rustc does not tell that nothing makes one.
+//! Checks that the code uses every reason. rustc does not report unused variants of a public enum.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +15,7 @@ use super::{conditions, events};
 /// A type and one of its variants.
 type Variant = (String, String);
 
-/// The code of one file, without its tests and without comments.
+/// Returns the code of one file, without its tests and comments.
 fn code_of(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
@@ -23,8 +23,9 @@ fn code_of(path: &Path) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The variants that code makes: by their whole names, or by their own where it imports them. In a pattern they are only met.
-fn made_in(code: &str) -> BTreeSet<Variant> {
+/// Returns the variants that code constructs, by their full names or by their imported names. Variants in patterns do
+/// not count.
+fn constructed_variants(code: &str) -> BTreeSet<Variant> {
     let path = Regex::new(r"\b([A-Z]\w*)::([A-Z]\w*)\b").unwrap();
     let import = Regex::new(r"use (?:\w+::)*([A-Z]\w*)::(?:\{([^}]*)\}|(\w+));").unwrap();
     let word = Regex::new(r"\b[A-Z]\w*\b").unwrap();
@@ -52,7 +53,7 @@ fn made_in(code: &str) -> BTreeSet<Variant> {
     made
 }
 
-/// Whether what stands before this is a pattern, alone or among others.
+/// Whether the preceding text is a pattern, alone or among others.
 fn is_pattern(rest: &str) -> bool {
     let rest = rest.trim_start_matches([')', ' ', '\n']);
     rest.starts_with("=>") || (rest.starts_with('|') && !rest.starts_with("||"))
@@ -62,23 +63,23 @@ fn is_test(path: &Path) -> bool {
     path.file_stem().is_some_and(|name| name == "tests")
 }
 
-/// What the code of each file below a folder makes.
-fn made_below(folder: &Path, found: &mut Vec<(PathBuf, BTreeSet<Variant>)>) {
+/// Collects the variants that each file below a directory constructs.
+fn collect_constructed(folder: &Path, found: &mut Vec<(PathBuf, BTreeSet<Variant>)>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if is_test(&path) {
             continue;
         }
         if path.is_dir() {
-            made_below(&path, found);
+            collect_constructed(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let made = made_in(&code_of(&path));
+            let made = constructed_variants(&code_of(&path));
             found.push((path, made));
         }
     }
 }
 
-/// The variants of the reasons for which credentials are not used.
+/// Returns the variants of the reasons not to use credentials.
 fn refusals(definition: &Path) -> Vec<String> {
     let code = code_of(definition);
     let (_, body) = code.split_once("pub enum Refusal {").unwrap();
@@ -88,11 +89,11 @@ fn refusals(definition: &Path) -> Vec<String> {
 }
 
 #[test]
-fn every_reason_is_given_by_code() {
+fn every_reason_is_used_in_code() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut made = Vec::new();
-    made_below(&source, &mut made);
-    made_below(&source.join("../../src"), &mut made);
+    collect_constructed(&source, &mut made);
+    collect_constructed(&source.join("../../src"), &mut made);
     let file = |name: &str| source.join("reasons").join(name);
     let owned = |variants: &[&str]| -> Vec<String> { variants.iter().map(|&variant| variant.to_owned()).collect() };
 
@@ -126,7 +127,7 @@ fn every_reason_is_given_by_code() {
 #[case::a_pattern("match reason { Degraded::Young | Degraded::Old => 1 }", false)]
 #[case::a_pattern_inside("match reason { Some(Degraded::Young) => 1 }", false)]
 #[case::others("reason: Degraded::Younger, Available::Young", false)]
-fn a_variant_is_made_by_an_expression_and_not_by_a_pattern(#[case] code: &str, #[case] expected: bool) {
+fn only_expressions_use_variants(#[case] code: &str, #[case] expected: bool) {
     let wanted = ("Degraded".to_owned(), "Young".to_owned());
-    assert_eq!(made_in(code).contains(&wanted), expected);
+    assert_eq!(constructed_variants(code).contains(&wanted), expected);
 }

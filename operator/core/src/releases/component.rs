@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The table of the programs that run in containers of their own.
+//! Table of the programs that run in separate containers.
 
 use cinder_csi_crds::{ImageOverrides, SidecarName};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{KubernetesVersion, OptionalApis, at_least};
 
-/// Name of the driver's container.
 pub const DRIVER_CONTAINER: &str = "cinder-csi-driver";
 
-/// A program that runs in a container of its own.
+/// A program that runs in a separate container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Component {
-    /// The driver, in the controller's pods and on the nodes.
+    /// The driver, in the controller pods and in the node pods.
     Driver,
     /// Creates and deletes volumes.
     Provisioner,
@@ -29,7 +28,7 @@ pub enum Component {
 }
 
 impl Component {
-    /// Its row of the table.
+    /// Row of the component in the table.
     pub fn row(self) -> &'static ComponentRow {
         &COMPONENTS[self as usize]
     }
@@ -39,42 +38,41 @@ impl Component {
 #[derive(Debug)]
 pub struct ComponentRow {
     pub component: Component,
-    /// Name of its container.
     pub container: &'static str,
-    /// Its image, without a tag.
+    /// Name of the image, without a tag.
     pub image: &'static str,
-    /// The environment variable of the operator that replaces the image.
+    /// Environment variable of the operator that replaces the image.
     pub variable: &'static str,
-    /// The flag of the operator that replaces the image.
+    /// Flag of the operator that replaces the image.
     pub flag: &'static str,
-    /// The field of the spec that replaces the image.
+    /// Field of the spec that replaces the image.
     pub(super) image_override: fn(&ImageOverrides) -> &Option<String>,
-    /// Its release for each range of versions of Kubernetes, oldest first. The driver has the version of the operator. Releases that
-    /// are served as Go modules are preferred, because the tests run these.
+    /// Release for each range of versions of Kubernetes, oldest first. The driver has the version of the operator.
+    /// Releases that are available as Go modules are preferred, because the tests run them.
     pub(super) releases: &'static [(u64, u64, u64)],
-    /// Its name in `spec.controller.sidecars`. The driver and the components of the nodes are not in this list.
+    /// Name in `spec.controller.sidecars`. The driver and the components of the nodes have none.
     pub sidecar: Option<SidecarName>,
-    /// Prefix of the Lease by which its replicas elect a leader.
+    /// Prefix of the Lease for the leader election of its replicas.
     lease_prefix: Option<&'static str>,
     /// Default of `--timeout`.
     pub timeout: &'static str,
-    /// Longest time between two attempts.
+    /// Maximum time between two attempts.
     pub retry_interval_max: &'static str,
-    /// The flag for the number of concurrent operations.
+    /// Flag for the number of concurrent operations.
     pub workers_flag: &'static str,
-    /// The arguments that only this component has.
+    /// Arguments that only this component has.
     pub arguments: &'static [&'static str],
     pub(super) gates: &'static [FeatureGate],
 }
 
 impl ComponentRow {
-    /// The Lease of this sidecar. Sidecars derive its name from the driver's.
+    /// Returns the Lease of this sidecar. Sidecars derive its name from the name of the driver.
     pub fn lease(&self, driver: &str) -> Option<String> {
         Some(format!("{}{}", self.lease_prefix?, driver.replace('.', "-")))
     }
 }
 
-/// A feature gate of a sidecar: its name, the first release that knows it, and its value where it must be set.
+/// A feature gate of a sidecar: its name, the first release that supports it, and its value if it must be set.
 #[derive(Debug)]
 pub(super) struct FeatureGate(
     pub(super) &'static str,
@@ -82,12 +80,12 @@ pub(super) struct FeatureGate(
     pub(super) fn(Option<KubernetesVersion>, OptionalApis) -> Option<bool>,
 );
 
-/// Without it a successor waits for the expiry of a Lease that no replica holds.
+/// Without the gate, a successor waits for the expiry of a Lease that no replica uses.
 const fn release_on_exit(major: u64, minor: u64) -> FeatureGate {
     FeatureGate("ReleaseLeaderElectionOnExit", (major, minor), |_, _| Some(true))
 }
 
-/// Sidecars discover the API at their start only. A changed argument restarts them when the API appears.
+/// Sidecars discover the API only at their start. A changed argument restarts them when the API appears.
 const fn attributes_class(major: u64, minor: u64) -> FeatureGate {
     FeatureGate("VolumeAttributesClass", (major, minor), |_, apis| {
         Some(apis.volume_attributes_classes)
@@ -130,12 +128,13 @@ pub static COMPONENTS: [ComponentRow; 7] = [
         variable: "RELATED_IMAGE_PROVISIONER",
         flag: "provisioner-image",
         image_override: |images| &images.provisioner,
-        // v6.0.1, v6.1.1 and v6.2.0 leave finalizers behind that block deletions. v5 and v6.0.0 can create a volume in the wrong
-        // zone at a second attempt.
+        // v6.0.1, v6.1.1 and v6.2.0 do not remove finalizers, which block deletions. v5 and v6.0.0 can create a
+        // volume in the wrong zone at a second attempt.
         releases: &[(6, 4, 0), (6, 4, 0)],
         sidecar: Some(SidecarName::Provisioner),
         lease_prefix: Some(""),
-        // The names of claim and volume for the metadata in Cinder; ext4 for classes that name no file system.
+        // The sidecar passes the names of claim and volume for the metadata in Cinder. ext4 applies to classes
+        // without a file system.
         arguments: &["--extra-create-metadata", "--default-fstype=ext4"],
         gates: &[release_on_exit(6, 0), attributes_class(6, 0)],
         ..COMMON
@@ -155,7 +154,7 @@ pub static COMPONENTS: [ComponentRow; 7] = [
         arguments: &["--default-fstype=ext4"],
         gates: &[
             release_on_exit(4, 10),
-            // The error code after which the kubelet counts the volumes of the node again.
+            // After this error code, the kubelet counts the volumes of the node again.
             FeatureGate("MutableCSINodeAllocatableCount", (4, 10), |kubernetes, _| {
                 Some(at_least(kubernetes, 34))
             }),
@@ -197,7 +196,7 @@ pub static COMPONENTS: [ComponentRow; 7] = [
         releases: &[(8, 7, 0), (8, 7, 0)],
         sidecar: Some(SidecarName::Snapshotter),
         lease_prefix: Some("external-snapshotter-leader-"),
-        // The names of the snapshot for the metadata in Cinder.
+        // The sidecar passes the names of the snapshot for the metadata in Cinder.
         arguments: &["--extra-create-metadata"],
         gates: &[
             release_on_exit(8, 4),
@@ -236,7 +235,7 @@ mod tests {
 
     use super::*;
 
-    /// The name of a component in `spec.images.overrides`, from which the chart forms its variable.
+    /// Returns the name of a component in `spec.images.overrides`, from which the chart forms its variable.
     fn field(variable: &str) -> String {
         let mut words = variable.split('_').map(str::to_lowercase);
         let first = words.next().unwrap_or_default();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which image each container runs: the table's choice, the installation's, or the administrator's.
+//! Selects the image of each container: from the spec, from the installation, or from the table.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,17 @@ use super::{COMPONENTS, Component, ComponentRow};
 use crate::cluster::KubernetesVersion;
 use crate::releases::sidecars::{self, Skew, release_of};
 
-/// The images that an installation of the operator names, by flags or by its environment, for a registry of its own.
+/// Images that an installation of the operator sets with flags or environment variables, for its own registry.
 pub type InstalledImages = BTreeMap<Component, String>;
 
 /// The image of one component.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
-    /// Its name.
     pub name: String,
-    /// The release of a sidecar as far as it can be told; for an image without a version, the one that the table has: the
-    /// arguments are written for it.
+    /// Release of the sidecar, if known. For an image without a version, the release of the table, for which the
+    /// arguments are written.
     pub release: Option<Version>,
-    /// How it stands to the release for this cluster; none for the driver.
+    /// Difference from the release for this cluster. `None` for the driver.
     pub skew: Option<Skew>,
 }
 
@@ -32,8 +31,8 @@ pub struct ImageSet {
 }
 
 impl ImageSet {
-    /// Chooses the images: the administrator's before the installation's before the table's. Only names that the operator
-    /// chooses itself are led to the mirror.
+    /// Selects the images. The spec takes precedence over the installation, and the installation over the table. The
+    /// mirror applies only to names from the table.
     pub fn choose(
         operator_version: &str,
         kubernetes: Option<KubernetesVersion>,
@@ -47,20 +46,22 @@ impl ImageSet {
             SidecarPolicy::Pinned => sidecars::version_set(None),
         };
         let image = |component: &ComponentRow| {
-            let wanted = set.release(component.component);
-            let version = wanted.as_ref().map_or(operator_version.to_owned(), Version::to_string);
+            let expected = set.release(component.component);
+            let version = expected
+                .as_ref()
+                .map_or(operator_version.to_owned(), Version::to_string);
             let own = format!("{}:v{version}", component.image);
             let chosen = (component.image_override)(&spec.overrides)
                 .clone()
                 .or_else(|| installed.get(&component.component).cloned());
             let is_chosen = chosen.is_some();
-            let name = chosen.unwrap_or_else(|| mirrored(&own, spec.registry.as_deref()));
-            let runs = if is_chosen { release_of(&name) } else { wanted.clone() };
+            let name = chosen.unwrap_or_else(|| mirror_image(&own, spec.registry.as_deref()));
+            let runs = if is_chosen { release_of(&name) } else { expected.clone() };
             Image {
-                skew: wanted
+                skew: expected
                     .as_ref()
                     .map(|_| Skew::between(runs.as_ref(), fitting.release(component.component).as_ref())),
-                release: wanted.map(|wanted| runs.unwrap_or(wanted)),
+                release: expected.map(|expected| runs.unwrap_or(expected)),
                 name,
             }
         };
@@ -69,19 +70,18 @@ impl ImageSet {
         }
     }
 
-    /// The image of a component.
     pub fn get(&self, component: Component) -> Option<&Image> {
         self.images.get(&component)
     }
 
-    /// The name of a component's image.
+    /// Returns the name of a component's image.
     pub fn name(&self, component: Component) -> String {
         self.get(component).map(|image| image.name.clone()).unwrap_or_default()
     }
 }
 
-/// The same image in a mirror: the registry's name is replaced, the path below it stays.
-fn mirrored(image: &str, registry: Option<&str>) -> String {
+/// Returns the same image in a mirror. The mirror replaces the name of the registry and retains the path.
+fn mirror_image(image: &str, registry: Option<&str>) -> String {
     match (registry, image.split_once('/')) {
         (Some(registry), Some((_, path))) => format!("{registry}/{path}"),
         _ => image.to_owned(),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_driver_has_the_version_of_the_operator_and_the_sidecars_that_of_the_cluster() {
+    fn driver_follows_operator_and_sidecars_follow_cluster() {
         let images = mk_images(34, SidecarPolicy::Auto, &InstalledImages::default(), &Images::default());
 
         assert_eq!(
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn pinned_sidecars_stay_what_they_are_when_the_cluster_is_upgraded() {
+    fn cluster_upgrade_does_not_change_pinned_sidecars() {
         let of = |minor| {
             mk_images(
                 minor,
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_takes_the_place_of_every_registry_and_leaves_what_somebody_chose() {
+    fn mirror_replaces_only_built_in_registries() {
         let spec = Images {
             registry: Some("mirror.example.org:5000/k8s".into()),
             overrides: ImageOverrides {
@@ -170,7 +170,7 @@ mod tests {
     #[rstest]
     #[case("mirror/resizer:v1.14.0", "v1.14.0")]
     #[case("mirror/resizer@sha256:1", "v2.3.0")]
-    fn arguments_are_written_for_the_release_that_runs(#[case] image: &str, #[case] release: &str) {
+    fn arguments_match_running_release(#[case] image: &str, #[case] release: &str) {
         let spec = Images {
             overrides: ImageOverrides {
                 resizer: Some(image.into()),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leases_have_the_names_that_the_sidecars_give_them() {
+    fn lease_names_match_sidecars() {
         let lease = |component: Component| component.row().lease("cinder.csi.openstack.org");
         assert_eq!(
             lease(Component::Provisioner).as_deref(),

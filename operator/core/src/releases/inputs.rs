@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pod templates depend on the spec, the credentials, the operator's version and these inputs. Each workload records the inputs of its
-//! template in an annotation, so that the operator can render the same template again.
+//! Inputs of pod templates in addition to the spec, the credentials and the operator's version. Each workload records
+//! the inputs of its template in an annotation, so that the operator can render the same template again.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,27 +14,27 @@ use crate::{
 /// Annotation of a workload with the inputs of its pod template, in JSON.
 pub const TEMPLATE_INPUTS: &str = "csi.openstack.org/template-inputs";
 
-/// The longest annotation that is read: far more than all images need.
+/// Maximum length of the annotation, in bytes. It exceeds the size of all images by far.
 const LONGEST_ANNOTATION: usize = 32 * 1024;
 
-/// The digits of an approval token.
+/// Number of digits in an approval token.
 const TOKEN_DIGITS: usize = 8;
 
-/// The inputs of a pod template, next to the spec, the credentials and the operator's version.
+/// The inputs of a pod template, in addition to the spec, the credentials and the operator's version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TemplateInputs {
-    /// The version of the API server, which selects the sidecars.
+    /// Version of the API server, which selects the sidecars.
     pub kubernetes: Option<KubernetesVersion>,
-    /// The optional APIs, which select feature gates.
+    /// Optional APIs, which select feature gates.
     pub apis: OptionalApis,
     /// Whether the driver uses zones.
     pub topology: bool,
-    /// The images of the operator's installation.
+    /// Images of the operator's installation.
     pub images: InstalledImages,
 }
 
 impl TemplateInputs {
-    /// Reads the inputs that a workload records. A record that cannot be read is unknown.
+    /// Reads the inputs that a workload records. An invalid record is unknown.
     pub fn read(workload: &Value) -> Option<Self> {
         let text = workload["metadata"]["annotations"][TEMPLATE_INPUTS].as_str()?;
         serde_json::from_str(text)
@@ -42,13 +42,13 @@ impl TemplateInputs {
             .filter(|_| text.len() <= LONGEST_ANNOTATION)
     }
 
-    /// The value of the annotation.
+    /// Returns the value of the annotation.
     pub fn annotation(&self) -> String {
-        // Numbers, strings and maps of strings always become JSON.
+        // Serializing numbers, strings and maps of strings cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Identifies the inputs in an approval.
+    /// Returns a token that identifies the inputs in an approval.
     pub fn token(&self) -> String {
         short_hash(self.annotation(), TOKEN_DIGITS)
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which releases of the sidecars belong to which version of Kubernetes, and which feature gates they are given there.
+//! Releases of the sidecars for each version of Kubernetes, and their feature gates.
 //!
-//! The table is data: one row per range of versions of the API server. Arguments follow the release that really runs, which an
-//! administrator may have chosen: a program that meets an argument or a gate that it does not know does not start.
+//! The table is data, with one row per range of API server versions. Arguments depend on the release that actually
+//! runs, which an administrator may have selected. A program with an unknown argument or feature gate does not start.
 
 use std::collections::BTreeMap;
 
@@ -11,25 +11,25 @@ use semver::Version;
 use super::component::{Component, FeatureGate};
 use crate::cluster::{KubernetesVersion, OptionalApis};
 
-/// The release that an image's tag names: `…/csi-attacher:v4.12.0`, with or without a suffix or a digest. None for an image that is
-/// named by its digest alone, and for a tag of another kind.
+/// Returns the release in the tag of an image such as `…/csi-attacher:v4.12.0`, with or without a suffix or a digest.
+/// `None` for an image with only a digest, and for a tag that is not a version.
 pub fn release_of(image: &str) -> Option<Version> {
     let name = image.split('@').next().unwrap_or(image);
     let (_, tag) = name.rsplit_once('/').map_or(name, |(_, last)| last).rsplit_once(':')?;
     let tag = tag.strip_prefix('v').unwrap_or(tag);
-    // The suffix of a distribution makes no pre-release of it.
+    // The suffix of a distribution does not denote a pre-release.
     let end = tag.find(|c: char| c != '.' && !c.is_ascii_digit());
     Version::parse(&tag[..end.unwrap_or(tag.len())]).ok()
 }
 
-/// A range of versions of Kubernetes, from `since` up to the next range, with releases of its own.
+/// A range of Kubernetes versions with common releases. It extends from `since` to the next range.
 #[derive(Debug, PartialEq, Eq)]
 pub struct VersionSet {
-    /// The first version of Kubernetes in the range.
+    /// First version of Kubernetes in the range.
     pub since: KubernetesVersion,
-    /// The range in words, for the status.
+    /// Description of the range, for the status.
     pub name: &'static str,
-    /// The place of its releases in the table of components.
+    /// Index of its releases in the table of components.
     column: usize,
 }
 
@@ -38,41 +38,41 @@ const fn version_set_since(minor: u32, name: &'static str, column: usize) -> Ver
     VersionSet { since, name, column }
 }
 
-/// All ranges, oldest first. The resolver refuses clusters that are older than the first range.
+/// All ranges, oldest first. The resolver rejects clusters that are older than the first range.
 static VERSION_SETS: [VersionSet; 2] = [
     version_set_since(30, "1.30 - 1.33", 0),
     version_set_since(34, ">= 1.34", 1),
 ];
 
-/// The range of a version of Kubernetes; the newest range for an unknown version.
+/// Returns the range of a version of Kubernetes, or the newest range for an unknown version.
 pub fn version_set(kubernetes: Option<KubernetesVersion>) -> &'static VersionSet {
     let fits = |set: &&VersionSet| kubernetes.is_none_or(|version| set.since <= version);
     VERSION_SETS.iter().rev().find(fits).unwrap_or(&VERSION_SETS[0])
 }
 
 impl VersionSet {
-    /// The release of a sidecar; none for the driver, which has the version of the operator.
+    /// Returns the release of a sidecar. `None` for the driver, which has the version of the operator.
     pub fn release(&self, component: Component) -> Option<Version> {
         let &(major, minor, patch) = component.row().releases.get(self.column)?;
         Some(Version::new(major, minor, patch))
     }
 }
 
-/// How a release stands to the one that the table names for the cluster.
+/// Difference between a release and the release in the table for the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skew {
-    /// It is that one, or differs in mended errors only.
+    /// The same release, or one that differs only in bug fixes.
     Ok,
-    /// It is older.
+    /// An older release.
     Old,
-    /// It is newer.
+    /// A newer release.
     New,
-    /// Which release it is cannot be told, or none is expected.
+    /// The release is unknown, or none is expected.
     Pinned,
 }
 
 impl Skew {
-    /// How `runs` stands to `wanted`.
+    /// Compares the running release with the expected one.
     pub fn between(runs: Option<&Version>, wanted: Option<&Version>) -> Self {
         let (Some(runs), Some(wanted)) = (runs, wanted) else {
             return Self::Pinned;
@@ -84,7 +84,7 @@ impl Skew {
         }
     }
 
-    /// As in the status.
+    /// Name in the status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "OK",
@@ -95,8 +95,8 @@ impl Skew {
     }
 }
 
-/// The feature gates that a release of a sidecar needs in this cluster, where they differ from its own choice or the choice
-/// would be made only when it starts.
+/// Returns the feature gates that a release of a sidecar needs in this cluster. These are gates with a non-default
+/// value, and gates that a sidecar otherwise sets by discovery at its start.
 pub fn gates(
     component: Component,
     runs: &Version,
@@ -129,7 +129,7 @@ mod tests {
     #[case("mirror/csi-attacher@sha256:0123", None)]
     #[case("mirror/csi-attacher:latest", None)]
     #[case("mirror/csi-attacher:v4", None)]
-    fn the_release_is_read_from_the_tag(#[case] image: &str, #[case] expected: Option<Version>) {
+    fn release_is_parsed_from_tag(#[case] image: &str, #[case] expected: Option<Version>) {
         assert_eq!(release_of(image), expected);
     }
 
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_in_order_and_no_release_goes_back() {
+    fn releases_never_decrease_with_kubernetes_version() {
         for pair in VERSION_SETS.windows(2) {
             assert!(pair[0].since < pair[1].since);
             for component in &COMPONENTS {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_shows_the_table() {
+    fn documentation_contains_the_sidecar_table() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/pods.md");
         let page = std::fs::read_to_string(page).unwrap();
         let lines: Vec<&str> = page.lines().filter(|line| line.contains(" | v")).collect();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_snapshot_controller_of_config_is_of_the_newest_release() {
+    fn snapshot_controller_has_newest_release() {
         let deployment = concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../../config/snapshot-controller/deployment.yaml"
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn no_row_has_a_release_that_harms() {
+    fn table_has_no_harmful_release() {
         for row in &VERSION_SETS {
             for bad in [
                 Version::new(6, 0, 0),
@@ -254,7 +254,7 @@ mod tests {
         "CSIVolumeGroupSnapshot=true ReleaseLeaderElectionOnExit=true"
     )]
     #[case::registrar(Component::Registrar, Version::new(2, 17, 0), 36, "")]
-    fn gates_follow_the_release_that_runs(
+    fn feature_gates_follow_running_release(
         #[case] component: Component,
         #[case] runs: Version,
         #[case] minor: u32,

@@ -1,42 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which StorageClasses there are to be, and which of them claims get that name none.
+//! Resolves the StorageClasses, and selects the default class.
 
 use cinder_csi_crds::{
     ClassesState, DefaultClassPolicy, StorageClassItem, StorageClasses as Spec, StorageClassesStatus,
 };
 
-use crate::cluster::Marked;
+use crate::cluster::DefaultClassMark;
 
-/// The StorageClasses, decided.
+/// The resolved StorageClasses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Classes {
-    /// What is done with them.
+    /// How the operator manages them.
     pub state: ClassesState,
-    /// All that are wanted.
+    /// All desired classes.
     pub items: Vec<Class>,
-    /// The class that would be the default, were it not for another one.
-    pub passed_over: Option<PassedOver>,
+    /// The class that is not marked as the default because another default class exists.
+    pub passed_over: Option<SkippedDefault>,
 }
 
 /// One StorageClass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Class {
-    /// As the spec has it.
+    /// The class in the spec.
     pub item: StorageClassItem,
     /// Whether it is marked as the default.
     pub is_default: bool,
-    /// Whether the mark is put back when somebody changes it.
+    /// Whether the operator restores the annotation of the default class when another client changes it.
     pub insists: bool,
-    /// Whether it was made before, and is not to be made again.
+    /// Whether it was created before, and must not be recreated.
     pub was_made: bool,
 }
 
-/// A class that is not made the default.
+/// A class that is not marked as the default.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PassedOver {
-    /// The class.
+pub struct SkippedDefault {
     pub class: String,
-    /// The one that is the default.
+    /// The existing default class.
     pub other: String,
 }
 
@@ -52,19 +51,19 @@ impl Class {
 }
 
 impl Classes {
-    /// Whether each class is made once and then left to others.
+    /// Whether each class is created once and then ignored.
     pub fn is_left_to_others(&self) -> bool {
         self.state == ClassesState::Unmanaged
     }
 
-    /// The class of claims that name none, where it is one of these.
+    /// Returns the default class, if it is one of these.
     pub fn default_class(&self) -> Option<&str> {
         let class = self.items.iter().find(|class| class.is_default)?;
         Some(&class.item.name)
     }
 }
 
-/// What a decision about classes is made of.
+/// Input of the decision about classes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClassesInput<'a> {
     pub(super) driver_name: &'a str,
@@ -72,10 +71,10 @@ pub(super) struct ClassesInput<'a> {
     pub(super) spec: &'a Spec,
     pub(super) before: Option<&'a StorageClassesStatus>,
     /// The classes of the cluster that are marked as the default.
-    pub(super) marked: &'a [Marked],
+    pub(super) marked: &'a [DefaultClassMark],
 }
 
-/// Decides which classes there are to be.
+/// Resolves the classes.
 pub(super) fn classes(question: &ClassesInput<'_>) -> Classes {
     let spec = question.spec;
     if spec.state == ClassesState::Removed {
@@ -103,7 +102,7 @@ pub(super) fn classes(question: &ClassesInput<'_>) -> Classes {
     decided
 }
 
-/// Marks the default class, unless there is another one.
+/// Marks the default class, unless another one exists.
 fn mark_default(question: &ClassesInput<'_>, classes: &mut Classes) {
     let default = &question.spec.default;
     if default.policy == DefaultClassPolicy::Never {
@@ -119,21 +118,22 @@ fn mark_default(question: &ClassesInput<'_>, classes: &mut Classes) {
         return;
     };
     let name = class.item.name.clone();
-    if let Some(other) = stands_above(question, &name) {
+    if let Some(other) = preceding_default(question, &name) {
         let other = other.name.clone();
-        classes.passed_over = Some(PassedOver { class: name, other });
+        classes.passed_over = Some(SkippedDefault { class: name, other });
         return;
     }
     class.is_default = true;
     class.insists = default.policy == DefaultClassPolicy::Always;
 }
 
-/// The default class that `name` must not stand beside.
+/// Returns the default class that takes precedence over `name`.
 ///
-/// Whoever marks a class by hand means it. Two operators' drivers that marked theirs at the same moment settle it by age.
-fn stands_above<'a>(question: &ClassesInput<'a>, name: &str) -> Option<&'a Marked> {
+/// A mark by another client is intentional. If the operators of two drivers mark their classes at the same time, the
+/// older class remains the default.
+fn preceding_default<'a>(question: &ClassesInput<'a>, name: &str) -> Option<&'a DefaultClassMark> {
     let marked = question.marked;
-    let is_own = |mark: &Marked| mark.by.as_deref() == Some(question.driver_name);
+    let is_own = |mark: &DefaultClassMark| mark.by.as_deref() == Some(question.driver_name);
     let own = marked.iter().find(|mark| mark.name == name && is_own(mark));
     marked
         .iter()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The controller's pods and the sidecars in them.
+//! The controller pods and their sidecars.
 
 use std::collections::BTreeMap;
 
@@ -12,32 +12,28 @@ use crate::problem::Problem;
 use crate::reasons::Degraded;
 use crate::releases::{COMPONENTS, Component, ImageSet, sidecars};
 
-/// The controller's pods.
+/// The controller pods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Controller {
-    /// How many.
     pub replicas: i32,
-    /// On which nodes.
+    /// Labels of the nodes where the pods may run.
     pub node_selector: BTreeMap<String, String>,
-    /// In spite of which taints.
     pub tolerations: Option<Vec<Toleration>>,
-    /// Near or far from what.
     pub affinity: Option<Affinity>,
-    /// How they spread.
+    /// Topology spread constraints.
     pub spread: Option<Vec<TopologySpreadConstraint>>,
-    /// How important.
     pub priority_class_name: String,
-    /// Labels besides our own.
+    /// Labels in addition to our own.
     pub pod_labels: BTreeMap<String, String>,
-    /// Annotations besides our own.
+    /// Annotations in addition to our own.
     pub pod_annotations: BTreeMap<String, String>,
-    /// Whether they use the network of their node.
+    /// Whether the pods use the network of their node.
     pub host_network: bool,
-    /// Port of the driver; the sidecars have the ones after it.
+    /// Port of the driver. The sidecars use the ports after it.
     pub http_port: u16,
     /// Resources of the driver's container.
     pub resources: Option<Resources>,
-    /// The containers beside the driver, in their order.
+    /// The sidecars, in order.
     pub sidecars: Vec<Sidecar>,
     /// Whether csi-provisioner reads ReferenceGrants.
     pub cross_namespace_sources: bool,
@@ -56,24 +52,22 @@ impl Controller {
     }
 }
 
-/// How a sidecar works. Times are written as Go reads them.
+/// Settings of a sidecar. Durations are in the notation of Go.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sidecar {
-    /// Which one.
     pub component: Component,
-    /// Its HTTP port.
+    /// HTTP port.
     pub port: u16,
-    /// For one answer of the driver.
+    /// Timeout of one call to the driver.
     pub timeout: String,
-    /// Volumes at once.
+    /// Number of volumes in parallel.
     pub worker_threads: i32,
-    /// Its feature gates.
     pub feature_gates: BTreeMap<String, bool>,
     /// Resources of the container.
     pub resources: Option<Resources>,
 }
 
-/// Decides the defaults of the controller's pods.
+/// Applies the defaults of the controller pods.
 pub(super) fn controller(
     spec: &ControllerSpec,
     env: &Environment,
@@ -99,7 +93,7 @@ pub(super) fn controller(
     }
 }
 
-/// csi-provisioner waits for ever for a kind that the cluster does not have, and creates no volume.
+/// csi-provisioner waits indefinitely for a missing kind, and creates no volume.
 pub(super) fn problem(spec: &ControllerSpec, apis: OptionalApis) -> Option<SpecHold> {
     let lacks_grants = spec.cross_namespace_sources && !apis.reference_grants;
     let (group_version, _) = OptionalApi::ReferenceGrants.resources();
@@ -113,7 +107,7 @@ pub(super) fn problem(spec: &ControllerSpec, apis: OptionalApis) -> Option<SpecH
     lacks_grants.then(|| SpecHold::new(problem(), HoldScope::controller()))
 }
 
-/// How many ports the controller's pods have.
+/// Number of ports of the controller pods.
 pub(super) const PORTS: u16 = 6;
 
 fn sidecars(
@@ -122,11 +116,11 @@ fn sidecars(
     snapshots: bool,
 ) -> Vec<Sidecar> {
     let named = COMPONENTS.iter().filter_map(|row| Some((row, row.sidecar?)));
-    // The ports follow the two of the driver. They do not depend on which sidecars run.
+    // The ports follow the two of the driver. They do not depend on the set of running sidecars.
     let sidecars = (2..).zip(named).filter_map(|(place, (row, name))| {
         let settings = spec.sidecars.iter().find(|settings| settings.name == name);
         let is_enabled = settings.and_then(|settings| settings.enabled).unwrap_or(true);
-        // Without the API of snapshots csi-snapshotter ends again and again.
+        // Without the snapshot API, csi-snapshotter restarts repeatedly.
         let runs = is_enabled && (name != SidecarName::Snapshotter || snapshots);
         runs.then(|| Sidecar {
             component: row.component,
@@ -142,7 +136,7 @@ fn sidecars(
     sidecars.collect()
 }
 
-/// Adds the gate of volumes from other namespaces, which every supported release knows.
+/// Adds the feature gate of volumes from other namespaces, which every supported release has.
 fn with_source_gate(
     spec: &ControllerSpec,
     component: Component,
@@ -154,7 +148,7 @@ fn with_source_gate(
     gates
 }
 
-/// What the release needs in this cluster.
+/// Returns the feature gates that the release needs in this cluster.
 fn gates(component: Component, env: &Environment, images: &ImageSet, apis: OptionalApis) -> BTreeMap<String, bool> {
     let release = images.get(component).and_then(|image| image.release.as_ref());
     release

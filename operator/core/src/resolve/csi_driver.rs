@@ -1,32 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the CSIDriver object says, as far as the API server of the cluster can take it.
+//! Resolves the CSIDriver object, restricted to fields that the API server supports.
 
 use cinder_csi_crds::{CsiDriverSpec, FsGroupPolicy, SchedulingGuard};
 
 use crate::cluster::KubernetesVersion;
 use crate::cluster::at_least;
 
-/// How often, in seconds, the kubelet asks how many volumes a node may have.
+/// Interval of the kubelet's queries for the maximum number of volumes per node, in seconds.
 const UPDATE_SECONDS: i64 = 60;
 
 /// The CSIDriver object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsiDriver {
-    /// What the kubelet does with fsGroup.
+    /// How the kubelet applies fsGroup.
     pub fs_group_policy: FsGroupPolicy,
     /// Whether volumes are mounted with their SELinux label.
     pub se_linux_mount: bool,
     /// Whether capacity is published.
     pub storage_capacity: bool,
-    /// How often the kubelet asks how many volumes a node may have; `None` where the API server does not know the field: it
-    /// would drop it, and that would look like drift for ever.
+    /// Interval of the kubelet's queries for the maximum number of volumes per node. `None` if the API server lacks
+    /// the field. It would drop the field, which would appear as permanent drift.
     pub node_allocatable_update_period_seconds: Option<i64>,
-    /// Whether the scheduler keeps pods from nodes where the driver is not registered; `None` where the API server does not know
-    /// the field.
+    /// Whether the scheduler avoids nodes without a registered driver. `None` if the API server lacks the field.
     pub prevent_pod_scheduling_if_missing: Option<bool>,
 }
 
-/// Leaves out what a version of the API server does not know.
+/// Omits fields that a version of the API server lacks.
 pub(super) fn csi_driver(spec: &CsiDriverSpec, kubernetes: Option<KubernetesVersion>) -> CsiDriver {
     CsiDriver {
         fs_group_policy: spec.fs_group_policy,
@@ -37,8 +36,8 @@ pub(super) fn csi_driver(spec: &CsiDriverSpec, kubernetes: Option<KubernetesVers
     }
 }
 
-/// From Kubernetes 1.37 on the field is on by default. Where it is off, the API server drops it, which would appear as permanent drift.
-/// Therefore an unknown version counts as an old one unless the spec demands the field.
+/// The field is enabled by default since Kubernetes 1.37. If it is disabled, the API server drops it, which would
+/// appear as permanent drift. Therefore an unknown version counts as an old one unless the spec requires the field.
 fn prevent_pod_scheduling(guard: SchedulingGuard, kubernetes: Option<KubernetesVersion>) -> Option<bool> {
     let has_field = kubernetes.is_some() && at_least(kubernetes, 37);
     match guard {

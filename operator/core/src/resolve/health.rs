@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How clouds and volumes are looked after, with every time decided.
+//! Monitoring settings of clouds and volumes, with all durations resolved.
 
 use std::time::Duration;
 
@@ -7,33 +7,30 @@ use cinder_csi_crds::{Health, StuckHealth};
 
 use crate::units::duration;
 
-/// How clouds and volumes are looked after.
+/// Monitoring settings of clouds and volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthSettings {
-    /// How often good credentials are tried again; as the operator's flag says when `None`.
+    /// Time between logins with valid credentials. `None` applies the operator's flag.
     pub credential_check_interval: Option<Duration>,
-    /// How long before its end a credential is called Expiring.
+    /// Time before an expiry from which a credential counts as Expiring.
     pub expiry_warning: Duration,
-    /// How long before its end it is no longer called valid.
+    /// Time before an expiry from which a credential no longer counts as valid.
     pub expiry_critical: Duration,
-    /// When operations on volumes are stuck.
+    /// Limits of operations on volumes.
     pub stuck: StuckSettings,
 }
 
-/// How long operations on volumes may take.
+/// Time limits of operations on volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StuckSettings {
-    /// To attach.
     pub attach: Duration,
-    /// To detach.
     pub detach: Duration,
-    /// To make.
+    /// Limit to create a volume.
     pub provision: Duration,
-    /// To delete.
     pub delete: Duration,
-    /// To enlarge.
+    /// Limit to expand a volume.
     pub resize: Duration,
-    /// How many are listed.
+    /// Maximum number of reported operations.
     pub max_reported: usize,
 }
 
@@ -49,7 +46,7 @@ impl Default for StuckSettings {
     }
 }
 
-/// Reads `spec.health`. What the schema would not have let in counts as not given.
+/// Parses `spec.health`. Values that the schema rejects count as unset.
 pub fn settings(health: &Health) -> HealthSettings {
     let usual = Health::default();
     HealthSettings {
@@ -60,7 +57,7 @@ pub fn settings(health: &Health) -> HealthSettings {
     }
 }
 
-/// The time that is given, or else the usual one.
+/// Parses a duration, or returns the default.
 fn time(text: &str, usual: &str) -> Duration {
     duration(text).or_else(|| duration(usual)).unwrap_or_default()
 }
@@ -82,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_those_that_the_schema_promises() {
+    fn health_defaults_match_the_schema() {
         let settings = HealthSettings::default();
         assert_eq!(settings.expiry_warning, Duration::from_hours(14 * 24));
         assert_eq!(settings.stuck.attach, Duration::from_mins(5));

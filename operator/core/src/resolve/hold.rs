@@ -1,27 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parts of a spec that cannot be carried out, and the objects that keep their last applied content because of them.
+//! Parts of a spec that cannot be applied, and the objects that retain their last applied content because of them.
 
 use crate::cluster::{Key, kind};
 use crate::problem::Problem;
 
-/// A part of the spec that cannot be carried out.
+/// A part of the spec that cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecHold {
-    /// Why.
     pub problem: Problem,
     /// The objects that depend on it.
     pub scope: HoldScope,
 }
 
-/// The objects that a problem concerns. Accounts, roles, bindings and the driver's Secret are never among them: their
-/// content does not depend on the spec, and pods of whatever content need them.
+/// The objects that a problem affects. Accounts, roles, bindings and the driver's Secret are never included. Their
+/// content does not depend on the spec, and all pods need them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HoldScope {
-    /// No object.
     Nothing,
-    /// Every object.
     All,
-    /// Every object of these kinds.
+    /// All objects of these kinds.
     Kinds(Vec<&'static str>),
     /// These objects, by kind and name.
     Objects(Vec<(String, String)>),

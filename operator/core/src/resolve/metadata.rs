@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Labels and annotations that the spec gives to classes.
+//! Labels and annotations in the spec for classes.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::cluster::kind;
 use crate::problem::Problem;
 use crate::reasons::Degraded;
 
-/// What the keys begin with that the operator writes on all that it makes.
+/// Prefixes of the keys that the operator writes on all its objects.
 const OWN: [&str; 2] = ["app.kubernetes.io/", "csi.openstack.org/"];
-/// How the keys end by which Kubernetes knows the default of a kind of classes.
+/// Suffix of the keys that mark the default of a kind of classes in Kubernetes.
 const DEFAULT_MARK: &str = "/is-default-class";
 
 type Map = BTreeMap<String, String>;
 
-/// What stands against them; the CRD has no room for rules about keys.
+/// Returns the problems with them. The CRD has no cost budget for rules about keys.
 pub(super) fn problems(spec: &CinderCSIDriverSpec) -> Vec<SpecHold> {
     let maps = maps(spec).into_iter();
     maps.filter_map(|(field, class, map)| {
@@ -35,7 +35,7 @@ pub(super) fn problems(spec: &CinderCSIDriverSpec) -> Vec<SpecHold> {
     .collect()
 }
 
-/// The labels and annotations of every class, by their place in the spec, with kind and name of the class.
+/// Returns the labels and annotations of every class by their path in the spec, with kind and name of the class.
 fn maps(spec: &CinderCSIDriverSpec) -> Vec<(String, (String, String), &Map)> {
     let mut maps = Vec::new();
     let mut add = |list: &str, kind: &str, name: &str, labels, annotations| {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[rstest]
-    fn every_kind_of_class_keeps_the_keys_of_the_operator(
+    fn classes_reject_reserved_metadata_keys(
         #[values(
             "/storageClasses/items",
             "/snapshots/classes",

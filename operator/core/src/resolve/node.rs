@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The nodes' pods.
+//! The node pods.
 
 use std::collections::BTreeMap;
 
@@ -9,42 +9,39 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::regions;
 
-/// The nodes' pods.
+/// The node pods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// What the pods do about the kubelet's registry of plugins.
+    /// How the pods change the kubelet's registry of plugins.
     pub registration: Registration,
-    /// Which program of the pod does it.
+    /// The program of the pod that changes it.
     pub registrar: NodeRegistration,
-    /// The kubelet's root directory.
+    /// Root directory of the kubelet.
     pub kubelet_dir: String,
     /// Whether the pods use the network of their nodes.
     pub host_network: bool,
-    /// Port of the driver's metrics on every node. The port for probes is the next one.
+    /// Port of the driver's metrics on every node. The next port is for probes.
     pub http_port: u16,
-    /// On which nodes.
+    /// Labels of the nodes where the pods run.
     pub node_selector: BTreeMap<String, String>,
-    /// In spite of which taints.
     pub tolerations: Option<Vec<Toleration>>,
-    /// Near or far from what.
     pub affinity: Option<Affinity>,
-    /// How important.
     pub priority_class_name: String,
-    /// Labels besides our own.
+    /// Labels in addition to our own.
     pub pod_labels: BTreeMap<String, String>,
-    /// Annotations besides our own.
+    /// Annotations in addition to our own.
     pub pod_annotations: BTreeMap<String, String>,
     /// Resources of the driver's container.
     pub resources: Option<Resources>,
-    /// Who replaces the pods.
+    /// How old pods are replaced.
     pub update: NodeUpdateType,
-    /// How many nodes may be without the driver during an update.
+    /// Maximum number of nodes without the driver during an update.
     pub max_unavailable: IntOrString,
-    /// The taint that goes once the driver is registered, by its key.
+    /// Key of the taint that the operator removes when the driver is registered.
     pub startup_taint: Option<String>,
-    /// Most volumes of a node, where it is not to count.
+    /// Maximum number of volumes on a node. `None` if the driver counts it.
     pub max_volumes: Option<u32>,
-    /// Whether each node reports the region that it is labelled with.
+    /// Whether each node reports the region in its label.
     pub reports_region: bool,
 }
 
@@ -55,17 +52,17 @@ impl Node {
     }
 }
 
-/// What the pods on the nodes do about the kubelet's registry of plugins.
+/// How the node pods change the kubelet's registry of plugins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Registration {
     /// They register the driver.
     #[default]
     Register,
-    /// They end the registration, as the step before the driver is taken away.
+    /// They end the registration, before the driver is removed.
     Unregister,
 }
 
-/// Decides the defaults of the nodes' pods.
+/// Applies the defaults of the node pods.
 pub(super) fn node(spec: &CinderCSIDriverSpec, driver_name: &str) -> Node {
     let node = &spec.node;
     Node {
@@ -89,7 +86,8 @@ pub(super) fn node(spec: &CinderCSIDriverSpec, driver_name: &str) -> Node {
     }
 }
 
-/// The key of the taint that keeps pods from nodes where the driver is not registered; none where nobody asked for one.
+/// Returns the key of the taint that keeps pods off nodes without a registered driver. `None` if the spec has no such
+/// taint.
 fn startup_taint(spec: &CinderCSIDriverSpec, driver_name: &str) -> Option<String> {
     let taint = &spec.node.startup_taint;
     let key = || {
@@ -101,7 +99,7 @@ fn startup_taint(spec: &CinderCSIDriverSpec, driver_name: &str) -> Option<String
     taint.enabled.then(key)
 }
 
-/// The ports of a node's pod, from the first one on.
+/// Returns the number of ports of a node pod.
 pub(super) fn ports(registrar: NodeRegistration) -> u16 {
     match registrar {
         NodeRegistration::Integrated => 2,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Several drivers in one cluster: what they cannot share.
+//! Conflicts between several drivers in one cluster over exclusive resources.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,11 +11,11 @@ use super::{HoldScope, SpecHold, controller, name_prefix_of, node};
 use crate::problem::Problem;
 use crate::reasons::Degraded;
 
-/// What another CinderCSIDriver of the cluster takes for itself.
+/// Exclusive resources of another CinderCSIDriver of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherDriver {
     name: String,
-    /// Who was there first keeps what both want.
+    /// The older driver retains a resource that both need.
     age: (String, String),
     name_prefix: String,
     node_ports: Option<Range<u32>>,
@@ -25,14 +25,14 @@ pub struct OtherDriver {
 }
 
 impl OtherDriver {
-    /// What a driver takes.
+    /// Returns the exclusive resources of a driver.
     pub fn of(driver: &CinderCSIDriver) -> Self {
         let name = driver.name_any();
         let range = |first: u16, count: u16| u32::from(first)..u32::from(first) + u32::from(count);
         let (pods, nodes) = (&driver.spec.controller, &driver.spec.node);
         let created = driver.creation_timestamp().map(|time| time.0.to_string());
         Self {
-            // One that is not in the cluster yet is the youngest.
+            // A driver that is not yet in the cluster counts as the youngest.
             age: (created.unwrap_or_else(|| "~".to_owned()), name.clone()),
             name_prefix: name_prefix_of(driver),
             node_ports: nodes
@@ -45,7 +45,7 @@ impl OtherDriver {
         }
     }
 
-    /// Host ports with the nodes where they are taken and the field that chooses them.
+    /// Returns the used host ports with their nodes and the field that sets them.
     fn ports(&self) -> impl Iterator<Item = (&Range<u32>, &BTreeMap<String, String>, PortField)> {
         let nodes = self.node_ports.iter();
         let controller = self.controller_ports.iter();
@@ -55,7 +55,7 @@ impl OtherDriver {
     }
 }
 
-/// A field that chooses ports.
+/// A field that sets ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PortField {
     Node,
@@ -78,7 +78,7 @@ impl PortField {
     }
 }
 
-/// What `driver` cannot have because an older neighbour has it.
+/// Returns conflicts of `driver` with resources of an older driver.
 pub(super) fn problems(driver: &CinderCSIDriver, other_drivers: &[OtherDriver]) -> Vec<SpecHold> {
     let own = OtherDriver::of(driver);
     let mut holds = Vec::new();
@@ -108,7 +108,7 @@ pub(super) fn problems(driver: &CinderCSIDriver, other_drivers: &[OtherDriver]) 
         }
         for (ports, selector, field) in own.ports() {
             let clash = other.ports().find(|(taken, theirs, _)| {
-                ports.start < taken.end && taken.start < ports.end && may_meet(selector, theirs)
+                ports.start < taken.end && taken.start < ports.end && can_share_node(selector, theirs)
             });
             if let Some((taken, ..)) = clash {
                 let problem = Problem {
@@ -130,7 +130,7 @@ pub(super) fn problems(driver: &CinderCSIDriver, other_drivers: &[OtherDriver]) 
 }
 
 /// Whether one node can have the labels of both.
-fn may_meet(one: &BTreeMap<String, String>, other: &BTreeMap<String, String>) -> bool {
+fn can_share_node(one: &BTreeMap<String, String>, other: &BTreeMap<String, String>) -> bool {
     one.iter()
         .all(|(key, value)| other.get(key).is_none_or(|theirs| theirs == value))
 }
@@ -178,7 +178,7 @@ mod tests {
         json!({ "node": { "httpPort": 9905 } }), &[Degraded::PortTaken])]
     #[case::the_same_names(json!({ "instanceName": "x" }), json!({ "instanceName": "x", "node": { "httpPort": 9900 } }),
         &[Degraded::InstanceNameTaken])]
-    fn the_younger_of_two_gives_way(#[case] first: Value, #[case] second: Value, #[case] expected: &[Degraded]) {
+    fn younger_driver_has_the_conflict(#[case] first: Value, #[case] second: Value, #[case] expected: &[Degraded]) {
         let (first, second) = (mk_at("a.example.org", 1, first), mk_at("b.example.org", 2, second));
         let other_drivers = [OtherDriver::of(&first), OtherDriver::of(&second)];
 
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_of_one_age_the_name_decides() {
+    fn equal_age_is_decided_by_name() {
         let (first, second) = (
             mk_at("a.example.org", 1, json!({})),
             mk_at("b.example.org", 1, json!({})),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_beyond_the_last_one_are_refused() {
+    fn rejects_ports_beyond_the_maximum() {
         let driver = mk_at(
             "a.example.org",
             1,

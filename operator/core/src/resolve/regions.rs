@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nodes of several clouds: each reports the region that it is labelled with, and a cloud is known by that of its nodes.
+//! Nodes of several clouds. Each node reports the region in its label, which identifies its cloud.
 
 use cinder_csi_crds::{CinderCSIDriverSpec, TopologyMode};
 use cinder_csi_driver::topology::REGION;
@@ -10,15 +10,16 @@ use crate::{
     problem::Problem,
 };
 
-/// The version from which on Kubernetes copies the region of a node to the labels of its pods, where containers can read it.
+/// Minor version from which Kubernetes copies the region of a node to the labels of its pods, where containers can
+/// read it.
 const SINCE_MINOR: u32 = 35;
 
-/// Whether the driver on each node reports the region that the node is labelled with.
+/// Whether the driver on each node reports the region in the label of the node.
 pub(super) fn are_reported(spec: &CinderCSIDriverSpec) -> bool {
     spec.clouds.iter().any(|cloud| cloud.node_region.is_some())
 }
 
-/// What stands against that.
+/// Returns the problems that prevent this.
 pub(super) fn problems(spec: &CinderCSIDriverSpec, kubernetes: Option<KubernetesVersion>) -> Vec<Problem> {
     if !are_reported(spec) {
         return Vec::new();
@@ -81,7 +82,7 @@ mod tests {
     #[case::said_twice(Some(one(36)), |spec: &mut CinderCSIDriverSpec| {
         spec.topology.additional.insert(REGION.to_owned(), "one".to_owned());
     }, "take it out there")]
-    fn regions_of_nodes_need_a_cluster_that_copies_them_zones_and_no_other_value(
+    fn node_regions_require_zones_and_kubernetes_1_35(
         #[case] kubernetes: Option<KubernetesVersion>,
         #[case] change: fn(&mut CinderCSIDriverSpec),
         #[case] complaint: &str,
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_cloud_is_known_by_its_nodes_nothing_is_asked_for() {
+    fn clouds_without_regions_have_no_requirements() {
         let mut spec = mk_spec(&[]);
         spec.topology.mode = TopologyMode::Disabled;
 

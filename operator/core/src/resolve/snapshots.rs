@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether there are snapshots.
+//! Decides whether the driver serves snapshots.
 
 use std::collections::BTreeSet;
 
@@ -15,30 +15,30 @@ use crate::{
 /// Whether a snapshot-controller works in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ControllerSight {
-    /// Nobody has looked.
+    /// The operator has not checked.
     #[default]
     Unseen,
-    /// There is none.
+    /// The cluster has none.
     Missing,
-    /// The Deployment of one of which no pod is available.
+    /// No pod of this Deployment of a snapshot-controller is available.
     Down(String),
-    /// What shows that one works.
+    /// A snapshot-controller works, with the evidence.
     Found(String),
-    /// Why it could not be seen.
+    /// The check failed, with the cause.
     Unknown(String),
 }
 
-/// Snapshots, decided.
+/// The resolved snapshot settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshots {
-    /// What the spec wants.
+    /// The mode in the spec.
     pub mode: SnapshotsMode,
-    /// Whether the driver takes snapshots: they are wanted, and the cluster knows VolumeSnapshots. Then csi-snapshotter runs
-    /// beside the driver.
+    /// Whether the driver takes snapshots: the spec enables them, and the cluster serves VolumeSnapshots. Then
+    /// csi-snapshotter runs next to the driver.
     pub enabled: bool,
-    /// Whether the cluster knows VolumeGroupSnapshots too.
+    /// Whether the cluster also serves VolumeGroupSnapshots.
     pub groups: bool,
-    /// The kinds of contents that need csi-snapshotter, or could need it, although the spec or the cluster exclude them.
+    /// Kinds of contents that need csi-snapshotter, or could need it, although the spec or the cluster excludes them.
     pub retained: BTreeSet<&'static str>,
     /// Why csi-snapshotter is retained, and which contents are lost.
     pub problems: Vec<Problem>,
@@ -46,9 +46,7 @@ pub struct Snapshots {
     pub contents: Vec<RecordedContents>,
     /// Whether a snapshot-controller works.
     pub sight: ControllerSight,
-    /// The VolumeSnapshotClasses.
     pub classes: Vec<SnapshotClass>,
-    /// The VolumeGroupSnapshotClasses.
     pub group_classes: Vec<GroupSnapshotClass>,
 }
 
@@ -58,7 +56,7 @@ impl Snapshots {
         self.enabled || !self.retained.is_empty()
     }
 
-    /// The optional APIs, including the ones that retained contents need.
+    /// Returns the optional APIs, including those that retained contents need.
     pub(super) fn complete_apis(&self, apis: OptionalApis) -> OptionalApis {
         let has_groups = apis.group_snapshots || self.retained.contains(GROUPS.kind);
         apis.with(OptionalApi::GroupSnapshots, has_groups)
@@ -92,11 +90,11 @@ pub(super) struct SnapshotsInput<'a> {
     pub(super) apis: OptionalApis,
     pub(super) sight: &'a ControllerSight,
     pub(super) contents: &'a SnapshotContents,
-    /// The contents in earlier lists, as the status records them.
+    /// The contents in earlier lists, according to the status.
     pub(super) recorded: &'a [RecordedContents],
 }
 
-/// Decides.
+/// Resolves the snapshot settings.
 pub(super) fn snapshots(input: &SnapshotsInput<'_>) -> Snapshots {
     let SnapshotsInput { spec, apis, .. } = *input;
     let enabled = spec.mode != SnapshotsMode::Disabled && apis.snapshots;
@@ -129,8 +127,9 @@ pub(super) fn snapshots(input: &SnapshotsInput<'_>) -> Snapshots {
 }
 
 impl Snapshots {
-    /// Decides about the contents of one kind. Contents that exist need csi-snapshotter, which alone can delete them. While they are
-    /// unknown, a running csi-snapshotter stays. Without their kind it has no work.
+    /// Decides about the contents of one kind. Existing contents need csi-snapshotter, because no other program can
+    /// delete them. While their existence is unknown, a running csi-snapshotter remains. If their kind does not
+    /// exist, it has no work.
     fn judge_contents(
         &mut self,
         kind: &ContentsKind,
@@ -167,7 +166,8 @@ impl Snapshots {
                 let is_concerned = has_service || record.is_some();
                 (has_service, is_concerned.then(|| retained(kind, self.mode, &need)))
             }
-            // With the feature of groups, csi-snapshotter waits for their kinds at its next start, and serves no snapshots.
+            // With the feature gate for groups, csi-snapshotter waits for their kinds at its next start, and serves
+            // no snapshots.
             (ContentsList::Unconfirmed, Some(record)) => (has_service && !is_groups, Some(lost(kind, &record))),
             (ContentsList::Unserved, Some(record)) => (false, Some(lost(kind, &record))),
             (ContentsList::Unlisted, _) => (has_service, None),
@@ -261,7 +261,8 @@ mod tests {
         ..ALL
     };
 
-    /// The list, whether the status records contents, whether the sidecar runs; then whether it runs, the reports, and the record.
+    /// Arguments: the list, whether the status records contents, and whether the sidecar runs. Results: whether it
+    /// runs, the reports, and the record.
     #[rstest]
     #[case::exist(exist(), false, false, (true, 1, true))]
     #[case::none(ContentsList::Empty, true, true, (false, 0, false))]
@@ -273,7 +274,7 @@ mod tests {
     #[case::perhaps_without_crds(ContentsList::Unconfirmed, true, true, (true, 1, true))]
     #[case::perhaps_without_crds_and_stopped(ContentsList::Unconfirmed, true, false, (false, 1, true))]
     #[case::without_crds_and_recorded(ContentsList::Unserved, true, true, (false, 1, true))]
-    fn sidecar_stays_while_contents_could_exist(
+    fn sidecar_remains_while_contents_may_exist(
         #[case] list: ContentsList,
         #[case] is_recorded: bool,
         #[case] has_sidecar: bool,
@@ -313,7 +314,7 @@ mod tests {
     #[case::perhaps_lost(ContentsList::Unconfirmed, true, false, 1)]
     #[case::lost(ContentsList::Unserved, true, false, 1)]
     #[case::none(ContentsList::Empty, true, false, 0)]
-    fn group_feature_stays_with_possible_contents(
+    fn group_feature_remains_with_possible_contents(
         #[case] list: ContentsList,
         #[case] runs: bool,
         #[case] has_groups: bool,
@@ -341,7 +342,7 @@ mod tests {
     #[case::not_there(SnapshotsMode::Auto, OptionalApis::default(), (false, false, 0, 0))]
     #[case::wanted_and_not_there(SnapshotsMode::Enabled, OptionalApis::default(), (false, false, 0, 0))]
     #[case::not_wanted(SnapshotsMode::Disabled, ALL, (false, false, 0, 0))]
-    fn snapshots_are_used_where_they_are_wanted_and_known(
+    fn snapshots_require_spec_and_served_api(
         #[case] mode: SnapshotsMode,
         #[case] apis: OptionalApis,
         #[case] expected: (bool, bool, usize, usize),

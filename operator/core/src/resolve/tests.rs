@@ -43,7 +43,7 @@ pub(crate) fn mk_environment() -> Environment {
 }
 
 #[test]
-fn a_cluster_is_identified_by_its_kube_system_namespace_unless_the_spec_says_otherwise() {
+fn cluster_id_defaults_to_kube_system_uid() {
     let mut driver = mk_driver("cinder.csi.openstack.org");
     let environment = mk_environment();
     assert_eq!(
@@ -56,7 +56,7 @@ fn a_cluster_is_identified_by_its_kube_system_namespace_unless_the_spec_says_oth
 }
 
 #[test]
-fn without_any_identity_of_the_cluster_nothing_is_made() {
+fn unknown_cluster_id_is_rejected() {
     let environment = Environment {
         cluster_uid: None,
         ..mk_environment()
@@ -75,7 +75,7 @@ fn without_any_identity_of_the_cluster_nothing_is_made() {
 #[case(1, 1)]
 #[case(2, 2)]
 #[case(500, 2)]
-fn two_controllers_run_where_there_are_two_nodes(#[case] nodes: usize, #[case] replicas: i32) {
+fn two_replicas_run_with_two_nodes(#[case] nodes: usize, #[case] replicas: i32) {
     let environment = Environment {
         nodes,
         ..mk_environment()
@@ -90,7 +90,7 @@ fn two_controllers_run_where_there_are_two_nodes(#[case] nodes: usize, #[case] r
 #[case(29, false)]
 #[case(30, true)]
 #[case(100, true)]
-fn kubernetes_before_1_30_is_refused(#[case] minor: u32, #[case] accepted: bool) {
+fn rejects_kubernetes_before_1_30(#[case] minor: u32, #[case] accepted: bool) {
     let environment = Environment {
         kubernetes_version: Some(KubernetesVersion { major: 1, minor }),
         ..mk_environment()
@@ -102,7 +102,7 @@ fn kubernetes_before_1_30_is_refused(#[case] minor: u32, #[case] accepted: bool)
 }
 
 #[test]
-fn every_problem_is_told_at_once() {
+fn all_problems_are_reported_together() {
     let environment = Environment {
         kubernetes_version: Some(KubernetesVersion { major: 1, minor: 20 }),
         cluster_uid: None,
@@ -115,7 +115,7 @@ fn every_problem_is_told_at_once() {
 }
 
 #[test]
-fn a_name_that_makes_the_registration_socket_too_long_is_refused() {
+fn rejects_name_with_too_long_socket_path() {
     let mut driver = mk_driver(&"x".repeat(40));
     driver.spec.node.kubelet_dir = "/var/snap/microk8s/common/var/lib/kubelet".into();
 
@@ -138,10 +138,7 @@ fn a_name_that_makes_the_registration_socket_too_long_is_refused() {
 }, Degraded::OverridesForbidden)]
 #[case::registry(|_: &mut CinderCSIDriver, environment: &mut Environment|
     environment.restrictions.registries = vec!["registry.example.org".to_owned()], Degraded::ImageForbidden)]
-fn a_spec_that_cannot_be_carried_out_is_refused(
-    #[case] change: fn(&mut CinderCSIDriver, &mut Environment),
-    #[case] reason: Degraded,
-) {
+fn invalid_spec_is_rejected(#[case] change: fn(&mut CinderCSIDriver, &mut Environment), #[case] reason: Degraded) {
     let (mut driver, mut environment) = (mk_driver("cinder.csi.openstack.org"), mk_environment());
     change(&mut driver, &mut environment);
 
@@ -155,7 +152,7 @@ fn a_spec_that_cannot_be_carried_out_is_refused(
 }
 
 #[test]
-fn names_are_short_for_the_usual_driver_and_unique_for_others() {
+fn name_prefix_is_unique_per_driver() {
     let name_prefix = |name| resolve(&mk_driver(name), &mk_environment()).unwrap().name_prefix;
 
     assert_eq!(name_prefix("cinder.csi.openstack.org"), "cinder-csi");
@@ -174,7 +171,7 @@ fn names_are_short_for_the_usual_driver_and_unique_for_others() {
 #[case("1", "36", Some(KubernetesVersion { major: 1, minor: 36 }))]
 #[case("1", "31+", Some(KubernetesVersion { major: 1, minor: 31 }))]
 #[case("1", "", None)]
-fn the_version_of_the_api_server_is_read_as_numbers(
+fn api_server_version_is_parsed_as_numbers(
     #[case] major: &str,
     #[case] minor: &str,
     #[case] expected: Option<KubernetesVersion>,
@@ -183,7 +180,7 @@ fn the_version_of_the_api_server_is_read_as_numbers(
 }
 
 #[test]
-fn classes_of_a_kind_that_the_cluster_does_not_know_are_left_out_and_told_of() {
+fn unserved_class_kinds_are_omitted_and_reported() {
     let mut driver = mk_driver("cinder.csi.openstack.org");
     driver.spec.volume_attributes_classes =
         serde_json::from_value(serde_json::json!({ "items": [{ "name": "gold", "parameters": { "type": "ssd" } }] }))
@@ -204,9 +201,9 @@ fn classes_of_a_kind_that_the_cluster_does_not_know_are_left_out_and_told_of() {
     assert_eq!(new.attributes_classes.len(), 1);
 }
 
-/// It is on nodes, and in what makes nodes.
+/// Existing nodes and node templates contain it.
 #[test]
-fn the_startup_taint_keeps_its_key() {
+fn startup_taint_key_never_changes() {
     let mut driver = mk_driver("cinder.csi.openstack.org");
     driver.spec.node.startup_taint.enabled = true;
     let resolved = resolve(&driver, &mk_environment()).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether volumes and nodes carry their zones.
+//! Decides whether volumes and nodes have zones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,53 +13,53 @@ use crate::reasons::Degraded;
 use crate::text::in_words;
 use crate::units::duration;
 
-/// Annotation on a CinderCSIDriver whose value is the object's uid: zones may be turned off although PersistentVolumes are
-/// bound to them.
+/// Annotation on a CinderCSIDriver with the object's uid as value. It permits the operator to disable zones although
+/// PersistentVolumes are bound to them.
 pub const DISABLE_TOPOLOGY: &str = "csi.openstack.org/disable-topology";
 
-/// How many times in a row a comparison must come out the same before it counts.
+/// Number of consecutive equal comparisons before a result takes effect.
 const EQUAL_RESULTS: i32 = 3;
 
-/// How long the driver of a new object waits for the zones of its cloud.
+/// Time that the driver of a new object waits for the zones of its cloud.
 const WAIT_FOR_ZONES: SignedDuration = SignedDuration::from_mins(5);
 
-/// Zones, decided.
+/// The resolved zone settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
-    /// Whether they are used.
+    /// Whether zones are in use.
     pub enabled: bool,
-    /// Whether that is known. While it is not, no pods are made that would have to be replaced a moment later.
+    /// Whether the decision is known. Until then no pods are created, because they might be replaced a moment later.
     pub is_decided: bool,
-    /// More segments of every node.
+    /// Additional segments of every node.
     pub additional: BTreeMap<String, String>,
-    /// The zones of Nova in all clouds; `None` while a cloud does not return them.
+    /// The zones of Nova in all clouds. `None` while a cloud does not return them.
     pub compute_zones: Option<BTreeSet<String>>,
-    /// What is remembered.
+    /// The state to record in the status.
     pub status: TopologyStatus,
-    /// Why zones are not turned off although they should be.
+    /// Why zones remain enabled although the spec disables them.
     pub refusal: Option<Problem>,
 }
 
-/// What the decision is made of.
+/// Input of the decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TopologyInput<'a> {
     pub(super) spec: &'a Spec,
-    /// Whether every zone of Nova is one of Cinder; `None` while that is not known.
+    /// Whether every zone of Nova is a zone of Cinder. `None` while unknown.
     pub(super) is_consistent: Option<bool>,
-    /// The zones of Nova in all clouds; `None` while that is not known.
+    /// The zones of Nova in all clouds. `None` while unknown.
     pub(super) compute_zones: Option<&'a BTreeSet<String>>,
     pub(super) before: Option<&'a TopologyStatus>,
-    /// When the object was made.
+    /// Creation time of the object.
     pub(super) made: Option<Timestamp>,
-    /// How many PersistentVolumes are bound to a zone.
+    /// Number of PersistentVolumes that are bound to a zone.
     pub(super) zoned_volumes: usize,
-    /// Whether the administrator takes it upon himself.
+    /// Whether the administrator has confirmed the change.
     pub(super) is_confirmed: bool,
     pub(super) now: Timestamp,
 }
 
-/// Whether all zones of Nova exist in Cinder; `None` when a cloud has not told, or is `silent`: what it told once is no result
-/// of today's.
+/// Whether all zones of Nova exist in Cinder. `None` if a cloud has not returned them, or is `silent`: an earlier
+/// response is not a current result.
 pub(super) fn is_consistent(
     clouds: &[Cloud],
     facts: &BTreeMap<String, CloudFacts>,
@@ -67,17 +67,17 @@ pub(super) fn is_consistent(
 ) -> Option<bool> {
     let mut all = Some(true);
     for cloud in clouds {
-        let told = facts
+        let facts = facts
             .get(&cloud.name)
             .filter(|_| !silent.contains(&cloud.name))
             .filter(|facts| !facts.compute_zones.is_empty() && !facts.volume_zones.is_empty());
-        let Some(facts) = told else {
+        let Some(facts) = facts else {
             all = None;
             continue;
         };
         let is_in_cinder = |zone: &String| {
-            let there = cloud.availability_zone_map.get(zone).unwrap_or(zone);
-            facts.volume_zones.contains(there)
+            let volume_zone = cloud.availability_zone_map.get(zone).unwrap_or(zone);
+            facts.volume_zones.contains(volume_zone)
         };
         if !facts.compute_zones.iter().all(is_in_cinder) {
             return Some(false);
@@ -86,7 +86,7 @@ pub(super) fn is_consistent(
     all
 }
 
-/// The zones of Nova in all clouds; `None` when a cloud has not returned them, or is `silent`.
+/// Returns the zones of Nova in all clouds. `None` if a cloud has not returned them, or is `silent`.
 pub(super) fn compute_zones(
     clouds: &[Cloud],
     facts: &BTreeMap<String, CloudFacts>,
@@ -100,7 +100,7 @@ pub(super) fn compute_zones(
     Some(zones?.into_iter().flatten().cloned().collect())
 }
 
-/// What stands against the labels of nodes; the CRD has no room for this rule.
+/// Returns the problem with the labels of nodes. The CRD has no cost budget for this rule.
 pub(super) fn problem(spec: &Spec) -> Option<Problem> {
     let wrong = spec.additional.keys().find(|key| !is_label(key))?;
     Some(Problem {
@@ -112,7 +112,7 @@ pub(super) fn problem(spec: &Spec) -> Option<Problem> {
     })
 }
 
-/// Whether a label can have this key.
+/// Whether the key is valid for a label.
 pub(super) fn is_label(key: &str) -> bool {
     let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let is_word = |text: &str, longest: usize, others: &[char]| {
@@ -128,7 +128,7 @@ pub(super) fn is_label(key: &str) -> bool {
     }
 }
 
-/// Decides.
+/// Resolves the zone settings.
 pub(super) fn topology(question: &TopologyInput<'_>) -> Topology {
     let (mut enabled, is_decided, mut status) = match question.spec.mode {
         TopologyMode::Enabled => (true, true, settled(true, "Enabled")),
@@ -178,10 +178,10 @@ fn reason_of(is_consistent: bool) -> &'static str {
     if is_consistent { "ZonesMatch" } else { "ZonesDiffer" }
 }
 
-/// Auto: whether zones are used, whether that is known, and what is remembered.
+/// Returns for mode Auto whether zones are used, whether that is known, and the state to record.
 fn compare(question: &TopologyInput<'_>) -> (bool, bool, TopologyStatus) {
     let Some(result) = question.is_consistent else {
-        // A look that failed changes nothing.
+        // A failed check changes nothing.
         if let Some(before) = question.before {
             return (before.enabled, true, before.clone());
         }
@@ -195,7 +195,7 @@ fn compare(question: &TopologyInput<'_>) -> (bool, bool, TopologyStatus) {
     if before.enabled == result {
         return (result, true, settled(result, reason_of(result)));
     }
-    let pending = once_more(question, before.pending.as_ref(), result);
+    let pending = count_result(question, before.pending.as_ref(), result);
     if pending.times >= EQUAL_RESULTS {
         return (result, true, settled(result, reason_of(result)));
     }
@@ -206,8 +206,8 @@ fn compare(question: &TopologyInput<'_>) -> (bool, bool, TopologyStatus) {
     (before.enabled, true, status)
 }
 
-/// Counts a result that differs from what is in force, once per interval.
-fn once_more(question: &TopologyInput<'_>, pending: Option<&PendingTopology>, result: bool) -> PendingTopology {
+/// Counts a result that differs from the current setting, once per interval.
+fn count_result(question: &TopologyInput<'_>, pending: Option<&PendingTopology>, result: bool) -> PendingTopology {
     let at_times = |times: i32| PendingTopology {
         enabled: result,
         times,
@@ -229,7 +229,7 @@ fn once_more(question: &TopologyInput<'_>, pending: Option<&PendingTopology>, re
 
 /// Time between two comparisons that count.
 pub fn interval(spec: &Spec) -> Duration {
-    // The schema lets nothing else through than what this reads.
+    // The schema accepts only valid durations.
     duration(&spec.reevaluate_interval).unwrap_or(Duration::from_mins(10))
 }
 

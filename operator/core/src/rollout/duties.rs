@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The order of the CSIDriver object and the nodes. A field that adds a duty to the nodes follows their pods; one that removes a duty
-//! precedes them.
+//! Order of updates to the CSIDriver object and the node pods. A field that adds a duty to the node plugin is updated
+//! after the node pods. A field that removes a duty is updated before them.
 
 use serde_json::Value;
 
@@ -9,13 +9,14 @@ use crate::plan::Desired;
 /// Whether a change of a field of the CSIDriver's spec adds a duty.
 fn adds_duty(field: &str, before: &Value, after: &Value) -> bool {
     match field {
-        // The first two cannot be changed: the object is recreated. With the third, the scheduler requires the registration of the driver,
-        // which all of its nodes have.
+        // The first two fields are immutable, so the object is recreated. With the third, the scheduler requires the
+        // registration of the driver, which all its nodes have.
         "attachRequired" | "volumeLifecycleModes" | "preventPodSchedulingIfMissing" => false,
-        // The kubelet repeats NodePublishVolume for volumes in use; NodePublishVolume receives the pod's name and account; NodeStageVolume
-        // mounts with the SELinux label of the pod; the scheduler requires capacity objects, which the new controller publishes.
+        // The kubelet repeats NodePublishVolume for volumes in use. NodePublishVolume receives the pod's name and
+        // account. NodeStageVolume mounts with the SELinux label of the pod. The scheduler requires capacity objects,
+        // which the new controller publishes.
         "requiresRepublish" | "podInfoOnMount" | "seLinuxMount" | "storageCapacity" => *after == true,
-        // The kubelet changes the owner of files in more kinds of volumes.
+        // The kubelet changes the owner of files in more types of volumes.
         "fsGroupPolicy" => ownership_rank(after) > ownership_rank(before),
         // The kubelet calls NodeGetInfo, or calls it more often.
         "nodeAllocatableUpdatePeriodSeconds" => before.as_i64().is_none_or(|before| after.as_i64() < Some(before)),
@@ -24,13 +25,13 @@ fn adds_duty(field: &str, before: &Value, after: &Value) -> bool {
     }
 }
 
-/// The number of kinds of volumes whose files get another owner.
+/// The number of volume types with a change of file ownership.
 fn ownership_rank(policy: &Value) -> usize {
     let ranks = ["None", "ReadWriteOnceWithFSType", "File"];
     ranks.iter().position(|rank| policy == rank).unwrap_or_default()
 }
 
-/// The CSIDriver object without new duties; `None` if it adds none, or was applied already.
+/// Returns the CSIDriver object without new duties. `None` if it adds none, or was already applied.
 pub fn without_new_duties(desired: &Desired, live: &Value) -> Option<Desired> {
     if desired.is_applied_to(live) {
         return None;

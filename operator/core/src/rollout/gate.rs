@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! May the pod templates change now, and what waits until they may?
+//! Decides whether the pod templates may change now, and which writes wait for that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,15 @@ use crate::{
     releases::{TEMPLATE_INPUTS, TemplateInputs},
 };
 
-/// Annotation on a workload that was made again while an update waits, and of which no earlier revision was left: the version that
-/// it stands for. It counts as of that version, so that the update of the rest goes on to wait.
+/// Annotation on a workload that was recreated without a known revision while an update waits. Its value is the
+/// version that the workload represents. The workload counts as of that version, so the update of the others
+/// continues to wait.
 pub const STANDS_FOR: &str = "csi.openstack.org/stands-for-version";
 
-/// The kinds with pods, in the order in which they are updated.
+/// Kinds with pods, in the order of an update.
 pub const WORKLOADS: [&str; 2] = [kind::DEPLOYMENT, kind::DAEMON_SET];
 
-/// Kinds that give pods their rights.
+/// Kinds that grant rights to pods.
 const RIGHTS: [&str; 5] = [
     "ServiceAccount",
     ROLE,
@@ -34,16 +35,16 @@ const CLUSTER_ROLE: &str = "ClusterRole";
 /// Why an update waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hold {
-    /// Nobody has approved it.
+    /// No administrator has approved it.
     Approval,
-    /// It would lead back to an older version.
+    /// It would be a downgrade.
     Downgrade,
     /// It would skip a minor version.
     Skip,
 }
 
 impl Hold {
-    /// As in the status.
+    /// The state in the status.
     pub fn state(&self) -> RolloutState {
         match self {
             Self::Approval => RolloutState::WaitingForApproval,
@@ -53,12 +54,12 @@ impl Hold {
     }
 }
 
-/// The causes of a pod template next to the spec and the credentials.
+/// The causes of a pod template, in addition to the spec and the credentials.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Release {
-    /// The version of the operator.
+    /// Version of the operator.
     pub version: String,
-    /// The other inputs; `None` if their record is lost.
+    /// The other inputs. `None` if their record is lost.
     pub inputs: Option<TemplateInputs>,
 }
 
@@ -79,24 +80,24 @@ impl Release {
         is_same(&self.version, &other.version)
     }
 
-    /// Whether both are known to be the same.
+    /// Whether both are known to be equal.
     pub fn is_same(&self, other: &Self) -> bool {
         self.is_same_version(other) && self.inputs.is_some() && self.inputs == other.inputs
     }
 }
 
-/// The releases of the controller and the nodes, and the release that they are updated to.
+/// The releases of the controller and the nodes, and the target release.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gate {
-    /// The release of the controller's Deployment.
+    /// Release of the controller's Deployment.
     pub controller: Option<Release>,
-    /// The release of the nodes' DaemonSet.
+    /// Release of the nodes' DaemonSet.
     pub node: Option<Release>,
-    /// The release of this operator in this cluster.
+    /// Release of this operator in this cluster.
     pub target: Release,
-    /// The workloads whose pod template differs from that of the target for another cause than the spec.
+    /// Workloads whose pod template differs from that of the target for another reason than the spec.
     pub due: BTreeSet<&'static str>,
-    /// The workloads that keep their last applied content.
+    /// Workloads that retain their last applied content.
     pub pinned: BTreeSet<&'static str>,
     /// Whether the nodes wait for the controller.
     pub is_node_waiting: bool,
@@ -105,8 +106,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Reads the releases of the owner's workloads. The record of the last applied content has them where an annotation or all workloads
-    /// are missing.
+    /// Reads the releases of the owner's workloads. If an annotation or all workloads are missing, the record of the
+    /// last applied content provides them.
     pub fn of(owner: &Owner, live: &BTreeMap<Key, Value>, last_applied: &LastApplied, target: Release) -> Self {
         let existing = |kind: &str| {
             let is_meant = |(key, object): &(&Key, &Value)| key.kind == kind && owner.owns(object);
@@ -133,7 +134,7 @@ impl Gate {
         }
     }
 
-    /// The release of a workload.
+    /// Returns the release of a workload.
     pub fn release(&self, kind: &str) -> Option<&Release> {
         match kind {
             kind::DEPLOYMENT => self.controller.as_ref(),
@@ -146,12 +147,12 @@ impl Gate {
         self.controller.iter().chain(&self.node)
     }
 
-    /// Whether an update would begin: a pod template would change, and none is of the target.
+    /// Whether an update would begin: a pod template would change, and none has the target release.
     fn is_start(&self) -> bool {
         !self.due.is_empty() && !self.installed().any(|release| release.is_same(&self.target))
     }
 
-    /// The other version that an update starts from.
+    /// Returns the different version that an update starts from.
     pub fn from(&self) -> Option<&str> {
         let mut installed = self.node.iter().chain(&self.controller);
         installed
@@ -159,7 +160,8 @@ impl Gate {
             .map(|release| release.version.as_str())
     }
 
-    /// The name of the target: the version, with a token where an update does not change the version. It approves the update.
+    /// Returns the name of the target, which approves the update: the version, with a token if the update does not
+    /// change the version.
     pub fn target_name(&self) -> String {
         let version = &self.target.version;
         match &self.target.inputs {
@@ -168,7 +170,7 @@ impl Gate {
         }
     }
 
-    /// The causes of an update that does not change the version.
+    /// Describes the causes of an update that does not change the version.
     pub fn changed_inputs(&self) -> Vec<String> {
         let mut due = self.due.iter().filter_map(|kind| self.release(kind)?.inputs.as_ref());
         let before = due.next();
@@ -178,13 +180,13 @@ impl Gate {
             .unwrap_or_default()
     }
 
-    /// The inputs of a release that this operator can render again.
+    /// Returns the inputs of a release, if this operator can render it again.
     fn inputs_of<'a>(&self, release: Option<&'a Release>) -> Option<&'a TemplateInputs> {
         let release = release.filter(|release| is_same(&release.version, &self.target.version));
         release.and_then(|release| release.inputs.as_ref())
     }
 
-    /// The inputs of a workload that stays at its release; `None` if this operator cannot render it again.
+    /// Returns the inputs of a workload that remains at its release. `None` if this operator cannot render it again.
     pub fn own_inputs(&self, kind: &str) -> Option<&TemplateInputs> {
         self.inputs_of(self.release(kind))
     }
@@ -195,8 +197,8 @@ impl Gate {
         !self.is_node_waiting && nodes.is_some_and(|nodes| nodes.is_same_version(&self.target))
     }
 
-    /// The inputs that a workload is brought to once it is its turn. While an update waits, the nodes follow the controller; `None` if this
-    /// operator cannot render such a template.
+    /// Returns the inputs that a workload receives when its update begins. While an update waits, the nodes follow
+    /// the controller. `None` if this operator cannot render such a template.
     pub fn goal(&self, kind: &str) -> Option<&TemplateInputs> {
         if self.hold.is_none() {
             return self.target.inputs.as_ref();
@@ -210,7 +212,7 @@ impl Gate {
 }
 
 impl Gate {
-    /// The version from which an update would skip a minor version, and the first version between.
+    /// Returns the version from which an update would skip a minor version, and the first version between.
     pub fn find_skip(&self) -> Option<(&str, String)> {
         let mut installed = self
             .node
@@ -221,8 +223,9 @@ impl Gate {
     }
 }
 
-/// The first version between two, without its patch. A release can read the records of the minor version before it. The first release of a
-/// major version follows each minor version of the one before it. Text that is not a version follows everything.
+/// Returns the first version between two, without its patch. A release can read the records of the previous minor
+/// version. The first release of a major version follows each minor version of the previous one. Text that is not a
+/// version follows everything.
 fn skipped_version(from: &str, to: &str) -> Option<String> {
     let (from, to) = (parse(from)?, parse(to)?);
     let next_minor = (from.major, from.minor.saturating_add(1));
@@ -231,7 +234,8 @@ fn skipped_version(from: &str, to: &str) -> Option<String> {
     ((to.major, to.minor) > next).then(|| format!("{}.{}", next.0, next.1))
 }
 
-/// Decides whether an update may begin. An update that has begun continues: a driver of two releases is worse than either.
+/// Decides whether an update may begin. An update that has begun continues, because a mix of two releases is worse
+/// than either.
 pub fn gate(mut gate: Gate, update: &Update) -> Gate {
     gate.hold = hold(&gate, update);
     gate
@@ -253,7 +257,7 @@ fn hold(gate: &Gate, update: &Update) -> Option<Hold> {
     (update.policy == UpdatePolicy::Manual && !is_approved).then_some(Hold::Approval)
 }
 
-/// Whether an approval is for the target. A version alone approves only an update from other versions.
+/// Whether an approval is for the target. A version without a token approves only an update from other versions.
 fn approves(approved: &str, gate: &Gate) -> bool {
     let token = approved.split_once('+').map(|(_, token)| token);
     let target = &gate.target;
@@ -271,7 +275,7 @@ fn parse(version: &str) -> Option<Version> {
     Version::parse(version.strip_prefix('v').unwrap_or(version)).ok()
 }
 
-/// Whether two versions are the same release. What is no version is compared as text.
+/// Whether two versions are the same release. Invalid versions are compared as text.
 fn is_same(one: &str, other: &str) -> bool {
     match (parse(one), parse(other)) {
         (Some(one), Some(other)) => one.cmp_precedence(&other).is_eq(),
@@ -279,15 +283,17 @@ fn is_same(one: &str, other: &str) -> bool {
     }
 }
 
-/// Whether the first is a later release. What is no version is not later than anything.
+/// Whether the first is a later release. An invalid version is not later than any other.
 fn is_newer(one: &str, other: &str) -> bool {
     matches!((parse(one), parse(other)), (Some(one), Some(other)) if one.cmp_precedence(&other).is_gt())
 }
 
-/// Removes from a plan what waits for the workloads. They have their content from [`Gate::goal`] already.
+/// Removes from a plan the writes that wait for the workloads. Workloads already have their content from
+/// [`Gate::goal`].
 ///
-/// While an update to another version is held, nothing is deleted or recreated. Until the controller is updated, classes whose parameters it
-/// has to know are not recreated. In both cases pods of two releases exist, and their rights remain.
+/// While an update to another version is held, nothing is deleted or recreated. Until the controller is updated,
+/// classes with parameters for it are not recreated. In both cases pods of two releases exist, and their rights
+/// remain.
 pub fn withhold_updates(plan: &mut Plan, gate: &Gate, live: &BTreeMap<Key, Value>, is_controller_done: bool) {
     let is_controller_planned = plan.actions.iter().any(|action| action.key().kind == kind::DEPLOYMENT);
     // A controller without credentials is due without a write.
@@ -301,7 +307,7 @@ pub fn withhold_updates(plan: &mut Plan, gate: &Gate, live: &BTreeMap<Key, Value
         Action::Create(_) | Action::Update { .. } | Action::Repair { .. } => true,
     });
     if gate.hold.is_some() || is_on_its_way {
-        keep_rights(plan, live);
+        retain_rights(plan, live);
     }
 }
 
@@ -310,35 +316,38 @@ fn is_class(kind: &str) -> bool {
     [kind::STORAGE_CLASS, kind::ATTRIBUTES_CLASS, kind::GROUP_SNAPSHOT_CLASS].contains(&kind)
 }
 
-/// Whether an object makes pods.
+/// Whether an object creates pods.
 pub fn is_workload(key: &Key) -> bool {
     WORKLOADS.contains(&key.kind)
 }
 
-/// Retains the rights of pods that may still lead: roles and bindings are only widened, and no object with rights is deleted.
-fn keep_rights(plan: &mut Plan, live: &BTreeMap<Key, Value>) {
+/// Retains the rights of pods that may still lead. Roles and bindings are only extended, and no object with rights is
+/// deleted.
+fn retain_rights(plan: &mut Plan, live: &BTreeMap<Key, Value>) {
     plan.actions.retain_mut(|action| match action {
         Action::Prune { key, .. } => !RIGHTS.contains(&key.kind),
         Action::Update { desired, .. } | Action::Repair { desired, .. } if RIGHTS.contains(&desired.key.kind) => {
-            let Some(there) = live.get(&desired.key) else {
+            let Some(live_object) = live.get(&desired.key) else {
                 return true;
             };
             *desired = match desired.key.kind {
-                ROLE | CLUSTER_ROLE => widened(desired, there, "rules", covers),
-                kind::ROLE_BINDING | kind::CLUSTER_ROLE_BINDING => widened(desired, there, "subjects", is_subject),
+                ROLE | CLUSTER_ROLE => extend_rights(desired, live_object, "rules", covers),
+                kind::ROLE_BINDING | kind::CLUSTER_ROLE_BINDING => {
+                    extend_rights(desired, live_object, "subjects", is_subject)
+                }
                 _ => return true,
             };
-            !differences(&desired.object, there, 1).is_empty()
+            !differences(&desired.object, live_object, 1).is_empty()
         }
         _ => true,
     });
 }
 
-/// Adds missing rules to a role, or missing subjects to a binding. Rules that cover the desired ones remain: the API server lets no client
-/// write a right into a role that the client does not have itself.
-fn widened(desired: &Desired, there: &Value, field: &str, covers: fn(&Value, &Value) -> bool) -> Desired {
+/// Adds missing rules to a role, or missing subjects to a binding. Rules that cover the desired ones remain. The API
+/// server does not let a client add a right to a role that the client does not have.
+fn extend_rights(desired: &Desired, live_object: &Value, field: &str, covers: fn(&Value, &Value) -> bool) -> Desired {
     let entries = |object: &Value| object[field].as_array().cloned().unwrap_or_default();
-    let mut all = entries(there);
+    let mut all = entries(live_object);
     let lacking: Vec<Value> = entries(&desired.object)
         .into_iter()
         .filter(|entry| !all.iter().any(|known| covers(known, entry)))
@@ -356,7 +365,7 @@ fn is_subject(known: &Value, other: &Value) -> bool {
         .all(|field| known[field] == other[field])
 }
 
-/// Whether a rule gives all that another one gives.
+/// Whether a rule grants all rights of another rule.
 fn covers(rule: &Value, other: &Value) -> bool {
     let words = |rule: &Value, field: &str| rule[field].as_array().cloned().unwrap_or_default();
     let has_all = |field: &str| {
@@ -364,7 +373,7 @@ fn covers(rule: &Value, other: &Value) -> bool {
         words(other, field).iter().all(|word| known.contains(word))
     };
     let names = words(rule, "resourceNames");
-    // A list that is empty allows every name.
+    // An empty list allows every name.
     let allows_names = names.is_empty() || (!words(other, "resourceNames").is_empty() && has_all("resourceNames"));
     allows_names
         && ["apiGroups", "resources", "nonResourceURLs", "verbs"]
@@ -372,8 +381,8 @@ fn covers(rule: &Value, other: &Value) -> bool {
             .all(has_all)
 }
 
-/// A workload that is missing while an update waits: with the template of its newest revision, or with the present one if no revision
-/// is known. Its inputs are unknown.
+/// Returns a replacement for a workload that is missing while an update waits. It has the template of the newest
+/// revision, or the current one if no revision is known. Its inputs are unknown.
 pub fn stand_in(desired: &Desired, gate: &Gate, template: Option<Value>) -> Desired {
     let mut object = desired.object.clone();
     let metadata = &mut object["metadata"];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The pods on the nodes: which are done, which are to be replaced now, which did not come up.
+//! Evaluates the node pods: updated pods, pods to replace now, and pods that do not start.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,79 +11,75 @@ use k8s_openapi::{apimachinery::pkg::util::intstr::IntOrString, jiff::Timestamp}
 
 use crate::cluster::{NodePod, NodeTimes};
 
-/// How many nodes without the driver the status records. Beyond that, those whose new pod fails count as failures of the rollout.
+/// Maximum number of nodes without the driver in the status. Beyond it, nodes with a failing new pod count as
+/// failures of the rollout.
 const MOST_BROKEN: usize = 200;
 
-/// How long until a node that was just recorded is looked at again.
+/// Time until the next check of a newly recorded node.
 const RECORDED_IN: Duration = Duration::from_secs(1);
 
-/// The nodes of a driver, as they were found.
+/// The observed nodes of a driver.
 #[derive(Debug)]
 pub struct Nodes<'a> {
-    /// The nodes where a pod should run and the kubelet answers, by name.
+    /// Nodes where a pod should run and the kubelet responds, by name.
     pub ready: &'a BTreeMap<String, NodeTimes>,
-    /// The driver's pods on nodes.
     pub pods: &'a [NodePod],
-    /// The nodes whose kubelet knows the driver.
+    /// Nodes whose kubelet has registered the driver.
     pub registered: &'a BTreeSet<String>,
-    /// The revision that pods should be made from; `None` while the DaemonSet's controller has not made it yet.
+    /// Desired revision of pods. `None` while the DaemonSet controller has not created it yet.
     pub revision: Option<&'a str>,
-    /// How long the nodes of [`unrecorded_absences`] have been without the driver, as far as the operator has observed.
+    /// Time that the nodes of [`unrecorded_absences`] have been without the driver, as observed by the operator.
     pub lacking: &'a BTreeMap<String, Duration>,
-    /// Nodes that were without the driver before their pods were replaced, as the status has recorded them.
+    /// Nodes that were without the driver before their pods were replaced, according to the status.
     pub broken_before: &'a [String],
-    /// How many nodes may be without the driver at once.
+    /// Maximum number of nodes without the driver at the same time.
     pub max_unavailable: &'a IntOrString,
-    /// Whether outdated pods are replaced at all.
+    /// Whether the operator replaces outdated pods.
     pub replaces: bool,
-    /// How long a new pod may take to be Ready and registered.
+    /// Time for a new pod to become Ready and registered.
     pub deadline: Duration,
-    /// The present time.
     pub now: Timestamp,
 }
 
-/// A pod that is to be deleted, so that a new one takes its place.
+/// A pod to delete, so that a new one replaces it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replacement {
-    /// Where.
     pub node: String,
-    /// Its name.
     pub pod: String,
-    /// Its uid.
     pub uid: String,
 }
 
-/// How far the node pods are.
+/// Progress of the node pods.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeRollout {
-    /// Nodes that answer and should have a pod.
+    /// Number of nodes that respond and should have a pod.
     pub desired: usize,
-    /// Nodes whose pod is of the wanted revision, serves and is registered.
+    /// Number of nodes with a ready and registered pod of the desired revision.
     pub updated: usize,
-    /// Nodes with a pod of whatever revision that serves and is registered.
+    /// Number of nodes with a ready and registered pod of any revision.
     pub serving: usize,
     /// Number of nodes that lost the driver less than a deadline ago, without joining nodes.
     pub coming: usize,
-    /// Nodes whose pod is of another revision.
+    /// Number of nodes with a pod of another revision.
     pub outdated: usize,
-    /// Whether the desired revision is known.
     pub is_revision_known: bool,
-    /// Nodes that have been without the driver for longer than a new pod may take, whatever its revision; sorted.
+    /// Nodes that have been without the driver for longer than the deadline, with a pod of any revision, sorted.
     pub failed: Vec<FailedNode>,
-    /// How many of them have lost the driver by this rollout: the others were without it before, or joined without it.
+    /// Number of failed nodes that lost the driver by this rollout. The others lacked it before, or joined without
+    /// it.
     pub lost: usize,
-    /// How many nodes may be without the driver at once.
+    /// Maximum number of nodes without the driver at the same time.
     pub limit: usize,
-    /// Nodes that were without the driver before their pods are replaced, or joined without it; sorted, to be recorded.
+    /// Nodes to record, sorted. They were without the driver before their pods are replaced, or joined without it.
     pub broken_before: Vec<String>,
-    /// The pods to be deleted now.
+    /// Pods to delete now.
     pub replace: Vec<Replacement>,
-    /// When a pod that is coming up will have taken too long; nothing else may tell of that.
+    /// Time until a starting pod exceeds its deadline. No event reports this.
     pub look_again: Option<Duration>,
 }
 
 impl NodeRollout {
-    /// Whether every node that answers has what it should have.
+    /// Whether every responding node has an updated, ready pod.
     pub fn is_done(&self) -> bool {
         self.updated == self.desired
     }
@@ -93,32 +89,32 @@ impl NodeRollout {
         self.is_revision_known && self.outdated == 0
     }
 
-    /// Whether it goes no further, because it has taken the driver from as many nodes as may be without it at once.
+    /// Whether the rollout has stopped, because it has removed the driver from the maximum number of nodes.
     pub fn is_stopped(&self) -> bool {
         self.lost > 0 && self.lost >= self.limit
     }
 
-    /// Whether pods are still to be replaced, or more nodes than allowed, or all, wait for the new pod.
+    /// Whether pods are still to be replaced, or more nodes than allowed, or all nodes, wait for the new pod.
     pub fn is_replacing(&self) -> bool {
         self.outdated > 0 || self.coming > self.limit || self.desired > 0 && self.serving == 0
     }
 }
 
-/// How a node is.
+/// State of a node.
 enum State<'a> {
-    /// As it should be.
+    /// The node has an updated, ready pod.
     Done,
-    /// It has no pod that serves yet, and some time left.
-    Coming { left: Duration },
-    /// It has taken too long.
+    /// The node has no ready pod yet, and some time remains.
+    Coming { remaining: Duration },
+    /// The deadline has passed.
     Failed(FailedNode),
-    /// The old pod serves.
+    /// The old pod is ready.
     Outdated(&'a NodePod),
-    /// The old pod does not serve: nothing is lost by replacing it. It has some time left, or has taken too long.
+    /// The old pod is not ready, so its replacement loses nothing. Some time remains, or the deadline has passed.
     Broken(&'a NodePod, Result<Duration, FailedNode>),
 }
 
-/// Judges the nodes and says what is to be done about their pods.
+/// Evaluates the nodes and selects the pods to replace.
 pub fn node_rollout(nodes: &Nodes<'_>) -> NodeRollout {
     let mut rollout = NodeRollout {
         desired: nodes.ready.len(),
@@ -160,14 +156,14 @@ pub fn node_rollout(nodes: &Nodes<'_>) -> NodeRollout {
                 rollout.outdated += 1;
                 let is_young = taken.is_ok();
                 match taken {
-                    Ok(left) => look_again.push(left),
+                    Ok(remaining) => look_again.push(remaining),
                     Err(failed) => rollout.failed.push(failed),
                 }
                 broken.push((pod, is_young, is_known));
             }
-            State::Coming { left } => {
+            State::Coming { remaining } => {
                 rollout.coming += usize::from(!is_joining);
-                look_again.push(left);
+                look_again.push(remaining);
             }
             State::Failed(failed) => {
                 rollout.lost += usize::from(!is_known && !is_joining);
@@ -175,7 +171,7 @@ pub fn node_rollout(nodes: &Nodes<'_>) -> NodeRollout {
             }
         }
     }
-    // In the order of the nodes' names, so that one that looks again before the last deletion is seen chooses the same.
+    // The order by node name is stable. A second reconcile before the deletion is visible selects the same nodes.
     let is_full = rollout.broken_before.len() > MOST_BROKEN;
     rollout.broken_before.extend(joining);
     rollout.broken_before.truncate(MOST_BROKEN);
@@ -183,7 +179,7 @@ pub fn node_rollout(nodes: &Nodes<'_>) -> NodeRollout {
     if nodes.replaces && !rollout.is_stopped() {
         let budget = rollout.limit.saturating_sub(rollout.coming + rollout.lost);
         let (first, rest) = broken.split_at(budget.min(broken.len()));
-        // What fails on a node counts unless it is recorded that the node was broken before.
+        // A failure on a node counts unless the status records that the node lacked the driver before.
         let now = first
             .iter()
             .filter(|(_, _, is_known)| *is_known || is_full)
@@ -193,8 +189,8 @@ pub fn node_rollout(nodes: &Nodes<'_>) -> NodeRollout {
             look_again.push(RECORDED_IN);
         }
         let may_return = rest.iter().filter(|(_, is_young, _)| *is_young).count();
-        let left = budget.saturating_sub(first.len() + may_return);
-        let chosen = now.into_iter().chain(healthy.into_iter().take(left));
+        let remaining = budget.saturating_sub(first.len() + may_return);
+        let chosen = now.into_iter().chain(healthy.into_iter().take(remaining));
         rollout.replace = chosen.map(Replacement::of).collect();
     }
     rollout.look_again = look_again.into_iter().min();
@@ -211,8 +207,8 @@ impl Replacement {
     }
 }
 
-/// The nodes that are without the driver while no object records since when: without a pod that stays, or with a Ready pod and
-/// without a registration.
+/// Returns the nodes without the driver for which no object records the start. They have no lasting pod, or a Ready
+/// pod without a registration.
 pub fn unrecorded_absences<'a>(
     ready: &'a BTreeMap<String, NodeTimes>,
     pods: &[NodePod],
@@ -240,20 +236,24 @@ fn state<'a>(
         None => {}
     }
     let taken = absence(nodes, (node, times), pod.filter(|pod| !pod.leaving));
-    let left = nodes.deadline.checked_sub(taken).filter(|left| !left.is_zero());
-    let left = left.ok_or_else(|| FailedNode {
+    let remaining = nodes
+        .deadline
+        .checked_sub(taken)
+        .filter(|remaining| !remaining.is_zero());
+    let remaining = remaining.ok_or_else(|| FailedNode {
         node: node.to_owned(),
         pod: pod.map(|pod| pod.name.clone()),
         reason: reason(pod),
     });
-    match (pod, left) {
-        (Some(pod), left) if !is_of_revision => State::Broken(pod, left),
-        (_, Ok(left)) => State::Coming { left },
+    match (pod, remaining) {
+        (Some(pod), remaining) if !is_of_revision => State::Broken(pod, remaining),
+        (_, Ok(remaining)) => State::Coming { remaining },
         (_, Err(failed)) => State::Failed(failed),
     }
 }
 
-/// How long a node has been without the driver and Ready. An absence that no object records begins with its first observation.
+/// Returns how long a node has been Ready and without the driver. An absence without a recorded start begins with its
+/// first observation.
 fn absence(nodes: &Nodes<'_>, (node, times): (&str, &NodeTimes), staying: Option<&NodePod>) -> Duration {
     let observed = nodes.lacking.get(node).copied().unwrap_or_default();
     let absence = match staying {
@@ -266,8 +266,8 @@ fn absence(nodes: &Nodes<'_>, (node, times): (&str, &NodeTimes), staying: Option
         .map_or(absence, |ready| absence.min(age(nodes, Some(ready))))
 }
 
-/// Whether an unregistered node still waits for its first pod, or has the pod that it got when it joined. A node whose pod was
-/// replaced keeps its registration.
+/// Whether an unregistered node still waits for its first pod, or has the pod that it received when it joined. A node
+/// whose pod was replaced retains its registration.
 fn is_joining(nodes: &Nodes<'_>, (node, times): (&str, &NodeTimes), pod: Option<&NodePod>) -> bool {
     let waits = match pod.filter(|pod| !pod.leaving) {
         Some(pod) => age(nodes, pod.created),
@@ -277,13 +277,13 @@ fn is_joining(nodes: &Nodes<'_>, (node, times): (&str, &NodeTimes), pod: Option<
     !nodes.registered.contains(node) && times.created.is_some_and(is_young)
 }
 
-/// The time since a moment; none since an unknown or a future one.
+/// Returns the time since a moment. Zero for an unknown or a future moment.
 fn age(nodes: &Nodes<'_>, since: Option<Timestamp>) -> Duration {
     let age = since.and_then(|since| Duration::try_from(nodes.now.duration_since(since)).ok());
     age.unwrap_or_default()
 }
 
-/// Why a node is without the driver.
+/// Returns why a node is without the driver.
 fn reason(pod: Option<&NodePod>) -> String {
     let reason = match pod {
         None => "the DaemonSet's controller has made no pod: `kubectl describe` of the DaemonSet shows why",
@@ -299,7 +299,7 @@ fn reason(pod: Option<&NodePod>) -> String {
     reason.to_owned()
 }
 
-/// The pod of each node: one that stays before one that leaves.
+/// Returns one pod per node. A lasting pod takes precedence over one that is being deleted.
 fn newest_by_node(pods: &[NodePod]) -> BTreeMap<&str, &NodePod> {
     let mut by_node = BTreeMap::new();
     for pod in pods {
@@ -320,7 +320,8 @@ fn serving<'a>(nodes: &'a Nodes<'_>, node: &str) -> Option<&'a NodePod> {
         .filter(|_| nodes.registered.contains(node))
 }
 
-/// A number, or a percentage of all rounded up, as DaemonSets take it; at least one, or nothing would ever be replaced.
+/// Returns a number, or a percentage of all rounded up, as DaemonSets interpret it. The minimum is one, because with
+/// zero no pod would ever be replaced.
 pub fn scaled(wanted: &IntOrString, all: usize) -> usize {
     let number = match wanted {
         IntOrString::Int(number) => usize::try_from(*number).unwrap_or_default(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How far another installation is replaced.
+//! Progress of a migration from another installation.
 
 use cinder_csi_crds::{AdoptionStatus, AdoptionStep};
 
@@ -14,7 +14,7 @@ pub(super) fn status(report: &Report<'_>) -> Option<AdoptionStatus> {
     })
 }
 
-/// What Progressing says of a migration, while there is something to do.
+/// Returns the verdict on Progressing while a migration is in progress.
 pub(super) fn progress(report: &Report<'_>) -> Option<Verdict<Progressing>> {
     let migration = report.decision.migration.as_ref()?;
     let what = match migration.step {

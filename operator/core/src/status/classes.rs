@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Classes, snapshots and zones: their status, problems and events.
+//! Status, problems and events of classes, snapshots and zones.
 
 use cinder_csi_crds::{CinderCSIDriverStatus, RecordedContents, SnapshotsMode, StorageClassesStatus, TopologyStatus};
 
@@ -11,7 +11,7 @@ use crate::{
     resolve::ControllerSight,
 };
 
-/// The most names of classes in a status.
+/// Maximum number of class names in a status.
 const MOST_NAMES: usize = 256;
 
 pub(super) fn topology(previous: Option<&CinderCSIDriverStatus>, view: Option<&ClassesView>) -> Option<TopologyStatus> {
@@ -41,7 +41,8 @@ pub(super) fn storage_classes(
             Vec::new()
         },
     };
-    // Never an empty object: server-side apply turns one that lost its last field into null, which the schema refuses.
+    // Returns no empty object. Server-side apply changes an object that lost its last field to null, which the schema
+    // rejects.
     let is_empty = status == StorageClassesStatus::default() || names.count() == 0;
     (!is_empty).then_some(status)
 }
@@ -59,7 +60,7 @@ pub(super) fn snapshot_contents(
     }
 }
 
-/// Describes why no snapshot-controller works on the VolumeSnapshots of the cluster.
+/// Describes why no snapshot-controller processes the VolumeSnapshots of the cluster.
 fn controller_trouble(view: &ClassesView) -> Option<String> {
     let snapshots = &view.snapshots;
     if !snapshots.enabled {
@@ -81,7 +82,8 @@ fn controller_trouble(view: &ClassesView) -> Option<String> {
     }
 }
 
-/// The event about a snapshot-controller that does not work. Under mode Enabled condition Degraded reports it as well.
+/// Returns the event about an unavailable snapshot-controller. Under mode Enabled, condition Degraded reports it as
+/// well.
 pub fn unavailable_snapshot_controller(view: &ClassesView) -> Option<Notice> {
     controller_trouble(view).map(|trouble| Notice::new(Event::SnapshotControllerUnavailable, trouble))
 }
@@ -91,7 +93,7 @@ fn crds_missing() -> &'static str {
      CustomResourceDefinitions of VolumeSnapshots, or set the mode to Auto or Disabled"
 }
 
-/// What needs a human.
+/// Returns the problems that an administrator must solve.
 pub(super) fn issues(view: &ClassesView) -> Vec<Problem> {
     let mut issues = Vec::new();
     if view.snapshots.mode == SnapshotsMode::Enabled && !view.snapshots.enabled {
@@ -111,7 +113,7 @@ pub(super) fn issues(view: &ClassesView) -> Vec<Problem> {
     issues
 }
 
-/// What the change from one status to the next is worth telling beside the conditions.
+/// Returns the events for a change of the status that conditions do not cover.
 pub(super) fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverStatus) -> Vec<Notice> {
     let mut notices = Vec::new();
     let before = previous.and_then(|previous| previous.topology.as_ref());

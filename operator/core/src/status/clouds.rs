@@ -21,10 +21,10 @@ pub use events::expiring;
 pub(super) use events::{event, is_insecure};
 pub(super) use list::statuses;
 
-/// The duration of an outage before the driver counts as degraded. Clouds have short outages.
+/// Duration of an outage before the driver counts as degraded. Clouds have short outages.
 const DEBOUNCE: Duration = Duration::from_mins(2);
 
-/// The duration of an outage or of refused credentials before the driver counts as unavailable.
+/// Duration of an outage or of refused credentials before the driver counts as unavailable.
 const CUT_OFF: Duration = Duration::from_mins(15);
 
 /// Whether the outage of a cloud is too short to degrade the driver.
@@ -34,14 +34,14 @@ pub(super) fn is_young(
     outcome: &Outcome,
     now: Timestamp,
 ) -> bool {
-    // While another cloud is refused, the condition is False, and its time is all that is known.
+    // While another cloud is refused, the condition is False. No other time is known.
     let lasts = ["Unknown", "False"]
         .into_iter()
         .find_map(|status| lasts(previous, status, now));
     cloud.is_down() && outcome.has_credentials(cloud) && lasts.is_none_or(|lasts| lasts < DEBOUNCE)
 }
 
-/// The verdict on a driver that runs, and whose clouds refuse it or have not answered for a long time.
+/// Returns the verdict on a running driver when its clouds refuse it or have been unavailable for a long time.
 pub(super) fn cut_off(
     previous: Option<&CinderCSIDriverStatus>,
     facts: &Facts,
@@ -81,7 +81,7 @@ struct CloudVerdict<R> {
     message: String,
 }
 
-/// The gravest verdict has the reason. The message joins all verdicts of its gravity.
+/// Returns the most severe reason. The message joins all verdicts of the same severity.
 fn gravest<R: Reason>(words: &[CloudVerdict<R>]) -> Option<Verdict<R>> {
     let first = words.iter().rev().max_by_key(|word| word.gravity)?;
     let messages = words.iter().filter(|word| word.gravity == first.gravity);
@@ -155,15 +155,15 @@ fn judge_credentials(
         );
         return word(5, CredentialsValid::NotGiven, message);
     }
-    let left = |end: Timestamp| Duration::try_from(end.duration_since(now)).unwrap_or_default();
+    let remaining = |end: Timestamp| Duration::try_from(end.duration_since(now)).unwrap_or_default();
     match ends.first() {
-        Some((what, end)) if left(*end) <= health.expiry_warning => {
+        Some((what, end)) if remaining(*end) <= health.expiry_warning => {
             let message = format!(
                 "{what} of cloud {} expires at {end}; make a new one in time and put it where spec.clouds names it: the driver \
                  reloads it without a restart",
                 cloud.name
             );
-            if left(*end) <= health.expiry_critical {
+            if remaining(*end) <= health.expiry_critical {
                 word(4, CredentialsValid::Expiring, message)
             } else {
                 word(3, CredentialsValid::ExpiresSoon, message)
@@ -192,7 +192,7 @@ fn judge_credentials(
     }
 }
 
-/// Keys of the credentials without an effect, for the end of a message.
+/// Describes ineffective keys of the credentials, for the end of a message.
 fn describe_ignored(cloud: &CloudView) -> String {
     if cloud.warnings.is_empty() {
         return String::new();
@@ -200,7 +200,7 @@ fn describe_ignored(cloud: &CloudView) -> String {
     format!("; not used: {}", join_truncated(&cloud.warnings))
 }
 
-/// The verdict on the project guard, if it is off or was used.
+/// Returns the verdict on the project guard, if it is disabled or was used.
 fn judge_guard(guard: ProjectGuard) -> Option<CloudVerdict<CredentialsValid>> {
     let (gravity, reason, message) = match guard {
         ProjectGuard::On => return None,

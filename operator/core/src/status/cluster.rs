@@ -4,7 +4,7 @@
 use super::{Verdict, verdict};
 use crate::{decide::ClusterView, reasons::Upgradeable, text::join_truncated};
 
-/// The reason against an upgrade while watches fail or objects do not decode.
+/// Returns why an upgrade is not advised while watches fail or objects do not decode.
 pub(super) fn unreadable(view: &ClusterView) -> Option<Verdict<Upgradeable>> {
     let watches = (!view.failing_watches.is_empty()).then(|| {
         format!(

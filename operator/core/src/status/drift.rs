@@ -4,7 +4,7 @@
 use super::{Verdict, verdict};
 use crate::{decide::Report, reasons::Upgradeable, text::join_truncated};
 
-/// The reason against an upgrade while fields keep other values than the operator writes.
+/// Returns why an upgrade is not advised while other clients replace values that the operator writes.
 pub(super) fn conflict(report: &Report<'_>) -> Option<Verdict<Upgradeable>> {
     let fields = &report.decision.drift.unresolvable;
     (!fields.is_empty()).then(|| {
@@ -16,8 +16,8 @@ pub(super) fn conflict(report: &Report<'_>) -> Option<Verdict<Upgradeable>> {
     })
 }
 
-/// Describes objects that other clients changed or deleted while the operator may not restore them.
-pub(super) fn unrestored(report: &Report<'_>) -> Option<String> {
+/// Describes objects that other clients changed or deleted while the operator is not allowed to restore them.
+pub(super) fn describe_unrestored(report: &Report<'_>) -> Option<String> {
     let drift = &report.decision.drift;
     let objects = [&drift.deleted[..], &drift.changed[..]].concat();
     (!objects.is_empty()).then(|| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What needs a human, the gravest first.
+//! Problems that an administrator must solve, the most severe first.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::{
     text::join_truncated,
 };
 
-/// All issues, the gravest first, without troubles of clouds that are so young that they may pass by themselves.
+/// Returns all problems, the most severe first. Short outages of clouds are omitted, because they may pass.
 pub(super) fn of(report: &Report<'_>, is_young: impl Fn(&CloudView) -> bool) -> Vec<Problem> {
     let Report {
         facts,
@@ -72,7 +72,8 @@ pub(super) fn of(report: &Report<'_>, is_young: impl Fn(&CloudView) -> bool) -> 
         .collect()
 }
 
-/// What is in the way. Objects that others made are told together: of an installation that was let go of, all are there.
+/// Returns the problems for obstacles. Objects of other owners are joined into one problem, because a released
+/// installation has many of them.
 fn obstacles(all: &[Obstacle]) -> Vec<Problem> {
     let mut issues = Vec::new();
     let mut made_by: BTreeMap<(&str, bool), Vec<&Key>> = BTreeMap::new();
@@ -89,7 +90,7 @@ fn obstacles(all: &[Obstacle]) -> Vec<Problem> {
     issues
 }
 
-/// What is told of an obstacle.
+/// Describes an obstacle.
 pub fn describe_obstacle(one: &Obstacle) -> String {
     obstacle(one).message
 }
@@ -147,7 +148,7 @@ fn obstacle(obstacle: &Obstacle) -> Problem {
     }
 }
 
-/// Objects of one maker, either all StorageClasses or none.
+/// Describes objects of one owner: either all of them or none are StorageClasses.
 fn foreign(keys: &[&Key], maker: &str) -> Problem {
     let is_class = keys.iter().any(|key| key.kind == kind::STORAGE_CLASS);
     let message = match (keys, is_class) {

@@ -5,7 +5,7 @@ use cinder_csi_crds::MonitoringMode;
 
 use crate::{decide::MonitoringView, problem::Problem, reasons::Degraded};
 
-/// The problem where spec.monitoring requires kinds that the cluster does not know.
+/// Returns the problem if spec.monitoring requires kinds that the cluster does not serve.
 pub(super) fn issue(view: MonitoringView) -> Option<Problem> {
     (view.mode == MonitoringMode::Enabled && !view.served).then(|| Problem {
         reason: Degraded::MonitoringCRDsMissing,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The nodes without the driver, and whether they are too many.
+//! Nodes without the driver, and whether their number exceeds the limit.
 
 use std::collections::BTreeSet;
 
@@ -16,11 +16,11 @@ use crate::{
 /// The nodes without the driver, by cause. Each node has one cause.
 pub(super) struct AbsentNodes<'a> {
     outcome: &'a Outcome,
-    /// Ready nodes whose kubelet does not know the driver.
+    /// Ready nodes whose kubelet has not registered the driver.
     unregistered: BTreeSet<&'a str>,
-    /// Ready nodes whose kubelet knows the driver, and whose pod does not serve.
+    /// Ready nodes whose kubelet has registered the driver, and whose pod is not ready.
     down: BTreeSet<&'a str>,
-    /// How many nodes the driver may be absent from.
+    /// Maximum number of nodes without the driver.
     limit: usize,
 }
 
@@ -39,7 +39,7 @@ impl<'a> AbsentNodes<'a> {
         }
     }
 
-    /// Adds the unregistered nodes that still have time, where the driver has never served or no node has it.
+    /// Adds unregistered nodes within the deadline, if the driver has never served or no node has it.
     fn with_starting(mut self, previous: Option<&CinderCSIDriverStatus>) -> Self {
         let nodes = &self.outcome.nodes;
         if nodes.registered == 0 || !has_served(previous) {
@@ -52,19 +52,19 @@ impl<'a> AbsentNodes<'a> {
         self.unregistered.len() + self.down.len() + self.outcome.nodes.unserved.len()
     }
 
-    /// Whether they are more than spec.node.update.maxUnavailable, or all Ready nodes.
+    /// Whether their number exceeds spec.node.update.maxUnavailable, or equals all Ready nodes.
     fn are_too_many(&self) -> bool {
         let nodes = &self.outcome.nodes;
         let ready = nodes.desired.saturating_sub(nodes.not_ready.len());
         self.count() > self.limit || ready > 0 && self.unregistered.len() + self.down.len() >= ready
     }
 
-    /// Whether a problem is about so few nodes that the driver can be upgraded.
+    /// Whether a problem affects so few nodes that the driver can be upgraded.
     pub(super) fn are_tolerated(&self, problem: &Problem) -> bool {
         [Degraded::NodePodsFailing, Degraded::NodesWithoutDriver].contains(&problem.reason) && !self.are_too_many()
     }
 
-    /// The most frequent cause.
+    /// Returns the most frequent cause.
     fn reason(&self) -> Available {
         let counts = [
             (self.outcome.nodes.unserved.len(), Available::NodesWithoutDriver),
@@ -108,7 +108,7 @@ impl<'a> AbsentNodes<'a> {
     }
 }
 
-/// Whether each node has the newest pod, or is one of so few without the driver that the rollout counts as complete.
+/// Whether all nodes have the newest pod, except so few nodes without the driver that the rollout counts as complete.
 pub(super) fn is_settled(outcome: &Outcome) -> bool {
     let absent = AbsentNodes::of(outcome);
     outcome.node_rollout.as_ref().is_some_and(|nodes| {
@@ -117,7 +117,7 @@ pub(super) fn is_settled(outcome: &Outcome) -> bool {
     })
 }
 
-/// Whether an unregistered node still has time, or too many have none.
+/// Whether an unregistered node is within the deadline, or too many have exceeded it.
 pub(super) fn awaits_registration(outcome: &Outcome) -> bool {
     let (all, lost) = (
         outcome.nodes.unregistered.len(),
@@ -131,7 +131,7 @@ pub fn absent_nodes(outcome: &Outcome) -> usize {
     AbsentNodes::of(outcome).count()
 }
 
-/// Judges whether the nodes are served.
+/// Returns the verdict if too many nodes are without the driver.
 pub(super) fn unavailable(previous: Option<&CinderCSIDriverStatus>, outcome: &Outcome) -> Option<Verdict<Available>> {
     let absent = AbsentNodes::of(outcome).with_starting(previous);
     absent
@@ -139,7 +139,7 @@ pub(super) fn unavailable(previous: Option<&CinderCSIDriverStatus>, outcome: &Ou
         .then(|| verdict(absent.reason(), absent.message()))
 }
 
-/// The message about a driver that serves, with the extent.
+/// Returns the message about a serving driver, with the number of nodes.
 pub(super) fn available(outcome: &Outcome) -> String {
     let (nodes, absent) = (&outcome.nodes, AbsentNodes::of(outcome));
     let extent = match absent.count() {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What runs beside the driver, which fields have no effect here, and what the administrator changed.
+//! State of the sidecars, fields without effect, and overrides.
 
 use super::{Verdict, verdict};
 use crate::{decide::PodsView, reasons::Upgradeable};
 
-/// The reason against an upgrade without a review of spec.overrides.
+/// Returns why an upgrade needs a review of spec.overrides.
 pub(super) fn overridden(view: Option<&PodsView>) -> Option<Verdict<Upgradeable>> {
     let overridden = view.map(|view| &view.overridden)?;
     if let Some(failed) = overridden.failed.first() {
@@ -36,7 +36,7 @@ mod tests {
     #[rstest]
     #[case(&["Deployment x"], &[], "True", "Overridden")]
     #[case(&["Deployment x"], &["spec.overrides[1] (Deployment y): no such object"], "Unknown", "OverrideFailed")]
-    fn overrides_are_told(
+    fn overrides_are_reported(
         #[case] changed: &[&str],
         #[case] failed: &[&str],
         #[case] status: &str,
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sidecar_is_told_with_its_skew() {
+    fn sidecars_are_reported_with_version_skew() {
         let mut driver = mk_driver("cinder.csi.openstack.org");
         driver.spec.images.overrides.resizer = Some("mirror/resizer:v1.13.0".into());
         driver.spec.node.registration = cinder_csi_crds::NodeRegistration::Sidecar;
@@ -70,13 +70,13 @@ mod tests {
 
         let view = PodsView::of(&resolved, &environment, Overridden::default());
 
-        let told: Vec<_> = view
+        let reported: Vec<_> = view
             .sidecars
             .iter()
             .map(|s| (s.name.as_str(), s.version_skew.as_str()))
             .collect();
         assert_eq!(
-            told,
+            reported,
             [
                 (Component::Provisioner.row().container, "OK"),
                 (Component::Attacher.row().container, "OK"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a removal waits for: status.deletion and condition DeletionBlocked.
+//! Progress of a removal: status.deletion and condition DeletionBlocked.
 
 use cinder_csi_crds::{Blocker, DeletionStatus, DriverState, ManagementState};
 
@@ -9,9 +9,10 @@ use crate::{
     reasons::DeletionBlocked,
 };
 
-/// The objects that a removal waits for; only while it does.
+/// Returns the objects that block a removal. `None` if the removal is not blocked.
 pub(super) fn deletion(report: &Report<'_>) -> Option<DeletionStatus> {
-    // Never an empty object: server-side apply turns one that lost its last field into null, which the schema refuses.
+    // Returns no empty object. Server-side apply changes an object that lost its last field to null, which the schema
+    // rejects.
     let Some(Removal::Blocked(blockers)) = &report.decision.removal else {
         return None;
     };
@@ -25,7 +26,7 @@ pub(super) fn deletion(report: &Report<'_>) -> Option<DeletionStatus> {
     })
 }
 
-/// What the operator does with the driver. Where no removal was looked at, one that was asked for is taken to be under way.
+/// Returns the state of the driver. A requested removal counts as in progress if the reconcile did not evaluate it.
 pub(super) fn state(asked: ManagementState, is_deleted: bool, removal: Option<&Removal>) -> DriverState {
     match (asked, removal) {
         (_, Some(Removal::Blocked(_) | Removal::Held)) => DriverState::DeletionBlocked,
@@ -39,7 +40,7 @@ pub(super) fn state(asked: ManagementState, is_deleted: bool, removal: Option<&R
     }
 }
 
-/// DeletionBlocked.
+/// Returns the verdict on DeletionBlocked.
 pub(super) fn blocked(report: &Report<'_>) -> Verdict<DeletionBlocked> {
     match &report.decision.removal {
         Some(Removal::Blocked(blockers)) if blockers.are_snapshots() => verdict(

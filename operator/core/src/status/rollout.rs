@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Versions, components and rollouts, and the conditions about them.
+//! Versions, components and rollouts, and their conditions.
 
 use cinder_csi_crds::{ComponentStatus, ManagementState, RolloutState, RolloutStatus};
 
@@ -17,13 +17,13 @@ use crate::{
     text::in_words,
 };
 
-/// How many failed nodes the status lists.
+/// Maximum number of failed nodes in the status.
 const LISTED: usize = 10;
 
 const CONTROLLER: &str = "controller";
 const NODE: &str = "node";
 
-/// The programs of the driver.
+/// Returns the components of the driver.
 pub(super) fn components(report: &Report<'_>) -> Vec<ComponentStatus> {
     let Report { outcome, .. } = *report;
     let component = |name: &str, kind: &str, workload: &Workload| ComponentStatus {
@@ -47,8 +47,8 @@ pub(super) fn components(report: &Report<'_>) -> Vec<ComponentStatus> {
     controller.chain(node).collect()
 }
 
-/// The version is the one in place everywhere; while an update runs it stays the old one. It is read from what runs and not
-/// from this program: an update may be held up, or not be wanted at all.
+/// Returns the version that is installed in all pods. During an update it is the old version. It is read from the
+/// running pods and not from this program, because an update may be held or not approved.
 pub(super) fn version(report: &Report<'_>) -> Option<String> {
     let Report { outcome, .. } = *report;
     let controller = outcome
@@ -61,7 +61,7 @@ pub(super) fn version(report: &Report<'_>) -> Option<String> {
         .flatten()
 }
 
-/// The rollout that is under way, waits or has stopped.
+/// Returns the rollout that is in progress, waits or has stopped.
 pub(super) fn rollout(report: &Report<'_>) -> Option<RolloutStatus> {
     let Report { decision, outcome, .. } = *report;
     let controller = outcome.controller.as_ref()?;
@@ -99,12 +99,12 @@ pub(super) fn rollout(report: &Report<'_>) -> Option<RolloutStatus> {
     })
 }
 
-/// Whether nothing goes on by itself: it has lost too many nodes, or those that are left do not come up.
+/// Whether the rollout cannot continue: it has lost too many nodes, or the remaining nodes do not start.
 fn has_stopped(nodes: &NodeRollout) -> bool {
     nodes.is_stopped() || nodes.outdated == 0 && !nodes.failed.is_empty()
 }
 
-/// The message about nodes with volumes and without the node plugin.
+/// Returns the message about nodes with volumes and without the node plugin.
 pub(super) fn without_driver(nodes: &NodesView) -> String {
     format!(
         "volumes are attached on {} where no pod of the driver runs, because the DaemonSet excludes them (nodeSelector, affinity, \
@@ -130,7 +130,7 @@ fn describe_update(gate: &Gate) -> String {
     format!("other pods of version {version} ({causes}) wait")
 }
 
-/// What Progressing says of a rollout, when there is one.
+/// Returns the verdict on Progressing during a rollout.
 pub(super) fn progress(report: &Report<'_>) -> Option<Verdict<Progressing>> {
     let Report { decision, outcome, .. } = *report;
     match &decision.gate.hold {
@@ -175,7 +175,7 @@ pub(super) fn progress(report: &Report<'_>) -> Option<Verdict<Progressing>> {
     None
 }
 
-/// What Progressing says of the nodes while their pods are replaced.
+/// Describes the nodes for Progressing while their pods are replaced.
 pub(super) fn node_progress(report: &Report<'_>) -> Option<String> {
     let Report { decision, outcome, .. } = *report;
     let Some(nodes) = &outcome.node_rollout else {
@@ -204,7 +204,7 @@ pub(super) fn node_progress(report: &Report<'_>) -> Option<String> {
     ))
 }
 
-/// What needs a human about a rollout.
+/// Returns the problems of a rollout that an administrator must solve.
 pub(super) fn issues(report: &Report<'_>) -> Vec<Problem> {
     let Report { decision, outcome, .. } = *report;
     let mut issues = Vec::new();
@@ -242,7 +242,7 @@ pub(super) fn issues(report: &Report<'_>) -> Vec<Problem> {
     issues
 }
 
-/// Nodes that are without the driver.
+/// Returns the problem of nodes without the driver.
 fn failed_nodes(nodes: &NodeRollout) -> Option<Problem> {
     if nodes.failed.is_empty() {
         return None;
@@ -277,7 +277,7 @@ fn failed_nodes(nodes: &NodeRollout) -> Option<Problem> {
     Some(Problem { reason, message })
 }
 
-/// Upgradeable: whether this is a good moment for another version of the operator or of Kubernetes.
+/// Returns the verdict on Upgradeable: whether the operator or Kubernetes can be upgraded now.
 pub(super) fn upgradeable(report: &Report<'_>, issues: &[Problem]) -> Verdict<Upgradeable> {
     let Report {
         facts,
@@ -330,7 +330,7 @@ fn is_replacing(report: &Report<'_>) -> bool {
     !decision.gate.due.is_empty() || controller.any(Workload::is_replacing) || nodes.any(NodeRollout::is_replacing)
 }
 
-/// Describes what the operator omits while spec.managementState forbids changes.
+/// Describes the changes that the operator omits while spec.managementState forbids them.
 pub(super) fn paused(report: &Report<'_>) -> String {
     let message = match report.facts.object.state {
         ManagementState::DryRun => {
@@ -341,7 +341,7 @@ pub(super) fn paused(report: &Report<'_>) -> String {
         }
         _ => "spec.managementState is Paused: nothing is changed until it is Managed again",
     };
-    match super::drift::unrestored(report) {
+    match super::drift::describe_unrestored(report) {
         Some(drift) => format!("{message}. {drift}"),
         None => message.to_owned(),
     }

@@ -4,14 +4,14 @@
 use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::{Judgement, erased, verdict};
+use super::{Judgement, judgement_of, verdict};
 use crate::reasons::{Available, Degraded, Progressing, Ready, Reason, Reconciling, Stalled};
 
 /// Problems that can end without an administrator, because the operator retries or waits.
 const RETRIED: [Degraded; 7] = [
     Degraded::ApplyFailed,
     Degraded::CloudUnreachable,
-    // During an update, the definition may precede the operator.
+    // During an update, the CustomResourceDefinition may precede the operator.
     Degraded::CRDMismatch,
     Degraded::LoginFailed,
     Degraded::NodePodsFailing,
@@ -19,11 +19,11 @@ const RETRIED: [Degraded; 7] = [
     Degraded::ReconcileFailed,
 ];
 
-/// Judges the three conditions. A missing condition counts as healthy, except for Available.
+/// Evaluates the three conditions. A missing condition counts as healthy, except for Available.
 pub(super) fn summary(status: &CinderCSIDriverStatus) -> [Judgement; 3] {
     let find = |type_| status.condition(type_);
     let is_bad = |type_: ConditionType| find(type_).filter(|condition| condition.status != type_.good_status());
-    // Available is False where more nodes lack the driver than spec.node.update.maxUnavailable.
+    // Available is False when more nodes than spec.node.update.maxUnavailable lack the driver.
     let serves = find(ConditionType::Available).is_some_and(|available| Available::AsExpected.is(available));
     let is_tolerated = |condition: &&Condition| serves && Degraded::NodePodsFailing.is(condition);
     let degraded = is_bad(ConditionType::Degraded).filter(|condition| !is_tolerated(condition));
@@ -35,37 +35,37 @@ pub(super) fn summary(status: &CinderCSIDriverStatus) -> [Judgement; 3] {
 
     let ready = match (find(ConditionType::Available), degraded) {
         (Some(available), _) if available.status == "Unknown" => {
-            erased(verdict(Ready::NotReconciled, sentence(available)))
+            judgement_of(verdict(Ready::NotReconciled, sentence(available)))
         }
         (Some(available), None) if Available::AsExpected.is(available) => {
             let message = match is_bad(ConditionType::Degraded) {
                 Some(failing) => format!("the driver is available. {}", sentence(failing)),
                 None => "the driver is available and not degraded".to_owned(),
             };
-            erased(verdict(Ready::AsExpected, message))
+            judgement_of(verdict(Ready::AsExpected, message))
         }
         (Some(available), Some(degraded)) if Available::AsExpected.is(available) => {
-            erased(verdict(Ready::Degraded, sentence(degraded)))
+            judgement_of(verdict(Ready::Degraded, sentence(degraded)))
         }
-        (Some(available), _) => erased(verdict(Ready::Unavailable, sentence(available))),
-        (None, _) => erased(verdict(
+        (Some(available), _) => judgement_of(verdict(Ready::Unavailable, sentence(available))),
+        (None, _) => judgement_of(verdict(
             Ready::NotReconciled,
             "the operator has not observed the driver yet",
         )),
     };
     let stalled = match (needs_help, blocked) {
-        (Some(degraded), _) => erased(verdict(Stalled::Degraded, sentence(degraded))),
-        (None, Some(blocked)) => erased(verdict(Stalled::DeletionBlocked, sentence(blocked))),
-        (None, None) => erased(verdict(
+        (Some(degraded), _) => judgement_of(verdict(Stalled::Degraded, sentence(degraded))),
+        (None, Some(blocked)) => judgement_of(verdict(Stalled::DeletionBlocked, sentence(blocked))),
+        (None, None) => judgement_of(verdict(
             Stalled::AsExpected,
             "no action of an administrator is required",
         )),
     };
     let is_stalled = needs_help.or(blocked).is_some();
     let reconciling = match (progressing, degraded) {
-        (Some(progressing), _) if !is_stalled => erased(verdict(Reconciling::Progressing, sentence(progressing))),
-        (None, Some(degraded)) if !is_stalled => erased(verdict(Reconciling::Retrying, sentence(degraded))),
-        _ => erased(verdict(Reconciling::AsExpected, "the operator changes nothing")),
+        (Some(progressing), _) if !is_stalled => judgement_of(verdict(Reconciling::Progressing, sentence(progressing))),
+        (None, Some(degraded)) if !is_stalled => judgement_of(verdict(Reconciling::Retrying, sentence(degraded))),
+        _ => judgement_of(verdict(Reconciling::AsExpected, "the operator changes nothing")),
     };
     [ready, reconciling, stalled]
 }

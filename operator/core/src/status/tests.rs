@@ -35,7 +35,7 @@ fn mk_workload(desired: i32, updated: i32, available: i32) -> Workload {
 }
 
 #[test]
-fn a_controller_without_the_drivers_container_is_not_available() {
+fn controller_without_driver_container_is_unavailable() {
     let names = ["extra", "csi-provisioner"].map(|name| json!({"name": name}));
     let live = json!({"metadata": {"namespace": "ns", "name": "x"}, "spec": {"template": {"spec": {"containers": names}}},
         "status": {"availableReplicas": 1}});
@@ -120,13 +120,13 @@ pub(crate) fn status(
     super::status(previous, &report.facts, &report.decision, &report.outcome, now)
 }
 
-/// A report that differs from another one.
+/// Returns a report with a change.
 pub(crate) fn but(mut report: Report, change: impl FnOnce(&mut Report)) -> Report {
     change(&mut report);
     report
 }
 
-/// A driver that works on three nodes.
+/// Creates the report of a working driver on three nodes.
 fn mk_healthy() -> Report {
     but(Report::default(), |report| {
         report.facts.object.generation = Some(4);
@@ -157,7 +157,7 @@ fn refused() -> CloudView {
     }
 }
 
-/// `Type=Status/Reason` of the three conditions that everybody looks at first.
+/// Returns `Type=Status/Reason` of the three main conditions.
 fn verdicts(report: &Report) -> Vec<String> {
     let status = status(None, report, at(1));
     status
@@ -177,7 +177,7 @@ fn message(report: &Report, type_: ConditionType) -> String {
 }
 
 #[test]
-fn a_driver_that_works_is_available_and_nothing_else() {
+fn working_driver_is_only_available() {
     let status = status(None, &mk_healthy(), at(1));
     assert_eq!(
         verdicts(&mk_healthy()),
@@ -207,7 +207,7 @@ fn a_driver_that_works_is_available_and_nothing_else() {
     "Available=False/NodesNotReady", "Progressing=False/AsExpected")]
 #[case::an_update_of_the_controller_runs(but(mk_healthy(), |report| { report.outcome.controller = Some(mk_workload(2, 1, 2)); }),
     "Available=True/AsExpected", "Progressing=True/RollingOut")]
-fn available_is_judged_by_what_serves(#[case] report: Report, #[case] available: &str, #[case] progressing: &str) {
+fn available_depends_on_ready_pods(#[case] report: Report, #[case] available: &str, #[case] progressing: &str) {
     assert_eq!(verdicts(&report)[..2], [available, progressing]);
     assert_eq!(verdicts(&report)[2], "Degraded=False/AsExpected");
 }
@@ -256,7 +256,7 @@ fn joining(registered: usize, joining: &[&str]) -> Report {
 }
 
 #[test]
-fn a_node_that_joins_makes_a_driver_neither_unavailable_nor_a_warning() {
+fn joining_node_causes_no_warning() {
     let healthy = status(None, &mk_healthy(), at(1));
     let joined = status(Some(&healthy), &joining(3, &["n9"]), at(2));
     let verdict = |type_| {
@@ -282,7 +282,7 @@ fn a_node_that_joins_makes_a_driver_neither_unavailable_nor_a_warning() {
 #[rstest]
 #[case::while_the_driver_is_installed(None, 2, &["n8", "n9"])]
 #[case::where_it_is_registered_nowhere(Some(status(None, &mk_healthy(), at(1))), 0, &["n9"])]
-fn a_node_that_joins_counts_at_once(
+fn joining_node_counts_immediately(
     #[case] previous: Option<CinderCSIDriverStatus>,
     #[case] registered: usize,
     #[case] nodes: &[&str],
@@ -293,7 +293,7 @@ fn a_node_that_joins_counts_at_once(
 }
 
 #[test]
-fn refused_credentials_degrade_a_driver_that_goes_on_with_the_old_ones() {
+fn refused_credentials_degrade_running_driver() {
     let report = but(mk_healthy(), |report| {
         report.facts.clouds = vec![refused()];
     });
@@ -313,7 +313,7 @@ fn refused_credentials_degrade_a_driver_that_goes_on_with_the_old_ones() {
 }
 
 #[test]
-fn without_any_good_credentials_the_reason_is_told_where_somebody_looks_first() {
+fn missing_credentials_explain_unavailability() {
     let report = but(mk_healthy(), |report| {
         report.facts.clouds = vec![refused()];
         report.outcome.clouds_without_credentials = mk_name();
@@ -340,7 +340,7 @@ fn without_any_good_credentials_the_reason_is_told_where_somebody_looks_first() 
 #[case::under_way(AdoptionStep::StoppingController, "True", "Migrating")]
 #[case::last_nodes(AdoptionStep::ReplacingNodes, "True", "Migrating")]
 #[case::done(AdoptionStep::Done, "False", "AsExpected")]
-fn a_take_over_is_told_with_what_it_waits_for_and_what_it_leaves(
+fn migration_reports_progress_and_remaining_objects(
     #[case] step: AdoptionStep,
     #[case] status: &str,
     #[case] reason: &str,
@@ -365,7 +365,7 @@ fn a_take_over_is_told_with_what_it_waits_for_and_what_it_leaves(
 }
 
 #[test]
-fn a_foreign_storage_class_is_named_with_what_to_do() {
+fn foreign_storage_class_is_named_with_remedy() {
     let key = Key::new(kind::STORAGE_CLASS, None, "fast");
     let report = but(mk_healthy(), |report| {
         report.decision.plan.obstacles = vec![Obstacle::Foreign {
@@ -386,7 +386,7 @@ fn a_foreign_storage_class_is_named_with_what_to_do() {
 }
 
 #[test]
-fn many_foreign_objects_are_counted_and_the_first_named() {
+fn many_foreign_objects_are_counted() {
     let foreign = |kind, number| Obstacle::Foreign {
         key: Key::new(kind, None, &format!("x{number:02}")),
         maker: "field manager kubectl".to_owned(),
@@ -407,7 +407,7 @@ fn many_foreign_objects_are_counted_and_the_first_named() {
 }
 
 #[test]
-fn everything_that_needs_help_is_told_and_the_gravest_gives_the_reason() {
+fn most_severe_problem_determines_reason() {
     let report = but(mk_healthy(), |report| {
         report.facts.clouds = vec![refused()];
         report.outcome.failures = vec![FailedWrite {
@@ -428,7 +428,7 @@ fn everything_that_needs_help_is_told_and_the_gravest_gives_the_reason() {
 }
 
 #[test]
-fn a_removal_that_waits_for_volumes_names_them_and_counts_all() {
+fn blocked_removal_names_and_counts_volumes() {
     let volumes: Vec<String> = (10..25).map(|number| format!("pv{number}")).collect();
     let report = but(mk_healthy(), |report| {
         report.decision.removal = Some(Removal::Blocked(Blockers {
@@ -455,7 +455,7 @@ fn a_removal_that_waits_for_volumes_names_them_and_counts_all() {
 }
 
 #[test]
-fn a_removal_under_way_is_told_as_such_and_not_as_a_failure() {
+fn removal_in_progress_is_not_a_failure() {
     let removal = Some(Removal::UnderWay("the node pods to end".to_owned()));
     let report = but(mk_healthy(), |report| {
         report.decision.removal = removal;
@@ -473,7 +473,7 @@ fn a_removal_under_way_is_told_as_such_and_not_as_a_failure() {
 }
 
 #[test]
-fn a_driver_that_was_let_go_of_is_not_called_removed() {
+fn released_driver_is_not_removed() {
     let report = but(mk_healthy(), |report| {
         report.decision.removal = Some(Removal::Released);
         report.outcome.controller = None;
@@ -497,7 +497,7 @@ fn a_driver_that_was_let_go_of_is_not_called_removed() {
 }
 
 #[test]
-fn after_a_removal_nothing_is_claimed_to_exist() {
+fn completed_removal_clears_the_status() {
     let report = but(mk_healthy(), |report| {
         report.decision.removal = Some(Removal::Finished);
         report.outcome.controller = None;
@@ -519,13 +519,13 @@ fn after_a_removal_nothing_is_claimed_to_exist() {
 }
 
 #[test]
-fn the_same_sight_gives_the_same_status_at_any_time() {
+fn equal_observations_result_in_equal_status() {
     let first = status(None, &mk_healthy(), at(1));
     assert_eq!(status(Some(&first), &mk_healthy(), at(1_000)), first);
 }
 
 #[test]
-fn a_transition_time_moves_with_the_status_and_not_with_the_sentence() {
+fn transition_time_changes_only_with_status() {
     let first = status(None, &mk_healthy(), at(1));
     let updating = but(mk_healthy(), |report| {
         report.outcome.controller = Some(mk_workload(2, 1, 2));
@@ -545,7 +545,7 @@ fn a_transition_time_moves_with_the_status_and_not_with_the_sentence() {
 }
 
 #[test]
-fn the_version_changes_only_when_the_new_one_is_everywhere() {
+fn version_changes_after_complete_rollout() {
     let old = status(None, &mk_healthy(), at(1));
     let newer = || Workload {
         version: Some("0.2.0".to_owned()),
@@ -573,7 +573,7 @@ fn the_version_changes_only_when_the_new_one_is_everywhere() {
 }
 
 #[test]
-fn a_registration_whose_pods_are_all_down_makes_nothing_available() {
+fn registration_without_ready_pods_is_unavailable() {
     let report = but(mk_healthy(), |report| {
         report.outcome.daemon_set = Some(mk_workload(3, 3, 0));
     });
@@ -581,7 +581,7 @@ fn a_registration_whose_pods_are_all_down_makes_nothing_available() {
 }
 
 #[test]
-fn what_could_not_be_written_is_not_as_the_spec_wants_it() {
+fn failed_write_blocks_progress() {
     let report = but(mk_healthy(), |report| {
         report.outcome.failures = vec![FailedWrite {
             key: Key::new(kind::DEPLOYMENT, None, "x"),
@@ -592,7 +592,7 @@ fn what_could_not_be_written_is_not_as_the_spec_wants_it() {
 }
 
 #[test]
-fn an_event_is_sent_for_a_change_and_none_for_the_same_again() {
+fn only_changes_send_events() {
     let healthy = status(None, &mk_healthy(), at(1));
     let broken = status(
         Some(&healthy),
@@ -655,7 +655,7 @@ fn unobserved_status_counts_as_none() {
 }
 
 #[test]
-fn a_clean_installation_sends_no_warning() {
+fn clean_installation_sends_no_warning() {
     let steps = [
         but(Report::default(), |report| {
             report.facts.clouds = vec![mk_cloud()];
@@ -704,7 +704,7 @@ fn a_clean_installation_sends_no_warning() {
 }
 
 #[test]
-fn an_update_is_under_way_from_the_moment_of_its_write_while_the_old_pods_serve() {
+fn update_is_in_progress_after_its_write() {
     let mut live = json!({
         "metadata": {"namespace": "ns", "name": "x", "generation": 2, "labels": {"app.kubernetes.io/version": "0.1.0"}},
         "spec": {"replicas": 2},
@@ -723,7 +723,7 @@ fn an_update_is_under_way_from_the_moment_of_its_write_while_the_old_pods_serve(
 }
 
 #[test]
-fn a_daemon_set_that_its_controller_has_not_seen_is_not_rolled_out() {
+fn unobserved_daemon_set_is_not_rolled_out() {
     let made = json!({"metadata": {"namespace": "ns", "name": "x", "generation": 1}, "status": {}});
     assert!(!Workload::of_daemon_set(&made).is_rolled_out());
     let status = json!({"observedGeneration": 1, "desiredNumberScheduled": 3, "updatedNumberScheduled": 3, "numberAvailable": 3});
@@ -733,7 +733,7 @@ fn a_daemon_set_that_its_controller_has_not_seen_is_not_rolled_out() {
 }
 
 #[test]
-fn a_new_pod_beside_the_old_one_that_still_serves_is_no_end_of_an_update() {
+fn update_continues_while_old_pod_runs() {
     let live = json!({
         "metadata": {"namespace": "ns", "name": "x", "generation": 2},
         "spec": {"replicas": 1},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is said about volumes.
+//! Status and events of stuck volumes.
 
 use cinder_csi_crds::{CinderCSIDriverStatus, StuckVolume, VolumesStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -10,7 +10,8 @@ use crate::{
     diagnosis::Stuck,
 };
 
-/// Nothing where no operation is stuck. How many volumes there are is in the metrics: here, each that comes or goes would be a write.
+/// Returns the stuck operations, or `None`. The metrics have the number of volumes. In the status, each new or
+/// deleted volume would cause a write.
 pub(super) fn status(facts: &Facts, volumes: &VolumeFacts) -> Option<VolumesStatus> {
     (!volumes.stuck.is_empty()).then(|| VolumesStatus {
         stuck_count: i32::try_from(volumes.stuck.len() + volumes.stuck_others).unwrap_or(i32::MAX),
@@ -40,12 +41,12 @@ fn of_stuck(stuck: &Stuck) -> StuckVolume {
     }
 }
 
-/// Those of which the claim has to be told: what was not in the status before, with this reason.
+/// Returns stuck operations that are not in the previous status with the same reason. Their claims receive an event.
 pub fn news<'a>(previous: Option<&CinderCSIDriverStatus>, facts: &Facts, volumes: &'a VolumeFacts) -> Vec<&'a Stuck> {
     let before = previous.and_then(|previous| previous.volumes.as_ref());
-    let told = before.map(|volumes| volumes.stuck.as_slice()).unwrap_or_default();
+    let reported = before.map(|volumes| volumes.stuck.as_slice()).unwrap_or_default();
     let is_reported = |stuck: &&Stuck| {
-        told.iter().any(|old| {
+        reported.iter().any(|old| {
             (old.kind.as_str(), old.name.as_str()) == (stuck.object.0, stuck.object.1.as_str())
                 && old.operation == stuck.operation.as_str()
                 && old.reason == stuck.finding.reason

@@ -26,7 +26,7 @@ const GO_ACCOUNT: &str = "csi-cinder-controller-sa";
 /// Lines and words that every check of the Go driver's manifests prints beside those objects.
 pub(crate) const EXPECTED: [&str; 12] = [
     "SecretAccess: Secrets in namespace kube-system\n",
-    "Secret kube-system/openstack-config-region-one of PersistentVolume pvc-",
+    "  In: Secret kube-system/openstack-config-region-one of StorageClass region-one, PersistentVolume pvc-",
     "kubectl create role cinder-csi-controller-secrets -n kube-system",
     "SharedFileSystem: PersistentVolumes with ReadWriteMany and a file system\n",
     "users/shared-files",
@@ -67,7 +67,8 @@ pub(crate) async fn make_what_changes(site: &Site) -> Result<()> {
 
 /// The class of a region, its Secret, and the right of cinder-csi-plugin's sidecars to read it. The manifests have it as a comment.
 fn region() -> Vec<Value> {
-    let mut parameters = json!({});
+    // XFS, because a machine without CAP_SYS_RESOURCE cannot expand a mounted ext4.
+    let mut parameters = json!({"csi.storage.k8s.io/fstype": "xfs"});
     for call in [
         "provisioner",
         "controller-publish",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Objects that the API server accepts, and that lists must survive.
+//! Objects that the API server accepts, and that must not fail a list.
 
 use k8s_openapi::api::{apps::v1::Deployment, coordination::v1::Lease, core::v1::Secret};
 use kube::{
@@ -14,10 +14,10 @@ use crate::cluster::{
     AttachmentObject, ClaimObject, ClassObject, Indexed, NodeObject, PodObject, RegistrationObject, VolumeObject,
 };
 
-/// The claim that kube-apiserver 1.36 was seen to accept.
+/// A claim that kube-apiserver 1.36 accepted.
 const YEAR_9999: &str = include_str!("../../../testdata/claim-of-year-9999.json");
 
-/// Both ends of what Go reads as a time, and what it writes beyond four digits of a year.
+/// The first and the last time that Go parses, and times that Go writes with a year outside four digits.
 const TIMES: [&str; 7] = [
     "0001-01-01T00:00:00Z",
     "0000-01-01T00:00:00Z",
@@ -164,7 +164,7 @@ fn assert_decodes_text<K: DeserializeOwned + Clone + Resource>(object: &str) {
 #[case::null("null", "an object without a name")]
 #[case::list("[]", "an object without a name")]
 #[case::control_characters(r#"{"metadata": {"name": "\u001b[2J"}, "spec": 5}"#, "\\u{1b}[2J")]
-fn undecodable_object_is_named(#[case] object: &str, #[case] expected: &str) {
+fn undecodable_object_has_name_and_reason(#[case] object: &str, #[case] expected: &str) {
     let undecodable = decode_everywhere::<VolumeObject>(object)
         .0
         .expect_err("it does not decode");
@@ -185,7 +185,8 @@ fn huge_maps_decode() {
     assert_decodes::<NodeObject>("Node", &object);
 }
 
-/// Every value of an object replaced by one of another type: no list fails, and a result is either right or named.
+/// Replaces every value of an object by one of another type. No list fails, and each result is either correct or
+/// undecodable.
 #[test]
 fn no_value_of_another_type_fails_a_list() {
     fn each<K: Indexed + DeserializeOwned + Clone>(object: &Value) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a cause holds, by the joined facts, and what to do about it: one function for each row of the table.
+//! Decides from the joined facts whether a cause applies, and returns the required action. Each row of the table has
+//! one function.
 
 use csi_sources::UntrustedText;
 
@@ -15,12 +16,12 @@ fn node_name(case: &Case) -> &str {
     case.node.as_deref().unwrap_or("(none)")
 }
 
-/// The last error in the status of the object, in quotes: other clients write it, and it may contain text of tenants.
+/// Quotes the last error in the status of the object. Other clients write it, and it may contain text of tenants.
 fn quote(said: &str) -> String {
     UntrustedText::new(said).quoted()
 }
 
-/// The last error of the sidecar, as an ending of a sentence.
+/// Returns the last error of the sidecar as the end of a sentence.
 pub(super) fn said(case: &Case) -> String {
     match case.said.as_deref() {
         Some(said) => format!("the last error is {}", quote(said)),
@@ -30,7 +31,7 @@ pub(super) fn said(case: &Case) -> String {
     }
 }
 
-/// Whether an error of the driver is about its login.
+/// Whether an error of the driver is a login failure.
 pub fn is_login_failure(said: &str) -> bool {
     said.contains("[auth]") || said.contains("Unauthenticated")
 }
@@ -38,7 +39,7 @@ pub fn is_login_failure(said: &str) -> bool {
 pub(super) fn credentials_refused(case: &Case) -> Option<String> {
     let words = match &case.access {
         CloudAccess::Refused(words) => words.clone(),
-        // The driver may be refused before the operator's next look.
+        // The driver may be rejected before the next check of the operator.
         _ => quote(case.said.as_deref().filter(|said| is_login_failure(said))?),
     };
     Some(format!(
@@ -148,7 +149,7 @@ pub(super) fn request_refused(case: &Case) -> Option<String> {
     let by_driver = ["InvalidArgument", "OutOfRange", "ResourceExhausted"]
         .iter()
         .any(|code| said.contains(&format!("code = {code}")));
-    // Without a code the provisioner itself refuses: it has compared claim, class and source.
+    // An error without a code comes from the provisioner itself, after it has compared claim, class and source.
     let by_provisioner = case.object.0 == "PersistentVolumeClaim"
         && PROVISIONERS.iter().any(|words| said.contains(words))
         && !said.contains("code = ");
@@ -161,7 +162,7 @@ pub(super) fn request_refused(case: &Case) -> Option<String> {
     })
 }
 
-/// What the provisioner says by itself of sizes that do not fit to the source.
+/// Errors of the provisioner itself about sizes that do not match the source.
 const PROVISIONERS: [&str; 2] = ["is less than the size", "must be greater than or equal in size"];
 
 pub(super) fn error_reported(case: &Case) -> Option<String> {

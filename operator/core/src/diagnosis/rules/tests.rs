@@ -8,7 +8,7 @@ use crate::{clouds::CloudFacts, cluster::ClaimRef, diagnosis::CloudAccess};
 const VOLUME: &str = "33333333-2222-4333-8444-555555555555";
 const MINE: &str = "11111111-2222-4333-8444-555555555555";
 
-/// A case in which all is well: node, server and volume are there, and nothing is known to be wrong.
+/// Creates a case without a fault: node, server and volume exist.
 fn mk(operation: Operation) -> Case {
     let kind = match operation {
         Provision | Resize => "PersistentVolumeClaim",
@@ -32,7 +32,7 @@ fn mk(operation: Operation) -> Case {
     }
 }
 
-/// One row of the table: what differs from a case in which all is well, the cause, and words of the hint.
+/// One row of the table: the difference from a case without a fault, the cause, and parts of the hint.
 struct Row {
     operation: Operation,
     change: fn(&mut Case),
@@ -187,7 +187,7 @@ static TABLE: &[Row] = &[
 ];
 
 #[test]
-fn every_row_has_its_cause_and_a_hint_that_helps() {
+fn every_row_has_expected_cause_and_hint() {
     for (number, row) in TABLE.iter().enumerate() {
         let mut case = mk(row.operation);
         (row.change)(&mut case);
@@ -200,7 +200,7 @@ fn every_row_has_its_cause_and_a_hint_that_helps() {
 }
 
 #[test]
-fn every_rule_has_a_row_and_every_reason_its_meaning() {
+fn every_rule_has_row_and_documentation() {
     for rule in RULES {
         assert!(TABLE.iter().any(|row| row.reason == rule.reason), "{rule:?}");
         assert!(!rule.meaning.is_empty() && !rule.operations.is_empty(), "{rule:?}");
@@ -213,12 +213,12 @@ fn every_rule_has_a_row_and_every_reason_its_meaning() {
 #[case(Resize)]
 #[case(Delete)]
 #[case(Provision)]
-fn what_nobody_was_asked_about_is_not_explained_by_guesses(#[case] operation: Operation) {
+fn unknown_facts_match_no_rule(#[case] operation: Operation) {
     assert_eq!(explain(operation, &mk(operation)).reason, "Unexplained");
 }
 
 #[test]
-fn of_several_causes_the_one_that_holds_up_everything_is_told() {
+fn cause_that_blocks_all_operations_takes_precedence() {
     let mut case = mk(Delete);
     refused(&mut case);
     case.has_controller = false;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fields of pods that overrides must not change while the registries of images are restricted.
+//! Fields of pods that overrides must not change while image registries are restricted.
 //!
-//! `--allowed-registries` decides which programs run on the nodes as root. An allowed image with another command, environment or volume is
-//! another program. All fields that are not listed here are guarded, including fields of later versions of Kubernetes.
+//! `--allowed-registries` determines the programs that run on the nodes as root. An allowed image with another
+//! command, environment or volume is another program. All fields that are not listed here are guarded, including
+//! fields of later versions of Kubernetes.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Fields of a pod that decide where and when it runs.
+/// Fields of a pod that affect only its placement and its lifetime.
 const POD_FIELDS: [&str; 16] = [
     "affinity",
     "dnsConfig",
@@ -28,7 +29,7 @@ const POD_FIELDS: [&str; 16] = [
     "topologySpreadConstraints",
 ];
 
-/// Fields of a container that do not change its program. The image has a check of its own.
+/// Fields of a container that do not change its program. The image has a separate check.
 const CONTAINER_FIELDS: [&str; 5] = [
     "name",
     "image",
@@ -49,7 +50,7 @@ pub(super) fn changed_field(before: &Value, after: &Value) -> Option<String> {
     changed.next().map(|path| format!("spec.template.spec.{path}"))
 }
 
-/// The guarded fields of a pod by their paths.
+/// Returns the guarded fields of a pod by their paths.
 fn guarded_fields(pod: &Value) -> BTreeMap<String, &Value> {
     let mut guarded = BTreeMap::new();
     for (name, value) in pod.as_object().into_iter().flatten() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operator's own rights, in the manifests that install it, against those that it grants.
+//! Compares the operator's own rights, in its installation manifests, with the rights that it grants.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::cluster::OptionalApis;
 use crate::manifests::{Operand, controller_account_of, operands};
 use crate::resolve::{Environment, resolve, tests::mk_environment};
 
-/// Every document of a manifest of `config/`.
+/// Reads every document of a manifest in `config/`.
 fn config(path: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config").join(path);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -34,7 +34,7 @@ fn rules_in(path: &str, kind: &str) -> Vec<PolicyRule> {
         .collect()
 }
 
-/// Whether one of `rules` allows this verb on this resource, under this name or any.
+/// Whether one of `rules` allows this verb on this resource, with this name or any name.
 fn allows(rules: &[PolicyRule], group: &str, resource: &str, name: Option<&str>, verb: &str) -> bool {
     let holds = |words: &Option<Vec<String>>, word: &str| words.iter().flatten().any(|held| held == word);
     rules.iter().any(|rule| {
@@ -49,7 +49,7 @@ fn allows(rules: &[PolicyRule], group: &str, resource: &str, name: Option<&str>,
     })
 }
 
-/// Every single right in `rules`: group, resource, name, verb.
+/// Returns every single right in `rules`: group, resource, name, verb.
 fn single_rights(rules: &[PolicyRule]) -> Vec<(String, String, Option<String>, String)> {
     let mut rights = Vec::new();
     for rule in rules {
@@ -70,7 +70,7 @@ fn single_rights(rules: &[PolicyRule]) -> Vec<(String, String, Option<String>, S
     rights
 }
 
-/// Objects of a driver with everything that grants rights, in a cluster that has all APIs.
+/// Renders the objects of a driver with everything that grants rights, in a cluster with all APIs.
 fn mk_with_every_role() -> Vec<Operand> {
     let mut driver = mk_in_cluster();
     driver.spec.csi_driver.storage_capacity = true;
@@ -91,7 +91,7 @@ fn mk_with_every_role() -> Vec<Operand> {
 }
 
 #[test]
-fn the_operator_holds_every_right_that_it_grants() {
+fn operator_has_every_right_that_it_grants() {
     let usual = rules_in("rbac/cluster_role.yaml", "ClusterRole");
     let mut namespace = rules_in("rbac/namespaced/role.yaml", "Role");
     namespace.extend(usual.clone());
@@ -114,7 +114,7 @@ fn the_operator_holds_every_right_that_it_grants() {
     assert!(granted > 80, "only {granted} rights were looked at");
 }
 
-/// The rights of the driver's roles on ReferenceGrants, and the gates of csi-provisioner.
+/// Returns the rights of the driver's roles on ReferenceGrants, and the feature gates of csi-provisioner.
 fn source_rights(operands: &[Operand]) -> (Vec<String>, String) {
     let rules = operands.iter().map(|operand| rules_of_any(&operand.object.data));
     let mut rights: Vec<_> = rules.flat_map(|rules| single_rights(&rules)).collect();
@@ -141,7 +141,7 @@ fn rules_of_any(object: &Value) -> Vec<PolicyRule> {
 }
 
 #[test]
-fn other_namespaces_are_sources_by_the_field() {
+fn field_enables_sources_of_other_namespaces() {
     let mut driver = mk_in_cluster();
     let mut environment = Environment {
         apis: OptionalApis {
@@ -173,7 +173,7 @@ fn other_namespaces_are_sources_by_the_field() {
 }
 
 #[test]
-fn what_is_off_by_default_needs_a_right_only_where_it_is_on() {
+fn optional_features_have_separate_roles() {
     let usual = rules_in("rbac/cluster_role.yaml", "ClusterRole");
     assert!(!allows(&usual, "", "nodes", None, "patch"));
     let own = rules_in("rbac/startup-taint/cluster_role.yaml", "ClusterRole");
@@ -181,7 +181,7 @@ fn what_is_off_by_default_needs_a_right_only_where_it_is_on() {
 }
 
 #[test]
-fn the_operator_makes_and_deletes_no_snapshot() {
+fn operator_cannot_create_or_delete_snapshots() {
     let usual = rules_in("rbac/cluster_role.yaml", "ClusterRole");
     for resource in ["volumesnapshots", "volumesnapshotcontents"] {
         for verb in ["create", "delete"] {
@@ -194,7 +194,7 @@ fn the_operator_makes_and_deletes_no_snapshot() {
 }
 
 #[test]
-fn the_operator_may_do_everything_with_every_kind_that_it_makes() {
+fn operator_has_all_verbs_on_its_kinds() {
     let cluster = rules_in("rbac/cluster_role.yaml", "ClusterRole");
     let namespace = rules_in("rbac/namespaced/role.yaml", "Role");
     for kind in crate::cluster::KINDS {
@@ -210,7 +210,7 @@ fn the_operator_may_do_everything_with_every_kind_that_it_makes() {
 }
 
 #[test]
-fn the_operator_can_neither_escalate_nor_read_the_secrets_of_the_cluster() {
+fn operator_cannot_escalate_or_read_cluster_secrets() {
     let cluster = rules_in("rbac/cluster_role.yaml", "ClusterRole");
     let all = rules_in("rbac/namespaced/role.yaml", "Role")
         .into_iter()
@@ -236,7 +236,7 @@ fn secrets_are_granted_to_sidecar_account() {
         let operands = mk_operands(&driver);
         let account = &pod_spec(&operands, "Deployment")["serviceAccountName"];
         assert_eq!(*account, controller_account_of(&driver));
-        // No role of the driver reaches Secrets of other namespaces.
+        // No role of the driver includes Secrets of other namespaces.
         let cluster_roles = operands.iter().filter(|operand| operand.kind.kind == "ClusterRole");
         let rules: Vec<PolicyRule> = cluster_roles.flat_map(|role| rules_of(&role.object.data)).collect();
         assert!(!allows(

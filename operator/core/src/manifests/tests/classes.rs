@@ -43,7 +43,7 @@ fn mk_driver_with_classes() -> CinderCSIDriver {
 }
 
 #[test]
-fn classes_become_these_objects() {
+fn renders_classes() {
     let resolved = resolve(&mk_driver_with_classes(), &mk_everything()).unwrap();
 
     let mut operands = operands(&resolved, Some(&mk_credentials())).unwrap();
@@ -53,7 +53,7 @@ fn classes_become_these_objects() {
 }
 
 #[test]
-fn nothing_is_made_of_a_kind_that_the_cluster_does_not_know() {
+fn unserved_kinds_are_not_rendered() {
     let environment = Environment {
         apis: OptionalApis::default(),
         ..mk_everything()
@@ -66,7 +66,7 @@ fn nothing_is_made_of_a_kind_that_the_cluster_does_not_know() {
 }
 
 #[test]
-fn what_the_operator_writes_on_classes_cannot_be_given_by_the_spec() {
+fn spec_cannot_override_operator_metadata_of_classes() {
     let resolved = resolve(&mk_driver_with_classes(), &mk_everything()).unwrap();
     let mut own = BTreeSet::new();
     for operand in operands(&resolved, None).unwrap() {
@@ -95,7 +95,7 @@ fn what_the_operator_writes_on_classes_cannot_be_given_by_the_spec() {
 }
 
 #[test]
-fn the_sidecars_may_read_the_secrets_of_classes_and_no_others() {
+fn sidecars_can_read_only_secrets_of_classes() {
     let rights = |driver: &CinderCSIDriver| {
         let operands = mk_operands(driver);
         let found = operands
@@ -107,7 +107,7 @@ fn the_sidecars_may_read_the_secrets_of_classes_and_no_others() {
     };
     assert_eq!(rights(&mk_in_cluster()), []);
 
-    // The volumes of classes that are taken away still need their Secrets.
+    // Volumes of removed classes still need their Secrets.
     let mut driver = mk_in_cluster();
     driver.spec.storage_classes = serde_json::from_value(json!({ "state": "Removed", "items": [
         { "name": "a", "secretName": "west" }, { "name": "b", "secretName": "east" }, { "name": "c", "secretName": "west" },

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What Prometheus and Grafana are given.
+//! Objects for Prometheus and Grafana.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::cluster::OptionalApis;
 use crate::manifests::{Operand, operands};
 use crate::resolve::{Environment, resolve, tests::mk_environment};
 
-/// The operands of a cluster with the Prometheus operator.
+/// Renders the objects in a cluster with the Prometheus operator.
 fn mk_monitored(monitoring: &Value) -> Vec<Operand> {
     let mut driver = mk_in_cluster();
     driver.spec.monitoring = serde_json::from_value(monitoring.clone()).unwrap();
@@ -40,7 +40,7 @@ fn names(values: &Value, field: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_port_of_every_pod_is_read_and_its_series_name_the_driver() {
+fn every_port_is_scraped_with_driver_label() {
     let operands = mk_monitored(&json!({}));
 
     for (workload, component) in [("Deployment", "controller"), ("DaemonSet", "node")] {
@@ -61,14 +61,14 @@ fn every_port_of_every_pod_is_read_and_its_series_name_the_driver() {
             let relabeling = &endpoint["relabelings"][0];
             assert_eq!(relabeling["targetLabel"], "driver");
             assert_eq!(relabeling["replacement"], "cinder.csi.openstack.org");
-            // Metrics have a label `service` of their own.
+            // Metrics have a label `service` themselves.
             let dropped = json!({"action": "labeldrop", "regex": "service"});
             assert!(
                 endpoint["relabelings"].as_array().unwrap().contains(&dropped),
                 "{endpoint}"
             );
         }
-        // The monitor finds the Service, and no other one.
+        // The monitor selects exactly this Service.
         let wanted = monitor.object.data["spec"]["selector"]["matchLabels"]
             .as_object()
             .unwrap();
@@ -81,7 +81,7 @@ fn every_port_of_every_pod_is_read_and_its_series_name_the_driver() {
 }
 
 #[test]
-fn the_spec_chooses_labels_interval_alerts_and_thresholds() {
+fn spec_sets_labels_interval_alerts_and_thresholds() {
     let operands = mk_monitored(&json!({
         "serviceMonitor": { "interval": "1m", "labels": { "release": "prometheus", "app.kubernetes.io/name": "other" } },
         "rules": { "disabled": ["CinderCSIAttachSlow"], "labels": { "role": "alerts" }, "thresholds": { "stuckVolumes": 77 } },
@@ -104,7 +104,7 @@ fn the_spec_chooses_labels_interval_alerts_and_thresholds() {
 }
 
 #[test]
-fn metrics_are_served_and_read_in_the_same_way() {
+fn metrics_are_served_and_scraped_with_same_scheme() {
     for (monitoring, flags) in [
         (json!({}), &["--secure-metrics=true"][..]),
         (json!({ "secure": false }), &[]),
@@ -122,7 +122,7 @@ fn metrics_are_served_and_read_in_the_same_way() {
                 .into_iter()
                 .filter(|arg| arg.contains("secure-metrics") || arg.contains("--tls-"));
             assert_eq!(given.collect::<Vec<_>>(), flags, "{workload} with {monitoring}");
-            // The kubelet asks in plain HTTP as ever.
+            // The kubelet continues to use plain HTTP.
             assert!(driver["readinessProbe"]["httpGet"]["scheme"].is_null());
             let monitor = of(&operands, "ServiceMonitor", component);
             for endpoint in monitor.object.data["spec"]["endpoints"].as_array().unwrap() {
@@ -139,7 +139,7 @@ fn metrics_are_served_and_read_in_the_same_way() {
 }
 
 #[test]
-fn what_is_switched_off_is_not_made() {
+fn disabled_monitoring_objects_are_not_rendered() {
     let off = json!({ "rules": { "enabled": false }, "dashboards": { "enabled": false } });
     for (monitoring, kinds) in [
         (off, &["Service", "ServiceMonitor"][..]),

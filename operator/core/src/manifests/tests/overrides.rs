@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Applies each example of docs/overrides.md. The snapshot has the fields that they change.
+//! Applies each example of docs/overrides.md. The snapshot contains the changed fields.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use crate::{
 
 const PAGE: &str = include_str!("../../../../../docs/overrides.md");
 
-/// The overrides of the page under the headings above them.
+/// Returns the overrides of the page by their headings.
 fn examples() -> Vec<(&'static str, Value)> {
     let sections = PAGE.split("\n### ").skip(1);
     let examples = sections.map(|section| {
@@ -30,7 +30,7 @@ fn examples() -> Vec<(&'static str, Value)> {
     examples.collect()
 }
 
-/// What `spec` means where every optional API is served.
+/// Resolves `spec` in a cluster with every optional API.
 fn mk_resolved(spec: &Value) -> Resolved {
     let mut object = serde_json::to_value(mk_in_cluster()).unwrap();
     json_patch::merge(&mut object["spec"], spec);
@@ -52,7 +52,7 @@ fn mk_objects(spec: &Value) -> Vec<Operand> {
     operands(&mk_resolved(spec), Some(&mk_credentials())).unwrap()
 }
 
-/// The leaves of an object by their paths.
+/// Collects the leaves of an object by their paths.
 fn leaves(path: &str, value: &Value, found: &mut BTreeMap<String, String>) {
     match value {
         Value::Object(map) => {
@@ -71,7 +71,7 @@ fn leaves(path: &str, value: &Value, found: &mut BTreeMap<String, String>) {
     }
 }
 
-/// What differs, in the objects that both sides have.
+/// Describes the differences in objects that exist on both sides.
 fn difference(before: &[Operand], after: &[Operand]) -> String {
     let mut text = String::new();
     assert_eq!(before.len(), after.len());
@@ -93,7 +93,7 @@ fn difference(before: &[Operand], after: &[Operand]) -> String {
 }
 
 #[test]
-fn the_examples_of_the_page_change_these_fields() {
+fn documented_overrides_change_expected_fields() {
     let usual = mk_objects(&json!({}));
     let mut text = String::new();
     for (heading, example) in examples() {

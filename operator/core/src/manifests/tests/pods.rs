@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pods and what stands around them: variants that an administrator can choose.
+//! Pods and related objects: variants that an administrator can select.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::{
     resolve::{Environment, OtherDriver, Registration, resolve},
 };
 
-/// The usual driver with these fields merged into its spec.
+/// Creates the default driver with these fields merged into its spec.
 #[allow(clippy::needless_pass_by_value, reason = "it is called with a literal")]
 fn mk_with(spec: Value) -> CinderCSIDriver {
     let mut object = serde_json::to_value(mk_in_cluster()).unwrap();
@@ -56,7 +56,7 @@ fn names(operands: &[Operand], workload: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_container_is_probed_and_holds_no_more_than_it_needs() {
+fn containers_have_probes_and_minimal_privileges() {
     let driver = mk_with(json!({
         "node": { "registration": "Sidecar" },
     }));
@@ -95,7 +95,7 @@ fn every_container_is_probed_and_holds_no_more_than_it_needs() {
 }
 
 #[test]
-fn every_port_of_a_pod_is_its_own() {
+fn ports_of_a_pod_are_distinct() {
     let driver = mk_with(json!({
         "node": { "registration": "Sidecar" },
     }));
@@ -127,11 +127,7 @@ fn every_port_of_a_pod_is_its_own() {
     &["cinder-csi-driver", "csi-attacher"], true,
     json!([{ "name": "csi-provisioner", "enabled": false }, { "name": "csi-resizer", "enabled": false },
            { "name": "csi-snapshotter", "enabled": false }]))]
-fn the_sidecars_are_those_that_are_wanted_and_possible(
-    #[case] expected: &[&str],
-    #[case] snapshots: bool,
-    #[case] sidecars: Value,
-) {
+fn sidecars_follow_spec_and_served_apis(#[case] expected: &[&str], #[case] snapshots: bool, #[case] sidecars: Value) {
     let environment = if snapshots {
         mk_with_snapshots()
     } else {
@@ -142,7 +138,7 @@ fn the_sidecars_are_those_that_are_wanted_and_possible(
     let operands = operands(&resolve(&driver, &environment).unwrap(), None).unwrap();
 
     assert_eq!(names(&operands, "Deployment"), expected);
-    // Each of them has its role, and no other is left.
+    // Each sidecar has its role, and no other role exists.
     for operand in operands.iter().filter(|operand| operand.kind.kind == "ClusterRole") {
         let suffix = operand.name().trim_start_matches("cinder-csi-");
         assert!(expected.contains(&format!("csi-{suffix}").as_str()), "{operand}");
@@ -150,7 +146,7 @@ fn the_sidecars_are_those_that_are_wanted_and_possible(
 }
 
 #[test]
-fn a_sidecar_gets_what_the_table_and_the_administrator_say() {
+fn sidecar_arguments_follow_table_and_spec() {
     let driver = mk_with(json!({
         "logLevel": "Debug",
         "images": { "overrides": { "resizer": "mirror/resizer:v1.14.0" } },
@@ -188,7 +184,7 @@ fn a_sidecar_gets_what_the_table_and_the_administrator_say() {
 }
 
 #[test]
-fn room_is_published_only_where_the_scheduler_is_to_ask_for_it() {
+fn capacity_is_published_only_if_enabled() {
     let with = mk_operands(&mk_with(json!({ "csiDriver": { "storageCapacity": true } })));
     let without = mk_operands(&mk_in_cluster());
 
@@ -210,7 +206,7 @@ fn room_is_published_only_where_the_scheduler_is_to_ask_for_it() {
 #[rstest]
 #[case(1, None)]
 #[case(3, Some(1))]
-fn a_drain_takes_the_controllers_pods_one_by_one(#[case] replicas: i32, #[case] budget: Option<i32>) {
+fn drain_evicts_controller_pods_one_by_one(#[case] replicas: i32, #[case] budget: Option<i32>) {
     let operands = mk_operands(&mk_with(json!({ "controller": { "replicas": replicas } })));
 
     let found = operands
@@ -231,7 +227,7 @@ fn a_drain_takes_the_controllers_pods_one_by_one(#[case] replicas: i32, #[case] 
 }
 
 #[test]
-fn the_controllers_pods_spread_and_carry_labels_as_chosen() {
+fn controller_pods_have_configured_spread_and_labels() {
     let usual = mk_operands(&mk_in_cluster());
     let spread = &pod_spec(&usual, "Deployment")["topologySpreadConstraints"][0];
     assert_eq!(spread["topologyKey"], "topology.kubernetes.io/zone");
@@ -257,7 +253,7 @@ fn the_controllers_pods_spread_and_carry_labels_as_chosen() {
 #[case("/var/lib/kubelet")]
 #[case("/var/lib/k0s/kubelet")]
 #[case("/var/snap/microk8s/common/var/lib/kubelet")]
-fn on_nodes_every_path_of_the_kubelet_follows_its_directory(#[case] directory: &str) {
+fn node_paths_follow_kubelet_directory(#[case] directory: &str) {
     for registration in ["Integrated", "Sidecar"] {
         let driver = mk_with(json!({ "node": { "kubeletDir": directory, "registration": registration } }));
 
@@ -270,7 +266,7 @@ fn on_nodes_every_path_of_the_kubelet_follows_its_directory(#[case] directory: &
 }
 
 #[test]
-fn beside_the_kubelets_registrar_the_driver_does_not_register_itself() {
+fn driver_does_not_register_itself_next_to_registrar() {
     let operands = mk_operands(&mk_with(
         json!({ "node": { "registration": "Sidecar", "httpPort": 9000 } }),
     ));
@@ -327,7 +323,7 @@ fn beside_the_kubelets_registrar_the_driver_does_not_register_itself() {
 }
 
 #[test]
-fn before_the_driver_is_taken_away_the_registrar_goes() {
+fn registrar_is_removed_before_the_driver() {
     let driver = mk_with(json!({ "node": { "registration": "Sidecar" } }));
     let mut resolved = resolve(&driver, &mk_environment()).unwrap();
     resolved.node.registration = Registration::Unregister;
@@ -342,7 +338,7 @@ fn before_the_driver_is_taken_away_the_registrar_goes() {
 #[rstest]
 #[case(NodeRegistration::Integrated)]
 #[case(NodeRegistration::Sidecar)]
-fn there_are_never_two_drivers_on_a_node(#[case] registration: NodeRegistration) {
+fn daemon_set_never_surges(#[case] registration: NodeRegistration) {
     for update in [NodeUpdateType::RollingUpdate, NodeUpdateType::OnDelete] {
         let mut driver = mk_in_cluster();
         driver.spec.node.registration = registration;
@@ -357,7 +353,7 @@ fn there_are_never_two_drivers_on_a_node(#[case] registration: NodeRegistration)
 }
 
 #[test]
-fn pods_of_nodes_tolerate_the_startup_taint() {
+fn node_pods_tolerate_startup_taint() {
     let key = "cinder.csi.openstack.org/agent-not-ready";
     let operands = mk_operands(&mk_with(
         json!({ "node": { "tolerations": [], "startupTaint": { "enabled": true } } }),
@@ -369,7 +365,7 @@ fn pods_of_nodes_tolerate_the_startup_taint() {
 }
 
 #[test]
-fn a_proxy_is_for_the_way_to_openstack_and_never_for_what_is_near() {
+fn proxy_applies_to_openstack_and_not_to_cluster() {
     let operands = mk_operands(&mk_with(json!({
         "proxy": { "httpsProxy": "http://proxy.example.org:3128", "noProxy": [".example.org"] },
     })));
@@ -393,7 +389,7 @@ fn a_proxy_is_for_the_way_to_openstack_and_never_for_what_is_near() {
 }
 
 #[test]
-fn the_network_policy_lets_metrics_in_and_dns_api_and_cloud_out() {
+fn network_policy_allows_metrics_dns_api_and_cloud() {
     let policy = |spec: Value| {
         let operands = mk_operands(&mk_with(json!({ "networkPolicy": spec })));
         let found = operands.iter().find(|operand| operand.kind.kind == "NetworkPolicy");
@@ -432,7 +428,7 @@ fn kubelet_reaches_probes_on_either_network(
 }
 
 #[test]
-fn nodes_on_pod_network_reach_metadata_alone() {
+fn nodes_on_pod_network_reach_only_metadata_service() {
     let operands = mk_operands(&mk_with(json!({ "node": { "hostNetwork": false } })));
     let name = |operand: &&Operand| operand.object.metadata.name.clone().unwrap_or_default();
     let of_nodes = |operand: &&Operand| operand.kind.kind == "NetworkPolicy" && name(operand).ends_with("-node");
@@ -461,7 +457,7 @@ fn nodes_on_pod_network_reach_metadata_alone() {
 }
 
 #[test]
-fn on_the_network_of_nodes_there_is_no_policy_and_ports_can_be_chosen() {
+fn host_network_has_no_policy_and_configurable_ports() {
     let operands = mk_operands(&mk_with(
         json!({ "controller": { "hostNetwork": true, "httpPort": 9100, "replicas": 1 } }),
     ));
@@ -479,7 +475,7 @@ fn on_the_network_of_nodes_there_is_no_policy_and_ports_can_be_chosen() {
     assert_eq!(driver["readinessProbe"]["httpGet"]["host"], "127.0.0.1");
     assert!(args(driver).contains(&"--health-endpoint=127.0.0.1:9101".to_owned()));
     assert!(operands.iter().all(|operand| operand.kind.kind != "NetworkPolicy"));
-    // The ports are free only when the old pod is gone.
+    // The ports are available only after the end of the old pod.
     let update = &only(&operands, "Deployment")["spec"]["strategy"]["rollingUpdate"];
     assert_eq!(update, &json!({ "maxUnavailable": 1, "maxSurge": 0 }));
 }
@@ -487,7 +483,7 @@ fn on_the_network_of_nodes_there_is_no_policy_and_ports_can_be_chosen() {
 #[rstest]
 #[case(33, json!(null))]
 #[case(34, json!(60))]
-fn what_the_api_server_does_not_know_is_left_out(#[case] minor: u32, #[case] written: Value) {
+fn fields_unknown_to_api_server_are_omitted(#[case] minor: u32, #[case] written: Value) {
     let environment = Environment {
         kubernetes_version: Some(KubernetesVersion { major: 1, minor }),
         ..mk_environment()
@@ -518,7 +514,7 @@ fn options_of_nodes_reach_the_driver() {
 }
 
 #[test]
-fn drivers_side_by_side_share_no_name_port_or_socket() {
+fn parallel_drivers_have_distinct_names_ports_and_sockets() {
     let first = mk_in_cluster();
     let mut second = mk_with(json!({ "instanceName": "archive", "node": { "httpPort": 9900 } }));
     second.metadata.name = Some("archive.csi.example.org".into());
@@ -546,7 +542,7 @@ fn drivers_side_by_side_share_no_name_port_or_socket() {
     };
     let ((socket, port), (other_socket, other_port)) = (on_node(&one), on_node(&other));
     assert!(socket != other_socket && port != other_port);
-    // Each election has a lease of its own.
+    // Each election has a separate lease.
     let leases = |operands: &[Operand]| {
         text(operands)
             .matches("external-attacher-leader-cinder-csi-openstack-org")

@@ -7,7 +7,7 @@ use crate::resolve::Environment;
 
 const EXISTS: &str = r#"[{"key":"topology.kubernetes.io/region","operator":"Exists"}]"#;
 
-/// A driver of two clouds with nodes in both, and what else its spec says of nodes.
+/// Creates a driver of two clouds with nodes in both, and with further node settings.
 fn mk_two_clouds(node: &Value) -> CinderCSIDriver {
     let cloud = |name: &str| json!({ "name": name, "credentialsSecretRef": { "name": name }, "nodeRegion": name });
     let mut object = serde_json::to_value(mk_in_cluster()).unwrap();
@@ -16,7 +16,7 @@ fn mk_two_clouds(node: &Value) -> CinderCSIDriver {
     serde_json::from_value(object).unwrap()
 }
 
-/// What the clouds have for zones.
+/// Creates an environment with the zones of the clouds.
 fn mk_zones(compute: &str, volume: &str) -> Environment {
     let facts = CloudFacts {
         compute_zones: [compute.to_owned()].into(),
@@ -38,7 +38,7 @@ fn terms(pod: &Value) -> &Value {
 }
 
 #[test]
-fn each_node_reports_the_region_that_it_is_labelled_with_and_waits_for_that_label() {
+fn nodes_wait_for_region_label_and_report_it() {
     let pod = node_pod(&mk_two_clouds(&json!({})), &mk_zones("nova", "nova"));
 
     let driver = &pod["containers"][0];
@@ -59,7 +59,7 @@ fn each_node_reports_the_region_that_it_is_labelled_with_and_waits_for_that_labe
 }
 
 #[test]
-fn an_affinity_of_the_spec_stays_and_each_of_its_terms_waits_for_the_label() {
+fn each_affinity_term_requires_region_label() {
     let disk = json!({ "key": "disk", "operator": "Exists" });
     let fields = json!([{ "key": "metadata.name", "operator": "In", "values": ["a"] }]);
     let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
@@ -82,10 +82,7 @@ fn an_affinity_of_the_spec_stays_and_each_of_its_terms_waits_for_the_label() {
 #[rstest]
 #[case::clouds_that_nodes_do_not_tell_apart(mk_in_cluster(), mk_environment())]
 #[case::zones_that_are_not_used(mk_two_clouds(&json!({})), mk_zones("nova", "other"))]
-fn no_region_is_reported_without_clouds_of_nodes_or_without_zones(
-    #[case] driver: CinderCSIDriver,
-    #[case] environment: Environment,
-) {
+fn region_needs_cloud_region_and_zones(#[case] driver: CinderCSIDriver, #[case] environment: Environment) {
     let pod = node_pod(&driver, &environment);
 
     assert!(

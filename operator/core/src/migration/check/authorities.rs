@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Certificates of authorities, compared without regard to their order and to text between them.
+//! CA certificates, compared independently of their order and of text between them.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::text::short_hash;
 
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
-/// The most certificates of one bundle.
+/// Maximum number of certificates in one bundle.
 const MOST_CERTIFICATES: usize = 2_000;
 
 /// The certificates of a bundle, by their hashes.
@@ -25,7 +25,7 @@ impl Authorities {
         Self(hashes.collect())
     }
 
-    /// The number of certificates that another bundle does not have.
+    /// Returns the number of certificates that another bundle lacks.
     pub(super) fn count_missing(&self, other: &Self) -> usize {
         self.0.difference(&other.0).count()
     }

@@ -11,7 +11,7 @@ use super::go;
 /// The program of the Go driver, and the last part of its image's name.
 pub const PROGRAM: &str = "cinder-csi-plugin";
 
-/// The most characters of the name of a flag in messages.
+/// Maximum number of characters of a flag's name in messages.
 const LONGEST_NAME: usize = 100;
 
 /// A container of the other installation.
@@ -19,15 +19,14 @@ const LONGEST_NAME: usize = 100;
 pub struct OldContainer {
     /// Kind, namespace and name of the workload.
     pub workload: String,
-    /// Its name.
     pub name: String,
     /// The program: the last part of the image's name, without its tag.
     pub program: String,
-    /// Its arguments, with the values of its environment filled in.
+    /// Its arguments, after substitution of its environment variables.
     pub arguments: Vec<Argument>,
-    /// Whether a shell runs a script in which the arguments are.
+    /// Whether the arguments belong to a script that a shell runs.
     pub is_script: bool,
-    /// The variables of its environment that name a proxy.
+    /// Environment variables that set a proxy.
     pub proxies: Vec<String>,
 }
 
@@ -38,24 +37,24 @@ pub(super) struct Flag {
     pub(super) name: String,
     /// The value, which may be the next argument of the command line.
     pub(super) value: Option<String>,
-    /// The variables with values of Secrets in the value.
+    /// Variables with values of Secrets in the value.
     pub(super) secrets: Vec<String>,
-    /// The variables of unknown value, each with the reason.
+    /// Variables of unknown value, each with the reason.
     pub(super) unknown: BTreeMap<String, String>,
 }
 
 impl Flag {
-    /// The value, or that of a flag without one.
+    /// Returns the value. A flag without a value counts as true.
     pub(super) fn text(&self) -> &str {
         self.value.as_deref().unwrap_or("true")
     }
 
-    /// The name for messages.
+    /// Returns the name for messages.
     pub(super) fn shown(&self) -> String {
         format!("--{}", UntrustedText::with_limit(&self.name, LONGEST_NAME))
     }
 
-    /// The flag as one word.
+    /// Returns the flag as one argument.
     pub(super) fn word(&self) -> String {
         match &self.value {
             Some(value) => format!("--{}={value}", self.name),
@@ -71,7 +70,7 @@ impl Flag {
 }
 
 impl OldContainer {
-    /// Workload and container.
+    /// Returns workload and container.
     pub fn place(&self) -> String {
         format!("{}, container {}", self.workload, self.name)
     }
@@ -81,7 +80,7 @@ impl OldContainer {
         self.program == PROGRAM
     }
 
-    /// The flags of the command line, in their order.
+    /// Returns the flags of the command line in order.
     pub(super) fn flags(&self) -> Vec<Flag> {
         let mut flags: Vec<Flag> = Vec::new();
         let mut awaits_value = false;
@@ -111,17 +110,17 @@ impl OldContainer {
         flags
     }
 
-    /// The paths of `--cloud-config`, without paths of unknown value.
+    /// Returns the paths of `--cloud-config`, without paths of unknown value.
     pub fn cloud_config(&self) -> Vec<String> {
         self.list("cloud-config")
     }
 
-    /// The names of `--cloud-name`, without names of unknown value.
+    /// Returns the names of `--cloud-name`, without names of unknown value.
     pub fn cloud_names(&self) -> Vec<String> {
         self.list("cloud-name")
     }
 
-    /// Whether a file of `--cloud-config` is unknown. A finding names the flag.
+    /// Whether a file of `--cloud-config` is unknown. A finding contains the flag.
     pub fn has_unknown_configuration(&self) -> bool {
         let flags = self.flags();
         let mut flags = flags.iter().filter(|flag| flag.name == "cloud-config");
@@ -149,7 +148,7 @@ impl OldContainer {
         self.is_driver() && self.has_switch("provide-node-service")
     }
 
-    /// The last value of a flag that defaults to true.
+    /// Returns the last value of a flag that defaults to true.
     fn has_switch(&self, name: &str) -> bool {
         let flags = self.flags();
         let last = flags.iter().rev().find(|flag| flag.name == name);
@@ -157,7 +156,7 @@ impl OldContainer {
     }
 }
 
-/// The short form of klog's verbosity: `-v5`.
+/// Parses the short form of klog's verbosity: `-v5`.
 fn short_verbosity(word: &str) -> Option<(&str, Option<&str>)> {
     let level = word.strip_prefix("-v")?;
     let is_level = !level.is_empty() && level.bytes().all(|byte| byte.is_ascii_digit());

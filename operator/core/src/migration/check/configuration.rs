@@ -12,18 +12,18 @@ use super::successor::{NewCredentials, NewValue, is_clouds_yaml, new_value};
 use super::{AdoptionFinding, AdoptionFindingReason, CheckFacts};
 use crate::cluster::is_object_name;
 
-/// The order in which nodes query the sources of their identity.
+/// Order in which nodes query the sources of their identity.
 const SEARCH_ORDER: &str = "configDrive,metadataService";
-/// The longest DNS label, in bytes.
+/// Maximum length of a DNS label, in bytes.
 const LONGEST_LABEL: usize = 63;
-/// The kind of endpoints.
+/// Default type of endpoints.
 const ENDPOINT_TYPE: &str = "public";
 
 const USE_CLOUDS: &str = "the clouds.yaml that it reads is not in the Secret, so that the file cannot be used";
 const CLOUDS_YAML: &str = "Put clouds.yaml into the Secret and name its key in spec.clouds[].credentialsSecretRef.key";
 const NO_FILE: &str = "the pods of this driver have no such file";
 
-/// What this driver has for the comparison.
+/// Values of this driver for the comparison.
 struct Successor<'a> {
     spec: &'a CinderCSIDriverSpec,
     cloud: &'a Cloud,
@@ -31,7 +31,7 @@ struct Successor<'a> {
     authorities: Option<&'a Authorities>,
 }
 
-/// Compares the configurations of the other installation with the spec and the credentials that it names.
+/// Compares the configurations of the other installation with the spec and its credentials.
 pub(super) fn findings(spec: &CinderCSIDriverSpec, facts: &CheckFacts) -> Vec<AdoptionFinding> {
     let mut differences = Differences::default();
     for configuration in &facts.configurations {
@@ -120,7 +120,7 @@ const SETTINGS: [Setting; 15] = [
     Setting::ZoneMap,
 ];
 
-/// The entry of the spec that takes the place of a cloud.
+/// Returns the entry of the spec that replaces a cloud.
 fn counterpart<'a>(spec: &'a CinderCSIDriverSpec, all: &[OldCloud], old: &OldCloud) -> Option<&'a Cloud> {
     match (spec.clouds.as_slice(), all.len()) {
         ([only], 1) => Some(only),
@@ -131,7 +131,7 @@ fn counterpart<'a>(spec: &'a CinderCSIDriverSpec, all: &[OldCloud], old: &OldClo
     }
 }
 
-/// The fields of a new entry of spec.clouds for a cloud of this name.
+/// Returns the fields of a new entry of spec.clouds for a cloud of this name.
 pub(super) fn new_entry(name: &str) -> String {
     if name.len() <= LONGEST_LABEL && !name.contains('.') && is_object_name(name) {
         return format!("the name {name}");
@@ -148,7 +148,7 @@ fn quoted(text: &str) -> String {
 }
 
 impl Successor<'_> {
-    /// The place of the value that this driver uses.
+    /// Returns the source of the value that this driver uses.
     fn place(&self) -> String {
         match self.credentials {
             Some(credentials) => format!("by spec.clouds[{}] and {}", self.cloud.name, credentials.place),
@@ -160,7 +160,7 @@ impl Successor<'_> {
         format!("spec.clouds[{}].{field}", self.cloud.name)
     }
 
-    /// Compares the kinds of the logins, and finds a clouds.yaml that the driver does not get.
+    /// Compares the types of the logins, and finds a clouds.yaml that the driver does not receive.
     fn compare_login(&self, old: &OldCloud, reader: &str, differences: &mut Differences) {
         if let Some((place, _)) = &old.clouds_file
             && !is_clouds_yaml(self.cloud)
@@ -184,7 +184,7 @@ impl Successor<'_> {
         }
     }
 
-    /// Compares the certificates of the authorities where both have some.
+    /// Compares the CA certificates if both sides have some.
     fn compare_authorities(&self, old: &OldCloud, differences: &mut Differences) {
         let (Some(value), Some(_)) = (old.values.get(&Setting::Authorities), &self.cloud.ca_bundle_ref) else {
             return;
@@ -204,13 +204,13 @@ impl Successor<'_> {
                 why,
                 format!("Compare them with those of {field}"),
             ),
-            // A gap names the new ones, or this check has read neither.
+            // A gap reports the new certificates, or this check has read neither side.
             _ => return,
         };
         differences.add(difference, &value.place);
     }
 
-    /// The difference in one setting.
+    /// Returns the difference in one setting.
     fn compare(&self, setting: Setting, old: Option<&OldValue>) -> Option<Difference> {
         let new = new_value(self.spec, self.cloud, self.credentials, setting);
         let subject = old.map_or_else(|| setting.conf_key(), |old| old.key.clone());
@@ -223,26 +223,26 @@ impl Successor<'_> {
                 "Name a Secret of type kubernetes.io/tls in",
             )?,
             Setting::AttachLimit => attach_limit(&old?.text, &new)?,
-            // Without these keys there is no known difference. cinder-csi-plugin takes the first region of the catalogue and does not
-            // scan a device that grew. Only this driver reads the last four keys.
+            // Without these keys no difference is known. cinder-csi-plugin uses the first region of the catalogue and
+            // does not rescan an expanded device. Only this driver reads the last four keys.
             Setting::AuthUrl
             | Setting::Region
             | Setting::Rescan
             | Setting::PublicRoots
             | Setting::HttpEndpoints
             | Setting::Segments
-            | Setting::ZoneMap => self.differing(setting, &old?.text, &new)?,
-            Setting::SearchOrder => self.differing(setting, &list(&old?.text), &new)?,
+            | Setting::ZoneMap => self.compare_values(setting, &old?.text, &new)?,
+            Setting::SearchOrder => self.compare_values(setting, &list(&old?.text), &new)?,
             _ => {
                 let text = old.map_or_else(|| default_text(setting), |old| old.text.as_str());
-                self.differing(setting, text, &new)?
+                self.compare_values(setting, text, &new)?
             }
         };
         Some(of_key(subject, message, remedy))
     }
 
-    /// The sentences about two values, unless they are equal or one is unknown.
-    fn differing(&self, setting: Setting, old: &str, new: &NewValue) -> Option<(String, String)> {
+    /// Returns the message and remedy for two values, unless they are equal or one is unknown.
+    fn compare_values(&self, setting: Setting, old: &str, new: &NewValue) -> Option<(String, String)> {
         let new = new.or(default_text(setting))?;
         if old == new {
             return None;
@@ -265,7 +265,7 @@ impl Successor<'_> {
         Some((message, self.remedy(setting, old)))
     }
 
-    /// The field that decides a setting.
+    /// Returns the field that determines a setting.
     fn remedy(&self, setting: Setting, old: &str) -> String {
         let value = UntrustedText::with_limit(old, 200);
         match setting {
@@ -307,7 +307,7 @@ impl Successor<'_> {
         }
     }
 
-    /// The sentences about a file that the pods of this driver do not have.
+    /// Returns the message and remedy for a file that the pods of this driver lack.
     fn missing_file(&self, old: &OldValue, new: &NewValue, field: &str, remedy: &str) -> Option<(String, String)> {
         let message = format!("the other installation uses {}, and {NO_FILE}", quoted(&old.text));
         let remedy = format!("{remedy} {}", self.field(field));
@@ -326,7 +326,7 @@ fn attach_limit(old: &str, new: &NewValue) -> Option<(String, String)> {
     Some((message, remedy))
 }
 
-/// What both drivers do without a value.
+/// Describes the behavior of both drivers without a value.
 fn default_text(setting: Setting) -> &'static str {
     match setting {
         Setting::EndpointType => ENDPOINT_TYPE,

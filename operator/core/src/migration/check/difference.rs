@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Differences between two installations, each with the places where it is.
+//! Differences between two installations, each with its locations.
 
 use super::{AdoptionFinding, AdoptionFindingReason, Sample, finding};
 
@@ -11,7 +11,7 @@ pub(super) const BY_OVERRIDE: &str = "Add it by spec.overrides where it is neede
 pub(super) const BY_HAND: &str =
     "Compare the flag with the documentation of this driver (docs/clouds.md, docs/overrides.md)";
 
-/// A difference, without its places.
+/// A difference, without its locations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Difference {
     pub(super) reason: AdoptionFindingReason,
@@ -21,7 +21,7 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// A difference of a flag.
+    /// Creates a difference of a flag.
     pub(super) fn of_flag(subject: impl Into<String>, message: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::new(AdoptionFindingReason::Flag, subject, message, remedy)
     }
@@ -40,7 +40,7 @@ impl Difference {
         }
     }
 
-    /// The difference of a flag with a value from these variables of Secrets. The value is omitted.
+    /// Creates the difference of a flag with a value from these variables of Secrets. The value is omitted.
     pub(super) fn without_value(subject: String, variables: &[String]) -> Self {
         let message = format!(
             "the value comes from a Secret (variable {}) and differs from that of this driver",
@@ -49,14 +49,14 @@ impl Difference {
         Self::of_flag(subject, message, BY_HAND)
     }
 
-    /// Something that is unknown.
+    /// Creates a difference for an unknown part.
     pub(super) fn unknown(subject: impl Into<String>, why: &str, remedy: impl Into<String>) -> Self {
         let message = format!("what changes here is not known: {why}");
         Self::new(AdoptionFindingReason::NotChecked, subject, message, remedy)
     }
 }
 
-/// Differences in the order in which they were found. The same one in several places is one finding.
+/// Differences in the order of their discovery. The same difference in several locations is one finding.
 #[derive(Debug, Default)]
 pub(super) struct Differences(Vec<(Difference, Vec<String>)>);
 

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The environment of a container, and how the kubelet writes it into command lines.
+//! The environment of a container, and its substitution into command lines by the kubelet.
 
 use std::{collections::BTreeMap, fmt};
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-/// The longest word with its values, in bytes.
+/// Maximum length of an argument with its values, in bytes.
 const LONGEST_WORD: usize = 64 << 10;
 
 /// The value of a variable.
 #[derive(Debug, Clone)]
 pub enum VariableValue {
-    /// The text.
+    /// Text that may be shown.
     Plain(String),
-    /// A text that is compared and never shown.
+    /// Text that is compared and never shown.
     Secret(SecretString),
-    /// The reason for which the value is unknown.
+    /// The value is unknown, with the reason.
     Unknown(String),
 }
 
@@ -23,17 +23,17 @@ pub enum VariableValue {
 #[derive(Debug, Clone, Default)]
 pub struct Variables {
     values: BTreeMap<String, VariableValue>,
-    /// The reason for which other variables may exist: a source of all its keys that cannot be read.
+    /// Why other variables may exist: a source of unknown keys cannot be read.
     hidden: Option<String>,
 }
 
-/// A word of a command line with the values of the environment. `Debug` does not show text of Secrets.
+/// An argument of a command line with the values of the environment. `Debug` does not show text of Secrets.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Argument {
     pub(super) text: String,
-    /// The variables with values of Secrets in the text.
+    /// Variables with values of Secrets in the text.
     pub(super) secrets: Vec<String>,
-    /// The variables of unknown value, each with the reason. They stay in the text as `$(NAME)`.
+    /// Variables of unknown value, each with the reason. They remain in the text as `$(NAME)`.
     pub(super) unknown: BTreeMap<String, String>,
 }
 
@@ -71,12 +71,12 @@ impl From<Argument> for VariableValue {
 }
 
 impl Argument {
-    /// The text, unless it has values of Secrets or unknown values.
+    /// Returns the text, unless it has values of Secrets or unknown values.
     pub fn plain(&self) -> Option<&str> {
         (self.secrets.is_empty() && self.unknown.is_empty()).then_some(self.text.as_str())
     }
 
-    /// Whether the word is this program or a path to it.
+    /// Whether the argument is this program or a path to it.
     pub fn is_program(&self, program: &str) -> bool {
         self.plain()
             .is_some_and(|text| text.rsplit('/').next() == Some(program))
@@ -84,27 +84,24 @@ impl Argument {
 }
 
 impl Variables {
-    /// Adds or replaces a variable.
     pub fn set(&mut self, name: impl Into<String>, value: VariableValue) {
         self.values.insert(name.into(), value);
     }
 
-    /// Notes that a source of variables cannot be read.
+    /// Records that a source of variables cannot be read.
     pub fn hide_source(&mut self, why: impl Into<String>) {
         self.hidden.get_or_insert_with(|| why.into());
     }
 
-    /// The names of the variables.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.values.keys().map(String::as_str)
     }
 
-    /// The value of a variable, if the container has it.
     pub fn get(&self, name: &str) -> Option<&VariableValue> {
         self.values.get(name)
     }
 
-    /// Fills the values into `$(NAME)`. `$$` becomes one dollar sign, as in `$$(NAME)`.
+    /// Substitutes the values for `$(NAME)`. `$$` becomes one dollar sign, as in `$$(NAME)`.
     pub fn expand(&self, text: &str) -> Argument {
         let mut word = Argument::default();
         let mut rest = text;
@@ -184,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_variable_stays_with_its_reason() {
+    fn unknown_variable_remains_with_its_reason() {
         let mut variables = mk_variables();
         let word = variables.expand("--x=$(U)$(NONE)");
         assert_eq!(word.text, "--x=$(U)$(NONE)");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Flags of the other installation's driver that the operator does not give to its own, or gives another value.
+//! Flags of the other installation's driver that the operator omits or sets to another value.
 
 use cinder_csi_crds::{CinderCSIDriverSpec, LogLevel, TopologyMode};
 use cinder_csi_driver::{args::Args, topology::REGION};
@@ -12,13 +12,13 @@ use super::configuration::new_entry;
 use super::difference::{BY_HAND, BY_OVERRIDE, Difference, Differences, ZONES_ARE_USED};
 use super::{go, sidecars};
 
-/// Proxies, which a process takes from its environment.
+/// Proxy variables, which a process reads from its environment.
 const PROXIES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
 
-/// The most arguments of one command line.
+/// Maximum number of arguments in one command line.
 const MOST_ARGUMENTS: usize = 500;
 
-/// Flags of this driver with values that add up.
+/// Flags of this driver with cumulative values.
 const REPEATABLE: [&str; 6] = [
     "user-agent",
     "project-id",
@@ -28,7 +28,7 @@ const REPEATABLE: [&str; 6] = [
     "tls-cipher-suites",
 ];
 
-/// The differences between the flags of the containers and the flags that the operator sets.
+/// Returns the differences between the flags of the containers and the flags that the operator sets.
 pub(super) fn findings(spec: &CinderCSIDriverSpec, containers: &[OldContainer]) -> Vec<AdoptionFinding> {
     let mut differences = Differences::default();
     for container in containers {
@@ -44,7 +44,7 @@ pub(super) fn findings(spec: &CinderCSIDriverSpec, containers: &[OldContainer]) 
     differences.into_findings()
 }
 
-/// Whether a variable names a proxy.
+/// Whether a variable sets a proxy.
 pub fn is_proxy(variable: &str) -> bool {
     PROXIES.contains(&variable)
 }
@@ -73,7 +73,7 @@ fn of_container(spec: &CinderCSIDriverSpec, container: &OldContainer) -> Vec<Dif
     found
 }
 
-/// The gap of a flag with unknown variables in its value.
+/// Returns the gap of a flag with unknown variables in its value.
 fn unknown_value(container: &OldContainer, flag: &Flag) -> Difference {
     let reasons = flag.unknown.iter().map(|(name, why)| format!("variable {name}: {why}"));
     let why = format!("its value depends on {}", reasons.collect::<Vec<_>>().join("; "));
@@ -89,8 +89,8 @@ fn quoted(text: &str) -> String {
     UntrustedText::with_limit(text, 200).quoted()
 }
 
-/// Compares the flags of the driver. Lists are read as pflag does, and the others by the driver's own parser, which knows every flag
-/// of cinder-csi-plugin.
+/// Compares the flags of the driver. Lists are parsed as in pflag. The driver's own parser parses the others, because
+/// it knows every flag of cinder-csi-plugin.
 fn of_driver(spec: &CinderCSIDriverSpec, flags: &[Flag]) -> Vec<Difference> {
     let mut found = Vec::new();
     let mut words = Vec::new();
@@ -106,7 +106,7 @@ fn of_driver(spec: &CinderCSIDriverSpec, flags: &[Flag]) -> Vec<Difference> {
             }
             name => {
                 if !REPEATABLE.contains(&name) {
-                    // The last value counts.
+                    // The last value applies.
                     words.retain(|earlier: &&Flag| earlier.name != name);
                 }
                 words.push(flag);
@@ -125,7 +125,7 @@ fn of_driver(spec: &CinderCSIDriverSpec, flags: &[Flag]) -> Vec<Difference> {
     };
     for word in args.to_argv() {
         let (name, value) = word.split_once('=').unwrap_or((word.as_str(), ""));
-        // The parser also takes values from the environment of this process.
+        // The parser also reads values from the environment of this process.
         let Some(flag) = is_given(name) else { continue };
         let no_effect = without_effect.iter().find(|(known, _)| *known == name);
         let difference = match no_effect {
@@ -143,10 +143,10 @@ fn of_driver(spec: &CinderCSIDriverSpec, flags: &[Flag]) -> Vec<Difference> {
     found
 }
 
-/// Removes the flags that the driver does not understand, one by one, so that they hide no others.
+/// Removes invalid flags one by one, so that an invalid flag does not hide others.
 fn parse(mut flags: Vec<&Flag>, found: &mut Vec<Difference>) -> Option<Args> {
     loop {
-        // A driver without this flag is compared all the same.
+        // A driver without this flag is compared anyway.
         let endpoint = (!flags.iter().any(|flag| flag.name == "endpoint")).then(|| "--endpoint=".to_owned());
         let argv = std::iter::once(PROGRAM.to_owned())
             .chain(endpoint)
@@ -155,7 +155,7 @@ fn parse(mut flags: Vec<&Flag>, found: &mut Vec<Difference>) -> Option<Args> {
             Ok(parsed) => return Some(parsed),
             Err(error) => error,
         };
-        let Some(at) = culprit(&error, &flags) else {
+        let Some(at) = find_rejected_flag(&error, &flags) else {
             let why = "this driver does not understand it, so that its flags are not compared";
             let remedy = "Look at the flags yourself; docs/clouds.md and docs/overrides.md have this driver's";
             found.push(Difference::unknown("the driver's command line", why, remedy));
@@ -178,8 +178,8 @@ fn parse(mut flags: Vec<&Flag>, found: &mut Vec<Difference>) -> Option<Args> {
     }
 }
 
-/// The flag that an error of the parser is about.
-fn culprit(error: &clap::Error, flags: &[&Flag]) -> Option<usize> {
+/// Returns the flag that an error of the parser is about.
+fn find_rejected_flag(error: &clap::Error, flags: &[&Flag]) -> Option<usize> {
     let ContextValue::String(argument) = error.get(ContextKind::InvalidArg)? else {
         return None;
     };
@@ -193,7 +193,7 @@ fn culprit(error: &clap::Error, flags: &[&Flag]) -> Option<usize> {
     flags.iter().position(|flag| flag.name == name)
 }
 
-/// The differences of a flag with a list. Each value of the list counts by itself.
+/// Returns the differences of a flag with a list. Each value of the list is compared separately.
 fn of_list(spec: &CinderCSIDriverSpec, flag: &Flag) -> Vec<Difference> {
     let subject = flag.shown();
     let text = flag.value.as_deref().unwrap_or_default();
@@ -207,7 +207,7 @@ fn of_list(spec: &CinderCSIDriverSpec, flag: &Flag) -> Vec<Difference> {
                 return unreadable();
             };
             let missing = names.into_iter().filter(|name| {
-                // The operator gives an only cloud no name.
+                // The operator omits the name of a single cloud.
                 let is_only = name.is_empty() && spec.clouds.len() == 1;
                 !is_only && !spec.clouds.iter().any(|cloud| cloud.section_name() == *name)
             });
@@ -260,11 +260,11 @@ fn of_list(spec: &CinderCSIDriverSpec, flag: &Flag) -> Vec<Difference> {
     }
 }
 
-/// The difference of a flag of the driver, if there is one.
+/// Returns the difference of a flag of the driver, if it exists.
 fn of_flag(spec: &CinderCSIDriverSpec, flag: &str, value: &str) -> Option<Difference> {
     let judged = |message: String, remedy: &str| Some(Difference::of_flag(flag, message, remedy));
     match flag {
-        // The operator gives its own, or the same.
+        // The operator sets its own value, or the same.
         "--endpoint" | "--provide-controller-service" | "--provide-node-service" | "--driver-name" => None,
         "--cluster" if spec.cluster_id.as_deref() == Some(value) => None,
         "--cluster" => judged(

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values of command lines and of `cloud.conf` as Go programs read them.
+//! Parses values of command lines and of `cloud.conf` as Go programs do.
 
 use std::collections::BTreeMap;
 
-/// The most values of one list.
+/// Maximum number of values in one list.
 const LONGEST_LIST: usize = 256;
 
 /// Nanoseconds of the units of `time.ParseDuration`.
@@ -75,11 +75,11 @@ pub(super) fn parse_duration(text: &str) -> Option<i128> {
         total = total.checked_add(scale(number, unit)?)?;
         rest = next;
     }
-    // Values that do not fit are invalid in Go.
+    // Values that overflow are invalid in Go.
     (total <= i128::from(i64::MAX)).then_some(sign * total)
 }
 
-/// A decimal number times a unit.
+/// Multiplies a decimal number by a unit.
 fn scale(number: &str, unit: i128) -> Option<i128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let is_number = |text: &str| text.len() <= 18 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -116,7 +116,7 @@ pub(super) fn parse_slice(text: &str) -> Option<Vec<String>> {
                 None => (rest.to_owned(), None),
             },
         };
-        // A quote inside of a field without quotes is an error in Go.
+        // A quote inside an unquoted field is an error in Go.
         if !rest.starts_with('"') && field.contains('"') {
             return None;
         }
@@ -128,7 +128,7 @@ pub(super) fn parse_slice(text: &str) -> Option<Vec<String>> {
     }
 }
 
-/// The field after an opening quote, and what follows its comma.
+/// Returns the field after an opening quote, and the text after its comma.
 fn split_quoted(text: &str) -> Option<(String, Option<&str>)> {
     let mut field = String::new();
     let mut rest = text;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The settings that the check compares, and the keys of a `cloud.conf` that decide them.
+//! The settings that the check compares, and the keys of a `cloud.conf` that determine them.
 
 use cinder_cloud::config::keys::{CLOUD_CONF, ConfigKey, Setting as Key};
 
-/// Something that a configuration decides for one cloud.
+/// A setting of one cloud in a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Setting {
     /// The address of Keystone.
     AuthUrl,
-    /// The region of the catalogue.
+    /// The region in the service catalogue.
     Region,
-    /// The kind of the endpoints.
+    /// The type of the endpoints.
     EndpointType,
-    /// The certificates of the authorities.
+    /// The CA certificates.
     Authorities,
     /// The certificate and the key of the client.
     ClientCertificate,
@@ -22,9 +22,9 @@ pub(super) enum Setting {
     PublicRoots,
     /// Whether endpoints without TLS are used after a login with TLS.
     HttpEndpoints,
-    /// The number of volumes of a node.
+    /// The maximum number of volumes on a node.
     AttachLimit,
-    /// Whether nodes scan raw devices that grew.
+    /// Whether nodes rescan expanded raw devices.
     Rescan,
     /// Whether the zones of volumes are ignored.
     IgnoreZones,
@@ -41,17 +41,17 @@ pub(super) enum Setting {
 /// The use of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyUse {
-    /// A part of the login. Logins are compared by their kind.
+    /// A part of the login. Logins are compared by their type.
     Login,
-    /// Leads to a clouds.yaml.
+    /// References a clouds.yaml.
     CloudsFile,
-    /// Decides a setting.
+    /// Determines a setting.
     Setting(Setting),
     /// Has no effect in cinder-csi-plugin.
     Unused,
 }
 
-/// What the check does with a key.
+/// Returns how the check uses a key.
 pub(super) fn key_use(row: &ConfigKey) -> KeyUse {
     let Some(setting) = row.setting else {
         return KeyUse::Unused;
@@ -106,7 +106,7 @@ pub(super) fn key_use(row: &ConfigKey) -> KeyUse {
     }
 }
 
-/// The spelling of a section that users write.
+/// Returns the spelling of a section that users write.
 pub(super) fn section_name(section: &str) -> &str {
     let known = CLOUD_CONF.iter().filter_map(|row| row.place.section());
     known
@@ -115,19 +115,19 @@ pub(super) fn section_name(section: &str) -> &str {
         .unwrap_or(section)
 }
 
-/// A key of a `cloud.conf` with its section.
+/// Returns a key of a `cloud.conf` with its section.
 pub(super) fn display_key(row: &ConfigKey) -> String {
     format!("[{}] {}", row.place.section().unwrap_or_default(), row.name())
 }
 
 impl Setting {
-    /// The first key of a `cloud.conf` that decides it, with its section.
+    /// Returns the first key of a `cloud.conf` that determines the setting, with its section.
     pub(super) fn conf_key(self) -> String {
         let row = CLOUD_CONF.iter().find(|row| key_use(row) == KeyUse::Setting(self));
         row.map_or_else(String::new, display_key)
     }
 
-    /// The key of a clouds.yaml that decides it, if there is one.
+    /// Returns the key of a clouds.yaml that determines the setting, if it exists.
     pub(super) fn yaml_key(self) -> Option<&'static str> {
         match self {
             Self::AuthUrl => Some("auth.auth_url"),
@@ -148,7 +148,7 @@ impl Setting {
         }
     }
 
-    /// Whether only nodes use it.
+    /// Whether only nodes use the setting.
     pub(super) fn is_of_nodes(self) -> bool {
         matches!(self, Self::AttachLimit | Self::Rescan | Self::SearchOrder)
     }

@@ -21,34 +21,33 @@ use super::keys::{KeyUse, Setting, display_key, key_use, section_name};
 
 /// The remedy of a file that cannot be read.
 const CORRECT: &str = "Correct the file";
-/// The most unknown keys that are reported.
+/// Maximum number of reported unknown keys.
 const MOST_UNKNOWN: usize = 50;
-/// The most characters of a name.
+/// Maximum number of characters of a name.
 const LONGEST_NAME: usize = 100;
-/// The highest limit of cinder-csi-plugin, which it also uses in place of an invalid limit.
+/// The highest limit of cinder-csi-plugin, which also replaces an invalid limit.
 const HIGHEST_LIMIT: i64 = 256;
 
-/// A `cloud.conf` and where it is from.
+/// A `cloud.conf` and its source.
 #[derive(Debug, Clone)]
 pub struct ConfigurationText {
     /// The object and the key.
     pub place: String,
-    /// The text.
     pub text: SecretString,
 }
 
-/// A clouds.yaml that a `cloud.conf` names.
+/// A clouds.yaml that a `cloud.conf` references.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloudsFile {
-    /// The cloud of the `cloud.conf`.
+    /// The cloud in the `cloud.conf`.
     pub section: String,
-    /// The path; `None` for the default of the program.
+    /// The path. `None` for the default of the program.
     pub path: Option<String>,
-    /// The entry of the clouds.yaml; empty for the only one.
+    /// The entry of the clouds.yaml. Empty for the only one.
     pub entry: String,
 }
 
-/// A value and where it is from.
+/// A value and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OldValue {
     pub(super) text: String,
@@ -61,16 +60,16 @@ pub(super) struct OldValue {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct OldCloud {
     pub(super) name: String,
-    /// Whether the command line names it.
+    /// Whether the command line contains its name.
     pub(super) is_named: bool,
-    /// The kind of the login.
+    /// The type of the login.
     pub(super) login: Option<&'static str>,
     pub(super) values: BTreeMap<Setting, OldValue>,
-    /// The certificates of the authorities, or the reason for which they are unknown.
+    /// The CA certificates, or why they are unknown.
     pub(super) authorities: Option<Result<Authorities, String>>,
-    /// The place of `use-clouds`, and the file that it leads to.
+    /// The source of `use-clouds`, and the referenced file.
     pub(super) clouds_file: Option<(String, CloudsFile)>,
-    /// Whether all of the login is known.
+    /// Whether the complete login is known.
     pub(super) is_complete: bool,
 }
 
@@ -81,22 +80,22 @@ pub struct OldConfiguration {
     pub(super) reader: String,
     pub(super) serves_controller: bool,
     pub(super) serves_node: bool,
-    /// Whether a file of it is unknown.
+    /// Whether a file of the configuration is unknown.
     pub(super) is_partial: bool,
     pub(super) clouds: Vec<OldCloud>,
-    /// Keys that no driver knows, each with its place.
+    /// Keys that neither driver knows, each with its source.
     pub(super) unknown_keys: BTreeSet<(String, String)>,
 }
 
-/// The assignments of several files, each with its place.
+/// The assignments of several files, each with its source.
 type Assignments = Vec<(String, Assignment)>;
 
-/// The last value of each key, with its place.
+/// The last value of each key, with its source.
 type LastValues = BTreeMap<&'static str, (Option<String>, String)>;
 
 impl OldConfiguration {
-    /// Reads the files of a container, of which a later one overrides an earlier one. What cannot be read is added to the gaps.
-    /// `is_partial` is true for a container with files that are unknown.
+    /// Reads the files of a container. Later files override earlier ones. Unreadable parts are added to the gaps.
+    /// `is_partial` is true for a container with unknown files.
     pub fn read(
         container: &OldContainer,
         texts: &[ConfigurationText],
@@ -134,13 +133,13 @@ impl OldConfiguration {
         configuration
     }
 
-    /// The clouds.yaml files that complete the configuration.
+    /// Returns the clouds.yaml files that complete the configuration.
     pub fn clouds_files(&self) -> Vec<CloudsFile> {
         let files = self.clouds.iter().filter_map(|cloud| cloud.clouds_file.as_ref());
         files.map(|(_, file)| file.clone()).collect()
     }
 
-    /// Completes the cloud of a section by its clouds.yaml. Returns the reason for which that is not possible.
+    /// Completes the cloud of a section from its clouds.yaml. Returns why that is not possible.
     pub fn add_clouds_yaml(&mut self, file: &CloudsFile, place: &str, text: &SecretString) -> Result<(), String> {
         let config = CloudConfig::from_clouds_yaml(text.expose_secret(), &file.entry);
         let config = config.map_err(|error| error.to_string())?;
@@ -149,7 +148,7 @@ impl OldConfiguration {
         Ok(())
     }
 
-    /// The clouds with a file of authorities, and its path.
+    /// Returns the clouds with a CA file, and its path.
     pub fn authority_files(&self) -> Vec<(String, String)> {
         let clouds = self.clouds.iter().filter(|cloud| cloud.authorities.is_none());
         let files = clouds.filter_map(|cloud| {
@@ -159,7 +158,7 @@ impl OldConfiguration {
         files.collect()
     }
 
-    /// Adds the authorities of a cloud, or the reason for which they are unknown.
+    /// Adds the CA certificates of a cloud, or why they are unknown.
     pub fn add_authorities(&mut self, cloud: &str, read: &Result<Authorities, String>) {
         let clouds = self.clouds.iter_mut().filter(|one| one.name == cloud);
         clouds.for_each(|one| one.authorities = Some(read.clone()));
@@ -196,7 +195,7 @@ impl OldCloud {
     }
 }
 
-/// The kind of a login.
+/// Returns the type of a login.
 pub(super) fn login_kind(auth: &Auth) -> &'static str {
     match auth {
         Auth::Password { .. } => "a password",
@@ -210,7 +209,7 @@ fn section_cloud(assignment: &Assignment) -> &str {
     assignment.cloud.as_deref().unwrap_or_default()
 }
 
-/// The clouds that a driver without `--cloud-name` serves.
+/// Returns the clouds that a driver without `--cloud-name` serves.
 fn default_names(assignments: &Assignments) -> Vec<String> {
     let globals = assignments.iter().filter(|(_, one)| one.section == "global");
     let names: BTreeSet<&str> = globals.map(|(_, one)| section_cloud(one)).collect();
@@ -261,7 +260,7 @@ fn cloud(name: &str, assignments: &Assignments, is_partial: bool, gaps: &mut Vec
                 values.extend(value.map(str::to_owned));
             }
             KeyUse::Login => {
-                // The value is a secret. Only whether there is one matters.
+                // The value is a secret, and only its presence matters.
                 let is_set = value.is_some_and(|value| !value.is_empty());
                 last.insert(row.name(), (is_set.then(String::new), place.clone()));
             }
@@ -307,7 +306,7 @@ fn old_value(key: String, text: String, place: &str) -> OldValue {
     }
 }
 
-/// The kind of the login, in the order in which cinder-csi-plugin chooses.
+/// Returns the type of the login, in the order in which cinder-csi-plugin selects it.
 fn login(last: &LastValues) -> Option<&'static str> {
     let has = |key: &str| last.get(key).is_some_and(|(value, _)| value.is_some());
     let kinds = [
@@ -345,7 +344,7 @@ fn refused(key: &str, place: &str) -> CheckGap {
     }
 }
 
-/// The settings that single values decide.
+/// Returns the settings that single values determine.
 fn settings(last: &LastValues, gaps: &mut Vec<CheckGap>) -> BTreeMap<Setting, OldValue> {
     let mut settings = BTreeMap::new();
     for (&key, (value, place)) in last {
@@ -360,7 +359,7 @@ fn settings(last: &LastValues, gaps: &mut Vec<CheckGap>) -> BTreeMap<Setting, Ol
         let read = match (setting, key) {
             (_, "cafilecontents") if has_text(last, "ca-file") => None,
             (_, "cafilecontents") => (!text.is_empty()).then(|| "certificates in the file itself".to_owned()),
-            // Only a pair has an effect.
+            // The setting takes effect only as a pair.
             (_, "key-file") => None,
             (_, "cert-file") if !has_text(last, "key-file") => None,
             (Setting::SkipsVerification, _) => (text == "true").then_some(text),
@@ -373,7 +372,7 @@ fn settings(last: &LastValues, gaps: &mut Vec<CheckGap>) -> BTreeMap<Setting, Ol
                     None
                 }
             },
-            // Users in addresses may have passwords.
+            // User information in addresses may contain passwords.
             (Setting::AuthUrl, _) => Some(bare_url(&text)).filter(|_| !text.is_empty()),
             (Setting::SearchOrder, _) => Some(list(&text)).filter(|list| !list.is_empty()),
             (Setting::EndpointType, _) => Some(text.trim_end_matches("URL").to_owned()).filter(|text| !text.is_empty()),
@@ -398,7 +397,7 @@ fn has_text(last: &LastValues, key: &str) -> bool {
     value.is_some_and(|value| !value.is_empty())
 }
 
-/// Whether the values are true and false.
+/// Whether the setting is a boolean.
 pub(super) fn is_switch(setting: Setting) -> bool {
     matches!(
         setting,
@@ -411,7 +410,7 @@ pub(super) fn is_switch(setting: Setting) -> bool {
     )
 }
 
-/// An address without a user, and without what Keystone's version adds.
+/// Returns an address without user information and without the suffix for Keystone's version.
 pub(super) fn bare_url(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let authority = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -422,7 +421,7 @@ pub(super) fn bare_url(url: &str) -> String {
     format!("{scheme}://{}{path}", host.to_lowercase())
 }
 
-/// A list in its order, without blanks.
+/// Returns a list in its order, without blanks.
 pub(super) fn list(text: &str) -> String {
     let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
     items.collect::<Vec<_>>().join(",")

@@ -10,7 +10,7 @@ use super::difference::{Difference, Differences};
 use super::{AdoptionFinding, AdoptionFindingReason};
 use crate::text::join_truncated;
 
-/// The label that every node has with the same value.
+/// A label that has the same value on every node.
 const OPERATING_SYSTEM: &str = "kubernetes.io/os";
 const CLUSTER_FIRST: &str = "ClusterFirst";
 const CLUSTER_FIRST_ON_HOST: &str = "ClusterFirstWithHostNet";
@@ -22,25 +22,25 @@ pub struct OldPods {
     pub workload: String,
     /// Whether a container serves the controller.
     pub serves_controller: bool,
-    /// Whether they are the pods of nodes: they have the directory of the driver's socket there.
+    /// Whether they are node pods: they mount the directory of the driver's socket.
     pub is_of_nodes: bool,
-    /// The root directory of the kubelet, by the directory of the driver's socket.
+    /// Root directory of the kubelet, derived from the directory of the driver's socket.
     pub kubelet_dir: Option<String>,
     /// Labels of the nodes where they run.
     pub node_selector: BTreeMap<String, String>,
     /// Whether they use the network of their nodes.
     pub host_network: bool,
-    /// The policy of name resolution.
+    /// DNS policy.
     pub dns_policy: Option<String>,
-    /// Name servers, search domains and options of their own.
+    /// Name servers, search domains and options of the pods.
     pub dns_settings: Vec<String>,
     /// Entries of /etc/hosts: an address and its names.
     pub host_aliases: Vec<String>,
-    /// The variables and mounts by which containers of the driver trust further authorities.
+    /// Variables and mounts with which containers of the driver trust further authorities.
     pub authorities: Vec<String>,
 }
 
-/// The differences between these pods and the operator's pods.
+/// Returns the differences between these pods and the operator's pods.
 pub(super) fn findings(spec: &CinderCSIDriverSpec, pods: &[OldPods]) -> Vec<AdoptionFinding> {
     let mut differences = Differences::default();
     for one in pods {
@@ -78,7 +78,7 @@ fn kubelet_dir(spec: &CinderCSIDriverSpec, pods: &OldPods, differences: &mut Dif
     }
 }
 
-/// A label that the pods of all node workloads need. With several workloads each has its part of the nodes.
+/// Returns a label that the pods of all node workloads need. Several workloads divide the nodes among them.
 fn node_selectors(spec: &CinderCSIDriverSpec, pods: &[OldPods], differences: &mut Differences) {
     let of_nodes: Vec<&OldPods> = pods
         .iter()
@@ -109,7 +109,7 @@ fn node_selectors(spec: &CinderCSIDriverSpec, pods: &[OldPods], differences: &mu
 }
 
 impl OldPods {
-    /// The policy as the kubelet takes it: on the network of the node, `ClusterFirst` is `Default`.
+    /// Returns the policy as the kubelet interprets it: on the network of the node, `ClusterFirst` is `Default`.
     fn effective_dns_policy(&self) -> &str {
         match self.dns_policy.as_deref().unwrap_or(CLUSTER_FIRST) {
             CLUSTER_FIRST if self.host_network => "Default",
@@ -118,7 +118,7 @@ impl OldPods {
     }
 }
 
-/// The way from the controller to the cloud. Nodes send no requests to OpenStack.
+/// Compares the network path from the controller to the cloud. Nodes send no requests to OpenStack.
 fn network(spec: &CinderCSIDriverSpec, pods: &OldPods, differences: &mut Differences) {
     let is_on_host = spec.controller.host_network;
     if pods.host_network && !is_on_host {

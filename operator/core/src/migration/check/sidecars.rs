@@ -9,7 +9,8 @@ use super::difference::{BY_OVERRIDE, Difference, ZONES_ARE_USED};
 use super::{AdoptionFindingReason, go};
 use crate::releases::{COMPONENTS, ComponentRow};
 
-/// The gate of csi-provisioner that decides whether zones are used. The operator chooses the other gates by the releases.
+/// The feature gate of csi-provisioner that determines whether zones are used. The operator selects the other gates
+/// by the releases.
 const TOPOLOGY: &str = "Topology";
 const FEATURE_GATES: &str = "feature-gates";
 
@@ -18,12 +19,13 @@ const FEATURE_GATES: &str = "feature-gates";
 enum ValueKind {
     Duration,
     Bool,
-    /// A higher number of the operator's does no harm.
+    /// A higher number in the operator's sidecar is harmless.
     Limit,
     Text,
 }
 
-/// A flag that many sidecars have: its kind, and the value of the operator's sidecars, or of sidecars without the flag.
+/// A flag that many sidecars have: its name, its kind, and the value of the operator's sidecars, or of sidecars
+/// without the flag.
 struct KnownFlag(&'static str, ValueKind, &'static str);
 
 const KNOWN: [KnownFlag; 15] = [
@@ -44,7 +46,7 @@ const KNOWN: [KnownFlag; 15] = [
     KnownFlag("node-deployment", ValueKind::Bool, "false"),
 ];
 
-/// The sidecar that a container runs, by the name of its image or by its own. Distributions rename both.
+/// Returns the sidecar that a container runs, by the name of its image or container. Distributions rename both.
 pub fn sidecar_program(image: &str, container: &str) -> Option<&'static str> {
     let mut rows = COMPONENTS.iter().filter(|row| row.sidecar.is_some());
     let row = rows.find(|row| {
@@ -61,7 +63,7 @@ pub(super) fn is_compared(program: &str) -> bool {
         .any(|row| row.container == program && row.sidecar.is_some())
 }
 
-/// The differences between a sidecar of the other installation and the operator's.
+/// Returns the differences between a sidecar of the other installation and the operator's.
 pub(super) fn differences(spec: &CinderCSIDriverSpec, program: &str, flags: &[Flag]) -> Vec<Difference> {
     let row = COMPONENTS.iter().find(|row| row.container == program);
     let Some((row, name)) = row.and_then(|row| Some((row, row.sidecar?))) else {
@@ -88,7 +90,7 @@ pub(super) fn differences(spec: &CinderCSIDriverSpec, program: &str, flags: &[Fl
     found.collect()
 }
 
-/// The flags without repetition: the last value counts, and the values of feature gates add up.
+/// Returns the flags without repetitions. The last value applies, and the values of feature gates accumulate.
 fn effective(flags: &[Flag]) -> Vec<Flag> {
     let mut effective: Vec<Flag> = Vec::new();
     for flag in flags {
@@ -114,7 +116,7 @@ struct SidecarComparison<'a> {
 }
 
 impl SidecarComparison<'_> {
-    /// The difference of a flag, if there is one.
+    /// Returns the difference of a flag, if it exists.
     fn compare(&self, flag: &Flag) -> Option<Difference> {
         let value = flag.text();
         let subject = format!(
@@ -185,7 +187,8 @@ impl SidecarComparison<'_> {
         let own = self.settings.and_then(|one| one.timeout.as_deref());
         let new = own.unwrap_or(self.row.timeout);
         let (old, own_time) = (go::parse_duration(value), own.and_then(go::parse_duration));
-        // Without a field, the operator's sidecar waits at least as long as the sidecar in the manifests of cinder-csi-plugin.
+        // Without a field, the operator's sidecar waits at least as long as the sidecar in the manifests of
+        // cinder-csi-plugin.
         let is_same = match own_time {
             Some(time) => old == Some(time),
             None => old.is_some() && [go::parse_duration("3m"), go::parse_duration(new)].contains(&old),
@@ -241,7 +244,7 @@ impl SidecarComparison<'_> {
     }
 }
 
-/// The refusal of a controller that serves another cluster, or runs outside of this one.
+/// Returns the finding for a controller that serves another cluster, or runs outside of this one.
 fn outside(subject: String) -> Difference {
     Difference::new(
         AdoptionFindingReason::OutsideController,

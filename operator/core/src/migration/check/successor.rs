@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The settings of this driver from its spec and the credentials that the spec names. Values of secrets are not stored.
+//! The settings of this driver from its spec and the credentials of the spec. Values of secrets are not stored.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use cinder_csi_driver::topology::REGION;
 use super::keys::Setting;
 use super::old_configuration::{bare_url, list, login_kind};
 
-/// The flag of nodes that decides [`Setting::SearchOrder`], which only an override sets.
+/// The flag of nodes that determines [`Setting::SearchOrder`]. Only an override sets it.
 const SEARCH_ORDER: &str = "--search-order=";
 
 /// The settings in the credentials of one cloud of the spec.
@@ -22,7 +22,7 @@ pub struct NewCredentials {
     pub(super) values: BTreeMap<Setting, String>,
 }
 
-/// What this driver does.
+/// Value of a setting in this driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NewValue {
     Set(String),
@@ -33,7 +33,7 @@ pub(super) enum NewValue {
 }
 
 impl NewValue {
-    /// The value or the default.
+    /// Returns the value or the default.
     pub(super) fn or<'a>(&'a self, default: &'a str) -> Option<&'a str> {
         match self {
             Self::Set(value) => Some(value),
@@ -99,7 +99,7 @@ fn pairs(pairs: &BTreeMap<String, String>) -> Option<String> {
     (!words.is_empty()).then(|| words.join(", "))
 }
 
-/// What this driver does for a cloud. The spec overrides the credentials.
+/// Returns the value of this driver for a cloud. The spec overrides the credentials.
 pub(super) fn new_value(
     spec: &CinderCSIDriverSpec,
     cloud: &Cloud,
@@ -117,7 +117,7 @@ pub(super) fn new_value(
         Setting::AuthUrl | Setting::PublicRoots | Setting::HttpEndpoints => by_file(),
         Setting::Region => by_spec(cloud.region.clone()),
         Setting::EndpointType => by_spec(cloud.endpoint_type.map(endpoint_type)),
-        // The pods have no file that the credentials name.
+        // The pods have no file that the credentials reference.
         Setting::Authorities => cloud.ca_bundle_ref.as_ref().map(|bundle| bundle.name.clone()).into(),
         Setting::ClientCertificate => {
             let secret = cloud.client_cert_secret_ref.as_ref();
@@ -153,7 +153,7 @@ fn endpoint_type(endpoint_type: EndpointType) -> String {
     .to_owned()
 }
 
-/// The pairs of the credentials, overridden by the pairs of the spec.
+/// Merges the pairs of the credentials with the pairs of the spec, which take precedence.
 fn merged(by_file: NewValue, by_spec: Vec<String>) -> NewValue {
     let text = match by_file {
         NewValue::Set(text) => text,
@@ -171,7 +171,7 @@ fn merged(by_file: NewValue, by_spec: Vec<String>) -> NewValue {
     pairs(&all).into()
 }
 
-/// The value of the flag in an override.
+/// Returns the value of the flag in an override.
 fn search_order(spec: &CinderCSIDriverSpec) -> Option<String> {
     let mut patches = spec.overrides.iter().map(|change| change.patch.as_str());
     let value = patches.find_map(|patch| patch.split_once(SEARCH_ORDER))?.1;

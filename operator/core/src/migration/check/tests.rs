@@ -31,7 +31,7 @@ fn mk_container(program: &str, arguments: &[&str]) -> OldContainer {
 
 const OLD_SECRET: &str = "Secret kube-system/cloud-config, key cloud.conf";
 
-/// The configuration of a driver with these arguments and this file.
+/// Creates the configuration of a driver with these arguments and this file.
 fn mk_configuration(arguments: &[&str], text: &str) -> OldConfiguration {
     let text = ConfigurationText {
         place: OLD_SECRET.to_owned(),
@@ -43,7 +43,7 @@ fn mk_configuration(arguments: &[&str], text: &str) -> OldConfiguration {
     read
 }
 
-/// The findings of one file, with the optional credentials of the spec's first cloud.
+/// Returns the findings of one file, with the optional credentials of the spec's first cloud.
 fn compare(spec: &CinderCSIDriverSpec, configuration: OldConfiguration, new: Option<&str>) -> Vec<AdoptionFinding> {
     let cloud = &spec.clouds[0];
     let place = format!(
@@ -67,7 +67,7 @@ fn mk_bundle() -> CaBundleRef {
     }
 }
 
-/// The reason and the subject of each.
+/// Returns the reason and the subject of each finding.
 fn shown(findings: &[AdoptionFinding]) -> Vec<(AdoptionFindingReason, &str)> {
     findings
         .iter()
@@ -76,7 +76,7 @@ fn shown(findings: &[AdoptionFinding]) -> Vec<(AdoptionFindingReason, &str)> {
 }
 
 #[test]
-fn what_the_go_drivers_manifests_say_is_said_by_their_cluster_id_but_for_the_annotations_of_claims() {
+fn go_manifests_need_only_cluster_id() {
     let facts = CheckFacts {
         containers: vec![
             mk_container(
@@ -124,14 +124,14 @@ fn what_the_go_drivers_manifests_say_is_said_by_their_cluster_id_but_for_the_ann
 #[case::not_understood(&["--with-topology=perhaps"], "--with-topology", "docs/overrides.md")]
 #[case::a_quoted_cloud(&["--cloud-name=\"west\""], "--cloud-name", "spec.clouds")]
 #[case::quoted_segments(&["--additional-topology=\"region=one\""], "--additional-topology", "Add region: one to")]
-fn each_flag_of_the_driver_that_differs_is_told_with_the_field_that_says_the_same(
+fn differing_driver_flag_is_reported_with_its_field(
     #[case] arguments: &[&str],
     #[case] subject: &str,
     #[case] remedy: &str,
 ) {
     let words = [&["--endpoint=unix:///csi/csi.sock"], arguments].concat();
     let facts = CheckFacts {
-        // The same in two containers is one finding.
+        // The same difference in two containers is one finding.
         containers: vec![
             mk_container(PROGRAM, &words),
             OldContainer {
@@ -148,7 +148,7 @@ fn each_flag_of_the_driver_that_differs_is_told_with_the_field_that_says_the_sam
 }
 
 #[test]
-fn a_flag_that_is_not_known_hides_no_other() {
+fn unknown_flag_hides_no_other() {
     let words = ["--endpoint=unix:///csi/csi.sock", "--unheard-of", "1", "--cluster=prod"];
     let facts = CheckFacts {
         containers: vec![mk_container(PROGRAM, &words)],
@@ -160,7 +160,7 @@ fn a_flag_that_is_not_known_hides_no_other() {
 }
 
 #[test]
-fn section_of_the_spec_is_no_finding() {
+fn section_in_spec_has_no_finding() {
     let mut spec = mk_spec();
     spec.clouds[0].section = Some("RegionOne".to_owned());
     let words = [
@@ -177,7 +177,7 @@ fn section_of_the_spec_is_no_finding() {
 }
 
 #[test]
-fn what_the_spec_says_too_is_no_finding() {
+fn equal_value_in_spec_has_no_finding() {
     let mut spec = mk_spec();
     spec.topology.mode = TopologyMode::Disabled;
     spec.topology.additional.insert("region".to_owned(), "one".to_owned());
@@ -224,7 +224,7 @@ fn what_the_spec_says_too_is_no_finding() {
     "workerThreads of csi-resizer in spec.controller.sidecars"
 )]
 #[case("csi-provisioner", "--volume-name-prefix=site", "spec.overrides")]
-fn each_flag_of_a_sidecar_that_differs_is_told(#[case] program: &str, #[case] argument: &str, #[case] remedy: &str) {
+fn differing_sidecar_flags_are_reported(#[case] program: &str, #[case] argument: &str, #[case] remedy: &str) {
     let facts = CheckFacts {
         containers: vec![mk_container(program, &[argument])],
         ..CheckFacts::default()
@@ -236,7 +236,7 @@ fn each_flag_of_a_sidecar_that_differs_is_told(#[case] program: &str, #[case] ar
 }
 
 #[test]
-fn a_proxy_of_the_environment_is_told_without_its_value() {
+fn proxy_variable_is_reported_without_its_value() {
     let container = OldContainer {
         proxies: vec!["HTTPS_PROXY".to_owned()],
         ..mk_container("csi-provisioner", &[])
@@ -261,7 +261,7 @@ fn a_proxy_of_the_environment_is_told_without_its_value() {
 #[case::other_program("livenessprobe", "--probe-timeout=9s")]
 #[case::last_value("csi-attacher", "--timeout=1s --timeout=3m")]
 #[case::last_value_of_the_driver(PROGRAM, "--with-topology=false --with-topology=T")]
-fn values_that_mean_the_same_are_no_finding(#[case] program: &str, #[case] arguments: &str) {
+fn equivalent_values_have_no_finding(#[case] program: &str, #[case] arguments: &str) {
     let words: Vec<&str> = arguments.split(' ').collect();
     let facts = CheckFacts {
         containers: vec![mk_container(program, &words)],
@@ -274,7 +274,7 @@ fn values_that_mean_the_same_are_no_finding(#[case] program: &str, #[case] argum
 #[case(&["--kubeconfig=/etc/kubeconfig"])]
 #[case(&["--kubeconfig", "/etc/kubeconfig"])]
 #[case(&["-master=https://api"])]
-fn controller_outside_the_cluster_is_refused(#[case] arguments: &[&str]) {
+fn external_controller_blocks_the_migration(#[case] arguments: &[&str]) {
     let facts = CheckFacts {
         inline_pods: ["n/pod"].into_iter().collect(),
         containers: vec![mk_container("csi-attacher", arguments)],
@@ -289,7 +289,7 @@ fn controller_outside_the_cluster_is_refused(#[case] arguments: &[&str]) {
 }
 
 #[test]
-fn repeated_feature_gates_add_up() {
+fn repeated_feature_gates_accumulate() {
     let words = ["--feature-gates=Topology=false", "--feature-gates=Other=true"];
     let facts = CheckFacts {
         containers: vec![mk_container("csi-provisioner", &words)],
@@ -370,7 +370,7 @@ fn values_of_secrets_are_compared_and_not_shown(#[case] word: &str, #[case] prog
 }
 
 #[test]
-fn equal_value_of_secret_is_no_finding() {
+fn equal_secret_value_has_no_finding() {
     let mut variables = Variables::default();
     variables.set("SECRET", VariableValue::Secret("kubernetes".to_owned().into()));
     let container = OldContainer {
@@ -414,7 +414,7 @@ fn script_and_missing_controller_are_gaps() {
 }
 
 #[test]
-fn values_that_the_driver_refuses_are_findings() {
+fn rejected_values_are_findings() {
     let facts = CheckFacts {
         classes: vec![ClassParameters {
             kind: ClassKind::VolumeSnapshotClass,
@@ -430,7 +430,7 @@ fn values_that_the_driver_refuses_are_findings() {
 }
 
 #[test]
-fn volumes_pods_parameters_and_gaps_are_told_with_their_counts_and_the_gravest_come_first() {
+fn findings_have_counts_and_are_sorted_by_severity() {
     let facts = CheckFacts {
         shared_volumes: (0..12).map(|number| format!("n/claim-{number}")).collect(),
         shared_claims: ["n/waiting"].into_iter().collect(),

@@ -14,15 +14,15 @@ fn mk_items(names: &[&str]) -> Spec {
     }
 }
 
-fn mk_mark(name: &str, by: Option<&str>, made: &str) -> Marked {
-    Marked {
+fn mk_mark(name: &str, by: Option<&str>, made: &str) -> DefaultClassMark {
+    DefaultClassMark {
         made: made.into(),
         name: name.into(),
         by: by.map(str::to_owned),
     }
 }
 
-fn decide(spec: &Spec, marked: &[Marked]) -> Classes {
+fn decide(spec: &Spec, marked: &[DefaultClassMark]) -> Classes {
     classes(&ClassesInput {
         driver_name: NAME,
         usual_class: "cinder",
@@ -44,7 +44,7 @@ fn decide(spec: &Spec, marked: &[Marked]) -> Classes {
     vec![mk_mark("a", Some(NAME), "1"), mk_mark("z", Some("other"), "2")], Some("a"))]
 #[case::both_marked_theirs_and_ours_is_younger(
     vec![mk_mark("a", Some(NAME), "2"), mk_mark("z", Some("other"), "1")], None)]
-fn there_is_never_a_second_default_class(#[case] marked: Vec<Marked>, #[case] expected: Option<&str>) {
+fn second_default_class_is_never_marked(#[case] marked: Vec<DefaultClassMark>, #[case] expected: Option<&str>) {
     let classes = decide(&mk_items(&["a", "b"]), &marked);
     assert_eq!(classes.default_class(), expected);
     assert_eq!(classes.passed_over.is_some(), expected.is_none());
@@ -55,14 +55,14 @@ fn there_is_never_a_second_default_class(#[case] marked: Vec<Marked>, #[case] ex
 #[case::by_name(DefaultStorageClass { name: Some("b".into()), ..Default::default() }, Some("b"))]
 #[case::one_that_is_not_there(DefaultStorageClass { name: Some("c".into()), ..Default::default() }, None)]
 #[case::never(DefaultStorageClass { policy: DefaultClassPolicy::Never, name: None }, None)]
-fn the_default_class_is_chosen_by_the_spec(#[case] default: DefaultStorageClass, #[case] expected: Option<&str>) {
+fn spec_selects_default_class(#[case] default: DefaultStorageClass, #[case] expected: Option<&str>) {
     let mut spec = mk_items(&["a", "b"]);
     spec.default = default;
     assert_eq!(decide(&spec, &[]).default_class(), expected);
 }
 
 #[test]
-fn an_item_that_says_it_is_the_default_goes_before_the_first_one() {
+fn marked_default_item_precedes_first_item() {
     let mut spec = mk_items(&["a", "b"]);
     for item in spec.items.iter_mut().flatten() {
         item.is_default = item.name == "b";
@@ -73,7 +73,7 @@ fn an_item_that_says_it_is_the_default_goes_before_the_first_one() {
 }
 
 #[test]
-fn a_class_that_was_made_once_is_not_made_again() {
+fn unmanaged_class_is_created_only_once() {
     let mut spec = mk_items(&["a", "b"]);
     let before = StorageClassesStatus {
         created_once: vec!["a".into()],
@@ -97,7 +97,7 @@ fn a_class_that_was_made_once_is_not_made_again() {
 }
 
 #[test]
-fn removed_means_no_class_at_all() {
+fn removed_state_has_no_classes() {
     let mut spec = mk_items(&["a"]);
     spec.state = ClassesState::Removed;
     assert!(decide(&spec, &[]).items.is_empty());

@@ -28,7 +28,7 @@ fn mk_spec(mode: TopologyMode) -> Spec {
     }
 }
 
-/// Lets time pass in steps, with what each look tells; returns whether zones are used after each.
+/// Simulates checks over time with the given results, and returns whether zones are used after each.
 fn looks(begin: Option<TopologyStatus>, steps: &[(i64, Option<bool>)]) -> Vec<bool> {
     let spec = mk_spec(TopologyMode::Auto);
     let mut status = begin;
@@ -58,12 +58,12 @@ fn looks(begin: Option<TopologyStatus>, steps: &[(i64, Option<bool>)]) -> Vec<bo
 #[case::a_failed_look_never_counts(
     &[(0, Some(true)), (10, Some(false)), (20, None), (30, None), (40, None), (50, Some(false)), (60, Some(false))],
     &[true, true, true, true, true, true, false])]
-fn a_new_result_counts_after_three_equal_looks(#[case] steps: &[(i64, Option<bool>)], #[case] expected: &[bool]) {
+fn new_result_applies_after_three_equal_checks(#[case] steps: &[(i64, Option<bool>)], #[case] expected: &[bool]) {
     assert_eq!(looks(None, steps), expected);
 }
 
 #[test]
-fn at_rest_nothing_is_remembered_that_changes() {
+fn topology_status_is_stable() {
     let spec = mk_spec(TopologyMode::Auto);
     let first = topology(&mk_question(&spec, None, 0)).status;
     let later = topology(&mk_question(&spec, Some(&first), 500)).status;
@@ -73,7 +73,7 @@ fn at_rest_nothing_is_remembered_that_changes() {
 #[rstest]
 #[case::a_moment(1, (true, false))]
 #[case::too_long(5, (false, true))]
-fn a_new_driver_waits_for_the_zones_a_while(#[case] minutes: i64, #[case] expected: (bool, bool)) {
+fn new_driver_waits_for_zones(#[case] minutes: i64, #[case] expected: (bool, bool)) {
     let spec = mk_spec(TopologyMode::Auto);
     let decided = topology(&TopologyInput {
         is_consistent: None,
@@ -87,7 +87,7 @@ fn a_new_driver_waits_for_the_zones_a_while(#[case] minutes: i64, #[case] expect
 #[case::not_in_use(true, 0, false, false)]
 #[case::confirmed(true, 2, true, false)]
 #[case::never_on(false, 2, false, false)]
-fn zones_are_not_turned_off_under_volumes_that_are_bound_to_them(
+fn bound_volumes_prevent_disabling_zones(
     #[case] was_enabled: bool,
     #[case] zoned_volumes: usize,
     #[case] is_confirmed: bool,
@@ -101,7 +101,7 @@ fn zones_are_not_turned_off_under_volumes_that_are_bound_to_them(
         ..mk_question(&spec, Some(&before), 10)
     });
     assert_eq!((decided.enabled, decided.refusal.is_some()), (stays, stays));
-    // And stays so at the next look.
+    // The next check has the same result.
     let again = topology(&TopologyInput {
         zoned_volumes,
         is_confirmed,
@@ -162,14 +162,14 @@ fn zones_are_compared_by_name_and_map(
 #[case("a/b/c", false)]
 #[case("-x", false)]
 #[case("", false)]
-fn a_key_that_no_label_can_have_is_named(#[case] key: &str, #[case] is_good: bool) {
+fn invalid_label_key_is_named(#[case] key: &str, #[case] is_good: bool) {
     let mut spec = mk_spec(TopologyMode::Enabled);
     spec.additional = BTreeMap::from([(key.to_owned(), "v".to_owned())]);
     assert_eq!(problem(&spec).is_none(), is_good);
 }
 
 #[test]
-fn nova_zones_need_answer_of_every_cloud() {
+fn nova_zones_need_response_of_every_cloud() {
     let mk_cloud = |name: &str| Cloud {
         name: name.to_owned(),
         ..Cloud::from_secret("s")

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::{cluster::KubernetesVersion, manifests::Stage, plan::Kept};
 
-/// A release: its version, and the minor version of Kubernetes after an `@`.
+/// Creates a release from its version, and the minor version of Kubernetes after an `@`.
 fn mk_release(text: &str) -> Release {
     let (version, minor) = text.split_once('@').unwrap_or((text, "36"));
     let kubernetes = KubernetesVersion::parse("1", minor);
@@ -19,7 +19,7 @@ fn mk_release(text: &str) -> Release {
     }
 }
 
-/// A gate between releases. Every workload of another release is due.
+/// Creates a gate between releases. Every workload of another release is due.
 fn mk_gate(controller: &str, node: &str, target: &str) -> Gate {
     let release = |text: &str| (!text.is_empty()).then(|| mk_release(text));
     let mut gate = Gate {
@@ -84,7 +84,7 @@ fn manual(approved: Option<&str>) -> Update {
 )]
 #[case::version_by_content(mk_gate("0.1.0", "0.1.0", "0.2.0"), manual(Some(&format!("v0.2.0+{}", token("0.2.0")))), None)]
 #[case::lost_record(mk_gate("0.2.0@?", "0.2.0@?", "0.2.0"), manual(Some("0.2.0")), Some(Hold::Approval))]
-fn an_update_begins_when_it_may(#[case] versions: Gate, #[case] update: Update, #[case] expected: Option<Hold>) {
+fn permitted_update_begins(#[case] versions: Gate, #[case] update: Update, #[case] expected: Option<Hold>) {
     assert_eq!(gate(versions, &update).hold, expected);
 }
 
@@ -188,7 +188,7 @@ fn mk_rule(verbs: &str) -> Value {
 #[case::it_lacks_a_right(json!([mk_rule("get")]), json!([mk_rule("get list")]), json!([mk_rule("get"), mk_rule("get list")]))]
 #[case::it_is_missing_all(json!([]), json!([mk_rule("get")]), json!([mk_rule("get")]))]
 #[case::it_has_more(json!([mk_rule("get list")]), json!([mk_rule("get")]), json!([mk_rule("get list")]))]
-fn pods_of_two_versions_keep_the_rights_of_both(#[case] has: Value, #[case] needs: Value, #[case] becomes: Value) {
+fn pods_of_two_versions_retain_both_rights(#[case] has: Value, #[case] needs: Value, #[case] becomes: Value) {
     let key = Key::new(CLUSTER_ROLE, None, "x");
     let desired = Desired::new(key.clone(), Stage::Base, mk_role(&needs));
     let mut there = desired.object.clone();
@@ -245,7 +245,7 @@ fn rollout_only_adds_subjects_to_bindings() {
 #[rstest]
 #[case::a_rollout(false, 1)]
 #[case::none(true, 2)]
-fn rights_go_when_no_pod_leads_with_them(#[case] is_controller_done: bool, #[case] left: usize) {
+fn rights_are_removed_after_the_last_leader(#[case] is_controller_done: bool, #[case] left: usize) {
     let prune = |kind| Action::Prune {
         key: Key::new(kind, None, "x"),
         uid: "u".to_owned(),
@@ -260,7 +260,7 @@ fn rights_go_when_no_pod_leads_with_them(#[case] is_controller_done: bool, #[cas
 }
 
 #[test]
-fn replacement_of_missing_workload_has_installed_version() {
+fn missing_workload_is_replaced_at_installed_version() {
     let key = Key::new(kind::DEPLOYMENT, None, "x");
     let made = json!({"metadata": {"labels": {(VERSION_LABEL): "0.2.0"}}, "spec": {"template": {"spec": "new"}}});
     let desired = Desired::new(key.clone(), Stage::Controller, made);

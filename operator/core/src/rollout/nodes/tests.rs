@@ -8,8 +8,8 @@ fn now() -> Timestamp {
     "2026-01-01T10:00:00Z".parse().expect("a time")
 }
 
-/// A pod by its node; revision `new` or `old`, and what is wrong: `-` nothing, `?` not Ready, `!` not Ready for long,
-/// `x` leaving.
+/// Creates a pod by its node. The revision is `new` or `old`. State: `-` no fault, `?` not Ready, `!` not Ready for
+/// long, `x` being deleted.
 fn mk_pod(node: &str, revision: &str, wrong: &str) -> NodePod {
     let seconds = if wrong == "!" { 301 } else { 10 };
     NodePod {
@@ -28,15 +28,15 @@ fn mk_pod(node: &str, revision: &str, wrong: &str) -> NodePod {
 struct World {
     pods: Vec<NodePod>,
     unregistered: Vec<&'static str>,
-    /// Nodes that have been without the driver for longer than the deadline, as far as was observed.
+    /// Nodes that have been without the driver for longer than the deadline, as observed.
     lacking: Vec<&'static str>,
     broken_before: Vec<&'static str>,
-    /// Ages of nodes in seconds; of others they are unknown.
+    /// Ages of nodes in seconds. Other ages are unknown.
     ages: Vec<(&'static str, i64)>,
     max_unavailable: IntOrString,
 }
 
-/// Nodes as `a=new- b=old? c=`.
+/// Creates nodes from text such as `a=new- b=old? c=`.
 fn mk(text: &str) -> World {
     let mut pods = Vec::new();
     for word in text.split_whitespace() {
@@ -129,7 +129,7 @@ fn pods_are_replaced_within_the_budget(#[case] nodes: &str, #[case] expected: &[
 #[case::one_that_was_not_does("a=new! b=new! c=new! d=old- e=old-", &["a", "b"], &["d", "e"], false)]
 #[case::broken_ones_come_before_the_others("a=old- b=old- c=old! d=old! e=old-", &["c", "d"], &["c", "d", "a"], false)]
 #[case::one_that_may_come_back_by_itself_keeps_its_place("a=new? b=new? c=old- d=old? e=old?", &["d", "e"], &["d"], false)]
-fn failures_count_against_what_may_be_unavailable(
+fn failures_count_against_max_unavailable(
     #[case] nodes: &str,
     #[case] broken_before: &[&'static str],
     #[case] expected: &[&str],
@@ -224,7 +224,7 @@ fn joining_node_takes_no_budget(#[case] nodes: &str, #[case] expected: &[&str]) 
 }
 
 #[test]
-fn joined_node_stays_uncounted_after_another_pod() {
+fn joined_node_remains_uncounted_after_another_pod() {
     let world = World {
         unregistered: vec!["a"],
         broken_before: vec!["a"],
@@ -264,7 +264,7 @@ fn records_joining_nodes_after_broken_ones() {
 #[case::has_no_pod("a=", &[])]
 #[case::became_ready_now("a=new!", &[("a", 20)])]
 #[case::kubelet_is_ahead("a=new!", &[("a", -20)])]
-fn unknown_absence_has_just_begun(#[case] nodes: &str, #[case] ages: &[(&'static str, i64)]) {
+fn unknown_absence_starts_now(#[case] nodes: &str, #[case] ages: &[(&'static str, i64)]) {
     let mut world = World {
         unregistered: vec!["a"],
         ages: ages.to_vec(),
@@ -285,7 +285,7 @@ fn broken_pod_of_old_revision_is_named() {
 }
 
 #[test]
-fn a_node_without_a_pod_for_long_has_failed() {
+fn node_without_pod_fails_after_deadline() {
     let mut world = mk("a= b=new-");
     world.lacking = vec!["a"];
     let rollout = judge(&world);
@@ -307,7 +307,7 @@ fn absences_without_record_are_observed() {
 #[case(IntOrString::String("10%".to_owned()), 1)]
 #[case(IntOrString::String("21%".to_owned()), 3)]
 #[case(IntOrString::String("100%".to_owned()), 10)]
-fn a_percentage_is_rounded_up(#[case] max_unavailable: IntOrString, #[case] expected: usize) {
+fn percentage_is_rounded_up(#[case] max_unavailable: IntOrString, #[case] expected: usize) {
     let world = World {
         max_unavailable,
         ..mk("a=old- b=old- c=old- d=old- e=old- f=old- g=old- h=old- i=old- j=old-")
@@ -316,7 +316,7 @@ fn a_percentage_is_rounded_up(#[case] max_unavailable: IntOrString, #[case] expe
 }
 
 #[test]
-fn a_ready_pod_is_not_done_before_the_kubelet_lists_the_driver() {
+fn ready_pod_is_incomplete_before_registration() {
     let world = World {
         unregistered: vec!["a"],
         ..mk("a=new- b=old-")

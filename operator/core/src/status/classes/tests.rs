@@ -10,7 +10,7 @@ use crate::{
     plan::Obstacle,
     problem::Problem,
     resolve::{
-        Class, Classes, PassedOver, Snapshots, resolve,
+        Class, Classes, SkippedDefault, Snapshots, resolve,
         tests::{mk_driver, mk_environment},
     },
     status::tests::{Report, but, status},
@@ -70,7 +70,7 @@ fn unavailable_snapshots_are_reported(
 }
 
 #[test]
-fn before_a_spec_was_resolved_nothing_is_claimed_and_what_was_remembered_stays() {
+fn unresolved_spec_retains_recorded_status() {
     let previous = CinderCSIDriverStatus {
         topology: Some(TopologyStatus {
             enabled: true,
@@ -88,7 +88,7 @@ fn before_a_spec_was_resolved_nothing_is_claimed_and_what_was_remembered_stays()
 }
 
 #[test]
-fn what_was_made_once_is_remembered_and_what_the_spec_forgets_is_forgotten() {
+fn created_classes_are_recorded_while_in_spec() {
     let mut view = mk_view();
     view.classes = Classes {
         state: ClassesState::Unmanaged,
@@ -108,11 +108,11 @@ fn what_was_made_once_is_remembered_and_what_the_spec_forgets_is_forgotten() {
 }
 
 #[test]
-fn that_another_class_is_the_default_is_told_once() {
+fn other_default_class_is_reported_once() {
     let mut view = mk_view();
     view.classes = Classes {
         items: vec![mk_class("cinder", false)],
-        passed_over: Some(PassedOver {
+        passed_over: Some(SkippedDefault {
             class: "cinder".into(),
             other: "ceph".into(),
         }),
@@ -132,7 +132,7 @@ fn that_another_class_is_the_default_is_told_once() {
 #[case(Some(true), false, 1)]
 #[case(Some(true), true, 0)]
 #[case(None, true, 0)]
-fn a_change_of_topology_is_told(#[case] before: Option<bool>, #[case] now: bool, #[case] expected: usize) {
+fn topology_change_sends_event(#[case] before: Option<bool>, #[case] now: bool, #[case] expected: usize) {
     let status = |enabled: bool| CinderCSIDriverStatus {
         topology: Some(TopologyStatus {
             enabled,
@@ -158,7 +158,7 @@ fn a_change_of_topology_is_told(#[case] before: Option<bool>, #[case] now: bool,
     "ImmutableField",
     "onImmutableChange is Refuse"
 )]
-fn why_an_object_is_not_made_anew_is_told(#[case] obstacle: Obstacle, #[case] reason: &str, #[case] part: &str) {
+fn refused_re_creation_is_explained(#[case] obstacle: Obstacle, #[case] reason: &str, #[case] part: &str) {
     let report = but(Report::default(), |report| {
         report.decision.plan.obstacles = vec![obstacle];
     });
@@ -169,7 +169,7 @@ fn why_an_object_is_not_made_anew_is_told(#[case] obstacle: Obstacle, #[case] re
 }
 
 #[test]
-fn zones_that_stay_in_use_against_the_spec_need_a_human() {
+fn retained_zones_degrade_the_driver() {
     let mut view = mk_view();
     view.topology.refusal = Some(Problem {
         reason: Degraded::TopologyInUse,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The events that a change of the clouds is worth.
+//! Events for changes of the clouds.
 
 use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -9,7 +9,7 @@ use crate::{
     reasons::{CredentialsValid, Event, Reason},
 };
 
-/// The event about a changed condition of the clouds.
+/// Returns the event for a changed condition of the clouds.
 pub(in crate::status) fn event(type_: ConditionType, new: &Condition) -> Option<Event> {
     let is_good = new.status == type_.good_status();
     Some(match type_ {
@@ -38,7 +38,7 @@ pub(super) fn is_expiry(condition: &Condition) -> bool {
         .any(|reason| reason.is(condition))
 }
 
-/// What has to be told again and again while credentials end soon or have ended.
+/// Returns the event that is repeated while credentials expire soon or have expired.
 pub fn expiring(status: &CinderCSIDriverStatus) -> Option<Notice> {
     let condition = status.condition(ConditionType::CredentialsValid)?;
     is_expiry(condition).then(|| Notice::new(Event::CredentialsExpiring, condition.message.clone()))

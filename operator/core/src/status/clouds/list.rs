@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The list of clouds in the status.
+//! List of clouds in the status.
 
 use cinder_csi_crds::{CinderCSIDriverStatus, CloudStatus};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
@@ -9,10 +9,10 @@ use crate::{
     status::whole_seconds,
 };
 
-/// The most zones of a cloud in the status.
+/// Maximum number of zones of a cloud in the status.
 const LISTED: usize = 32;
 
-/// The clouds in the status. Facts that the last check did not read keep their values.
+/// Returns the clouds for the status. Facts that the last check did not read retain their values.
 pub(in crate::status) fn statuses(
     previous: Option<&CinderCSIDriverStatus>,
     facts: &Facts,

@@ -93,7 +93,7 @@ fn insecure_cloud_is_named_with_its_parts() {
 }
 
 #[test]
-fn ignored_keys_are_named_although_login_works() {
+fn ignored_keys_are_named_despite_login() {
     let change = |cloud: &mut CloudView| cloud.warnings = vec!["clouds.yaml: clouds.c.colour is not known".to_owned()];
     let (reason, message) = judge(&mk(change));
     assert_eq!(reason, CredentialsValid::AsExpected);
@@ -109,7 +109,7 @@ fn after(report: &Report, minutes: i64) -> CinderCSIDriverStatus {
 }
 
 #[test]
-fn trouble_of_a_cloud_is_told_at_once_and_degrades_the_driver_only_when_it_lasts() {
+fn only_lasting_cloud_outage_degrades_driver() {
     let report = mk(|cloud| refuse(cloud, Refusal::CloudUnreachable));
     let told = |minutes| {
         let next = status(Some(&after(&report, minutes)), &report, now());
@@ -121,7 +121,7 @@ fn trouble_of_a_cloud_is_told_at_once_and_degrades_the_driver_only_when_it_lasts
 }
 
 #[test]
-fn outage_counts_next_to_a_refused_cloud() {
+fn outage_counts_next_to_refused_cloud() {
     let mut report = mk(|cloud| refuse(cloud, Refusal::CredentialsRejected));
     let mut down = mk_cloud();
     refuse(&mut down, Refusal::CloudUnreachable);
@@ -132,7 +132,7 @@ fn outage_counts_next_to_a_refused_cloud() {
 }
 
 #[test]
-fn a_driver_that_is_locked_out_for_long_is_not_available() {
+fn long_refused_driver_is_unavailable() {
     let report = mk(|cloud| refuse(cloud, Refusal::CredentialsRejected));
     assert!(cut_off(Some(&after(&report, 14)), &report.facts, &report.outcome, now()).is_none());
     let (reason, _) = cut_off(Some(&after(&report, 15)), &report.facts, &report.outcome, now()).expect("cut off");
@@ -155,7 +155,7 @@ fn a_driver_that_is_locked_out_for_long_is_not_available() {
 }
 
 #[test]
-fn zones_and_expiry_outlast_an_outage() {
+fn outage_retains_zones_and_expiry() {
     let report = mk(|cloud| {
         end(cloud, 9);
         cloud.state.facts.volume_zones = vec!["a".to_owned()];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a condition that changes sends.
+//! Events of changed conditions.
 
 use cinder_csi_crds::MonitoringMode;
 use rstest::rstest;
@@ -23,7 +23,7 @@ use crate::decide::Drift;
 #[case::drift(|report: &mut Report| report.decision.drift = Drift { unresolvable: one("DaemonSet x"), ..Drift::default() }, Event::UpgradeableFalse, Event::UpgradeableTrue)]
 #[case::no_prometheus(|report: &mut Report| report.facts.monitoring = MonitoringView { mode: MonitoringMode::Enabled, served: false },
     Event::Degraded, Event::Recovered)]
-fn a_condition_that_changes_sends_an_event_and_another_when_all_is_well_again(
+fn changed_condition_sends_event_and_recovery_event(
     #[case] change: fn(&mut Report),
     #[case] bad: Event,
     #[case] good: Event,
@@ -58,7 +58,7 @@ fn one(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn while_nothing_is_in_place_yet_the_first_objects_are_made() {
+fn driver_without_objects_is_installing() {
     let report = but(Report::default(), |report| {
         report.facts.clouds = vec![mk_cloud()];
     });
@@ -68,7 +68,7 @@ fn while_nothing_is_in_place_yet_the_first_objects_are_made() {
 #[rstest]
 #[case::stalled(|report: &mut Report| report.outcome.controller.as_mut().expect("one").stalled = Some("quota exceeded".to_owned()),
     Degraded::ControllerStalled, "quota exceeded")]
-fn a_controller_that_runs_wrong_needs_a_human(
+fn faulty_controller_degrades_the_driver(
     #[case] change: fn(&mut Report),
     #[case] reason: Degraded,
     #[case] words: &str,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Conditions of a driver on 5,000 nodes, of which spec.node.update.maxUnavailable allows 500.
+//! Conditions of a driver on 5,000 nodes, with spec.node.update.maxUnavailable of 500.
 
 use cinder_csi_crds::FailedNode;
 
@@ -13,7 +13,7 @@ const LIMIT: usize = 500;
 struct Fleet {
     /// Without registration for longer than the deadline.
     unregistered: usize,
-    /// Registered, and without a serving pod for longer than the deadline.
+    /// Registered, and without a ready pod for longer than the deadline.
     down: usize,
     /// Excluded by the DaemonSet, with attached volumes.
     excluded: usize,
@@ -62,7 +62,7 @@ fn mk_fleet(fleet: &Fleet) -> Report {
     })
 }
 
-/// `Status/Reason` and message of a condition of a driver that has served before.
+/// Returns `Status/Reason` and message of a condition. The driver has served before.
 fn judged(report: &Report, type_: ConditionType) -> (String, String) {
     let previous = status(None, &mk_healthy(), at(1));
     let status = status(Some(&previous), report, at(2));
@@ -172,12 +172,12 @@ fn installation_counts_starting_nodes(#[case] starting: usize, #[case] expected:
 }
 
 #[test]
-fn restart_of_operator_loses_no_node() {
+fn operator_restart_retains_absent_nodes() {
     let starting = mk_fleet(&Fleet {
         starting: LIMIT + 1,
         ..Fleet::default()
     });
-    // One node of the installation has never had the driver, so that the status has no version.
+    // One node of the installation has never had the driver, so the status has no version.
     let previous = CinderCSIDriverStatus {
         version: None,
         ..status(None, &mk_healthy(), at(1))
@@ -198,7 +198,7 @@ fn driver_that_starts_on_new_cluster_is_not_upgradeable() {
 #[case::node_pod_restarts(mk_workload(2, 2, 2), 1, "True/AsExpected")]
 #[case::many_pods_start(mk_workload(2, 2, 2), LIMIT + 1, "False/RolloutInProgress")]
 #[case::only_pod_of_controller_starts(mk_workload(1, 1, 0), 0, "False/RolloutInProgress")]
-fn failing_pod_is_no_rollout(#[case] controller: Workload, #[case] coming: usize, #[case] expected: &str) {
+fn failing_pod_is_not_a_rollout(#[case] controller: Workload, #[case] coming: usize, #[case] expected: &str) {
     let report = but(mk_fleet(&Fleet::default()), |report| {
         report.outcome.controller = Some(controller);
         if let Some(nodes) = &mut report.outcome.node_rollout {
@@ -231,7 +231,7 @@ fn single_nodes_leave_driver_ready(#[case] fleet: Fleet, #[case] is_ready: bool)
 }
 
 #[test]
-fn other_problem_beside_single_node_is_reported_first() {
+fn other_problem_precedes_single_node() {
     let report = but(
         mk_fleet(&Fleet {
             down: 1,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The table of statuses that `tests/suites/tests/kstatus.rs` feeds to the library of Helm and Flux.
+//! The table of statuses that `tests/suites/tests/kstatus.rs` passes to the library of Helm and Flux.
 
 use super::*;
 
@@ -15,7 +15,8 @@ fn with_problem(reason: Degraded) -> Report {
     })
 }
 
-/// A wrong Secret at the first installation: the nodes start, and there is no controller.
+/// Creates the report of an invalid Secret at the first installation: the nodes start, and the controller does not
+/// exist.
 fn mk_wrong_secret() -> Report {
     but(mk_healthy(), |report| {
         report.facts.clouds = vec![refused()];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Versions, rollouts, pauses, drift and removals, as the status tells them.
+//! Versions, rollouts, pauses, drift and removals in the status.
 
 use cinder_csi_crds::{DeletionPolicy, DriverState, FailedNode, RolloutState};
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::decide::Drift;
 use crate::rollout::Hold;
 
-/// Status, reason and message of one condition.
+/// Returns status, reason and message of one condition.
 fn told(report: &Report, type_: ConditionType) -> (String, String) {
     let status = status(None, report, at(1));
     let condition = status.condition(type_).expect("the condition");
@@ -63,7 +63,7 @@ fn stopped(outdated: usize) -> Report {
     but(mk_healthy(), |report| { report.facts.object.state = ManagementState::Paused; report.decision.gate = mk_gate("0.1.0", "0.2.0"); }),
     Some(RolloutState::Paused), "False/Paused")]
 #[case::dry_run(but(mk_healthy(), |report| { report.facts.object.state = ManagementState::DryRun; }), None, "False/Paused")]
-fn a_rollout_says_whether_it_goes_on(
+fn rollout_reports_its_progress(
     #[case] report: Report,
     #[case] state: Option<RolloutState>,
     #[case] progressing: &str,
@@ -73,7 +73,7 @@ fn a_rollout_says_whether_it_goes_on(
 }
 
 #[test]
-fn an_update_that_waits_names_both_versions_and_what_to_do() {
+fn waiting_update_names_versions_and_remedy() {
     let (_, message) = told(&held(Hold::Approval), ConditionType::Progressing);
     assert!(
         message.contains("from version 0.1.0 to 0.2.0") && message.contains("approvedVersion is 0.2.0"),
@@ -114,7 +114,7 @@ fn skipped_version_is_named() {
 }
 
 #[test]
-fn while_the_controller_is_on_its_way_the_nodes_wait_for_it() {
+fn nodes_wait_for_the_controller_update() {
     let report = but(mk_healthy(), |report| {
         report.outcome.controller = Some(mk_workload(2, 1, 2));
         report.decision.gate = Gate {
@@ -133,7 +133,7 @@ fn while_the_controller_is_on_its_way_the_nodes_wait_for_it() {
 }
 
 #[test]
-fn a_stopped_rollout_names_node_pod_reason_and_remedy() {
+fn stopped_rollout_names_node_pod_and_remedy() {
     let (verdict, message) = told(&stopped(1), ConditionType::Degraded);
     assert_eq!(verdict, "True/RolloutStopped");
     for part in [
@@ -150,7 +150,7 @@ fn a_stopped_rollout_names_node_pod_reason_and_remedy() {
 }
 
 #[test]
-fn a_failure_that_does_not_stop_the_rollout_is_told_and_the_rollout_goes_on() {
+fn single_failure_is_reported_while_rollout_continues() {
     let mut report = stopped(1);
     if let Some(nodes) = &mut report.outcome.node_rollout {
         nodes.limit = 2;
@@ -163,7 +163,7 @@ fn a_failure_that_does_not_stop_the_rollout_is_told_and_the_rollout_goes_on() {
 }
 
 #[test]
-fn node_pods_that_are_down_on_more_nodes_than_may_be_make_the_driver_unavailable_though_all_are_registered() {
+fn too_many_failing_pods_result_in_unavailable_driver() {
     let mut report = stopped(0);
     if let Some(nodes) = &mut report.outcome.node_rollout {
         let more = FailedNode {
@@ -181,7 +181,7 @@ fn node_pods_that_are_down_on_more_nodes_than_may_be_make_the_driver_unavailable
 }
 
 #[test]
-fn components_tell_desired_updated_and_ready_pods() {
+fn components_count_desired_updated_and_ready_pods() {
     let report = but(mk_healthy(), |report| {
         report.outcome.controller = Some(mk_workload(2, 1, 2));
         report.outcome.node_rollout = Some(NodeRollout {
@@ -220,7 +220,7 @@ fn progressing_reports_a_pause(#[case] state: ManagementState, #[case] expected:
 }
 
 #[test]
-fn an_old_kubernetes_stands_against_another_version() {
+fn old_kubernetes_prevents_upgrade() {
     let report = but(mk_healthy(), |report| {
         report.decision.problems = vec![Problem {
             reason: Degraded::UnsupportedKubernetes,
@@ -241,7 +241,7 @@ fn one(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn conflicting_fields_stand_against_another_version() {
+fn conflicting_fields_prevent_upgrade() {
     let report = drifted(Drift {
         unresolvable: one("Deployment x (spec.replicas)"),
         ..Drift::default()
@@ -283,7 +283,7 @@ fn removing(removal: Removal) -> Report {
 #[case::under_way(removing(Removal::UnderWay("x".to_owned())), "False/AsExpected")]
 #[case::finished(removing(Removal::Finished), "False/AsExpected")]
 #[case::released(removing(Removal::Released), "False/AsExpected")]
-fn what_a_removal_waits_for_is_a_condition_of_its_own(#[case] report: Report, #[case] expected: &str) {
+fn removal_blockers_have_separate_condition(#[case] report: Report, #[case] expected: &str) {
     assert_eq!(told(&report, ConditionType::DeletionBlocked).0, expected);
 }
 
@@ -296,12 +296,12 @@ fn what_a_removal_waits_for_is_a_condition_of_its_own(#[case] report: Report, #[
 #[case::deleted_and_held(but(removing(Removal::Held), |report| { report.facts.object.is_deleted = true; }), DriverState::DeletionBlocked)]
 #[case::removed(but(removing(Removal::UnderWay("x".to_owned())), |report| { report.facts.object.state = ManagementState::Removed; }), DriverState::Removing)]
 #[case::removed_and_done(but(removing(Removal::Finished), |report| { report.facts.object.state = ManagementState::Removed; }), DriverState::Removed)]
-fn a_removal_shows_in_the_state(#[case] report: Report, #[case] expected: DriverState) {
+fn removal_is_visible_in_state(#[case] report: Report, #[case] expected: DriverState) {
     assert_eq!(status(None, &report, at(1)).state, Some(expected));
 }
 
 #[test]
-fn a_deletion_that_cannot_be_looked_at_shows_in_the_state_too() {
+fn unevaluated_deletion_is_visible_in_state() {
     let problem = Problem {
         reason: Degraded::ReconcileFailed,
         message: "cannot list persistentvolumes".to_owned(),
@@ -320,7 +320,7 @@ fn a_deletion_that_cannot_be_looked_at_shows_in_the_state_too() {
 }
 
 #[test]
-fn of_an_object_that_is_deleted_no_event_says_how_to_set_it() {
+fn deleted_object_has_no_configuration_advice() {
     let before = status(None, &mk_healthy(), at(1));
     let report = but(removing(Removal::Finished), |report| {
         report.facts.object.is_deleted = true;
@@ -338,7 +338,7 @@ fn of_an_object_that_is_deleted_no_event_says_how_to_set_it() {
 }
 
 #[test]
-fn a_forced_removal_says_how_to_acknowledge_it() {
+fn forced_removal_explains_acknowledgement() {
     let report = but(
         removing(Removal::Blocked(Blockers {
             volumes: one("pv1"),
@@ -353,7 +353,7 @@ fn a_forced_removal_says_how_to_acknowledge_it() {
 }
 
 #[test]
-fn a_patch_that_does_not_fit_stands_against_another_version() {
+fn failing_patch_prevents_upgrade() {
     use crate::resolve::{
         resolve,
         tests::{mk_driver, mk_environment},

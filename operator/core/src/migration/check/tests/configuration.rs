@@ -57,7 +57,7 @@ fn keys_without_effect_here_are_findings(#[case] text: &str, #[case] subject: &s
 #[case::obsolete("[BlockStorage]\nbs-version=v3\ntrust-device-path=true\nnode-volume-attach-limit=0")]
 #[case::not_used("[Metadata]\nrequest-timeout=5s\n[Global]\nuse-clouds=false\nclouds-file=/x")]
 #[case::only_true_skips_verification("[Global]\ntls-insecure=yes")]
-fn keys_with_the_same_effect_are_no_finding(#[case] text: &str) {
+fn equivalent_keys_have_no_finding(#[case] text: &str) {
     assert_eq!(compare(&mk_spec(), mk_configuration(&[], text), None), []);
 }
 
@@ -79,7 +79,7 @@ fn mk_yaml_spec() -> CinderCSIDriverSpec {
     "[BlockStorage] ignore-volume-microversion",
 ])]
 #[case::credentials_unknown(None, &["[BlockStorage] ignore-volume-az", "[BlockStorage] ignore-volume-microversion"])]
-fn use_clouds_installation_keeps_no_option_silently(#[case] new: Option<&str>, #[case] expected: &[&str]) {
+fn use_clouds_reports_every_unsupported_option(#[case] new: Option<&str>, #[case] expected: &[&str]) {
     let text = format!("[Global]\nuse-clouds=true\nclouds-file=/etc/c.yaml\ncloud=openstack\n{OPTIONS}");
     let mut old = mk_configuration(&[], &text);
     let file = &old.clouds_files()[0];
