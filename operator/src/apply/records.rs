@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What others put on objects that are made anew, written down before the old ones are deleted: on the CinderCSIDriver, where it
-//! outlives the operator's process.
+//! Records of the metadata that other clients set on objects to recreate. The records are written before the deletion,
+//! as an annotation of the CinderCSIDriver, so that they outlive the operator's process.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use serde_json::json;
 use super::Writer;
 use crate::kubernetes::{ApplyError, GuardedApi};
 
-/// Annotation of the CinderCSIDriver with what is put on objects again that are being made anew. It is there only meanwhile.
+/// Annotation of the CinderCSIDriver with metadata to restore on recreated objects. It exists only during a recreation.
 const MADE_ANEW: &str = "csi.openstack.org/made-anew";
 
 /// The records of one CinderCSIDriver.
@@ -31,7 +31,8 @@ pub struct Records {
 }
 
 impl Records {
-    /// Those that the object has. What cannot be read was written by nothing that knows how.
+    /// Reads the records from the object. An unreadable record counts as missing, because no version of the operator
+    /// writes one.
     pub fn of(driver: &CinderCSIDriver) -> Self {
         let text = driver.annotations().get(MADE_ANEW);
         let kept: BTreeMap<String, Kept> = text
@@ -45,7 +46,7 @@ impl Records {
         }
     }
 
-    /// Without those of objects that are not wanted any more.
+    /// Removes the records of objects that are not desired any more.
     #[must_use]
     pub fn only(mut self, wanted: &[Key]) -> Self {
         self.kept
@@ -53,7 +54,7 @@ impl Records {
         self
     }
 
-    /// What is to be put on an object that is missing.
+    /// The metadata to restore on a missing object.
     pub(super) fn find(&self, key: &Key) -> Option<Kept> {
         self.kept.get(&key.to_string()).cloned()
     }
@@ -62,14 +63,14 @@ impl Records {
         self.kept.insert(key.to_string(), kept.clone());
     }
 
-    /// Forgets the objects that are there.
+    /// Removes the records of objects that exist.
     pub(super) fn retain_missing(&mut self, is_there: impl Fn(&str) -> bool) {
         self.kept.retain(|key, _| !is_there(key));
     }
 }
 
 impl Writer {
-    /// Writes the records down where they changed.
+    /// Writes the records if they have changed.
     pub(super) async fn write_down(&self, records: &mut Records) -> Result<(), ApplyError> {
         if records.kept == records.written {
             return Ok(());
