@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One driver on one screen. Pure: made from the object alone.
+//! Renders one driver as one screen, from the object alone.
 
 use std::fmt::Write as _;
 
@@ -8,10 +8,10 @@ use kube::ResourceExt;
 
 use crate::commands::table::table;
 
-/// How many rows of a list are shown; the object has the rest.
+/// Maximum number of rows of a list; the object has the rest.
 const ROWS: usize = 10;
 
-/// What an administrator wants to know first.
+/// Renders the state of a driver for an administrator.
 pub fn screen(driver: &CinderCSIDriver) -> String {
     let state = driver.status.as_ref().and_then(|status| status.state);
     let state = state.map_or_else(
@@ -67,7 +67,7 @@ fn versions(status: &CinderCSIDriverStatus) -> String {
     line
 }
 
-/// The headlines, and of the others those that are not as they should be.
+/// Renders the headline conditions, and all other conditions with a status that is not the good one.
 fn conditions(status: &CinderCSIDriverStatus) -> String {
     let mut text = String::new();
     for condition in &status.conditions {
