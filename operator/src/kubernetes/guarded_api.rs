@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests for objects, of which one that does not decode is an error about itself.
+//! Requests for objects. An object that cannot be decoded causes an error that names it.
 
 use std::fmt::Debug;
 
@@ -15,8 +15,8 @@ use serde::{Serialize, de::DeserializeOwned, de::Error as _};
 
 /// [`Api`] with every object guarded. All requests of this crate for objects that other clients write use it.
 ///
-/// Names and namespaces often come from objects of tenants. One that is not a DNS subdomain never becomes part of a request: the
-/// request fails with an error about the name.
+/// Names and namespaces often come from objects of tenants. A name that is not a DNS subdomain never becomes part of a
+/// request: the request fails with an error about the name.
 #[derive(Debug, Clone)]
 pub(crate) struct GuardedApi<K> {
     api: Api<GuardedObject<K>>,
@@ -82,7 +82,7 @@ impl<K> GuardedApi<K> {
     }
 }
 
-/// Refuses text that is not a name, because the client pastes it into the path of a request.
+/// Rejects text that is not a name, because the client inserts it into the path of a request.
 pub(crate) fn check_name(name: &str) -> kube::Result<()> {
     if is_object_name(name) {
         return Ok(());
@@ -94,18 +94,19 @@ pub(crate) fn check_name(name: &str) -> kube::Result<()> {
 
 #[expect(clippy::disallowed_methods, reason = "the names are checked here")]
 impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
-    /// Lists the objects, with the known part of each object that does not decode.
+    /// Lists the objects. An object that cannot be decoded is reduced to its known part.
     pub(crate) async fn list_guarded(&self, params: &ListParams) -> kube::Result<ObjectList<GuardedObject<K>>> {
         self.checked()?.list(params).await
     }
 
-    /// Lists the objects. One that does not decode is an error that names it.
+    /// Lists the objects. An object that cannot be decoded causes an error that names it.
     pub(crate) async fn list(&self, params: &ListParams) -> kube::Result<Vec<K>> {
         let list = self.list_guarded(params).await?;
         list.items.into_iter().map(unguard).collect()
     }
 
-    /// Lists the objects that decode. Adds a note about each of the others, and about a list that has more objects than its limit.
+    /// Lists the objects that can be decoded. Adds a note about each other object, and about a list that exceeds its
+    /// limit.
     pub(crate) async fn list_readable(&self, params: &ListParams, notes: &mut Vec<String>) -> kube::Result<Vec<K>> {
         let (objects, next) = self.list_page(params, notes).await?;
         if next.is_some() {
@@ -114,7 +115,8 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
         Ok(objects)
     }
 
-    /// Lists one page of the objects that decode, with the token of the next page. Adds a note about each of the others.
+    /// Lists one page of the objects that can be decoded, and returns the token of the next page. Adds a note about
+    /// each other object.
     pub(crate) async fn list_page(
         &self,
         params: &ListParams,
@@ -189,7 +191,7 @@ fn unguard<K>(object: GuardedObject<K>) -> kube::Result<K> {
     object.0.map_err(|undecodable| undecodable_error(&undecodable))
 }
 
-/// The error about an object that does not decode.
+/// The error about an object that cannot be decoded.
 pub(crate) fn undecodable_error(undecodable: &UndecodableObject) -> kube::Error {
     kube::Error::SerdeError(serde_json::Error::custom(undecodable))
 }
@@ -209,7 +211,7 @@ mod tests {
     use super::*;
     use crate::kubernetes::answer;
 
-    /// Files with requests of kube's own `Api`: for objects that only this program writes, and for logs.
+    /// Files that use kube's own `Api`: for objects that only this program writes, and for logs.
     const EXCEPTIONS: [&str; 4] = [
         "commands/plugin/bundle.rs",
         "events.rs",

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Places in objects, for tests that change every one of them.
+//! JSON pointers, for tests that change every value of an object.
 
 use serde_json::Value;
 
-/// The pointers of all values in an object, without the object itself.
+/// Returns the pointers of all values in an object, without the object itself.
 pub(crate) fn json_pointers(object: &Value) -> Vec<String> {
     let mut found = Vec::new();
     collect(object, "", &mut found);
