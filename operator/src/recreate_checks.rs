@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! May an object be recreated now? The plan says what should be; this looks up what uses the object, and would miss it.
+//! Determines whether an object can be recreated now. The plan contains the desired objects; this module determines the
+//! users of the objects to recreate.
 //!
-//! * A CSIDriver must not be missed by an attachment that is under way: the attach-detach controller would take the driver for
-//!   one without attachments.
-//! * A VolumeAttributesClass must not change under a claim or a volume that refers to it: they would say something else than
-//!   what they are.
+//! * A CSIDriver must not be missing while an attachment is in progress: the attach-detach controller would assume a
+//!   driver without attachments.
+//! * A VolumeAttributesClass must not change while a claim or a volume refers to it: they would refer to parameters
+//!   that they do not have.
 
 use std::collections::BTreeMap;
 
@@ -23,8 +24,9 @@ use crate::{
     observe::{Cluster, ObserveError, attached_volumes, paged},
 };
 
-/// The objects that a plan recreates and that are in use, and what uses them. What the watches know to be in the way costs no request: it may
-/// be there for days. That nothing is, the API server says. Where it cannot be read, the object counts as in use.
+/// The objects that a plan recreates and that are in use, with their users. Users in the index of the watches cost no
+/// request, because they may exist for days. Only the API server confirms that there are none. If it cannot be read,
+/// the object counts as in use.
 pub async fn in_use(client: &Client, cluster: &Cluster, driver: &str, plan: &Plan) -> BTreeMap<Key, String> {
     let mut in_use = BTreeMap::new();
     for action in &plan.actions {
@@ -51,8 +53,8 @@ fn unknown(error: &ObserveError) -> String {
     }
 }
 
-/// The nodes with attached volumes: from the watches where these know a node that the plan would exclude, else from the API
-/// server.
+/// The nodes with attached volumes. The index is sufficient if it contains a node that the plan would exclude;
+/// otherwise the API server is read.
 pub async fn attached_nodes(
     client: &Client,
     cluster: &Cluster,
@@ -103,8 +105,8 @@ async fn references(client: &Client, cluster: &Cluster, class: &str) -> Result<O
     Ok((!volumes.is_empty()).then(|| format!("PersistentVolumes refer to it: {}", join_truncated(&volumes))))
 }
 
-/// A word about claims that wait for a StorageClass which is about to be removed. It serves an event only: claims that cannot be
-/// listed keep no write from being done.
+/// Reports claims that wait for a StorageClass that the plan removes. The result is only an event: a failed list of
+/// claims does not prevent a write.
 pub async fn pre_delete_events(client: &Client, plan: &Plan) -> Vec<Notice> {
     let mut notices = Vec::new();
     for action in &plan.actions {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The facts for the check before a migration, which are read from the API server page by page. What cannot be read is a gap.
+//! Reads the facts for the check before a migration from the API server, page by page. A failed read is recorded as a
+//! gap.
 
 mod configuration;
 mod environment;
@@ -36,16 +37,15 @@ use super::{
 };
 use crate::kubernetes::GuardedApi;
 
-/// The driver that takes the place of the other installation.
+/// The driver that replaces the existing installation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Successor<'a> {
-    /// Its spec.
     pub(crate) spec: &'a CinderCSIDriverSpec,
     /// The namespace of the objects that the spec names.
     pub(crate) namespace: &'a str,
 }
 
-/// A pod, as far as its in-line volumes go.
+/// A pod with its in-line volumes only.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = Pod)]
 pub(super) struct InlinePod {
@@ -70,8 +70,8 @@ struct InlineSource {
     driver: String,
 }
 
-/// Reads all that a migration from the installation in `namespace` affects. `with_workloads` adds the workloads of other namespaces, which
-/// the operator has no right to list.
+/// Reads all objects that a migration from the installation in `namespace` affects. `with_workloads` adds the workloads
+/// of all namespaces, which the operator has no right to list.
 pub(crate) async fn adoption_check(
     client: &Client,
     driver: &str,
@@ -190,7 +190,7 @@ async fn inline_pods(client: &Client, driver: &str, facts: &mut CheckFacts) -> R
     .await
 }
 
-/// Lists the workloads of other installations outside `namespace` that have or want pods.
+/// Lists the workloads of foreign installations outside `namespace` that have or request pods.
 async fn workloads_elsewhere(client: &Client, namespace: &str, gaps: &mut Vec<CheckGap>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (kind, resource) in workload_kinds() {

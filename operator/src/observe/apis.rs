@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which optional APIs the cluster serves. They come with CustomResourceDefinitions or with later versions of Kubernetes,
-//! and may come and go while the operator runs.
+//! Discovers the optional APIs of the cluster. They depend on CustomResourceDefinitions and on the version of
+//! Kubernetes, and can appear and disappear while the operator runs.
 //!
-//! The API server's discovery documents tell what is served, in which version, and everybody who is authenticated may read
-//! them: no permission on CustomResourceDefinitions is needed. They cannot be watched, so they are looked at again and
-//! again. Objects of a kind are managed as soon as it appears; a missing kind counts after two answers without it. Pod templates follow the
-//! confirmed answers alone. A failed request changes nothing.
+//! The API server's discovery documents list the served APIs with their versions. Every authenticated client may read
+//! them, so no permission on CustomResourceDefinitions is necessary. They cannot be watched, so the operator polls
+//! them. Objects of a kind are managed as soon as the kind appears. A missing kind counts only after two responses
+//! without it. Pod templates depend on confirmed responses only. A failed request has no effect.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -26,27 +26,27 @@ use tracing::{info, warn};
 use super::{crd, wake::Wake, watch_loop::WatchHealth, watches::hear};
 use crate::kubernetes::GuardedApi;
 
-/// Between two looks.
+/// Interval between two polls.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// How long one answer may take.
+/// Maximum duration of one request.
 const LOOK_LIMIT: Duration = Duration::from_secs(10);
 
-/// Looks without an API until it is believed to be gone.
+/// Number of polls without an API before it counts as removed.
 const LOOKS_UNTIL_GONE: u8 = 2;
 
-/// What looks have told so far.
+/// Accumulated results of discovery.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Discovered {
     pub(super) apis: OptionalApis,
-    /// All answers, until they are confirmed.
+    /// All responses, until they are confirmed.
     pub(super) answers: ApiAnswers,
-    /// Looks in a row that did not find what was there before.
+    /// Number of consecutive polls without an API that existed before.
     missed: BTreeMap<OptionalApi, u8>,
 }
 
 impl Discovered {
-    /// Takes in the answer about one API; `None` when it failed.
+    /// Records the response about one API; `None` means that the request failed.
     pub(super) fn take(&mut self, api: OptionalApi, is_served: Option<bool>) {
         if let Some(is_served) = is_served {
             self.answers.add(api, is_served, Instant::now().into_std());
@@ -69,7 +69,7 @@ impl Discovered {
     }
 }
 
-/// Whether the API server serves `api` whole.
+/// Whether the API server serves all resources of `api`.
 async fn is_served(client: &Client, api: OptionalApi) -> Option<bool> {
     let (group_version, resources) = api.resources();
     let failed = |error: &dyn std::fmt::Display| {
@@ -87,7 +87,7 @@ async fn is_served(client: &Client, api: OptionalApi) -> Option<bool> {
     }
 }
 
-/// Looks once. What cannot be told is taken to be absent.
+/// Discovers all optional APIs once. An API counts as absent if the request fails.
 pub async fn discover(client: &Client) -> OptionalApis {
     let mut found = OptionalApis::default();
     for api in OptionalApi::ALL {
@@ -96,17 +96,18 @@ pub async fn discover(client: &Client) -> OptionalApis {
     found
 }
 
-/// What is found out by looking again and again.
+/// Results of repeated discovery.
 #[derive(Debug)]
 pub(super) struct Discoveries {
-    /// The optional APIs that are served.
+    /// The served optional APIs.
     pub(super) apis: watch::Sender<Discovered>,
-    /// What is wrong with the operator's own definition.
+    /// The difference between the installed CustomResourceDefinition and the operator's own.
     pub(super) definition: watch::Sender<Option<String>>,
     pub(super) health: WatchHealth,
 }
 
-/// Looks at the optional APIs and at the operator's own definition until the task is aborted, and watches the operator's objects of those that are served.
+/// Polls the optional APIs and the operator's CustomResourceDefinition until the task is aborted. Watches the
+/// operator's objects of the served APIs.
 pub(super) async fn follow(
     client: Client,
     namespaces: Vec<String>,
@@ -143,7 +144,7 @@ pub(super) async fn follow(
             if followed.iter().any(|(there, _)| *there == kind) {
                 continue;
             }
-            // What has no namespace is watched once.
+            // A kind without a namespace is watched once.
             for namespace in namespaces.iter().take(if kind.namespaced { usize::MAX } else { 1 }) {
                 let watch = watches.spawn(hear_ours(&client, kind, namespace, &wake, &found.health));
                 followed.push((kind, watch));
@@ -160,7 +161,7 @@ pub(super) async fn follow(
     }
 }
 
-/// Wakes the drivers whose objects of a kind change, until it is dropped.
+/// Wakes the drivers whose objects of a kind change, until the future is dropped.
 pub(crate) fn hear_ours(
     client: &Client,
     kind: &'static Kind,
@@ -207,10 +208,7 @@ mod tests {
     #[case::a_failed_look_tells_nothing(&[Some(true), Some(false), None, None], true)]
     #[case::it_comes_back(&[Some(true), Some(false), Some(false), Some(true)], true)]
     #[case::it_was_never_there(&[Some(false), None, Some(false)], false)]
-    fn an_api_is_used_when_it_is_seen_and_given_up_when_it_is_missed_twice(
-        #[case] looks: &[Option<bool>],
-        #[case] expected: bool,
-    ) {
+    fn api_is_removed_after_two_missed_polls(#[case] looks: &[Option<bool>], #[case] expected: bool) {
         let mut known = Discovered::default();
         for look in looks {
             known.take(OptionalApi::Snapshots, *look);
@@ -219,7 +217,7 @@ mod tests {
         assert!(!known.apis.has(OptionalApi::Monitoring));
     }
 
-    /// A client whose API server gives these answers by path, and a 404 to everything else.
+    /// A client whose API server returns these responses by path, and 404 for all other paths.
     fn mk_client(answers: Vec<(&'static str, u16, serde_json::Value)>) -> Client {
         let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
         tokio::spawn(async move {
@@ -245,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_api_is_served_when_all_its_resources_are_and_unknown_when_the_server_is_in_trouble() {
+    async fn api_is_served_with_all_its_resources() {
         let whole = ["volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses"];
         let client = mk_client(vec![
             (
@@ -272,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_served_is_told_to_all_drivers_once() {
+    async fn discovered_api_wakes_all_drivers_once() {
         let (path, names) = ("/apis/storage.k8s.io/v1", ["volumeattributesclasses"]);
         let client = mk_client(vec![(path, 200, mk_list("storage.k8s.io/v1", &names))]);
         let (apis, told) = watch::channel(Discovered::default());

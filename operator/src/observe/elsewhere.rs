@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Installations of the Go driver outside the namespace of a migration.
+//! Finds installations of the Go driver outside the namespace of a migration.
 //!
-//! The operator finds them by their pods: the role for the check before a migration includes the list of all pods. A right to list
-//! workloads in all namespaces would add workloads without pods alone, and those have no leader. The kubectl plugin lists workloads as
-//! well, with the rights of its user.
+//! The operator finds them by their pods: the role for the check before a migration includes the list of all pods. A
+//! right to list workloads in all namespaces would only add workloads without pods, and these have no leader. The
+//! kubectl plugin also lists workloads, with the rights of its user.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
@@ -16,8 +16,8 @@ use super::{
 };
 use crate::kubernetes::GuardedApi;
 
-/// Lists the workloads of other installations that have pods outside `namespace`, each with its kind and namespace. An undecodable pod counts
-/// as one.
+/// Lists the workloads of foreign installations that have pods outside `namespace`, each with its kind and namespace.
+/// An undecodable pod counts as one.
 pub(crate) async fn installations_elsewhere(client: &Client, namespace: &str) -> Result<Vec<String>, ObserveError> {
     let pods: GuardedApi<AnyPod> = GuardedApi::all_with(client.clone(), &pod_resource());
     let mut found = BTreeSet::new();

@@ -24,7 +24,7 @@ fn send(sender: &Events, event: watcher::Result<Event<GuardedObject<VolumeObject
     sender.unbounded_send(event).expect("it is followed");
 }
 
-/// Polls for an hour at most, without an event at the end.
+/// Polls for an hour at most, until no event follows.
 async fn drain(events: &mut WatchLoop<VolumeObject>) {
     while let Ok(Some(_)) = tokio::time::timeout(Duration::from_hours(1), events.next()).await {}
 }
