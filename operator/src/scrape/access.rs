@@ -16,26 +16,26 @@ use tokio::{sync::Semaphore, time::Instant};
 use super::{Access, AccessDecision, PATH, review_budget::ReviewBudget};
 use crate::kubernetes::is_allowed;
 
-/// Lifetime of an answer.
+/// Validity of a cached result.
 const ANSWER_LIFETIME: Duration = Duration::from_mins(1);
-/// Time limit of the API server.
+/// Maximum duration of one review.
 const LIMIT: Duration = Duration::from_secs(5);
-/// The most answers of each kind that are stored.
+/// Maximum number of cached results of each kind.
 const MAX_ANSWERS: usize = 64;
-/// How long a reader that was allowed once is reviewed without a permit.
+/// Time for which a token that was allowed once is reviewed without a permit.
 const READER_LIFETIME: Duration = Duration::from_hours(1);
-/// The most reviews of other tokens at a time: any client of the network can send one.
+/// Maximum number of simultaneous reviews of other tokens. Any client of the network can send one.
 const MAX_REVIEWS: usize = 4;
 
 /// A hash of a token. The tokens themselves are not stored.
 type TokenHash = [u8; 32];
 
-/// Access as the API server decides it.
+/// Authorization by the API server.
 pub struct KubernetesAccess {
     client: Client,
-    /// The tokens that were allowed, and the time of the last review.
+    /// The allowed tokens, and the time of their last review.
     readers: Mutex<HashMap<TokenHash, Instant>>,
-    /// The tokens that were refused. They never displace a reader.
+    /// The rejected tokens. They never displace an allowed one.
     refused: Mutex<HashMap<TokenHash, (AccessDecision, Instant)>>,
     reviews: Semaphore,
     budget: ReviewBudget,
@@ -48,7 +48,6 @@ impl fmt::Debug for KubernetesAccess {
 }
 
 impl KubernetesAccess {
-    /// Asks with `client`.
     pub fn new(client: Client) -> Self {
         Self {
             client,
@@ -128,8 +127,8 @@ impl KubernetesAccess {
         Some(*decision)
     }
 
-    /// Reviews a token. One that never was a reader's is reviewed only within the client's budget, and if not too many such reviews are
-    /// pending.
+    /// Reviews a token. A token that was never allowed is reviewed only within the client's budget, and only if not too
+    /// many such reviews are pending.
     async fn review(&self, peer: IpAddr, hash: TokenHash, token: &str) -> Result<AccessDecision, String> {
         let is_reader = self.readers.lock().contains_key(&hash);
         let permit = self.reviews.try_acquire();
@@ -170,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// An API server that knows the token `good` and does not answer for `slow`. Counts the reviews of tokens.
+    /// An API server that accepts the token `good` and does not respond for `slow`. Counts the reviews of tokens.
     fn mk_server() -> (KubernetesAccess, Arc<AtomicUsize>) {
         let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
         let reviews = Arc::new(AtomicUsize::new(0));
