@@ -50,7 +50,7 @@ const RECREATE_PAUSES: [Duration; 5] = [
 ];
 
 /// Maximum number of fields that are recorded after an apply could not change them.
-const REMEMBERED_FIELDS: usize = 5;
+const RECORDED_FIELDS: usize = 5;
 
 /// Writes to the API server, and counts the writes.
 #[derive(Clone)]
@@ -88,13 +88,13 @@ impl Writer {
     /// Restores the metadata that other clients had set on the predecessor of an object, and returns the object after
     /// the write. The preceding apply does not contain this metadata: later applies of the operator do not manage it,
     /// and users can change it.
-    async fn put_back(&self, key: &Key, there: Value, kept: &Kept) -> Result<Value, ApplyError> {
-        let missing = kept.missing_in(&there);
+    async fn restore_metadata(&self, key: &Key, live: Value, kept: &Kept) -> Result<Value, ApplyError> {
+        let missing = kept.missing_in(&live);
         if missing.is_empty() {
-            return Ok(there);
+            return Ok(live);
         }
         let patch = json!({"metadata": {
-            "uid": uid_of(&there),
+            "uid": uid_of(&live),
             "annotations": missing.annotations,
             "labels": missing.labels,
         }});
@@ -110,9 +110,9 @@ impl Writer {
 
     /// Checks with a dry run whether the API server accepts the creation of such an object. The dry run uses a name
     /// that is not in use.
-    async fn try_to_create(&self, desired: &Desired, kept: &Kept, uid: &str) -> Result<(), ApplyError> {
+    async fn check_creation(&self, desired: &Desired, kept: &Kept, uid: &str) -> Result<(), ApplyError> {
         let api = api_for(&self.client, &desired.key)?;
-        let mut object = with_kept(desired, kept);
+        let mut object = merge_metadata(desired, kept);
         object["metadata"]["name"] = json!(format!("dry-run-{}", uid.split('-').next().unwrap_or_default()));
         let object: DynamicObject = serde_json::from_value(object)?;
         let params = PostParams {
@@ -136,10 +136,10 @@ impl Writer {
         kept: &Kept,
         records: &mut Records,
     ) -> Result<Value, ApplyError> {
-        self.try_to_create(desired, kept, uid).await?;
+        self.check_creation(desired, kept, uid).await?;
         if !kept.is_empty() {
             records.insert(&desired.key, kept);
-            self.write_down(records).await?;
+            self.write_records(records).await?;
         }
         let preconditions = Preconditions {
             uid: Some(uid.to_owned()),
@@ -151,7 +151,9 @@ impl Writer {
         loop {
             // A finalizer can retain the old object for a moment, so that the apply updates the old object.
             let failure = match self.apply(desired, None).await {
-                Ok(made) if made["metadata"]["uid"] != uid => return self.put_back(&desired.key, made, kept).await,
+                Ok(applied) if applied["metadata"]["uid"] != uid => {
+                    return self.restore_metadata(&desired.key, applied, kept).await;
+                }
                 Ok(_) => ApplyError::StillThere,
                 Err(error) => error,
             };
@@ -247,7 +249,7 @@ impl Writer {
 
     /// Adds or removes the finalizer of the object with this uid. The object is read again first, because a preceding
     /// write of the status changes its version. Returns whether the object still exists.
-    pub async fn set_finalizer(&self, driver: &CinderCSIDriver, wanted: bool) -> Result<bool, ApplyError> {
+    pub async fn set_finalizer(&self, driver: &CinderCSIDriver, is_present: bool) -> Result<bool, ApplyError> {
         let api: GuardedApi<PartialObjectMeta<CinderCSIDriver>> = GuardedApi::all(self.client.clone());
         let metadata = match api.get_opt(&driver.name_any()).await? {
             Some(current) if current.metadata.uid == driver.metadata.uid => current.metadata,
@@ -255,11 +257,11 @@ impl Writer {
             _ => return Ok(false),
         };
         let mut finalizers = metadata.finalizers.unwrap_or_default();
-        if finalizers.iter().any(|finalizer| finalizer == FINALIZER) == wanted {
+        if finalizers.iter().any(|finalizer| finalizer == FINALIZER) == is_present {
             return Ok(true);
         }
         finalizers.retain(|finalizer| finalizer != FINALIZER);
-        if wanted {
+        if is_present {
             finalizers.push(FINALIZER.to_owned());
         }
         let patch = json!({"metadata": {
@@ -373,7 +375,7 @@ impl Writer {
     }
 }
 
-fn with_kept(desired: &Desired, kept: &Kept) -> Value {
+fn merge_metadata(desired: &Desired, kept: &Kept) -> Value {
     let mut object = desired.object.clone();
     for (part, names) in [("annotations", &kept.annotations), ("labels", &kept.labels)] {
         for (name, value) in names {
@@ -424,13 +426,13 @@ pub async fn apply_plan(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value
                 .or(Some(cinder_operator_core::manifests::Stage::Base));
         }
     }
-    for (key, there) in live {
+    for (key, object) in live {
         let Some(kept) = records.find(key).filter(|_| !outcome.written.contains_key(key)) else {
             continue;
         };
-        match writer.put_back(key, there.clone(), &kept).await {
-            Ok(made) => {
-                outcome.written.insert(key.clone(), Some(made));
+        match writer.restore_metadata(key, object.clone(), &kept).await {
+            Ok(applied) => {
+                outcome.written.insert(key.clone(), Some(applied));
             }
             Err(error) => outcome.failures.push(FailedWrite {
                 key: key.clone(),
@@ -440,12 +442,12 @@ pub async fn apply_plan(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value
     }
     let is_there = |key: &str| {
         let written = outcome.written.iter().find(|(written, _)| written.to_string() == key);
-        let was = live.keys().any(|there| there.to_string() == key);
-        written.map_or(was, |(_, object)| object.is_some())
+        let existed = live.keys().any(|existing| existing.to_string() == key);
+        written.map_or(existed, |(_, object)| object.is_some())
     };
     let is_failed = |key: &str| outcome.failures.iter().any(|failure| failure.key.to_string() == key);
     records.retain_missing(|key| is_there(key) && !is_failed(key));
-    if let Err(error) = writer.write_down(&mut records).await {
+    if let Err(error) = writer.write_records(&mut records).await {
         // The next reconcile removes it.
         tracing::warn!(%error, "the record of recreated objects is not removed yet");
     }
@@ -507,14 +509,14 @@ async fn apply_action(
             resource_version,
             kept,
         } => {
-            let made = writer.recreate(desired, uid, resource_version, kept, records).await?;
+            let applied = writer.recreate(desired, uid, resource_version, kept, records).await?;
             let sentence = format!(
                 "{} was recreated, because {} cannot be changed; what was made from it before stays as it is",
                 desired.key,
                 fields.join(", ")
             );
             outcome.notices.push(Notice::new(Event::Recreated, sentence));
-            note(desired, made, outcome);
+            record_result(desired, applied, outcome);
         }
         Action::Prune { key, uid } => {
             writer.delete(key, uid).await?;
@@ -536,16 +538,16 @@ async fn write(
     outcome: &mut Applied,
 ) -> Result<(), ApplyError> {
     let own = desired.without(kept);
-    let made = writer.apply(&own, uid).await?;
-    let made = writer.put_back(&own.key, made, kept).await?;
-    note(&own, made, outcome);
+    let applied = writer.apply(&own, uid).await?;
+    let applied = writer.restore_metadata(&own.key, applied, kept).await?;
+    record_result(&own, applied, outcome);
     Ok(())
 }
 
 /// Records the result, and the fields that differ from the requested values. The next plan skips these fields, because
 /// another attempt would not change them.
-fn note(desired: &Desired, made: Value, outcome: &mut Applied) {
-    let fields = differences(&desired.object, &made, REMEMBERED_FIELDS);
+fn record_result(desired: &Desired, applied: Value, outcome: &mut Applied) {
+    let fields = differences(&desired.object, &applied, RECORDED_FIELDS);
     if fields.is_empty() {
         outcome.left.remove(&desired.key);
     } else {
@@ -557,5 +559,5 @@ fn note(desired: &Desired, made: Value, outcome: &mut Applied) {
         };
         outcome.left.insert(desired.key.clone(), left);
     }
-    outcome.written.insert(desired.key.clone(), Some(made));
+    outcome.written.insert(desired.key.clone(), Some(applied));
 }

@@ -45,7 +45,7 @@ const LOGIN_LIMIT: Duration = Duration::from_secs(30);
 const LOOKUP_LIFETIME: Duration = Duration::from_mins(1);
 
 /// Number of volumes that are requested one by one before all are listed. One existing volume is sufficient.
-const LOOKED_UP: usize = 5;
+const INDIVIDUAL_REQUESTS: usize = 5;
 
 /// Pause after the first failed login; it doubles up to the check interval.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
@@ -236,7 +236,7 @@ struct Trial {
 
 impl Trial {
     /// Whether the check used the same credentials and proxies.
-    fn is_of(&self, candidate: &Candidate) -> bool {
+    fn is_same_login(&self, candidate: &Candidate) -> bool {
         self.hash == candidate.credentials.hash() && self.proxies == candidate.config.proxies
     }
 
@@ -248,7 +248,7 @@ impl Trial {
     }
 
     /// Remaining validity of this result.
-    fn holds_for(&self, interval: Duration, now: Instant) -> Option<Duration> {
+    fn remaining_validity(&self, interval: Duration, now: Instant) -> Option<Duration> {
         if self.is_outdated {
             return None;
         }
@@ -334,10 +334,10 @@ impl Checker {
                     cloud, error, "a cloud that is no longer in the spec cannot be asked for volumes"
                 );
             }
-            self.remember_lookup(key, has.hash(), found.clone());
+            self.cache_lookup(key, has.hash(), found.clone());
             found
         };
-        stakes.cloud_left(cloud, usage, found.as_deref().map_err(String::as_str))
+        stakes.refuse_removal(cloud, usage, found.as_deref().map_err(String::as_str))
     }
 
     /// Returns the result of the last lookup with the same credentials, for [`LOOKUP_LIFETIME`].
@@ -347,7 +347,7 @@ impl Checker {
         (lookup.hash == hash && lookup.at.elapsed() < LOOKUP_LIFETIME).then(|| lookup.found.clone())
     }
 
-    fn remember_lookup(&self, key: (String, String), hash: &str, found: Result<Vec<VolumeId>, String>) {
+    fn cache_lookup(&self, key: (String, String), hash: &str, found: Result<Vec<VolumeId>, String>) {
         let lookup = Lookup {
             hash: hash.to_owned(),
             at: Instant::now(),
@@ -375,7 +375,7 @@ impl Checker {
     async fn knows_volumes(&self, config: &CloudConfig, volumes: &Arc<BTreeSet<String>>) -> Result<bool, String> {
         let questions = Questions {
             services: false,
-            volumes: volumes.iter().take(LOOKED_UP).map(VolumeId::new).collect(),
+            volumes: volumes.iter().take(INDIVIDUAL_REQUESTS).map(VolumeId::new).collect(),
             default_region: None,
         };
         let tried = self.keystone.try_out(config.clone(), questions);
@@ -383,7 +383,7 @@ impl Checker {
             Err(_) => Err("it did not answer in time".to_owned()),
             Ok(Err(TrialError::Login(error) | TrialError::Service(_, error))) => Err(error.to_string()),
             Ok(Ok(tried)) if tried.knows_volumes == Some(true) => Ok(true),
-            Ok(Ok(_)) if volumes.len() <= LOOKED_UP => Ok(false),
+            Ok(Ok(_)) if volumes.len() <= INDIVIDUAL_REQUESTS => Ok(false),
             Ok(Ok(_)) => Ok(!self.list_existing(config.clone(), volumes).await?.is_empty()),
         }
     }
@@ -408,7 +408,7 @@ impl Checker {
         if found == Ok(true) {
             self.lookups.lock().remove(&key);
         } else {
-            self.remember_lookup(key, hash, found.clone().map(|_| Vec::new()));
+            self.cache_lookup(key, hash, found.clone().map(|_| Vec::new()));
         }
         found
     }
@@ -440,7 +440,7 @@ impl Checker {
         if returned != Ok(true) {
             let key = (attempt.driver.to_owned(), attempt.source.cloud.clone());
             let hash = attempt.candidate.credentials.hash();
-            self.remember_lookup(key, hash, returned.clone().map(|_| Vec::new()));
+            self.cache_lookup(key, hash, returned.clone().map(|_| Vec::new()));
         }
         returned
     }
@@ -527,7 +527,7 @@ impl Checker {
             .as_ref()
             .map(|trial| trial.refused_contents)
             .unwrap_or_default();
-        let before = previous.filter(|trial| trial.is_of(&candidate));
+        let before = previous.filter(|trial| trial.is_same_login(&candidate));
         let has = installed.credentials.as_ref();
         let mut attempt = Attempt {
             driver,
@@ -541,10 +541,10 @@ impl Checker {
         if before.is_none()
             && let Some(pause) = refused_contents.pause(interval, Instant::now())
         {
-            let refusal = source.too_many_refusals(refused_contents.count);
+            let refusal = source.too_many_rejections(refused_contents.count);
             return refused(refusal, installed.credentials.clone(), attempt.is_changed, pause, state);
         }
-        let is_valid = |trial: &Trial| trial.holds_for(interval, Instant::now()).is_some();
+        let is_valid = |trial: &Trial| trial.remaining_validity(interval, Instant::now()).is_some();
         let trial = match before {
             Some(trial) if is_valid(&trial) => trial,
             before => {
@@ -559,7 +559,7 @@ impl Checker {
                 trial
             }
         };
-        let look_again = trial.holds_for(interval, Instant::now()).unwrap_or(interval);
+        let look_again = trial.remaining_validity(interval, Instant::now()).unwrap_or(interval);
         let admitted = match &trial.result {
             Ok(tried) => self.admit(&attempt, tried).await,
             Err(refusal) => Err(refusal.clone()),
@@ -622,7 +622,7 @@ impl Checker {
             at: Instant::now(),
             failures: if result.is_ok() { 0 } else { failures },
             state: match &result {
-                Ok(tried) => updated(state, &tried.state),
+                Ok(tried) => merge_state(state, &tried.state),
                 Err(_) => state,
             },
             result,
@@ -633,7 +633,7 @@ impl Checker {
 }
 
 /// Merges the state that a successful check read. Zones that the check could not read remain unchanged.
-fn updated(before: CloudState, read: &CloudState) -> CloudState {
+fn merge_state(before: CloudState, read: &CloudState) -> CloudState {
     fn newest<T: Clone>(read: &[T], before: Vec<T>) -> Vec<T> {
         if read.is_empty() { before } else { read.to_vec() }
     }

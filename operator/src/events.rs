@@ -83,7 +83,7 @@ impl Events {
             .clone()
             .or_else(|| regarding.name.clone())
             .unwrap_or_default();
-        if !self.is_news(&subject, &notice, quiet) {
+        if !self.is_new(&subject, &notice, quiet) {
             return;
         }
         let reason = notice.event.row().reason;
@@ -106,7 +106,7 @@ impl Events {
     }
 
     /// Returns true once per `quiet` for the same notice about the same object.
-    fn is_news(&self, subject: &str, notice: &Notice, quiet: Duration) -> bool {
+    fn is_new(&self, subject: &str, notice: &Notice, quiet: Duration) -> bool {
         let now = Instant::now();
         let mut sent = self.sent.lock();
         sent.retain(|_, until| now < *until);
@@ -127,7 +127,7 @@ impl Events {
             reason: Some(row.reason.to_owned()),
             event_time: Some(MicroTime(now)),
             regarding: Some(regarding.clone()),
-            note: Some(shortened(&notice.note)),
+            note: Some(truncate_note(&notice.note)),
             metadata: ObjectMeta {
                 namespace: Some(namespace.to_owned()),
                 name: Some(format!("{subject}.{:x}", now.as_nanosecond())),
@@ -142,7 +142,7 @@ impl Events {
 }
 
 /// Truncates a note to [`LONGEST_NOTE`] bytes, between two characters.
-fn shortened(note: &str) -> String {
+fn truncate_note(note: &str) -> String {
     const ELLIPSIS: &str = "…";
     if note.len() <= LONGEST_NOTE {
         return note.to_owned();
@@ -175,22 +175,22 @@ mod tests {
     async fn identical_notice_is_suppressed_within_quiet_time() {
         let events = events();
         let notice = Notice::new(Event::Created, "created a thing");
-        assert!(events.is_news("uid", &notice, QUIET));
-        assert!(!events.is_news("uid", &notice, QUIET));
-        assert!(events.is_news("another", &notice, QUIET));
-        assert!(events.is_news("uid", &Notice::new(Event::Created, "created another thing"), QUIET));
+        assert!(events.is_new("uid", &notice, QUIET));
+        assert!(!events.is_new("uid", &notice, QUIET));
+        assert!(events.is_new("another", &notice, QUIET));
+        assert!(events.is_new("uid", &Notice::new(Event::Created, "created another thing"), QUIET));
         let reminder = Notice::new(Event::CredentialsExpiring, "soon");
-        assert!(events.is_news("uid", &reminder, REMINDER));
+        assert!(events.is_new("uid", &reminder, REMINDER));
         tokio::time::advance(QUIET).await;
-        assert!(!events.is_news("uid", &reminder, REMINDER));
-        assert!(events.is_news("uid", &notice, QUIET));
+        assert!(!events.is_new("uid", &reminder, REMINDER));
+        assert!(events.is_new("uid", &notice, QUIET));
     }
 
     #[test]
     fn long_note_is_truncated_between_characters() {
         let note = "ä".repeat(600);
-        let short = shortened(&note);
+        let short = truncate_note(&note);
         assert!(short.len() <= LONGEST_NOTE && short.ends_with('…'), "{}", short.len());
-        assert_eq!(shortened("short"), "short");
+        assert_eq!(truncate_note("short"), "short");
     }
 }

@@ -224,13 +224,13 @@ impl Elector {
                 attempt = self.bounded_attempt(Duration::ZERO) => attempt,
             };
             match attempt {
-                Ok(Held::Mine) => {
+                Ok(LeaseHolder::ThisProcess) => {
                     info!(lease = self.lease_name(), identity = self.settings.identity, "leading");
                     return Some(self.lead(begun));
                 }
                 // The next attempt shows which candidate wrote first.
-                Ok(Held::Changed) => {}
-                Ok(Held::By(lease)) => {
+                Ok(LeaseHolder::Unknown) => {}
+                Ok(LeaseHolder::Other(lease)) => {
                     let holder = holder_of(lease.as_deref());
                     if waiting_for.as_ref() != Some(&holder) {
                         info!(lease = self.lease_name(), holder, "standing by");
@@ -256,7 +256,7 @@ impl Elector {
 
     /// Attempts once to acquire the Lease. A missing Lease is created after it was observed as missing for `vacancy`.
     /// Until then, its holder may not have noticed the deletion, and would create it again.
-    pub(crate) async fn bounded_attempt(&mut self, vacancy: Duration) -> Result<Held, LeaderError> {
+    pub(crate) async fn bounded_attempt(&mut self, vacancy: Duration) -> Result<LeaseHolder, LeaderError> {
         let limit = ATTEMPT_LIMIT;
         let name = self.lease_name();
         tokio::time::timeout(limit, self.attempt(vacancy))
@@ -264,16 +264,18 @@ impl Elector {
             .unwrap_or(Err(LeaderError::NoAnswer { name, limit }))
     }
 
-    async fn attempt(&mut self, vacancy: Duration) -> Result<Held, LeaderError> {
+    async fn attempt(&mut self, vacancy: Duration) -> Result<LeaseHolder, LeaderError> {
         if let Some(written) = self.written.take() {
-            return self.write(self.mine(Some(&written)), false).await;
+            return self.write(self.build_lease(Some(&written)), false).await;
         }
         let current = self.read().await?;
-        let unchanged_for = self.note(current.as_ref());
+        let unchanged_for = self.observe_version(current.as_ref());
         match decide(current.as_ref(), &self.settings, unchanged_for, vacancy) {
-            LeaseDecision::Wait => Ok(Held::By(current.map(Box::new))),
-            LeaseDecision::Create => self.write(self.mine(None), true).await,
-            LeaseDecision::Renew | LeaseDecision::TakeOver => self.write(self.mine(current.as_ref()), false).await,
+            LeaseDecision::Wait => Ok(LeaseHolder::Other(current.map(Box::new))),
+            LeaseDecision::Create => self.write(self.build_lease(None), true).await,
+            LeaseDecision::Renew | LeaseDecision::TakeOver => {
+                self.write(self.build_lease(current.as_ref()), false).await
+            }
         }
     }
 
@@ -286,7 +288,7 @@ impl Elector {
     }
 
     /// The present Lease, if this process is its holder.
-    async fn own(&mut self) -> Result<Option<Lease>, LeaderError> {
+    async fn read_own_lease(&mut self) -> Result<Option<Lease>, LeaderError> {
         if let Some(written) = self.written.take() {
             return Ok(Some(written));
         }
@@ -295,7 +297,7 @@ impl Elector {
     }
 
     /// Records the observed version, and returns the time for which it has not changed.
-    fn note(&mut self, lease: Option<&Lease>) -> Duration {
+    fn observe_version(&mut self, lease: Option<&Lease>) -> Duration {
         let version = lease
             .and_then(|l| l.metadata.resource_version.clone())
             .unwrap_or_default();
@@ -309,7 +311,7 @@ impl Elector {
     }
 
     /// The Lease to write for this candidate, based on the Lease that was read.
-    fn mine(&self, current: Option<&Lease>) -> Lease {
+    fn build_lease(&self, current: Option<&Lease>) -> Lease {
         let now = self.sources.now();
         let old = current.and_then(|l| l.spec.as_ref());
         let same_holder = old.and_then(|s| s.holder_identity.as_deref()) == Some(self.settings.identity.as_str());
@@ -348,7 +350,7 @@ impl Elector {
     }
 
     /// Writes with the `resourceVersion` that was read. A conflict means that another client wrote first.
-    async fn write(&mut self, lease: Lease, create: bool) -> Result<Held, LeaderError> {
+    async fn write(&mut self, lease: Lease, create: bool) -> Result<LeaseHolder, LeaderError> {
         let params = PostParams::default();
         let written = if create {
             self.api.create(&params, &lease).await
@@ -357,13 +359,13 @@ impl Elector {
         };
         match written {
             Ok(lease) => {
-                self.note(Some(&lease));
+                self.observe_version(Some(&lease));
                 self.written = Some(lease);
-                Ok(Held::Mine)
+                Ok(LeaseHolder::ThisProcess)
             }
             Err(kube::Error::Api(status)) if status.code == 409 || (status.code == 404 && !create) => {
                 debug!(lease = self.lease_name(), "another writer was faster");
-                Ok(Held::Changed)
+                Ok(LeaseHolder::Unknown)
             }
             Err(source) => Err(LeaderError::Write {
                 name: self.lease_name(),
@@ -375,12 +377,12 @@ impl Elector {
 
 /// Holder of the Lease after an attempt.
 #[derive(Debug)]
-pub(crate) enum Held {
-    Mine,
+pub(crate) enum LeaseHolder {
+    ThisProcess,
     /// Another candidate is the holder; `None` while the Lease is missing and may still have a holder.
-    By(Option<Box<Lease>>),
-    /// Unknown: between the read and the write, another candidate wrote the Lease, or a client changed a label.
-    Changed,
+    Other(Option<Box<Lease>>),
+    /// Between the read and the write, another candidate wrote the Lease, or a client changed a label.
+    Unknown,
 }
 
 pub(crate) fn holder_of(lease: Option<&Lease>) -> String {
@@ -390,7 +392,7 @@ pub(crate) fn holder_of(lease: Option<&Lease>) -> String {
         .unwrap_or_default()
 }
 
-/// Proof that this process holds the Lease. It is valid only while [`Leader::keep`] runs.
+/// Proof that this process holds the Lease. It is valid only while [`Leader::renew_until_stopped`] runs.
 #[derive(Debug)]
 pub struct Leader {
     elector: Elector,
@@ -403,7 +405,7 @@ impl Leader {
     /// Lease, and the caller releases it. `Err` means that the Lease is lost.
     ///
     /// After `Err`, the caller must stop all writes immediately.
-    pub async fn keep(&mut self, stop: &CancellationToken) -> Result<(), LeadershipLost> {
+    pub async fn renew_until_stopped(&mut self, stop: &CancellationToken) -> Result<(), LeadershipLost> {
         let LeaseSettings {
             renew_deadline, retry, ..
         } = self.elector.settings;
@@ -421,16 +423,16 @@ impl Leader {
             };
             pause = FAILED_PAUSE;
             match attempt {
-                Ok((begun, Ok(Held::Mine))) => {
+                Ok((begun, Ok(LeaseHolder::ThisProcess))) => {
                     self.renewed.send_replace(begun);
                     pause = retry;
                 }
-                Ok((_, Ok(Held::By(lease)))) => {
+                Ok((_, Ok(LeaseHolder::Other(lease)))) => {
                     let holder = holder_of(lease.as_deref());
                     return Err(LeadershipLost::Taken { holder });
                 }
                 // The next attempt determines the holder.
-                Ok((_, Ok(Held::Changed))) => {}
+                Ok((_, Ok(LeaseHolder::Unknown))) => {}
                 Ok((_, Err(error))) => warn!(%error, "cannot renew the lease; it is tried again"),
                 Err(_) => return Err(LeadershipLost::NotRenewed { after: renew_deadline }),
             }
@@ -447,7 +449,7 @@ impl Leader {
     pub async fn release(mut self) {
         let elector = &mut self.elector;
         let release = async {
-            let Some(mut lease) = elector.own().await? else {
+            let Some(mut lease) = elector.read_own_lease().await? else {
                 return Ok(false);
             };
             if let Some(spec) = lease.spec.as_mut() {
@@ -456,7 +458,7 @@ impl Leader {
                 spec.renew_time = Some(MicroTime(elector.sources.now()));
             }
             let released = elector.write(lease, false).await?;
-            Ok(matches!(released, Held::Mine))
+            Ok(matches!(released, LeaseHolder::ThisProcess))
         };
         let outcome = tokio::time::timeout(ATTEMPT_LIMIT, release).await;
         self.log_end("released", outcome);
@@ -467,7 +469,7 @@ impl Leader {
     pub(crate) async fn delete(mut self) {
         let elector = &mut self.elector;
         let delete = async {
-            let Some(lease) = elector.own().await? else {
+            let Some(lease) = elector.read_own_lease().await? else {
                 return Ok(false);
             };
             let preconditions = Preconditions {

@@ -20,7 +20,7 @@ use tracing::warn;
 
 use crate::{
     args::DEFAULT_LEASE,
-    leader::{ATTEMPT_LIMIT, Elector, Held, Leader, LeaderError, LeaseSettings},
+    leader::{ATTEMPT_LIMIT, Elector, Leader, LeaderError, LeaseHolder, LeaseSettings},
 };
 
 /// Pause between two renewals.
@@ -129,7 +129,7 @@ impl Holding {
         let (stop, name) = (CancellationToken::new(), settings.name.clone());
         let stopped = stop.clone();
         let task = tokio::spawn(async move {
-            match leader.keep(&stopped).await {
+            match leader.renew_until_stopped(&stopped).await {
                 Ok(()) => Some(leader),
                 Err(lost) => {
                     warn!(lease = name, %lost, "the operator does not act on the object any more");
@@ -174,7 +174,7 @@ impl ObjectLeases {
     /// Acquires the Lease of an object in a namespace. If this process holds a Lease of the object in a different
     /// namespace, it deletes that first. `has_run` indicates that another process may have acted on the object.
     pub(crate) async fn hold(&self, owner: &Owner, namespace: &str, has_run: bool) -> Result<Hold, LeaderError> {
-        if let Some(guard) = self.held_as(owner, namespace) {
+        if let Some(guard) = self.matching_guard(owner, namespace) {
             return Ok(Hold::Held(guard));
         }
         let known = self.states.lock().remove(&owner.name);
@@ -196,14 +196,14 @@ impl ObjectLeases {
         let begun = Instant::now();
         let attempt = elector.bounded_attempt(vacancy).await;
         let (candidate, outcome) = match attempt {
-            Ok(Held::Mine) => {
+            Ok(LeaseHolder::ThisProcess) => {
                 let held = Holding::new(elector.lead(begun), owner, &settings);
                 let guard = held.guard.clone();
                 (LeaseState::Holding(held), Ok(Hold::Held(guard)))
             }
             attempt => {
                 let outcome = attempt.map(|held| match held {
-                    Held::By(Some(lease)) => Hold::By(lease),
+                    LeaseHolder::Other(Some(lease)) => Hold::By(lease),
                     _ => Hold::Unknown,
                 });
                 (LeaseState::Waiting(Box::new(elector)), outcome)
@@ -222,7 +222,7 @@ impl ObjectLeases {
         }
     }
 
-    fn held_as(&self, owner: &Owner, namespace: &str) -> Option<LeaseGuard> {
+    fn matching_guard(&self, owner: &Owner, namespace: &str) -> Option<LeaseGuard> {
         match self.states.lock().get(&owner.name) {
             Some(LeaseState::Holding(held)) if held.uid == owner.uid && held.namespace == namespace => {
                 Some(held.guard.clone()).filter(LeaseGuard::is_valid)
@@ -232,7 +232,7 @@ impl ObjectLeases {
     }
 
     /// Removes and returns a held Lease. The observation of a foreign Lease remains.
-    fn take_held(&self, driver: &str) -> Option<Holding> {
+    fn remove_holding(&self, driver: &str) -> Option<Holding> {
         let mut states = self.states.lock();
         match states.remove(driver)? {
             LeaseState::Holding(held) => Some(held),
@@ -245,7 +245,7 @@ impl ObjectLeases {
 
     /// Deletes the Lease of an object if this process holds it.
     pub(crate) async fn delete(&self, driver: &str) {
-        let held = self.take_held(driver);
+        let held = self.remove_holding(driver);
         if let Some(held) = held
             && let Some(leader) = held.end().await
         {

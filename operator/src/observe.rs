@@ -39,14 +39,14 @@ use cinder_csi_crds::INSTANCE_LABEL;
 
 pub(crate) use adoption_check::{Successor, adoption_check};
 pub use apis::discover;
-pub(crate) use apis::hear_ours;
+pub(crate) use apis::watch_operands;
 pub(crate) use elsewhere::installations_elsewhere;
 pub use installation::{installation, leases_have_ended, pods_of, running_node_pods};
 pub use leases::LeaseRenewals;
 pub use old_pods::OldPods;
 pub(crate) use references::review_secrets;
 pub use revisions::{current_revision, newest_template};
-pub(crate) use wake::{Changes, Wake, Woken, wake_ups};
+pub(crate) use wake::{ChangeReceiver, ChangeSender, Changes, change_channel};
 pub(crate) use watch_loop::{WatchHealth, WatchLoop};
 pub use watches::Cluster;
 pub(crate) use watches::hear;

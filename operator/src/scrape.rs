@@ -60,16 +60,18 @@ pub async fn bind(
     access: Arc<dyn Access>,
 ) -> io::Result<HttpServer> {
     let config = TlsOptions::default().server_config(certificate);
-    let router = Router::new().route(PATH, get(scrape)).with_state(Arc::new(Scraped {
-        metrics,
-        access,
-        failures: ReasonLog::default(),
-    }));
+    let router = Router::new()
+        .route(PATH, get(scrape))
+        .with_state(Arc::new(MetricsState {
+            metrics,
+            access,
+            failures: ReasonLog::default(),
+        }));
     HttpServer::bind(address, router, Some(config.map_err(io::Error::other)?)).await
 }
 
 #[derive(Debug)]
-struct Scraped {
+struct MetricsState {
     metrics: Metrics,
     access: Arc<dyn Access>,
     /// The last reason why a token could not be reviewed.
@@ -77,7 +79,7 @@ struct Scraped {
 }
 
 async fn scrape(
-    State(source): State<Arc<Scraped>>,
+    State(source): State<Arc<MetricsState>>,
     Extension(PeerAddress(peer)): Extension<PeerAddress>,
     headers: HeaderMap,
 ) -> Response {

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::kubernetes::{GuardedApi, answer};
 
 /// Maximum number of nodes to update per reconcile. The change of a node triggers the next reconcile.
-const AT_ONCE: usize = 50;
+const MOST_NODES: usize = 50;
 
 /// The nodes that have the taint and on which the driver is registered.
 pub fn ready_nodes(nodes: &[&NodeFacts], registered: &BTreeSet<String>, key: &str) -> Vec<String> {
@@ -27,14 +27,14 @@ pub fn ready_nodes(nodes: &[&NodeFacts], registered: &BTreeSet<String>, key: &st
         .iter()
         .filter(tainted)
         .filter(|node| registered.contains(&node.name))
-        .take(AT_ONCE)
+        .take(MOST_NODES)
         .map(|node| node.name.clone())
         .collect()
 }
 
 /// Result of the removal of taints.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Freed {
+pub struct TaintRemoval {
     /// Nodes without the taint after the removal.
     pub nodes: Vec<String>,
     /// Nodes whose update failed, with the message of the API server.
@@ -42,20 +42,20 @@ pub struct Freed {
 }
 
 /// Removes the taint from each of `nodes`. A node that has changed in the meantime is retried by the next reconcile.
-pub async fn remove(client: &Client, nodes: &[String], key: &str) -> Freed {
+pub async fn remove(client: &Client, nodes: &[String], key: &str) -> TaintRemoval {
     let api: GuardedApi<Node> = GuardedApi::all(client.clone());
-    let mut freed = Freed::default();
+    let mut removal = TaintRemoval::default();
     for name in nodes {
-        match free_one(&api, name, key).await {
-            Ok(true) => freed.nodes.push(name.clone()),
+        match remove_taint(&api, name, key).await {
+            Ok(true) => removal.nodes.push(name.clone()),
             Ok(false) => {}
-            Err(error) => freed.failed.push((name.clone(), answer(&error))),
+            Err(error) => removal.failed.push((name.clone(), answer(&error))),
         }
     }
-    freed
+    removal
 }
 
-async fn free_one(api: &GuardedApi<Node>, name: &str, key: &str) -> Result<bool, kube::Error> {
+async fn remove_taint(api: &GuardedApi<Node>, name: &str, key: &str) -> Result<bool, kube::Error> {
     let Some(node) = api.get_opt(name).await? else {
         return Ok(false);
     };

@@ -41,7 +41,9 @@ use crate::{
     leader::{Elector, LeaseSettings},
     metrics::Metrics,
     object_leases::ObjectLeases,
-    observe::{Changes, Cluster, Wake, WatchHealth, WatchLoop, Woken, hear, hear_ours, wake_ups},
+    observe::{
+        ChangeReceiver, ChangeSender, Changes, Cluster, WatchHealth, WatchLoop, change_channel, hear, watch_operands,
+    },
     scrape::{self, Certificate, KubernetesAccess},
 };
 
@@ -97,7 +99,7 @@ async fn run(args: RunArgs) -> Result<(), Error> {
     let admin = admin_server(&args, phases, &shutdown).await?;
     check_crd(&client).await?;
 
-    let mut known = Known::watch(&client, &args, &metrics);
+    let mut known = ObservedCluster::watch(&client, &args, &metrics);
     let is_known = tokio::select! {
         () = known.cluster.wait_until_known(|missing| drop(phase.send_replace(Phase::Listing(missing)))) => true,
         () = shutdown.cancelled() => false,
@@ -133,14 +135,14 @@ async fn run(args: RunArgs) -> Result<(), Error> {
                 sources,
                 shutdown.clone(),
             );
-            let as_long_as_it_lasts = CancellationToken::new();
+            let never_stopped = CancellationToken::new();
             let result = tokio::select! {
                 result = work => {
                     leases.release_all().await;
                     leader.release().await;
                     result
                 }
-                Err(lost) = leader.keep(&as_long_as_it_lasts) => {
+                Err(lost) = leader.renew_until_stopped(&never_stopped) => {
                     warn!(%lost, "no longer leading; ending, so that a fresh process stands by");
                     Ok(())
                 }
@@ -171,18 +173,18 @@ enum Phase {
 }
 
 /// The index of the cluster, and the changes that its watches report.
-struct Known {
+struct ObservedCluster {
     client: Client,
     namespaces: Vec<String>,
     cluster: Cluster,
-    wake: Wake,
-    woken: Woken,
+    wake: ChangeSender,
+    woken: ChangeReceiver,
 }
 
-impl Known {
+impl ObservedCluster {
     fn watch(client: &Client, args: &RunArgs, metrics: &Arc<Metrics>) -> Self {
         let namespaces = namespaces(args);
-        let (wake, woken) = wake_ups();
+        let (wake, woken) = change_channel();
         Self {
             cluster: Cluster::watch(client, &namespaces, &wake, Arc::clone(metrics)),
             client: client.clone(),
@@ -273,13 +275,13 @@ struct Leadership {
 /// Reconciles until `shutdown`.
 async fn lead(
     args: &RunArgs,
-    Known {
+    ObservedCluster {
         client,
         namespaces,
         cluster,
         wake,
         woken,
-    }: Known,
+    }: ObservedCluster,
     metrics: Arc<Metrics>,
     Leadership {
         identity,
@@ -298,7 +300,7 @@ async fn lead(
         ..CloudOptions::default()
     };
     let (store, writer) = reflector::store::<Watched>();
-    let _hearing = hear_operands(&client, &namespaces, &store, &wake, &health);
+    let _hearing = watch_related_objects(&client, &namespaces, &store, &wake, &health);
     let leading = Arc::clone(&metrics);
     let context = Arc::new(Context {
         client: client.clone(),
@@ -377,10 +379,10 @@ fn namespaces(args: &RunArgs) -> Vec<String> {
 }
 
 /// Builds the controller with its triggers: changes of its own objects immediately, and all other changes at the pace
-/// of [`wake_ups`].
+/// of [`change_channel`].
 fn controller(
     client: &Client,
-    woken: Woken,
+    woken: ChangeReceiver,
     context: &Arc<Context>,
     writer: Writer<Watched>,
     health: WatchHealth,
@@ -406,16 +408,16 @@ fn controller(
     // The controller has no debounce: each request would delay the previous one, without a limit while requests arrive.
     Controller::for_stream(changes, context.drivers.clone())
         .with_config(controller::Config::default().concurrency(CONCURRENCY))
-        .reconcile_on(affected(woken, Arc::clone(context)))
+        .reconcile_on(affected_drivers(woken, Arc::clone(context)))
 }
 
 /// Watches the objects that the operator creates, and the objects that they refer to. The first namespace is the
 /// operator's. The watches end when the result is dropped.
-fn hear_operands(
+fn watch_related_objects(
     client: &Client,
     namespaces: &[String],
     store: &Store<Watched>,
-    wake: &Wake,
+    wake: &ChangeSender,
     health: &WatchHealth,
 ) -> JoinSet<()> {
     let mut watches = JoinSet::new();
@@ -426,7 +428,7 @@ fn hear_operands(
     for kind in KINDS.iter().filter(|kind| kind.optional.is_none()) {
         // A kind without a namespace is watched once.
         for namespace in namespaces.iter().take(if kind.namespaced { usize::MAX } else { 1 }) {
-            watches.spawn(hear_ours(client, kind, namespace, wake, health));
+            watches.spawn(watch_operands(client, kind, namespace, wake, health));
         }
     }
     for namespace in namespaces {
@@ -434,7 +436,7 @@ fn hear_operands(
             let place = (namespace.clone(), operators.clone());
             move |metadata: &ObjectMeta| {
                 let name = metadata.name.as_deref().unwrap_or_default();
-                Affected::Drivers(using(&drivers, &place, name))
+                Affected::Drivers(drivers_using(&drivers, &place, name))
             }
         };
         let (of_secrets, of_maps) = (uses(store.clone()), uses(store.clone()));
@@ -450,7 +452,7 @@ fn hear_operands(
 
 /// The drivers whose credentials or CA bundle are in the object of this name. `place` contains the namespace of the
 /// object, and the operator's namespace.
-fn using(drivers: &Store<Watched>, place: &(String, String), name: &str) -> BTreeSet<String> {
+fn drivers_using(drivers: &Store<Watched>, place: &(String, String), name: &str) -> BTreeSet<String> {
     let (namespace, operators) = place;
     let uses = |driver: &CinderCSIDriver| {
         if namespace_of(driver, operators) != namespace {
@@ -482,7 +484,7 @@ fn using(drivers: &Store<Watched>, place: &(String, String), name: &str) -> BTre
 }
 
 /// Converts changes of the cluster into the affected drivers.
-fn affected(woken: Woken, context: Arc<Context>) -> impl Stream<Item = ObjectRef<Watched>> {
+fn affected_drivers(woken: ChangeReceiver, context: Arc<Context>) -> impl Stream<Item = ObjectRef<Watched>> {
     futures::stream::unfold(woken, |mut woken| async move { Some((woken.next().await, woken)) }).flat_map(
         move |(first, Changes { whole, volumes })| {
             let mut affected = Vec::new();

@@ -19,7 +19,7 @@ use super::Writer;
 use crate::kubernetes::{ApplyError, GuardedApi};
 
 /// Annotation of the CinderCSIDriver with metadata to restore on recreated objects. It exists only during a recreation.
-const MADE_ANEW: &str = "csi.openstack.org/made-anew";
+const RECREATED_METADATA: &str = "csi.openstack.org/made-anew";
 
 /// The records of one CinderCSIDriver.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Records {
     /// Reads the records from the object. An unreadable record counts as missing, because no version of the operator
     /// writes one.
     pub fn of(driver: &CinderCSIDriver) -> Self {
-        let text = driver.annotations().get(MADE_ANEW);
+        let text = driver.annotations().get(RECREATED_METADATA);
         let kept: BTreeMap<String, Kept> = text
             .and_then(|text| serde_json::from_str(text).ok())
             .unwrap_or_default();
@@ -71,14 +71,14 @@ impl Records {
 
 impl Writer {
     /// Writes the records if they have changed.
-    pub(super) async fn write_down(&self, records: &mut Records) -> Result<(), ApplyError> {
+    pub(super) async fn write_records(&self, records: &mut Records) -> Result<(), ApplyError> {
         if records.kept == records.written {
             return Ok(());
         }
         let text = (!records.kept.is_empty())
             .then(|| serde_json::to_string(&records.kept))
             .transpose()?;
-        let patch = json!({"metadata": {"uid": records.uid, "annotations": {MADE_ANEW: text}}});
+        let patch = json!({"metadata": {"uid": records.uid, "annotations": {RECREATED_METADATA: text}}});
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()

@@ -167,7 +167,7 @@ impl Source {
             },
             client: self.read_client_certificate(client).await?,
         };
-        self.understand(text, certificates)
+        self.parse_candidate(text, certificates)
     }
 
     /// Reads a Secret of the cloud; `None` if it does not exist.
@@ -259,7 +259,7 @@ impl Source {
     }
 
     /// Parses the text of the Secret and builds the driver's credentials.
-    pub(super) fn understand(&self, text: &str, certificates: Certificates) -> Result<Candidate, Refused> {
+    pub(super) fn parse_candidate(&self, text: &str, certificates: Certificates) -> Result<Candidate, Refused> {
         // The CRD accepts only names with these extensions.
         let is_yaml = Path::new(&self.spec.credentials_secret_ref.key)
             .extension()
@@ -486,7 +486,7 @@ impl Source {
     }
 
     /// Why a new content is not checked yet.
-    pub(super) fn too_many_refusals(&self, count: u32) -> Refused {
+    pub(super) fn too_many_rejections(&self, count: u32) -> Refused {
         Refused::new(
             Refusal::LoginFailed,
             format!(

@@ -178,7 +178,12 @@ impl Stakes<'_> {
     }
 
     /// Returns the reason to retain a cloud that is no longer in the spec: volumes of the driver, or a failed list.
-    pub(super) fn cloud_left(&self, cloud: &str, usage: &Usage, found: Result<&[VolumeId], &str>) -> Option<Problem> {
+    pub(super) fn refuse_removal(
+        &self,
+        cloud: &str,
+        usage: &Usage,
+        found: Result<&[VolumeId], &str>,
+    ) -> Option<Problem> {
         let unattributed = usage.unattributed();
         let why = match (found, usage.failure.as_deref()) {
             (Ok([]), None) if unattributed.is_empty() => return None,

@@ -118,7 +118,7 @@ fn mk_yaml(password: &str) -> String {
 }
 
 fn mk_candidate(password: &str) -> Result<Candidate, Refused> {
-    mk_source().understand(&mk_yaml(password), Certificates::default())
+    mk_source().parse_candidate(&mk_yaml(password), Certificates::default())
 }
 
 fn mk_checker(keystone: &Scripted) -> Checker {
@@ -159,7 +159,7 @@ async fn ignored_keys_are_reported() {
     let text = mk_yaml("good").replace("auth:", "colour: red\n    auth:");
     let mut verdicts = Vec::new();
     for password in ["good", "bad"] {
-        let candidate = mk_source().understand(&text.replace("good", password), Certificates::default());
+        let candidate = mk_source().parse_candidate(&text.replace("good", password), Certificates::default());
         let installed = mk_installed(None, RecordedPlace::Never);
         let (source, stakes) = (mk_source(), mk_stakes(&FREE));
         let check = checker.check("d", &source, candidate, installed, &stakes, 5 * MINUTE);
@@ -268,7 +268,7 @@ async fn changed_proxy_is_checked_immediately() {
     assert!(!check(&checker, "same", None).await.authenticated);
     let mut source = mk_source();
     source.proxies.https = Some("http://proxy.example.org:3128".to_owned());
-    let candidate = source.understand(&mk_yaml("same"), Certificates::default());
+    let candidate = source.parse_candidate(&mk_yaml("same"), Certificates::default());
     let verdict = checker
         .check(
             "d",
@@ -341,7 +341,7 @@ async fn unreadable_secret_is_read_again_soon(#[case] reason: Refusal, #[case] p
 )]
 fn malformed_credentials_are_reported_with_their_key(#[case] text: &str, #[case] reason: Refusal, #[case] part: &str) {
     let problem = mk_source()
-        .understand(text, Certificates::default())
+        .parse_candidate(text, Certificates::default())
         .expect_err("not usable");
     assert_eq!(problem.reason, reason, "{}", problem.message);
     assert!(problem.message.contains(part), "{}", problem.message);
@@ -354,7 +354,7 @@ fn region_of_spec_overrides_secret() {
         ..CloudSpec::from_secret("s")
     };
     let candidate = Source::new("ns", &spec)
-        .understand(&mk_yaml("x"), Certificates::default())
+        .parse_candidate(&mk_yaml("x"), Certificates::default())
         .expect("readable");
     assert_eq!(candidate.config.region.as_deref(), Some("two"));
     assert_ne!(
@@ -366,7 +366,7 @@ fn region_of_spec_overrides_secret() {
 /// Credentials without a region.
 fn mk_regionless(password: &str) -> Result<Candidate, Refused> {
     let text = mk_yaml(password).replace("    region_name: one\n", "");
-    mk_source().understand(&text, Certificates::default())
+    mk_source().parse_candidate(&text, Certificates::default())
 }
 
 async fn check_regionless(checker: &Checker, password: &str, last_good: Option<&DriverCredentials>) -> Verdict {
@@ -468,7 +468,9 @@ async fn rejects_several_regions_without_a_recorded_one() {
     let source = Source::new("ns", &spec);
     let conf = sim.access().cloud_conf().replace("region = \"RegionOne\"\n", "");
     let try_out = async |default_region: Option<&str>| {
-        let candidate = source.understand(&conf, Certificates::default()).expect("readable");
+        let candidate = source
+            .parse_candidate(&conf, Certificates::default())
+            .expect("readable");
         let questions = Questions {
             services: true,
             default_region: default_region.map(str::to_owned),
@@ -505,7 +507,7 @@ fn options_of_spec_override_secret() {
     });
     let read = |source: &Source| {
         source
-            .understand(&mk_yaml("x"), Certificates::default())
+            .parse_candidate(&mk_yaml("x"), Certificates::default())
             .expect("readable")
             .config
     };
@@ -528,7 +530,9 @@ fn bundle_contains_authorities_of_cloud_and_proxy() {
             proxy_ca: proxy_ca.map(str::to_owned),
             client: None,
         };
-        let candidate = mk_source().understand(&mk_yaml("x"), certificates).expect("readable");
+        let candidate = mk_source()
+            .parse_candidate(&mk_yaml("x"), certificates)
+            .expect("readable");
         (candidate.config.tls.ca_pem, candidate.credentials.hash().to_owned())
     };
     let (both, hash) = bundle(Some("cloud"), Some("proxy"));
@@ -568,7 +572,7 @@ async fn certificate_of_intercepting_proxy_is_trusted() {
         };
         let source = Source::new("ns", &spec);
         source
-            .understand(&sim.access().cloud_conf(), certificates)
+            .parse_candidate(&sim.access().cloud_conf(), certificates)
             .expect("readable")
     };
     let keystone = RealKeystone {
@@ -605,7 +609,9 @@ fn proxy_authorities_do_not_replace_missing_ca_file() {
         proxy_ca: Some("proxy".to_owned()),
         ..Certificates::default()
     };
-    let refusal = mk_source().understand(&text, certificates).expect_err("no such file");
+    let refusal = mk_source()
+        .parse_candidate(&text, certificates)
+        .expect_err("no such file");
     assert_eq!(refusal.reason, Refusal::CABundleMissing);
 }
 
@@ -944,7 +950,7 @@ fn node_region_overrides_catalogue_region() {
     source.spec.node_region = Some("west".to_owned());
 
     let config = source
-        .understand(&mk_yaml("p"), Certificates::default())
+        .parse_candidate(&mk_yaml("p"), Certificates::default())
         .expect("good")
         .config;
 

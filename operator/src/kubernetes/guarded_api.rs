@@ -70,15 +70,15 @@ impl<K: Resource> GuardedApi<K> {
 
 impl<K> GuardedApi<K> {
     /// The API for requests that concern all objects of the namespace.
-    fn checked(&self) -> kube::Result<&Api<GuardedObject<K>>> {
+    fn validated_api(&self) -> kube::Result<&Api<GuardedObject<K>>> {
         self.namespace.as_deref().map_or(Ok(()), check_name)?;
         Ok(&self.api)
     }
 
     /// The API for a request that concerns the object of this name.
-    fn checked_for(&self, name: &str) -> kube::Result<&Api<GuardedObject<K>>> {
+    fn validated_api_for(&self, name: &str) -> kube::Result<&Api<GuardedObject<K>>> {
         check_name(name)?;
-        self.checked()
+        self.validated_api()
     }
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn check_name(name: &str) -> kube::Result<()> {
 impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
     /// Lists the objects. An object that cannot be decoded is reduced to its known part.
     pub(crate) async fn list_guarded(&self, params: &ListParams) -> kube::Result<ObjectList<GuardedObject<K>>> {
-        self.checked()?.list(params).await
+        self.validated_api()?.list(params).await
     }
 
     /// Lists the objects. An object that cannot be decoded causes an error that names it.
@@ -132,11 +132,15 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
     }
 
     pub(crate) async fn get(&self, name: &str) -> kube::Result<K> {
-        self.checked_for(name)?.get(name).await.and_then(unguard)
+        self.validated_api_for(name)?.get(name).await.and_then(unguard)
     }
 
     pub(crate) async fn get_opt(&self, name: &str) -> kube::Result<Option<K>> {
-        self.checked_for(name)?.get_opt(name).await?.map(unguard).transpose()
+        self.validated_api_for(name)?
+            .get_opt(name)
+            .await?
+            .map(unguard)
+            .transpose()
     }
 
     pub(crate) async fn patch<P: Serialize + Debug>(
@@ -145,7 +149,7 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
         params: &PatchParams,
         patch: &Patch<P>,
     ) -> kube::Result<K> {
-        self.checked_for(name)?
+        self.validated_api_for(name)?
             .patch(name, params, patch)
             .await
             .and_then(unguard)
@@ -157,7 +161,7 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
         params: &PatchParams,
         patch: &Patch<P>,
     ) -> kube::Result<()> {
-        self.checked_for(name)?
+        self.validated_api_for(name)?
             .patch_status(name, params, patch)
             .await
             .map(drop)
@@ -168,7 +172,7 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
         K: Serialize,
     {
         let object = GuardedObject(Ok(object.clone()));
-        self.checked()?.create(params, &object).await.and_then(unguard)
+        self.validated_api()?.create(params, &object).await.and_then(unguard)
     }
 
     pub(crate) async fn replace(&self, name: &str, params: &PostParams, object: &K) -> kube::Result<K>
@@ -176,14 +180,14 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
         K: Serialize,
     {
         let object = GuardedObject(Ok(object.clone()));
-        self.checked_for(name)?
+        self.validated_api_for(name)?
             .replace(name, params, &object)
             .await
             .and_then(unguard)
     }
 
     pub(crate) async fn delete(&self, name: &str, params: &DeleteParams) -> kube::Result<()> {
-        self.checked_for(name)?.delete(name, params).await.map(drop)
+        self.validated_api_for(name)?.delete(name, params).await.map(drop)
     }
 }
 

@@ -108,7 +108,7 @@ mod with_an_api {
         let stop = CancellationToken::new();
         let holder = tokio::spawn(async move {
             let mut leader = elector.acquire(&stop).await.expect("the lease");
-            leader.keep(&stop).await
+            leader.renew_until_stopped(&stop).await
         });
         answer(&mut api, "GET", 404, failure(404, "NotFound")).await;
         answer(&mut api, "POST", 201, held("me", "1")).await;
@@ -125,7 +125,7 @@ mod with_an_api {
         let stopping = stop.clone();
         let holder = tokio::spawn(async move {
             let mut leader = elector.acquire(&stop).await.expect("the lease");
-            leader.keep(&stop).await
+            leader.renew_until_stopped(&stop).await
         });
         answer(&mut api, "GET", 404, failure(404, "NotFound")).await;
         answer(&mut api, "POST", 201, held("me", "1")).await;
@@ -148,7 +148,7 @@ mod with_an_api {
         let stopping = stop.clone();
         let holder = tokio::spawn(async move {
             let mut leader = elector.acquire(&stop).await.expect("the lease");
-            leader.keep(&stop).await
+            leader.renew_until_stopped(&stop).await
         });
         answer(&mut api, "GET", 404, failure(404, "NotFound")).await;
         answer(&mut api, "POST", 201, held("me", "1")).await;
@@ -182,7 +182,7 @@ mod with_an_api {
         let (duration, begun) = (elector.settings.duration, Instant::now());
         let holder = tokio::spawn(async move {
             let mut leader = elector.acquire(&stop).await.expect("the lease");
-            leader.keep(&stop).await
+            leader.renew_until_stopped(&stop).await
         });
         answer(&mut api, "GET", 404, failure(404, "NotFound")).await;
         answer(&mut api, "POST", 201, held("me", "1")).await;

@@ -30,7 +30,7 @@ use super::{
     ObserveError,
     class_parameters::read_classes,
     elsewhere::{installations_elsewhere, is_elsewhere},
-    gaps::{noted, readable},
+    gaps::{readable, record_gap},
     pages,
     references::{add_volume, node_labels, read_contents},
     workloads::{Workload, is_other, is_ours, workload_kinds},
@@ -82,20 +82,20 @@ pub(crate) async fn adoption_check(
 ) -> CheckFacts {
     let mut facts = CheckFacts::default();
     let classes = read_classes(client, driver, apis, &mut facts).await;
-    noted(&mut facts.gaps, "the classes of the driver", classes);
+    record_gap(&mut facts.gaps, "the classes of the driver", classes);
     let listed = volumes(client, driver, &mut facts).await;
-    noted(&mut facts.gaps, "PersistentVolumes", listed);
+    record_gap(&mut facts.gaps, "PersistentVolumes", listed);
     let (secrets, zones, gaps) = (&mut facts.secrets, &mut facts.zone_labels, &mut facts.gaps);
     let referred = read_contents(client, driver, apis, secrets, gaps).await;
-    noted(gaps, "Secrets of snapshots", referred);
+    record_gap(gaps, "Secrets of snapshots", referred);
     let labels = node_labels(client, zones, gaps).await;
-    noted(gaps, "zone labels of nodes", labels);
+    record_gap(gaps, "zone labels of nodes", labels);
     let claims = shared_claims(client, &mut facts).await;
-    noted(&mut facts.gaps, "PersistentVolumeClaims", claims);
+    record_gap(&mut facts.gaps, "PersistentVolumeClaims", claims);
     let pods = inline_pods(client, driver, &mut facts).await;
-    noted(&mut facts.gaps, "pods with in-line volumes", pods);
+    record_gap(&mut facts.gaps, "pods with in-line volumes", pods);
     let others = installations_elsewhere(client, namespace).await;
-    let others = noted(&mut facts.gaps, "installations in other namespaces", others);
+    let others = record_gap(&mut facts.gaps, "installations in other namespaces", others);
     let mut others: BTreeSet<String> = others.unwrap_or_default().into_iter().collect();
     if with_workloads {
         others.extend(workloads_elsewhere(client, namespace, &mut facts.gaps).await);
@@ -205,7 +205,7 @@ async fn workloads_elsewhere(client: &Client, namespace: &str, gaps: &mut Vec<Ch
             ControlFlow::Continue(())
         });
         let listed = listed.await;
-        noted(gaps, &format!("the {} of other namespaces", resource.plural), listed);
+        record_gap(gaps, &format!("the {} of other namespaces", resource.plural), listed);
     }
     found
 }

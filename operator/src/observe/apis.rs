@@ -23,21 +23,21 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{crd, wake::Wake, watch_loop::WatchHealth, watches::hear};
+use super::{crd, wake::ChangeSender, watch_loop::WatchHealth, watches::hear};
 use crate::kubernetes::GuardedApi;
 
 /// Interval between two polls.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Maximum duration of one request.
-const LOOK_LIMIT: Duration = Duration::from_secs(10);
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 
 /// Number of polls without an API before it counts as removed.
-const LOOKS_UNTIL_GONE: u8 = 2;
+const POLLS_UNTIL_REMOVED: u8 = 2;
 
 /// Accumulated results of discovery.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Discovered {
+pub(super) struct DiscoveredApis {
     pub(super) apis: OptionalApis,
     /// All responses, until they are confirmed.
     pub(super) answers: ApiAnswers,
@@ -45,9 +45,9 @@ pub(super) struct Discovered {
     missed: BTreeMap<OptionalApi, u8>,
 }
 
-impl Discovered {
+impl DiscoveredApis {
     /// Records the response about one API; `None` means that the request failed.
-    pub(super) fn take(&mut self, api: OptionalApi, is_served: Option<bool>) {
+    pub(super) fn record(&mut self, api: OptionalApi, is_served: Option<bool>) {
         if let Some(is_served) = is_served {
             self.answers.add(api, is_served, Instant::now().into_std());
         }
@@ -59,7 +59,7 @@ impl Discovered {
             Some(false) if self.apis.has(api) => {
                 let missed = self.missed.entry(api).or_default();
                 *missed += 1;
-                if *missed >= LOOKS_UNTIL_GONE {
+                if *missed >= POLLS_UNTIL_REMOVED {
                     self.missed.remove(&api);
                     self.apis = self.apis.with(api, false);
                 }
@@ -76,7 +76,7 @@ async fn is_served(client: &Client, api: OptionalApi) -> Option<bool> {
         warn!(?api, %error, "discovery of the API failed; its last state stays in use");
         None
     };
-    match tokio::time::timeout(LOOK_LIMIT, client.list_api_group_resources(group_version)).await {
+    match tokio::time::timeout(REQUEST_LIMIT, client.list_api_group_resources(group_version)).await {
         Ok(Ok(found)) => {
             let has = |name: &&str| found.resources.iter().any(|resource| resource.name == *name);
             Some(resources.iter().all(has))
@@ -100,7 +100,7 @@ pub async fn discover(client: &Client) -> OptionalApis {
 #[derive(Debug)]
 pub(super) struct Discoveries {
     /// The served optional APIs.
-    pub(super) apis: watch::Sender<Discovered>,
+    pub(super) apis: watch::Sender<DiscoveredApis>,
     /// The difference between the installed CustomResourceDefinition and the operator's own.
     pub(super) definition: watch::Sender<Option<String>>,
     pub(super) health: WatchHealth,
@@ -108,12 +108,12 @@ pub(super) struct Discoveries {
 
 /// Polls the optional APIs and the operator's CustomResourceDefinition until the task is aborted. Watches the
 /// operator's objects of the served APIs.
-pub(super) async fn follow(
+pub(super) async fn poll_apis(
     client: Client,
     namespaces: Vec<String>,
     found: Discoveries,
     is_ready: watch::Sender<bool>,
-    wake: Wake,
+    wake: ChangeSender,
 ) {
     let mut watches = JoinSet::new();
     let mut followed: Vec<(&'static Kind, AbortHandle)> = Vec::new();
@@ -121,9 +121,9 @@ pub(super) async fn follow(
         let mut is_complete = true;
         let before = found.apis.borrow().apis;
         for api in OptionalApi::ALL {
-            let told = is_served(&client, api).await;
-            is_complete &= told.is_some();
-            found.apis.send_modify(|known| known.take(api, told));
+            let served = is_served(&client, api).await;
+            is_complete &= served.is_some();
+            found.apis.send_modify(|known| known.record(api, served));
         }
         let now = found.apis.borrow().apis;
         if before != now {
@@ -146,27 +146,27 @@ pub(super) async fn follow(
             }
             // A kind without a namespace is watched once.
             for namespace in namespaces.iter().take(if kind.namespaced { usize::MAX } else { 1 }) {
-                let watch = watches.spawn(hear_ours(&client, kind, namespace, &wake, &found.health));
+                let watch = watches.spawn(watch_operands(&client, kind, namespace, &wake, &found.health));
                 followed.push((kind, watch));
             }
         }
         while watches.try_join_next().is_some() {}
-        if crd::look(&client, &found.definition).await || before != now {
+        if crd::poll_definition(&client, &found.definition).await || before != now {
             wake.send(Affected::All);
         }
         if is_complete {
             is_ready.send_replace(true);
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Wakes the drivers whose objects of a kind change, until the future is dropped.
-pub(crate) fn hear_ours(
+pub(crate) fn watch_operands(
     client: &Client,
     kind: &'static Kind,
     namespace: &str,
-    wake: &Wake,
+    wake: &ChangeSender,
     health: &WatchHealth,
 ) -> impl Future<Output = ()> + Send + use<> {
     let resource = kind.api_resource();
@@ -192,7 +192,7 @@ pub(crate) fn hear_ours(
 
 #[cfg(test)]
 mod tests {
-    use crate::{metrics::Metrics, observe::wake_ups};
+    use crate::{metrics::Metrics, observe::change_channel};
     use http::{Request, Response};
     use kube::client::Body;
     use rstest::rstest;
@@ -209,9 +209,9 @@ mod tests {
     #[case::it_comes_back(&[Some(true), Some(false), Some(false), Some(true)], true)]
     #[case::it_was_never_there(&[Some(false), None, Some(false)], false)]
     fn api_is_removed_after_two_missed_polls(#[case] looks: &[Option<bool>], #[case] expected: bool) {
-        let mut known = Discovered::default();
+        let mut known = DiscoveredApis::default();
         for look in looks {
-            known.take(OptionalApi::Snapshots, *look);
+            known.record(OptionalApi::Snapshots, *look);
         }
         assert_eq!(known.apis.has(OptionalApi::Snapshots), expected);
         assert!(!known.apis.has(OptionalApi::Monitoring));
@@ -262,22 +262,22 @@ mod tests {
                 json!({"kind": "Status", "status": "Failure", "message": "not ready", "reason": "ServiceUnavailable", "code": 503}),
             ),
         ]);
-        let mut told = Vec::new();
+        let mut served = Vec::new();
         for api in OptionalApi::ALL {
-            told.push(is_served(&client, api).await);
+            served.push(is_served(&client, api).await);
         }
-        assert_eq!(told, [Some(true), Some(false), Some(false), None, Some(false)]);
+        assert_eq!(served, [Some(true), Some(false), Some(false), None, Some(false)]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn discovered_api_wakes_all_drivers_once() {
         let (path, names) = ("/apis/storage.k8s.io/v1", ["volumeattributesclasses"]);
         let client = mk_client(vec![(path, 200, mk_list("storage.k8s.io/v1", &names))]);
-        let (apis, told) = watch::channel(Discovered::default());
+        let (apis, discovered) = watch::channel(DiscoveredApis::default());
         let (definition, _) = watch::channel(None);
         let (is_ready, mut ready) = watch::channel(false);
-        let (wake, mut woken) = wake_ups();
-        let following = tokio::spawn(follow(
+        let (wake, mut woken) = change_channel();
+        let following = tokio::spawn(poll_apis(
             client,
             vec!["cinder-csi".to_owned()],
             Discoveries {
@@ -290,9 +290,9 @@ mod tests {
         ));
 
         ready.wait_for(|ready| *ready).await.expect("a first look");
-        assert!(told.borrow().apis.volume_attributes_classes);
+        assert!(discovered.borrow().apis.volume_attributes_classes);
         assert_eq!(woken.next().await.1.whole, Affected::All);
-        let next = tokio::time::timeout(LOOK_EVERY * 4, woken.next()).await;
+        let next = tokio::time::timeout(POLL_INTERVAL * 4, woken.next()).await;
         assert!(next.is_err(), "nothing changed, nobody is woken: {next:?}");
         following.abort();
     }

@@ -37,7 +37,7 @@ pub(super) fn difference(definition: &ObjectMeta) -> Option<String> {
 }
 
 /// Reads the definition, and returns whether the result has changed. A failed request has no effect.
-pub(super) async fn look(client: &Client, known: &watch::Sender<Option<String>>) -> bool {
+pub(super) async fn poll_definition(client: &Client, known: &watch::Sender<Option<String>>) -> bool {
     let api: GuardedApi<PartialObjectMeta<CustomResourceDefinition>> = GuardedApi::all(client.clone());
     let name = format!("{PLURAL}.{GROUP}");
     let answer = tokio::time::timeout(LIMIT, api.get(&name)).await;

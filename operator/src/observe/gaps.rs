@@ -22,7 +22,7 @@ pub(super) const COMPARE: &str = "Compare the file with the table of docs/migrat
 pub(super) const MOST_GAPS: usize = 50;
 
 /// Returns the value, or adds a gap and returns `None`.
-pub(super) fn noted<T>(gaps: &mut Vec<CheckGap>, what: &str, found: Result<T, ObserveError>) -> Option<T> {
+pub(super) fn record_gap<T>(gaps: &mut Vec<CheckGap>, what: &str, found: Result<T, ObserveError>) -> Option<T> {
     found.map_err(|error| gaps.push(gap(what, &error))).ok()
 }
 

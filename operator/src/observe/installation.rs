@@ -28,7 +28,7 @@ use crate::kubernetes::GuardedApi;
 use cinder_csi_crds::INSTANCE_LABEL;
 
 /// Maximum number of reported leftovers.
-const TOLD: usize = 20;
+const MOST_LEFTOVERS: usize = 20;
 
 /// Finds an existing installation of the owner's driver in a namespace.
 pub async fn installation(
@@ -86,7 +86,7 @@ pub async fn installation(
     let controllers = found.controllers.iter();
     let controllers = controllers.map(|controller| format!("{} {namespace}/{}", controller.kind, controller.name));
     let others = leftovers(&specs, &bindings, namespace);
-    found.leftovers = controllers.chain(others).take(TOLD).collect();
+    found.leftovers = controllers.chain(others).take(MOST_LEFTOVERS).collect();
     Ok(found)
 }
 

@@ -32,26 +32,26 @@ struct Pending {
 
 /// Sender of changes.
 #[derive(Debug, Clone)]
-pub(crate) struct Wake(Arc<Pending>);
+pub(crate) struct ChangeSender(Arc<Pending>);
 
 /// Receiver of changes.
 #[derive(Debug)]
-pub(crate) struct Woken {
+pub(crate) struct ChangeReceiver {
     pending: Arc<Pending>,
     last: Option<Instant>,
 }
 
 /// Creates a sender and a receiver.
-pub(crate) fn wake_ups() -> (Wake, Woken) {
+pub(crate) fn change_channel() -> (ChangeSender, ChangeReceiver) {
     let pending = Arc::<Pending>::default();
-    let woken = Woken {
+    let woken = ChangeReceiver {
         pending: Arc::clone(&pending),
         last: None,
     };
-    (Wake(pending), woken)
+    (ChangeSender(pending), woken)
 }
 
-impl Wake {
+impl ChangeSender {
     /// Reports the drivers that a change affected. Never waits.
     pub(crate) fn send(&self, affected: Affected) {
         self.changed(Scope::Whole, affected);
@@ -79,7 +79,7 @@ impl Wake {
     }
 }
 
-impl Woken {
+impl ChangeReceiver {
     /// Waits until changes are due. Returns them with the time of the first change. Cancel-safe: dropping the future
     /// loses nothing.
     pub(crate) async fn next(&mut self) -> (Instant, Changes) {
@@ -114,7 +114,7 @@ mod tests {
 
     #[tokio::test]
     async fn volume_changes_are_delivered_separately() {
-        let (wake, mut woken) = wake_ups();
+        let (wake, mut woken) = change_channel();
         wake.changed(Scope::Volumes, drivers(&["a"]));
         wake.driver("b");
         wake.changed(Scope::Volumes, drivers(&["c"]));
@@ -127,7 +127,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn first_change_is_immediate_and_others_are_merged() {
-        let (wake, mut woken) = wake_ups();
+        let (wake, mut woken) = change_channel();
         let begun = Instant::now();
         wake.driver("a");
         assert_eq!(woken.next().await.1, of(&["a"]));
@@ -143,7 +143,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn continuous_changes_are_delivered_every_second() {
-        let (wake, mut woken) = wake_ups();
+        let (wake, mut woken) = change_channel();
         let begun = Instant::now();
         tokio::spawn(async move {
             loop {

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 use tracing::{info, warn};
 
-use super::wake::Wake;
+use super::wake::ChangeSender;
 use crate::{
     kubernetes::{answer, is_forbidden},
     metrics::Metrics,
@@ -47,12 +47,12 @@ struct FailingWatch {
 pub(crate) struct WatchHealth {
     failing: Arc<Mutex<BTreeMap<String, FailingWatch>>>,
     changed: watch::Sender<()>,
-    wake: Wake,
+    wake: ChangeSender,
     metrics: Arc<Metrics>,
 }
 
 impl WatchHealth {
-    pub(super) fn new(wake: Wake, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(wake: ChangeSender, metrics: Arc<Metrics>) -> Self {
         Self {
             failing: Arc::default(),
             changed: watch::channel(()).0,

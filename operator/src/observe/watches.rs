@@ -20,8 +20,8 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::{info, warn};
 
 use super::{
-    apis::{self, Discovered, Discoveries},
-    wake::Wake,
+    apis::{self, DiscoveredApis, Discoveries},
+    wake::ChangeSender,
     watch_loop::{WatchHealth, WatchLoop},
 };
 use crate::{
@@ -48,7 +48,7 @@ pub struct Cluster {
     ready: Vec<(&'static str, watch::Receiver<bool>)>,
     /// Time of the last progress of a list.
     progress: watch::Sender<Instant>,
-    apis: watch::Receiver<Discovered>,
+    apis: watch::Receiver<DiscoveredApis>,
     /// The difference between the installed CustomResourceDefinition and the operator's own.
     definition: watch::Sender<Option<String>>,
     health: WatchHealth,
@@ -58,13 +58,13 @@ pub struct Cluster {
 impl Cluster {
     /// Starts the watches, which wake the drivers that a change affects. `namespaces` are the namespaces of drivers;
     /// the first is the operator's own.
-    pub(crate) fn watch(client: &Client, namespaces: &[String], wake: &Wake, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn watch(client: &Client, namespaces: &[String], wake: &ChangeSender, metrics: Arc<Metrics>) -> Self {
         let mut cluster = Self {
             health: WatchHealth::new(wake.clone(), metrics),
             index: Arc::default(),
             ready: Vec::new(),
             progress: watch::channel(Instant::now()).0,
-            apis: watch::channel(Discovered::default()).1,
+            apis: watch::channel(DiscoveredApis::default()).1,
             definition: watch::channel(None).0,
             watches: JoinSet::new(),
         };
@@ -79,7 +79,7 @@ impl Cluster {
             // wait.
             cluster.start_pods(client, namespace, index == 0, wake);
         }
-        cluster.start_looking_for_apis(client, namespaces, wake.clone());
+        cluster.start_discovery(client, namespaces, wake.clone());
         cluster
     }
 
@@ -87,11 +87,11 @@ impl Cluster {
     #[cfg(test)]
     pub(crate) fn fixed(index: Index) -> Self {
         Self {
-            health: WatchHealth::new(super::wake_ups().0, Arc::new(Metrics::new().expect("metrics"))),
+            health: WatchHealth::new(super::change_channel().0, Arc::new(Metrics::new().expect("metrics"))),
             index: Arc::new(RwLock::new(index)),
             ready: Vec::new(),
             progress: watch::channel(Instant::now()).0,
-            apis: watch::channel(Discovered::default()).1,
+            apis: watch::channel(DiscoveredApis::default()).1,
             definition: watch::channel(None).0,
             watches: JoinSet::new(),
         }
@@ -109,7 +109,7 @@ impl Cluster {
     pub(crate) fn hear_apis(&mut self, apis: OptionalApis) {
         let mut found = self.apis.borrow().clone();
         for api in cinder_operator_core::cluster::OptionalApi::ALL {
-            found.take(api, Some(apis.has(api)));
+            found.record(api, Some(apis.has(api)));
         }
         self.apis = watch::channel(found).1;
     }
@@ -120,7 +120,7 @@ impl Cluster {
         change(&mut self.index.write());
     }
 
-    fn start<K>(&mut self, kind: &'static str, client: &Client, wake: &Wake)
+    fn start<K>(&mut self, kind: &'static str, client: &Client, wake: &ChangeSender)
     where
         K: Indexed + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
         K::Scope: 'static,
@@ -134,7 +134,7 @@ impl Cluster {
     }
 
     /// Watches the driver's own pods: pods of a namespace with the instance label.
-    fn start_pods(&mut self, client: &Client, namespace: &str, is_waited_for: bool, wake: &Wake) {
+    fn start_pods(&mut self, client: &Client, namespace: &str, is_waited_for: bool, wake: &ChangeSender) {
         let (is_ready, ready) = watch::channel(false);
         if is_waited_for {
             self.ready.push(("pods", ready));
@@ -158,7 +158,7 @@ impl Cluster {
         (kind, namespace): (&'static str, Option<String>),
         events: WatchLoop<K>,
         is_ready: watch::Sender<bool>,
-        wake: &Wake,
+        wake: &ChangeSender,
     ) -> impl Future<Output = ()> + Send + use<K>
     where
         K: Indexed + Send + 'static,
@@ -177,12 +177,12 @@ impl Cluster {
         follower.follow(events)
     }
 
-    fn start_looking_for_apis(&mut self, client: &Client, namespaces: &[String], wake: Wake) {
+    fn start_discovery(&mut self, client: &Client, namespaces: &[String], wake: ChangeSender) {
         let (is_ready, ready) = watch::channel(false);
         self.ready.push(("API groups", ready));
-        let (told, apis) = watch::channel(Discovered::default());
+        let (told, apis) = watch::channel(DiscoveredApis::default());
         self.apis = apis;
-        self.watches.spawn(apis::follow(
+        self.watches.spawn(apis::poll_apis(
             client.clone(),
             namespaces.to_vec(),
             Discoveries {
@@ -278,7 +278,7 @@ pub(crate) async fn hear<K>(
     kind: &'static str,
     api: GuardedApi<K>,
     config: watcher::Config,
-    (wake, health): (Wake, WatchHealth),
+    (wake, health): (ChangeSender, WatchHealth),
     find: impl Fn(&ObjectMeta) -> Affected + Send,
 ) where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -320,7 +320,7 @@ struct Follower {
     is_ready: watch::Sender<bool>,
     /// See [`Cluster::progress`].
     progress: watch::Sender<Instant>,
-    wake: Wake,
+    wake: ChangeSender,
     /// Start of the present or last list.
     begun: Instant,
     /// The names in the present or last list.
@@ -336,7 +336,7 @@ impl Follower {
         K: Indexed + Send + 'static,
     {
         while let Some(event) = events.next().await {
-            let affected = self.take_in(event);
+            let affected = self.apply_event(event);
             // An object that becomes decodable or undecodable affects every driver, and not only its volumes.
             let scope = if affected == Affected::All {
                 Scope::Whole
@@ -348,7 +348,7 @@ impl Follower {
     }
 
     /// Applies one event to the index, and returns the affected drivers.
-    fn take_in<K: Indexed>(&mut self, event: Event<GuardedObject<K>>) -> Affected {
+    fn apply_event<K: Indexed>(&mut self, event: Event<GuardedObject<K>>) -> Affected {
         let index = Arc::clone(&self.index);
         let mut index = index.write();
         let affected = match event {
@@ -417,7 +417,7 @@ mod tests {
     use parking_lot::Mutex;
     use serde_json::{Value, json};
 
-    use super::super::wake::{Woken, wake_ups};
+    use super::super::wake::{ChangeReceiver, change_channel};
     use super::*;
 
     fn mk_volume(name: &str) -> GuardedObject<VolumeObject> {
@@ -427,9 +427,9 @@ mod tests {
     type Sent = futures::channel::mpsc::UnboundedSender<Result<Event<GuardedObject<VolumeObject>>, watcher::Error>>;
 
     /// A cluster that follows one watch, with the sender of its events.
-    fn follow() -> (Cluster, Sent, Woken) {
+    fn follow() -> (Cluster, Sent, ChangeReceiver) {
         let (sender, events) = futures::channel::mpsc::unbounded();
-        let (wake, woken) = wake_ups();
+        let (wake, woken) = change_channel();
         let mut cluster = Cluster::fixed(Index::default());
         let (is_ready, ready) = watch::channel(false);
         cluster.ready.push(("persistentvolumes", ready));
@@ -552,7 +552,7 @@ mod tests {
     #[tokio::test]
     async fn first_lists_survive_undecodable_objects() {
         let metrics = Arc::new(Metrics::new().expect("metrics"));
-        let (wake, _woken) = wake_ups();
+        let (wake, _woken) = change_channel();
         let namespaces = ["cinder-csi".to_owned()];
         let mut cluster = Cluster::watch(&mk_odd_server(), &namespaces, &wake, Arc::clone(&metrics));
         let known = cluster.wait_until_known(drop);

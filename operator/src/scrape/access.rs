@@ -58,7 +58,7 @@ impl KubernetesAccess {
         }
     }
 
-    async fn ask(&self, token: &str) -> Result<AccessDecision, kube::Error> {
+    async fn request_review(&self, token: &str) -> Result<AccessDecision, kube::Error> {
         let review = TokenReview {
             spec: TokenReviewSpec {
                 token: token.to_owned(),
@@ -99,7 +99,7 @@ impl KubernetesAccess {
         })
     }
 
-    fn remember(&self, hash: TokenHash, decision: AccessDecision) {
+    fn cache_decision(&self, hash: TokenHash, decision: AccessDecision) {
         let now = Instant::now();
         let mut readers = self.readers.lock();
         readers.retain(|_, at| at.elapsed() < READER_LIFETIME);
@@ -117,7 +117,7 @@ impl KubernetesAccess {
         }
     }
 
-    fn recall(&self, hash: &TokenHash) -> Option<AccessDecision> {
+    fn cached_decision(&self, hash: &TokenHash) -> Option<AccessDecision> {
         let is_recent = |at: &Instant| at.elapsed() < ANSWER_LIFETIME;
         if self.readers.lock().get(hash).is_some_and(is_recent) {
             return Some(AccessDecision::Allowed);
@@ -135,9 +135,9 @@ impl KubernetesAccess {
         if !is_reader && (permit.is_err() || !self.budget.take(peer)) {
             return Ok(AccessDecision::Throttled);
         }
-        match tokio::time::timeout(LIMIT, self.ask(token)).await {
+        match tokio::time::timeout(LIMIT, self.request_review(token)).await {
             Ok(Ok(decision)) => {
-                self.remember(hash, decision);
+                self.cache_decision(hash, decision);
                 Ok(decision)
             }
             Ok(Err(error)) => Err(error.to_string()),
@@ -149,7 +149,7 @@ impl KubernetesAccess {
 impl Access for KubernetesAccess {
     fn judge<'a>(&'a self, peer: IpAddr, token: &'a str) -> BoxFuture<'a, Result<AccessDecision, String>> {
         let hash = Sha256::digest(token).into();
-        if let Some(decision) = self.recall(&hash) {
+        if let Some(decision) = self.cached_decision(&hash) {
             return std::future::ready(Ok(decision)).boxed();
         }
         self.review(peer, hash, token).boxed()

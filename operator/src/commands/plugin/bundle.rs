@@ -66,9 +66,9 @@ pub(super) async fn gather(client: &Client, namespace: &str, directory: &Path) -
     };
     let drivers: GuardedApi<CinderCSIDriver> = GuardedApi::all(client.clone());
     let drivers = bundle.list("cindercsidrivers", &drivers, "").await;
-    let places = places(&drivers, namespace);
+    let namespaces = namespaces(&drivers, namespace);
     // The secret values must be known before the first write, because every write is searched for them.
-    for place in &places {
+    for place in &namespaces {
         for driver in &drivers {
             bundle.read_credentials(driver, place).await;
         }
@@ -79,11 +79,11 @@ pub(super) async fn gather(client: &Client, namespace: &str, directory: &Path) -
             bundle.operands(kind, None).await?;
             continue;
         }
-        for place in &places {
+        for place in &namespaces {
             bundle.operands(kind, Some(place)).await?;
         }
     }
-    for place in &places {
+    for place in &namespaces {
         let pods = bundle.pods(place).await?;
         bundle.read_subjects(place).await;
         // Logs are text and need no guarded decoding.
@@ -92,34 +92,34 @@ pub(super) async fn gather(client: &Client, namespace: &str, directory: &Path) -
     }
     // Events about objects without a namespace.
     bundle.events("events-of-drivers", "default").await?;
-    for place in &places {
+    for place in &namespaces {
         bundle.events(&format!("events{}", place.suffix), &place.name).await?;
     }
     bundle.finish()
 }
 
 /// A namespace to read, with the suffix for the names of its files.
-struct Place {
+struct BundleNamespace {
     name: String,
     suffix: String,
 }
 
 /// The operator's namespace, and the namespaces of drivers that run elsewhere.
-fn places(drivers: &[CinderCSIDriver], operators: &str) -> Vec<Place> {
-    let mut places = vec![Place {
+fn namespaces(drivers: &[CinderCSIDriver], operators: &str) -> Vec<BundleNamespace> {
+    let mut namespaces = vec![BundleNamespace {
         name: operators.to_owned(),
         suffix: String::new(),
     }];
     for driver in drivers {
         let name = namespace_of(driver, operators);
-        if places.iter().all(|place| place.name != name) {
-            places.push(Place {
+        if namespaces.iter().all(|place| place.name != name) {
+            namespaces.push(BundleNamespace {
                 name: name.to_owned(),
                 suffix: format!("-{name}"),
             });
         }
     }
-    places
+    namespaces
 }
 
 struct Bundle<'a> {
@@ -151,7 +151,7 @@ impl Bundle<'_> {
     }
 
     /// Lists the pods of the operator and of its drivers.
-    async fn pods(&mut self, place: &Place) -> Result<Vec<Pod>, PluginError> {
+    async fn pods(&mut self, place: &BundleNamespace) -> Result<Vec<Pod>, PluginError> {
         let name = format!("pods{}", place.suffix);
         let api: GuardedApi<Pod> = GuardedApi::namespaced(self.client.clone(), &place.name);
         let mut pods = Vec::new();
@@ -164,7 +164,7 @@ impl Bundle<'_> {
     }
 
     /// Adds the ReplicaSets and Deployments whose events belong in the bundle.
-    async fn read_subjects(&mut self, place: &Place) {
+    async fn read_subjects(&mut self, place: &BundleNamespace) {
         for labels in [INSTANCE_LABEL, OPERATOR_LABELS] {
             let sets: GuardedApi<ReplicaSet> = GuardedApi::namespaced(self.client.clone(), &place.name);
             self.list("replicasets", &sets, labels).await;
@@ -207,7 +207,7 @@ impl Bundle<'_> {
     }
 
     /// Reads the Secrets, for the search of logs and messages.
-    async fn read_credentials(&mut self, driver: &CinderCSIDriver, place: &Place) {
+    async fn read_credentials(&mut self, driver: &CinderCSIDriver, place: &BundleNamespace) {
         for name in secret_names(driver) {
             match get_secret(self.client, &place.name, name).await {
                 Ok(secret) => self.secrets.add(&secret.unwrap_or_default()),
@@ -220,7 +220,7 @@ impl Bundle<'_> {
     }
 
     /// Writes the objects of one kind that the operator created.
-    async fn operands(&mut self, kind: &'static Kind, place: Option<&Place>) -> Result<(), PluginError> {
+    async fn operands(&mut self, kind: &'static Kind, place: Option<&BundleNamespace>) -> Result<(), PluginError> {
         let resource = kind.api_resource();
         let api: GuardedApi<DynamicObject> = match place {
             Some(place) => GuardedApi::namespaced_with(self.client.clone(), &place.name, &resource),
@@ -247,7 +247,7 @@ impl Bundle<'_> {
     }
 
     async fn logs(&mut self, api: &Api<Pod>, pods: Vec<Pod>) -> Result<(), PluginError> {
-        for pod in chosen(pods) {
+        for pod in select_pods(pods) {
             let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
             for container in containers.filter(|container| is_own_container(&container.name)) {
                 for previous in [false, true] {
@@ -276,7 +276,7 @@ impl Bundle<'_> {
                 let text = self.secrets.remove_lines(&text);
                 let name = if previous { "previous" } else { "current" };
                 let path = self.directory.join(format!("logs/{pod}/{container}.{name}.log"));
-                self.put(&path, text.as_bytes())
+                self.write_file(&path, text.as_bytes())
             }
             // Most containers have never been restarted, and have no previous log.
             Err(_) if previous => Ok(()),
@@ -295,10 +295,10 @@ impl Bundle<'_> {
             self.secrets.remove_from_messages(item);
         }
         let text = escape_json(&format!("{:#}\n", json!({"items": items})));
-        self.put(&self.directory.join(format!("{name}.json")), text.as_bytes())
+        self.write_file(&self.directory.join(format!("{name}.json")), text.as_bytes())
     }
 
-    fn put(&mut self, path: &Path, content: &[u8]) -> Result<(), PluginError> {
+    fn write_file(&mut self, path: &Path, content: &[u8]) -> Result<(), PluginError> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(PluginError::write(parent.display()))?;
         }
@@ -320,7 +320,7 @@ impl Bundle<'_> {
                 .map(|line| format!("{}\n", UntrustedText::new(line)));
             let text: String = lines.collect();
             let path = self.directory.join("not-read.txt");
-            self.put(&path, text.as_bytes())?;
+            self.write_file(&path, text.as_bytes())?;
             let _ = write!(summary, "; what could not be read is named in {place}/not-read.txt");
         }
         summary.push_str(
@@ -362,7 +362,7 @@ where
 }
 
 /// Selects the pods with the most useful logs: pods that are not ready come first, pods on nodes come last.
-fn chosen(mut pods: Vec<Pod>) -> Vec<Pod> {
+fn select_pods(mut pods: Vec<Pod>) -> Vec<Pod> {
     let rank = |pod: &Pod| {
         let is_ready = pod
             .status
@@ -550,7 +550,7 @@ mod tests {
             .unwrap()
         };
 
-        let order = chosen(vec![
+        let order = select_pods(vec![
             pod("n-well", "node", "True"),
             pod("c-well", "controller", "True"),
             pod("n-ill", "node", "False"),

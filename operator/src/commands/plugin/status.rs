@@ -127,7 +127,7 @@ fn components(status: &CinderCSIDriverStatus) -> String {
             .to_owned(),
         ]
     }));
-    let mut text = titled(&["NAME", "VERSION", "UPDATED", "READY", "IMAGE"], &rows);
+    let mut text = titled_table(&["NAME", "VERSION", "UPDATED", "READY", "IMAGE"], &rows);
     if let Some(nodes) = status.nodes.as_ref().filter(|nodes| !nodes.unregistered.is_empty()) {
         let _ = writeln!(text, "  not registered on: {}", nodes.unregistered.join(", "));
     }
@@ -149,7 +149,7 @@ fn clouds(status: &CinderCSIDriverStatus) -> String {
             first.map(|time| time.strftime("%F").to_string()).unwrap_or_default(),
         ]
     };
-    titled(
+    titled_table(
         &["NAME", "LOGIN OK", "METHOD", "EXPIRES"],
         &status.clouds.iter().map(row).collect::<Vec<_>>(),
     )
@@ -179,13 +179,13 @@ fn blockers(status: &CinderCSIDriverStatus) -> String {
             blocker.names.join(", "),
         ]
     };
-    titled(
+    titled_table(
         &["KIND", "COUNT", "SOME OF THEM"],
         &deletion.map(row).collect::<Vec<_>>(),
     )
 }
 
-fn titled(head: &[&str], rows: &[Vec<String>]) -> String {
+fn titled_table(head: &[&str], rows: &[Vec<String>]) -> String {
     if rows.is_empty() {
         return String::new();
     }

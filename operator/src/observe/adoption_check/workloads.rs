@@ -15,7 +15,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::super::gaps::{BY_HAND, add_gap, noted, readable};
+use super::super::gaps::{BY_HAND, add_gap, readable, record_gap};
 use crate::{
     kubernetes::GuardedApi,
     observe::{
@@ -79,7 +79,7 @@ pub(super) async fn old_workloads(client: &Client, namespace: &str, gaps: &mut V
             ControlFlow::Continue(())
         });
         let listed = listed.await;
-        noted(
+        record_gap(
             gaps,
             &format!("the {} of namespace {namespace}", resource.plural),
             listed,
