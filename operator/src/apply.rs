@@ -88,8 +88,8 @@ impl Writer {
     /// Restores the metadata that other clients had set on the predecessor of an object, and returns the object after
     /// the write. The preceding apply does not contain this metadata: later applies of the operator do not manage it,
     /// and users can change it.
-    async fn restore_metadata(&self, key: &Key, live: Value, kept: &Kept) -> Result<Value, ApplyError> {
-        let missing = kept.missing_in(&live);
+    async fn restore_metadata(&self, key: &Key, live: Value, retained: &Kept) -> Result<Value, ApplyError> {
+        let missing = retained.missing_in(&live);
         if missing.is_empty() {
             return Ok(live);
         }
@@ -110,9 +110,9 @@ impl Writer {
 
     /// Checks with a dry run whether the API server accepts the creation of such an object. The dry run uses a name
     /// that is not in use.
-    async fn check_creation(&self, desired: &Desired, kept: &Kept, uid: &str) -> Result<(), ApplyError> {
+    async fn check_creation(&self, desired: &Desired, retained: &Kept, uid: &str) -> Result<(), ApplyError> {
         let api = api_for(&self.client, &desired.key)?;
-        let mut object = merge_metadata(desired, kept);
+        let mut object = merge_metadata(desired, retained);
         object["metadata"]["name"] = json!(format!("dry-run-{}", uid.split('-').next().unwrap_or_default()));
         let object: DynamicObject = serde_json::from_value(object)?;
         let params = PostParams {
@@ -133,12 +133,12 @@ impl Writer {
         desired: &Desired,
         uid: &str,
         resource_version: &str,
-        kept: &Kept,
+        retained: &Kept,
         records: &mut Records,
     ) -> Result<Value, ApplyError> {
-        self.check_creation(desired, kept, uid).await?;
-        if !kept.is_empty() {
-            records.insert(&desired.key, kept);
+        self.check_creation(desired, retained, uid).await?;
+        if !retained.is_empty() {
+            records.insert(&desired.key, retained);
             self.write_records(records).await?;
         }
         let preconditions = Preconditions {
@@ -152,7 +152,7 @@ impl Writer {
             // A finalizer can retain the old object for a moment, so that the apply updates the old object.
             let failure = match self.apply(desired, None).await {
                 Ok(applied) if applied["metadata"]["uid"] != uid => {
-                    return self.restore_metadata(&desired.key, applied, kept).await;
+                    return self.restore_metadata(&desired.key, applied, retained).await;
                 }
                 Ok(_) => ApplyError::StillThere,
                 Err(error) => error,
@@ -375,9 +375,9 @@ impl Writer {
     }
 }
 
-fn merge_metadata(desired: &Desired, kept: &Kept) -> Value {
+fn merge_metadata(desired: &Desired, retained: &Kept) -> Value {
     let mut object = desired.object.clone();
-    for (part, names) in [("annotations", &kept.annotations), ("labels", &kept.labels)] {
+    for (part, names) in [("annotations", &retained.annotations), ("labels", &retained.labels)] {
         for (name, value) in names {
             object["metadata"][part][name] = json!(value);
         }
@@ -427,10 +427,10 @@ pub async fn apply_plan(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value
         }
     }
     for (key, object) in live {
-        let Some(kept) = records.find(key).filter(|_| !outcome.written.contains_key(key)) else {
+        let Some(retained) = records.find(key).filter(|_| !outcome.written.contains_key(key)) else {
             continue;
         };
-        match writer.restore_metadata(key, object.clone(), &kept).await {
+        match writer.restore_metadata(key, object.clone(), &retained).await {
             Ok(applied) => {
                 outcome.written.insert(key.clone(), Some(applied));
             }
@@ -478,20 +478,20 @@ async fn apply_action(
     records: &mut Records,
 ) -> Result<(), ApplyError> {
     // Metadata of an object whose recreation was interrupted after the deletion.
-    let kept = records.find(action.key()).unwrap_or_default();
+    let retained = records.find(action.key()).unwrap_or_default();
     match action {
         Action::Create(desired) => {
-            write(writer, desired, None, &kept, outcome).await?;
+            write(writer, desired, None, &retained, outcome).await?;
             created.push(desired.key.to_string());
         }
         Action::Update { desired, uid } => {
-            write(writer, desired, Some(uid), &kept, outcome).await?;
+            write(writer, desired, Some(uid), &retained, outcome).await?;
             outcome
                 .notices
                 .push(Notice::new(Event::Updated, format!("updated {}", desired.key)));
         }
         Action::Repair { desired, uid, fields } => {
-            write(writer, desired, Some(uid), &kept, outcome).await?;
+            write(writer, desired, Some(uid), &retained, outcome).await?;
             if !outcome.left.contains_key(&desired.key) {
                 let sentence = format!(
                     "{} had been changed ({}) and was restored",
@@ -507,9 +507,11 @@ async fn apply_action(
             uid,
             fields,
             resource_version,
-            kept,
+            kept: retained,
         } => {
-            let applied = writer.recreate(desired, uid, resource_version, kept, records).await?;
+            let applied = writer
+                .recreate(desired, uid, resource_version, retained, records)
+                .await?;
             let sentence = format!(
                 "{} was recreated, because {} cannot be changed; what was made from it before stays as it is",
                 desired.key,
@@ -528,18 +530,18 @@ async fn apply_action(
     Ok(())
 }
 
-/// Applies the fields that the operator manages and restores `kept`, the metadata of other clients. `kept` takes
+/// Applies the fields that the operator manages and restores `retained`, the metadata of other clients. `retained` takes
 /// precedence over a value of the operator, for example for the annotation of the default StorageClass.
 async fn write(
     writer: &Writer,
     desired: &Desired,
     uid: Option<&str>,
-    kept: &Kept,
+    retained: &Kept,
     outcome: &mut Applied,
 ) -> Result<(), ApplyError> {
-    let own = desired.without(kept);
+    let own = desired.without(retained);
     let applied = writer.apply(&own, uid).await?;
-    let applied = writer.restore_metadata(&own.key, applied, kept).await?;
+    let applied = writer.restore_metadata(&own.key, applied, retained).await?;
     record_result(&own, applied, outcome);
     Ok(())
 }

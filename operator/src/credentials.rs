@@ -3,8 +3,10 @@
 //!
 //! The operator reads the Secret that the spec names, logs in, and sends one request each to Cinder and Nova. Only
 //! credentials that pass this check reach the driver's own Secret; until then the driver retains its present
-//! credentials. The check is repeated when the content changes, after a failure with a growing pause, once per
-//! interval, and when the state of volumes shows that the driver cannot log in.
+//! credentials.
+//!
+//! The check is repeated when the content changes, after a failure with a growing pause, and once per interval. It is
+//! also repeated when the state of volumes shows that the driver cannot log in.
 //!
 //! Valid credentials may belong to a different project or region, where the driver's volumes do not exist. With them
 //! the driver would treat every volume as deleted and detached: see [`Stakes`].
@@ -216,7 +218,7 @@ impl RefusedContents {
 fn remaining(failures: u32, interval: Duration, elapsed: Duration) -> Option<Duration> {
     let factor = 2_u32.saturating_pow(failures.saturating_sub(1));
     let pause = FIRST_PAUSE.saturating_mul(factor).min(interval);
-    pause.checked_sub(elapsed).filter(|left| !left.is_zero())
+    pause.checked_sub(elapsed).filter(|rest| !rest.is_zero())
 }
 
 /// The last check of one cloud of one driver.
@@ -254,7 +256,7 @@ impl Trial {
         }
         let elapsed = now.duration_since(self.at);
         match self.failures {
-            0 => interval.checked_sub(elapsed).filter(|left| !left.is_zero()),
+            0 => interval.checked_sub(elapsed).filter(|rest| !rest.is_zero()),
             failures => remaining(failures.max(self.refused_contents.count), interval, elapsed),
         }
     }
@@ -273,7 +275,7 @@ pub struct Checker {
 struct Lookup {
     hash: String,
     at: Instant,
-    found: Result<Vec<VolumeId>, String>,
+    result: Result<Vec<VolumeId>, String>,
 }
 
 impl Checker {
@@ -310,48 +312,48 @@ impl Checker {
         lookups.retain(|(name, _), _| name != driver);
     }
 
-    /// Returns the reason to retain a cloud that is no longer in the spec. `has` contains the credentials of the cloud
+    /// Returns the reason to retain a cloud that is no longer in the spec. `accepted` contains the credentials of the cloud
     /// in the driver's Secret.
     pub async fn must_stay(
         &self,
         driver: &str,
         cloud: &str,
-        has: &DriverCredentials,
+        accepted: &DriverCredentials,
         usage: &Usage,
         stakes: &Stakes<'_>,
     ) -> Option<Problem> {
         let key = (driver.to_owned(), cloud.to_owned());
-        let found = if let Some(found) = self.recent_lookup(&key, has.hash()) {
-            found
+        let existing = if let Some(existing) = self.recent_lookup(&key, accepted.hash()) {
+            existing
         } else {
-            let found = match has.config() {
+            let existing = match accepted.config() {
                 Some(config) => self.list_existing(config, &usage.volumes).await,
                 None => Err("the credentials that the driver has for it cannot be read".to_owned()),
             };
-            if let Err(error) = &found {
+            if let Err(error) = &existing {
                 warn!(
                     driver,
                     cloud, error, "a cloud that is no longer in the spec cannot be asked for volumes"
                 );
             }
-            self.cache_lookup(key, has.hash(), found.clone());
-            found
+            self.cache_lookup(key, accepted.hash(), existing.clone());
+            existing
         };
-        stakes.refuse_removal(cloud, usage, found.as_deref().map_err(String::as_str))
+        stakes.refuse_removal(cloud, usage, existing.as_deref().map_err(String::as_str))
     }
 
     /// Returns the result of the last lookup with the same credentials, for [`LOOKUP_LIFETIME`].
     fn recent_lookup(&self, key: &(String, String), hash: &str) -> Option<Result<Vec<VolumeId>, String>> {
         let lookups = self.lookups.lock();
         let lookup = lookups.get(key)?;
-        (lookup.hash == hash && lookup.at.elapsed() < LOOKUP_LIFETIME).then(|| lookup.found.clone())
+        (lookup.hash == hash && lookup.at.elapsed() < LOOKUP_LIFETIME).then(|| lookup.result.clone())
     }
 
-    fn cache_lookup(&self, key: (String, String), hash: &str, found: Result<Vec<VolumeId>, String>) {
+    fn cache_lookup(&self, key: (String, String), hash: &str, result: Result<Vec<VolumeId>, String>) {
         let lookup = Lookup {
             hash: hash.to_owned(),
             at: Instant::now(),
-            found,
+            result,
         };
         self.lookups.lock().insert(key, lookup);
     }
@@ -363,10 +365,10 @@ impl Checker {
         volumes: &Arc<BTreeSet<String>>,
     ) -> Result<Vec<VolumeId>, String> {
         let list = self.keystone.existing(config, Arc::clone(volumes));
-        let found = tokio::time::timeout(LOGIN_LIMIT, list).await;
-        found.map_or_else(
+        let existing = tokio::time::timeout(LOGIN_LIMIT, list).await;
+        existing.map_or_else(
             |_| Err("it did not answer in time".to_owned()),
-            |found| found.map_err(|error| error.to_string()),
+            |existing| existing.map_err(|error| error.to_string()),
         )
     }
 
@@ -398,25 +400,26 @@ impl Checker {
     ) -> Result<bool, String> {
         let key = (attempt.driver.to_owned(), attempt.source.cloud.clone());
         let hash = attempt.candidate.credentials.hash();
-        if let Some(found) = self.recent_lookup(&key, hash) {
-            return found.map(|found| !found.is_empty());
+        if let Some(result) = self.recent_lookup(&key, hash) {
+            return result.map(|result| !result.is_empty());
         }
         // The lookup uses the region of the login, even if the configuration names none.
         let mut config = attempt.candidate.config.clone();
         config.region = config.region.or_else(|| place.region.clone());
-        let found = self.knows_volumes(&config, volumes).await;
-        if found == Ok(true) {
+        let result = self.knows_volumes(&config, volumes).await;
+        if result == Ok(true) {
             self.lookups.lock().remove(&key);
         } else {
-            self.cache_lookup(key, hash, found.clone().map(|_| Vec::new()));
+            self.cache_lookup(key, hash, result.clone().map(|_| Vec::new()));
         }
-        found
+        result
     }
 
     /// Whether the credentials return to the volumes of the driver, after a move to a project without them. A volume
-    /// must exist in the new project, and none in the recorded one. If the driver has no credentials for the recorded
-    /// project, all volumes must exist in the new project, and the driver must have only one cloud. A rejection is
-    /// cached for [`LOOKUP_LIFETIME`].
+    /// must exist in the new project, and none in the recorded one.
+    ///
+    /// Without credentials for the recorded project, all volumes must exist in the new project, and the driver must
+    /// have only one cloud. A rejection is cached for [`LOOKUP_LIFETIME`].
     async fn has_returned(
         &self,
         attempt: &Attempt<'_>,
@@ -428,12 +431,15 @@ impl Checker {
         }
         let installed = attempt.installed.credentials.as_ref();
         let returned = match installed.and_then(DriverCredentials::config) {
-            Some(config) => self.list_existing(config, volumes).await.map(|there| there.is_empty()),
+            Some(config) => self
+                .list_existing(config, volumes)
+                .await
+                .map(|existing| existing.is_empty()),
             None if attempt.stakes.places.len() == 1 => {
                 let mut config = attempt.candidate.config.clone();
                 config.region = config.region.or_else(|| place.region.clone());
-                let found = self.list_existing(config, volumes).await;
-                found.map(|found| found.len() == volumes.len())
+                let existing = self.list_existing(config, volumes).await;
+                existing.map(|existing| existing.len() == volumes.len())
             }
             None => Ok(false),
         };
@@ -528,11 +534,11 @@ impl Checker {
             .map(|trial| trial.refused_contents)
             .unwrap_or_default();
         let before = previous.filter(|trial| trial.is_same_login(&candidate));
-        let has = installed.credentials.as_ref();
+        let present = installed.credentials.as_ref();
         let mut attempt = Attempt {
             driver,
             source,
-            is_changed: has.is_none_or(|has| !has.is_from(&candidate.credentials)),
+            is_changed: present.is_none_or(|present| !present.is_from(&candidate.credentials)),
             is_fresh: false,
             candidate,
             installed: &installed,

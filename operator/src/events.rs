@@ -2,7 +2,7 @@
 //! Publishes events on a `CinderCSIDriver`.
 //!
 //! An event reports a change or an action of the operator. The same event about the same object is not repeated within
-//! [`QUIET`], so that a conflict over a field or a failing loop cannot fill the cluster with events.
+//! [`QUIET`]. Therefore a conflict over a field or a failing loop cannot fill the cluster with events.
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 

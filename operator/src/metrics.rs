@@ -207,9 +207,9 @@ impl Metrics {
     }
 
     /// Records the end of a reconcile.
-    pub fn reconciled(&self, result: &'static str, took: Duration) {
+    pub fn reconciled(&self, result: &'static str, elapsed: Duration) {
         self.reconciles.with_label_values(&[result]).inc();
-        self.reconcile_seconds.observe(took.as_secs_f64());
+        self.reconcile_seconds.observe(elapsed.as_secs_f64());
     }
 
     /// Records the start of a reconcile, and the time that its trigger has waited.
@@ -276,8 +276,8 @@ impl Metrics {
         }
     }
 
-    /// Sets the number of nodes that should run the driver, of nodes with a registration, and of nodes that have lacked
-    /// the driver for too long.
+    /// Sets the numbers of nodes that should run the driver, that have a registration, and that have lacked the driver
+    /// for too long.
     pub fn nodes(&self, driver: &str, outcome: &Outcome) {
         let states = [
             ("desired", outcome.nodes.needed()),

@@ -171,8 +171,8 @@ async fn live_of(
 }
 
 /// Adds the objects of these names that exist without the label. They belong to another client, or have lost the label.
-pub async fn complete(client: &Client, live: &mut BTreeMap<Key, Value>, wanted: &[Key]) -> Result<(), ObserveError> {
-    for key in wanted {
+pub async fn complete(client: &Client, live: &mut BTreeMap<Key, Value>, desired: &[Key]) -> Result<(), ObserveError> {
+    for key in desired {
         if live.contains_key(key) {
             continue;
         }
@@ -192,32 +192,32 @@ pub async fn complete(client: &Client, live: &mut BTreeMap<Key, Value>, wanted: 
 ///
 /// Snapshots come first. No watch covers them, so they are listed repeatedly while nothing else blocks the removal.
 pub async fn blockers(client: &Client, driver: &str, ignore_retained: bool) -> Result<Blockers, ObserveError> {
-    let mut found = snapshots(client, driver).await?;
-    if found.is_empty() {
+    let mut blockers = snapshots(client, driver).await?;
+    if blockers.is_empty() {
         let counts = |volume: &VolumeObject| !(ignore_retained && volume.is_retained());
-        found.volumes = names_of(client, driver, counts).await?;
+        blockers.volumes = names_of(client, driver, counts).await?;
     }
-    if found.is_empty() {
-        found.attachments = names_of(client, driver, |_: &AttachmentObject| true).await?;
+    if blockers.is_empty() {
+        blockers.attachments = names_of(client, driver, |_: &AttachmentObject| true).await?;
     }
-    if found.is_empty() {
+    if blockers.is_empty() {
         let claims: GuardedApi<ClaimObject> = GuardedApi::all(client.clone());
         let waits = |claim: &ClaimObject| claim.waits_for_volume_of(driver);
-        found.claims = paged(&claims, "persistentvolumeclaims", waits).await?;
+        blockers.claims = paged(&claims, "persistentvolumeclaims", waits).await?;
     }
-    Ok(found)
+    Ok(blockers)
 }
 
 /// Lists snapshots and group snapshots of the driver, which no watch covers. It stops at the first page with a result.
 pub async fn snapshots(client: &Client, driver: &str) -> Result<Blockers, ObserveError> {
-    let mut found = Blockers {
+    let mut blockers = Blockers {
         snapshots: contents_of(client, driver, SNAPSHOTS).await?.unwrap_or_default(),
         ..Blockers::default()
     };
-    if found.is_empty() {
-        found.group_snapshots = contents_of(client, driver, GROUP_SNAPSHOTS).await?.unwrap_or_default();
+    if blockers.is_empty() {
+        blockers.group_snapshots = contents_of(client, driver, GROUP_SNAPSHOTS).await?.unwrap_or_default();
     }
-    Ok(found)
+    Ok(blockers)
 }
 
 /// Lists the contents of both kinds, each up to the first page with contents of the driver.
@@ -260,8 +260,8 @@ async fn contents_of(
             other => other.map(Some),
         }
     };
-    if let Some(found) = list("v1").await? {
-        return Ok(Some(found));
+    if let Some(contents) = list("v1").await? {
+        return Ok(Some(contents));
     }
     let failed = |source| ObserveError::Group {
         group: group.to_owned(),
@@ -276,9 +276,9 @@ async fn contents_of(
     };
     for version in versions.iter().map(|version| version.version.as_str()) {
         if version != "v1"
-            && let Some(found) = list(version).await?
+            && let Some(contents) = list(version).await?
         {
-            return Ok(Some(found));
+            return Ok(Some(contents));
         }
     }
     Err(ObserveError::Missing {
@@ -345,7 +345,7 @@ where
 pub(crate) async fn paged<K>(
     api: &GuardedApi<K>,
     plural: &str,
-    is_meant: impl Fn(&K) -> bool,
+    is_match: impl Fn(&K) -> bool,
 ) -> Result<Vec<String>, ObserveError>
 where
     K: Resource + Clone + Debug + DeserializeOwned,
@@ -353,7 +353,7 @@ where
     let mut names = Vec::new();
     pages(api, plural, |page| {
         names.extend(page.iter().filter_map(|object| match &object.0 {
-            Ok(object) => is_meant(object).then(|| key_of(object.meta())),
+            Ok(object) => is_match(object).then(|| key_of(object.meta())),
             Err(undecodable) => Some(unknown_object(&undecodable.key())),
         }));
         if names.is_empty() {

@@ -77,13 +77,13 @@ async fn attachments_under_way(
     cluster: &Cluster,
     driver: &str,
 ) -> Result<Option<String>, ObserveError> {
-    let mut found = cluster.read(|index| index.attachments_under_way(driver));
-    if found.is_empty() {
+    let mut names = cluster.read(|index| index.attachments_under_way(driver));
+    if names.is_empty() {
         let attachments: GuardedApi<AttachmentObject> = GuardedApi::all(client.clone());
-        let is_meant = |attachment: &AttachmentObject| attachment.is_under_way_of(driver);
-        found = paged(&attachments, "volumeattachments", is_meant).await?;
+        let is_match = |attachment: &AttachmentObject| attachment.is_under_way_of(driver);
+        names = paged(&attachments, "volumeattachments", is_match).await?;
     }
-    Ok((!found.is_empty()).then(|| format!("VolumeAttachments are under way: {}", join_truncated(&found))))
+    Ok((!names.is_empty()).then(|| format!("VolumeAttachments are under way: {}", join_truncated(&names))))
 }
 
 async fn references(client: &Client, cluster: &Cluster, class: &str) -> Result<Option<String>, ObserveError> {
@@ -139,7 +139,7 @@ pub async fn pre_delete_events(client: &Client, plan: &Plan) -> Vec<Notice> {
     notices
 }
 
-async fn claims(client: &Client, is_meant: impl Fn(&ClaimObject) -> bool) -> Result<Vec<String>, ObserveError> {
+async fn claims(client: &Client, is_match: impl Fn(&ClaimObject) -> bool) -> Result<Vec<String>, ObserveError> {
     let claims: GuardedApi<ClaimObject> = GuardedApi::all(client.clone());
-    paged(&claims, "persistentvolumeclaims", is_meant).await
+    paged(&claims, "persistentvolumeclaims", is_match).await
 }

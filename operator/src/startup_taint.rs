@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Removes the startup taint from nodes where the driver is registered.
 //!
-//! The creator of nodes (an autoscaler, a node group) may add the taint to new nodes, so that no pod starts before its
-//! volumes can be mounted. The driver's pod on the node could remove it only with a right to write nodes. The operator
-//! has that right, and checks the CSINode object, on which the scheduler also relies.
+//! An autoscaler or a node group may create nodes with the taint, so that no pod starts before its volumes can be
+//! mounted. The driver's pod on the node could remove it only with a right to write nodes. The operator has that right,
+//! and checks the CSINode object, on which the scheduler also relies.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ const MOST_NODES: usize = 50;
 
 /// The nodes that have the taint and on which the driver is registered.
 pub fn ready_nodes(nodes: &[&NodeFacts], registered: &BTreeSet<String>, key: &str) -> Vec<String> {
-    let tainted = |node: &&&NodeFacts| node.taints.iter().any(|(found, ..)| found == key);
+    let tainted = |node: &&&NodeFacts| node.taints.iter().any(|(taint, ..)| taint == key);
     nodes
         .iter()
         .filter(tainted)
@@ -78,11 +78,11 @@ async fn remove_taint(api: &GuardedApi<Node>, name: &str, key: &str) -> Result<b
 /// Builds the patch that removes the taint and retains all other taints. It fails if the taints have changed since the
 /// read. `None` if the node does not have the taint.
 fn patch(taints: &[Taint], key: &str) -> Option<Value> {
-    let left: Vec<&Taint> = taints.iter().filter(|taint| taint.key != key).collect();
-    (left.len() < taints.len()).then(|| {
+    let remaining: Vec<&Taint> = taints.iter().filter(|taint| taint.key != key).collect();
+    (remaining.len() < taints.len()).then(|| {
         json!([
             { "op": "test", "path": "/spec/taints", "value": taints },
-            { "op": "replace", "path": "/spec/taints", "value": left },
+            { "op": "replace", "path": "/spec/taints", "value": remaining },
         ])
     })
 }

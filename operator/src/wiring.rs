@@ -335,9 +335,9 @@ async fn lead(
             match result {
                 Err(controller::Error::QueueError(error)) => warn!(%error, "a watch failed; it is tried again"),
                 // Another client removed the finalizer. The series of the driver must not remain.
-                Err(controller::Error::ObjectNotFound(gone)) => {
-                    context.forget(&gone.name);
-                    context.leases.forget(&gone.name);
+                Err(controller::Error::ObjectNotFound(deleted)) => {
+                    context.forget(&deleted.name);
+                    context.leases.forget(&deleted.name);
                 }
                 // The error policy has logged failed reconciles.
                 _ => {}

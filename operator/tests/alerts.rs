@@ -29,8 +29,8 @@ fn all() -> Vec<Alert> {
 #[expect(clippy::disallowed_methods, reason = "promtool prints little")]
 fn run(command: &mut Command) -> String {
     let output = command.output().expect("the program starts");
-    let said = String::from_utf8_lossy(&[output.stderr, output.stdout.clone()].concat()).into_owned();
-    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8_lossy(&[output.stderr, output.stdout.clone()].concat()).into_owned();
+    assert!(output.status.success(), "{text}");
     String::from_utf8(output.stdout).expect("text")
 }
 

@@ -19,11 +19,11 @@ const OF_KUBERNETES: [&str; 4] = [
 const DEFAULT: &str = "Defaults to ";
 
 /// Generates the page of `spec` or `status`.
-pub(crate) fn page(made: &str, part: &str) -> Result<String, serde_json::Error> {
+pub(crate) fn page(banner: &str, part: &str) -> Result<String, serde_json::Error> {
     let crd = serde_json::to_value(cinder_csi_crds::crd())?;
     let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"][part];
     let mut page = format!(
-        "{made}# Fields: {part}\n\nOf `CinderCSIDriver` in `csi.openstack.org/{}`, as `kubectl explain cindercsidriver.{part}` shows them. \
+        "{banner}# Fields: {part}\n\nOf `CinderCSIDriver` in `csi.openstack.org/{}`, as `kubectl explain cindercsidriver.{part}` shows them. \
          [The API](../api.md) says what is promised of them.\n",
         crd["spec"]["versions"][0]["name"].as_str().unwrap_or_default()
     );

@@ -11,9 +11,9 @@ use clap::{Arg, Command, CommandFactory as _};
 use crate::pages::cell;
 
 /// Generates the page.
-pub(crate) fn page(made: &str) -> String {
+pub(crate) fn page(banner: &str) -> String {
     let mut page = format!(
-        "{made}# Flags\n\nOf the operator, the driver and the plugin of kubectl, as `--help` shows them. The operator gives the driver its flags: \
+        "{banner}# Flags\n\nOf the operator, the driver and the plugin of kubectl, as `--help` shows them. The operator gives the driver its flags: \
          [settings of the driver](settings.md) has the field of the CinderCSIDriver for each.\n"
     );
     let programs = [

@@ -40,7 +40,7 @@ requests of kubernetes/cloud-provider-openstack. A test fails on the behaviour t
 
 /// The tests of a file: their names, and the issue numbers at the end of these names.
 fn tests_in(source: &str) -> Vec<(String, Vec<u32>)> {
-    let mut found = Vec::new();
+    let mut tests = Vec::new();
     for line in source.lines() {
         let line = line.trim_start();
         let line = line.strip_prefix("pub(crate) ").unwrap_or(line);
@@ -49,10 +49,10 @@ fn tests_in(source: &str) -> Vec<(String, Vec<u32>)> {
         let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
         let numbers: Vec<u32> = name.split(MARK).skip(1).filter_map(|part| part.parse().ok()).collect();
         if !numbers.is_empty() {
-            found.push((name, numbers));
+            tests.push((name, numbers));
         }
     }
-    found
+    tests
 }
 
 fn rust_files(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
@@ -131,10 +131,10 @@ mod tests {
     #[test]
     fn tests_are_found_with_all_issue_numbers() {
         let source = "#[test]\nfn it_waits_issue_12_issue_345() {}\n    async fn another_issue_7(x: u8) {}\nfn issue_free() {}\n// fn no_issue_9\n";
-        let found = tests_in(source);
-        assert_eq!(found.len(), 2);
-        assert_eq!(found[0].1, [12, 345]);
-        assert_eq!(found[1], ("another_issue_7".to_owned(), vec![7]));
+        let tests = tests_in(source);
+        assert_eq!(tests.len(), 2);
+        assert_eq!(tests[0].1, [12, 345]);
+        assert_eq!(tests[1], ("another_issue_7".to_owned(), vec![7]));
     }
 
     #[test]

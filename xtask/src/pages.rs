@@ -232,15 +232,15 @@ mod tests {
     }
 
     /// Every `expr` of a dashboard.
-    fn collect_expressions(value: &serde_json::Value, found: &mut Vec<String>) {
+    fn collect_expressions(value: &serde_json::Value, expressions: &mut Vec<String>) {
         let inner: Vec<&serde_json::Value> = match value {
             serde_json::Value::Array(values) => values.iter().collect(),
             serde_json::Value::Object(fields) => fields.values().collect(),
             _ => return,
         };
-        found.extend(value["expr"].as_str().map(str::to_owned));
+        expressions.extend(value["expr"].as_str().map(str::to_owned));
         for value in inner {
-            collect_expressions(value, found);
+            collect_expressions(value, expressions);
         }
     }
 

@@ -47,9 +47,9 @@ impl Setting {
 }
 
 /// Generates the page.
-pub(crate) fn page(made: &str) -> Result<String, serde_json::Error> {
+pub(crate) fn page(banner: &str) -> Result<String, serde_json::Error> {
     let mut page = format!(
-        "{made}# Settings of the driver\n\nEvery flag, class parameter and key of `cloud.conf` that the driver reads, and where a \
+        "{banner}# Settings of the driver\n\nEvery flag, class parameter and key of `cloud.conf` that the driver reads, and where a \
          CinderCSIDriver says it. [clouds.md](../clouds.md) and [nodes.md](../nodes.md) have what they mean.\n"
     );
     for group in templates::get(&GROUPS)? {

@@ -26,7 +26,7 @@ const RECREATED_METADATA: &str = "csi.openstack.org/made-anew";
 pub struct Records {
     driver: String,
     uid: String,
-    kept: BTreeMap<String, Kept>,
+    current: BTreeMap<String, Kept>,
     written: BTreeMap<String, Kept>,
 }
 
@@ -35,48 +35,48 @@ impl Records {
     /// writes one.
     pub fn of(driver: &CinderCSIDriver) -> Self {
         let text = driver.annotations().get(RECREATED_METADATA);
-        let kept: BTreeMap<String, Kept> = text
+        let current: BTreeMap<String, Kept> = text
             .and_then(|text| serde_json::from_str(text).ok())
             .unwrap_or_default();
         Self {
             driver: driver.name_any(),
             uid: driver.uid().unwrap_or_default(),
-            written: kept.clone(),
-            kept,
+            written: current.clone(),
+            current,
         }
     }
 
     /// Removes the records of objects that are not desired any more.
     #[must_use]
-    pub fn only(mut self, wanted: &[Key]) -> Self {
-        self.kept
-            .retain(|kept, _| wanted.iter().any(|key| key.to_string() == *kept));
+    pub fn only(mut self, desired: &[Key]) -> Self {
+        self.current
+            .retain(|name, _| desired.iter().any(|key| key.to_string() == *name));
         self
     }
 
     /// The metadata to restore on a missing object.
     pub(super) fn find(&self, key: &Key) -> Option<Kept> {
-        self.kept.get(&key.to_string()).cloned()
+        self.current.get(&key.to_string()).cloned()
     }
 
-    pub(super) fn insert(&mut self, key: &Key, kept: &Kept) {
-        self.kept.insert(key.to_string(), kept.clone());
+    pub(super) fn insert(&mut self, key: &Key, metadata: &Kept) {
+        self.current.insert(key.to_string(), metadata.clone());
     }
 
     /// Removes the records of objects that exist.
     pub(super) fn retain_missing(&mut self, is_there: impl Fn(&str) -> bool) {
-        self.kept.retain(|key, _| !is_there(key));
+        self.current.retain(|key, _| !is_there(key));
     }
 }
 
 impl Writer {
     /// Writes the records if they have changed.
     pub(super) async fn write_records(&self, records: &mut Records) -> Result<(), ApplyError> {
-        if records.kept == records.written {
+        if records.current == records.written {
             return Ok(());
         }
-        let text = (!records.kept.is_empty())
-            .then(|| serde_json::to_string(&records.kept))
+        let text = (!records.current.is_empty())
+            .then(|| serde_json::to_string(&records.current))
             .transpose()?;
         let patch = json!({"metadata": {"uid": records.uid, "annotations": {RECREATED_METADATA: text}}});
         let params = PatchParams {
@@ -87,7 +87,7 @@ impl Writer {
         let result = api.patch(&records.driver, &params, &Patch::Merge(&patch)).await;
         self.metrics.api_write(KIND, "patch", result.is_ok());
         result?;
-        records.written.clone_from(&records.kept);
+        records.written.clone_from(&records.current);
         Ok(())
     }
 }

@@ -384,11 +384,11 @@ async fn drivers(client: &Client, name: Option<&str>) -> Result<Vec<CinderCSIDri
         drivers.sort_by_key(ResourceExt::name_any);
         return Ok(drivers);
     };
-    let found = api
+    let driver = api
         .get_opt(name)
         .await
         .map_err(PluginError::read(format!("read CinderCSIDriver {name}")))?;
-    Ok(vec![found.ok_or_else(|| PluginError::NoDriver(name.to_owned()))?])
+    Ok(vec![driver.ok_or_else(|| PluginError::NoDriver(name.to_owned()))?])
 }
 
 #[cfg(test)]

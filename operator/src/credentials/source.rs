@@ -212,7 +212,7 @@ impl Source {
     ) -> Result<String, Refused> {
         let (kind, name, key) = (reference.kind, &reference.name, &reference.key);
         let place = format!("{kind:?} {}/{name}", self.namespace);
-        let found = match kind {
+        let bundle = match kind {
             CaBundleKind::Secret => {
                 let secret = self.get_secret(client, &place, name).await?;
                 let bytes = secret.map(|data| data.get(key)).transpose();
@@ -228,7 +228,7 @@ impl Source {
                 map.map(|map| map.data.and_then(|mut data| data.remove(key)))
             }
         };
-        let pem = match found {
+        let pem = match bundle {
             None => {
                 let message = format!(
                     "{place} with the CA bundle of {whose} does not exist; create it with the key {key}, or change {field}"

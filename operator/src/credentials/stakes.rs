@@ -18,9 +18,9 @@ use futures::future::BoxFuture;
 
 use super::Source;
 
-/// Annotation with which an administrator confirms the move of a cloud to a different project or region, or its
-/// removal, while the driver is in use. Its value is the uid of the object, so that a copied manifest cannot contain a
-/// valid confirmation.
+/// Annotation that confirms a move of a cloud to a different project or region, or its removal, while the driver is in
+/// use. An administrator sets it to the uid of the object, so that a copied manifest cannot contain a valid
+/// confirmation.
 pub const MOVE_PROJECT: &str = "csi.openstack.org/move-project";
 
 /// The objects that need the driver.
@@ -182,10 +182,10 @@ impl Stakes<'_> {
         &self,
         cloud: &str,
         usage: &Usage,
-        found: Result<&[VolumeId], &str>,
+        existing: Result<&[VolumeId], &str>,
     ) -> Option<Problem> {
         let unattributed = usage.unattributed();
-        let why = match (found, usage.failure.as_deref()) {
+        let why = match (existing, usage.failure.as_deref()) {
             (Ok([]), None) if unattributed.is_empty() => return None,
             (Ok([]), None) => format!(
                 "the operator cannot determine whether these belong to it: {}",
@@ -194,8 +194,8 @@ impl Stakes<'_> {
             (Ok([]), Some(failure)) | (Err(failure), _) => {
                 format!("the operator cannot find out whether volumes of the driver exist there: {failure}")
             }
-            (Ok(found), _) => {
-                let volumes: Vec<String> = found.iter().map(ToString::to_string).collect();
+            (Ok(existing), _) => {
+                let volumes: Vec<String> = existing.iter().map(ToString::to_string).collect();
                 format!("volumes of the driver exist there: {}", join_truncated(&volumes))
             }
         };

@@ -22,7 +22,7 @@ const MINUTE: Duration = Duration::from_mins(1);
 #[derive(Debug, Clone, Default)]
 struct Scripted {
     answers: Arc<Mutex<VecDeque<Result<Tried, TrialError>>>>,
-    asked: Arc<Mutex<Vec<Questions>>>,
+    requests: Arc<Mutex<Vec<Questions>>>,
     /// The existing volumes, and the number of their lists.
     existing: Arc<Mutex<(Vec<&'static str>, usize)>>,
 }
@@ -57,7 +57,7 @@ impl Scripted {
     }
 
     fn logins(&self) -> usize {
-        self.asked.lock().len()
+        self.requests.lock().len()
     }
 }
 
@@ -75,7 +75,7 @@ impl Keystone for Scripted {
     }
 
     fn try_out(&self, _: CloudConfig, questions: Questions) -> BoxFuture<'_, Result<Tried, TrialError>> {
-        self.asked.lock().push(questions);
+        self.requests.lock().push(questions);
         let answer = self.answers.lock().pop_front();
         Box::pin(async move {
             match answer {
@@ -437,7 +437,7 @@ async fn rotated_credentials_default_to_recorded_region() {
         .expect("accepted");
     assert_eq!(region_of(&rotated).as_deref(), Some("one"));
     let defaults: Vec<_> = keystone
-        .asked
+        .requests
         .lock()
         .iter()
         .map(|questions| questions.default_region.clone())
@@ -550,8 +550,8 @@ fn bundle_contains_authorities_of_cloud_and_proxy() {
 #[tokio::test]
 async fn certificate_of_intercepting_proxy_is_trusted() {
     drop(rustls::crypto::ring::default_provider().install_default());
-    let made = || rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
-    let (shown, other) = (made(), made());
+    let mk_certificate = || rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    let (shown, other) = (mk_certificate(), mk_certificate());
     // A client receives the proxy's certificate in place of the cloud's own.
     let sim = Sim::start(SimConfig {
         tls: Some(TlsIdentity {
@@ -680,8 +680,8 @@ async fn judged(recorded: Option<Place>, tried: Tried, stakes: &Stakes<'_>) -> (
     let verdict = mk_checker(&keystone)
         .check("d", &mk_source(), mk_candidate("other"), installed, stakes, 5 * MINUTE)
         .await;
-    let asked = keystone.asked.lock().clone();
-    (verdict, asked)
+    let requests = keystone.requests.lock().clone();
+    (verdict, requests)
 }
 
 #[rstest]
@@ -720,11 +720,11 @@ async fn rejects_credentials_of_other_project_with_volumes(
         );
     }
 
-    let meant = Stakes {
+    let confirmed = Stakes {
         may_move: true,
         ..mk_stakes(&USED)
     };
-    for stakes in [mk_stakes(&FREE), meant] {
+    for stakes in [mk_stakes(&FREE), confirmed] {
         let (verdict, _) = judged(recorded.clone(), tried.clone(), &stakes).await;
         let used = verdict.in_use.expect("accepted");
         assert_eq!((verdict.refusal, used.place()), (None, Some(&tried.place)));
@@ -734,17 +734,17 @@ async fn rejects_credentials_of_other_project_with_volumes(
 #[tokio::test(start_paused = true)]
 async fn volumes_are_requested_only_without_recorded_project() {
     let same = || mk_tried("p", "one", None);
-    let (_, asked) = judged(Some(mk_place("p", "one")), same(), &mk_stakes(&USED)).await;
+    let (_, requests) = judged(Some(mk_place("p", "one")), same(), &mk_stakes(&USED)).await;
     assert_eq!(
-        asked,
+        requests,
         [Questions {
             services: true,
             ..Questions::default()
         }]
     );
-    let (_, asked) = judged(None, same(), &mk_stakes(&USED)).await;
+    let (_, requests) = judged(None, same(), &mk_stakes(&USED)).await;
     assert_eq!(
-        asked[1..],
+        requests[1..],
         [Questions {
             services: false,
             volumes: vec![VolumeId::new(VOLUME)],
@@ -767,9 +767,9 @@ async fn unknown_usage_or_project_is_rejected(
 ) {
     let recorded = recorded.map(|project| mk_place(project, "one"));
     let tried = mk_tried("q", "one", Some(true));
-    let (verdict, asked) = judged(recorded, tried, &mk_stakes(usage)).await;
+    let (verdict, requests) = judged(recorded, tried, &mk_stakes(usage)).await;
     assert_eq!(verdict.refusal.is_none(), is_accepted, "{:?}", verdict.refusal);
-    assert_eq!(asked.len(), 1, "there is no volume to look up");
+    assert_eq!(requests.len(), 1, "there is no volume to look up");
 }
 
 #[tokio::test(start_paused = true)]
@@ -851,7 +851,7 @@ async fn present_credentials_are_checked_and_recorded() {
     );
     assert_eq!(verdict.in_use.expect("its own").place(), Some(&mk_place("p", "one")));
     assert_eq!(
-        *keystone.asked.lock(),
+        *keystone.requests.lock(),
         [Questions {
             services: true,
             ..Questions::default()
@@ -925,10 +925,10 @@ async fn cloud_with_volumes_is_retained(#[case] existing: &[&'static str], #[cas
     let keystone = Scripted::default();
     keystone.existing.lock().0 = existing.to_vec();
     let checker = mk_checker(&keystone);
-    let has = mk_candidate("own").expect("credentials").credentials;
+    let accepted = mk_candidate("own").expect("credentials").credentials;
     let stakes = mk_stakes(&USED);
     for _ in 0..3 {
-        let refusal = checker.must_stay("d", "west", &has, &USED.0, &stakes).await;
+        let refusal = checker.must_stay("d", "west", &accepted, &USED.0, &stakes).await;
         assert_eq!(refusal.as_ref().map(|refusal| refusal.reason), reason);
         if let Some(refusal) = refusal {
             let text = refusal.message;
@@ -940,7 +940,7 @@ async fn cloud_with_volumes_is_retained(#[case] existing: &[&'static str], #[cas
     }
     assert_eq!(keystone.existing.lock().1, 1, "the list is long");
     tokio::time::advance(LOOKUP_LIFETIME).await;
-    checker.must_stay("d", "west", &has, &USED.0, &stakes).await;
+    checker.must_stay("d", "west", &accepted, &USED.0, &stakes).await;
     assert_eq!(keystone.existing.lock().1, 2);
 }
 

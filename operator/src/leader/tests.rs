@@ -154,10 +154,10 @@ mod with_an_api {
         answer(&mut api, "POST", 201, held("me", "1")).await;
         // The outage starts just before the next renewal.
         let mut unanswered = Vec::new();
-        let mut left = None;
+        let mut begun = None;
         let (back, responder) = loop {
             let (request, responder) = api.next_request().await.expect("it is tried again");
-            let since = *left.get_or_insert_with(Instant::now);
+            let since = *begun.get_or_insert_with(Instant::now);
             if since.elapsed() >= AWAY {
                 break (request, responder);
             }

@@ -192,7 +192,7 @@ async fn inline_pods(client: &Client, driver: &str, facts: &mut CheckFacts) -> R
 
 /// Lists the workloads of foreign installations outside `namespace` that have or request pods.
 async fn workloads_elsewhere(client: &Client, namespace: &str, gaps: &mut Vec<CheckGap>) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
+    let mut names = BTreeSet::new();
     for (kind, resource) in workload_kinds() {
         let all: GuardedApi<Workload> = GuardedApi::all_with(client.clone(), &resource);
         let listed = pages(&all, &resource.plural, |page| {
@@ -201,13 +201,13 @@ async fn workloads_elsewhere(client: &Client, namespace: &str, gaps: &mut Vec<Ch
             let others = readable(kind, page.collect(), gaps).into_iter();
             let others = others.filter(|one| one.spec.replicas != Some(0));
             let others = others.filter(|one| is_other(&one.metadata, &one.spec.template.spec));
-            found.extend(others.map(|one| format!("{kind} {}", key_of(&one.metadata))));
+            names.extend(others.map(|one| format!("{kind} {}", key_of(&one.metadata))));
             ControlFlow::Continue(())
         });
         let listed = listed.await;
         record_gap(gaps, &format!("the {} of other namespaces", resource.plural), listed);
     }
-    found
+    names
 }
 
 #[cfg(test)]

@@ -77,8 +77,8 @@ async fn is_served(client: &Client, api: OptionalApi) -> Option<bool> {
         None
     };
     match tokio::time::timeout(REQUEST_LIMIT, client.list_api_group_resources(group_version)).await {
-        Ok(Ok(found)) => {
-            let has = |name: &&str| found.resources.iter().any(|resource| resource.name == *name);
+        Ok(Ok(list)) => {
+            let has = |name: &&str| list.resources.iter().any(|resource| resource.name == *name);
             Some(resources.iter().all(has))
         }
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Some(false),
@@ -89,11 +89,11 @@ async fn is_served(client: &Client, api: OptionalApi) -> Option<bool> {
 
 /// Discovers all optional APIs once. An API counts as absent if the request fails.
 pub async fn discover(client: &Client) -> OptionalApis {
-    let mut found = OptionalApis::default();
+    let mut apis = OptionalApis::default();
     for api in OptionalApi::ALL {
-        found = found.with(api, is_served(client, api).await.unwrap_or_default());
+        apis = apis.with(api, is_served(client, api).await.unwrap_or_default());
     }
-    found
+    apis
 }
 
 /// Results of repeated discovery.
@@ -111,7 +111,7 @@ pub(super) struct Discoveries {
 pub(super) async fn poll_apis(
     client: Client,
     namespaces: Vec<String>,
-    found: Discoveries,
+    discoveries: Discoveries,
     is_ready: watch::Sender<bool>,
     wake: ChangeSender,
 ) {
@@ -119,13 +119,13 @@ pub(super) async fn poll_apis(
     let mut followed: Vec<(&'static Kind, AbortHandle)> = Vec::new();
     loop {
         let mut is_complete = true;
-        let before = found.apis.borrow().apis;
+        let before = discoveries.apis.borrow().apis;
         for api in OptionalApi::ALL {
             let served = is_served(&client, api).await;
             is_complete &= served.is_some();
-            found.apis.send_modify(|known| known.record(api, served));
+            discoveries.apis.send_modify(|known| known.record(api, served));
         }
-        let now = found.apis.borrow().apis;
+        let now = discoveries.apis.borrow().apis;
         if before != now {
             let served: Vec<_> = OptionalApi::ALL.into_iter().filter(|api| now.has(*api)).collect();
             info!(?served, "the optional APIs that the cluster serves changed");
@@ -141,17 +141,17 @@ pub(super) async fn poll_apis(
             .iter()
             .filter(|kind| kind.optional.is_some() && kind.is_served(now))
         {
-            if followed.iter().any(|(there, _)| *there == kind) {
+            if followed.iter().any(|(known, _)| *known == kind) {
                 continue;
             }
             // A kind without a namespace is watched once.
             for namespace in namespaces.iter().take(if kind.namespaced { usize::MAX } else { 1 }) {
-                let watch = watches.spawn(watch_operands(&client, kind, namespace, &wake, &found.health));
+                let watch = watches.spawn(watch_operands(&client, kind, namespace, &wake, &discoveries.health));
                 followed.push((kind, watch));
             }
         }
         while watches.try_join_next().is_some() {}
-        if crd::poll_definition(&client, &found.definition).await || before != now {
+        if crd::poll_definition(&client, &discoveries.definition).await || before != now {
             wake.send(Affected::All);
         }
         if is_complete {

@@ -42,15 +42,15 @@ pub(super) async fn poll_definition(client: &Client, known: &watch::Sender<Optio
     let name = format!("{PLURAL}.{GROUP}");
     let answer = tokio::time::timeout(LIMIT, api.get(&name)).await;
     let answer = answer.map_err(|error| error.to_string());
-    let found = match answer.and_then(|answer| answer.map_err(|error| error.to_string())) {
+    let current = match answer.and_then(|answer| answer.map_err(|error| error.to_string())) {
         Ok(definition) => difference(&definition.metadata),
         Err(error) => {
             warn!(name, %error, "cannot find out whether the CustomResourceDefinition is the one of this release");
             return false;
         }
     };
-    let is_news = known.send_if_modified(|known| std::mem::replace(known, found.clone()) != found);
-    match found {
+    let is_news = known.send_if_modified(|known| std::mem::replace(known, current.clone()) != current);
+    match current {
         Some(difference) if is_news => warn!("{difference}"),
         None if is_news => info!(name, "the CustomResourceDefinition is the one of this release"),
         _ => {}

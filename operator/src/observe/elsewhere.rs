@@ -20,15 +20,15 @@ use crate::kubernetes::GuardedApi;
 /// An undecodable pod counts as one.
 pub(crate) async fn installations_elsewhere(client: &Client, namespace: &str) -> Result<Vec<String>, ObserveError> {
     let pods: GuardedApi<AnyPod> = GuardedApi::all_with(client.clone(), &pod_resource());
-    let mut found = BTreeSet::new();
+    let mut workloads = BTreeSet::new();
     pages(&pods, "pods", |page| {
         for pod in page.into_iter().filter(|pod| is_elsewhere(pod.meta(), namespace)) {
             match pod.0 {
                 Ok(pod) if !has_ended(&pod) && is_other(&pod.metadata, &pod.spec) => {
-                    found.insert(workload_of(&pod.metadata));
+                    workloads.insert(workload_of(&pod.metadata));
                 }
                 Err(pod) if !is_ours(&pod.metadata) => {
-                    found.insert(format!("Pod {}", unknown_object(&pod.key())));
+                    workloads.insert(format!("Pod {}", unknown_object(&pod.key())));
                 }
                 _ => {}
             }
@@ -36,7 +36,7 @@ pub(crate) async fn installations_elsewhere(client: &Client, namespace: &str) ->
         ControlFlow::Continue(())
     })
     .await?;
-    Ok(found.into_iter().collect())
+    Ok(workloads.into_iter().collect())
 }
 
 pub(super) fn is_elsewhere(metadata: &ObjectMeta, namespace: &str) -> bool {

@@ -22,8 +22,8 @@ pub(super) const COMPARE: &str = "Compare the file with the table of docs/migrat
 pub(super) const MOST_GAPS: usize = 50;
 
 /// Returns the value, or adds a gap and returns `None`.
-pub(super) fn record_gap<T>(gaps: &mut Vec<CheckGap>, what: &str, found: Result<T, ObserveError>) -> Option<T> {
-    found.map_err(|error| gaps.push(gap(what, &error))).ok()
+pub(super) fn record_gap<T>(gaps: &mut Vec<CheckGap>, what: &str, result: Result<T, ObserveError>) -> Option<T> {
+    result.map_err(|error| gaps.push(gap(what, &error))).ok()
 }
 
 fn gap(what: &str, error: &ObserveError) -> CheckGap {

@@ -48,13 +48,15 @@ pub async fn installation(
     let leases: Vec<Lease> = all(&GuardedApi::namespaced(client.clone(), namespace)).await?;
     let bindings: Vec<ClusterRoleBinding> = all(&GuardedApi::all(client.clone())).await?;
 
-    let mut found = Installation::default();
+    let mut installation = Installation::default();
     let mut specs = Vec::new();
     for (kind, workload) in others {
         if kind == "DaemonSet" {
-            found.daemon_sets.push(old_object(String::new(), workload.metadata));
+            installation
+                .daemon_sets
+                .push(old_object(String::new(), workload.metadata));
         } else {
-            found.controllers.push(OldController {
+            installation.controllers.push(OldController {
                 kind,
                 note: workload.metadata.annotations.as_ref().and_then(note_in),
                 name: workload.metadata.name.unwrap_or_default(),
@@ -67,27 +69,27 @@ pub async fn installation(
     for pod in pods {
         let old = old_object(pod.spec.node_name.clone().unwrap_or_default(), pod.metadata);
         if pod.spec.is_node_plugin(&owner.name) {
-            found.node_pods.push(old);
+            installation.node_pods.push(old);
         } else {
-            found.controller_pods.push(old);
+            installation.controller_pods.push(old);
         }
         specs.push(pod.spec);
     }
-    found.node_pods.sort_by(|one, other| one.node.cmp(&other.node));
+    installation.node_pods.sort_by(|one, other| one.node.cmp(&other.node));
     let names: Vec<String> = lease_names(owner).collect();
     let leases = || leases.iter().filter(|lease| names.contains(&lease.name_any()));
     // `count` evaluates the filter for all Leases; `any` would not observe every Lease.
     let may_lead = leases().filter(|lease| renewals.may_lead(lease, 2)).count() > 0;
-    found.are_leases_over = leases().next().is_some() && !may_lead;
-    found.leases = leases()
+    installation.are_leases_over = leases().next().is_some() && !may_lead;
+    installation.leases = leases()
         .filter(|lease| renewals.may_lead(lease, 1))
         .map(|lease| format!("Lease {namespace}/{}", lease.name_any()))
         .collect();
-    let controllers = found.controllers.iter();
+    let controllers = installation.controllers.iter();
     let controllers = controllers.map(|controller| format!("{} {namespace}/{}", controller.kind, controller.name));
     let others = leftovers(&specs, &bindings, namespace);
-    found.leftovers = controllers.chain(others).take(MOST_LEFTOVERS).collect();
-    Ok(found)
+    installation.leftovers = controllers.chain(others).take(MOST_LEFTOVERS).collect();
+    Ok(installation)
 }
 
 /// Lists the operator's own pods of some components that have not terminated.
@@ -177,7 +179,7 @@ fn leftovers(specs: &[PodParts], bindings: &[ClusterRoleBinding], namespace: &st
         .filter(|name| *name != "default")
         .chain(["csi-cinder-controller-sa", "csi-cinder-node-sa"])
         .collect();
-    let mut left = BTreeSet::new();
+    let mut leftovers = BTreeSet::new();
     for binding in bindings {
         let subjects = binding.subjects.iter().flatten();
         let ours = subjects.filter(|subject| {
@@ -186,14 +188,14 @@ fn leftovers(specs: &[PodParts], bindings: &[ClusterRoleBinding], namespace: &st
                 && accounts.contains(subject.name.as_str())
         });
         for subject in ours {
-            left.insert(format!("ServiceAccount {namespace}/{}", subject.name));
-            left.insert(format!("ClusterRoleBinding {}", binding.name_any()));
-            left.insert(format!("{} {}", binding.role_ref.kind, binding.role_ref.name));
+            leftovers.insert(format!("ServiceAccount {namespace}/{}", subject.name));
+            leftovers.insert(format!("ClusterRoleBinding {}", binding.name_any()));
+            leftovers.insert(format!("{} {}", binding.role_ref.kind, binding.role_ref.name));
         }
     }
     let secrets = specs.iter().flat_map(PodParts::secrets);
-    left.extend(secrets.map(|name| format!("Secret {namespace}/{name}")));
-    left
+    leftovers.extend(secrets.map(|name| format!("Secret {namespace}/{name}")));
+    leftovers
 }
 
 async fn all<K>(api: &GuardedApi<K>) -> Result<Vec<K>, ObserveError>

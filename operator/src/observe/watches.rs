@@ -107,11 +107,11 @@ impl Cluster {
     /// Adds discovery results to a fixed cluster.
     #[cfg(test)]
     pub(crate) fn hear_apis(&mut self, apis: OptionalApis) {
-        let mut found = self.apis.borrow().clone();
+        let mut discovered = self.apis.borrow().clone();
         for api in cinder_operator_core::cluster::OptionalApi::ALL {
-            found.record(api, Some(apis.has(api)));
+            discovered.record(api, Some(apis.has(api)));
         }
-        self.apis = watch::channel(found).1;
+        self.apis = watch::channel(discovered).1;
     }
 
     /// Changes the index of a fixed cluster.
@@ -180,13 +180,13 @@ impl Cluster {
     fn start_discovery(&mut self, client: &Client, namespaces: &[String], wake: ChangeSender) {
         let (is_ready, ready) = watch::channel(false);
         self.ready.push(("API groups", ready));
-        let (told, apis) = watch::channel(DiscoveredApis::default());
+        let (discovered, apis) = watch::channel(DiscoveredApis::default());
         self.apis = apis;
         self.watches.spawn(apis::poll_apis(
             client.clone(),
             namespaces.to_vec(),
             Discoveries {
-                apis: told,
+                apis: discovered,
                 definition: self.definition.clone(),
                 health: self.health.clone(),
             },

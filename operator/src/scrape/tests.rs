@@ -114,14 +114,14 @@ async fn incomplete_handshake_does_not_block_others() {
 #[tokio::test]
 async fn configured_certificate_is_served() {
     provider();
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let generated = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    std::fs::write(&certificate, generated.cert.pem()).unwrap();
+    std::fs::write(&key, generated.signing_key.serialize_pem()).unwrap();
     let running = run(Certificate::from_files(&certificate, &key).unwrap()).await;
     let trusting = reqwest::Client::builder()
-        .add_root_certificate(reqwest::Certificate::from_pem(made.cert.pem().as_bytes()).unwrap())
+        .add_root_certificate(reqwest::Certificate::from_pem(generated.cert.pem().as_bytes()).unwrap())
         .build()
         .unwrap();
     let url = running.url.replace("127.0.0.1", "localhost");
@@ -150,13 +150,13 @@ fn error_names_file_without_certificate() {
 /// A connection that has received one response and then sends nothing, so that its handshake is complete.
 async fn mk_silent(directory: &std::path::Path) -> (Running, tokio_rustls::client::TlsStream<tokio::net::TcpStream>) {
     provider();
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let generated = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let (certificate, key) = (directory.join("tls.crt"), directory.join("tls.key"));
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    std::fs::write(&certificate, generated.cert.pem()).unwrap();
+    std::fs::write(&key, generated.signing_key.serialize_pem()).unwrap();
     let running = run(Certificate::from_files(&certificate, &key).unwrap()).await;
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
+    roots.add(generated.cert.der().clone()).unwrap();
     let config = rustls::ClientConfig::builder()
         .with_root_certificates(roots)
         .with_no_client_auth();

@@ -97,15 +97,15 @@ pub(super) async fn report(
 async fn pods(client: &Client, volumes: &[VolumeLine], notes: &mut Vec<String>) -> Vec<(String, String)> {
     let keys: BTreeSet<(&str, &str)> = volumes.iter().filter_map(VolumeLine::claim_key).collect();
     let namespaces: BTreeSet<&str> = keys.iter().map(|(namespace, _)| *namespace).collect();
-    let mut found = Vec::new();
+    let mut users = Vec::new();
     for namespace in namespaces {
         let api: GuardedApi<Pod> = GuardedApi::namespaced(client.clone(), namespace);
         let pods = list(&api, &ListParams::default(), "the pods", notes).await;
         let uses = |pod: &&Pod| trail::claims(pod).any(|claim| keys.contains(&(namespace, claim.as_str())));
         let using = pods.iter().filter(uses).take(MOST_PODS);
-        found.extend(using.filter_map(|pod| Some((namespace.to_owned(), pod.uid()?))));
+        users.extend(using.filter_map(|pod| Some((namespace.to_owned(), pod.uid()?))));
     }
-    found
+    users
 }
 
 /// Reads the events of objects. Each object is read once, in no particular order.

@@ -223,15 +223,15 @@ fn source(
 
 /// The objects of a projected volume. A later source overrides an earlier one.
 fn of_projected(volume: &Volume, projected: &ProjectedVolumeSource, inside: &str) -> Result<Vec<FileSource>, Unread> {
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     for projection in projected.sources.iter().flatten().rev() {
         let other = |path: &str| split(path).join("/") == inside;
         if let Some(secret) = &projection.secret {
             let (items, optional) = (secret.items.as_deref(), secret.optional);
-            found.extend(source(FileKind::Secret, secret.name.clone(), items, optional, inside));
+            files.extend(source(FileKind::Secret, secret.name.clone(), items, optional, inside));
         } else if let Some(map) = &projection.config_map {
             let (items, optional) = (map.items.as_deref(), map.optional);
-            found.extend(source(FileKind::ConfigMap, map.name.clone(), items, optional, inside));
+            files.extend(source(FileKind::ConfigMap, map.name.clone(), items, optional, inside));
         } else if projection
             .service_account_token
             .as_ref()
@@ -250,10 +250,10 @@ fn of_projected(volume: &Volume, projected: &ProjectedVolumeSource, inside: &str
             return Err(Unread::new("it is a field of each pod", COMPARE));
         }
     }
-    if found.is_empty() {
+    if files.is_empty() {
         return Err(no_file(volume));
     }
-    Ok(found)
+    Ok(files)
 }
 
 #[cfg(test)]

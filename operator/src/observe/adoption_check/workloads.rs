@@ -56,7 +56,7 @@ pub(super) struct OldWorkload {
 
 /// Lists the workloads of the existing installation in a namespace.
 pub(super) async fn old_workloads(client: &Client, namespace: &str, gaps: &mut Vec<CheckGap>) -> Vec<OldWorkload> {
-    let mut found = Vec::new();
+    let mut workloads = Vec::new();
     for (kind, resource) in workload_kinds() {
         let api: GuardedApi<RawWorkload> = GuardedApi::namespaced_with(client.clone(), namespace, &resource);
         let listed = pages(&api, &resource.plural, |page| {
@@ -64,12 +64,12 @@ pub(super) async fn old_workloads(client: &Client, namespace: &str, gaps: &mut V
                 let name = format!("{kind} {}", key_of(&workload.metadata));
                 match decode(&workload) {
                     Ok(None) => {}
-                    Ok(Some(_)) if found.len() == MOST_WORKLOADS => {
+                    Ok(Some(_)) if workloads.len() == MOST_WORKLOADS => {
                         let why = format!("the installation has more than {MOST_WORKLOADS} workloads");
                         add_gap(gaps, name, why, BY_HAND);
                         return ControlFlow::Break(());
                     }
-                    Ok(Some(pod)) => found.push(OldWorkload { name, pod }),
+                    Ok(Some(pod)) => workloads.push(OldWorkload { name, pod }),
                     Err(error) => {
                         let why = UntrustedText::new(&error.to_string()).to_string();
                         add_gap(gaps, name, why, BY_HAND);
@@ -85,7 +85,7 @@ pub(super) async fn old_workloads(client: &Client, namespace: &str, gaps: &mut V
             listed,
         );
     }
-    found
+    workloads
 }
 
 /// The pods of a workload, if it belongs to the existing installation.

@@ -106,7 +106,7 @@ impl<'a> TrailReader<'a> {
     /// Follows the target to its volumes. Returns an error only if the request for the target itself fails.
     pub(super) async fn follow(mut self, target: &Target) -> kube::Result<Trail> {
         let (namespace, name) = (target.namespace.as_str(), target.name.as_str());
-        let found = match target.kind {
+        let lines = match target.kind {
             TargetKind::Claim => vec![Self::of_claim(namespace, name)],
             TargetKind::Pod => self.pod(namespace, name).await?,
             TargetKind::Volume => vec![VolumeLine {
@@ -116,7 +116,7 @@ impl<'a> TrailReader<'a> {
             TargetKind::Snapshot => self.snapshot(namespace, name).await?,
             TargetKind::Attachment => self.attachment(name).await?,
         };
-        for line in found {
+        for line in lines {
             let line = self.claim(line, target.kind == TargetKind::Claim).await?;
             let line = self.volume(line, target.kind == TargetKind::Volume).await?;
             // A PersistentVolume refers to its claim.
@@ -210,8 +210,8 @@ impl<'a> TrailReader<'a> {
     async fn content(&mut self, name: &str) -> Option<String> {
         let what = format!("VolumeSnapshotContent {name}");
         let contents = GuardedApi::all_with(self.client.clone(), &snapshot_resource("VolumeSnapshotContent"));
-        let found: kube::Result<Option<DynamicObject>> = contents.get_opt(name).await;
-        let content = self.optional(&what, found)?;
+        let response: kube::Result<Option<DynamicObject>> = contents.get_opt(name).await;
+        let content = self.optional(&what, response)?;
         self.add_subject(DEFAULT_NAMESPACE, &content);
         self.add_status_error(what, &content.data);
         let volume = content.data["spec"]["source"]["volumeHandle"].as_str();
