@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Carries a plan out: the only place, besides events and the Lease, that writes to the API server.
+//! Carries out a plan. Besides events and Leases, this is the only module that writes to the API server.
 //!
-//! Objects are written by server-side apply under one field manager. Creating never takes over fields of an object that
-//! appeared in between (no force); changing and deleting name the uid of the object that was looked at, so that nobody
-//! else's object of the same name is hit. Every call may be repeated, and one that was cut short is finished by the next
-//! reconcile.
+//! The writer uses server-side apply under one field manager. A create does not force: it never takes over fields of an
+//! object that appeared in between. A change or deletion carries the uid of the observed object, so that it cannot
+//! affect a different object of the same name. Every call is idempotent, and the next reconcile completes an
+//! interrupted plan.
 
 mod adoption;
 mod records;
@@ -39,7 +39,8 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Pauses between the tries to make an object anew whose predecessor was deleted: nobody can do without it for long.
+/// Pauses between attempts to recreate an object after its deletion. They are short because the cluster needs the
+/// object.
 const RECREATE_PAUSES: [Duration; 5] = [
     Duration::from_millis(50),
     Duration::from_millis(200),
@@ -48,10 +49,10 @@ const RECREATE_PAUSES: [Duration; 5] = [
     Duration::from_secs(2),
 ];
 
-/// How many fields are remembered that an apply could not change.
-const REMEMBERED_FIELDS: usize = 5;
+/// Maximum number of fields that are recorded after an apply could not change them.
+const RECORDED_FIELDS: usize = 5;
 
-/// Writes to the API server and counts it.
+/// Writes to the API server, and counts the writes.
 #[derive(Clone)]
 pub struct Writer {
     client: Client,
@@ -65,13 +66,12 @@ impl fmt::Debug for Writer {
 }
 
 impl Writer {
-    /// A writer that counts in `metrics`.
     pub fn new(client: Client, metrics: Arc<Metrics>) -> Self {
         Self { client, metrics }
     }
 
-    /// Applies; `uid` is that of the object to be changed, `None` when it is to be created. Returns what the API server made
-    /// of it.
+    /// Applies an object. `uid` is the uid of the object to change; `None` creates it. Returns the object in the
+    /// response of the API server.
     pub async fn apply(&self, desired: &Desired, uid: Option<&str>) -> Result<Value, ApplyError> {
         let api = api_for(&self.client, &desired.key)?;
         let mut object = desired.object.clone();
@@ -85,15 +85,16 @@ impl Writer {
         Ok(serde_json::to_value(result?)?)
     }
 
-    /// Puts on an object what others had put on its predecessor, and returns what it is then. The apply before did not name it: the
-    /// operator's next applies leave it alone, and people can change it.
-    async fn put_back(&self, key: &Key, there: Value, kept: &Kept) -> Result<Value, ApplyError> {
-        let missing = kept.missing_in(&there);
+    /// Restores the metadata that other clients had set on the predecessor of an object, and returns the object after
+    /// the write. The preceding apply does not contain this metadata: later applies of the operator do not manage it,
+    /// and users can change it.
+    async fn restore_metadata(&self, key: &Key, live: Value, retained: &Kept) -> Result<Value, ApplyError> {
+        let missing = retained.missing_in(&live);
         if missing.is_empty() {
-            return Ok(there);
+            return Ok(live);
         }
         let patch = json!({"metadata": {
-            "uid": uid_of(&there),
+            "uid": uid_of(&live),
             "annotations": missing.annotations,
             "labels": missing.labels,
         }});
@@ -107,10 +108,11 @@ impl Writer {
         Ok(serde_json::to_value(result?)?)
     }
 
-    /// Asks whether an object like this would be accepted, under a name that no object has.
-    async fn try_to_create(&self, desired: &Desired, kept: &Kept, uid: &str) -> Result<(), ApplyError> {
+    /// Checks with a dry run whether the API server accepts the creation of such an object. The dry run uses a name
+    /// that is not in use.
+    async fn check_creation(&self, desired: &Desired, retained: &Kept, uid: &str) -> Result<(), ApplyError> {
         let api = api_for(&self.client, &desired.key)?;
-        let mut object = with_kept(desired, kept);
+        let mut object = merge_metadata(desired, retained);
         object["metadata"]["name"] = json!(format!("dry-run-{}", uid.split('-').next().unwrap_or_default()));
         let object: DynamicObject = serde_json::from_value(object)?;
         let params = PostParams {
@@ -123,20 +125,21 @@ impl Writer {
             .map_err(|error| ApplyError::NotReplaced(Box::new(error)))
     }
 
-    /// Deletes the object of this uid and version, and makes it anew at once: it is missing for no longer than that takes. Not before
-    /// the new one is known to be accepted, and what others put on the old one is written down.
+    /// Deletes the object of this uid and version, and recreates it immediately to keep the interruption short. Before
+    /// the deletion, a dry run confirms that the API server accepts the replacement, and the metadata of other clients
+    /// is recorded.
     async fn recreate(
         &self,
         desired: &Desired,
         uid: &str,
         resource_version: &str,
-        kept: &Kept,
+        retained: &Kept,
         records: &mut Records,
     ) -> Result<Value, ApplyError> {
-        self.try_to_create(desired, kept, uid).await?;
-        if !kept.is_empty() {
-            records.insert(&desired.key, kept);
-            self.write_down(records).await?;
+        self.check_creation(desired, retained, uid).await?;
+        if !retained.is_empty() {
+            records.insert(&desired.key, retained);
+            self.write_records(records).await?;
         }
         let preconditions = Preconditions {
             uid: Some(uid.to_owned()),
@@ -146,9 +149,11 @@ impl Writer {
         self.delete_if(&desired.key, preconditions, policy).await?;
         let mut pauses = RECREATE_PAUSES.iter();
         loop {
-            // The old object, which a finalizer keeps for a moment, would be met again.
+            // A finalizer can retain the old object for a moment, so that the apply updates the old object.
             let failure = match self.apply(desired, None).await {
-                Ok(made) if made["metadata"]["uid"] != uid => return self.put_back(&desired.key, made, kept).await,
+                Ok(applied) if applied["metadata"]["uid"] != uid => {
+                    return self.restore_metadata(&desired.key, applied, retained).await;
+                }
                 Ok(_) => ApplyError::StillThere,
                 Err(error) => error,
             };
@@ -159,8 +164,8 @@ impl Writer {
         }
     }
 
-    /// Deletes the object of this uid. Workloads go after their pods, so that the pods have ended when the object is gone.
-    /// One that is gone already is fine.
+    /// Deletes the object of this uid; an object that does not exist is not an error. A workload is deleted in the
+    /// foreground: the object disappears only after its pods have terminated.
     pub async fn delete(&self, key: &Key, uid: &str) -> Result<(), ApplyError> {
         let preconditions = Preconditions {
             uid: Some(uid.to_owned()),
@@ -173,7 +178,7 @@ impl Writer {
         self.delete_if(key, preconditions, policy).await
     }
 
-    /// Deletes the object of this uid without waiting for its pods, though it was to wait for them.
+    /// Deletes the object of this uid without waiting for its pods, even after a foreground deletion has begun.
     pub async fn abandon(&self, key: &Key, uid: &str) -> Result<(), ApplyError> {
         let preconditions = Preconditions {
             uid: Some(uid.to_owned()),
@@ -202,7 +207,7 @@ impl Writer {
         Ok(result?)
     }
 
-    /// Takes the labels and annotations off an object by which it is known to be the operator's; one that is gone is fine.
+    /// Removes the labels and annotations that mark an object as the operator's. A missing object is not an error.
     pub async fn release(&self, key: &Key, uid: &str) -> Result<(), ApplyError> {
         let patch = json!({"metadata": {
             "uid": uid,
@@ -212,7 +217,7 @@ impl Writer {
         self.merge(key, &patch).await
     }
 
-    /// Deletes a Lease. One that does not exist is fine.
+    /// Deletes a Lease. A missing Lease is not an error.
     pub async fn delete_lease(&self, namespace: &str, name: &str) -> Result<(), ApplyError> {
         let leases: GuardedApi<PartialObjectMeta<Lease>> = GuardedApi::namespaced(self.client.clone(), namespace);
         let result = match leases.delete(name, &DeleteParams::default()).await {
@@ -223,7 +228,7 @@ impl Writer {
         Ok(result?)
     }
 
-    /// Deletes a pod of the driver, so that its controller makes another one. One that is gone already is fine.
+    /// Deletes a pod of the driver, so that its controller replaces it. A missing pod is not an error.
     pub async fn delete_pod(&self, namespace: &str, name: &str, uid: &str) -> Result<(), ApplyError> {
         let pods: GuardedApi<PartialObjectMeta<Pod>> = GuardedApi::namespaced(self.client.clone(), namespace);
         let params = DeleteParams {
@@ -234,7 +239,7 @@ impl Writer {
             ..DeleteParams::default()
         };
         let result = match pods.delete(name, &params).await {
-            // It is gone, or another one has its name.
+            // The pod does not exist, or a different pod has its name.
             Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
             other => other.map(drop),
         };
@@ -242,21 +247,21 @@ impl Writer {
         Ok(result?)
     }
 
-    /// Adds or removes the finalizer of this very object. It is read anew first: a status that was written a moment ago has
-    /// made it another version. Returns whether the object is still there.
-    pub async fn set_finalizer(&self, driver: &CinderCSIDriver, wanted: bool) -> Result<bool, ApplyError> {
+    /// Adds or removes the finalizer of the object with this uid. The object is read again first, because a preceding
+    /// write of the status changes its version. Returns whether the object still exists.
+    pub async fn set_finalizer(&self, driver: &CinderCSIDriver, is_present: bool) -> Result<bool, ApplyError> {
         let api: GuardedApi<PartialObjectMeta<CinderCSIDriver>> = GuardedApi::all(self.client.clone());
         let metadata = match api.get_opt(&driver.name_any()).await? {
             Some(current) if current.metadata.uid == driver.metadata.uid => current.metadata,
-            // It is gone, and with it what kept it.
+            // The object of this uid does not exist, so it has no finalizer to change.
             _ => return Ok(false),
         };
         let mut finalizers = metadata.finalizers.unwrap_or_default();
-        if finalizers.iter().any(|finalizer| finalizer == FINALIZER) == wanted {
+        if finalizers.iter().any(|finalizer| finalizer == FINALIZER) == is_present {
             return Ok(true);
         }
         finalizers.retain(|finalizer| finalizer != FINALIZER);
-        if wanted {
+        if is_present {
             finalizers.push(FINALIZER.to_owned());
         }
         let patch = json!({"metadata": {
@@ -273,8 +278,9 @@ impl Writer {
         Ok(result.map(|_| true)?)
     }
 
-    /// Records in the status of this very object where the driver runs, unless another namespace than `former` is recorded already.
-    /// Returns the recorded namespace. Of two clients that record at once, one is refused.
+    /// Records the namespace of the driver in the status of the object with this uid, unless a namespace other than
+    /// `former` is already recorded. Returns the recorded namespace. If two clients record at the same time, the API
+    /// server rejects one write.
     pub async fn claim_namespace(
         &self,
         driver: &CinderCSIDriver,
@@ -299,7 +305,7 @@ impl Writer {
         Ok(namespace.to_owned())
     }
 
-    /// Merges a patch into an object; a missing object is not an error.
+    /// Merges a patch into an object. A missing object is not an error.
     async fn merge(&self, key: &Key, patch: &Value) -> Result<(), ApplyError> {
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -320,7 +326,7 @@ impl Writer {
         self.merge(key, &patch).await
     }
 
-    /// Removes an annotation of this very object.
+    /// Removes an annotation of the object with this uid.
     pub async fn remove_annotation(&self, driver: &CinderCSIDriver, annotation: &str) -> Result<(), ApplyError> {
         let api: GuardedApi<PartialObjectMeta<CinderCSIDriver>> = GuardedApi::all(self.client.clone());
         let patch = json!({"metadata": {"uid": driver.metadata.uid, "annotations": {annotation: null}}});
@@ -342,7 +348,7 @@ impl Writer {
         self.apply_status(metadata, None, status).await
     }
 
-    /// The same; where `version` is named, only to that version of the object.
+    /// Applies the status. If `version` is present, the write succeeds only for that resource version.
     async fn apply_status(
         &self,
         metadata: &ObjectMeta,
@@ -359,7 +365,7 @@ impl Writer {
         if let Some(version) = version {
             patch["metadata"]["resourceVersion"] = json!(version);
         }
-        // The answer may be what this version cannot read.
+        // The response is untyped, because this version of the operator may not be able to decode the object.
         let resource = ApiResource::erase::<CinderCSIDriver>(&());
         let api: GuardedApi<DynamicObject> = GuardedApi::all_with(self.client.clone(), &resource);
         let params = PatchParams::apply(FIELD_MANAGER).force();
@@ -369,9 +375,9 @@ impl Writer {
     }
 }
 
-fn with_kept(desired: &Desired, kept: &Kept) -> Value {
+fn merge_metadata(desired: &Desired, retained: &Kept) -> Value {
     let mut object = desired.object.clone();
-    for (part, names) in [("annotations", &kept.annotations), ("labels", &kept.labels)] {
+    for (part, names) in [("annotations", &retained.annotations), ("labels", &retained.labels)] {
         for (name, value) in names {
             object["metadata"][part][name] = json!(value);
         }
@@ -379,22 +385,22 @@ fn with_kept(desired: &Desired, kept: &Kept) -> Value {
     object
 }
 
-/// What became of a plan.
+/// Result of the execution of a plan.
 #[derive(Debug, Default)]
 pub struct Applied {
-    /// Objects as they are after the writes; `None` for those that are gone.
+    /// Objects after the writes; `None` for deleted objects.
     pub written: BTreeMap<Key, Option<Value>>,
-    /// What was done, as events.
+    /// Events about the executed actions.
     pub notices: Vec<Notice>,
-    /// What failed. Nothing of a later stage was tried after a failure.
+    /// Failed writes. After a failure, no action of a later stage is executed.
     pub failures: Vec<FailedWrite>,
-    /// Kinds of objects that had been changed by somebody else.
+    /// Kinds of the objects that another client had changed.
     pub repaired: Vec<&'static str>,
-    /// What is other than it was asked for, to be known to the next plan.
+    /// Fields that the API server did not change as requested, for the next plan.
     pub left: Unapplied,
 }
 
-/// Carries the plan out, stage by stage. `live` is what it was made by.
+/// Executes the plan, stage by stage. `live` has the objects from which the plan was computed.
 pub async fn apply_plan(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value>, mut records: Records) -> Applied {
     let mut outcome = Applied {
         left: plan.left.clone(),
@@ -404,7 +410,7 @@ pub async fn apply_plan(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value
     let mut failed_stage = None;
     for action in &plan.actions {
         let stage = stage_of(action);
-        // What comes after a failure may need what failed; orphans are removed only by a complete run.
+        // A later stage may depend on the failed object. Orphans are removed only after a complete run.
         if failed_stage.is_some_and(|failed| stage.is_none_or(|stage| stage > failed)) {
             break;
         }
@@ -420,13 +426,13 @@ pub async fn apply_plan(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value
                 .or(Some(cinder_operator_core::manifests::Stage::Base));
         }
     }
-    for (key, there) in live {
-        let Some(kept) = records.find(key).filter(|_| !outcome.written.contains_key(key)) else {
+    for (key, object) in live {
+        let Some(retained) = records.find(key).filter(|_| !outcome.written.contains_key(key)) else {
             continue;
         };
-        match writer.put_back(key, there.clone(), &kept).await {
-            Ok(made) => {
-                outcome.written.insert(key.clone(), Some(made));
+        match writer.restore_metadata(key, object.clone(), &retained).await {
+            Ok(applied) => {
+                outcome.written.insert(key.clone(), Some(applied));
             }
             Err(error) => outcome.failures.push(FailedWrite {
                 key: key.clone(),
@@ -436,13 +442,13 @@ pub async fn apply_plan(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value
     }
     let is_there = |key: &str| {
         let written = outcome.written.iter().find(|(written, _)| written.to_string() == key);
-        let was = live.keys().any(|there| there.to_string() == key);
-        written.map_or(was, |(_, object)| object.is_some())
+        let existed = live.keys().any(|existing| existing.to_string() == key);
+        written.map_or(existed, |(_, object)| object.is_some())
     };
     let is_failed = |key: &str| outcome.failures.iter().any(|failure| failure.key.to_string() == key);
     records.retain_missing(|key| is_there(key) && !is_failed(key));
-    if let Err(error) = writer.write_down(&mut records).await {
-        // The next reconcile does it.
+    if let Err(error) = writer.write_records(&mut records).await {
+        // The next reconcile removes it.
         tracing::warn!(%error, "the record of recreated objects is not removed yet");
     }
     if !created.is_empty() {
@@ -471,21 +477,21 @@ async fn apply_action(
     created: &mut Vec<String>,
     records: &mut Records,
 ) -> Result<(), ApplyError> {
-    // Of an object that was deleted to be created again when that was cut short.
-    let kept = records.find(action.key()).unwrap_or_default();
+    // Metadata of an object whose recreation was interrupted after the deletion.
+    let retained = records.find(action.key()).unwrap_or_default();
     match action {
         Action::Create(desired) => {
-            write(writer, desired, None, &kept, outcome).await?;
+            write(writer, desired, None, &retained, outcome).await?;
             created.push(desired.key.to_string());
         }
         Action::Update { desired, uid } => {
-            write(writer, desired, Some(uid), &kept, outcome).await?;
+            write(writer, desired, Some(uid), &retained, outcome).await?;
             outcome
                 .notices
                 .push(Notice::new(Event::Updated, format!("updated {}", desired.key)));
         }
         Action::Repair { desired, uid, fields } => {
-            write(writer, desired, Some(uid), &kept, outcome).await?;
+            write(writer, desired, Some(uid), &retained, outcome).await?;
             if !outcome.left.contains_key(&desired.key) {
                 let sentence = format!(
                     "{} had been changed ({}) and was restored",
@@ -501,16 +507,18 @@ async fn apply_action(
             uid,
             fields,
             resource_version,
-            kept,
+            kept: retained,
         } => {
-            let made = writer.recreate(desired, uid, resource_version, kept, records).await?;
+            let applied = writer
+                .recreate(desired, uid, resource_version, retained, records)
+                .await?;
             let sentence = format!(
                 "{} was recreated, because {} cannot be changed; what was made from it before stays as it is",
                 desired.key,
                 fields.join(", ")
             );
             outcome.notices.push(Notice::new(Event::Recreated, sentence));
-            note(desired, made, outcome);
+            record_result(desired, applied, outcome);
         }
         Action::Prune { key, uid } => {
             writer.delete(key, uid).await?;
@@ -522,25 +530,26 @@ async fn apply_action(
     Ok(())
 }
 
-/// Applies what the operator wants of an object and puts back `kept`, which is not the operator's even where it wants it too, such as
-/// the mark of the default class.
+/// Applies the fields that the operator manages and restores `retained`, the metadata of other clients. `retained` takes
+/// precedence over a value of the operator, for example for the annotation of the default StorageClass.
 async fn write(
     writer: &Writer,
     desired: &Desired,
     uid: Option<&str>,
-    kept: &Kept,
+    retained: &Kept,
     outcome: &mut Applied,
 ) -> Result<(), ApplyError> {
-    let own = desired.without(kept);
-    let made = writer.apply(&own, uid).await?;
-    let made = writer.put_back(&own.key, made, kept).await?;
-    note(&own, made, outcome);
+    let own = desired.without(retained);
+    let applied = writer.apply(&own, uid).await?;
+    let applied = writer.restore_metadata(&own.key, applied, retained).await?;
+    record_result(&own, applied, outcome);
     Ok(())
 }
 
-/// Remembers the result, and the fields that did not become what was asked for: asking again would change nothing.
-fn note(desired: &Desired, made: Value, outcome: &mut Applied) {
-    let fields = differences(&desired.object, &made, REMEMBERED_FIELDS);
+/// Records the result, and the fields that differ from the requested values. The next plan skips these fields, because
+/// another attempt would not change them.
+fn record_result(desired: &Desired, applied: Value, outcome: &mut Applied) {
+    let fields = differences(&desired.object, &applied, RECORDED_FIELDS);
     if fields.is_empty() {
         outcome.left.remove(&desired.key);
     } else {
@@ -552,5 +561,5 @@ fn note(desired: &Desired, made: Value, outcome: &mut Applied) {
         };
         outcome.left.insert(desired.key.clone(), left);
     }
-    outcome.written.insert(desired.key.clone(), Some(made));
+    outcome.written.insert(desired.key.clone(), Some(applied));
 }

@@ -15,9 +15,9 @@ use csi_kit::{endpoint::TcpAddress, telemetry::LogFormat};
 
 /// The version of this operator, and of the driver that it installs.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The namespace of `config/default`.
+/// Namespace of the operator in `config/default`.
 pub const DEFAULT_NAMESPACE: &str = "cinder-csi";
-/// The Lease of the operator, unless another one is named.
+/// Default name of the Lease for leader election.
 pub const DEFAULT_LEASE: &str = "cinder-csi-operator";
 
 /// Installs the Cinder CSI driver and watches over it.
@@ -29,7 +29,7 @@ pub struct Args {
     pub command: Command,
 }
 
-/// What the program does.
+/// Commands of the program.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
     /// Reconcile every CinderCSIDriver of the cluster until the end
@@ -40,7 +40,7 @@ pub enum Command {
     Render(RenderArgs),
 }
 
-/// How `run` works.
+/// Flags of `run`.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct RunArgs {
     /// Namespace of the operator: Secrets are read from it, and the driver runs in it
@@ -115,7 +115,7 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// What the flags keep from those who may write CinderCSIDrivers.
+    /// Restrictions that the flags impose on authors of CinderCSIDrivers.
     pub fn restrictions(&self) -> Restrictions {
         let named = self.allowed_registries.iter().filter(|name| !name.is_empty());
         Restrictions {
@@ -125,7 +125,7 @@ impl RunArgs {
     }
 }
 
-/// The flags that replace the operator's own choice of images, one for each component.
+/// Flags that replace the default images, one for each component.
 #[derive(Debug, Clone, Default)]
 pub struct ImageArgs(pub InstalledImages);
 
@@ -162,7 +162,7 @@ impl FromArgMatches for ImageArgs {
     }
 }
 
-/// How `render` works.
+/// Flags of `render`.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct RenderArgs {
     /// File with one CinderCSIDriver, as YAML or JSON; - is standard input
@@ -203,13 +203,13 @@ pub struct RenderArgs {
 }
 
 impl RenderArgs {
-    /// The optional APIs of the cluster that is rendered for.
+    /// The optional APIs of the target cluster.
     pub fn apis(&self) -> OptionalApis {
         self.optional_apis.iter().copied().collect()
     }
 }
 
-/// How something is shown.
+/// Output format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Output {
     /// For people
@@ -239,25 +239,25 @@ mod tests {
     use super::{Args, Command, VERSION};
 
     #[test]
-    fn the_flags_fit_together() {
+    fn command_line_definition_is_valid() {
         Args::command().debug_assert();
     }
 
     #[test]
-    fn every_address_is_listened_on_also_where_there_is_no_ipv6() {
+    fn default_addresses_work_without_ipv6() {
         let args = Args::try_parse_from(["operator", "run"]).unwrap();
 
         let Command::Run(run) = args.command else {
             panic!("not run: {args:?}")
         };
-        // An address of IPv6 would be refused by a kernel without it; no address at all falls back to IPv4.
+        // A kernel without IPv6 would reject an IPv6 address. An address without a host falls back to IPv4.
         assert_eq!(run.admin_address.to_string(), ":8080");
     }
 
     #[rstest]
     #[case("90s", 90)]
     #[case("1h30m", 5400)]
-    fn durations_are_written_as_kubernetes_writes_them(#[case] text: &str, #[case] seconds: u64) {
+    fn durations_have_the_kubernetes_format(#[case] text: &str, #[case] seconds: u64) {
         let args = Args::try_parse_from(["operator", "run", "--reconcile-timeout", text]).unwrap();
 
         let Command::Run(run) = args.command else {
@@ -271,7 +271,7 @@ mod tests {
     #[case("-5s")]
     #[case("5")]
     #[case("soon")]
-    fn what_is_no_time_is_refused_with_an_example(#[case] text: &str) {
+    fn invalid_duration_error_has_an_example(#[case] text: &str) {
         let error = Args::try_parse_from(["operator", "run", &format!("--reconcile-timeout={text}")])
             .unwrap_err()
             .to_string();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_of_the_installation_replaces_the_built_in_one() {
+    fn image_flag_replaces_built_in_image() {
         let args = Args::try_parse_from(["operator", "run", "--driver-image", "mirror/driver:1"]).unwrap();
 
         let Command::Run(run) = args.command else {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manifest_of_the_operator_fits_its_program() {
+    fn arguments_in_operator_manifest_are_valid() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/manager/deployment.yaml");
         let text = std::fs::read_to_string(path).unwrap();
         let mut documents = serde_yaml::Deserializer::from_str(&text);

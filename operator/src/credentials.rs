@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Credentials are tried before they are used.
+//! Checks credentials before the driver uses them.
 //!
-//! The operator reads the Secret that the spec names, logs in, and requests one answer of Cinder and Nova each. Only what passes becomes
-//! the driver's own Secret; until then the driver keeps what it was given last. The check is repeated when the content changed, after a
-//! failure with a growing pause, once per interval, and when volumes show that the driver's login fails.
+//! The operator reads the Secret that the spec names, logs in, and sends one request each to Cinder and Nova. Only
+//! credentials that pass this check reach the driver's own Secret; until then the driver retains its present
+//! credentials.
 //!
-//! Credentials that are good may still be of another project or region. There the driver's volumes do not exist, so that it would
-//! take every one for deleted and detached: see [`Stakes`].
+//! The check is repeated when the content changes, after a failure with a growing pause, and once per interval. It is
+//! also repeated when the state of volumes shows that the driver cannot log in.
+//!
+//! Valid credentials may belong to a different project or region, where the driver's volumes do not exist. With them
+//! the driver would treat every volume as deleted and detached: see [`Stakes`].
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -37,55 +40,55 @@ pub use source::{Candidate, Source};
 use stakes::Admission;
 pub use stakes::{InstalledCloud, MOVE_PROJECT, Stakes, Usage, UsageQuery};
 
-/// How long one login may take in all.
+/// Maximum duration of one login in total.
 const LOGIN_LIMIT: Duration = Duration::from_secs(30);
 
-/// Lifetime of a lookup of volumes, which may take long.
+/// Validity of the result of a volume lookup. A lookup may take long.
 const LOOKUP_LIFETIME: Duration = Duration::from_mins(1);
 
-/// Number of volumes that are got one by one before all are listed. One that exists is enough.
-const LOOKED_UP: usize = 5;
+/// Number of volumes that are requested one by one before all are listed. One existing volume is sufficient.
+const INDIVIDUAL_REQUESTS: usize = 5;
 
 /// Pause after the first failed login; it doubles up to the check interval.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 
-/// What is asked of a cloud beyond the login.
+/// Requests to a cloud after the login.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Questions {
-    /// Whether Cinder and Nova let the user list what there is.
+    /// Whether to list objects of Cinder and Nova, to check the rights of the user.
     pub services: bool,
-    /// Whether one of these volumes exists there.
+    /// Volumes to request. The result reports whether one of them exists.
     pub volumes: Vec<VolumeId>,
-    /// The region to use where the configuration names none and the catalogue has several.
+    /// The region to use if the configuration names none and the catalogue contains several.
     pub default_region: Option<String>,
 }
 
-/// What a trial showed.
+/// Result of a successful check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tried {
-    /// Where the credentials lead to.
+    /// Project and region of the credentials.
     pub place: Place,
-    /// Whether one of the volumes exists there; `None` when it was not asked for.
+    /// Whether one of the volumes exists; `None` if none was requested.
     pub knows_volumes: Option<bool>,
-    /// Zones and expiry, where the role may read them.
+    /// Zones and expiry, if the role of the user may read them.
     pub state: CloudState,
 }
 
-/// Why a trial failed.
+/// Why a check failed.
 #[derive(Debug, Clone)]
 pub enum TrialError {
-    /// The login.
+    /// The login failed.
     Login(CloudError),
-    /// The login works, and a service does not.
+    /// The login succeeded, and a request to a service failed.
     Service(CloudService, CloudError),
 }
 
-/// Tries credentials somewhere. The seam for tests.
+/// Checks credentials against a cloud. Tests replace the implementation.
 pub trait Keystone: Send + Sync + std::fmt::Debug {
-    /// Logs in and asks.
+    /// Logs in and sends the requests.
     fn try_out(&self, config: CloudConfig, questions: Questions) -> BoxFuture<'_, Result<Tried, TrialError>>;
 
-    /// Which of these volumes exist there.
+    /// Returns the volumes that exist in the cloud, out of `volumes`.
     fn existing(
         &self,
         config: CloudConfig,
@@ -93,10 +96,9 @@ pub trait Keystone: Send + Sync + std::fmt::Debug {
     ) -> BoxFuture<'_, Result<Vec<VolumeId>, CloudError>>;
 }
 
-/// Asks the cloud that the configuration names.
+/// Sends requests to the cloud that the configuration names.
 #[derive(Debug, Clone)]
 pub struct RealKeystone {
-    /// How to talk to it.
     pub options: CloudOptions,
 }
 
@@ -172,25 +174,25 @@ fn sorted<T: Ord>(mut all: Vec<T>) -> Vec<T> {
 /// The result of one check.
 #[derive(Debug, Clone)]
 pub struct Verdict {
-    /// Whether what the Secret holds now logs in.
+    /// Whether the present content of the Secret logs in.
     pub authenticated: bool,
-    /// Why not.
+    /// Why the content was rejected.
     pub(crate) refusal: Option<Refused>,
-    /// What the driver is to be given: the new credentials if they are good, else the last good ones.
+    /// The credentials for the driver: the new ones if they are valid, otherwise the last valid ones.
     pub in_use: Option<DriverCredentials>,
-    /// Project and region of accepted credentials, where they are certain.
+    /// Project and region of accepted credentials, if they are certain.
     pub place: Option<Place>,
-    /// Whether what the Secret holds now is not what the driver has.
+    /// Whether the present content of the Secret differs from the driver's credentials.
     pub is_changed: bool,
-    /// When to look again.
+    /// Delay until the next check.
     pub look_again: Duration,
-    /// What the successful checks read.
+    /// State of the cloud that the successful checks read.
     pub state: CloudState,
-    /// Keys of the credentials without an effect, each in a sentence.
+    /// Keys of the credentials without an effect, as sentences.
     pub warnings: Vec<String>,
 }
 
-/// New contents of a Secret that a cloud refused in a row. Keystone may lock a user after some failed logins.
+/// Rejected contents of a Secret in a row. Keystone may lock a user after some failed logins.
 #[derive(Debug, Clone, Copy, Default)]
 struct RefusedContents {
     count: u32,
@@ -198,13 +200,13 @@ struct RefusedContents {
 }
 
 impl RefusedContents {
-    /// The pause before another new content is tried. The first one after a refused content has none.
+    /// The pause before the next new content is checked. The first content after a rejected one has no pause.
     fn pause(self, interval: Duration, now: Instant) -> Option<Duration> {
         let last = self.last.filter(|_| self.count > 1)?;
         remaining(self.count, interval, now.duration_since(last))
     }
 
-    /// Counts a refused content, anew after `interval` without one.
+    /// Counts a rejected content. The count restarts after `interval` without one.
     fn add(&mut self, interval: Duration, now: Instant) {
         let is_over = self.last.is_none_or(|last| now.duration_since(last) > interval);
         self.count = if is_over { 1 } else { self.count.saturating_add(1) };
@@ -212,55 +214,55 @@ impl RefusedContents {
     }
 }
 
-/// The rest of a pause that begins with [`FIRST_PAUSE`] and doubles with each failure up to `interval`.
+/// The remainder of a pause that begins with [`FIRST_PAUSE`] and doubles with each failure up to `interval`.
 fn remaining(failures: u32, interval: Duration, elapsed: Duration) -> Option<Duration> {
     let factor = 2_u32.saturating_pow(failures.saturating_sub(1));
     let pause = FIRST_PAUSE.saturating_mul(factor).min(interval);
-    pause.checked_sub(elapsed).filter(|left| !left.is_zero())
+    pause.checked_sub(elapsed).filter(|rest| !rest.is_zero())
 }
 
-/// What was tried last for one cloud of one driver.
+/// The last check of one cloud of one driver.
 #[derive(Debug, Clone)]
 struct Trial {
     hash: String,
-    /// The way that was taken, which is not in the hash.
+    /// The proxies of the connection. The hash of the credentials does not cover them.
     proxies: Proxies,
     at: Instant,
     failures: u32,
     result: Result<Tried, Refused>,
-    /// Whether it must be repeated before its time.
+    /// Whether the check must be repeated before its result expires.
     is_outdated: bool,
     state: CloudState,
     refused_contents: RefusedContents,
 }
 
 impl Trial {
-    /// Whether it tried the same credentials by the same proxies.
-    fn is_of(&self, candidate: &Candidate) -> bool {
+    /// Whether the check used the same credentials and proxies.
+    fn is_same_login(&self, candidate: &Candidate) -> bool {
         self.hash == candidate.credentials.hash() && self.proxies == candidate.config.proxies
     }
 
-    /// Whether Keystone refused the login. An outage locks no user.
+    /// Whether Keystone rejected the login. An outage does not lock a user.
     fn is_refused(&self) -> bool {
         let refusal = self.result.as_ref().err();
         let reasons = [Refusal::CredentialsRejected, Refusal::CredentialsForbidden];
         refusal.is_some_and(|refusal| reasons.contains(&refusal.reason))
     }
 
-    /// How long this result still holds.
-    fn holds_for(&self, interval: Duration, now: Instant) -> Option<Duration> {
+    /// Remaining validity of this result.
+    fn remaining_validity(&self, interval: Duration, now: Instant) -> Option<Duration> {
         if self.is_outdated {
             return None;
         }
         let elapsed = now.duration_since(self.at);
         match self.failures {
-            0 => interval.checked_sub(elapsed).filter(|left| !left.is_zero()),
+            0 => interval.checked_sub(elapsed).filter(|rest| !rest.is_zero()),
             failures => remaining(failures.max(self.refused_contents.count), interval, elapsed),
         }
     }
 }
 
-/// Checks credentials and remembers the results.
+/// Checks credentials and caches the results.
 #[derive(Debug)]
 pub struct Checker {
     keystone: Box<dyn Keystone>,
@@ -268,16 +270,15 @@ pub struct Checker {
     lookups: Mutex<HashMap<(String, String), Lookup>>,
 }
 
-/// The last lookup of a driver's volumes in a cloud: all that exist there, or the failure.
+/// The last lookup of a driver's volumes in a cloud: the existing volumes, or the failure.
 #[derive(Debug, Clone)]
 struct Lookup {
     hash: String,
     at: Instant,
-    found: Result<Vec<VolumeId>, String>,
+    result: Result<Vec<VolumeId>, String>,
 }
 
 impl Checker {
-    /// Has tried nothing yet.
     pub fn new(keystone: Box<dyn Keystone>) -> Self {
         Self {
             keystone,
@@ -295,7 +296,7 @@ impl Checker {
         of_driver.map(|(_, trial)| trial.at.elapsed()).min()
     }
 
-    /// Has the successful checks of a driver's credentials repeated at once.
+    /// Marks the successful checks of a driver's credentials as outdated, so that they are repeated immediately.
     pub fn recheck(&self, driver: &str) {
         let mut trials = self.trials.lock();
         let of_driver = trials.iter_mut().filter(|((name, _), _)| name == driver);
@@ -304,54 +305,55 @@ impl Checker {
         }
     }
 
-    /// Forgets a driver that is gone.
+    /// Removes the results of a deleted driver.
     pub fn forget(&self, driver: &str) {
         self.trials.lock().retain(|(name, _), _| name != driver);
         let mut lookups = self.lookups.lock();
         lookups.retain(|(name, _), _| name != driver);
     }
 
-    /// Returns the reason to retain a cloud that is no longer in the spec. `has` are its credentials in the driver's Secret.
+    /// Returns the reason to retain a cloud that is no longer in the spec. `accepted` contains the credentials of the cloud
+    /// in the driver's Secret.
     pub async fn must_stay(
         &self,
         driver: &str,
         cloud: &str,
-        has: &DriverCredentials,
+        accepted: &DriverCredentials,
         usage: &Usage,
         stakes: &Stakes<'_>,
     ) -> Option<Problem> {
         let key = (driver.to_owned(), cloud.to_owned());
-        let found = if let Some(found) = self.recent_lookup(&key, has.hash()) {
-            found
+        let existing = if let Some(existing) = self.recent_lookup(&key, accepted.hash()) {
+            existing
         } else {
-            let found = match has.config() {
+            let existing = match accepted.config() {
                 Some(config) => self.list_existing(config, &usage.volumes).await,
                 None => Err("the credentials that the driver has for it cannot be read".to_owned()),
             };
-            if let Err(error) = &found {
+            if let Err(error) = &existing {
                 warn!(
                     driver,
                     cloud, error, "a cloud that is no longer in the spec cannot be asked for volumes"
                 );
             }
-            self.remember_lookup(key, has.hash(), found.clone());
-            found
+            self.cache_lookup(key, accepted.hash(), existing.clone());
+            existing
         };
-        stakes.cloud_left(cloud, usage, found.as_deref().map_err(String::as_str))
+        stakes.refuse_removal(cloud, usage, existing.as_deref().map_err(String::as_str))
     }
 
     /// Returns the result of the last lookup with the same credentials, for [`LOOKUP_LIFETIME`].
     fn recent_lookup(&self, key: &(String, String), hash: &str) -> Option<Result<Vec<VolumeId>, String>> {
         let lookups = self.lookups.lock();
         let lookup = lookups.get(key)?;
-        (lookup.hash == hash && lookup.at.elapsed() < LOOKUP_LIFETIME).then(|| lookup.found.clone())
+        (lookup.hash == hash && lookup.at.elapsed() < LOOKUP_LIFETIME).then(|| lookup.result.clone())
     }
 
-    fn remember_lookup(&self, key: (String, String), hash: &str, found: Result<Vec<VolumeId>, String>) {
+    fn cache_lookup(&self, key: (String, String), hash: &str, result: Result<Vec<VolumeId>, String>) {
         let lookup = Lookup {
             hash: hash.to_owned(),
             at: Instant::now(),
-            found,
+            result,
         };
         self.lookups.lock().insert(key, lookup);
     }
@@ -363,18 +365,19 @@ impl Checker {
         volumes: &Arc<BTreeSet<String>>,
     ) -> Result<Vec<VolumeId>, String> {
         let list = self.keystone.existing(config, Arc::clone(volumes));
-        let found = tokio::time::timeout(LOGIN_LIMIT, list).await;
-        found.map_or_else(
+        let existing = tokio::time::timeout(LOGIN_LIMIT, list).await;
+        existing.map_or_else(
             |_| Err("it did not answer in time".to_owned()),
-            |found| found.map_err(|error| error.to_string()),
+            |existing| existing.map_err(|error| error.to_string()),
         )
     }
 
-    /// Whether one of these volumes exists in the cloud of a configuration: a few are got one by one, and only then all are listed.
+    /// Whether one of these volumes exists in the cloud of a configuration. Requests a few volumes one by one, and
+    /// lists all volumes only if none of these exists.
     async fn knows_volumes(&self, config: &CloudConfig, volumes: &Arc<BTreeSet<String>>) -> Result<bool, String> {
         let questions = Questions {
             services: false,
-            volumes: volumes.iter().take(LOOKED_UP).map(VolumeId::new).collect(),
+            volumes: volumes.iter().take(INDIVIDUAL_REQUESTS).map(VolumeId::new).collect(),
             default_region: None,
         };
         let tried = self.keystone.try_out(config.clone(), questions);
@@ -382,12 +385,13 @@ impl Checker {
             Err(_) => Err("it did not answer in time".to_owned()),
             Ok(Err(TrialError::Login(error) | TrialError::Service(_, error))) => Err(error.to_string()),
             Ok(Ok(tried)) if tried.knows_volumes == Some(true) => Ok(true),
-            Ok(Ok(_)) if volumes.len() <= LOOKED_UP => Ok(false),
+            Ok(Ok(_)) if volumes.len() <= INDIVIDUAL_REQUESTS => Ok(false),
             Ok(Ok(_)) => Ok(!self.list_existing(config.clone(), volumes).await?.is_empty()),
         }
     }
 
-    /// The same for credentials that are being judged. A failure, and that none exists, is used again for [`LOOKUP_LIFETIME`].
+    /// Whether one of these volumes exists in the cloud of the attempt. A failure or a negative result is cached for
+    /// [`LOOKUP_LIFETIME`].
     async fn find_volumes(
         &self,
         attempt: &Attempt<'_>,
@@ -396,24 +400,26 @@ impl Checker {
     ) -> Result<bool, String> {
         let key = (attempt.driver.to_owned(), attempt.source.cloud.clone());
         let hash = attempt.candidate.credentials.hash();
-        if let Some(found) = self.recent_lookup(&key, hash) {
-            return found.map(|found| !found.is_empty());
+        if let Some(result) = self.recent_lookup(&key, hash) {
+            return result.map(|result| !result.is_empty());
         }
-        // In the region of the login, also where the configuration names none.
+        // The lookup uses the region of the login, even if the configuration names none.
         let mut config = attempt.candidate.config.clone();
         config.region = config.region.or_else(|| place.region.clone());
-        let found = self.knows_volumes(&config, volumes).await;
-        if found == Ok(true) {
+        let result = self.knows_volumes(&config, volumes).await;
+        if result == Ok(true) {
             self.lookups.lock().remove(&key);
         } else {
-            self.remember_lookup(key, hash, found.clone().map(|_| Vec::new()));
+            self.cache_lookup(key, hash, result.clone().map(|_| Vec::new()));
         }
-        found
+        result
     }
 
-    /// Whether credentials lead back to the volumes of the driver, after a move to a place without them: a volume exists there, and none
-    /// in the recorded place. Without the driver's credentials for the recorded place, all volumes of its only cloud must exist there. A
-    /// refusal is used again for [`LOOKUP_LIFETIME`].
+    /// Whether the credentials return to the volumes of the driver, after a move to a project without them. A volume
+    /// must exist in the new project, and none in the recorded one.
+    ///
+    /// Without credentials for the recorded project, all volumes must exist in the new project, and the driver must
+    /// have only one cloud. A rejection is cached for [`LOOKUP_LIFETIME`].
     async fn has_returned(
         &self,
         attempt: &Attempt<'_>,
@@ -425,30 +431,33 @@ impl Checker {
         }
         let installed = attempt.installed.credentials.as_ref();
         let returned = match installed.and_then(DriverCredentials::config) {
-            Some(config) => self.list_existing(config, volumes).await.map(|there| there.is_empty()),
+            Some(config) => self
+                .list_existing(config, volumes)
+                .await
+                .map(|existing| existing.is_empty()),
             None if attempt.stakes.places.len() == 1 => {
                 let mut config = attempt.candidate.config.clone();
                 config.region = config.region.or_else(|| place.region.clone());
-                let found = self.list_existing(config, volumes).await;
-                found.map(|found| found.len() == volumes.len())
+                let existing = self.list_existing(config, volumes).await;
+                existing.map(|existing| existing.len() == volumes.len())
             }
             None => Ok(false),
         };
         if returned != Ok(true) {
             let key = (attempt.driver.to_owned(), attempt.source.cloud.clone());
             let hash = attempt.candidate.credentials.hash();
-            self.remember_lookup(key, hash, returned.clone().map(|_| Vec::new()));
+            self.cache_lookup(key, hash, returned.clone().map(|_| Vec::new()));
         }
         returned
     }
 
-    /// Judges the project and region of credentials that log in. Returns them as they are to be recorded; `None` for credentials that
-    /// the driver has already, while their project and region remain unknown.
+    /// Decides whether the project and region of the credentials are acceptable. Returns the project and region to
+    /// record; `None` for credentials that the driver already uses while their project and region remain unknown.
     async fn admit(&self, attempt: &Attempt<'_>, tried: &Tried) -> Result<Option<Place>, Refused> {
         let Attempt { stakes, installed, .. } = attempt;
         if !attempt.is_changed {
             if let Some(known) = installed.place.known() {
-                // What the driver has leads where it led, whatever the catalogue calls that now.
+                // The driver's present credentials refer to the recorded project, even if the catalogue has changed.
                 return Ok(Some(known.clone()));
             }
             if !attempt.is_fresh {
@@ -493,8 +502,8 @@ impl Checker {
         }
     }
 
-    /// Judges `candidate`; `installed` is what the driver has now, and `stakes` what is lost with another project. Good credentials are
-    /// tried again every `interval`.
+    /// Checks `candidate` and decides which credentials the driver may use. `installed` is the driver's present state,
+    /// and `stakes` determines the cost of a different project. Valid credentials are checked again every `interval`.
     pub(crate) async fn check(
         &self,
         driver: &str,
@@ -510,7 +519,7 @@ impl Checker {
         let candidate = match candidate {
             Ok(candidate) => candidate,
             Err(refusal) => {
-                // A watch reports a changed Secret or ConfigMap. No watch reports that the API server answers again.
+                // A watch reports a changed Secret or ConfigMap, but not that the API server responds again.
                 let is_unreadable = refusal.reason == Refusal::SecretUnreadable;
                 let pause = if is_unreadable {
                     FIRST_PAUSE.min(interval)
@@ -524,12 +533,12 @@ impl Checker {
             .as_ref()
             .map(|trial| trial.refused_contents)
             .unwrap_or_default();
-        let before = previous.filter(|trial| trial.is_of(&candidate));
-        let has = installed.credentials.as_ref();
+        let before = previous.filter(|trial| trial.is_same_login(&candidate));
+        let present = installed.credentials.as_ref();
         let mut attempt = Attempt {
             driver,
             source,
-            is_changed: has.is_none_or(|has| !has.is_from(&candidate.credentials)),
+            is_changed: present.is_none_or(|present| !present.is_from(&candidate.credentials)),
             is_fresh: false,
             candidate,
             installed: &installed,
@@ -538,10 +547,10 @@ impl Checker {
         if before.is_none()
             && let Some(pause) = refused_contents.pause(interval, Instant::now())
         {
-            let refusal = source.too_many_refusals(refused_contents.count);
+            let refusal = source.too_many_rejections(refused_contents.count);
             return refused(refusal, installed.credentials.clone(), attempt.is_changed, pause, state);
         }
-        let is_valid = |trial: &Trial| trial.holds_for(interval, Instant::now()).is_some();
+        let is_valid = |trial: &Trial| trial.remaining_validity(interval, Instant::now()).is_some();
         let trial = match before {
             Some(trial) if is_valid(&trial) => trial,
             before => {
@@ -556,7 +565,7 @@ impl Checker {
                 trial
             }
         };
-        let look_again = trial.holds_for(interval, Instant::now()).unwrap_or(interval);
+        let look_again = trial.remaining_validity(interval, Instant::now()).unwrap_or(interval);
         let admitted = match &trial.result {
             Ok(tried) => self.admit(&attempt, tried).await,
             Err(refusal) => Err(refusal.clone()),
@@ -571,7 +580,8 @@ impl Checker {
         }
     }
 
-    /// Logs in with a candidate. `before` is the last trial of the same content, and `state` what successful trials of the cloud read.
+    /// Logs in with a candidate. `before` is the last check of the same content, and `state` is the result of earlier
+    /// successful checks of the cloud.
     async fn try_candidate(&self, attempt: &Attempt<'_>, before: Option<Trial>, state: CloudState) -> Trial {
         let Attempt {
             driver,
@@ -605,7 +615,8 @@ impl Checker {
                 refusal.message
             ),
         }
-        // Messages of the same reason may differ in words only: the first of them remains.
+        // Messages with the same reason may differ in detail. The first one remains, so that the status does not
+        // change.
         let result = match (result, before.as_ref().map(|trial| &trial.result)) {
             (Err(new), Some(Err(old))) if new.reason == old.reason => Err(old.clone()),
             (result, _) => result,
@@ -617,7 +628,7 @@ impl Checker {
             at: Instant::now(),
             failures: if result.is_ok() { 0 } else { failures },
             state: match &result {
-                Ok(tried) => updated(state, &tried.state),
+                Ok(tried) => merge_state(state, &tried.state),
                 Err(_) => state,
             },
             result,
@@ -627,8 +638,8 @@ impl Checker {
     }
 }
 
-/// What a successful check read. Zones that it could not read stay as they were.
-fn updated(before: CloudState, read: &CloudState) -> CloudState {
+/// Merges the state that a successful check read. Zones that the check could not read remain unchanged.
+fn merge_state(before: CloudState, read: &CloudState) -> CloudState {
     fn newest<T: Clone>(read: &[T], before: Vec<T>) -> Vec<T> {
         if read.is_empty() { before } else { read.to_vec() }
     }
@@ -641,21 +652,21 @@ fn updated(before: CloudState, read: &CloudState) -> CloudState {
     }
 }
 
-/// Credentials that are being judged.
+/// Credentials under evaluation.
 struct Attempt<'a> {
     driver: &'a str,
     source: &'a Source,
     candidate: Candidate,
-    /// Whether the driver has other credentials now.
+    /// Whether the driver uses different credentials now.
     is_changed: bool,
-    /// Whether they were tried now.
+    /// Whether this attempt logged in, and did not use a cached result.
     is_fresh: bool,
     installed: &'a InstalledCloud,
     stakes: &'a Stakes<'a>,
 }
 
 impl Attempt<'_> {
-    /// Logs the first successful login, and settings of the Secret without effect.
+    /// Logs the first successful login, and settings of the Secret without an effect.
     fn report_login(&self) {
         let (driver, cloud) = (self.driver, &self.source.cloud);
         info!(driver, cloud, "the login works");
@@ -668,7 +679,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Adds the keys without an effect, one of which may be the cause.
+    /// Adds the keys without an effect to the message. One of them may be the cause.
     fn explain(&self, refusal: Refused) -> Refused {
         let warnings = &self.candidate.config.warnings;
         if warnings.is_empty() {
@@ -718,7 +729,7 @@ fn refused(
     }
 }
 
-/// How a configuration logs in, in one word.
+/// The authentication method of a configuration.
 pub fn auth_method(config: &CloudConfig) -> &'static str {
     match config.auth {
         Auth::ApplicationCredential { .. } => "ApplicationCredential",

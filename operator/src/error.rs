@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why one reconcile did not succeed.
+//! Errors of a reconcile.
 
 use std::time::Duration;
 
@@ -15,91 +15,80 @@ use crate::{
     observe::ObserveError,
 };
 
-/// Why one reconcile did not succeed. It is tried again with a growing pause.
+/// Why a reconcile failed. The controller retries it with a growing pause.
 #[derive(Debug, Error)]
 pub enum ReconcileError {
-    /// Something could not be seen.
+    /// A read of the cluster failed.
     #[error(transparent)]
     Observe(#[from] ObserveError),
     /// The holder of the object's Lease is unknown.
     #[error(transparent)]
     Lease(#[from] LeaderError),
-    /// The object's Lease was lost during the work.
+    /// This process lost the object's Lease during the reconcile.
     #[error(transparent)]
     LeaseLost(#[from] LeaseLost),
     /// A decision needed more rounds of queries than it may take.
     #[error("the next actions are not decided after {0} rounds of queries")]
     Undecided(usize),
-    /// The cluster's own facts could not be read.
     #[error("cannot read the version of the API server: {0}")]
     Version(#[source] Box<kube::Error>),
-    /// The desired objects could not be made.
+    /// The desired objects could not be rendered.
     #[error(transparent)]
     Operands(#[from] RenderError),
-    /// An object could not be turned into JSON.
     #[error("cannot encode an object: {0}")]
     Encode(#[from] serde_json::Error),
-    /// A write failed; the status names it.
+    /// A write failed. The status names the object.
     #[error("cannot write {key}: {message}")]
     Write {
         /// The first object that could not be written.
         key: Key,
-        /// What the API server answered.
+        /// Response of the API server.
         message: String,
     },
-    /// An object could not be deleted.
     #[error("cannot delete {key}: {source}")]
     Delete {
-        /// Which.
         key: Key,
-        /// What the API server answered.
+        /// Response of the API server.
         source: ApplyError,
     },
-    /// A pod could not be deleted to make place for a new one.
+    /// A pod could not be deleted for its replacement.
     #[error("cannot replace pod {pod} on node {node}: {source}")]
     ReplacePod {
-        /// Which.
         pod: String,
-        /// Where.
         node: String,
-        /// What the API server answered.
+        /// Response of the API server.
         source: ApplyError,
     },
-    /// A step of a migration failed.
     #[error("cannot migrate: {act}: {source}")]
     Migrate {
-        /// What was to be done.
+        /// The attempted action.
         act: String,
-        /// What the API server answered.
+        /// Response of the API server.
         source: ApplyError,
     },
-    /// The marks of ownership could not be taken off an object.
+    /// The ownership metadata could not be removed from an object.
     #[error("cannot release {key}: {source}")]
     Release {
-        /// Which.
         key: Key,
-        /// What the API server answered.
+        /// Response of the API server.
         source: ApplyError,
     },
-    /// The finalizer could not be set or taken off.
+    /// The finalizer could not be added or removed.
     #[error("cannot change the finalizer: {0}")]
     Finalizer(#[source] ApplyError),
-    /// The annotation that confirmed a move could not be removed.
     #[error("cannot remove the annotation that confirmed a move: {0}")]
     Confirmation(#[source] ApplyError),
-    /// The status could not be written.
     #[error("cannot write the status: {0}")]
     Status(#[source] ApplyError),
-    /// This version of the operator cannot read the object.
+    /// This version of the operator cannot decode the object.
     #[error("cannot read the object: {0}")]
     Unreadable(String),
-    /// It took too long.
     #[error("the reconcile did not finish within {0:?}")]
     TimedOut(Duration),
 }
 
 impl ReconcileError {
-    /// Whether the status says it already, among all else that was seen, or cannot say it.
+    /// Whether the status already contains the error, or cannot be written.
     pub(crate) fn is_reported(&self) -> bool {
         match self {
             Self::Write { .. }
@@ -122,7 +111,7 @@ impl ReconcileError {
         }
     }
 
-    /// What the status says of it: the same at every try.
+    /// The error for the status. Its message is the same after every attempt.
     pub(crate) fn problem(&self) -> Problem {
         let why = match self {
             Self::Observe(ObserveError::List { plural, source }) => format!("cannot list {plural}: {}", answer(source)),
@@ -140,7 +129,7 @@ impl ReconcileError {
         }
     }
 
-    /// The write of one of the driver's objects that failed, as the status tells it.
+    /// The failed write of one of the driver's objects, for the status.
     pub(crate) fn failed_write(&self) -> Option<FailedWrite> {
         let (key, message) = match self {
             Self::Write { key, message } => (key, message.clone()),

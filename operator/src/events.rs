@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Events on a `CinderCSIDriver`, for changes and never for repetition.
+//! Publishes events on a `CinderCSIDriver`.
 //!
-//! An event says what changed or what the operator did. The same sentence about the same object is not sent twice within
-//! [`QUIET`], so that a fight over a field or a failing loop cannot fill the cluster with events.
+//! An event reports a change or an action of the operator. The same event about the same object is not repeated within
+//! [`QUIET`]. Therefore a conflict over a field or a failing loop cannot fill the cluster with events.
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
@@ -22,19 +22,19 @@ use tracing::{info, warn};
 
 use crate::metrics::Metrics;
 
-/// How long the same event is not sent again.
+/// Minimum interval between identical events.
 pub const QUIET: Duration = Duration::from_mins(10);
 
-/// How long a reminder is not repeated.
+/// Minimum interval between identical reminders.
 const REMINDER: Duration = Duration::from_hours(24);
 
-/// The API server refuses longer notes.
+/// Maximum length of a note in bytes. The API server rejects longer notes.
 const LONGEST_NOTE: usize = 1024;
 
-/// How long one event may take to be written; it is never worth holding a reconcile up.
+/// Maximum duration of the write of one event. An event must not delay a reconcile.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
 
-/// Sends events and remembers what was sent.
+/// Sends events, and suppresses repetitions.
 #[derive(Clone)]
 pub struct Events {
     client: Client,
@@ -54,7 +54,7 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
-    /// `controller` and `instance` tell who reports.
+    /// `controller` and `instance` identify the reporter of the events.
     pub fn new(client: Client, controller: &str, instance: &str, metrics: Arc<Metrics>, sources: Sources) -> Self {
         Self {
             client,
@@ -66,13 +66,13 @@ impl Events {
         }
     }
 
-    /// The same for something that is true for long: once a day.
+    /// Publishes a reminder about a permanent state, at most once a day.
     pub async fn publish_daily(&self, regarding: &ObjectReference, notice: Notice) {
         self.send(regarding, notice, REMINDER).await;
     }
 
-    /// Sends `notice` about `regarding`, unless the same was sent a short while ago. A failure is logged: an event is a
-    /// courtesy, and the condition says the same.
+    /// Publishes `notice` about `regarding`, unless the same notice was published within [`QUIET`]. A failure is only
+    /// logged, because the condition contains the same information.
     pub async fn publish(&self, regarding: &ObjectReference, notice: Notice) {
         self.send(regarding, notice, QUIET).await;
     }
@@ -83,7 +83,7 @@ impl Events {
             .clone()
             .or_else(|| regarding.name.clone())
             .unwrap_or_default();
-        if !self.is_news(&subject, &notice, quiet) {
+        if !self.is_new(&subject, &notice, quiet) {
             return;
         }
         let reason = notice.event.row().reason;
@@ -105,8 +105,8 @@ impl Events {
         }
     }
 
-    /// True once per `quiet` for the same notice about the same object.
-    fn is_news(&self, subject: &str, notice: &Notice, quiet: Duration) -> bool {
+    /// Returns true once per `quiet` for the same notice about the same object.
+    fn is_new(&self, subject: &str, notice: &Notice, quiet: Duration) -> bool {
         let now = Instant::now();
         let mut sent = self.sent.lock();
         sent.retain(|_, until| now < *until);
@@ -127,7 +127,7 @@ impl Events {
             reason: Some(row.reason.to_owned()),
             event_time: Some(MicroTime(now)),
             regarding: Some(regarding.clone()),
-            note: Some(shortened(&notice.note)),
+            note: Some(truncate_note(&notice.note)),
             metadata: ObjectMeta {
                 namespace: Some(namespace.to_owned()),
                 name: Some(format!("{subject}.{:x}", now.as_nanosecond())),
@@ -141,8 +141,8 @@ impl Events {
     }
 }
 
-/// At most [`LONGEST_NOTE`] bytes, cut between characters.
-fn shortened(note: &str) -> String {
+/// Truncates a note to [`LONGEST_NOTE`] bytes, between two characters.
+fn truncate_note(note: &str) -> String {
     const ELLIPSIS: &str = "…";
     if note.len() <= LONGEST_NOTE {
         return note.to_owned();
@@ -172,25 +172,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_same_notice_is_news_again_only_after_the_quiet_time() {
+    async fn identical_notice_is_suppressed_within_quiet_time() {
         let events = events();
         let notice = Notice::new(Event::Created, "created a thing");
-        assert!(events.is_news("uid", &notice, QUIET));
-        assert!(!events.is_news("uid", &notice, QUIET));
-        assert!(events.is_news("another", &notice, QUIET));
-        assert!(events.is_news("uid", &Notice::new(Event::Created, "created another thing"), QUIET));
+        assert!(events.is_new("uid", &notice, QUIET));
+        assert!(!events.is_new("uid", &notice, QUIET));
+        assert!(events.is_new("another", &notice, QUIET));
+        assert!(events.is_new("uid", &Notice::new(Event::Created, "created another thing"), QUIET));
         let reminder = Notice::new(Event::CredentialsExpiring, "soon");
-        assert!(events.is_news("uid", &reminder, REMINDER));
+        assert!(events.is_new("uid", &reminder, REMINDER));
         tokio::time::advance(QUIET).await;
-        assert!(!events.is_news("uid", &reminder, REMINDER));
-        assert!(events.is_news("uid", &notice, QUIET));
+        assert!(!events.is_new("uid", &reminder, REMINDER));
+        assert!(events.is_new("uid", &notice, QUIET));
     }
 
     #[test]
-    fn a_long_note_is_cut_between_characters() {
+    fn long_note_is_truncated_between_characters() {
         let note = "ä".repeat(600);
-        let short = shortened(&note);
+        let short = truncate_note(&note);
         assert!(short.len() <= LONGEST_NOTE && short.ends_with('…'), "{}", short.len());
-        assert_eq!(shortened("short"), "short");
+        assert_eq!(truncate_note("short"), "short");
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the API server is talked to about objects of any kind, and what its answers mean.
+//! Requests to the API server for objects of any kind, and the interpretation of its responses.
 
 mod access_review;
 mod connect;
@@ -26,22 +26,22 @@ pub(crate) use json_pointers::json_pointers;
 pub(crate) use secret::decode_secret;
 pub(crate) use secret::{SecretData, SecretError, get_secret};
 
-/// The reason in place of one of the API server, where the client found a body of another form.
+/// The reason that the client inserts if a body is not a Status of the API server.
 const NO_STATUS: &str = "Failed to parse error data";
 
-/// The most characters of a refusal that are reported.
+/// Maximum number of characters of a rejection in a report.
 const LONGEST_REFUSAL: usize = 4_000;
 
-/// A write that did not succeed.
+/// Why a write failed.
 #[derive(Debug, Error)]
 pub enum ApplyError {
-    /// The kind is not among those that the operator makes.
+    /// The kind is not among the kinds that the operator creates.
     #[error("the operator makes no objects of kind {0}")]
     UnknownKind(&'static str),
-    /// The API server refused it.
+    /// The API server rejected the write.
     #[error("{message}")]
     Refused {
-        /// Its sentence, with the reason in front where it gives one.
+        /// The message of the API server, after its reason if there is one.
         message: String,
         /// HTTP status.
         code: u16,
@@ -49,16 +49,15 @@ pub enum ApplyError {
     /// The API server could not be reached.
     #[error("the API server did not answer as it should: {0}")]
     Call(#[source] Box<kube::Error>),
-    /// The answer was read, and does not decode.
+    /// The response is complete and cannot be decoded.
     #[error("the answer of the API server is not usable: {0}")]
     Undecodable(#[source] serde_json::Error),
-    /// An object that was deleted to be made anew does not go.
+    /// An object that was deleted for its recreation still exists.
     #[error("it was deleted to be recreated, and a finalizer keeps it; it is created as soon as it is gone")]
     StillThere,
-    /// What is to take the place of an object would be refused.
+    /// The API server would reject the replacement of an object.
     #[error("it is left as it is, because the object that is to take its place would not be accepted: {0}")]
     NotReplaced(#[source] Box<ApplyError>),
-    /// An object could not be turned into JSON.
     #[error("cannot encode the object: {0}")]
     Encode(#[from] serde_json::Error),
 }
@@ -76,7 +75,7 @@ impl From<kube::Error> for ApplyError {
     }
 }
 
-/// An untyped API for the object.
+/// Returns an untyped API for the object.
 pub(crate) fn api_for(client: &Client, key: &Key) -> Result<GuardedApi<DynamicObject>, ApplyError> {
     let kind = KINDS
         .iter()
@@ -89,7 +88,7 @@ pub(crate) fn api_for(client: &Client, key: &Key) -> Result<GuardedApi<DynamicOb
     })
 }
 
-/// The error of a request in one printable sentence.
+/// Formats the error of a request as one printable sentence.
 pub(crate) fn answer(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => refusal(status),
@@ -99,8 +98,8 @@ pub(crate) fn answer(error: &kube::Error) -> String {
     }
 }
 
-/// Reason and message of a refusal, which may repeat text of the object and of webhooks. A body that is not a Status is omitted, because it
-/// may be a part of a Secret.
+/// Formats the reason and message of a rejection, which may repeat text of the object and of webhooks. A body that is
+/// not a Status is omitted, because it may contain a part of a Secret.
 fn refusal(status: &Status) -> String {
     if status.reason == NO_STATUS {
         return format!("HTTP {}, and the answer is not one of the API server", status.code);
@@ -113,7 +112,7 @@ fn refusal(status: &Status) -> String {
     UntrustedText::with_limit(&text, LONGEST_REFUSAL).to_string()
 }
 
-/// What an administrator does about a kind that cannot be read: a right is missing where the API server says so, and only there.
+/// The remedy for a kind that cannot be read. It mentions a missing right only if the API server reports one.
 pub(crate) fn remedy(error: &kube::Error) -> &'static str {
     if is_forbidden(error) {
         "; apply the operator's roles again"
@@ -122,7 +121,7 @@ pub(crate) fn remedy(error: &kube::Error) -> &'static str {
     }
 }
 
-/// Whether the API server refuses a request for want of a right.
+/// Whether the API server rejected a request because of a missing right.
 pub(crate) fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
 }

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Holds `coordination.k8s.io` Leases: the operator's own, for leader election, and one for each object.
+//! Acquires and renews `coordination.k8s.io` Leases: the operator's own Lease for leader election, and one Lease for
+//! each object.
 //!
-//! One process works at a time; the others wait. These rules ensure it:
+//! One process works at a time, and the others wait. These rules ensure it:
 //!
-//! * Every write carries the `resourceVersion` that was read, so of two candidates one loses with a conflict.
-//! * A foreign lease counts as expired when it was **seen unchanged** for its whole duration on this process's own
-//!   monotonic clock. The times inside the Lease are for people; nothing compares clocks of two machines. A duration that another
-//!   client wrote counts within bounds.
-//! * The holder gives up [`LeaseSettings::renew_deadline`] after its last successful renewal, which is shorter than the
-//!   duration that others wait for: it has stopped before anybody else starts. Until then a renewal that failed is tried again
-//!   and again, so that an API server may be away for nearly half a minute.
-//! * At a clean end the Lease is released, so that the next holder need not wait.
+//! * Every write carries the `resourceVersion` that was read. Of two candidates that write at the same time, one fails
+//!   with a conflict.
+//! * A foreign Lease counts as expired only after it was **observed unchanged** for its whole duration on this
+//!   process's own monotonic clock. The times inside the Lease are informational; the clocks of two machines are never
+//!   compared. A duration that another client wrote counts within bounds.
+//! * The holder stops [`LeaseSettings::renew_deadline`] after its last successful renewal. This deadline is shorter
+//!   than the duration that other candidates wait, so the holder has stopped before another candidate starts. Until the
+//!   deadline the holder retries a failed renewal. An API server may therefore be unavailable for nearly half a minute.
+//! * At a clean end the holder releases the Lease, so that the next holder need not wait.
 //!
-//! Should two operators reconcile for a moment all the same, server-side apply of the same desired state keeps it harmless.
+//! If two operators reconcile at the same time nevertheless, both apply the same desired state with server-side apply,
+//! which is harmless.
 
 use std::time::Duration;
 
@@ -32,44 +35,44 @@ use tracing::{debug, info, warn};
 
 use crate::kubernetes::GuardedApi;
 
-/// Pause after a renewal that failed.
+/// Pause after a failed renewal.
 const FAILED_PAUSE: Duration = Duration::from_secs(2);
 
-/// How long one attempt may take: a request to an API server that went away without a word must not use up the time of the next ones.
+/// Maximum duration of one attempt. A request to an unresponsive API server must not use up the time of the next
+/// attempts.
 pub(crate) const ATTEMPT_LIMIT: Duration = Duration::from_secs(5);
 
-/// The longest duration of a Lease that is awaited: five times that of the operator's own.
+/// Upper bound for the duration of a foreign Lease: five times the duration of the operator's own Lease.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_mins(5);
 
-/// The cause with which the API server refuses new objects in a namespace that is being deleted.
+/// The cause with which the API server rejects new objects in a namespace that is being deleted.
 const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
 
-/// The shortest duration of a Lease that is awaited: longer than the pause between two renewals.
+/// Lower bound for the duration of a foreign Lease: longer than the pause between two renewals.
 const SHORTEST_LEASE: Duration = Duration::from_secs(30);
 
-/// Who competes for which Lease, and at what pace.
+/// The candidate, its Lease, and the intervals of the election.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeaseSettings {
-    /// Namespace of the Lease.
     pub namespace: String,
-    /// Name of the Lease.
     pub name: String,
     /// Identity of this candidate; unique per process.
     pub identity: String,
-    /// How long the others wait before they take over a Lease that nobody renews.
+    /// Time that other candidates wait before they take over a Lease that is not renewed.
     pub duration: Duration,
-    /// How long the holder goes on without a successful renewal; shorter than `duration`.
+    /// Time that the holder continues without a successful renewal; shorter than `duration`.
     pub renew_deadline: Duration,
     /// Pause between two attempts to acquire, and between two renewals.
     pub retry: Duration,
-    /// Prefix of the identities of earlier processes of this installation. All of them have stopped when this one leads.
+    /// Prefix of the identities of earlier processes of this installation. All of them have stopped when this process
+    /// leads.
     pub predecessors: Option<String>,
-    /// The object that the Lease is about. The Lease is deleted with it.
+    /// The object that the Lease protects. The garbage collector deletes the Lease with it.
     pub owner: Option<OwnerReference>,
 }
 
 impl LeaseSettings {
-    /// Settings that outlast an API server which is away for 30 s: 60 s duration, 40 s deadline, one write every 10 s.
+    /// Settings that tolerate an API server outage of 30 s: 60 s duration, 40 s deadline, one write every 10 s.
     pub fn new(namespace: &str, name: &str, identity: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -87,28 +90,26 @@ impl LeaseSettings {
 /// Why a Lease could not be read or written.
 #[derive(Debug, Error)]
 pub enum LeaderError {
-    /// The Lease could not be read.
     #[error("cannot read lease {name}: {source}")]
     Read {
         /// `namespace/name` of the Lease.
         name: String,
-        /// What the API server answered.
+        /// Response of the API server.
         source: Box<kube::Error>,
     },
-    /// The Lease could not be written.
     #[error("cannot write lease {name}: {source}")]
     Write {
         /// `namespace/name` of the Lease.
         name: String,
-        /// What the API server answered.
+        /// Response of the API server.
         source: Box<kube::Error>,
     },
-    /// The API server did not answer within the time that one attempt has.
+    /// The API server did not respond within the limit of one attempt.
     #[error("lease {name}: no answer from the API server within {limit:?}")]
     NoAnswer {
         /// `namespace/name` of the Lease.
         name: String,
-        /// The time that was allowed.
+        /// The limit of the attempt.
         limit: Duration,
     },
 }
@@ -123,7 +124,7 @@ impl LeaderError {
         causes.any(|cause| cause.reason == NAMESPACE_TERMINATING)
     }
 
-    /// The answer of the API server, if there is one.
+    /// The response of the API server, if there is one.
     pub(crate) fn answer(&self) -> Option<&kube::Error> {
         match self {
             Self::Read { source, .. } | Self::Write { source, .. } => Some(source),
@@ -132,20 +133,21 @@ impl LeaderError {
     }
 }
 
-/// What one look at the Lease calls for.
+/// Next step for a candidate after it has read the Lease.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 enum LeaseDecision {
-    /// There is no Lease: create it.
+    /// The Lease does not exist: create it.
     Create,
-    /// It is ours: renew it.
+    /// This process is the holder: renew it.
     Renew,
-    /// It is free or expired: take it over.
+    /// The Lease is free or expired: take it over.
     TakeOver,
-    /// Somebody else holds it.
+    /// Another candidate is the holder.
     Wait,
 }
 
-/// Decides from the Lease as read and from how long it was seen unchanged. A missing Lease is created after `vacancy`.
+/// Decides the next step from the Lease and from the time for which it was observed unchanged. A missing Lease is
+/// created after `vacancy`.
 fn decide(
     lease: Option<&Lease>,
     settings: &LeaseSettings,
@@ -184,14 +186,13 @@ pub struct Elector {
     api: GuardedApi<Lease>,
     settings: LeaseSettings,
     sources: Sources,
-    /// The `resourceVersion` seen last and since when it has not changed.
+    /// The last observed `resourceVersion`, and the time since which it has not changed.
     seen: Option<(String, Instant)>,
-    /// The Lease as this process wrote it last, until a renewal fails. The next renewal needs no read.
+    /// The Lease as this process last wrote it, until a renewal fails. The next renewal needs no read.
     written: Option<Lease>,
 }
 
 impl Elector {
-    /// A candidate that has not looked yet.
     pub fn new(client: Client, settings: LeaseSettings, sources: Sources) -> Self {
         Self {
             api: GuardedApi::namespaced(client, &settings.namespace),
@@ -210,10 +211,10 @@ impl Elector {
         format!("{}/{}", self.settings.namespace, self.settings.name)
     }
 
-    /// Waits until this process holds the Lease; `None` when `shutdown` came first.
+    /// Waits until this process holds the Lease; `None` if `shutdown` is cancelled first.
     ///
-    /// Failures are logged and tried again: without a Lease there is nothing else to do. Cancel-safe: an abandoned attempt
-    /// leaves either the old Lease or one that this process will recognise as its own.
+    /// Failures are logged and retried, because a candidate without a Lease has no other work. Cancel-safe: an
+    /// abandoned attempt results in either the old Lease or one that this process recognises as its own.
     pub async fn acquire(mut self, shutdown: &CancellationToken) -> Option<Leader> {
         let mut waiting_for = None;
         loop {
@@ -223,13 +224,13 @@ impl Elector {
                 attempt = self.bounded_attempt(Duration::ZERO) => attempt,
             };
             match attempt {
-                Ok(Held::Mine) => {
+                Ok(LeaseHolder::ThisProcess) => {
                     info!(lease = self.lease_name(), identity = self.settings.identity, "leading");
                     return Some(self.lead(begun));
                 }
-                // The next look shows who was faster.
-                Ok(Held::Changed) => {}
-                Ok(Held::By(lease)) => {
+                // The next attempt shows which candidate wrote first.
+                Ok(LeaseHolder::Unknown) => {}
+                Ok(LeaseHolder::Other(lease)) => {
                     let holder = holder_of(lease.as_deref());
                     if waiting_for.as_ref() != Some(&holder) {
                         info!(lease = self.lease_name(), holder, "standing by");
@@ -245,7 +246,7 @@ impl Elector {
         }
     }
 
-    /// The holder of the Lease after an attempt that began at `begun` and succeeded.
+    /// Becomes the holder of the Lease, after a successful attempt that began at `begun`.
     pub(crate) fn lead(self, begun: Instant) -> Leader {
         Leader {
             elector: self,
@@ -253,9 +254,9 @@ impl Elector {
         }
     }
 
-    /// Competes once. A missing Lease is created when it was observed as missing for `vacancy`: until then its holder, which creates
-    /// it again, may not have noticed.
-    pub(crate) async fn bounded_attempt(&mut self, vacancy: Duration) -> Result<Held, LeaderError> {
+    /// Attempts once to acquire the Lease. A missing Lease is created after it was observed as missing for `vacancy`.
+    /// Until then, its holder may not have noticed the deletion, and would create it again.
+    pub(crate) async fn bounded_attempt(&mut self, vacancy: Duration) -> Result<LeaseHolder, LeaderError> {
         let limit = ATTEMPT_LIMIT;
         let name = self.lease_name();
         tokio::time::timeout(limit, self.attempt(vacancy))
@@ -263,16 +264,18 @@ impl Elector {
             .unwrap_or(Err(LeaderError::NoAnswer { name, limit }))
     }
 
-    async fn attempt(&mut self, vacancy: Duration) -> Result<Held, LeaderError> {
+    async fn attempt(&mut self, vacancy: Duration) -> Result<LeaseHolder, LeaderError> {
         if let Some(written) = self.written.take() {
-            return self.write(self.mine(Some(&written)), false).await;
+            return self.write(self.build_lease(Some(&written)), false).await;
         }
         let current = self.read().await?;
-        let unchanged_for = self.note(current.as_ref());
+        let unchanged_for = self.observe_version(current.as_ref());
         match decide(current.as_ref(), &self.settings, unchanged_for, vacancy) {
-            LeaseDecision::Wait => Ok(Held::By(current.map(Box::new))),
-            LeaseDecision::Create => self.write(self.mine(None), true).await,
-            LeaseDecision::Renew | LeaseDecision::TakeOver => self.write(self.mine(current.as_ref()), false).await,
+            LeaseDecision::Wait => Ok(LeaseHolder::Other(current.map(Box::new))),
+            LeaseDecision::Create => self.write(self.build_lease(None), true).await,
+            LeaseDecision::Renew | LeaseDecision::TakeOver => {
+                self.write(self.build_lease(current.as_ref()), false).await
+            }
         }
     }
 
@@ -285,7 +288,7 @@ impl Elector {
     }
 
     /// The present Lease, if this process is its holder.
-    async fn own(&mut self) -> Result<Option<Lease>, LeaderError> {
+    async fn read_own_lease(&mut self) -> Result<Option<Lease>, LeaderError> {
         if let Some(written) = self.written.take() {
             return Ok(Some(written));
         }
@@ -293,8 +296,8 @@ impl Elector {
         Ok(current.filter(|lease| holder_of(Some(lease)) == self.settings.identity))
     }
 
-    /// Remembers the version that was seen and says for how long it has not changed.
-    fn note(&mut self, lease: Option<&Lease>) -> Duration {
+    /// Records the observed version, and returns the time for which it has not changed.
+    fn observe_version(&mut self, lease: Option<&Lease>) -> Duration {
         let version = lease
             .and_then(|l| l.metadata.resource_version.clone())
             .unwrap_or_default();
@@ -307,8 +310,8 @@ impl Elector {
         }
     }
 
-    /// The Lease as this candidate wants it, on top of what was read.
-    fn mine(&self, current: Option<&Lease>) -> Lease {
+    /// The Lease to write for this candidate, based on the Lease that was read.
+    fn build_lease(&self, current: Option<&Lease>) -> Lease {
         let now = self.sources.now();
         let old = current.and_then(|l| l.spec.as_ref());
         let same_holder = old.and_then(|s| s.holder_identity.as_deref()) == Some(self.settings.identity.as_str());
@@ -346,8 +349,8 @@ impl Elector {
         }
     }
 
-    /// Writes with the `resourceVersion` that was read; a conflict means that another writer was faster.
-    async fn write(&mut self, lease: Lease, create: bool) -> Result<Held, LeaderError> {
+    /// Writes with the `resourceVersion` that was read. A conflict means that another client wrote first.
+    async fn write(&mut self, lease: Lease, create: bool) -> Result<LeaseHolder, LeaderError> {
         let params = PostParams::default();
         let written = if create {
             self.api.create(&params, &lease).await
@@ -356,13 +359,13 @@ impl Elector {
         };
         match written {
             Ok(lease) => {
-                self.note(Some(&lease));
+                self.observe_version(Some(&lease));
                 self.written = Some(lease);
-                Ok(Held::Mine)
+                Ok(LeaseHolder::ThisProcess)
             }
             Err(kube::Error::Api(status)) if status.code == 409 || (status.code == 404 && !create) => {
                 debug!(lease = self.lease_name(), "another writer was faster");
-                Ok(Held::Changed)
+                Ok(LeaseHolder::Unknown)
             }
             Err(source) => Err(LeaderError::Write {
                 name: self.lease_name(),
@@ -372,14 +375,14 @@ impl Elector {
     }
 }
 
-/// Who holds the Lease after an attempt.
+/// Holder of the Lease after an attempt.
 #[derive(Debug)]
-pub(crate) enum Held {
-    Mine,
-    /// Another candidate holds it; `None` while it is missing and may still have a holder.
-    By(Option<Box<Lease>>),
-    /// Unknown: between the look and the write it was written, by another candidate or by someone who set a label.
-    Changed,
+pub(crate) enum LeaseHolder {
+    ThisProcess,
+    /// Another candidate is the holder; `None` while the Lease is missing and may still have a holder.
+    Other(Option<Box<Lease>>),
+    /// Between the read and the write, another candidate wrote the Lease, or a client changed a label.
+    Unknown,
 }
 
 pub(crate) fn holder_of(lease: Option<&Lease>) -> String {
@@ -389,25 +392,26 @@ pub(crate) fn holder_of(lease: Option<&Lease>) -> String {
         .unwrap_or_default()
 }
 
-/// Proof of holding the Lease. It has to be kept alive by [`Leader::keep`].
+/// Proof that this process holds the Lease. It is valid only while [`Leader::renew_until_stopped`] runs.
 #[derive(Debug)]
 pub struct Leader {
     elector: Elector,
-    /// When the last renewal that succeeded was begun: the others may count from any moment after that.
+    /// Start of the last successful renewal. Other candidates may measure the duration from any moment after it.
     renewed: watch::Sender<Instant>,
 }
 
 impl Leader {
-    /// Renews until `stop` is cancelled (`Ok`: still held, to be released) or the Lease is lost (`Err`).
+    /// Renews the Lease until `stop` is cancelled or the Lease is lost. `Ok` means that the process still holds the
+    /// Lease, and the caller releases it. `Err` means that the Lease is lost.
     ///
-    /// A caller that gets `Err` must stop all writes at once.
-    pub async fn keep(&mut self, stop: &CancellationToken) -> Result<(), LeadershipLost> {
+    /// After `Err`, the caller must stop all writes immediately.
+    pub async fn renew_until_stopped(&mut self, stop: &CancellationToken) -> Result<(), LeadershipLost> {
         let LeaseSettings {
             renew_deadline, retry, ..
         } = self.elector.settings;
         let mut pause = retry;
         loop {
-            // Nothing may outlast the deadline, a renewal that hangs least of all.
+            // Nothing may continue beyond the deadline, in particular not a renewal without a response.
             let deadline = *self.renewed.borrow() + renew_deadline;
             let renewal = async {
                 tokio::time::sleep(pause).await;
@@ -419,32 +423,33 @@ impl Leader {
             };
             pause = FAILED_PAUSE;
             match attempt {
-                Ok((begun, Ok(Held::Mine))) => {
+                Ok((begun, Ok(LeaseHolder::ThisProcess))) => {
                     self.renewed.send_replace(begun);
                     pause = retry;
                 }
-                Ok((_, Ok(Held::By(lease)))) => {
+                Ok((_, Ok(LeaseHolder::Other(lease)))) => {
                     let holder = holder_of(lease.as_deref());
                     return Err(LeadershipLost::Taken { holder });
                 }
-                // Whose it is, the next look tells.
-                Ok((_, Ok(Held::Changed))) => {}
+                // The next attempt determines the holder.
+                Ok((_, Ok(LeaseHolder::Unknown))) => {}
                 Ok((_, Err(error))) => warn!(%error, "cannot renew the lease; it is tried again"),
                 Err(_) => return Err(LeadershipLost::NotRenewed { after: renew_deadline }),
             }
         }
     }
 
-    /// The begin of the last renewal. The channel closes with the loss of the Lease.
+    /// The start of the last renewal. The channel closes when the Lease is lost.
     pub(crate) fn renewals(&self) -> watch::Receiver<Instant> {
         self.renewed.subscribe()
     }
 
-    /// Gives the Lease back, so that the next holder need not wait for its expiry. Bounded by one attempt.
+    /// Releases the Lease, so that the next holder need not wait for its expiry. Limited to the duration of one
+    /// attempt.
     pub async fn release(mut self) {
         let elector = &mut self.elector;
         let release = async {
-            let Some(mut lease) = elector.own().await? else {
+            let Some(mut lease) = elector.read_own_lease().await? else {
                 return Ok(false);
             };
             if let Some(spec) = lease.spec.as_mut() {
@@ -453,17 +458,18 @@ impl Leader {
                 spec.renew_time = Some(MicroTime(elector.sources.now()));
             }
             let released = elector.write(lease, false).await?;
-            Ok(matches!(released, Held::Mine))
+            Ok(matches!(released, LeaseHolder::ThisProcess))
         };
         let outcome = tokio::time::timeout(ATTEMPT_LIMIT, release).await;
         self.log_end("released", outcome);
     }
 
-    /// Deletes the Lease, because the object was deleted or its driver was moved. Bounded by one attempt.
+    /// Deletes the Lease, because the object was deleted or its driver was moved. Limited to the duration of one
+    /// attempt.
     pub(crate) async fn delete(mut self) {
         let elector = &mut self.elector;
         let delete = async {
-            let Some(lease) = elector.own().await? else {
+            let Some(lease) = elector.read_own_lease().await? else {
                 return Ok(false);
             };
             let preconditions = Preconditions {
@@ -497,19 +503,18 @@ impl Leader {
     }
 }
 
-/// How leadership ended.
+/// Why leadership ended.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum LeadershipLost {
     /// Another candidate wrote the Lease.
     #[error("the lease was taken by {holder}")]
     Taken {
-        /// Its identity, where known.
+        /// Identity of the new holder, if it is known.
         holder: String,
     },
-    /// No renewal succeeded in time.
     #[error("the lease could not be renewed for {after:?}")]
     NotRenewed {
-        /// The deadline that passed.
+        /// The exceeded deadline.
         after: Duration,
     },
 }

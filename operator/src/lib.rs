@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operator that installs the Cinder CSI driver and watches over it. What it decides is in `cinder-operator-core`; this crate
-//! watches, writes and reports.
+//! The operator that installs and monitors the Cinder CSI driver. Its decisions are in `cinder-operator-core`; this
+//! crate watches, writes and reports.
 //!
 //! ```text
 //! 6   wiring                                               client, leader election, watches, admin server
@@ -11,16 +11,17 @@
 //! 1   args  credentials  kubernetes  leader  metrics  scrape
 //! ```
 //!
-//! A room uses those below it, and of its own floor those that `tests/tools/edges.toml` lists: there is no circle.
+//! A module uses the modules on lower levels. Within a level, it uses only the modules that `tests/tools/edges.toml`
+//! lists. There are no cycles.
 //!
 //! Invariants:
 //!
-//! * An object that is not this instance's is never written or deleted.
-//! * Nothing is torn down while a volume of the driver exists.
-//! * Credentials reach the driver only after they have logged in.
+//! * The operator never writes or deletes an object that does not belong to its instance.
+//! * The driver is not removed while one of its volumes exists.
+//! * Credentials reach the driver only after a successful login.
 //! * A process acts on an object only while it holds the object's Lease.
-//! * At rest nothing is written but Leases.
-//! * Any process may be killed between any two calls: everything is derived from what exists.
+//! * In a steady state the operator writes nothing but Leases.
+//! * Any process may be killed between any two calls: all state is derived from the objects of the cluster.
 
 pub mod apply;
 pub mod args;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the operator counts. All names start with `cinder_csi_operator_`; label sets are closed and small: no node,
-//! volume or claim name is ever a label.
+//! The operator's metrics. All names start with `cinder_csi_operator_`. Label sets are closed and small: no label
+//! contains the name of a node, volume or claim.
 
 mod clouds;
 mod index;
@@ -17,18 +17,18 @@ use prometheus::{Error, Histogram, HistogramOpts, HistogramVec, IntCounterVec, I
 use clouds::{CloudMetrics, forget};
 use index::IndexAge;
 
-/// Prefix of every metric here.
+/// Prefix of all metrics of this module.
 const PREFIX: &str = "cinder_csi_operator";
 
-/// Bounds of the durations of reconciles and OpenStack calls, in seconds.
+/// Buckets of the durations of reconciles and OpenStack requests, in seconds.
 const SECONDS: &[f64] = &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
-/// Makes metrics and registers each where it is made.
+/// Creates and registers metrics.
 #[derive(Debug)]
 struct Families {
     registry: Registry,
     descriptions: Vec<Desc>,
-    /// Those that have series of drivers.
+    /// The families with a label for the driver.
     gauges: Vec<IntGaugeVec>,
 }
 
@@ -59,7 +59,6 @@ fn seconds(name: &str, help: &str) -> HistogramOpts {
     HistogramOpts::from(options(name, help)).buckets(SECONDS.to_vec())
 }
 
-/// The operator's metrics.
 #[derive(Debug)]
 pub struct Metrics {
     families: Families,
@@ -85,12 +84,13 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Metrics in a registry of their own.
+    /// Creates the metrics in a new registry.
     pub fn new() -> Result<Self, Error> {
         Self::within(Registry::new())
     }
 
-    /// Metrics in a registry, in the order of the reference; fails only when a name is malformed or there already.
+    /// Creates the metrics in a registry, in the order of the reference. Fails only if a name is malformed or already
+    /// registered.
     pub fn within(registry: Registry) -> Result<Self, Error> {
         let mut families = Families {
             registry,
@@ -191,7 +191,7 @@ impl Metrics {
         })
     }
 
-    /// The registry with all of them.
+    /// The registry with all metrics.
     pub fn registry(&self) -> &Registry {
         &self.families.registry
     }
@@ -206,25 +206,25 @@ impl Metrics {
         self.clouds.export(driver, report);
     }
 
-    /// One reconcile ended.
-    pub fn reconciled(&self, result: &'static str, took: Duration) {
+    /// Records the end of a reconcile.
+    pub fn reconciled(&self, result: &'static str, elapsed: Duration) {
         self.reconciles.with_label_values(&[result]).inc();
-        self.reconcile_seconds.observe(took.as_secs_f64());
+        self.reconcile_seconds.observe(elapsed.as_secs_f64());
     }
 
-    /// A reconcile begins for which a change has waited so long.
+    /// Records the start of a reconcile, and the time that its trigger has waited.
     pub fn queued(&self, waited: Duration) {
         self.queue_seconds.observe(waited.as_secs_f64());
     }
 
-    /// How many reconciles of an object have failed in a row.
+    /// Sets the number of consecutive failed reconciles of an object.
     pub fn reconcile_failures(&self, driver: &str, failures: u32) {
         self.reconcile_failures
             .with_label_values(&[driver])
             .set(failures.into());
     }
 
-    /// The present status (`True`, `False`, `Unknown`) of one condition.
+    /// Sets the present status (`True`, `False`, `Unknown`) of a condition.
     pub fn condition(&self, driver: &str, condition: &str, status: &str) {
         for candidate in ["True", "False", "Unknown"] {
             self.conditions
@@ -233,19 +233,19 @@ impl Metrics {
         }
     }
 
-    /// One write to the Kubernetes API.
+    /// Counts a write to the Kubernetes API.
     pub fn api_write(&self, kind: &str, verb: &str, ok: bool) {
         self.api_writes
             .with_label_values(&[kind, verb, if ok { "success" } else { "error" }])
             .inc();
     }
 
-    /// An object had been changed by somebody else and was put right.
+    /// Counts the repair of an object that another client had changed.
     pub fn drift_repaired(&self, driver: &str, kind: &str) {
         self.drift_repaired.with_label_values(&[driver, kind]).inc();
     }
 
-    /// Whether the credentials of each cloud that the spec names are good. Those of other clouds are forgotten.
+    /// Sets the validity of the credentials of each cloud in the spec, and removes the series of other clouds.
     pub fn credentials(&self, driver: &str, clouds: &[CloudView]) {
         let is_gone = |cloud: Option<&&str>| cloud.is_none_or(|cloud| clouds.iter().all(|one| one.name != **cloud));
         forget(&self.credential_valid, driver, |labels| is_gone(labels.get("cloud")));
@@ -256,14 +256,14 @@ impl Metrics {
         }
     }
 
-    /// How many objects of a kind a removal waits for.
+    /// Sets the number of objects of a kind that block a removal.
     pub fn deletion_blockers(&self, driver: &str, kind: &str, count: usize) {
         self.deletion_blockers
             .with_label_values(&[driver, kind])
             .set(as_gauge(count));
     }
 
-    /// The rollout that is under way, waits or has stopped.
+    /// Sets the state of the current rollout, which may be in progress, waiting or stopped.
     pub fn rollout(&self, driver: &str, rollout: Option<&RolloutStatus>) {
         let now = rollout.map(|now| [now.component.clone(), format!("{:?}", now.state)]);
         let is_now = |labels: &HashMap<&str, &str>| {
@@ -276,7 +276,8 @@ impl Metrics {
         }
     }
 
-    /// Nodes that should run the driver, those with a registration, and those without the driver for too long.
+    /// Sets the numbers of nodes that should run the driver, that have a registration, and that have lacked the driver
+    /// for too long.
     pub fn nodes(&self, driver: &str, outcome: &Outcome) {
         let states = [
             ("desired", outcome.nodes.needed()),
@@ -288,17 +289,17 @@ impl Metrics {
         }
     }
 
-    /// How many objects of a kind, by its plural name, do not decode.
+    /// Sets the number of objects of a kind, by its plural name, that cannot be decoded.
     pub fn undecodable_objects(&self, kind: &str, count: usize) {
         self.undecodable_objects.with_label_values(&[kind]).set(as_gauge(count));
     }
 
-    /// How many watches of a kind have failed repeatedly.
+    /// Sets the number of watches of a kind that have failed repeatedly.
     pub fn failing_watches(&self, kind: &str, count: usize) {
         self.failing_watches.with_label_values(&[kind]).set(as_gauge(count));
     }
 
-    /// Whether the index that a watch feeds is complete and current.
+    /// Sets whether the index of a watch is complete and current.
     pub fn index(&self, watch: &str, kind: &'static str, is_current: bool) {
         self.index_age.set(watch, kind, is_current);
     }
@@ -313,7 +314,7 @@ impl Metrics {
         self.leader.set(i64::from(leading));
     }
 
-    /// Forgets a driver that is gone, so that no gauge of it is left.
+    /// Removes all series of a deleted driver.
     pub fn forget(&self, driver: &str) {
         for gauge in &self.families.gauges {
             forget(gauge, driver, |_| true);
@@ -321,7 +322,7 @@ impl Metrics {
     }
 }
 
-/// The operator's own calls to OpenStack.
+/// Records the operator's own requests to OpenStack.
 impl Observer for Metrics {
     fn request(&self, service: &'static str, operation: &'static str, code: u16, elapsed: Duration) {
         self.openstack_requests
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_one_status_of_a_condition_is_set_and_nothing_is_left_of_a_forgotten_driver() {
+    fn series_follow_state_and_end_with_driver() {
         let metrics = Metrics::new().expect("metrics");
         metrics.condition("d", "Available", "Unknown");
         metrics.condition("d", "Available", "True");
@@ -402,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_has_the_prefix_and_a_help_text() {
+    fn every_metric_has_prefix_and_help() {
         let metrics = Metrics::new().expect("metrics");
         metrics.reconciled("success", Duration::from_millis(3));
         metrics.api_write("Secret", "patch", true);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The Lease of each object. A process acts on an object only while it holds the Lease in the namespace of the driver.
 //!
-//! A task per held Lease renews it. The processes of one installation agree on a leader first: the leader takes the Leases of its
-//! predecessors at once. It waits for all other holders as [`crate::leader`] describes.
+//! A task per held Lease renews it. The processes of one installation elect a leader first, and the leader takes over
+//! the Leases of its predecessors immediately. It waits for all other holders as [`crate::leader`] describes.
 
 use std::{collections::HashMap, fmt, time::Duration};
 
@@ -20,13 +20,14 @@ use tracing::warn;
 
 use crate::{
     args::DEFAULT_LEASE,
-    leader::{ATTEMPT_LIMIT, Elector, Held, Leader, LeaderError, LeaseSettings},
+    leader::{ATTEMPT_LIMIT, Elector, Leader, LeaderError, LeaseHolder, LeaseSettings},
 };
 
 /// Pause between two renewals.
 const RENEW_PAUSE: Duration = Duration::from_secs(15);
 
-/// How long a missing Lease must be observed before it is created for a driver that has run: its holder notices in that time.
+/// Time for which a missing Lease must be observed before it is created for a driver that has run. Its holder notices
+/// the deletion within this time.
 const VACANCY: Duration = RENEW_PAUSE.saturating_add(ATTEMPT_LIMIT);
 
 /// The name of an object's Lease. The Leases of sidecars have no dot.
@@ -43,7 +44,7 @@ pub struct LeaseLost;
 pub struct ObjectLeases {
     client: Client,
     sources: Sources,
-    /// Namespace and Lease of the installation. It is the first part of every identity.
+    /// Namespace and Lease of the installation. Every identity begins with it.
     installation: String,
     process: String,
     states: Mutex<HashMap<String, LeaseState>>,
@@ -57,7 +58,7 @@ impl fmt::Debug for ObjectLeases {
     }
 }
 
-/// Progress of this process with one Lease.
+/// State of one Lease in this process.
 #[derive(Debug)]
 enum LeaseState {
     Waiting(Box<Elector>),
@@ -74,10 +75,9 @@ struct Holding {
     task: JoinHandle<Option<Leader>>,
 }
 
-/// The result of an attempt to hold a Lease.
+/// The result of an attempt to acquire a Lease.
 #[derive(Debug)]
 pub(crate) enum Hold {
-    /// This process holds it.
     Held(LeaseGuard),
     /// Another process holds it.
     By(Box<Lease>),
@@ -93,7 +93,7 @@ pub(crate) struct LeaseGuard {
 }
 
 impl LeaseGuard {
-    /// Runs `work` while the Lease is held. At its loss, the work is dropped.
+    /// Runs `work` while the Lease is held, and drops it when the Lease is lost.
     pub(crate) async fn protect<T, E: From<LeaseLost>>(
         mut self,
         work: impl Future<Output = Result<T, E>>,
@@ -129,7 +129,7 @@ impl Holding {
         let (stop, name) = (CancellationToken::new(), settings.name.clone());
         let stopped = stop.clone();
         let task = tokio::spawn(async move {
-            match leader.keep(&stopped).await {
+            match leader.renew_until_stopped(&stopped).await {
                 Ok(()) => Some(leader),
                 Err(lost) => {
                     warn!(lease = name, %lost, "the operator does not act on the object any more");
@@ -146,7 +146,7 @@ impl Holding {
         }
     }
 
-    /// Ends the renewals. Returns the Lease if it is still held.
+    /// Stops the renewals. Returns the Lease if this process still holds it.
     async fn end(self) -> Option<Leader> {
         drop(self.stop);
         self.task.await.ok().flatten()
@@ -154,7 +154,7 @@ impl Holding {
 }
 
 impl ObjectLeases {
-    /// Leases of no object yet. `installation` are the namespace and the name of the Lease by which processes agree on a leader.
+    /// `installation` contains the namespace and the name of the Lease for leader election.
     pub fn new(client: Client, installation: (&str, &str), process: &str, sources: Sources) -> Self {
         let (namespace, lease) = installation;
         Self {
@@ -171,10 +171,10 @@ impl ObjectLeases {
         format!("{}{}", self.installation, self.process)
     }
 
-    /// Holds the Lease of an object in a namespace. A Lease in another namespace is deleted before that. `has_run` indicates that
-    /// another process may have acted on the object.
+    /// Acquires the Lease of an object in a namespace. If this process holds a Lease of the object in a different
+    /// namespace, it deletes that first. `has_run` indicates that another process may have acted on the object.
     pub(crate) async fn hold(&self, owner: &Owner, namespace: &str, has_run: bool) -> Result<Hold, LeaderError> {
-        if let Some(guard) = self.held_as(owner, namespace) {
+        if let Some(guard) = self.matching_guard(owner, namespace) {
             return Ok(Hold::Held(guard));
         }
         let known = self.states.lock().remove(&owner.name);
@@ -196,14 +196,14 @@ impl ObjectLeases {
         let begun = Instant::now();
         let attempt = elector.bounded_attempt(vacancy).await;
         let (candidate, outcome) = match attempt {
-            Ok(Held::Mine) => {
+            Ok(LeaseHolder::ThisProcess) => {
                 let held = Holding::new(elector.lead(begun), owner, &settings);
                 let guard = held.guard.clone();
                 (LeaseState::Holding(held), Ok(Hold::Held(guard)))
             }
             attempt => {
                 let outcome = attempt.map(|held| match held {
-                    Held::By(Some(lease)) => Hold::By(lease),
+                    LeaseHolder::Other(Some(lease)) => Hold::By(lease),
                     _ => Hold::Unknown,
                 });
                 (LeaseState::Waiting(Box::new(elector)), outcome)
@@ -222,7 +222,7 @@ impl ObjectLeases {
         }
     }
 
-    fn held_as(&self, owner: &Owner, namespace: &str) -> Option<LeaseGuard> {
+    fn matching_guard(&self, owner: &Owner, namespace: &str) -> Option<LeaseGuard> {
         match self.states.lock().get(&owner.name) {
             Some(LeaseState::Holding(held)) if held.uid == owner.uid && held.namespace == namespace => {
                 Some(held.guard.clone()).filter(LeaseGuard::is_valid)
@@ -231,8 +231,8 @@ impl ObjectLeases {
         }
     }
 
-    /// Takes a held Lease. The observation of a foreign Lease remains.
-    fn take_held(&self, driver: &str) -> Option<Holding> {
+    /// Removes and returns a held Lease. The observation of a foreign Lease remains.
+    fn remove_holding(&self, driver: &str) -> Option<Holding> {
         let mut states = self.states.lock();
         match states.remove(driver)? {
             LeaseState::Holding(held) => Some(held),
@@ -245,7 +245,7 @@ impl ObjectLeases {
 
     /// Deletes the Lease of an object if this process holds it.
     pub(crate) async fn delete(&self, driver: &str) {
-        let held = self.take_held(driver);
+        let held = self.remove_holding(driver);
         if let Some(held) = held
             && let Some(leader) = held.end().await
         {
@@ -253,7 +253,7 @@ impl ObjectLeases {
         }
     }
 
-    /// Ends the renewals of a deleted object. The API server deletes the Lease with it.
+    /// Stops the renewals for a deleted object. The garbage collector deletes the Lease with the object.
     pub(crate) fn forget(&self, driver: &str) {
         self.states.lock().remove(driver);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Looks at the cluster: through watches where much is to be known ([`Cluster`]), by asking where it must be exact.
+//! Reads the cluster: with watches for most objects ([`Cluster`]), and with requests where the result must be exact.
 
 #[cfg(test)]
 mod accepted_tests;
@@ -39,57 +39,51 @@ use cinder_csi_crds::INSTANCE_LABEL;
 
 pub(crate) use adoption_check::{Successor, adoption_check};
 pub use apis::discover;
-pub(crate) use apis::hear_ours;
+pub(crate) use apis::watch_operands;
 pub(crate) use elsewhere::installations_elsewhere;
 pub use installation::{installation, leases_have_ended, pods_of, running_node_pods};
 pub use leases::LeaseRenewals;
 pub use old_pods::OldPods;
 pub(crate) use references::review_secrets;
 pub use revisions::{current_revision, newest_template};
-pub(crate) use wake::{Changes, Wake, Woken, wake_ups};
+pub(crate) use wake::{ChangeReceiver, ChangeSender, Changes, change_channel};
 pub(crate) use watch_loop::{WatchHealth, WatchLoop};
 pub use watches::Cluster;
 pub(crate) use watches::hear;
 
 use crate::kubernetes::{ApplyError, GuardedApi, answer, api_for, remedy, undecodable_error};
 
-/// Objects per page where there may be very many.
+/// Number of objects per page of a long list.
 const PAGE: u32 = 500;
 
-/// The most pages that one look may take: ten times the volumes of the largest clusters that Kubernetes is tested with.
+/// Maximum number of pages of one list: ten times the volumes of the largest clusters for which Kubernetes is tested.
 const MOST_PAGES: usize = 2_000;
 
-/// Something could not be seen.
+/// Why a read of the cluster failed.
 #[derive(Debug, Error)]
 pub enum ObserveError {
-    /// A kind could not be listed.
     #[error("cannot list {plural}: {}{}", answer(source), remedy(source))]
     List {
         /// Plural name of the kind.
         plural: String,
-        /// What the API server answered.
+        /// Response of the API server.
         source: Box<kube::Error>,
     },
-    /// An object could not be read.
     #[error("cannot read {key}: {}{}", answer(source), remedy(source))]
     Get {
-        /// Which object.
         key: Key,
-        /// What the API server answered.
+        /// Response of the API server.
         source: Box<kube::Error>,
     },
-    /// The kind is not among those that the operator makes.
+    /// The kind is not among the kinds that the operator creates.
     #[error(transparent)]
     Kind(#[from] ApplyError),
-    /// An object could not be turned into JSON.
     #[error("cannot decode an object: {0}")]
     Decode(#[from] serde_json::Error),
-    /// The versions of an API group could not be determined.
     #[error("cannot determine which versions of {group} the API server has: {source}")]
     Group {
-        /// The group.
         group: String,
-        /// The answer of the API server.
+        /// Response of the API server.
         source: Box<kube::Error>,
     },
     /// An API group is served without a kind that may have objects of the driver.
@@ -97,13 +91,8 @@ pub enum ObserveError {
         "the API server has the group {group} and not its kind {kind}, so it is unknown whether objects of it exist: apply its \
          CustomResourceDefinition again, or delete the other ones of the group"
     )]
-    Missing {
-        /// The group.
-        group: String,
-        /// The kind.
-        kind: String,
-    },
-    /// A list did not come to an end.
+    Missing { group: String, kind: String },
+    /// The list exceeds the maximum number of pages.
     #[error("the list of {plural} does not end: more than {MOST_PAGES} pages of {PAGE}")]
     Endless {
         /// Plural name of the kind.
@@ -111,8 +100,9 @@ pub enum ObserveError {
     },
 }
 
-/// The objects of this instance that exist, by their label. Copies that somebody made of them are not: what is found here may
-/// be deleted when it is not wanted. Kinds whose API is not served have no objects.
+/// Lists the existing objects of this instance, by their label. Copies that other clients created are excluded, because
+/// the operator may delete the returned objects when it does not need them. Kinds whose API is not served have no
+/// objects.
 pub async fn live(
     client: &Client,
     owner: &Owner,
@@ -126,7 +116,8 @@ pub async fn live(
     Ok(live)
 }
 
-/// The same, without the objects of optional kinds that cannot be listed. Returns the errors by kind.
+/// Lists the existing objects of this instance, and tolerates failed lists of optional kinds. Returns their errors by
+/// kind.
 ///
 /// The content of such a kind is unknown. The driver works without it, and all other objects are maintained.
 pub async fn live_parts(
@@ -165,7 +156,7 @@ async fn live_of(
     };
     let mut live = BTreeMap::new();
     for mut object in api.list(&params).await.map_err(failed)? {
-        // Items of a list come without them.
+        // Items of a list have no type.
         object.types = Some(TypeMeta {
             api_version: resource.api_version.clone(),
             kind: resource.kind.clone(),
@@ -179,9 +170,9 @@ async fn live_of(
     Ok(live)
 }
 
-/// Adds the objects of these names that exist without the label: somebody else's, or ours that lost it.
-pub async fn complete(client: &Client, live: &mut BTreeMap<Key, Value>, wanted: &[Key]) -> Result<(), ObserveError> {
-    for key in wanted {
+/// Adds the objects of these names that exist without the label. They belong to another client, or have lost the label.
+pub async fn complete(client: &Client, live: &mut BTreeMap<Key, Value>, desired: &[Key]) -> Result<(), ObserveError> {
+    for key in desired {
         if live.contains_key(key) {
             continue;
         }
@@ -196,40 +187,40 @@ pub async fn complete(client: &Client, live: &mut BTreeMap<Key, Value>, wanted: 
     Ok(())
 }
 
-/// Whether anything needs the driver, asked of the API server itself: for decisions that cannot be taken back. The look ends at the
-/// first page with something. Volumes with reclaim policy Retain are left out with `ignore_retained`.
+/// Determines from the API server itself whether anything needs the driver, for irreversible decisions. It stops at the
+/// first page with a result. `ignore_retained` excludes volumes with reclaim policy Retain.
 ///
-/// Snapshots come first: no watch knows them, so that they are asked for again and again while nothing else is in the way.
+/// Snapshots come first. No watch covers them, so they are listed repeatedly while nothing else blocks the removal.
 pub async fn blockers(client: &Client, driver: &str, ignore_retained: bool) -> Result<Blockers, ObserveError> {
-    let mut found = snapshots(client, driver).await?;
-    if found.is_empty() {
+    let mut blockers = snapshots(client, driver).await?;
+    if blockers.is_empty() {
         let counts = |volume: &VolumeObject| !(ignore_retained && volume.is_retained());
-        found.volumes = names_of(client, driver, counts).await?;
+        blockers.volumes = names_of(client, driver, counts).await?;
     }
-    if found.is_empty() {
-        found.attachments = names_of(client, driver, |_: &AttachmentObject| true).await?;
+    if blockers.is_empty() {
+        blockers.attachments = names_of(client, driver, |_: &AttachmentObject| true).await?;
     }
-    if found.is_empty() {
+    if blockers.is_empty() {
         let claims: GuardedApi<ClaimObject> = GuardedApi::all(client.clone());
         let waits = |claim: &ClaimObject| claim.waits_for_volume_of(driver);
-        found.claims = paged(&claims, "persistentvolumeclaims", waits).await?;
+        blockers.claims = paged(&claims, "persistentvolumeclaims", waits).await?;
     }
-    Ok(found)
+    Ok(blockers)
 }
 
-/// Lists snapshots and group snapshots of the driver: no watch has them. The list ends at the first page with one of them.
+/// Lists snapshots and group snapshots of the driver, which no watch covers. It stops at the first page with a result.
 pub async fn snapshots(client: &Client, driver: &str) -> Result<Blockers, ObserveError> {
-    let mut found = Blockers {
+    let mut blockers = Blockers {
         snapshots: contents_of(client, driver, SNAPSHOTS).await?.unwrap_or_default(),
         ..Blockers::default()
     };
-    if found.is_empty() {
-        found.group_snapshots = contents_of(client, driver, GROUP_SNAPSHOTS).await?.unwrap_or_default();
+    if blockers.is_empty() {
+        blockers.group_snapshots = contents_of(client, driver, GROUP_SNAPSHOTS).await?.unwrap_or_default();
     }
-    Ok(found)
+    Ok(blockers)
 }
 
-/// Lists the contents of both kinds, each to the first page with one of the driver's.
+/// Lists the contents of both kinds, each up to the first page with contents of the driver.
 pub(crate) async fn snapshot_contents(client: &Client, driver: &str) -> SnapshotContents {
     let list = async |kind| match contents_of(client, driver, kind).await {
         Ok(None) => ContentsList::Unconfirmed,
@@ -250,9 +241,9 @@ const SNAPSHOTS: (&str, &str) = ("snapshot.storage.k8s.io", "VolumeSnapshotConte
 /// Group and kind of the contents of group snapshots.
 const GROUP_SNAPSHOTS: (&str, &str) = ("groupsnapshot.storage.k8s.io", "VolumeGroupSnapshotContent");
 
-/// Lists contents of snapshots of the driver in every served version. Earlier results of discovery are not enough here. A group without
-/// the kind proves nothing: its CustomResourceDefinition was deleted, and the snapshots remain in Cinder. `None` where the API server does
-/// not serve the group.
+/// Lists contents of snapshots of the driver in every served version; `None` if the API server does not serve the
+/// group. Earlier results of discovery are not sufficient. A group without the kind proves nothing: its
+/// CustomResourceDefinition was deleted, and the snapshots remain in Cinder.
 async fn contents_of(
     client: &Client,
     driver: &str,
@@ -269,8 +260,8 @@ async fn contents_of(
             other => other.map(Some),
         }
     };
-    if let Some(found) = list("v1").await? {
-        return Ok(Some(found));
+    if let Some(contents) = list("v1").await? {
+        return Ok(Some(contents));
     }
     let failed = |source| ObserveError::Group {
         group: group.to_owned(),
@@ -285,9 +276,9 @@ async fn contents_of(
     };
     for version in versions.iter().map(|version| version.version.as_str()) {
         if version != "v1"
-            && let Some(found) = list(version).await?
+            && let Some(contents) = list(version).await?
         {
-            return Ok(Some(found));
+            return Ok(Some(contents));
         }
     }
     Err(ObserveError::Missing {
@@ -296,10 +287,10 @@ async fn contents_of(
     })
 }
 
-/// The volumes that are or will be attached by a driver, each with its node. An attachment that does not name its driver counts
-/// as the driver's, and one that does not name its node is on a node without a name.
+/// Lists the volumes that are attached, or will be attached, by a driver, each with its node. An attachment without a
+/// driver counts as an attachment of this driver. An attachment without a node counts as on a node without a name.
 ///
-/// The items are read as JSON: one that cannot be decoded must not hide the others.
+/// The items are read as JSON, so that an undecodable item does not hide the others.
 pub async fn attached_volumes(client: &Client, driver: &str) -> Result<Vec<(String, String)>, ObserveError> {
     let failed = |source| ObserveError::List {
         plural: "volumeattachments".to_owned(),
@@ -349,12 +340,12 @@ where
     paged(&api, &K::plural(&()), is_ours).await
 }
 
-/// The names of the objects that are meant on the first page that has any, after their namespaces where they have any, sorted. One that does
-/// not decode is among them, because it may be meant.
+/// Returns the sorted names of matching objects on the first page with a match, each with its namespace if it has one.
+/// An undecodable object counts as a match, because it may be one.
 pub(crate) async fn paged<K>(
     api: &GuardedApi<K>,
     plural: &str,
-    is_meant: impl Fn(&K) -> bool,
+    is_match: impl Fn(&K) -> bool,
 ) -> Result<Vec<String>, ObserveError>
 where
     K: Resource + Clone + Debug + DeserializeOwned,
@@ -362,7 +353,7 @@ where
     let mut names = Vec::new();
     pages(api, plural, |page| {
         names.extend(page.iter().filter_map(|object| match &object.0 {
-            Ok(object) => is_meant(object).then(|| key_of(object.meta())),
+            Ok(object) => is_match(object).then(|| key_of(object.meta())),
             Err(undecodable) => Some(unknown_object(&undecodable.key())),
         }));
         if names.is_empty() {
@@ -376,7 +367,7 @@ where
     Ok(names)
 }
 
-/// Gives all objects of a kind to `take`, page by page, until it has enough.
+/// Passes all objects of a kind to `take`, page by page, until `take` breaks.
 async fn pages<K>(
     api: &GuardedApi<K>,
     plural: &str,
@@ -433,7 +424,7 @@ where
     })
 }
 
-/// The objects of a page, all of which must decode.
+/// Returns the objects of a page. An undecodable object is an error.
 fn decoded<K>(page: Vec<GuardedObject<K>>, plural: &str) -> Result<Vec<K>, ObserveError> {
     let decoded = page.into_iter().map(|object| object.0);
     decoded
@@ -444,7 +435,7 @@ fn decoded<K>(page: Vec<GuardedObject<K>>, plural: &str) -> Result<Vec<K>, Obser
         })
 }
 
-/// The pod template of a Deployment or DaemonSet.
+/// The pod spec in the template of a Deployment or DaemonSet.
 pub fn pod_template(workload: &Value) -> Option<PodSpec> {
     serde_json::from_value(workload.pointer("/spec/template/spec")?.clone()).ok()
 }

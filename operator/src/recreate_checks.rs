@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! May an object be recreated now? The plan says what should be; this looks up what uses the object, and would miss it.
+//! Determines whether an object can be recreated now. The plan contains the desired objects; this module determines the
+//! users of the objects to recreate.
 //!
-//! * A CSIDriver must not be missed by an attachment that is under way: the attach-detach controller would take the driver for
-//!   one without attachments.
-//! * A VolumeAttributesClass must not change under a claim or a volume that refers to it: they would say something else than
-//!   what they are.
+//! * A CSIDriver must not be missing while an attachment is in progress: the attach-detach controller would assume a
+//!   driver without attachments.
+//! * A VolumeAttributesClass must not change while a claim or a volume refers to it: they would refer to parameters
+//!   that they do not have.
 
 use std::collections::BTreeMap;
 
@@ -46,8 +47,8 @@ fn unknown(error: &ObserveError) -> String {
     }
 }
 
-/// The nodes with attached volumes: from the watches where these know a node that the plan would exclude, else from the API
-/// server.
+/// The nodes with attached volumes. The index is sufficient if it contains a node that the plan would exclude;
+/// otherwise the API server is read.
 pub async fn attached_nodes(
     client: &Client,
     cluster: &Cluster,
@@ -70,13 +71,13 @@ async fn attachments_under_way(
     cluster: &Cluster,
     driver: &str,
 ) -> Result<Option<String>, ObserveError> {
-    let mut found = cluster.read(|index| index.attachments_under_way(driver));
-    if found.is_empty() {
+    let mut names = cluster.read(|index| index.attachments_under_way(driver));
+    if names.is_empty() {
         let attachments: GuardedApi<AttachmentObject> = GuardedApi::all(client.clone());
-        let is_meant = |attachment: &AttachmentObject| attachment.is_under_way_of(driver);
-        found = paged(&attachments, "volumeattachments", is_meant).await?;
+        let is_match = |attachment: &AttachmentObject| attachment.is_under_way_of(driver);
+        names = paged(&attachments, "volumeattachments", is_match).await?;
     }
-    Ok((!found.is_empty()).then(|| format!("VolumeAttachments are under way: {}", join_truncated(&found))))
+    Ok((!names.is_empty()).then(|| format!("VolumeAttachments are under way: {}", join_truncated(&names))))
 }
 
 async fn references(client: &Client, cluster: &Cluster, class: &str) -> Result<Option<String>, ObserveError> {
@@ -98,8 +99,8 @@ async fn references(client: &Client, cluster: &Cluster, class: &str) -> Result<O
     Ok((!volumes.is_empty()).then(|| format!("PersistentVolumes refer to it: {}", join_truncated(&volumes))))
 }
 
-/// A word about claims that wait for a StorageClass which is about to be removed. It serves an event only: claims that cannot be
-/// listed keep no write from being done.
+/// Reports claims that wait for a StorageClass that the plan removes. The result is only an event: a failed list of
+/// claims does not prevent a write.
 pub async fn pre_delete_events(client: &Client, plan: &Plan) -> Vec<Notice> {
     let mut notices = Vec::new();
     for action in &plan.actions {
@@ -132,7 +133,7 @@ pub async fn pre_delete_events(client: &Client, plan: &Plan) -> Vec<Notice> {
     notices
 }
 
-async fn claims(client: &Client, is_meant: impl Fn(&ClaimObject) -> bool) -> Result<Vec<String>, ObserveError> {
+async fn claims(client: &Client, is_match: impl Fn(&ClaimObject) -> bool) -> Result<Vec<String>, ObserveError> {
     let claims: GuardedApi<ClaimObject> = GuardedApi::all(client.clone());
-    paged(&claims, "persistentvolumeclaims", is_meant).await
+    paged(&claims, "persistentvolumeclaims", is_match).await
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `/metrics` over TLS, for those whom the API server lets read it.
+//! Serves `/metrics` over TLS to clients that the API server authorizes.
 //!
-//! Prometheus sends the token of its service account. The API server is asked whose token it is (TokenReview) and whether
-//! they may `get` the path `/metrics` (SubjectAccessReview); the ClusterRole `cinder-csi-metrics-reader` allows it. Answers
-//! are kept for a short while. Without a certificate of its own the server makes one when it starts: it keeps the token from
-//! being read on the way, and proves nothing about the server.
+//! Prometheus sends the token of its service account. The API server identifies its owner (TokenReview) and decides
+//! whether the owner may `get` the path `/metrics` (SubjectAccessReview). The ClusterRole `cinder-csi-metrics-reader`
+//! allows it. Results are cached for a short time. Without a configured certificate the server creates one at its
+//! start. Such a certificate prevents other parties on the network from reading the token, but does not authenticate
+//! the server.
 
 mod access;
 mod review_budget;
@@ -30,29 +31,28 @@ use tracing::warn;
 pub use access::KubernetesAccess;
 pub use csi_kit::tls::{Certificate, CertificateError};
 
-/// What is read here; also the path that readers must be allowed to get.
+/// The path of the metrics, and the path that clients must be allowed to get.
 const PATH: &str = "/metrics";
 
-/// What a reader is told.
+/// Result of the authorization of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessDecision {
-    /// They may read.
     Allowed,
-    /// The token is nobody's.
+    /// The token is invalid.
     Unknown,
-    /// They may not.
+    /// The client is identified but not authorized.
     Forbidden,
-    /// The client has sent too many unknown tokens, and this one was not reviewed.
+    /// The client has sent too many unknown tokens, and this token was not reviewed.
     Throttled,
 }
 
-/// Decides who may read. The seam for tests.
+/// Authorizes clients. Tests replace the implementation.
 pub trait Access: Send + Sync + Debug {
-    /// Judges the bearer token of a client; an error if it could not be reviewed.
+    /// Evaluates the bearer token of a client. An error means that the token could not be reviewed.
     fn judge<'a>(&'a self, peer: IpAddr, token: &'a str) -> BoxFuture<'a, Result<AccessDecision, String>>;
 }
 
-/// Listens on `address`, for callers that `access` allows.
+/// Listens on `address`, for clients that `access` allows.
 pub async fn bind(
     address: &TcpAddress,
     certificate: Certificate,
@@ -60,16 +60,18 @@ pub async fn bind(
     access: Arc<dyn Access>,
 ) -> io::Result<HttpServer> {
     let config = TlsOptions::default().server_config(certificate);
-    let router = Router::new().route(PATH, get(scrape)).with_state(Arc::new(Scraped {
-        metrics,
-        access,
-        failures: ReasonLog::default(),
-    }));
+    let router = Router::new()
+        .route(PATH, get(scrape))
+        .with_state(Arc::new(MetricsState {
+            metrics,
+            access,
+            failures: ReasonLog::default(),
+        }));
     HttpServer::bind(address, router, Some(config.map_err(io::Error::other)?)).await
 }
 
 #[derive(Debug)]
-struct Scraped {
+struct MetricsState {
     metrics: Metrics,
     access: Arc<dyn Access>,
     /// The last reason why a token could not be reviewed.
@@ -77,7 +79,7 @@ struct Scraped {
 }
 
 async fn scrape(
-    State(source): State<Arc<Scraped>>,
+    State(source): State<Arc<MetricsState>>,
     Extension(PeerAddress(peer)): Extension<PeerAddress>,
     headers: HeaderMap,
 ) -> Response {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Takes the startup taint away from nodes where the driver is registered.
+//! Removes the startup taint from nodes where the driver is registered.
 //!
-//! Whoever makes nodes (an autoscaler, a node group) may put the taint on new ones, so that no pod comes before its volumes can be
-//! mounted. The node's own pod could not take it away without a right to write on nodes; the operator has that right and looks at
-//! the CSINode entry, which is what the scheduler goes by too.
+//! An autoscaler or a node group may create nodes with the taint, so that no pod starts before its volumes can be
+//! mounted. The driver's pod on the node could remove it only with a right to write nodes. The operator has that right,
+//! and checks the CSINode object, on which the scheduler also relies.
 
 use std::collections::BTreeSet;
 
@@ -17,45 +17,45 @@ use serde_json::{Value, json};
 
 use crate::kubernetes::{GuardedApi, answer};
 
-/// How many nodes are freed in one reconcile. The change of a node brings the next one.
-const AT_ONCE: usize = 50;
+/// Maximum number of nodes to update per reconcile. The change of a node triggers the next reconcile.
+const MOST_NODES: usize = 50;
 
-/// The nodes that can be freed now: they have the taint, and the driver is registered on them.
+/// The nodes that have the taint and on which the driver is registered.
 pub fn ready_nodes(nodes: &[&NodeFacts], registered: &BTreeSet<String>, key: &str) -> Vec<String> {
-    let tainted = |node: &&&NodeFacts| node.taints.iter().any(|(found, ..)| found == key);
+    let tainted = |node: &&&NodeFacts| node.taints.iter().any(|(taint, ..)| taint == key);
     nodes
         .iter()
         .filter(tainted)
         .filter(|node| registered.contains(&node.name))
-        .take(AT_ONCE)
+        .take(MOST_NODES)
         .map(|node| node.name.clone())
         .collect()
 }
 
-/// What became of the nodes.
+/// Result of the removal of taints.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Freed {
-    /// Where the taint was taken away.
+pub struct TaintRemoval {
+    /// Nodes without the taint after the removal.
     pub nodes: Vec<String>,
-    /// Where it could not be, with the API server's sentence.
+    /// Nodes whose update failed, with the message of the API server.
     pub failed: Vec<(String, String)>,
 }
 
-/// Takes the taint away from each of `nodes`. A node that changed meanwhile is left for the next reconcile.
-pub async fn remove(client: &Client, nodes: &[String], key: &str) -> Freed {
+/// Removes the taint from each of `nodes`. A node that has changed in the meantime is retried by the next reconcile.
+pub async fn remove(client: &Client, nodes: &[String], key: &str) -> TaintRemoval {
     let api: GuardedApi<Node> = GuardedApi::all(client.clone());
-    let mut freed = Freed::default();
+    let mut removal = TaintRemoval::default();
     for name in nodes {
-        match free_one(&api, name, key).await {
-            Ok(true) => freed.nodes.push(name.clone()),
+        match remove_taint(&api, name, key).await {
+            Ok(true) => removal.nodes.push(name.clone()),
             Ok(false) => {}
-            Err(error) => freed.failed.push((name.clone(), answer(&error))),
+            Err(error) => removal.failed.push((name.clone(), answer(&error))),
         }
     }
-    freed
+    removal
 }
 
-async fn free_one(api: &GuardedApi<Node>, name: &str, key: &str) -> Result<bool, kube::Error> {
+async fn remove_taint(api: &GuardedApi<Node>, name: &str, key: &str) -> Result<bool, kube::Error> {
     let Some(node) = api.get_opt(name).await? else {
         return Ok(false);
     };
@@ -69,19 +69,20 @@ async fn free_one(api: &GuardedApi<Node>, name: &str, key: &str) -> Result<bool,
         .await
     {
         Ok(_) => Ok(true),
-        // Somebody changed the taints in between, which the first operation found.
+        // Another client changed the taints after the read. The first operation of the patch detected it.
         Err(kube::Error::Api(status)) if status.code == 409 || status.code == 422 => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// The write that leaves all other taints as they are: it fails if they are not what was read. None if there is nothing to do.
+/// Builds the patch that removes the taint and retains all other taints. It fails if the taints have changed since the
+/// read. `None` if the node does not have the taint.
 fn patch(taints: &[Taint], key: &str) -> Option<Value> {
-    let left: Vec<&Taint> = taints.iter().filter(|taint| taint.key != key).collect();
-    (left.len() < taints.len()).then(|| {
+    let remaining: Vec<&Taint> = taints.iter().filter(|taint| taint.key != key).collect();
+    (remaining.len() < taints.len()).then(|| {
         json!([
             { "op": "test", "path": "/spec/taints", "value": taints },
-            { "op": "replace", "path": "/spec/taints", "value": left },
+            { "op": "replace", "path": "/spec/taints", "value": remaining },
         ])
     })
 }
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_freed_when_the_driver_is_registered_and_not_before() {
+    fn taint_is_removed_only_after_registration() {
         let nodes = [
             mk_node("free", &["dedicated"]),
             mk_node("registered", &["dedicated", KEY]),
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_taints_of_others_stay() {
+    fn other_taints_are_retained() {
         let patch = patch(&[mk_taint("dedicated"), mk_taint(KEY)], KEY).unwrap();
 
         assert_eq!(patch[0]["op"], "test");
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_taint_is_gone_nothing_is_written() {
+    fn node_without_taint_is_not_written() {
         assert_eq!(patch(&[mk_taint("dedicated")], KEY), None);
     }
 }

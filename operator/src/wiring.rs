@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Puts the parts together: client, metrics, admin server, leader election, watches, controller.
+//! Connects the components: client, metrics, admin server, leader election, watches, controller.
 
 use std::{collections::BTreeSet, future::ready, io, sync::Arc};
 
@@ -41,26 +41,28 @@ use crate::{
     leader::{Elector, LeaseSettings},
     metrics::Metrics,
     object_leases::ObjectLeases,
-    observe::{Changes, Cluster, Wake, WatchHealth, WatchLoop, Woken, hear, hear_ours, wake_ups},
+    observe::{
+        ChangeReceiver, ChangeSender, Changes, Cluster, WatchHealth, WatchLoop, change_channel, hear, watch_operands,
+    },
     scrape::{self, Certificate, KubernetesAccess},
 };
 
-/// Name under which the operator reports events and competes for its Lease.
+/// Name of the operator in events and in its Lease.
 const PROGRAM: &str = "cinder-csi-operator";
 
-/// How long one request of a login may take: short, because the next change of the Secret waits behind it.
+/// Maximum duration of one request of a login. It is short, because the next change of the Secret waits for it.
 const LOGIN_REQUEST_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// How long the first list of the CinderCSIDrivers may take. Another replica has the same chance after that.
+/// Maximum duration of the first list of the CinderCSIDrivers. Then this process ends, and another replica can lead.
 const DRIVERS_LIMIT: std::time::Duration = std::time::Duration::from_mins(2);
 
-/// How many objects are reconciled at once.
+/// Maximum number of simultaneous reconciles.
 const CONCURRENCY: u16 = 4;
 
-/// How long reconciles may take to end after shutdown was asked for.
+/// Maximum time for reconciles to complete after the shutdown signal.
 const DRAIN: std::time::Duration = std::time::Duration::from_secs(20);
 
-/// Does what the command line says.
+/// Executes the command of the command line.
 pub async fn execute(args: Args) -> Result<(), Error> {
     match args.command {
         Command::Run(args) => run(args).await?,
@@ -70,7 +72,7 @@ pub async fn execute(args: Args) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs the operator until a signal or the loss of the Lease.
+/// Runs the operator until a signal arrives or the Lease is lost.
 async fn run(args: RunArgs) -> Result<(), Error> {
     telemetry::init(&args.log_level, args.log_format)?;
     rustls::crypto::ring::default_provider()
@@ -97,7 +99,7 @@ async fn run(args: RunArgs) -> Result<(), Error> {
     let admin = admin_server(&args, phases, &shutdown).await?;
     check_crd(&client).await?;
 
-    let mut known = Known::watch(&client, &args, &metrics);
+    let mut known = ObservedCluster::watch(&client, &args, &metrics);
     let is_known = tokio::select! {
         () = known.cluster.wait_until_known(|missing| drop(phase.send_replace(Phase::Listing(missing)))) => true,
         () = shutdown.cancelled() => false,
@@ -107,7 +109,7 @@ async fn run(args: RunArgs) -> Result<(), Error> {
     let installation = (args.namespace.as_str(), args.lease_name.as_str());
     let leases = ObjectLeases::new(client.clone(), installation, &process, sources.clone());
     let leases = Arc::new(leases);
-    // Only a replica that knows the cluster can lead.
+    // Only a replica with complete first lists can lead.
     let leader = if is_known {
         phase.send_replace(Phase::StandingBy);
         Elector::new(client.clone(), settings, sources.clone())
@@ -119,7 +121,8 @@ async fn run(args: RunArgs) -> Result<(), Error> {
     let result = match leader {
         None => Ok(()),
         Some(mut leader) => {
-            // At a loss of the Lease this is dropped with all reconciles; after a signal it ends when they are done.
+            // When the Lease is lost, this future is dropped with all reconciles. After a signal, it ends when the
+            // reconciles are complete.
             let work = lead(
                 &args,
                 known,
@@ -132,14 +135,14 @@ async fn run(args: RunArgs) -> Result<(), Error> {
                 sources,
                 shutdown.clone(),
             );
-            let as_long_as_it_lasts = CancellationToken::new();
+            let never_stopped = CancellationToken::new();
             let result = tokio::select! {
                 result = work => {
                     leases.release_all().await;
                     leader.release().await;
                     result
                 }
-                Err(lost) = leader.keep(&as_long_as_it_lasts) => {
+                Err(lost) = leader.renew_until_stopped(&never_stopped) => {
                     warn!(%lost, "no longer leading; ending, so that a fresh process stands by");
                     Ok(())
                 }
@@ -149,7 +152,7 @@ async fn run(args: RunArgs) -> Result<(), Error> {
         }
     };
     shutdown.cancel();
-    // It ends within its own drain time.
+    // Each server ends within its own drain time.
     for server in [admin, metrics_server] {
         if let Err(error) = server.await {
             warn!(%error, "an HTTP server ended badly");
@@ -159,29 +162,29 @@ async fn run(args: RunArgs) -> Result<(), Error> {
     result
 }
 
-/// How far the program is, for `/readyz`.
+/// State of the program, for `/readyz`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Phase {
     Starting,
-    /// With what is missing.
+    /// Contains a description of the missing lists.
     Listing(String),
     StandingBy,
     Leading,
 }
 
-/// The cluster as its watches show it, and the changes that they report.
-struct Known {
+/// The index of the cluster, and the changes that its watches report.
+struct ObservedCluster {
     client: Client,
     namespaces: Vec<String>,
     cluster: Cluster,
-    wake: Wake,
-    woken: Woken,
+    wake: ChangeSender,
+    woken: ChangeReceiver,
 }
 
-impl Known {
+impl ObservedCluster {
     fn watch(client: &Client, args: &RunArgs, metrics: &Arc<Metrics>) -> Self {
         let namespaces = namespaces(args);
-        let (wake, woken) = wake_ups();
+        let (wake, woken) = change_channel();
         Self {
             cluster: Cluster::watch(client, &namespaces, &wake, Arc::clone(metrics)),
             client: client.clone(),
@@ -201,7 +204,7 @@ async fn admin_server(
         ready(match &*phases.borrow() {
             Phase::Starting => Err("starting".to_owned()),
             Phase::Listing(missing) => Err(format!("reading the cluster: {missing}")),
-            // One that stands by is ready: it can take over.
+            // A standby replica is ready, because it can take over.
             Phase::StandingBy | Phase::Leading => Ok(()),
         })
     });
@@ -243,12 +246,12 @@ async fn client() -> Result<Client, Error> {
     let mut config = Config::infer()
         .await
         .map_err(|error| Error::Configure(Box::new(error)))?;
-    // Failures are shown in the status and tried again by the reconcile; hidden repeats would only delay that.
+    // The status reports failures, and the reconcile retries them. Hidden retries in the client would delay that.
     config.default_retry = false;
     connect(config).map_err(|error| Error::Connect(Box::new(error)))
 }
 
-/// Fails with the remedy when the CRD is not there.
+/// Fails with the remedy if the CRD does not exist.
 async fn check_crd(client: &Client) -> Result<(), Error> {
     let drivers: GuardedApi<PartialObjectMeta<CinderCSIDriver>> = GuardedApi::all(client.clone());
     let listed = drivers.list_guarded(&ListParams::default().limit(1)).await;
@@ -261,9 +264,9 @@ async fn check_crd(client: &Client) -> Result<(), Error> {
     })
 }
 
-/// What only the leading process has.
+/// State of the leading process.
 struct Leadership {
-    /// The process, as events name it.
+    /// Name of the process in events.
     identity: String,
     leases: Arc<ObjectLeases>,
     phase: watch::Sender<Phase>,
@@ -272,13 +275,13 @@ struct Leadership {
 /// Reconciles until `shutdown`.
 async fn lead(
     args: &RunArgs,
-    Known {
+    ObservedCluster {
         client,
         namespaces,
         cluster,
         wake,
         woken,
-    }: Known,
+    }: ObservedCluster,
     metrics: Arc<Metrics>,
     Leadership {
         identity,
@@ -297,7 +300,7 @@ async fn lead(
         ..CloudOptions::default()
     };
     let (store, writer) = reflector::store::<Watched>();
-    let _hearing = hear_operands(&client, &namespaces, &store, &wake, &health);
+    let _hearing = watch_related_objects(&client, &namespaces, &store, &wake, &health);
     let leading = Arc::clone(&metrics);
     let context = Arc::new(Context {
         client: client.clone(),
@@ -331,12 +334,12 @@ async fn lead(
         .for_each(|result| {
             match result {
                 Err(controller::Error::QueueError(error)) => warn!(%error, "a watch failed; it is tried again"),
-                // Whoever took its finalizer off: no series may go on telling of it.
-                Err(controller::Error::ObjectNotFound(gone)) => {
-                    context.forget(&gone.name);
-                    context.leases.forget(&gone.name);
+                // Another client removed the finalizer. The series of the driver must not remain.
+                Err(controller::Error::ObjectNotFound(deleted)) => {
+                    context.forget(&deleted.name);
+                    context.leases.forget(&deleted.name);
                 }
-                // Failed reconciles were logged by the error policy.
+                // The error policy has logged failed reconciles.
                 _ => {}
             }
             ready(())
@@ -364,7 +367,7 @@ async fn lead(
     Ok(())
 }
 
-/// The namespaces where drivers may run, the operator's own first; each once.
+/// The namespaces of drivers without duplicates; the first is the operator's own.
 fn namespaces(args: &RunArgs) -> Vec<String> {
     let mut namespaces = vec![args.namespace.clone()];
     for namespace in args.operand_namespaces.iter().filter(|name| !name.is_empty()) {
@@ -375,10 +378,11 @@ fn namespaces(args: &RunArgs) -> Vec<String> {
     namespaces
 }
 
-/// The controller with everything that wakes it: its own objects at once, all else at the pace of the wake-ups.
+/// Builds the controller with its triggers: changes of its own objects immediately, and all other changes at the pace
+/// of [`change_channel`].
 fn controller(
     client: &Client,
-    woken: Woken,
+    woken: ChangeReceiver,
     context: &Arc<Context>,
     writer: Writer<Watched>,
     health: WatchHealth,
@@ -389,7 +393,8 @@ fn controller(
         .into_stream()
         .reflect(writer)
         .touched_objects()
-        // Not our own writes of the status; the uid tells a new object of an old name apart.
+        // The filter excludes the operator's own writes of the status. The uid distinguishes a new object from a
+        // deleted one of the same name.
         .predicate_filter(
             predicates::generation
                 .combine(predicates::finalizers)
@@ -400,30 +405,30 @@ fn controller(
             let context = Arc::clone(context);
             move |driver| context.record_change(&driver.name_any(), Instant::now())
         });
-    // Without a debounce: each request would put off the one before it, without end while they come.
+    // The controller has no debounce: each request would delay the previous one, without a limit while requests arrive.
     Controller::for_stream(changes, context.drivers.clone())
         .with_config(controller::Config::default().concurrency(CONCURRENCY))
-        .reconcile_on(affected(woken, Arc::clone(context)))
+        .reconcile_on(affected_drivers(woken, Arc::clone(context)))
 }
 
-/// Watches what the operator makes and what its objects refer to; the first of the namespaces is the operator's. The watches end when
-/// this is dropped.
-fn hear_operands(
+/// Watches the objects that the operator creates, and the objects that they refer to. The first namespace is the
+/// operator's. The watches end when the result is dropped.
+fn watch_related_objects(
     client: &Client,
     namespaces: &[String],
     store: &Store<Watched>,
-    wake: &Wake,
+    wake: &ChangeSender,
     health: &WatchHealth,
 ) -> JoinSet<()> {
     let mut watches = JoinSet::new();
     let Some(operators) = namespaces.first() else {
         return watches;
     };
-    // What may be absent is watched where it is looked for.
+    // Discovery watches the optional kinds.
     for kind in KINDS.iter().filter(|kind| kind.optional.is_none()) {
-        // What has no namespace is watched once.
+        // A kind without a namespace is watched once.
         for namespace in namespaces.iter().take(if kind.namespaced { usize::MAX } else { 1 }) {
-            watches.spawn(hear_ours(client, kind, namespace, wake, health));
+            watches.spawn(watch_operands(client, kind, namespace, wake, health));
         }
     }
     for namespace in namespaces {
@@ -431,7 +436,7 @@ fn hear_operands(
             let place = (namespace.clone(), operators.clone());
             move |metadata: &ObjectMeta| {
                 let name = metadata.name.as_deref().unwrap_or_default();
-                Affected::Drivers(using(&drivers, &place, name))
+                Affected::Drivers(drivers_using(&drivers, &place, name))
             }
         };
         let (of_secrets, of_maps) = (uses(store.clone()), uses(store.clone()));
@@ -445,8 +450,9 @@ fn hear_operands(
     watches
 }
 
-/// The drivers whose credentials or CA bundle are in the object of this name, in the first namespace; the second is the operator's.
-fn using(drivers: &Store<Watched>, place: &(String, String), name: &str) -> BTreeSet<String> {
+/// The drivers whose credentials or CA bundle are in the object of this name. `place` contains the namespace of the
+/// object, and the operator's namespace.
+fn drivers_using(drivers: &Store<Watched>, place: &(String, String), name: &str) -> BTreeSet<String> {
     let (namespace, operators) = place;
     let uses = |driver: &CinderCSIDriver| {
         if namespace_of(driver, operators) != namespace {
@@ -477,8 +483,8 @@ fn using(drivers: &Store<Watched>, place: &(String, String), name: &str) -> BTre
         .collect()
 }
 
-/// Turns changes of the cluster into the drivers that they concern.
-fn affected(woken: Woken, context: Arc<Context>) -> impl Stream<Item = ObjectRef<Watched>> {
+/// Converts changes of the cluster into the affected drivers.
+fn affected_drivers(woken: ChangeReceiver, context: Arc<Context>) -> impl Stream<Item = ObjectRef<Watched>> {
     futures::stream::unfold(woken, |mut woken| async move { Some((woken.next().await, woken)) }).flat_map(
         move |(first, Changes { whole, volumes })| {
             let mut affected = Vec::new();

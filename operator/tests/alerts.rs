@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The alerts, judged by promtool: every rule is well-formed, fires when it should, and does not when it should not. And the dashboard,
-//! as far as it can be judged without data.
+//! Checks the alerts with promtool: every rule is well-formed, fires when it should, and only then. Also checks the
+//! dashboard, as far as it is possible without data.
 
 #![allow(clippy::expect_used, reason = "what fails here fails the test")]
 
@@ -12,7 +12,7 @@ use cinder_csi_crds::{AlertThresholds, ConditionType, DEFAULT_DRIVER_NAME};
 use cinder_operator_core::monitoring::{Alert, DASHBOARD, driver_alerts, groups, operator_alerts};
 use serde_json::{Value, json};
 
-/// Cases as promtool reads them, without the name of the file of rules.
+/// Cases in the format of promtool, without the name of the file of rules.
 const CASES: &str = include_str!("alerts/cases.yaml");
 
 fn root() -> PathBuf {
@@ -25,12 +25,12 @@ fn all() -> Vec<Alert> {
     alerts
 }
 
-/// What a program says when all is well; panics with what it says otherwise.
+/// Returns the output of a successful program; panics with its output after a failure.
 #[expect(clippy::disallowed_methods, reason = "promtool prints little")]
 fn run(command: &mut Command) -> String {
     let output = command.output().expect("the program starts");
-    let said = String::from_utf8_lossy(&[output.stderr, output.stdout.clone()].concat()).into_owned();
-    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8_lossy(&[output.stderr, output.stdout.clone()].concat()).into_owned();
+    assert!(output.status.success(), "{text}");
     String::from_utf8(output.stdout).expect("text")
 }
 
@@ -46,7 +46,7 @@ fn write(directory: &Path, name: &str, content: &Value) -> PathBuf {
 }
 
 #[test]
-fn every_rule_and_its_texts_are_well_formed() {
+fn rules_are_well_formed() {
     let directory = tempfile::tempdir().unwrap();
     let rules = write(
         directory.path(),
@@ -58,7 +58,7 @@ fn every_rule_and_its_texts_are_well_formed() {
 }
 
 #[test]
-fn every_alert_says_how_soon_a_person_should_look_and_nothing_is_left_to_fill_in() {
+fn alerts_have_severity_and_no_placeholders() {
     for alert in all() {
         assert!(
             ["critical", "warning", "info"].contains(&alert.labels.severity.as_str()),
@@ -76,11 +76,11 @@ fn every_alert_says_how_soon_a_person_should_look_and_nothing_is_left_to_fill_in
 }
 
 #[test]
-fn every_alert_fires_when_it_should_and_not_when_it_should_not() {
+fn alerts_fire_only_as_expected() {
     let directory = tempfile::tempdir().unwrap();
     let mut groups = groups("all", &all());
     for rule in groups[0]["rules"].as_array_mut().unwrap() {
-        // The cases are about when; promtool would compare the texts too.
+        // The cases cover only conditions and labels; promtool would also compare the texts.
         rule.as_object_mut().unwrap().remove("annotations");
     }
     write(directory.path(), "rules.json", &json!({"groups": groups}));
@@ -93,7 +93,7 @@ fn every_alert_fires_when_it_should_and_not_when_it_should_not() {
 }
 
 #[test]
-fn every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() {
+fn alerts_have_firing_and_silent_cases() {
     let cases: Value = serde_yaml::from_str(CASES).unwrap();
     let mut outcomes: BTreeMap<&str, BTreeSet<bool>> = BTreeMap::new();
     for case in cases["tests"].as_array().unwrap() {
@@ -121,7 +121,7 @@ fn every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() {
     );
 }
 
-/// The labels of each metric of the operator, from the page that is made of them.
+/// The labels of each metric of the operator, from the generated page.
 fn labels_of_metrics() -> BTreeMap<String, BTreeSet<String>> {
     let page = std::fs::read_to_string(root().join("docs/reference/metrics.md")).expect("the page");
     let rows = page
@@ -134,7 +134,7 @@ fn labels_of_metrics() -> BTreeMap<String, BTreeSet<String>> {
     .collect()
 }
 
-/// `name{label="value",…}` as its name and the names of its labels.
+/// Splits `name{label="value",…}` into its name and the names of its labels.
 fn parts_of(series: &str) -> (&str, BTreeSet<&str>) {
     let (name, labels) = series.split_once('{').unwrap_or((series, ""));
     let labels = labels.split("=\"").filter_map(|part| part.rsplit([',', '"']).next());
@@ -142,7 +142,7 @@ fn parts_of(series: &str) -> (&str, BTreeSet<&str>) {
 }
 
 #[test]
-fn the_cases_give_the_operators_metrics_the_labels_that_they_have() {
+fn cases_use_existing_labels() {
     let (cases, metrics): (Value, _) = (serde_yaml::from_str(CASES).unwrap(), labels_of_metrics());
     assert!(
         metrics["cinder_csi_operator_condition"].contains("status"),
@@ -160,7 +160,7 @@ fn the_cases_give_the_operators_metrics_the_labels_that_they_have() {
             let known = metrics.get(name).unwrap_or_else(|| panic!("there is no metric {name}"));
             let unknown: Vec<_> = labels
                 .iter()
-                // What Prometheus adds.
+                // Labels that Prometheus adds.
                 .filter(|label| !known.contains(**label) && !["pod", "namespace", "le"].contains(*label))
                 .collect();
             assert!(unknown.is_empty(), "{series}: {name} has no label {unknown:?}");
@@ -171,7 +171,7 @@ fn the_cases_give_the_operators_metrics_the_labels_that_they_have() {
 }
 
 #[test]
-fn a_text_names_only_labels_that_its_alert_has() {
+fn texts_use_labels_of_their_alert() {
     let cases: Value = serde_yaml::from_str(CASES).unwrap();
     let tests = cases["tests"].as_array().unwrap().iter();
     let tests: Vec<&Value> = tests
@@ -203,14 +203,14 @@ fn a_text_names_only_labels_that_its_alert_has() {
     }
 }
 
-/// The dashboard's panels, rows left out.
+/// The dashboard's panels without rows.
 fn panels() -> Vec<Value> {
     let dashboard: Value = serde_json::from_str(DASHBOARD).expect("JSON");
     let panels = dashboard["panels"].as_array().expect("panels").iter();
     panels.filter(|panel| panel["type"] != "row").cloned().collect()
 }
 
-/// The sections of the runbooks and of these, by their anchors.
+/// The anchors of all headings of the runbook page.
 fn anchors() -> BTreeSet<String> {
     let text = std::fs::read_to_string(root().join("docs/runbooks.md")).expect("the runbooks");
     let headings = text
@@ -222,7 +222,7 @@ fn anchors() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_expression_of_the_dashboard_is_well_formed() {
+fn dashboard_expressions_are_well_formed() {
     let panels = panels();
     let expressions = panels
         .iter()
@@ -249,7 +249,7 @@ fn every_expression_of_the_dashboard_is_well_formed() {
 }
 
 #[test]
-fn dashboard_shows_every_condition_by_its_healthy_status() {
+fn dashboard_shows_every_condition() {
     for condition in ConditionType::ALL {
         let is_shown = |query: &Value| {
             let selector = query["expr"].as_str().and_then(|text| text.split_once("type=~\""));
@@ -266,7 +266,7 @@ fn dashboard_shows_every_condition_by_its_healthy_status() {
 }
 
 #[test]
-fn every_alert_has_a_panel_that_leads_to_its_runbook_and_every_link_leads_to_a_section() {
+fn alert_panels_link_to_runbook_sections() {
     let anchors = anchors();
     let mut led_to = BTreeSet::new();
     for panel in panels() {
@@ -288,7 +288,7 @@ fn every_alert_has_a_panel_that_leads_to_its_runbook_and_every_link_leads_to_a_s
 }
 
 #[test]
-fn every_alert_has_a_runbook_that_says_what_to_do() {
+fn alerts_have_runbooks_with_steps() {
     let text = std::fs::read_to_string(root().join("docs/runbooks.md")).unwrap();
     let sections: BTreeMap<&str, &str> = text
         .split("\n## ")

@@ -8,22 +8,22 @@ use serde_json::Value;
 
 use crate::pages::cell;
 
-/// Fields whose inside is Kubernetes' own.
+/// Fields whose content is defined by Kubernetes.
 const OF_KUBERNETES: [&str; 4] = [
     "affinity",
     "allowedTopologies",
     "tolerations",
     "topologySpreadConstraints",
 ];
-/// How a description says what holds without a value.
+/// The text with which a description introduces the default.
 const DEFAULT: &str = "Defaults to ";
 
-/// The page of `spec` or `status`.
-pub(crate) fn page(made: &str, part: &str) -> Result<String, serde_json::Error> {
+/// Generates the page of `spec` or `status`.
+pub(crate) fn page(banner: &str, part: &str) -> Result<String, serde_json::Error> {
     let crd = serde_json::to_value(cinder_csi_crds::crd())?;
     let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"][part];
     let mut page = format!(
-        "{made}# Fields: {part}\n\nOf `CinderCSIDriver` in `csi.openstack.org/{}`, as `kubectl explain cindercsidriver.{part}` shows them. \
+        "{banner}# Fields: {part}\n\nOf `CinderCSIDriver` in `csi.openstack.org/{}`, as `kubectl explain cindercsidriver.{part}` shows them. \
          [The API](../api.md) says what is promised of them.\n",
         crd["spec"]["versions"][0]["name"].as_str().unwrap_or_default()
     );
@@ -31,7 +31,7 @@ pub(crate) fn page(made: &str, part: &str) -> Result<String, serde_json::Error> 
     Ok(page)
 }
 
-/// A table of the fields of one object, and then of the objects among them.
+/// Writes a table of the fields of one object, followed by sections for its nested objects.
 fn write_section(page: &mut String, path: &str, schema: &Value) {
     let object = inner(schema);
     let _ = write!(page, "\n## {path}\n");
@@ -76,7 +76,7 @@ fn write_section(page: &mut String, path: &str, schema: &Value) {
     }
 }
 
-/// What the elements of a list are, or the thing itself.
+/// The schema of the elements of a list, or the schema itself.
 fn inner(schema: &Value) -> &Value {
     if schema["items"].is_object() {
         &schema["items"]
@@ -89,7 +89,7 @@ fn properties(schema: &Value) -> Vec<(&String, &Value)> {
     schema["properties"].as_object().into_iter().flatten().collect()
 }
 
-/// The path of a field: a list is written with `[]` behind its name.
+/// The path of a field. A list has `[]` after its name.
 fn place(path: &str, name: &str, field: &Value) -> String {
     let list = if field["type"] == "array" { "[]" } else { "" };
     format!("{path}.{name}{list}")
@@ -118,7 +118,7 @@ fn type_of(field: &Value) -> String {
     }
 }
 
-/// The description with what the schema restricts, and what the description says of the default.
+/// Splits the description into its meaning, with the limits of the schema, and the default.
 fn meaning_and_default(field: &Value) -> (String, Option<String>) {
     let description = field["description"].as_str().unwrap_or_default();
     let (mut meaning, default) = match description.split_once(DEFAULT) {
@@ -159,7 +159,7 @@ fn meaning_and_default(field: &Value) -> (String, Option<String>) {
     (meaning, default)
 }
 
-/// Text of the schema in a page, where `<` would begin an element.
+/// Escapes text of the schema for a page, where `<` would begin an element.
 fn escaped(text: &str) -> String {
     cell(text).replace('<', "&lt;")
 }
@@ -170,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// The number of fields that a page has to show.
+    /// The number of fields that a page must contain.
     fn count(schema: &Value) -> usize {
         properties(inner(schema))
             .into_iter()
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_a_row_for_each_field_of_the_schema() {
+    fn page_has_row_for_each_field() {
         let crd = serde_json::to_value(cinder_csi_crds::crd()).expect("JSON");
         let properties = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
         for part in ["spec", "status"] {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_type_default_values_and_limits() {
+    fn row_has_type_default_and_limits() {
         let schema = json!({"type": "object", "required": ["name"], "properties": {
             "mode": {"type": "string", "enum": ["Auto", "Off"], "description": "How. Defaults to Auto. It <stays>."},
             "name": {"type": "string"},

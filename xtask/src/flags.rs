@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The flags of every program, from the types that parse them.
+//! Generates the page of the flags of every program, from the types that parse them.
 
 use std::fmt::Write as _;
 
@@ -10,10 +10,10 @@ use clap::{Arg, Command, CommandFactory as _};
 
 use crate::pages::cell;
 
-/// The page.
-pub(crate) fn page(made: &str) -> String {
+/// Generates the page.
+pub(crate) fn page(banner: &str) -> String {
     let mut page = format!(
-        "{made}# Flags\n\nOf the operator, the driver and the plugin of kubectl, as `--help` shows them. The operator gives the driver its flags: \
+        "{banner}# Flags\n\nOf the operator, the driver and the plugin of kubectl, as `--help` shows them. The operator gives the driver its flags: \
          [settings of the driver](settings.md) has the field of the CinderCSIDriver for each.\n"
     );
     let programs = [
@@ -27,7 +27,7 @@ pub(crate) fn page(made: &str) -> String {
     page
 }
 
-/// A table of a program's arguments, and then of those of its commands.
+/// Writes a table of a program's arguments, followed by sections for its commands.
 fn write_command(page: &mut String, name: &str, command: &Command) {
     let _ = write!(page, "\n## {name}\n");
     if let Some(about) = command.get_about() {
@@ -59,13 +59,13 @@ fn write_command(page: &mut String, name: &str, command: &Command) {
     }
 }
 
-/// How an argument is written on the command line.
+/// The form of an argument on the command line.
 fn usage(argument: &Arg) -> String {
     let values = argument.get_value_names().unwrap_or_default();
     let values: Vec<&str> = values.iter().map(clap::builder::Str::as_str).collect();
     let values = values.join(" ");
     match argument.get_long() {
-        // `-v` is klog's, and `--v` is the same.
+        // `-v` is the form of klog, and `--v` has the same effect.
         Some(long) if argument.get_action().takes_values() => format!("--{long}={values}"),
         Some(long) => format!("--{long}"),
         None => values,
@@ -83,7 +83,7 @@ fn default(argument: &Arg) -> String {
     values.join(", ")
 }
 
-/// Text in a page, where `<` would begin an element.
+/// Escapes text for a page, where `<` would begin an element.
 fn escaped(text: &str) -> String {
     cell(text).replace('<', "&lt;")
 }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_has_every_program_command_and_flag_with_default_and_environment() {
+    fn page_has_every_program_and_flag() {
         let page = page("");
 
         for part in [

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The page of faults of the Go driver with the tests that show them fixed. The name of a test for issue 1234 of
-//! kubernetes/cloud-provider-openstack ends in `_issue_1234`.
+//! Generates the page of faults of the Go driver, with the tests that prove the fixes. The name of a test for issue
+//! 1234 of kubernetes/cloud-provider-openstack ends in `_issue_1234`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use crate::ROOT;
 
 static ROWS: Template<Vec<Row>> = LazyLock::new(|| templates::read(include_str!("../issues.yaml")));
 
-/// One fault, or several with one fix.
+/// A fault, or several faults with one fix.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
@@ -25,7 +25,7 @@ struct Row {
     here: String,
 }
 
-/// Folders of the repository that hold tests.
+/// Folders of the repository with tests.
 const SOURCES: [&str; 4] = ["crds", "driver", "operator", "tests"];
 const MARK: &str = "_issue_";
 const HEAD: &str = "\
@@ -38,9 +38,9 @@ requests of kubernetes/cloud-provider-openstack. A test fails on the behaviour t
 |---|---|---|---|
 ";
 
-/// The tests of a file: their names, and the numbers that they end in.
+/// The tests of a file: their names, and the issue numbers at the end of these names.
 fn tests_in(source: &str) -> Vec<(String, Vec<u32>)> {
-    let mut found = Vec::new();
+    let mut tests = Vec::new();
     for line in source.lines() {
         let line = line.trim_start();
         let line = line.strip_prefix("pub(crate) ").unwrap_or(line);
@@ -49,10 +49,10 @@ fn tests_in(source: &str) -> Vec<(String, Vec<u32>)> {
         let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
         let numbers: Vec<u32> = name.split(MARK).skip(1).filter_map(|part| part.parse().ok()).collect();
         if !numbers.is_empty() {
-            found.push((name, numbers));
+            tests.push((name, numbers));
         }
     }
-    found
+    tests
 }
 
 fn rust_files(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
@@ -70,7 +70,7 @@ fn rust_files(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Number of an issue → tests as `file: name`, in order.
+/// Maps the number of an issue to its sorted tests, as `file: name`.
 fn tests() -> Result<BTreeMap<u32, Vec<String>>> {
     let root = Path::new(ROOT);
     let mut files = Vec::new();
@@ -107,7 +107,7 @@ fn line(row: &Row, tests: &BTreeMap<u32, Vec<String>>) -> Result<String> {
     Ok(format!("| {issues} | {} | {} | {names} |\n", row.fault, row.here))
 }
 
-/// The page. Each test with a number needs a row, and each row needs a test.
+/// Generates the page. Each test with a number needs a row, and each row needs a test.
 pub(crate) fn page() -> Result<String> {
     let (rows, tests) = (templates::get(&ROWS)?, tests()?);
     for (number, names) in &tests {
@@ -129,12 +129,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_is_found_with_all_its_numbers_and_other_functions_are_not() {
+    fn tests_are_found_with_all_issue_numbers() {
         let source = "#[test]\nfn it_waits_issue_12_issue_345() {}\n    async fn another_issue_7(x: u8) {}\nfn issue_free() {}\n// fn no_issue_9\n";
-        let found = tests_in(source);
-        assert_eq!(found.len(), 2);
-        assert_eq!(found[0].1, [12, 345]);
-        assert_eq!(found[1], ("another_issue_7".to_owned(), vec![7]));
+        let tests = tests_in(source);
+        assert_eq!(tests.len(), 2);
+        assert_eq!(tests[0].1, [12, 345]);
+        assert_eq!(tests[1], ("another_issue_7".to_owned(), vec![7]));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes the files that are generated from the code, or checks them with `--check`.
+//! Writes the generated files, or compares them with the code with `--check`.
 
 use std::{env, fs, path::Path, process::ExitCode};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All generated files: the pages of `docs/reference`, and what they share their sources with.
+//! All generated files: the pages of `docs/reference`, and other files with the same sources.
 
 use std::fmt::Write as _;
 
@@ -131,7 +131,7 @@ fn metrics(descriptions: &[Desc]) -> String {
     page
 }
 
-/// Every alert, of the operator and of a driver with the usual thresholds.
+/// Every alert: of the operator, and of a driver with the default thresholds.
 fn every_alert() -> Result<Vec<Alert>> {
     let mut alerts = operator_alerts()?;
     alerts.extend(driver_alerts(DEFAULT_DRIVER_NAME, &AlertThresholds::default())?);
@@ -164,7 +164,7 @@ fn alerts() -> Result<String> {
     Ok(page)
 }
 
-/// The alerts about the operator, for those who have the Prometheus operator.
+/// The alerts about the operator, for clusters with the Prometheus operator.
 fn rule() -> Result<String> {
     let rule = json!({
         "apiVersion": "monitoring.coreos.com/v1",
@@ -175,7 +175,7 @@ fn rule() -> Result<String> {
     Ok(format!("# Made from the code by `make generate`.\n{}", to_yaml(&rule)?))
 }
 
-/// Text for a cell of a table.
+/// Escapes text for a cell of a table.
 pub(crate) fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_alerts_and_the_dashboard_ask_for_is_counted_by_somebody() {
+    fn alerts_and_dashboard_use_existing_metrics() {
         let metrics = Metrics::new().expect("metrics");
         let own: BTreeSet<&str> = metrics.descriptions().iter().map(|one| one.fq_name.as_str()).collect();
         let driver = [
@@ -226,25 +226,25 @@ mod tests {
                 assert!(known, "{word} is no known metric");
             }
         }
-        // What is counted for a person is shown to one.
+        // The alerts or the dashboard must show every counted value.
         let hidden: Vec<_> = own.iter().filter(|name| !asked.contains(**name)).collect();
         assert!(hidden.is_empty(), "neither alerts nor the dashboard show {hidden:?}");
     }
 
     /// Every `expr` of a dashboard.
-    fn collect_expressions(value: &serde_json::Value, found: &mut Vec<String>) {
+    fn collect_expressions(value: &serde_json::Value, expressions: &mut Vec<String>) {
         let inner: Vec<&serde_json::Value> = match value {
             serde_json::Value::Array(values) => values.iter().collect(),
             serde_json::Value::Object(fields) => fields.values().collect(),
             _ => return,
         };
-        found.extend(value["expr"].as_str().map(str::to_owned));
+        expressions.extend(value["expr"].as_str().map(str::to_owned));
         for value in inner {
-            collect_expressions(value, found);
+            collect_expressions(value, expressions);
         }
     }
 
-    /// Where the driver's metrics are named.
+    /// The files that name the driver's metrics.
     const DRIVER_METRICS: [&str; 3] = [
         "driver/src/metrics.rs",
         "driver/src/observation.rs",
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_the_drivers_metrics_names_what_its_code_names() {
+    fn table_of_driver_metrics_is_complete() {
         fn names(text: &str) -> BTreeSet<&str> {
             text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
                 .filter(|word| {

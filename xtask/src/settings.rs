@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a CinderCSIDriver says what the driver can be told: the page of it, and the tests that nothing is missing.
+//! Generates the page of the driver's settings and the fields of the CinderCSIDriver that set them. Its tests check
+//! that the table is complete.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -10,7 +11,7 @@ use serde::Deserialize;
 /// Every setting of the driver, in the order of the page.
 static GROUPS: Template<Vec<Group>> = LazyLock::new(|| templates::read(include_str!("../settings.yaml")));
 
-/// Settings that are said in one place.
+/// Settings in one section of the page.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Group {
@@ -18,17 +19,17 @@ struct Group {
     settings: Vec<Setting>,
 }
 
-/// A flag, a parameter or a key. One of the three others is given.
+/// A flag, a parameter or a key. Exactly one of `fields`, `override` and `left_out` is present.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Setting {
     name: String,
-    /// The fields that say it.
+    /// The fields that set it.
     #[serde(default)]
     fields: Vec<String>,
     /// The heading in docs/overrides.md above an example with it.
     r#override: Option<String>,
-    /// Why it is not said.
+    /// The reason why no field sets it.
     left_out: Option<String>,
 }
 
@@ -45,10 +46,10 @@ impl Setting {
     }
 }
 
-/// The page.
-pub(crate) fn page(made: &str) -> Result<String, serde_json::Error> {
+/// Generates the page.
+pub(crate) fn page(banner: &str) -> Result<String, serde_json::Error> {
     let mut page = format!(
-        "{made}# Settings of the driver\n\nEvery flag, class parameter and key of `cloud.conf` that the driver reads, and where a \
+        "{banner}# Settings of the driver\n\nEvery flag, class parameter and key of `cloud.conf` that the driver reads, and where a \
          CinderCSIDriver says it. [clouds.md](../clouds.md) and [nodes.md](../nodes.md) have what they mean.\n"
     );
     for group in templates::get(&GROUPS)? {
@@ -84,7 +85,7 @@ mod tests {
         templates::get(&GROUPS).expect("the table")
     }
 
-    /// What the driver reads, by the titles of the table in lower case.
+    /// The settings that the driver reads, by the lower-case titles of the table.
     fn driver_settings() -> BTreeMap<String, BTreeSet<String>> {
         let command = Args::command();
         let flags = command.get_arguments().filter_map(|flag| flag.get_long());
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_driver_reads_is_in_the_table_and_nothing_else_is() {
+    fn table_has_exactly_the_settings_of_driver() {
         let table: BTreeMap<String, BTreeSet<String>> = groups()
             .iter()
             .map(|group| {
@@ -131,7 +132,7 @@ mod tests {
         );
     }
 
-    /// Whether the schema has a field; `[]` behind a name steps into a list.
+    /// Whether the schema has a field. `[]` after a name selects the elements of a list.
     fn exists(schema: &Value, path: &str) -> bool {
         let mut schema = schema;
         for step in path.split('.') {
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn each_setting_has_a_field_that_exists_or_an_example_that_names_it_or_a_reason() {
+    fn settings_have_field_or_example_or_reason() {
         let crd = serde_json::to_value(cinder_csi_crds::crd()).expect("JSON");
         let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
         assert!(!exists(schema, "spec.clouds[].nothing"));
@@ -172,7 +173,7 @@ mod tests {
                     );
                 }
                 (fields @ [_, ..], None, None) => {
-                    // That of every object; the schema leaves it to Kubernetes.
+                    // Every object has this field; Kubernetes defines its schema.
                     let of_spec = fields.iter().filter(|field| *field != "metadata.name");
                     let missing: Vec<_> = of_spec.filter(|field| !exists(schema, field)).collect();
                     assert!(missing.is_empty(), "{}: no field {missing:?}", setting.name);
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cloud_conf_for_nodes_on_the_page_is_read() {
+    fn cloud_conf_example_for_nodes_is_valid() {
         let section = section("cloud.conf: request-timeout of the metadata service").expect("the section");
         let text = section
             .split("```ini\n")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes on objects of another installation of the driver.
+//! Writes to objects of an installation that the operator adopts.
 
 use cinder_operator_core::{
     cluster::{FIELD_MANAGER, NOTE, Note, OldController, OldObject},
@@ -20,7 +20,7 @@ use super::Writer;
 use crate::kubernetes::{ApplyError, GuardedApi, api_for};
 
 impl Writer {
-    /// Does one act of a migration in a namespace. What is gone already is fine.
+    /// Executes one action of a migration in a namespace. A missing object is not an error.
     pub async fn migrate(&self, namespace: &str, act: &Act) -> Result<(), ApplyError> {
         match act {
             Act::ScaleDown(controller, note) => self.scale(namespace, controller, 0, Some(note)).await,
@@ -29,7 +29,7 @@ impl Writer {
                 let replicas = controller.note.as_ref().map_or(1, |known| known.replicas);
                 self.scale(namespace, controller, replicas, note.as_ref()).await
             }
-            // Its pods are looked for one by one.
+            // A later step checks each pod of the object, so this deletion does not wait.
             Act::Withdraw(key, uid) => self.abandon(key, uid).await,
             Act::Orphan(set) => {
                 let api: GuardedApi<DaemonSet> = GuardedApi::namespaced(self.client.clone(), namespace);
@@ -44,7 +44,7 @@ impl Writer {
         }
     }
 
-    /// Scales and notes in one write, so that none can get lost without the other.
+    /// Scales a workload and records the previous state in one write, so that neither is lost without the other.
     async fn scale(
         &self,
         namespace: &str,
@@ -68,8 +68,8 @@ impl Writer {
         self.done(controller.kind, "patch", patched.map(drop))
     }
 
-    /// Whether the API server would take a Deployment and a pod of it: admission, quotas and pod security look at them, and nothing is
-    /// written.
+    /// Checks with dry runs whether the API server accepts a Deployment and one of its pods. Admission, quotas and pod
+    /// security evaluate them; nothing is written.
     pub async fn try_out(&self, desired: &Desired) -> Result<(), ApplyError> {
         let api = api_for(&self.client, &desired.key)?;
         let params = PatchParams::apply(FIELD_MANAGER).dry_run();
@@ -89,7 +89,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Counts a write. That the object is gone, or another one has its name, is fine.
+    /// Counts a write. A missing object, or a different object under the same name, is not an error.
     fn done(&self, kind: &'static str, verb: &'static str, result: kube::Result<()>) -> Result<(), ApplyError> {
         let result = match result {
             Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),

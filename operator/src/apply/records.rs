@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What others put on objects that are made anew, written down before the old ones are deleted: on the CinderCSIDriver, where it
-//! outlives the operator's process.
+//! Records of the metadata that other clients set on objects to recreate. The records are written before the deletion,
+//! as an annotation of the CinderCSIDriver, so that they outlive the operator's process.
 
 use std::collections::BTreeMap;
 
@@ -18,66 +18,67 @@ use serde_json::json;
 use super::Writer;
 use crate::kubernetes::{ApplyError, GuardedApi};
 
-/// Annotation of the CinderCSIDriver with what is put on objects again that are being made anew. It is there only meanwhile.
-const MADE_ANEW: &str = "csi.openstack.org/made-anew";
+/// Annotation of the CinderCSIDriver with metadata to restore on recreated objects. It exists only during a recreation.
+const RECREATED_METADATA: &str = "csi.openstack.org/made-anew";
 
 /// The records of one CinderCSIDriver.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Records {
     driver: String,
     uid: String,
-    kept: BTreeMap<String, Kept>,
+    current: BTreeMap<String, Kept>,
     written: BTreeMap<String, Kept>,
 }
 
 impl Records {
-    /// Those that the object has. What cannot be read was written by nothing that knows how.
+    /// Reads the records from the object. An unreadable record counts as missing, because no version of the operator
+    /// writes one.
     pub fn of(driver: &CinderCSIDriver) -> Self {
-        let text = driver.annotations().get(MADE_ANEW);
-        let kept: BTreeMap<String, Kept> = text
+        let text = driver.annotations().get(RECREATED_METADATA);
+        let current: BTreeMap<String, Kept> = text
             .and_then(|text| serde_json::from_str(text).ok())
             .unwrap_or_default();
         Self {
             driver: driver.name_any(),
             uid: driver.uid().unwrap_or_default(),
-            written: kept.clone(),
-            kept,
+            written: current.clone(),
+            current,
         }
     }
 
-    /// Without those of objects that are not wanted any more.
+    /// Removes the records of objects that are not desired any more.
     #[must_use]
-    pub fn only(mut self, wanted: &[Key]) -> Self {
-        self.kept
-            .retain(|kept, _| wanted.iter().any(|key| key.to_string() == *kept));
+    pub fn only(mut self, desired: &[Key]) -> Self {
+        self.current
+            .retain(|name, _| desired.iter().any(|key| key.to_string() == *name));
         self
     }
 
-    /// What is to be put on an object that is missing.
+    /// The metadata to restore on a missing object.
     pub(super) fn find(&self, key: &Key) -> Option<Kept> {
-        self.kept.get(&key.to_string()).cloned()
+        self.current.get(&key.to_string()).cloned()
     }
 
-    pub(super) fn insert(&mut self, key: &Key, kept: &Kept) {
-        self.kept.insert(key.to_string(), kept.clone());
+    pub(super) fn insert(&mut self, key: &Key, metadata: &Kept) {
+        self.current.insert(key.to_string(), metadata.clone());
     }
 
-    /// Forgets the objects that are there.
+    /// Removes the records of objects that exist.
     pub(super) fn retain_missing(&mut self, is_there: impl Fn(&str) -> bool) {
-        self.kept.retain(|key, _| !is_there(key));
+        self.current.retain(|key, _| !is_there(key));
     }
 }
 
 impl Writer {
-    /// Writes the records down where they changed.
-    pub(super) async fn write_down(&self, records: &mut Records) -> Result<(), ApplyError> {
-        if records.kept == records.written {
+    /// Writes the records if they have changed.
+    pub(super) async fn write_records(&self, records: &mut Records) -> Result<(), ApplyError> {
+        if records.current == records.written {
             return Ok(());
         }
-        let text = (!records.kept.is_empty())
-            .then(|| serde_json::to_string(&records.kept))
+        let text = (!records.current.is_empty())
+            .then(|| serde_json::to_string(&records.current))
             .transpose()?;
-        let patch = json!({"metadata": {"uid": records.uid, "annotations": {MADE_ANEW: text}}});
+        let patch = json!({"metadata": {"uid": records.uid, "annotations": {RECREATED_METADATA: text}}});
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
@@ -86,7 +87,7 @@ impl Writer {
         let result = api.patch(&records.driver, &params, &Patch::Merge(&patch)).await;
         self.metrics.api_write(KIND, "patch", result.is_ok());
         result?;
-        records.written.clone_from(&records.kept);
+        records.written.clone_from(&records.current);
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `kubectl cinder-csi`: the same program under the name `kubectl-cinder_csi`. It reads with the user's own kubeconfig and rights
-//! and changes nothing.
+//! `kubectl cinder-csi`, a plugin: the same program under the name `kubectl-cinder_csi`. It reads with the kubeconfig
+//! and the rights of the user, and changes nothing in the cluster.
 
 mod adopt;
 mod bundle;
@@ -43,12 +43,12 @@ pub use adopt::AdoptionReport;
 pub use completion::{COMPLETION, complete};
 pub use status::screen;
 
-/// The name under which kubectl finds the program: it writes the dash of the command as an underscore.
+/// The name under which kubectl finds the program. kubectl writes the dash of the command as an underscore.
 pub const PROGRAM: &str = "kubectl-cinder_csi";
 
-/// The most characters of an error.
+/// Maximum number of characters of an error.
 const LONGEST_ERROR: usize = 8_000;
-/// The most characters of a text in the report about a driver.
+/// Maximum number of characters of a text in the report about a driver.
 const LONGEST_TEXT: usize = 32_768;
 
 /// The meaning of the exit status, for the help.
@@ -76,7 +76,7 @@ pub struct PluginArgs {
     pub operator_namespace: String,
 }
 
-/// What the plugin does.
+/// Commands of the plugin.
 #[derive(Debug, Clone, Subcommand)]
 pub enum PluginCommand {
     /// Show each driver on one screen: version, rollout, conditions, clouds, stuck volumes
@@ -146,7 +146,7 @@ pub enum PluginCommand {
 }
 
 impl PluginCommand {
-    /// The exit status of a failure. That of `adopt` is not 1, which reports findings.
+    /// Exit status after a failure. `adopt` does not use 1, because 1 reports findings.
     fn failure(&self) -> ExitCode {
         match self {
             Self::Adopt { .. } => ExitCode::from(2),
@@ -155,62 +155,46 @@ impl PluginCommand {
     }
 }
 
-/// The reason why the plugin failed.
+/// Errors of the plugin.
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
-    /// There is no usable kubeconfig.
     #[error("cannot find out how to reach the API server: {0}; name a kubeconfig with --kubeconfig or KUBECONFIG")]
     Configure(String),
-    /// The API server refused or did not answer.
+    /// The API server rejected a request or did not respond.
     #[error("cannot {act}: {}", answer(.source))]
     Read {
-        /// What was tried.
+        /// The attempted action.
         act: String,
-        /// What happened.
         source: Box<kube::Error>,
     },
-    /// There is no such object.
     #[error("there is no CinderCSIDriver {0}; `kubectl get cindercsidriver` lists those that exist")]
     NoDriver(String),
-    /// The driver did not become ready in time.
     #[error("CinderCSIDriver {name} is not ready after {seconds} s: {cause}")]
     NotReady {
-        /// The driver.
         name: String,
-        /// The limit.
         seconds: u64,
-        /// The last cause that was seen.
+        /// The last observed cause.
         cause: String,
     },
     /// An administrator must act before the driver can become ready.
     #[error("CinderCSIDriver {name} is stalled: {message}")]
     Stalled {
-        /// The driver.
         name: String,
         /// The message of the condition.
         message: String,
     },
-    /// Something could not be written.
     #[error("cannot write {what}: {source}")]
-    Write {
-        /// What.
-        what: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// The object to diagnose does not exist.
+    Write { what: String, source: io::Error },
     #[error(
         "there is no {0}; -n names another namespace, and KIND/NAME another kind, as in pod/web-0, pv/NAME, volumesnapshot/NAME or \
          volumeattachment/NAME"
     )]
     NoObject(String),
-    /// The kind leads to no volume.
     #[error("{0} is not a kind that leads to a volume; use pvc, pod, pv, volumesnapshot or volumeattachment")]
     UnknownKind(String),
     /// The file with a CinderCSIDriver is missing or invalid.
     #[error(transparent)]
     File(#[from] RenderCommandError),
-    /// Something could not be encoded.
     #[error("cannot encode: {0}")]
     Encode(#[from] serde_json::Error),
 }
@@ -234,7 +218,7 @@ impl PluginError {
     }
 }
 
-/// Whether the program was called by one of the names under which kubectl finds it.
+/// Whether the program was called under the name `by`, under which kubectl finds it.
 pub fn is_called(program: Option<&str>, by: &str) -> bool {
     let name = program.and_then(|path| path.rsplit('/').next());
     name.is_some_and(|name| name == by)
@@ -253,7 +237,7 @@ pub async fn execute(args: PluginArgs) -> ExitCode {
     })
 }
 
-/// The error on one printable line.
+/// Formats the error as one line of printable characters.
 fn printable_error(error: &PluginError) -> String {
     UntrustedText::with_limit(&error.to_string(), LONGEST_ERROR).to_string()
 }
@@ -315,7 +299,7 @@ async fn run(client: &Client, args: PluginArgs, out: &mut impl Write) -> Result<
     Ok(code)
 }
 
-/// The operator's state and a screen for each driver.
+/// Renders the state of the operator, and a screen for each driver.
 async fn status_text(
     client: &Client,
     operators: &str,
@@ -336,7 +320,7 @@ async fn status_text(
     Ok(for_terminal(&format!("{operator}\n{screens}")))
 }
 
-/// Renders a part for each driver, or a sentence without one.
+/// Renders the drivers, or a sentence if there are none.
 fn show<T: Serialize>(output: Output, drivers: &[T], text: impl FnOnce() -> String) -> Result<String, PluginError> {
     match output {
         Output::Json => json(&drivers),
@@ -347,7 +331,7 @@ fn show<T: Serialize>(output: Output, drivers: &[T], text: impl FnOnce() -> Stri
     }
 }
 
-/// Encodes objects without managed fields and the last applied configuration, in printable characters.
+/// Encodes objects as printable JSON, without managed fields and the last applied configuration.
 fn json(value: &impl Serialize) -> Result<String, PluginError> {
     let mut value = serde_json::to_value(value)?;
     let objects = match &mut value {
@@ -370,7 +354,7 @@ fn kinds() -> Vec<CompletionCandidate> {
 }
 
 async fn client(args: &PluginArgs) -> Result<Client, PluginError> {
-    // The API server's certificate is checked by rustls, whose provider is chosen once in a process.
+    // rustls checks the certificate of the API server. Its provider is chosen once per process.
     drop(rustls::crypto::ring::default_provider().install_default());
     let options = KubeConfigOptions {
         context: args.context.clone(),
@@ -384,7 +368,7 @@ async fn client(args: &PluginArgs) -> Result<Client, PluginError> {
                 .map_err(PluginError::configure)
         }
         None if args.context.is_some() => Config::from_kubeconfig(&options).await.map_err(PluginError::configure),
-        // A pod has no kubeconfig: there the service account of the pod reads.
+        // A pod has no kubeconfig; the client then uses the service account of the pod.
         None => Config::infer().await.map_err(PluginError::configure),
     }?;
     connect(config).map_err(PluginError::read("make a client of the API server"))
@@ -400,11 +384,11 @@ async fn drivers(client: &Client, name: Option<&str>) -> Result<Vec<CinderCSIDri
         drivers.sort_by_key(ResourceExt::name_any);
         return Ok(drivers);
     };
-    let found = api
+    let driver = api
         .get_opt(name)
         .await
         .map_err(PluginError::read(format!("read CinderCSIDriver {name}")))?;
-    Ok(vec![found.ok_or_else(|| PluginError::NoDriver(name.to_owned()))?])
+    Ok(vec![driver.ok_or_else(|| PluginError::NoDriver(name.to_owned()))?])
 }
 
 #[cfg(test)]
@@ -418,7 +402,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_flags_fit_together() {
+    fn command_line_definition_is_valid() {
         PluginArgs::command().debug_assert();
     }
 
@@ -428,12 +412,12 @@ mod tests {
     #[case(Some("/usr/local/bin/cinder-csi-operator"), false)]
     #[case(Some("/srv/kubectl-cinder_csi/operator"), false)]
     #[case(None, false)]
-    fn kubectl_calls_it_by_its_name(#[case] program: Option<&str>, #[case] expected: bool) {
+    fn plugin_is_recognized_by_program_name(#[case] program: Option<&str>, #[case] expected: bool) {
         assert_eq!(is_called(program, PROGRAM), expected);
     }
 
     #[test]
-    fn n_is_the_namespace_of_the_objects_asked_about_and_o_the_format() {
+    fn short_flags_have_same_meaning_in_all_commands() {
         let mut command = PluginArgs::command();
         command.build();
         for subcommand in command.get_subcommands() {

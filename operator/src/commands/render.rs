@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The commands `crd` and `render`: what the operator would apply, as YAML, without a cluster.
+//! The commands `crd` and `render`: print the objects that the operator would apply, as YAML, without a cluster.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -16,43 +16,24 @@ use serde_json::Value;
 
 use crate::args::{RenderArgs, VERSION};
 
-/// The largest input. The API server accepts no object of this size.
+/// Maximum size of the input in bytes. The API server does not accept an object of this size.
 const LARGEST_INPUT: u64 = 2 << 20;
 
-/// Why nothing was printed.
+/// Errors of `crd` and `render`.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderCommandError {
-    /// A file could not be read.
     #[error("read {path}: {source}", path = path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The text is not one YAML document.
+    Read { path: PathBuf, source: io::Error },
     #[error("{path} is not one YAML document: {source}", path = path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// Where and why.
-        source: serde_yaml::Error,
-    },
-    /// The object is something else, or has other fields.
+    Parse { path: PathBuf, source: serde_yaml::Error },
+    /// The object is of a different kind, or has unknown fields.
     #[error("{path} is no CinderCSIDriver of csi.openstack.org/v1beta1: {source}", path = path.display())]
-    Decode {
-        /// The file.
-        path: PathBuf,
-        /// The field.
-        source: serde_json::Error,
-    },
-    /// The spec cannot be carried out.
+    Decode { path: PathBuf, source: serde_json::Error },
+    /// The spec is valid YAML but cannot be rendered.
     #[error("{}", sentences(.0))]
     Resolve(Vec<Problem>),
-    /// An object could not be made.
     #[error(transparent)]
     Operand(#[from] RenderError),
-    /// An object could not be written as YAML.
     #[error("write YAML: {0}")]
     Encode(#[from] serde_json::Error),
     /// The output is closed.
@@ -66,7 +47,7 @@ pub fn crd(out: &mut impl Write) -> Result<(), RenderCommandError> {
     Ok(())
 }
 
-/// Prints what the CinderCSIDriver of a file becomes.
+/// Prints the objects for the CinderCSIDriver in a file.
 pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), RenderCommandError> {
     let driver = read_driver(&args.file)?;
     let credentials = read_credentials(args)?;
@@ -185,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sample_is_rendered_without_a_cluster() {
+    fn sample_is_rendered_without_a_cluster() {
         let mut out = Vec::new();
 
         render(&mk_args(&[&sample("cindercsidriver.yaml")]), &mut out).unwrap();
@@ -199,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn sidecars_follow_the_version_of_kubernetes() {
+    fn sidecars_depend_on_kubernetes_version() {
         let resizer = |words: &[&str]| {
             let mut out = Vec::new();
             let file = sample("cindercsidriver.yaml");
@@ -216,14 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn a_version_without_a_minor_one_is_refused() {
+    fn version_without_minor_is_rejected() {
         let words = ["cinder-csi-operator", "render", "-", "--kubernetes-version", "1"];
         let error = Args::try_parse_from(words).unwrap_err();
         assert!(error.to_string().contains("as in 1.33"), "{error}");
     }
 
     #[test]
-    fn another_object_is_refused_by_its_kind() {
+    fn object_of_wrong_kind_is_rejected() {
         let error = render(&mk_args(&[&sample("openstack-credentials.yaml")]), &mut Vec::new()).unwrap_err();
 
         let text = error.to_string();
@@ -234,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_input_is_refused() {
+    fn endless_input_is_rejected() {
         let mut out = Vec::new();
         let error = render(&mk_args(&["/dev/zero"]), &mut out).unwrap_err();
         assert_eq!(error.to_string(), "read /dev/zero: it is larger than 2097152 bytes");
@@ -242,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named() {
+    fn error_names_missing_file() {
         let error = render(&mk_args(&["/nowhere/driver.yaml"]), &mut Vec::new()).unwrap_err();
 
         assert!(error.to_string().contains("/nowhere/driver.yaml"), "{error}");
     }
 
     #[test]
-    fn the_crd_is_printed_as_clusters_take_it() {
+    fn printed_crd_is_valid_yaml() {
         let mut out = Vec::new();
 
         crd(&mut out).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What reports for terminals have in common: tables, notes and lines that are not too long.
+//! Common parts of reports for terminals: tables, notes and folded lines.
 
 use std::{
     fmt::{self, Write},
@@ -9,10 +9,11 @@ use std::{
 use csi_sources::{UntrustedText, is_printable};
 use terminal_size::{Width, terminal_size_of};
 
-/// How many columns there must be for lines to be folded at all.
+/// Minimum width of a terminal, in columns, for folding.
 const NARROWEST: usize = 40;
 
-/// Two spaces between columns that are as wide as their widest cell; nothing at the ends of lines.
+/// Formats a table. Two spaces separate columns, and each column is as wide as its widest cell. Lines have no trailing
+/// spaces.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
@@ -33,7 +34,7 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// The end of a report: its notes, a line each, below an empty one.
+/// Writes the notes at the end of a report, one per line, after an empty line.
 pub(crate) fn write_notes(out: &mut impl Write, notes: &[String]) -> fmt::Result {
     if !notes.is_empty() {
         writeln!(out)?;
@@ -42,7 +43,8 @@ pub(crate) fn write_notes(out: &mut impl Write, notes: &[String]) -> fmt::Result
     notes.into_iter().try_for_each(|note| writeln!(out, "Note: {note}"))
 }
 
-/// Text as the terminal shows it best: in printable characters, and sentences folded at its width. A pipe or a file gets whole lines.
+/// Formats text for standard output: escapes characters that are not printable, and folds lines at the width of a
+/// terminal. Lines to a pipe or file are not folded.
 pub(crate) fn for_terminal(text: &str) -> String {
     let text = escape_characters(text);
     let stdout = io::stdout();
@@ -57,8 +59,8 @@ pub(crate) fn for_terminal(text: &str) -> String {
     }
 }
 
-/// Escapes characters that are not printable, except line breaks. Callers escape text of other programs before; this guards the terminal
-/// against callers that do not.
+/// Escapes characters that are not printable, except line breaks. Callers escape text of other programs already; this
+/// function protects the terminal against callers that do not.
 fn escape_characters(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -71,8 +73,8 @@ fn escape_characters(text: &str) -> String {
     escaped
 }
 
-/// Folds lines at spaces; what comes below is indented like the line, and two spaces more. Rows of tables, which have two spaces between
-/// their words, stay whole, and so do words.
+/// Folds lines at spaces, and indents continuation lines by two more spaces than the first line. Rows of tables, which
+/// contain two adjacent spaces, are not folded, and words are not split.
 fn fold(text: &str, width: usize) -> String {
     let mut folded = String::new();
     for line in text.lines() {
@@ -107,7 +109,7 @@ mod tests {
     use super::{fold, table, write_notes};
 
     #[test]
-    fn sentences_are_folded_at_the_width_and_tables_stay_whole() {
+    fn long_lines_are_folded_and_tables_are_not() {
         let text = "short\n  one two three four\n  NAME    VERSION    IMAGE\n    https://a.very.long/address here\n";
         let folded = fold(text, 12);
         assert_eq!(
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell() {
+    fn columns_have_width_of_widest_cell() {
         let text = table(
             &["A", "LONGER"],
             &[vec!["ääää".into(), "b".into()], vec!["c".into(), String::new()]],
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_stand_apart_and_without_any_there_is_no_empty_line() {
+    fn empty_line_precedes_notes() {
         let mut text = String::new();
         write_notes(&mut text, &[]).expect("written");
         assert_eq!(text, "");

@@ -64,9 +64,10 @@ const LEASE: &str =
 const CLASS: &str = "/apis/storage.k8s.io/v1/storageclasses/cinder";
 const CSI_DRIVER: &str = "/apis/storage.k8s.io/v1/csidrivers/cinder.csi.openstack.org";
 
-/// Accepts every password but `wrong`, `forbidden`, `unreachable` and `broken`, and says nothing to `unheard`. `elsewhere` leads to another
-/// project without the driver's volumes, `western` to a third one with them, `faraway` to another region without them. With `misled` there is no
-/// Cinder, and with `undecided` there are several regions. `spaced` has the zone `zone one`.
+/// Accepts every password except `wrong`, `forbidden`, `unreachable` and `broken`, and never responds to `unheard`.
+/// `elsewhere` leads to a different project without the driver's volumes, `western` to a third project with them, and
+/// `faraway` to a different region without them. With `misled` Cinder is missing, and with `undecided` the catalogue
+/// has several regions. `spaced` has the zone `zone one`.
 #[derive(Debug, Default)]
 struct Door {
     logins: Arc<Mutex<usize>>,
@@ -148,7 +149,7 @@ impl Keystone for Door {
     }
 }
 
-/// A cluster with one node, where the operator has seen one Secret with good credentials.
+/// A cluster with one node, where the operator has read one Secret with valid credentials.
 struct World {
     api: Api,
     context: Arc<Context>,
@@ -197,7 +198,7 @@ impl World {
         world
     }
 
-    /// A process of the operator that has just started.
+    /// A new process of the operator.
     fn mk_context(api: &Api, cluster: Cluster) -> Context {
         let metrics = Arc::new(Metrics::new().expect("metrics"));
         Context {
@@ -235,7 +236,7 @@ impl World {
         Arc::new(leases)
     }
 
-    /// Starts the operator again; the watches bring the same objects.
+    /// Restarts the operator. Its watches return the objects of `index`.
     fn restart(&mut self, index: Index) {
         self.context = Arc::new(Self::mk_context(&self.api, Cluster::fixed(index)));
     }
@@ -273,14 +274,14 @@ impl World {
         serde_json::from_value(self.api.get(DRIVER).expect("the driver")).expect("a driver")
     }
 
-    /// After a change of any object but a volume.
+    /// Reconciles after a change of any object except volumes.
     async fn reconcile(&self) -> Result<Action, ReconcileError> {
         self.context.request_full_reconcile(NAME);
         self.context.record_change(NAME, Instant::now());
         self.look().await
     }
 
-    /// After no change that was told, or one of a volume.
+    /// Reconciles without a reported change, or after a change of a volume.
     async fn look(&self) -> Result<Action, ReconcileError> {
         reconcile(Arc::new(GuardedObject(Ok(self.driver()))), Arc::clone(&self.context)).await
     }
@@ -294,7 +295,7 @@ impl World {
         )
     }
 
-    /// Says in an annotation with a time that what it is about was long ago.
+    /// Sets an annotation with a time to a time long ago.
     fn since_long(&self, path: &str, annotation: &str) {
         let mut object = self.api.get(path).expect("the object");
         object["metadata"]["annotations"][annotation] = json!("2026-01-01T00:00:00Z");
@@ -314,7 +315,7 @@ fn mk_spec() -> CinderCSIDriverSpec {
     let mut cloud = CloudSpec::from_secret("openstack-credentials");
     cloud.credentials_secret_ref.key = "cloud.conf".to_owned();
     let mut spec = CinderCSIDriverSpec::new(vec![cloud]);
-    // Nobody here tells which zones there are.
+    // No test cloud lists its zones.
     spec.topology.mode = TopologyMode::Enabled;
     spec
 }
@@ -327,7 +328,7 @@ fn deletes(writes: &[String]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_new_driver_gets_all_its_objects_and_then_nothing_more_is_written() {
+async fn new_driver_is_created_and_then_at_rest() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
     for path in [OWN_SECRET, DEPLOYMENT, DAEMON_SET, CLASS, CSI_DRIVER] {
@@ -343,7 +344,7 @@ async fn a_new_driver_gets_all_its_objects_and_then_nothing_more_is_written() {
 }
 
 #[tokio::test]
-async fn a_changed_object_is_put_right_and_nothing_else_is_written() {
+async fn only_the_changed_object_is_repaired() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
     world.reconcile().await.expect("reconciled");
@@ -361,7 +362,7 @@ async fn a_changed_object_is_put_right_and_nothing_else_is_written() {
 }
 
 #[tokio::test]
-async fn a_deleted_object_is_put_back_and_told() {
+async fn deleted_object_is_recreated_and_reported() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
     world.api.remove(CSI_DRIVER);
@@ -373,12 +374,12 @@ async fn a_deleted_object_is_put_back_and_told() {
 }
 
 #[tokio::test]
-async fn what_has_never_been_there_was_not_deleted() {
+async fn added_object_is_not_reported_as_drift() {
     let mut spec = mk_spec();
     spec.network_policy.mode = NetworkPolicyMode::Disabled;
     let world = World::new(spec, mk_index(&[], true));
     world.reconcile().await.expect("reconciled");
-    // As after an installation, and without a word of the spec: an API may bring objects at any time.
+    // The status is that of an installed driver, and the spec has not changed: an API can add objects at any time.
     world.api.change(DRIVER, "/status", {
         let mut status = world.api.get(DRIVER).expect("the driver")["status"].clone();
         status["version"] = json!(crate::args::VERSION);
@@ -402,7 +403,7 @@ async fn what_has_never_been_there_was_not_deleted() {
 }
 
 #[tokio::test]
-async fn a_storage_class_of_somebody_else_is_not_touched_and_the_status_tells_what_to_do() {
+async fn foreign_storage_class_is_reported_and_not_changed() {
     let world = World::managed();
     let foreign = json!({"metadata": {"name": "cinder"}, "provisioner": "example.org/other"});
     world.api.put(CLASS, foreign.clone());
@@ -430,7 +431,7 @@ async fn a_storage_class_of_somebody_else_is_not_touched_and_the_status_tells_wh
 }
 
 #[tokio::test]
-async fn refused_credentials_leave_secret_and_controller_as_they_are() {
+async fn rejected_credentials_change_neither_secret_nor_controller() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
     let before = (world.api.get(OWN_SECRET), world.api.get(DEPLOYMENT));
@@ -451,7 +452,7 @@ async fn refused_credentials_leave_secret_and_controller_as_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clouds_that_do_not_answer_take_the_time_of_one() {
+async fn unresponsive_clouds_are_checked_in_parallel() {
     let names = ["e", "d", "c", "b", "a"];
     let mut spec = mk_spec();
     let cloud = spec.clouds[0].clone();
@@ -473,7 +474,7 @@ async fn clouds_that_do_not_answer_take_the_time_of_one() {
 }
 
 #[tokio::test]
-async fn without_good_credentials_the_controller_waits_and_everything_else_is_made() {
+async fn only_controller_waits_for_valid_credentials() {
     let world = World::managed();
     world.api.remove(SOURCE);
     world.reconcile().await.expect("reconciled");
@@ -483,7 +484,7 @@ async fn without_good_credentials_the_controller_waits_and_everything_else_is_ma
 }
 
 #[tokio::test]
-async fn a_reconcile_that_was_cut_short_is_finished_by_the_next() {
+async fn interrupted_reconcile_is_completed_by_next_one() {
     let world = World::managed();
     world.api.break_writes_to(Some(CSI_DRIVER));
     let error = world.reconcile().await.expect_err("a write fails");
@@ -509,7 +510,7 @@ async fn a_reconcile_that_was_cut_short_is_finished_by_the_next() {
 }
 
 #[tokio::test]
-async fn unmanaged_reports_and_changes_nothing() {
+async fn unmanaged_driver_is_only_reported() {
     let mut spec = mk_spec();
     spec.management_state = ManagementState::Unmanaged;
     let world = World::new(spec, mk_index(&[], true));
@@ -525,7 +526,7 @@ async fn unmanaged_reports_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn an_object_that_is_no_longer_wanted_is_removed() {
+async fn object_missing_in_spec_is_removed() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
     world.api.take_writes();
@@ -539,7 +540,7 @@ async fn an_object_that_is_no_longer_wanted_is_removed() {
 }
 
 #[tokio::test]
-async fn for_an_object_that_went_before_its_first_reconcile_nothing_is_made() {
+async fn deleted_driver_gets_no_objects() {
     let world = World::managed();
     let driver = world.driver();
     world.api.remove(DRIVER);
@@ -549,7 +550,7 @@ async fn for_an_object_that_went_before_its_first_reconcile_nothing_is_made() {
 }
 
 #[tokio::test]
-async fn a_copy_that_somebody_made_of_an_object_is_his_and_stays() {
+async fn copy_of_object_is_never_deleted() {
     let world = World::new(mk_spec(), mk_index(&[], false));
     world.reconcile().await.expect("reconciled");
     let mut copy = world.api.get(CLASS).expect("the class");
@@ -566,7 +567,7 @@ async fn a_copy_that_somebody_made_of_an_object_is_his_and_stays() {
 }
 
 #[tokio::test]
-async fn new_credentials_are_an_update_and_no_drift() {
+async fn new_credentials_are_not_reported_as_drift() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
     world.set_password("better");
@@ -585,7 +586,7 @@ async fn new_credentials_are_an_update_and_no_drift() {
 }
 
 #[tokio::test]
-async fn a_class_that_is_made_anew_keeps_the_mark_of_the_administrator() {
+async fn recreated_class_retains_default_annotation() {
     const MARK: &str = "storageclass.kubernetes.io/is-default-class";
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
@@ -600,7 +601,7 @@ async fn a_class_that_is_made_anew_keeps_the_mark_of_the_administrator() {
 }
 
 #[tokio::test]
-async fn a_node_that_has_just_joined_leaves_the_driver_available() {
+async fn new_node_does_not_affect_availability() {
     let mut index = mk_index(&[], true);
     let mut put = |name: &str, since: &str, drivers: Value| {
         let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/os": "linux"}, "creationTimestamp": since},
@@ -631,7 +632,7 @@ async fn a_node_that_has_just_joined_leaves_the_driver_available() {
 #[case::of_the_operators_choice(&[], "ContainersMissing")]
 #[case::of_the_spec(&["csi-attacher", "csi-provisioner"], "")]
 #[tokio::test]
-async fn a_controller_lacks_the_containers_that_are_wanted(#[case] disabled: &[&str], #[case] reason: &str) {
+async fn missing_containers_make_driver_unavailable(#[case] disabled: &[&str], #[case] reason: &str) {
     let world = World::managed();
     let mut spec = world.api.get(DRIVER).expect("the driver")["spec"].clone();
     let settings = disabled.iter().map(|name| json!({"name": name, "enabled": false}));

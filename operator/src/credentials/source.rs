@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where credentials come from, what is in them, and what to say when they are no good.
+//! Reads and validates the credentials of a cloud, and formats the reasons for their rejection.
 
 use std::path::Path;
 
@@ -22,18 +22,19 @@ use kube::Client;
 use super::{LOGIN_LIMIT, TrialError};
 use crate::kubernetes::{self, GuardedApi, SecretData, SecretError, get_secret};
 
-/// How much of an answer is told: a fault repeats what was sent, however long that was.
+/// Maximum number of characters of an error response. Services repeat the request in it, without a limit.
 const LONGEST_FAULT: usize = 300;
 
-/// Stands in a bundle before the certificates of the proxy's authorities. Text between certificates means nothing to who reads them.
+/// Separates the certificates of the cloud's authorities from those of the proxy's authorities in a bundle. Readers of
+/// PEM ignore text between certificates.
 const PROXY_AUTHORITIES: &str = "# The authorities of the proxy:\n";
 
-/// The certificates of the cloud's authorities and those of the proxy's, out of a bundle that holds both.
+/// Splits a combined bundle into the certificates of the cloud's authorities and those of the proxy's authorities.
 pub(crate) fn parted(bundle: &str) -> (&str, &str) {
     bundle.split_once(PROXY_AUTHORITIES).unwrap_or((bundle, ""))
 }
 
-/// Credentials that have not been tried.
+/// Credentials that have not been checked.
 #[derive(Debug)]
 pub struct Candidate {
     pub(super) config: CloudConfig,
@@ -41,43 +42,41 @@ pub struct Candidate {
     pub(super) credentials: DriverCredentials,
 }
 
-/// Where the credentials of a cloud come from, for messages.
+/// The references to the credentials of a cloud.
 #[derive(Debug, Clone)]
 pub struct Source {
     /// Name of the cloud in the spec.
     pub cloud: String,
     /// Namespace of the Secret.
     pub namespace: String,
-    /// What the spec says.
     pub spec: CloudSpec,
-    /// How the driver is to use Cinder.
+    /// Options of the driver for Cinder.
     pub block_storage: BlockStorage,
-    /// The proxies on the way to the cloud.
+    /// Proxies between the pods and the cloud.
     pub proxies: Proxies,
-    /// Where the certificates of the proxies' authorities are.
+    /// Reference to the certificates of the proxies' authorities.
     pub proxy_ca: Option<CaBundleRef>,
 }
 
-/// What is read beside the credentials themselves.
+/// Certificates for the connection to the cloud.
 #[derive(Debug, Default)]
 pub(super) struct Certificates {
-    /// The authorities of the cloud.
+    /// The cloud's authorities.
     pub(super) ca: Option<String>,
-    /// The authorities of the proxy.
+    /// The proxy's authorities.
     pub(super) proxy_ca: Option<String>,
-    /// The client's own.
+    /// The client certificate.
     pub(super) client: Option<ClientPem>,
 }
 
 impl Candidate {
-    /// How it logs in, in one word.
+    /// The authentication method.
     pub fn auth_method(&self) -> &'static str {
         super::auth_method(&self.config)
     }
 }
 
 impl Source {
-    /// The source of a cloud.
     pub fn new(namespace: &str, spec: &CloudSpec) -> Self {
         Self {
             cloud: spec.name.clone(),
@@ -89,7 +88,7 @@ impl Source {
         }
     }
 
-    /// The same with what the driver's spec says for all its clouds.
+    /// Adds the options that the driver's spec has for all its clouds.
     #[must_use]
     pub fn with_options_of(mut self, driver: &CinderCSIDriverSpec) -> Self {
         self.block_storage = driver.block_storage.clone();
@@ -106,7 +105,7 @@ impl Source {
         format!("key {} of {}", self.spec.credentials_secret_ref.key, self.secret())
     }
 
-    /// Reads Secret and CA bundle. Nothing is cached: a change is seen at the next reconcile.
+    /// Reads the Secret and the certificates. Nothing is cached: the next reconcile observes a change.
     pub(crate) async fn read(&self, client: &Client) -> Result<Candidate, Refused> {
         let reference = &self.spec.credentials_secret_ref;
         let Some(data) = self.get_secret(client, &self.secret(), &reference.name).await? else {
@@ -125,7 +124,7 @@ impl Source {
             .get(&reference.key)
             .map_err(|error| self.unreadable(&self.key(), &error))?;
         let Some(bytes) = bytes else {
-            // The names of other keys are not for every reader of the status.
+            // The names of other keys are not shown to every reader of the status.
             let known: Vec<&str> = data.keys().filter(|key| is_credentials_key(key)).collect();
             return Err(Refused::new(
                 Refusal::SecretMissing,
@@ -168,10 +167,10 @@ impl Source {
             },
             client: self.read_client_certificate(client).await?,
         };
-        self.understand(text, certificates)
+        self.parse_candidate(text, certificates)
     }
 
-    /// Reads a Secret that is needed for the cloud; `None` if it does not exist.
+    /// Reads a Secret of the cloud; `None` if it does not exist.
     async fn get_secret(&self, client: &Client, place: &str, name: &str) -> Result<Option<SecretData>, Refused> {
         let secret = get_secret(client, &self.namespace, name).await;
         secret.map_err(|error| self.unreadable(place, &error))
@@ -204,7 +203,7 @@ impl Source {
         }))
     }
 
-    /// Reads a bundle: of whom, and the field that names it.
+    /// Reads a bundle of certificates. The pair contains its owner and the name of its field, for messages.
     async fn read_ca(
         &self,
         client: &Client,
@@ -213,7 +212,7 @@ impl Source {
     ) -> Result<String, Refused> {
         let (kind, name, key) = (reference.kind, &reference.name, &reference.key);
         let place = format!("{kind:?} {}/{name}", self.namespace);
-        let found = match kind {
+        let bundle = match kind {
             CaBundleKind::Secret => {
                 let secret = self.get_secret(client, &place, name).await?;
                 let bytes = secret.map(|data| data.get(key)).transpose();
@@ -229,7 +228,7 @@ impl Source {
                 map.map(|map| map.data.and_then(|mut data| data.remove(key)))
             }
         };
-        let pem = match found {
+        let pem = match bundle {
             None => {
                 let message = format!(
                     "{place} with the CA bundle of {whose} does not exist; create it with the key {key}, or change {field}"
@@ -259,9 +258,9 @@ impl Source {
         Ok(pem)
     }
 
-    /// Turns the text of the Secret into what the driver is given.
-    pub(super) fn understand(&self, text: &str, certificates: Certificates) -> Result<Candidate, Refused> {
-        // The CRD lets only names with these endings in.
+    /// Parses the text of the Secret and builds the driver's credentials.
+    pub(super) fn parse_candidate(&self, text: &str, certificates: Certificates) -> Result<Candidate, Refused> {
+        // The CRD accepts only names with these extensions.
         let is_yaml = Path::new(&self.spec.credentials_secret_ref.key)
             .extension()
             .is_some_and(|ending| ending == "yaml" || ending == "yml");
@@ -284,9 +283,9 @@ impl Source {
         config.tls.insecure |= self.spec.insecure_skip_tls_verify;
         config.proxies = self.proxies.clone();
         let options = &mut config.block_storage;
-        // A raw device that grew would keep its old size otherwise.
+        // Without a rescan, an expanded raw device would retain its old size.
         options.rescan_on_resize = self.block_storage.rescan_on_resize.unwrap_or(true);
-        // Nodes never see the file: a limit in it would be one of which the scheduler knows nothing.
+        // Nodes never read the file. A limit in it would be unknown to the scheduler.
         options.node_volume_attach_limit = self.block_storage.node_volume_attach_limit;
         options.ignore_volume_az = self.block_storage.ignore_volume_az.unwrap_or(options.ignore_volume_az);
         options.ignore_volume_microversion = self
@@ -316,7 +315,8 @@ impl Source {
             ));
         }
         if let Some(proxy) = certificates.proxy_ca {
-            // The proxy's authorities do not replace the public ones: hosts that are reached without the proxy have certificates of these.
+            // The proxy's authorities do not replace the public ones. Hosts that the client reaches without the proxy
+            // have certificates of public authorities.
             config.tls.also_public_roots |= config.tls.ca_pem.is_none();
             let cloud = config.tls.ca_pem.take().map(|pem| format!("{}\n", pem.trim_end()));
             config.tls.ca_pem = Some(format!("{}{PROXY_AUTHORITIES}{proxy}", cloud.unwrap_or_default()));
@@ -371,7 +371,7 @@ impl Source {
         }
     }
 
-    /// Why a trial failed, without what differs from one try to the next (request ids, times).
+    /// Why a check failed, without details that differ between attempts (request ids, times).
     pub(super) fn refused(&self, auth_url: &str, error: &TrialError) -> Refused {
         let (service, error) = match error {
             TrialError::Login(error @ CloudError::RegionAmbiguous { .. }) => {
@@ -419,7 +419,7 @@ impl Source {
     /// Why a login failed.
     fn refusal(&self, auth_url: &str, error: &CloudError) -> Refused {
         match error {
-            // A 404 too is about the credentials here: one that was withdrawn, or a project that is gone.
+            // A 404 is also a rejection of the credentials: they were revoked, or the project was deleted.
             CloudError::Auth(failure) | CloudError::Forbidden(failure)
                 if matches!(failure.status, Some(401 | 403 | 404)) =>
             {
@@ -485,8 +485,8 @@ impl Source {
         }
     }
 
-    /// Why a new content is not tried yet.
-    pub(super) fn too_many_refusals(&self, count: u32) -> Refused {
+    /// Why a new content is not checked yet.
+    pub(super) fn too_many_rejections(&self, count: u32) -> Refused {
         Refused::new(
             Refusal::LoginFailed,
             format!(
@@ -511,7 +511,7 @@ impl Source {
     }
 }
 
-/// The same causes for a ConfigMap.
+/// Converts a failed read of a ConfigMap to the error for Secrets.
 fn config_map_error(error: &kube::Error) -> SecretError {
     match error {
         kube::Error::Api(_) => SecretError::Refused(kubernetes::answer(error)),
@@ -540,7 +540,7 @@ fn cause(error: &CloudError) -> String {
     }
 }
 
-/// What was answered, in words.
+/// Formats the status and fault of a failed request.
 fn answer(failure: &Failure) -> String {
     let fault = UntrustedText::with_limit(failure.fault.trim_end_matches('.'), LONGEST_FAULT);
     match failure.status {
@@ -549,7 +549,7 @@ fn answer(failure: &Failure) -> String {
     }
 }
 
-/// The proxies of a spec, as the client takes them.
+/// Converts the proxies of a spec for the client.
 fn proxies(spec: Option<&Proxy>) -> Proxies {
     let Some(spec) = spec else { return Proxies::default() };
     Proxies {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Credentials of another project or region are valid and must not be used: the volumes of the driver do not exist there. Cinder and
-//! Nova answer 404, and deletions and detachments end as if they were done while the volumes remain.
+//! Protects against credentials of a different project or region. They are valid, but the driver's volumes do not exist
+//! there. Cinder and Nova return 404, so that deletions and detachments would be reported as successful while the
+//! volumes remain.
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -17,28 +18,29 @@ use futures::future::BoxFuture;
 
 use super::Source;
 
-/// Annotation by which an administrator confirms that a cloud may become another project or region, or be removed, although the driver
-/// is in use. Its value is the uid of the object, so that it cannot come along with a copied manifest.
+/// Annotation that confirms a move of a cloud to a different project or region, or its removal, while the driver is in
+/// use. An administrator sets it to the uid of the object, so that a copied manifest cannot contain a valid
+/// confirmation.
 pub const MOVE_PROJECT: &str = "csi.openstack.org/move-project";
 
 /// The objects that need the driver.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The known ones. One of them is enough.
+    /// The known objects that block a move. One of them is sufficient.
     pub blockers: Blockers,
-    /// The volumes, by their ids in Cinder.
+    /// The ids of the volumes in Cinder.
     pub volumes: Arc<BTreeSet<String>>,
-    /// The cause that some kinds could not be listed.
+    /// Why some kinds could not be listed.
     pub failure: Option<String>,
 }
 
 impl Usage {
-    /// Whether nothing needs the driver, and that is certain.
+    /// Whether it is certain that nothing needs the driver.
     pub fn is_free(&self) -> bool {
         self.blockers.is_empty() && self.failure.is_none()
     }
 
-    /// Whether claims may be the only thing that needs the driver.
+    /// Whether, at most, claims need the driver.
     pub(crate) fn has_only_claims(&self) -> bool {
         let Blockers {
             volumes,
@@ -51,12 +53,12 @@ impl Usage {
         self.failure.is_none() && others.into_iter().all(Vec::is_empty)
     }
 
-    /// Whether a lookup of volumes finds the cloud of everything that needs the driver.
+    /// Whether a lookup of volumes can determine the cloud of every object that needs the driver.
     fn is_locatable(&self) -> bool {
         self.failure.is_none() && self.unattributed().is_empty() && !self.volumes.is_empty()
     }
 
-    /// The objects whose cloud cannot be found by a lookup of volumes.
+    /// The objects whose cloud cannot be determined by a lookup of volumes.
     fn unattributed(&self) -> Vec<String> {
         let kinds = self.blockers.by_kind();
         let kinds = kinds.filter(|(kind, _)| !matches!(*kind, "PersistentVolume" | "VolumeAttachment"));
@@ -77,29 +79,27 @@ impl fmt::Display for Usage {
 
 /// Determines the objects that need the driver. It is called only when a decision depends on them.
 pub trait UsageQuery: Sync {
-    /// Queries the API server; several callers share one answer.
+    /// Queries the API server. Several callers share one response.
     fn usage(&self) -> BoxFuture<'_, &Usage>;
 }
 
 /// The present state of one cloud of the driver.
 #[derive(Debug, Clone, Default)]
 pub struct InstalledCloud {
-    /// The credentials.
     pub credentials: Option<DriverCredentials>,
-    /// The recorded project and region.
     pub place: RecordedPlace,
 }
 
-/// The cost of another project or region.
+/// The consequences of credentials for a different project or region.
 #[derive(Clone)]
 pub struct Stakes<'a> {
-    /// Finds the objects that need the driver.
+    /// Determines the objects that need the driver.
     pub query: &'a dyn UsageQuery,
-    /// The object's uid, which is the value of the annotation.
+    /// The uid of the object, which is the required value of the annotation.
     pub uid: String,
     /// Whether the annotation is set.
     pub may_move: bool,
-    /// The recorded places of all clouds.
+    /// The recorded projects and regions of all clouds.
     pub places: Vec<Place>,
 }
 
@@ -112,21 +112,22 @@ impl fmt::Debug for Stakes<'_> {
     }
 }
 
-/// Whether credentials that lead to a place may be used.
+/// Decision about the use of credentials for a project and region.
 #[derive(Debug)]
 pub(super) enum Admission<'a> {
-    /// They may.
     Admitted,
-    /// They may not, for this reason.
+    /// The credentials must not be used, for this reason.
     Refused(String),
-    /// Only where one of these volumes exists there; the cause that the place does not decide.
+    /// The credentials may be used only if one of these volumes exists there. The text explains why the record does not
+    /// decide.
     IfFound(&'a Usage, String),
-    /// Only where one of these volumes exists there and none in the recorded place; the reason of the refusal.
+    /// The credentials may be used only if one of these volumes exists there and none in the recorded project. The text
+    /// is the reason otherwise.
     IfReturned(&'a Usage, String),
 }
 
 impl Stakes<'_> {
-    /// Judges credentials that lead to `place` by the record and the use of the driver.
+    /// Evaluates credentials for `place`, by the record and the use of the driver.
     pub(super) async fn admit(&self, recorded: &RecordedPlace, place: &Place) -> Admission<'_> {
         if self.may_move || recorded.known().is_some_and(|known| known.is_same(place)) {
             return Admission::Admitted;
@@ -140,7 +141,7 @@ impl Stakes<'_> {
             RecordedPlace::Never if usage.has_only_claims() => return Admission::Admitted,
             RecordedPlace::Known(known) if known.is_another(place) => {
                 let reason = format!("they lead to {place}, and the driver is in use in {known} (in use: {usage})");
-                // The credentials of two clouds may be swapped.
+                // The credentials of two clouds may have been swapped.
                 let is_of_other_cloud = self.places.iter().any(|recorded| recorded.is_same(place));
                 return if usage.is_locatable() && !is_of_other_cloud {
                     Admission::IfReturned(usage, reason)
@@ -161,7 +162,7 @@ impl Stakes<'_> {
         Admission::IfFound(usage, cause)
     }
 
-    /// The refusal of credentials that work, and whose project or region is another one or unknown.
+    /// Rejects credentials that log in to a different or unknown project or region.
     pub(super) fn refused(&self, source: &Source, reason: &str) -> Refused {
         Refused::new(
             Refusal::ProjectChanged,
@@ -177,9 +178,14 @@ impl Stakes<'_> {
     }
 
     /// Returns the reason to retain a cloud that is no longer in the spec: volumes of the driver, or a failed list.
-    pub(super) fn cloud_left(&self, cloud: &str, usage: &Usage, found: Result<&[VolumeId], &str>) -> Option<Problem> {
+    pub(super) fn refuse_removal(
+        &self,
+        cloud: &str,
+        usage: &Usage,
+        existing: Result<&[VolumeId], &str>,
+    ) -> Option<Problem> {
         let unattributed = usage.unattributed();
-        let why = match (found, usage.failure.as_deref()) {
+        let why = match (existing, usage.failure.as_deref()) {
             (Ok([]), None) if unattributed.is_empty() => return None,
             (Ok([]), None) => format!(
                 "the operator cannot determine whether these belong to it: {}",
@@ -188,8 +194,8 @@ impl Stakes<'_> {
             (Ok([]), Some(failure)) | (Err(failure), _) => {
                 format!("the operator cannot find out whether volumes of the driver exist there: {failure}")
             }
-            (Ok(found), _) => {
-                let volumes: Vec<String> = found.iter().map(ToString::to_string).collect();
+            (Ok(existing), _) => {
+                let volumes: Vec<String> = existing.iter().map(ToString::to_string).collect();
                 format!("volumes of the driver exist there: {}", join_truncated(&volumes))
             }
         };
@@ -199,7 +205,7 @@ impl Stakes<'_> {
         ))
     }
 
-    /// A cloud that the driver is recorded to serve, and of which neither the spec nor the driver's Secret has credentials.
+    /// Reports a recorded cloud whose credentials are missing in both the spec and the driver's Secret.
     pub(crate) fn cloud_lost(&self, cloud: &str, usage: &Usage) -> Problem {
         self.needed(
             cloud,
@@ -220,7 +226,7 @@ impl Stakes<'_> {
         }
     }
 
-    /// How an administrator confirms a move.
+    /// The instruction that confirms a move.
     pub(crate) fn remedy(&self) -> String {
         format!(
             "set the annotation {MOVE_PROJECT} of the CinderCSIDriver to its uid, {}",

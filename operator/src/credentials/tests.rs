@@ -18,12 +18,12 @@ use super::*;
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// Answers trials from a list and notes what was asked.
+/// Returns prepared results of checks, and records the requests.
 #[derive(Debug, Clone, Default)]
 struct Scripted {
     answers: Arc<Mutex<VecDeque<Result<Tried, TrialError>>>>,
-    asked: Arc<Mutex<Vec<Questions>>>,
-    /// The volumes that exist, and how often they were listed.
+    requests: Arc<Mutex<Vec<Questions>>>,
+    /// The existing volumes, and the number of their lists.
     existing: Arc<Mutex<(Vec<&'static str>, usize)>>,
 }
 
@@ -57,7 +57,7 @@ impl Scripted {
     }
 
     fn logins(&self) -> usize {
-        self.asked.lock().len()
+        self.requests.lock().len()
     }
 }
 
@@ -75,7 +75,7 @@ impl Keystone for Scripted {
     }
 
     fn try_out(&self, _: CloudConfig, questions: Questions) -> BoxFuture<'_, Result<Tried, TrialError>> {
-        self.asked.lock().push(questions);
+        self.requests.lock().push(questions);
         let answer = self.answers.lock().pop_front();
         Box::pin(async move {
             match answer {
@@ -118,7 +118,7 @@ fn mk_yaml(password: &str) -> String {
 }
 
 fn mk_candidate(password: &str) -> Result<Candidate, Refused> {
-    mk_source().understand(&mk_yaml(password), Certificates::default())
+    mk_source().parse_candidate(&mk_yaml(password), Certificates::default())
 }
 
 fn mk_checker(keystone: &Scripted) -> Checker {
@@ -139,7 +139,7 @@ async fn check(checker: &Checker, password: &str, last_good: Option<&DriverCrede
 }
 
 #[tokio::test(start_paused = true)]
-async fn good_credentials_are_used_and_not_tried_again_before_the_interval() {
+async fn valid_credentials_are_cached_for_interval() {
     let keystone = Scripted::new([Ok(()), Ok(())]);
     let checker = mk_checker(&keystone);
     let verdict = check(&checker, "good", None).await;
@@ -154,12 +154,12 @@ async fn good_credentials_are_used_and_not_tried_again_before_the_interval() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ignored_keys_are_part_of_verdicts() {
+async fn ignored_keys_are_reported() {
     let checker = mk_checker(&Scripted::new([Ok(()), Err(unauthorized("req-1"))]));
     let text = mk_yaml("good").replace("auth:", "colour: red\n    auth:");
     let mut verdicts = Vec::new();
     for password in ["good", "bad"] {
-        let candidate = mk_source().understand(&text.replace("good", password), Certificates::default());
+        let candidate = mk_source().parse_candidate(&text.replace("good", password), Certificates::default());
         let installed = mk_installed(None, RecordedPlace::Never);
         let (source, stakes) = (mk_source(), mk_stakes(&FREE));
         let check = checker.check("d", &source, candidate, installed, &stakes, 5 * MINUTE);
@@ -206,7 +206,7 @@ async fn alternating_contents_cause_few_logins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_credentials_leave_the_last_good_ones_in_use_and_say_where_they_are() {
+async fn rejected_credentials_do_not_replace_valid_ones() {
     let keystone = Scripted::new([Ok(()), Err(unauthorized("req-1"))]);
     let checker = mk_checker(&keystone);
     let good = check(&checker, "good", None).await.in_use.expect("accepted");
@@ -230,7 +230,7 @@ async fn refused_credentials_leave_the_last_good_ones_in_use_and_say_where_they_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_tried_again_with_growing_pauses_and_one_sentence() {
+async fn failure_is_retried_with_growing_pauses() {
     let again = (1..=3).map(|n| Err(unauthorized(&format!("req-{n}"))));
     let keystone = Scripted::new(again);
     let checker = mk_checker(&keystone);
@@ -254,7 +254,7 @@ async fn a_failure_is_tried_again_with_growing_pauses_and_one_sentence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_secret_is_tried_at_once() {
+async fn changed_secret_is_checked_immediately() {
     let keystone = Scripted::new([Err(unauthorized("req-1")), Ok(())]);
     let checker = mk_checker(&keystone);
     assert!(!check(&checker, "bad", None).await.authenticated);
@@ -262,13 +262,13 @@ async fn a_changed_secret_is_tried_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_way_to_the_cloud_is_tried_at_once() {
+async fn changed_proxy_is_checked_immediately() {
     let keystone = Scripted::new([Err(unauthorized("req-1")), Ok(())]);
     let checker = mk_checker(&keystone);
     assert!(!check(&checker, "same", None).await.authenticated);
     let mut source = mk_source();
     source.proxies.https = Some("http://proxy.example.org:3128".to_owned());
-    let candidate = source.understand(&mk_yaml("same"), Certificates::default());
+    let candidate = source.parse_candidate(&mk_yaml("same"), Certificates::default());
     let verdict = checker
         .check(
             "d",
@@ -283,13 +283,13 @@ async fn another_way_to_the_cloud_is_tried_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_keystone_that_hangs_is_given_up() {
+async fn unresponsive_keystone_causes_timeout() {
     let verdict = check(&mk_checker(&Scripted::default()), "any", None).await;
     assert_eq!(verdict.refusal.expect("a reason").reason, Refusal::CloudUnreachable);
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_not_tried_and_harms_nothing() {
+async fn unreadable_secret_does_not_replace_credentials() {
     let (keystone, missing) = (
         Scripted::default(),
         Refused::new(Refusal::SecretMissing, "it is not there".to_owned()),
@@ -313,7 +313,7 @@ async fn what_cannot_be_read_is_not_tried_and_harms_nothing() {
 #[case::nobody_tells_when_it_can_be_read(Refusal::SecretUnreadable, FIRST_PAUSE)]
 #[case::a_watch_tells_when_it_comes(Refusal::SecretMissing, 5 * MINUTE)]
 #[tokio::test]
-async fn what_could_not_be_read_is_read_again_soon(#[case] reason: Refusal, #[case] pause: Duration) {
+async fn unreadable_secret_is_read_again_soon(#[case] reason: Refusal, #[case] pause: Duration) {
     let candidate = Err(Refused::new(reason, "a sentence".to_owned()));
     let verdict = mk_checker(&Scripted::default())
         .check(
@@ -339,26 +339,22 @@ async fn what_could_not_be_read_is_read_again_soon(#[case] reason: Refusal, #[ca
     Refusal::SecretMalformed,
     "key clouds.yaml of Secret ns/openstack-credentials"
 )]
-fn what_cannot_be_understood_is_named_with_the_place_to_mend(
-    #[case] text: &str,
-    #[case] reason: Refusal,
-    #[case] part: &str,
-) {
+fn malformed_credentials_are_reported_with_their_key(#[case] text: &str, #[case] reason: Refusal, #[case] part: &str) {
     let problem = mk_source()
-        .understand(text, Certificates::default())
+        .parse_candidate(text, Certificates::default())
         .expect_err("not usable");
     assert_eq!(problem.reason, reason, "{}", problem.message);
     assert!(problem.message.contains(part), "{}", problem.message);
 }
 
 #[test]
-fn a_region_of_the_spec_goes_before_that_of_the_secret() {
+fn region_of_spec_overrides_secret() {
     let spec = CloudSpec {
         region: Some("two".to_owned()),
         ..CloudSpec::from_secret("s")
     };
     let candidate = Source::new("ns", &spec)
-        .understand(&mk_yaml("x"), Certificates::default())
+        .parse_candidate(&mk_yaml("x"), Certificates::default())
         .expect("readable");
     assert_eq!(candidate.config.region.as_deref(), Some("two"));
     assert_ne!(
@@ -367,10 +363,10 @@ fn a_region_of_the_spec_goes_before_that_of_the_secret() {
     );
 }
 
-/// Credentials that name no region.
+/// Credentials without a region.
 fn mk_regionless(password: &str) -> Result<Candidate, Refused> {
     let text = mk_yaml(password).replace("    region_name: one\n", "");
-    mk_source().understand(&text, Certificates::default())
+    mk_source().parse_candidate(&text, Certificates::default())
 }
 
 async fn check_regionless(checker: &Checker, password: &str, last_good: Option<&DriverCredentials>) -> Verdict {
@@ -380,7 +376,7 @@ async fn check_regionless(checker: &Checker, password: &str, last_good: Option<&
         last_good.cloned(),
         recorded.map_or(RecordedPlace::Never, RecordedPlace::Known),
     );
-    // A first installation has nothing to lose.
+    // A first installation has no volumes to lose.
     let usage = if last_good.is_some() { &USED } else { &FREE };
     checker
         .check("d", &mk_source(), candidate, installed, &mk_stakes(usage), 5 * MINUTE)
@@ -397,7 +393,7 @@ async fn accepted_region_is_written_into_driver_configuration() {
     let checker = mk_checker(&keystone);
     let used = check_regionless(&checker, "a", None).await.in_use.expect("accepted");
     assert_eq!(region_of(&used).as_deref(), Some("one"));
-    // The same Secret again, also after a restart of the operator.
+    // The same Secret is checked again, also after a restart of the operator.
     for checker in [checker, mk_checker(&keystone)] {
         let verdict = check_regionless(&checker, "a", Some(&used)).await;
         assert!(!verdict.is_changed && verdict.refusal.is_none());
@@ -410,7 +406,7 @@ async fn accepted_region_is_written_into_driver_configuration() {
 async fn region_is_added_to_credentials_written_without_it() {
     let keystone = Scripted::of([Ok(mk_tried("p", "one", None))]);
     let checker = mk_checker(&keystone);
-    // The place is recorded next to the configuration only.
+    // Only the record next to the configuration contains the region.
     let conf = mk_regionless("a").expect("readable").config.to_cloud_conf(None);
     let data = [
         ("cloud.conf", conf.as_str()),
@@ -441,7 +437,7 @@ async fn rotated_credentials_default_to_recorded_region() {
         .expect("accepted");
     assert_eq!(region_of(&rotated).as_deref(), Some("one"));
     let defaults: Vec<_> = keystone
-        .asked
+        .requests
         .lock()
         .iter()
         .map(|questions| questions.default_region.clone())
@@ -450,7 +446,7 @@ async fn rotated_credentials_default_to_recorded_region() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rotated_credentials_of_another_region_are_refused() {
+async fn rejects_rotated_credentials_of_other_region() {
     let keystone = Scripted::of([Ok(mk_tried("p", "one", None)), Ok(mk_tried("p", "two", None))]);
     let checker = mk_checker(&keystone);
     let used = check_regionless(&checker, "a", None).await.in_use.expect("accepted");
@@ -460,7 +456,7 @@ async fn rotated_credentials_of_another_region_are_refused() {
 }
 
 #[tokio::test]
-async fn several_regions_are_refused_unless_one_is_recorded() {
+async fn rejects_several_regions_without_a_recorded_one() {
     drop(rustls::crypto::ring::default_provider().install_default());
     let sim = Sim::start(SimConfig {
         other_regions: vec!["RegionZero".to_owned()],
@@ -472,7 +468,9 @@ async fn several_regions_are_refused_unless_one_is_recorded() {
     let source = Source::new("ns", &spec);
     let conf = sim.access().cloud_conf().replace("region = \"RegionOne\"\n", "");
     let try_out = async |default_region: Option<&str>| {
-        let candidate = source.understand(&conf, Certificates::default()).expect("readable");
+        let candidate = source
+            .parse_candidate(&conf, Certificates::default())
+            .expect("readable");
         let questions = Questions {
             services: true,
             default_region: default_region.map(str::to_owned),
@@ -498,7 +496,7 @@ async fn several_regions_are_refused_unless_one_is_recorded() {
 }
 
 #[test]
-fn what_the_spec_says_of_cinder_and_of_proxies_goes_before_the_secret() {
+fn options_of_spec_override_secret() {
     let mut driver = CinderCSIDriverSpec::new(vec![CloudSpec::from_secret("s")]);
     driver.block_storage.ignore_volume_az = Some(true);
     driver.block_storage.node_volume_attach_limit = Some(20);
@@ -509,7 +507,7 @@ fn what_the_spec_says_of_cinder_and_of_proxies_goes_before_the_secret() {
     });
     let read = |source: &Source| {
         source
-            .understand(&mk_yaml("x"), Certificates::default())
+            .parse_candidate(&mk_yaml("x"), Certificates::default())
             .expect("readable")
             .config
     };
@@ -525,14 +523,16 @@ fn what_the_spec_says_of_cinder_and_of_proxies_goes_before_the_secret() {
 }
 
 #[test]
-fn the_authorities_of_the_proxy_are_trusted_beside_those_of_the_cloud() {
+fn bundle_contains_authorities_of_cloud_and_proxy() {
     let bundle = |ca: Option<&str>, proxy_ca: Option<&str>| {
         let certificates = Certificates {
             ca: ca.map(str::to_owned),
             proxy_ca: proxy_ca.map(str::to_owned),
             client: None,
         };
-        let candidate = mk_source().understand(&mk_yaml("x"), certificates).expect("readable");
+        let candidate = mk_source()
+            .parse_candidate(&mk_yaml("x"), certificates)
+            .expect("readable");
         (candidate.config.tls.ca_pem, candidate.credentials.hash().to_owned())
     };
     let (both, hash) = bundle(Some("cloud"), Some("proxy"));
@@ -548,11 +548,11 @@ fn the_authorities_of_the_proxy_are_trusted_beside_those_of_the_cloud() {
 }
 
 #[tokio::test]
-async fn what_a_proxy_that_looks_into_tls_shows_is_trusted_by_operator_and_driver() {
+async fn certificate_of_intercepting_proxy_is_trusted() {
     drop(rustls::crypto::ring::default_provider().install_default());
-    let made = || rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
-    let (shown, other) = (made(), made());
-    // Instead of the cloud's own certificate a client sees the proxy's.
+    let mk_certificate = || rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    let (shown, other) = (mk_certificate(), mk_certificate());
+    // A client receives the proxy's certificate in place of the cloud's own.
     let sim = Sim::start(SimConfig {
         tls: Some(TlsIdentity {
             certificate_pem: shown.cert.pem(),
@@ -572,7 +572,7 @@ async fn what_a_proxy_that_looks_into_tls_shows_is_trusted_by_operator_and_drive
         };
         let source = Source::new("ns", &spec);
         source
-            .understand(&sim.access().cloud_conf(), certificates)
+            .parse_candidate(&sim.access().cloud_conf(), certificates)
             .expect("readable")
     };
     let keystone = RealKeystone {
@@ -603,19 +603,21 @@ async fn what_a_proxy_that_looks_into_tls_shows_is_trusted_by_operator_and_drive
 }
 
 #[test]
-fn authorities_of_the_proxy_do_not_stand_for_a_file_that_the_credentials_name() {
+fn proxy_authorities_do_not_replace_missing_ca_file() {
     let text = mk_yaml("x").replace("    region_name", "    cacert: /etc/ca.pem\n    region_name");
     let certificates = Certificates {
         proxy_ca: Some("proxy".to_owned()),
         ..Certificates::default()
     };
-    let refusal = mk_source().understand(&text, certificates).expect_err("no such file");
+    let refusal = mk_source()
+        .parse_candidate(&text, certificates)
+        .expect_err("no such file");
     assert_eq!(refusal.reason, Refusal::CABundleMissing);
 }
 
 const VOLUME: &str = "0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10";
 
-/// Answers with the same usage each time.
+/// Returns the same usage each time.
 struct Fixed(LazyLock<Usage>);
 
 impl UsageQuery for Fixed {
@@ -646,7 +648,7 @@ static SNAPSHOT: Fixed = Fixed(LazyLock::new(|| Usage {
     ..Usage::default()
 }));
 
-/// A driver of which it is unknown whether anything needs it.
+/// A driver whose usage is unknown.
 static UNKNOWN: Fixed = Fixed(LazyLock::new(|| Usage {
     failure: Some("cannot list volumesnapshotcontents".to_owned()),
     ..Usage::default()
@@ -669,7 +671,7 @@ fn mk_recorded(place: Option<Place>) -> RecordedPlace {
     place.map_or_else(|| RecordedPlace::Unknown("it is lost".to_owned()), RecordedPlace::Known)
 }
 
-/// What comes of credentials that lead there, where the driver's own lead to `recorded`.
+/// Checks credentials for the project of `tried`, while the driver's own belong to `recorded`.
 async fn judged(recorded: Option<Place>, tried: Tried, stakes: &Stakes<'_>) -> (Verdict, Vec<Questions>) {
     let keystone = Scripted::of([Ok(tried.clone()), Ok(tried)]);
     let own = mk_candidate("own").expect("credentials").credentials;
@@ -678,8 +680,8 @@ async fn judged(recorded: Option<Place>, tried: Tried, stakes: &Stakes<'_>) -> (
     let verdict = mk_checker(&keystone)
         .check("d", &mk_source(), mk_candidate("other"), installed, stakes, 5 * MINUTE)
         .await;
-    let asked = keystone.asked.lock().clone();
-    (verdict, asked)
+    let requests = keystone.requests.lock().clone();
+    (verdict, requests)
 }
 
 #[rstest]
@@ -698,7 +700,7 @@ async fn judged(recorded: Option<Place>, tried: Tried, stakes: &Stakes<'_>) -> (
 #[case::never_recorded_and_no_volume_is_there(None, mk_tried("q", "one", Some(false)), Some(Refusal::ProjectChanged))]
 #[case::never_recorded_and_lookup_without_answer(None, mk_tried("q", "one", None), Some(Refusal::ProjectChanged))]
 #[tokio::test(start_paused = true)]
-async fn credentials_of_another_project_or_region_are_not_used_while_volumes_exist(
+async fn rejects_credentials_of_other_project_with_volumes(
     #[case] recorded: Option<Place>,
     #[case] tried: Tried,
     #[case] refused: Option<Refusal>,
@@ -718,11 +720,11 @@ async fn credentials_of_another_project_or_region_are_not_used_while_volumes_exi
         );
     }
 
-    let meant = Stakes {
+    let confirmed = Stakes {
         may_move: true,
         ..mk_stakes(&USED)
     };
-    for stakes in [mk_stakes(&FREE), meant] {
+    for stakes in [mk_stakes(&FREE), confirmed] {
         let (verdict, _) = judged(recorded.clone(), tried.clone(), &stakes).await;
         let used = verdict.in_use.expect("accepted");
         assert_eq!((verdict.refusal, used.place()), (None, Some(&tried.place)));
@@ -730,19 +732,19 @@ async fn credentials_of_another_project_or_region_are_not_used_while_volumes_exi
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_are_looked_up_only_where_no_project_is_recorded() {
+async fn volumes_are_requested_only_without_recorded_project() {
     let same = || mk_tried("p", "one", None);
-    let (_, asked) = judged(Some(mk_place("p", "one")), same(), &mk_stakes(&USED)).await;
+    let (_, requests) = judged(Some(mk_place("p", "one")), same(), &mk_stakes(&USED)).await;
     assert_eq!(
-        asked,
+        requests,
         [Questions {
             services: true,
             ..Questions::default()
         }]
     );
-    let (_, asked) = judged(None, same(), &mk_stakes(&USED)).await;
+    let (_, requests) = judged(None, same(), &mk_stakes(&USED)).await;
     assert_eq!(
-        asked[1..],
+        requests[1..],
         [Questions {
             services: false,
             volumes: vec![VolumeId::new(VOLUME)],
@@ -758,16 +760,16 @@ async fn volumes_are_looked_up_only_where_no_project_is_recorded() {
 #[case::lost_record_beside_unknown_usage(None, &UNKNOWN, false)]
 #[case::lost_record_of_unused_driver(None, &FREE, true)]
 #[tokio::test(start_paused = true)]
-async fn unknown_usage_or_place_refuses(
+async fn unknown_usage_or_project_is_rejected(
     #[case] recorded: Option<&str>,
     #[case] usage: &Fixed,
     #[case] is_accepted: bool,
 ) {
     let recorded = recorded.map(|project| mk_place(project, "one"));
     let tried = mk_tried("q", "one", Some(true));
-    let (verdict, asked) = judged(recorded, tried, &mk_stakes(usage)).await;
+    let (verdict, requests) = judged(recorded, tried, &mk_stakes(usage)).await;
     assert_eq!(verdict.refusal.is_none(), is_accepted, "{:?}", verdict.refusal);
-    assert_eq!(asked.len(), 1, "there is no volume to look up");
+    assert_eq!(requests.len(), 1, "there is no volume to look up");
 }
 
 #[tokio::test(start_paused = true)]
@@ -828,7 +830,7 @@ async fn all_volumes_are_listed_after_failed_lookups() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_driver_has_is_checked_like_new_credentials_and_its_place_recorded() {
+async fn present_credentials_are_checked_and_recorded() {
     let keystone = Scripted::of([Ok(mk_tried("p", "renamed", None))]);
     let own = mk_candidate("own").expect("credentials").credentials;
     let checker = mk_checker(&keystone);
@@ -849,7 +851,7 @@ async fn what_the_driver_has_is_checked_like_new_credentials_and_its_place_recor
     );
     assert_eq!(verdict.in_use.expect("its own").place(), Some(&mk_place("p", "one")));
     assert_eq!(
-        *keystone.asked.lock(),
+        *keystone.requests.lock(),
         [Questions {
             services: true,
             ..Questions::default()
@@ -884,7 +886,7 @@ async fn what_the_driver_has_is_checked_like_new_credentials_and_its_place_recor
     "503"
 )]
 #[tokio::test(start_paused = true)]
-async fn credentials_with_which_a_service_cannot_be_used_are_not_given_to_the_driver(
+async fn rejects_credentials_without_access_to_services(
     #[case] error: CloudError,
     #[case] reason: Refusal,
     #[case] word: &str,
@@ -903,7 +905,7 @@ async fn credentials_with_which_a_service_cannot_be_used_are_not_given_to_the_dr
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_withdrawn_application_credential_is_rejected_and_its_id_cut() {
+async fn revoked_application_credential_is_rejected() {
     let fault = format!("Could not find Application Credential: {}.", "c1d2".repeat(25_000));
     let keystone = Scripted::new([Err(CloudError::Auth(failure(Some(404), &fault, "r")))]);
     let refusal = check(&mk_checker(&keystone), "gone", None)
@@ -919,17 +921,14 @@ async fn a_withdrawn_application_credential_is_rejected_and_its_id_cut() {
 #[case::has_none(&[], None)]
 #[case::has_those_of_others(&["another"], None)]
 #[tokio::test(start_paused = true)]
-async fn a_cloud_with_volumes_stays_though_the_spec_has_it_no_more(
-    #[case] existing: &[&'static str],
-    #[case] reason: Option<Degraded>,
-) {
+async fn cloud_with_volumes_is_retained(#[case] existing: &[&'static str], #[case] reason: Option<Degraded>) {
     let keystone = Scripted::default();
     keystone.existing.lock().0 = existing.to_vec();
     let checker = mk_checker(&keystone);
-    let has = mk_candidate("own").expect("credentials").credentials;
+    let accepted = mk_candidate("own").expect("credentials").credentials;
     let stakes = mk_stakes(&USED);
     for _ in 0..3 {
-        let refusal = checker.must_stay("d", "west", &has, &USED.0, &stakes).await;
+        let refusal = checker.must_stay("d", "west", &accepted, &USED.0, &stakes).await;
         assert_eq!(refusal.as_ref().map(|refusal| refusal.reason), reason);
         if let Some(refusal) = refusal {
             let text = refusal.message;
@@ -941,17 +940,17 @@ async fn a_cloud_with_volumes_stays_though_the_spec_has_it_no_more(
     }
     assert_eq!(keystone.existing.lock().1, 1, "the list is long");
     tokio::time::advance(LOOKUP_LIFETIME).await;
-    checker.must_stay("d", "west", &has, &USED.0, &stakes).await;
+    checker.must_stay("d", "west", &accepted, &USED.0, &stakes).await;
     assert_eq!(keystone.existing.lock().1, 2);
 }
 
 #[test]
-fn a_cloud_is_known_by_the_region_of_its_nodes_whatever_region_its_catalogue_has() {
+fn node_region_overrides_catalogue_region() {
     let mut source = mk_source();
     source.spec.node_region = Some("west".to_owned());
 
     let config = source
-        .understand(&mk_yaml("p"), Certificates::default())
+        .parse_candidate(&mk_yaml("p"), Certificates::default())
         .expect("good")
         .config;
 

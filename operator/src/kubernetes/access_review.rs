@@ -6,11 +6,11 @@ use kube::{Client, api::PostParams, core::Status};
 
 use super::GuardedApi;
 
-/// Whether a service account may do what the attributes describe.
+/// Whether a service account may perform the described action.
 ///
 /// # Errors
 ///
-/// The request failed, or the answer is unknown: see [`is_allowed`].
+/// The request failed, or the result is unknown: see [`is_allowed`].
 pub(crate) async fn is_account_allowed(
     client: &Client,
     namespace: &str,
@@ -34,12 +34,13 @@ pub(crate) async fn is_account_allowed(
     is_allowed(reviews.create(&PostParams::default(), &review).await?)
 }
 
-/// Whether the API server allows the subject of the review. An answer that allows it is valid although an authorizer failed: see
-/// `evaluationError` of `SubjectAccessReviewStatus` in the API reference.
+/// Whether the API server allows the subject of the review. A positive result is valid even if an authorizer failed:
+/// see `evaluationError` of `SubjectAccessReviewStatus` in the API reference.
 ///
 /// # Errors
 ///
-/// There is no answer, or an authorizer failed and the others do not allow it, so that the answer is unknown.
+/// The response has no result, or an authorizer failed and the others do not allow the action, so that the result is
+/// unknown.
 pub(crate) fn is_allowed(review: SubjectAccessReview) -> kube::Result<bool> {
     let status = review.status.ok_or_else(|| unknown("it has no answer"))?;
     match status.evaluation_error.filter(|error| !error.is_empty()) {
@@ -68,7 +69,7 @@ mod tests {
     #[case::allowed_by_another_authorizer(json!({"allowed": true, "evaluationError": "webhook"}), Some(true))]
     #[case::failed_authorizer(json!({"allowed": false, "evaluationError": "webhook"}), None)]
     #[case::missing(Value::Null, None)]
-    fn failed_authorizer_leaves_access_unknown(#[case] status: Value, #[case] expected: Option<bool>) {
+    fn access_is_unknown_after_authorizer_failure(#[case] status: Value, #[case] expected: Option<bool>) {
         let review = json!({"spec": {}, "status": status});
         let review = serde_json::from_value(review).expect("a review");
         assert_eq!(is_allowed(review).ok(), expected);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Connects to the API server.
 //!
-//! The client is the one that kube builds, with another resolver: kube uses `getaddrinfo`, see [`SystemResolver`]. The address of
-//! the API server is a name in a kubeconfig, and in clusters that set `KUBERNETES_SERVICE_HOST` to a name. Each answer must be
-//! complete within a limit, because kube waits without one.
+//! The client is the one that kube builds, with a different resolver: kube uses `getaddrinfo`, see [`SystemResolver`].
+//! The address of the API server is a host name in a kubeconfig, and in clusters that set `KUBERNETES_SERVICE_HOST` to
+//! a host name. Each response must be complete within a limit, because kube waits without one.
 
 use std::{
     net::SocketAddr,
@@ -26,13 +26,13 @@ use kube::{
 };
 use tower::{BoxError, Service, ServiceBuilder, retry::RetryLayer, service_fn};
 
-/// The longest time to a complete answer. The API server ends its own work on a request after a minute.
+/// Maximum time until a response is complete. The API server ends its own work on a request after a minute.
 const ANSWER_LIMIT: Duration = Duration::from_secs(90);
 
-/// The largest answer: a page of 500 objects of half a mebibyte.
+/// Maximum size of a response in bytes: a page of 500 objects of half a mebibyte.
 const LARGEST_ANSWER: usize = 256 << 20;
 
-/// A client of the API server.
+/// Creates a client of the API server.
 pub(crate) fn connect(config: Config) -> Result<Client, kube::Error> {
     connect_within(config, ANSWER_LIMIT)
 }
@@ -64,13 +64,13 @@ fn connect_within(config: Config, limit: Duration) -> Result<Client, kube::Error
     Ok(Client::new(service, config.default_namespace))
 }
 
-/// Whether the answer to a request continues until the client or the server ends it. The timeout of a watch is its own.
+/// Whether the response to a request continues until the client or the server ends it. A watch has its own timeout.
 fn is_stream(uri: &Uri) -> bool {
     let mut parameters = uri.query().unwrap_or_default().split('&');
     parameters.any(|parameter| ["watch=true", "follow=true"].contains(&parameter))
 }
 
-/// Reads an answer whole, or the head of a stream.
+/// Reads a complete response, or the head of a stream.
 async fn read_answer<B, E>(
     answer: impl Future<Output = Result<Response<B>, E>>,
     is_stream: bool,
@@ -95,7 +95,7 @@ where
     tokio::time::timeout(limit, read).await.map_err(elapsed)?
 }
 
-/// The resolver as hyper calls it.
+/// Adapts the resolver to the interface of hyper.
 #[derive(Debug, Clone)]
 struct NameService(SystemResolver);
 
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::kubernetes::GuardedApi;
 
-    /// Serves on a port of its own, and returns a client with this limit.
+    /// Serves on its own port, and returns a client with this limit.
     async fn mk_client(router: Router, limit: Duration) -> Client {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn proxy_is_refused_by_name() {
+    async fn proxy_is_rejected_by_name() {
         let mut config = Config::new("https://kubernetes.invalid:6443".parse().expect("a URL"));
         config.proxy_url = Some("http://proxy.example.org:3128".parse().expect("a URL"));
         let error = connect(config).err().expect("refused").to_string();

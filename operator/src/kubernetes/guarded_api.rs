@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests for objects, of which one that does not decode is an error about itself.
+//! Requests for objects. An object that cannot be decoded causes an error that names it.
 
 use std::fmt::Debug;
 
@@ -15,8 +15,8 @@ use serde::{Serialize, de::DeserializeOwned, de::Error as _};
 
 /// [`Api`] with every object guarded. All requests of this crate for objects that other clients write use it.
 ///
-/// Names and namespaces often come from objects of tenants. One that is not a DNS subdomain never becomes part of a request: the
-/// request fails with an error about the name.
+/// Names and namespaces often come from objects of tenants. A name that is not a DNS subdomain never becomes part of a
+/// request: the request fails with an error about the name.
 #[derive(Debug, Clone)]
 pub(crate) struct GuardedApi<K> {
     api: Api<GuardedObject<K>>,
@@ -70,19 +70,19 @@ impl<K: Resource> GuardedApi<K> {
 
 impl<K> GuardedApi<K> {
     /// The API for requests that concern all objects of the namespace.
-    fn checked(&self) -> kube::Result<&Api<GuardedObject<K>>> {
+    fn validated_api(&self) -> kube::Result<&Api<GuardedObject<K>>> {
         self.namespace.as_deref().map_or(Ok(()), check_name)?;
         Ok(&self.api)
     }
 
     /// The API for a request that concerns the object of this name.
-    fn checked_for(&self, name: &str) -> kube::Result<&Api<GuardedObject<K>>> {
+    fn validated_api_for(&self, name: &str) -> kube::Result<&Api<GuardedObject<K>>> {
         check_name(name)?;
-        self.checked()
+        self.validated_api()
     }
 }
 
-/// Refuses text that is not a name, because the client pastes it into the path of a request.
+/// Rejects text that is not a name, because the client inserts it into the path of a request.
 pub(crate) fn check_name(name: &str) -> kube::Result<()> {
     if is_object_name(name) {
         return Ok(());
@@ -94,18 +94,19 @@ pub(crate) fn check_name(name: &str) -> kube::Result<()> {
 
 #[expect(clippy::disallowed_methods, reason = "the names are checked here")]
 impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
-    /// Lists the objects, with the known part of each object that does not decode.
+    /// Lists the objects. An object that cannot be decoded is reduced to its known part.
     pub(crate) async fn list_guarded(&self, params: &ListParams) -> kube::Result<ObjectList<GuardedObject<K>>> {
-        self.checked()?.list(params).await
+        self.validated_api()?.list(params).await
     }
 
-    /// Lists the objects. One that does not decode is an error that names it.
+    /// Lists the objects. An object that cannot be decoded causes an error that names it.
     pub(crate) async fn list(&self, params: &ListParams) -> kube::Result<Vec<K>> {
         let list = self.list_guarded(params).await?;
         list.items.into_iter().map(unguard).collect()
     }
 
-    /// Lists the objects that decode. Adds a note about each of the others, and about a list that has more objects than its limit.
+    /// Lists the objects that can be decoded. Adds a note about each other object, and about a list that exceeds its
+    /// limit.
     pub(crate) async fn list_readable(&self, params: &ListParams, notes: &mut Vec<String>) -> kube::Result<Vec<K>> {
         let (objects, next) = self.list_page(params, notes).await?;
         if next.is_some() {
@@ -114,7 +115,8 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
         Ok(objects)
     }
 
-    /// Lists one page of the objects that decode, with the token of the next page. Adds a note about each of the others.
+    /// Lists one page of the objects that can be decoded, and returns the token of the next page. Adds a note about
+    /// each other object.
     pub(crate) async fn list_page(
         &self,
         params: &ListParams,
@@ -130,11 +132,15 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
     }
 
     pub(crate) async fn get(&self, name: &str) -> kube::Result<K> {
-        self.checked_for(name)?.get(name).await.and_then(unguard)
+        self.validated_api_for(name)?.get(name).await.and_then(unguard)
     }
 
     pub(crate) async fn get_opt(&self, name: &str) -> kube::Result<Option<K>> {
-        self.checked_for(name)?.get_opt(name).await?.map(unguard).transpose()
+        self.validated_api_for(name)?
+            .get_opt(name)
+            .await?
+            .map(unguard)
+            .transpose()
     }
 
     pub(crate) async fn patch<P: Serialize + Debug>(
@@ -143,7 +149,7 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
         params: &PatchParams,
         patch: &Patch<P>,
     ) -> kube::Result<K> {
-        self.checked_for(name)?
+        self.validated_api_for(name)?
             .patch(name, params, patch)
             .await
             .and_then(unguard)
@@ -155,7 +161,7 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
         params: &PatchParams,
         patch: &Patch<P>,
     ) -> kube::Result<()> {
-        self.checked_for(name)?
+        self.validated_api_for(name)?
             .patch_status(name, params, patch)
             .await
             .map(drop)
@@ -166,7 +172,7 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
         K: Serialize,
     {
         let object = GuardedObject(Ok(object.clone()));
-        self.checked()?.create(params, &object).await.and_then(unguard)
+        self.validated_api()?.create(params, &object).await.and_then(unguard)
     }
 
     pub(crate) async fn replace(&self, name: &str, params: &PostParams, object: &K) -> kube::Result<K>
@@ -174,14 +180,14 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
         K: Serialize,
     {
         let object = GuardedObject(Ok(object.clone()));
-        self.checked_for(name)?
+        self.validated_api_for(name)?
             .replace(name, params, &object)
             .await
             .and_then(unguard)
     }
 
     pub(crate) async fn delete(&self, name: &str, params: &DeleteParams) -> kube::Result<()> {
-        self.checked_for(name)?.delete(name, params).await.map(drop)
+        self.validated_api_for(name)?.delete(name, params).await.map(drop)
     }
 }
 
@@ -189,7 +195,7 @@ fn unguard<K>(object: GuardedObject<K>) -> kube::Result<K> {
     object.0.map_err(|undecodable| undecodable_error(&undecodable))
 }
 
-/// The error about an object that does not decode.
+/// The error about an object that cannot be decoded.
 pub(crate) fn undecodable_error(undecodable: &UndecodableObject) -> kube::Error {
     kube::Error::SerdeError(serde_json::Error::custom(undecodable))
 }
@@ -209,7 +215,7 @@ mod tests {
     use super::*;
     use crate::kubernetes::answer;
 
-    /// Files with requests of kube's own `Api`: for objects that only this program writes, and for logs.
+    /// Files that use kube's own `Api`: for objects that only this program writes, and for logs.
     const EXCEPTIONS: [&str; 4] = [
         "commands/plugin/bundle.rs",
         "events.rs",

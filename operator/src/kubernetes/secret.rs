@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads Secrets.
 //!
-//! The Kubernetes client writes a body that it cannot decode to the log, and serde_json repeats values in its errors. Therefore a Secret
-//! is decoded here: metadata is ignored, each value is decoded when it is used, and no error contains a part of the content.
+//! The Kubernetes client logs a body that it cannot decode, and serde_json repeats values in its errors. Therefore this
+//! module decodes Secrets itself. It ignores metadata, and decodes each value only on use. No error contains a part of
+//! the content.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -21,16 +22,16 @@ use super::{answer, guarded_api::check_name};
 #[derive(Clone, Default)]
 pub(crate) struct SecretData(BTreeMap<String, Box<RawValue>>);
 
-/// The cause why a Secret or a value of it cannot be read.
+/// Why a Secret or one of its values cannot be read.
 #[derive(Debug, Error)]
 pub(crate) enum SecretError {
-    /// The API server refused the request.
+    /// The API server rejected the request.
     #[error("{0}")]
     Refused(String),
     /// The request failed.
     #[error("the API server did not answer")]
     NoAnswer,
-    /// The Secret is not of the expected form.
+    /// The Secret does not have the expected form.
     #[error("it cannot be decoded: {0}")]
     Undecodable(&'static str),
 }
@@ -51,7 +52,7 @@ impl SecretData {
         let Some(text) = self.0.get(key) else {
             return Ok(None);
         };
-        // ByteString reads null as an empty value.
+        // ByteString decodes null as an empty value.
         let text = Some(text.get()).filter(|text| text.starts_with('"'));
         let decoded: Option<ByteString> = text.and_then(|text| serde_json::from_str(text).ok());
         let bytes = decoded.ok_or(SecretError::Undecodable("a value of its data is not text in base64"))?;
@@ -84,7 +85,7 @@ pub(crate) fn decode_secret(text: &str) -> Result<SecretData, SecretError> {
     struct RawSecret {
         data: Option<Box<RawValue>>,
     }
-    // serde reads an array as a struct, too.
+    // serde also decodes an array as a struct.
     let object = Some(text).filter(|text| text.trim_start().starts_with('{'));
     let secret: Option<RawSecret> = object.and_then(|text| serde_json::from_str(text).ok());
     let secret = secret.ok_or(SecretError::Undecodable("it is not a JSON object"))?;

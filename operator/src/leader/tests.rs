@@ -27,7 +27,7 @@ fn lease(holder: &str, seconds: i32) -> Lease {
 #[case::its_duration_is_absurd(Some(lease("you", i32::MAX)), 301, LeaseDecision::TakeOver)]
 #[case::its_duration_is_long(Some(lease("you", i32::MAX)), 300, LeaseDecision::Wait)]
 #[case::its_duration_is_missing(Some(lease("you", -1)), 30, LeaseDecision::Wait)]
-fn a_lease_is_taken_only_when_free_or_seen_unchanged_for_its_duration(
+fn lease_is_acquired_when_free_or_expired(
     #[case] current: Option<Lease>,
     #[case] unchanged_secs: u64,
     #[case] expected: LeaseDecision,
@@ -85,14 +85,15 @@ mod with_an_api {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_candidate_takes_a_lease_that_nobody_renews_and_says_which_version_it_saw() {
+    async fn expired_lease_is_taken_with_observed_version() {
         let (elector, mut api) = elector();
         let stop = CancellationToken::new();
         let candidate = tokio::spawn(async move { elector.acquire(&stop).await });
         for _ in 0..4 {
             answer(&mut api, "GET", 200, held("you", "7")).await;
         }
-        // Seen unchanged for 40 s of its 30: now it is taken, with the version that was read.
+        // The Lease has a duration of 30 s and was observed unchanged for 40 s: the candidate takes it, with the
+        // version that was read.
         answer(&mut api, "GET", 200, held("you", "7")).await;
         let sent = answer(&mut api, "PUT", 200, held("me", "8")).await;
         assert_eq!(sent["metadata"]["resourceVersion"], "7");
@@ -102,12 +103,12 @@ mod with_an_api {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_holder_stops_when_another_candidate_wrote_the_lease() {
+    async fn holder_stops_after_write_of_other_candidate() {
         let (elector, mut api) = elector();
         let stop = CancellationToken::new();
         let holder = tokio::spawn(async move {
             let mut leader = elector.acquire(&stop).await.expect("the lease");
-            leader.keep(&stop).await
+            leader.renew_until_stopped(&stop).await
         });
         answer(&mut api, "GET", 404, failure(404, "NotFound")).await;
         answer(&mut api, "POST", 201, held("me", "1")).await;
@@ -118,13 +119,13 @@ mod with_an_api {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_holder_goes_on_when_only_a_label_of_the_lease_was_written() {
+    async fn holder_continues_after_label_change() {
         let (elector, mut api) = elector();
         let stop = CancellationToken::new();
         let stopping = stop.clone();
         let holder = tokio::spawn(async move {
             let mut leader = elector.acquire(&stop).await.expect("the lease");
-            leader.keep(&stop).await
+            leader.renew_until_stopped(&stop).await
         });
         answer(&mut api, "GET", 404, failure(404, "NotFound")).await;
         answer(&mut api, "POST", 201, held("me", "1")).await;
@@ -140,23 +141,23 @@ mod with_an_api {
     #[case::that_refuses(true)]
     #[case::that_hangs(false)]
     #[tokio::test(start_paused = true)]
-    async fn the_holder_outlasts_an_api_server_that_is_away_for_a_while(#[case] refuses: bool) {
+    async fn holder_survives_short_outage(#[case] refuses: bool) {
         const AWAY: Duration = Duration::from_secs(28);
         let (elector, mut api) = elector();
         let stop = CancellationToken::new();
         let stopping = stop.clone();
         let holder = tokio::spawn(async move {
             let mut leader = elector.acquire(&stop).await.expect("the lease");
-            leader.keep(&stop).await
+            leader.renew_until_stopped(&stop).await
         });
         answer(&mut api, "GET", 404, failure(404, "NotFound")).await;
         answer(&mut api, "POST", 201, held("me", "1")).await;
-        // It goes just before the next renewal.
+        // The outage starts just before the next renewal.
         let mut unanswered = Vec::new();
-        let mut left = None;
+        let mut begun = None;
         let (back, responder) = loop {
             let (request, responder) = api.next_request().await.expect("it is tried again");
-            let since = *left.get_or_insert_with(Instant::now);
+            let since = *begun.get_or_insert_with(Instant::now);
             if since.elapsed() >= AWAY {
                 break (request, responder);
             }
@@ -175,24 +176,24 @@ mod with_an_api {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_holder_stops_before_others_may_start_when_the_api_server_hangs() {
+    async fn holder_stops_before_expiry_during_outage() {
         let (elector, mut api) = elector();
         let stop = CancellationToken::new();
         let (duration, begun) = (elector.settings.duration, Instant::now());
         let holder = tokio::spawn(async move {
             let mut leader = elector.acquire(&stop).await.expect("the lease");
-            leader.keep(&stop).await
+            leader.renew_until_stopped(&stop).await
         });
         answer(&mut api, "GET", 404, failure(404, "NotFound")).await;
         answer(&mut api, "POST", 201, held("me", "1")).await;
-        // From here on nothing is answered.
+        // The API server does not respond from here on.
         let lost = holder.await.expect("no panic").expect_err("lost");
         assert!(matches!(lost, LeadershipLost::NotRenewed { .. }), "{lost}");
         assert!(begun.elapsed() < duration, "{:?}", begun.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_time_of_the_holder_runs_from_the_question_and_not_from_the_answer() {
+    async fn validity_starts_with_request() {
         let (elector, mut api) = elector();
         let candidate = tokio::spawn(async move { elector.acquire(&CancellationToken::new()).await });
         answer(&mut api, "GET", 404, failure(404, "NotFound")).await;

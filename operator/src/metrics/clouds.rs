@@ -19,7 +19,7 @@ pub(super) struct CloudMetrics {
     volumes: IntGaugeVec,
     stuck: IntGaugeVec,
     stuck_oldest: IntGaugeVec,
-    /// All of these.
+    /// All gauges of this struct.
     gauges: Vec<IntGaugeVec>,
 }
 
@@ -93,7 +93,7 @@ impl CloudMetrics {
     }
 }
 
-/// Removes the series of a family that have this driver and that `is_gone` is true of, by their labels.
+/// Removes the series of a family that have this driver and for whose labels `is_gone` returns true.
 pub(super) fn forget(gauge: &IntGaugeVec, driver: &str, is_gone: impl Fn(&HashMap<&str, &str>) -> bool) {
     for family in gauge.collect() {
         for metric in family.get_metric() {
@@ -103,7 +103,7 @@ pub(super) fn forget(gauge: &IntGaugeVec, driver: &str, is_gone: impl Fn(&HashMa
                 .map(|label| (label.name(), label.value()))
                 .collect();
             if labels.get("driver") == Some(&driver) && is_gone(&labels) {
-                // It was there a moment ago.
+                // The series exists, because it was collected in this function.
                 drop(gauge.remove(&labels));
             }
         }

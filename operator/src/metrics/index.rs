@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The age of the index of each kind, computed when it is read.
+//! The age of the index of each kind, computed when the metric is collected.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::as_gauge;
 
-/// The watches by name, each with its kind and the time since when it is incomplete.
+/// The watches by name. Each has its kind, and the time since which its index is incomplete.
 type Watches = BTreeMap<String, (&'static str, Option<Instant>)>;
 
 /// The age of the index of each kind: zero while all watches of the kind work.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whatever object the API server accepts breaks no list, of every kind that the operator or its plugin reads.
+//! No object that the API server accepts breaks a list, for every kind that the operator or its plugin reads.
 
 use cinder_csi_crds::CinderCSIDriver;
 use cinder_operator_core::cluster::{
@@ -30,7 +30,8 @@ use super::{
 };
 use crate::kubernetes::json_pointers;
 
-/// Times at both ends of the range that the API server reads, and times that it writes with more than four digits of a year.
+/// Times at both ends of the range that the API server accepts, and times that it formats with more than four digits of
+/// a year.
 const TIMES: [&str; 8] = [
     "0000-01-01T00:00:00Z",
     "-001-12-31T10:00:00Z",
@@ -58,7 +59,7 @@ const MAPS: [&str; 9] = [
     "capacity",
 ];
 
-/// A kind: an object with all that is used of it, the fields that it must have, and how it is decoded.
+/// A kind: an object with all used fields, the required fields, and the function that decodes it.
 struct Kind {
     name: &'static str,
     object: fn() -> Value,
@@ -340,7 +341,7 @@ const KINDS: &[Kind] = &[
     kind("any object", workload, &[], check::<DynamicObject>),
 ];
 
-/// Decodes a list with the object between two plain ones, which must not differ.
+/// Decodes a list with the object between two valid ones, which must remain unchanged.
 fn check<K: DeserializeOwned + Clone + Resource>(object: &str) {
     let named = |name: &str| {
         let mut plain: Value = serde_json::from_str(object).expect("JSON");
@@ -381,7 +382,7 @@ fn mk_object(kind: &Kind) -> Value {
     object
 }
 
-/// A change that the API server accepts at some place of an object.
+/// A change at a position of an object that the API server accepts.
 #[derive(Debug, Clone)]
 enum Change {
     Time(usize),
@@ -428,7 +429,7 @@ fn apply(kind: &Kind, object: &mut Value, place: usize, change: &Change) {
         Change::Remove => {
             let is_basic = ["/metadata", "/metadata/name", "/apiVersion", "/kind"].contains(&pointer.as_str())
                 || pointer.starts_with("/metadata/ownerReferences/0/");
-            // An object in an optional list keeps its own required fields, and is removed with the list.
+            // An object in an optional list retains its own required fields, and is removed with the list.
             let is_required = kind.required.contains(&pointer.as_str());
             if is_basic || is_required {
                 return;
@@ -477,7 +478,7 @@ fn any_time_in_any_field_decodes() {
     for kind in KINDS {
         for time in TIMES {
             let text = mk_object(kind).to_string().replace(TIME, time);
-            // Text of users stays.
+            // Text of users remains unchanged.
             (kind.check)(&text);
         }
     }

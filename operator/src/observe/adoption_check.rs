@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The facts for the check before a migration, which are read from the API server page by page. What cannot be read is a gap.
+//! Reads the facts for the check before a migration from the API server, page by page. A failed read is recorded as a
+//! gap.
 
 mod configuration;
 mod environment;
@@ -29,23 +30,22 @@ use super::{
     ObserveError,
     class_parameters::read_classes,
     elsewhere::{installations_elsewhere, is_elsewhere},
-    gaps::{noted, readable},
+    gaps::{readable, record_gap},
     pages,
     references::{add_volume, node_labels, read_contents},
     workloads::{Workload, is_other, is_ours, workload_kinds},
 };
 use crate::kubernetes::GuardedApi;
 
-/// The driver that takes the place of the other installation.
+/// The driver that replaces the existing installation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Successor<'a> {
-    /// Its spec.
     pub(crate) spec: &'a CinderCSIDriverSpec,
     /// The namespace of the objects that the spec names.
     pub(crate) namespace: &'a str,
 }
 
-/// A pod, as far as its in-line volumes go.
+/// A pod with its in-line volumes only.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = Pod)]
 pub(super) struct InlinePod {
@@ -70,8 +70,8 @@ struct InlineSource {
     driver: String,
 }
 
-/// Reads all that a migration from the installation in `namespace` affects. `with_workloads` adds the workloads of other namespaces, which
-/// the operator has no right to list.
+/// Reads all objects that a migration from the installation in `namespace` affects. `with_workloads` adds the workloads
+/// of all namespaces, which the operator has no right to list.
 pub(crate) async fn adoption_check(
     client: &Client,
     driver: &str,
@@ -82,20 +82,20 @@ pub(crate) async fn adoption_check(
 ) -> CheckFacts {
     let mut facts = CheckFacts::default();
     let classes = read_classes(client, driver, apis, &mut facts).await;
-    noted(&mut facts.gaps, "the classes of the driver", classes);
+    record_gap(&mut facts.gaps, "the classes of the driver", classes);
     let listed = volumes(client, driver, &mut facts).await;
-    noted(&mut facts.gaps, "PersistentVolumes", listed);
+    record_gap(&mut facts.gaps, "PersistentVolumes", listed);
     let (secrets, zones, gaps) = (&mut facts.secrets, &mut facts.zone_labels, &mut facts.gaps);
     let referred = read_contents(client, driver, apis, secrets, gaps).await;
-    noted(gaps, "Secrets of snapshots", referred);
+    record_gap(gaps, "Secrets of snapshots", referred);
     let labels = node_labels(client, zones, gaps).await;
-    noted(gaps, "zone labels of nodes", labels);
+    record_gap(gaps, "zone labels of nodes", labels);
     let claims = shared_claims(client, &mut facts).await;
-    noted(&mut facts.gaps, "PersistentVolumeClaims", claims);
+    record_gap(&mut facts.gaps, "PersistentVolumeClaims", claims);
     let pods = inline_pods(client, driver, &mut facts).await;
-    noted(&mut facts.gaps, "pods with in-line volumes", pods);
+    record_gap(&mut facts.gaps, "pods with in-line volumes", pods);
     let others = installations_elsewhere(client, namespace).await;
-    let others = noted(&mut facts.gaps, "installations in other namespaces", others);
+    let others = record_gap(&mut facts.gaps, "installations in other namespaces", others);
     let mut others: BTreeSet<String> = others.unwrap_or_default().into_iter().collect();
     if with_workloads {
         others.extend(workloads_elsewhere(client, namespace, &mut facts.gaps).await);
@@ -190,9 +190,9 @@ async fn inline_pods(client: &Client, driver: &str, facts: &mut CheckFacts) -> R
     .await
 }
 
-/// Lists the workloads of other installations outside `namespace` that have or want pods.
+/// Lists the workloads of foreign installations outside `namespace` that have or request pods.
 async fn workloads_elsewhere(client: &Client, namespace: &str, gaps: &mut Vec<CheckGap>) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
+    let mut names = BTreeSet::new();
     for (kind, resource) in workload_kinds() {
         let all: GuardedApi<Workload> = GuardedApi::all_with(client.clone(), &resource);
         let listed = pages(&all, &resource.plural, |page| {
@@ -201,13 +201,13 @@ async fn workloads_elsewhere(client: &Client, namespace: &str, gaps: &mut Vec<Ch
             let others = readable(kind, page.collect(), gaps).into_iter();
             let others = others.filter(|one| one.spec.replicas != Some(0));
             let others = others.filter(|one| is_other(&one.metadata, &one.spec.template.spec));
-            found.extend(others.map(|one| format!("{kind} {}", key_of(&one.metadata))));
+            names.extend(others.map(|one| format!("{kind} {}", key_of(&one.metadata))));
             ControlFlow::Continue(())
         });
         let listed = listed.await;
-        noted(gaps, &format!("the {} of other namespaces", resource.plural), listed);
+        record_gap(gaps, &format!("the {} of other namespaces", resource.plural), listed);
     }
-    found
+    names
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which optional APIs the cluster serves. They come with CustomResourceDefinitions or with later versions of Kubernetes,
-//! and may come and go while the operator runs.
+//! Discovers the optional APIs of the cluster. They depend on CustomResourceDefinitions and on the version of
+//! Kubernetes, and can appear and disappear while the operator runs.
 //!
-//! The API server's discovery documents tell what is served, in which version, and everybody who is authenticated may read
-//! them: no permission on CustomResourceDefinitions is needed. They cannot be watched, so they are looked at again and
-//! again. Objects of a kind are managed as soon as it appears; a missing kind counts after two answers without it. Pod templates follow the
-//! confirmed answers alone. A failed request changes nothing.
+//! The API server's discovery documents list the served APIs with their versions. Every authenticated client may read
+//! them, so no permission on CustomResourceDefinitions is necessary. They cannot be watched, so the operator polls
+//! them. Objects of a kind are managed as soon as the kind appears. A missing kind counts only after two responses
+//! without it. Pod templates depend on confirmed responses only. A failed request has no effect.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -23,31 +23,31 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{crd, wake::Wake, watch_loop::WatchHealth, watches::hear};
+use super::{crd, wake::ChangeSender, watch_loop::WatchHealth, watches::hear};
 use crate::kubernetes::GuardedApi;
 
-/// Between two looks.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// Interval between two polls.
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How long one answer may take.
-const LOOK_LIMIT: Duration = Duration::from_secs(10);
+/// Maximum duration of one request.
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 
-/// Looks without an API until it is believed to be gone.
-const LOOKS_UNTIL_GONE: u8 = 2;
+/// Number of polls without an API before it counts as removed.
+const POLLS_UNTIL_REMOVED: u8 = 2;
 
-/// What looks have told so far.
+/// Accumulated results of discovery.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Discovered {
+pub(super) struct DiscoveredApis {
     pub(super) apis: OptionalApis,
-    /// All answers, until they are confirmed.
+    /// All responses, until they are confirmed.
     pub(super) answers: ApiAnswers,
-    /// Looks in a row that did not find what was there before.
+    /// Number of consecutive polls without an API that existed before.
     missed: BTreeMap<OptionalApi, u8>,
 }
 
-impl Discovered {
-    /// Takes in the answer about one API; `None` when it failed.
-    pub(super) fn take(&mut self, api: OptionalApi, is_served: Option<bool>) {
+impl DiscoveredApis {
+    /// Records the response about one API; `None` means that the request failed.
+    pub(super) fn record(&mut self, api: OptionalApi, is_served: Option<bool>) {
         if let Some(is_served) = is_served {
             self.answers.add(api, is_served, Instant::now().into_std());
         }
@@ -59,7 +59,7 @@ impl Discovered {
             Some(false) if self.apis.has(api) => {
                 let missed = self.missed.entry(api).or_default();
                 *missed += 1;
-                if *missed >= LOOKS_UNTIL_GONE {
+                if *missed >= POLLS_UNTIL_REMOVED {
                     self.missed.remove(&api);
                     self.apis = self.apis.with(api, false);
                 }
@@ -69,16 +69,16 @@ impl Discovered {
     }
 }
 
-/// Whether the API server serves `api` whole.
+/// Whether the API server serves all resources of `api`.
 async fn is_served(client: &Client, api: OptionalApi) -> Option<bool> {
     let (group_version, resources) = api.resources();
     let failed = |error: &dyn std::fmt::Display| {
         warn!(?api, %error, "discovery of the API failed; its last state stays in use");
         None
     };
-    match tokio::time::timeout(LOOK_LIMIT, client.list_api_group_resources(group_version)).await {
-        Ok(Ok(found)) => {
-            let has = |name: &&str| found.resources.iter().any(|resource| resource.name == *name);
+    match tokio::time::timeout(REQUEST_LIMIT, client.list_api_group_resources(group_version)).await {
+        Ok(Ok(list)) => {
+            let has = |name: &&str| list.resources.iter().any(|resource| resource.name == *name);
             Some(resources.iter().all(has))
         }
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Some(false),
@@ -87,44 +87,45 @@ async fn is_served(client: &Client, api: OptionalApi) -> Option<bool> {
     }
 }
 
-/// Looks once. What cannot be told is taken to be absent.
+/// Discovers all optional APIs once. An API counts as absent if the request fails.
 pub async fn discover(client: &Client) -> OptionalApis {
-    let mut found = OptionalApis::default();
+    let mut apis = OptionalApis::default();
     for api in OptionalApi::ALL {
-        found = found.with(api, is_served(client, api).await.unwrap_or_default());
+        apis = apis.with(api, is_served(client, api).await.unwrap_or_default());
     }
-    found
+    apis
 }
 
-/// What is found out by looking again and again.
+/// Results of repeated discovery.
 #[derive(Debug)]
 pub(super) struct Discoveries {
-    /// The optional APIs that are served.
-    pub(super) apis: watch::Sender<Discovered>,
-    /// What is wrong with the operator's own definition.
+    /// The served optional APIs.
+    pub(super) apis: watch::Sender<DiscoveredApis>,
+    /// The difference between the installed CustomResourceDefinition and the operator's own.
     pub(super) definition: watch::Sender<Option<String>>,
     pub(super) health: WatchHealth,
 }
 
-/// Looks at the optional APIs and at the operator's own definition until the task is aborted, and watches the operator's objects of those that are served.
-pub(super) async fn follow(
+/// Polls the optional APIs and the operator's CustomResourceDefinition until the task is aborted. Watches the
+/// operator's objects of the served APIs.
+pub(super) async fn poll_apis(
     client: Client,
     namespaces: Vec<String>,
-    found: Discoveries,
+    discoveries: Discoveries,
     is_ready: watch::Sender<bool>,
-    wake: Wake,
+    wake: ChangeSender,
 ) {
     let mut watches = JoinSet::new();
     let mut followed: Vec<(&'static Kind, AbortHandle)> = Vec::new();
     loop {
         let mut is_complete = true;
-        let before = found.apis.borrow().apis;
+        let before = discoveries.apis.borrow().apis;
         for api in OptionalApi::ALL {
-            let told = is_served(&client, api).await;
-            is_complete &= told.is_some();
-            found.apis.send_modify(|known| known.take(api, told));
+            let served = is_served(&client, api).await;
+            is_complete &= served.is_some();
+            discoveries.apis.send_modify(|known| known.record(api, served));
         }
-        let now = found.apis.borrow().apis;
+        let now = discoveries.apis.borrow().apis;
         if before != now {
             let served: Vec<_> = OptionalApi::ALL.into_iter().filter(|api| now.has(*api)).collect();
             info!(?served, "the optional APIs that the cluster serves changed");
@@ -140,32 +141,32 @@ pub(super) async fn follow(
             .iter()
             .filter(|kind| kind.optional.is_some() && kind.is_served(now))
         {
-            if followed.iter().any(|(there, _)| *there == kind) {
+            if followed.iter().any(|(known, _)| *known == kind) {
                 continue;
             }
-            // What has no namespace is watched once.
+            // A kind without a namespace is watched once.
             for namespace in namespaces.iter().take(if kind.namespaced { usize::MAX } else { 1 }) {
-                let watch = watches.spawn(hear_ours(&client, kind, namespace, &wake, &found.health));
+                let watch = watches.spawn(watch_operands(&client, kind, namespace, &wake, &discoveries.health));
                 followed.push((kind, watch));
             }
         }
         while watches.try_join_next().is_some() {}
-        if crd::look(&client, &found.definition).await || before != now {
+        if crd::poll_definition(&client, &discoveries.definition).await || before != now {
             wake.send(Affected::All);
         }
         if is_complete {
             is_ready.send_replace(true);
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Wakes the drivers whose objects of a kind change, until it is dropped.
-pub(crate) fn hear_ours(
+/// Wakes the drivers whose objects of a kind change, until the future is dropped.
+pub(crate) fn watch_operands(
     client: &Client,
     kind: &'static Kind,
     namespace: &str,
-    wake: &Wake,
+    wake: &ChangeSender,
     health: &WatchHealth,
 ) -> impl Future<Output = ()> + Send + use<> {
     let resource = kind.api_resource();
@@ -191,7 +192,7 @@ pub(crate) fn hear_ours(
 
 #[cfg(test)]
 mod tests {
-    use crate::{metrics::Metrics, observe::wake_ups};
+    use crate::{metrics::Metrics, observe::change_channel};
     use http::{Request, Response};
     use kube::client::Body;
     use rstest::rstest;
@@ -207,19 +208,16 @@ mod tests {
     #[case::a_failed_look_tells_nothing(&[Some(true), Some(false), None, None], true)]
     #[case::it_comes_back(&[Some(true), Some(false), Some(false), Some(true)], true)]
     #[case::it_was_never_there(&[Some(false), None, Some(false)], false)]
-    fn an_api_is_used_when_it_is_seen_and_given_up_when_it_is_missed_twice(
-        #[case] looks: &[Option<bool>],
-        #[case] expected: bool,
-    ) {
-        let mut known = Discovered::default();
+    fn api_is_removed_after_two_missed_polls(#[case] looks: &[Option<bool>], #[case] expected: bool) {
+        let mut known = DiscoveredApis::default();
         for look in looks {
-            known.take(OptionalApi::Snapshots, *look);
+            known.record(OptionalApi::Snapshots, *look);
         }
         assert_eq!(known.apis.has(OptionalApi::Snapshots), expected);
         assert!(!known.apis.has(OptionalApi::Monitoring));
     }
 
-    /// A client whose API server gives these answers by path, and a 404 to everything else.
+    /// A client whose API server returns these responses by path, and 404 for all other paths.
     fn mk_client(answers: Vec<(&'static str, u16, serde_json::Value)>) -> Client {
         let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
         tokio::spawn(async move {
@@ -245,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_api_is_served_when_all_its_resources_are_and_unknown_when_the_server_is_in_trouble() {
+    async fn api_is_served_with_all_its_resources() {
         let whole = ["volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses"];
         let client = mk_client(vec![
             (
@@ -264,22 +262,22 @@ mod tests {
                 json!({"kind": "Status", "status": "Failure", "message": "not ready", "reason": "ServiceUnavailable", "code": 503}),
             ),
         ]);
-        let mut told = Vec::new();
+        let mut served = Vec::new();
         for api in OptionalApi::ALL {
-            told.push(is_served(&client, api).await);
+            served.push(is_served(&client, api).await);
         }
-        assert_eq!(told, [Some(true), Some(false), Some(false), None, Some(false)]);
+        assert_eq!(served, [Some(true), Some(false), Some(false), None, Some(false)]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_served_is_told_to_all_drivers_once() {
+    async fn discovered_api_wakes_all_drivers_once() {
         let (path, names) = ("/apis/storage.k8s.io/v1", ["volumeattributesclasses"]);
         let client = mk_client(vec![(path, 200, mk_list("storage.k8s.io/v1", &names))]);
-        let (apis, told) = watch::channel(Discovered::default());
+        let (apis, discovered) = watch::channel(DiscoveredApis::default());
         let (definition, _) = watch::channel(None);
         let (is_ready, mut ready) = watch::channel(false);
-        let (wake, mut woken) = wake_ups();
-        let following = tokio::spawn(follow(
+        let (wake, mut woken) = change_channel();
+        let following = tokio::spawn(poll_apis(
             client,
             vec!["cinder-csi".to_owned()],
             Discoveries {
@@ -292,9 +290,9 @@ mod tests {
         ));
 
         ready.wait_for(|ready| *ready).await.expect("a first look");
-        assert!(told.borrow().apis.volume_attributes_classes);
+        assert!(discovered.borrow().apis.volume_attributes_classes);
         assert_eq!(woken.next().await.1.whole, Affected::All);
-        let next = tokio::time::timeout(LOOK_EVERY * 4, woken.next()).await;
+        let next = tokio::time::timeout(POLL_INTERVAL * 4, woken.next()).await;
         assert!(next.is_err(), "nothing changed, nobody is woken: {next:?}");
         following.abort();
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The classes of the driver with their parameters, also those of users.
+//! Reads the classes of the driver with their parameters, including classes that users created.
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 
@@ -62,7 +62,7 @@ fn class_kind(kind: &Kind) -> Option<ClassKind> {
     ClassKind::ALL.into_iter().find(|class| class.as_str() == kind.kind)
 }
 
-/// The driver that a class is for.
+/// The driver that a class refers to.
 fn driver_in(kind: ClassKind, class: &Value) -> Option<&str> {
     let field = match kind {
         ClassKind::StorageClass => "provisioner",

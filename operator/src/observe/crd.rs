@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether the CustomResourceDefinition of the cluster is the one that this operator was built with.
+//! Checks whether the CustomResourceDefinition of the cluster is the one of this version of the operator.
 //!
-//! `kubectl apply` of another release brings it, and a chart that leaves definitions alone does not. The API server drops what
-//! an older one does not know, without a word: fields that an administrator sets, and parts of the status at each write.
+//! `kubectl apply` of a release updates the definition; a chart without definitions does not. With an
+//! older definition, the API server silently drops unknown fields: fields that an administrator sets, and parts of the
+//! status at each write.
 
 use std::time::Duration;
 
@@ -17,10 +18,10 @@ use tracing::{info, warn};
 
 use crate::{args::VERSION, kubernetes::GuardedApi};
 
-/// How long one answer may take.
+/// Maximum duration of one request.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// What is wrong with the definition, with the remedy; `None` for that of this release.
+/// Compares the definition. Returns the difference with the remedy; `None` for the definition of this release.
 pub(super) fn difference(definition: &ObjectMeta) -> Option<String> {
     let annotations = definition.annotations.as_ref();
     let installed = annotations.and_then(|annotations| annotations.get(SCHEMA_HASH_ANNOTATION));
@@ -35,21 +36,21 @@ pub(super) fn difference(definition: &ObjectMeta) -> Option<String> {
     })
 }
 
-/// Looks at the definition; whether something else is known than before. A look that fails changes nothing.
-pub(super) async fn look(client: &Client, known: &watch::Sender<Option<String>>) -> bool {
+/// Reads the definition, and returns whether the result has changed. A failed request has no effect.
+pub(super) async fn poll_definition(client: &Client, known: &watch::Sender<Option<String>>) -> bool {
     let api: GuardedApi<PartialObjectMeta<CustomResourceDefinition>> = GuardedApi::all(client.clone());
     let name = format!("{PLURAL}.{GROUP}");
     let answer = tokio::time::timeout(LIMIT, api.get(&name)).await;
     let answer = answer.map_err(|error| error.to_string());
-    let found = match answer.and_then(|answer| answer.map_err(|error| error.to_string())) {
+    let current = match answer.and_then(|answer| answer.map_err(|error| error.to_string())) {
         Ok(definition) => difference(&definition.metadata),
         Err(error) => {
             warn!(name, %error, "cannot find out whether the CustomResourceDefinition is the one of this release");
             return false;
         }
     };
-    let is_news = known.send_if_modified(|known| std::mem::replace(known, found.clone()) != found);
-    match found {
+    let is_news = known.send_if_modified(|known| std::mem::replace(known, current.clone()) != current);
+    match current {
         Some(difference) if is_news => warn!("{difference}"),
         None if is_news => info!(name, "the CustomResourceDefinition is the one of this release"),
         _ => {}
@@ -69,10 +70,7 @@ mod tests {
     #[case::of_this_release(Some(schema_hash()), None)]
     #[case::of_another(Some("0123456789abcdef".to_owned()), Some("schema 0123456789abcdef"))]
     #[case::of_before_there_was_a_hash(None, Some("schema unknown"))]
-    fn a_definition_of_another_release_is_reported_with_the_remedy(
-        #[case] hash: Option<String>,
-        #[case] expected: Option<&str>,
-    ) {
+    fn crd_of_other_release_is_reported(#[case] hash: Option<String>, #[case] expected: Option<&str>) {
         let metadata = ObjectMeta {
             annotations: hash.map(|hash| BTreeMap::from([(SCHEMA_HASH_ANNOTATION.to_owned(), hash)])),
             ..ObjectMeta::default()

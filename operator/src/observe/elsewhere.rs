@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Installations of the Go driver outside the namespace of a migration.
+//! Finds installations of the Go driver outside the namespace of a migration.
 //!
-//! The operator finds them by their pods: the role for the check before a migration includes the list of all pods. A right to list
-//! workloads in all namespaces would add workloads without pods alone, and those have no leader. The kubectl plugin lists workloads as
-//! well, with the rights of its user.
+//! The operator finds them by their pods: the role for the check before a migration includes the list of all pods. A
+//! right to list workloads in all namespaces would only add workloads without pods, and these have no leader. The
+//! kubectl plugin also lists workloads, with the rights of its user.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
@@ -16,19 +16,19 @@ use super::{
 };
 use crate::kubernetes::GuardedApi;
 
-/// Lists the workloads of other installations that have pods outside `namespace`, each with its kind and namespace. An undecodable pod counts
-/// as one.
+/// Lists the workloads of foreign installations that have pods outside `namespace`, each with its kind and namespace.
+/// An undecodable pod counts as one.
 pub(crate) async fn installations_elsewhere(client: &Client, namespace: &str) -> Result<Vec<String>, ObserveError> {
     let pods: GuardedApi<AnyPod> = GuardedApi::all_with(client.clone(), &pod_resource());
-    let mut found = BTreeSet::new();
+    let mut workloads = BTreeSet::new();
     pages(&pods, "pods", |page| {
         for pod in page.into_iter().filter(|pod| is_elsewhere(pod.meta(), namespace)) {
             match pod.0 {
                 Ok(pod) if !has_ended(&pod) && is_other(&pod.metadata, &pod.spec) => {
-                    found.insert(workload_of(&pod.metadata));
+                    workloads.insert(workload_of(&pod.metadata));
                 }
                 Err(pod) if !is_ours(&pod.metadata) => {
-                    found.insert(format!("Pod {}", unknown_object(&pod.key())));
+                    workloads.insert(format!("Pod {}", unknown_object(&pod.key())));
                 }
                 _ => {}
             }
@@ -36,7 +36,7 @@ pub(crate) async fn installations_elsewhere(client: &Client, namespace: &str) ->
         ControlFlow::Continue(())
     })
     .await?;
-    Ok(found.into_iter().collect())
+    Ok(workloads.into_iter().collect())
 }
 
 pub(super) fn is_elsewhere(metadata: &ObjectMeta, namespace: &str) -> bool {

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Gaps of the check, and the remedies.
+//! Gaps of the check before a migration, and their remedies.
 
 use cinder_operator_core::{cluster::GuardedObject, migration::check::CheckGap};
 
 use super::ObserveError;
 use crate::kubernetes::{answer, is_forbidden};
 
-/// The remedy of a missing right.
+/// The remedy for a missing right.
 pub(super) const RIGHTS: &str = "`kubectl apply -k config/rbac/adoption` lets the operator read this, after its name is added to the role \
                                  where that has names; `kubectl cinder-csi adopt --check` reads with the rights of its user";
-/// The remedy of a request that failed.
+/// The remedy for a failed request.
 pub(super) const REPEAT: &str = "Fix the cause, and repeat the check";
-/// The remedy of a file that cannot be read.
+/// The remedy for an unreadable file.
 pub(super) const CORRECT: &str = "Correct the file";
-/// The remedy of an object of unknown content.
+/// The remedy for an object of unknown content.
 pub(super) const BY_HAND: &str = "Look at the object: it may be one of those that a migration affects";
-/// The remedy of a configuration that the check cannot follow.
+/// The remedy for a configuration that the check cannot evaluate.
 pub(super) const COMPARE: &str = "Compare the file with the table of docs/migrate-from-cinder-csi-plugin.md";
 
-/// The most gaps of a report that are about single objects.
+/// Maximum number of gaps about single objects in a report.
 pub(super) const MOST_GAPS: usize = 50;
 
-/// The value, or `None` and a gap.
-pub(super) fn noted<T>(gaps: &mut Vec<CheckGap>, what: &str, found: Result<T, ObserveError>) -> Option<T> {
-    found.map_err(|error| gaps.push(gap(what, &error))).ok()
+/// Returns the value, or adds a gap and returns `None`.
+pub(super) fn record_gap<T>(gaps: &mut Vec<CheckGap>, what: &str, result: Result<T, ObserveError>) -> Option<T> {
+    result.map_err(|error| gaps.push(gap(what, &error))).ok()
 }
 
 fn gap(what: &str, error: &ObserveError) -> CheckGap {
@@ -40,14 +40,14 @@ fn gap(what: &str, error: &ObserveError) -> CheckGap {
     }
 }
 
-/// Adds a gap about a single object, as far as the report has room for it.
+/// Adds a gap about a single object, unless the report is full.
 pub(super) fn add_gap(gaps: &mut Vec<CheckGap>, what: String, why: String, remedy: &'static str) {
     if gaps.len() < MOST_GAPS {
         gaps.push(CheckGap { what, why, remedy });
     }
 }
 
-/// The objects of a page that decode. The others are gaps.
+/// Returns the objects of a page that can be decoded, and adds a gap for each of the others.
 pub(super) fn readable<K>(kind: &str, page: Vec<GuardedObject<K>>, gaps: &mut Vec<CheckGap>) -> Vec<K> {
     let decoded = page.into_iter().filter_map(|object| match object.0 {
         Ok(object) => Some(object),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Another installation of the driver, the Go driver's, in a namespace of the administrator's choice. It is known by what its pods
-//! run and not by names: manifests and chart differ in those, and people change them.
+//! Finds an existing installation of the driver, usually the Go driver, in a namespace that the administrator names. It
+//! is identified by the programs of its pods and not by names, because names differ between manifests and chart, and
+//! administrators change them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -26,10 +27,10 @@ use super::{
 use crate::kubernetes::GuardedApi;
 use cinder_csi_crds::INSTANCE_LABEL;
 
-/// The most leftovers that are told.
-const TOLD: usize = 20;
+/// Maximum number of reported leftovers.
+const MOST_LEFTOVERS: usize = 20;
 
-/// Looks for another installation of the owner's driver in a namespace.
+/// Finds an existing installation of the owner's driver in a namespace.
 pub async fn installation(
     client: &Client,
     owner: &Owner,
@@ -47,13 +48,15 @@ pub async fn installation(
     let leases: Vec<Lease> = all(&GuardedApi::namespaced(client.clone(), namespace)).await?;
     let bindings: Vec<ClusterRoleBinding> = all(&GuardedApi::all(client.clone())).await?;
 
-    let mut found = Installation::default();
+    let mut installation = Installation::default();
     let mut specs = Vec::new();
     for (kind, workload) in others {
         if kind == "DaemonSet" {
-            found.daemon_sets.push(old_object(String::new(), workload.metadata));
+            installation
+                .daemon_sets
+                .push(old_object(String::new(), workload.metadata));
         } else {
-            found.controllers.push(OldController {
+            installation.controllers.push(OldController {
                 kind,
                 note: workload.metadata.annotations.as_ref().and_then(note_in),
                 name: workload.metadata.name.unwrap_or_default(),
@@ -66,30 +69,30 @@ pub async fn installation(
     for pod in pods {
         let old = old_object(pod.spec.node_name.clone().unwrap_or_default(), pod.metadata);
         if pod.spec.is_node_plugin(&owner.name) {
-            found.node_pods.push(old);
+            installation.node_pods.push(old);
         } else {
-            found.controller_pods.push(old);
+            installation.controller_pods.push(old);
         }
         specs.push(pod.spec);
     }
-    found.node_pods.sort_by(|one, other| one.node.cmp(&other.node));
+    installation.node_pods.sort_by(|one, other| one.node.cmp(&other.node));
     let names: Vec<String> = lease_names(owner).collect();
     let leases = || leases.iter().filter(|lease| names.contains(&lease.name_any()));
-    // Every Lease is observed at every look.
+    // `count` evaluates the filter for all Leases; `any` would not observe every Lease.
     let may_lead = leases().filter(|lease| renewals.may_lead(lease, 2)).count() > 0;
-    found.are_leases_over = leases().next().is_some() && !may_lead;
-    found.leases = leases()
+    installation.are_leases_over = leases().next().is_some() && !may_lead;
+    installation.leases = leases()
         .filter(|lease| renewals.may_lead(lease, 1))
         .map(|lease| format!("Lease {namespace}/{}", lease.name_any()))
         .collect();
-    let controllers = found.controllers.iter();
+    let controllers = installation.controllers.iter();
     let controllers = controllers.map(|controller| format!("{} {namespace}/{}", controller.kind, controller.name));
     let others = leftovers(&specs, &bindings, namespace);
-    found.leftovers = controllers.chain(others).take(TOLD).collect();
-    Ok(found)
+    installation.leftovers = controllers.chain(others).take(MOST_LEFTOVERS).collect();
+    Ok(installation)
 }
 
-/// Our own pods of some components that have not ended.
+/// Lists the operator's own pods of some components that have not terminated.
 pub async fn pods_of(
     client: &Client,
     owner: &Owner,
@@ -107,7 +110,7 @@ pub async fn pods_of(
     Ok(pods.iter().filter_map(PodObject::unended).collect())
 }
 
-/// Whether no sidecar of the driver can lead any more: no Lease of them was renewed for twice its duration.
+/// Whether no sidecar of the driver can lead any more, because none of their Leases was renewed for twice its duration.
 pub async fn leases_have_ended(
     client: &Client,
     owner: &Owner,
@@ -126,12 +129,12 @@ pub async fn leases_have_ended(
     Ok(!may_lead)
 }
 
-/// The leases of the driver's sidecars.
+/// The Leases of the driver's sidecars.
 fn lease_names(owner: &Owner) -> impl Iterator<Item = String> {
     COMPONENTS.iter().filter_map(|sidecar| sidecar.lease(&owner.name))
 }
 
-/// Nodes where the container of our node pod runs, Ready or not.
+/// Lists the nodes where the container of the driver's node pod runs, ready or not.
 pub async fn running_node_pods(
     client: &Client,
     owner: &Owner,
@@ -154,7 +157,7 @@ pub async fn running_node_pods(
     Ok(nodes.filter_map(|pod| pod.spec.as_ref()?.node_name.clone()).collect())
 }
 
-/// What was noted on the other controller. Text that is no note counts as none.
+/// The record that the operator wrote on the existing controller. Invalid text counts as missing.
 fn note_in(annotations: &BTreeMap<String, String>) -> Option<Note> {
     serde_json::from_str(annotations.get(NOTE)?).ok()
 }
@@ -168,15 +171,15 @@ fn old_object(node: String, metadata: ObjectMeta) -> OldObject {
     }
 }
 
-/// What the pods needed: accounts, roles and Secrets.
+/// The objects that the pods used: accounts, roles and Secrets.
 fn leftovers(specs: &[PodParts], bindings: &[ClusterRoleBinding], namespace: &str) -> BTreeSet<String> {
-    // Accounts of node plugins are known by the upstream name once their DaemonSet is gone.
+    // The accounts of node plugins are identified by their upstream names after the deletion of their DaemonSet.
     let named = specs.iter().filter_map(PodParts::account);
     let accounts: BTreeSet<&str> = named
         .filter(|name| *name != "default")
         .chain(["csi-cinder-controller-sa", "csi-cinder-node-sa"])
         .collect();
-    let mut left = BTreeSet::new();
+    let mut leftovers = BTreeSet::new();
     for binding in bindings {
         let subjects = binding.subjects.iter().flatten();
         let ours = subjects.filter(|subject| {
@@ -185,14 +188,14 @@ fn leftovers(specs: &[PodParts], bindings: &[ClusterRoleBinding], namespace: &st
                 && accounts.contains(subject.name.as_str())
         });
         for subject in ours {
-            left.insert(format!("ServiceAccount {namespace}/{}", subject.name));
-            left.insert(format!("ClusterRoleBinding {}", binding.name_any()));
-            left.insert(format!("{} {}", binding.role_ref.kind, binding.role_ref.name));
+            leftovers.insert(format!("ServiceAccount {namespace}/{}", subject.name));
+            leftovers.insert(format!("ClusterRoleBinding {}", binding.name_any()));
+            leftovers.insert(format!("{} {}", binding.role_ref.kind, binding.role_ref.name));
         }
     }
     let secrets = specs.iter().flat_map(PodParts::secrets);
-    left.extend(secrets.map(|name| format!("Secret {namespace}/{name}")));
-    left
+    leftovers.extend(secrets.map(|name| format!("Secret {namespace}/{name}")));
+    leftovers
 }
 
 async fn all<K>(api: &GuardedApi<K>) -> Result<Vec<K>, ObserveError>
@@ -217,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_pods_needed_is_left_over() {
+    fn leftovers_are_objects_that_pods_used() {
         let spec: PodParts = serde_json::from_value(json!({
             "containers": [], "serviceAccount": "csi-cinder-controller-sa",
             "volumes": [{"name": "c", "secret": {"secretName": "cloud-config"}}],

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Leadership by Leases of other programs, as this process observes it.
+//! Determines whether the holder of a foreign Lease can still lead.
 //!
-//! A Lease has the time of its last renewal by the clock of the holder's node, and nodes disagree about the time. As client-go
-//! does, the operator compares a Lease with the one that it read before, and measures the time between them on its own monotonic
-//! clock.
+//! A Lease contains the time of its last renewal by the clock of the holder's node, and the clocks of nodes differ. As
+//! client-go does, the operator compares a Lease with the previous read, and measures the time between them on its own
+//! monotonic clock.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The duration of a Lease that has none: more than that of any sidecar.
+/// The assumed duration of a Lease without one: longer than that of any sidecar.
 const UNKNOWN_DURATION: Duration = Duration::from_mins(5);
 
 /// The last observed content of each Lease, and the time of its first observation.
@@ -32,8 +32,8 @@ impl LeaseRenewals {
         since.elapsed()
     }
 
-    /// Records an observation of a Lease. Returns whether its holder may lead: the holder has not released it, and it was not
-    /// observed unchanged for `times` its duration.
+    /// Records an observation of a Lease. Returns whether its holder may lead: the holder has not released the Lease,
+    /// and the Lease was not observed unchanged for `times` its duration.
     pub fn may_lead(&self, lease: &Lease, times: u32) -> bool {
         let unchanged = self.observe(lease);
         let Some(spec) = &lease.spec else { return false };

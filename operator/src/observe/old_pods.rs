@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The pods of the Go driver during a migration, which reads them every second.
+//! Reads the pods of the Go driver. A migration reads them every second.
 //!
-//! Its namespace often has all agents of a cluster. So the operator lists all pods there once a minute, and between these lists the pods
-//! with the labels of the known ones. A known pod that such a list lacks is read by its name: its labels may have changed.
+//! The namespace often contains all agents of a cluster. The operator therefore lists all its pods only once a minute.
+//! Between these lists it lists pods with the labels of the known ones. If such a list lacks a known pod, the operator
+//! reads that pod by name, because its labels may have changed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +24,7 @@ use crate::kubernetes::GuardedApi;
 /// Interval between two lists of all pods.
 const WHOLE_LIST_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The most pods that are read by name. More of them cost more than a list.
+/// Maximum number of pods to read by name. More reads cost more than a list.
 const MOST_READS: usize = 20;
 
 /// Labels that differ between pods of the same workload.
@@ -37,7 +38,7 @@ const REVISION_LABELS: [&str; 5] = [
 
 type Labels = BTreeMap<String, String>;
 
-/// The pods that earlier lists found.
+/// The pods that earlier lists returned.
 #[derive(Debug, Default)]
 pub struct OldPods(Mutex<Option<PodRecord>>);
 
@@ -50,7 +51,8 @@ struct PodRecord {
 }
 
 impl OldPods {
-    /// Reads the pods of the other installation in a namespace. `workloads` create such pods, `harmless` names other workloads.
+    /// Reads the pods of the existing installation in a namespace. `workloads` are the workloads that create such pods,
+    /// and `harmless` contains the names of unrelated workloads.
     pub(super) async fn read(
         &self,
         client: &Client,
@@ -95,7 +97,7 @@ async fn read_all(api: &GuardedApi<AnyPod>, harmless: &BTreeSet<String>) -> Resu
     failed.map_or(Ok(pods), Err)
 }
 
-/// Reads the known pods, and new ones of the same labels. `None` where a list of all pods costs less.
+/// Reads the known pods, and new pods with the same labels; `None` if a list of all pods costs less.
 async fn read_known(
     api: &GuardedApi<AnyPod>,
     known: &PodRecord,
@@ -135,7 +137,7 @@ async fn read_known(
     Ok(Some(pods.into_values().collect()))
 }
 
-/// The label selectors of all pods and workloads; `None` where there are objects are missing, or one of them is without labels.
+/// The label selectors of all pods and workloads; `None` if there are no objects, or if one of them has no labels.
 fn selectors<'a>(pods: impl Iterator<Item = &'a AnyPod>, workloads: &[&Workload]) -> Option<BTreeSet<String>> {
     let of_workloads = workloads.iter().map(|workload| {
         workload

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Secrets and zones that existing objects refer to, for the check before a migration, and whether the sidecars may read the Secrets.
+//! Reads the Secrets and zones that existing objects refer to, for the check before a migration. Also determines
+//! whether the sidecars may read the Secrets.
 
 use std::ops::ControlFlow;
 
@@ -24,7 +25,7 @@ use crate::kubernetes::{GuardedApi, answer, is_account_allowed};
 /// Whether the API of a kind is served.
 type IsServed = fn(OptionalApis) -> bool;
 
-/// Contents of snapshots, which have the Secret of their deletion in annotations.
+/// Kinds of snapshot contents. Their annotations name the Secret for the deletion.
 const CONTENTS: [(&str, &str, IsServed); 2] = [
     ("snapshot.storage.k8s.io", "VolumeSnapshotContent", |apis| {
         apis.snapshots
@@ -96,7 +97,7 @@ pub(super) async fn read_contents(
     Ok(())
 }
 
-/// Reviews whether the sidecars may read the Secrets.
+/// Determines with access reviews whether the sidecars may read the Secrets.
 pub(crate) async fn review_secrets(client: &Client, account: SidecarAccount, secrets: &mut SecretReferences) {
     for question in secrets.questions() {
         if !secrets.is_answered(&question) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which pods of a DaemonSet are up to date? Its controller numbers the templates that it has seen, in ControllerRevisions. And of
-//! what template were the pods of a workload that is gone? Its revisions may be there still.
+//! Reads the revisions of a workload. The controller of a DaemonSet numbers its templates in ControllerRevisions, which
+//! show the pods that are up to date. The revisions may also outlive their workload, and then contain the template of
+//! its pods.
 
 use cinder_csi_crds::INSTANCE_LABEL;
 use cinder_operator_core::cluster::{COMPONENT_LABEL, CONTROLLER_COMPONENT, NODE_COMPONENT, REVISION_LABEL, kind};
@@ -20,10 +21,10 @@ use crate::kubernetes::GuardedApi;
 
 /// Annotation of ReplicaSets with the number of the Deployment's revision.
 const REPLICA_SET_REVISION: &str = "deployment.kubernetes.io/revision";
-/// Label of ReplicaSets and their pods that tells templates apart.
+/// Label of ReplicaSets and their pods that distinguishes templates.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// A ControllerRevision without the template that it keeps.
+/// A ControllerRevision without its template.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = ControllerRevision)]
 pub(super) struct Revision {
@@ -31,7 +32,8 @@ pub(super) struct Revision {
     revision: i64,
 }
 
-/// The value of [`REVISION_LABEL`] on pods of the DaemonSet's present template; `None` while its controller has not seen it.
+/// The value of [`REVISION_LABEL`] on pods of the DaemonSet's present template; `None` while its controller has not
+/// observed the template.
 pub async fn current_revision(
     client: &Client,
     namespace: &str,
@@ -52,8 +54,8 @@ pub async fn current_revision(
     Ok(newest(revisions, uid))
 }
 
-/// The newest pod template of the driver's Deployment or DaemonSet that a revision has kept; `None` where there is none, or the
-/// operator may not look.
+/// The newest pod template of the driver's Deployment or DaemonSet that a revision contains; `None` if there is no
+/// revision, or if the operator may not list revisions.
 pub async fn newest_template(
     client: &Client,
     namespace: &str,
@@ -87,7 +89,7 @@ fn newest_of_sets(sets: Vec<ReplicaSet>) -> Option<PodTemplateSpec> {
     let number = |set: &ReplicaSet| -> Option<i64> { set.annotations().get(REPLICA_SET_REVISION)?.parse().ok() };
     let newest = sets.into_iter().max_by_key(number)?;
     let mut template = newest.spec?.template?;
-    // Its controller gives each template its own.
+    // The controller adds its own hash to each template.
     let labels = template.metadata.as_mut().and_then(|metadata| metadata.labels.as_mut());
     labels.and_then(|labels| labels.remove(TEMPLATE_HASH));
     Some(template)
@@ -117,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_template_of_a_workload_that_is_gone_is_without_what_its_controller_added() {
+    fn newest_template_of_deleted_workload_has_no_hash() {
         let container = |name: &str| json!({"containers": [{"name": name}]});
         let set = |number: &str, name: &str| -> ReplicaSet {
             let metadata = json!({"labels": {"a": "b", (TEMPLATE_HASH): "h"}});
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_revision_of_this_very_daemon_set_counts() {
+    fn newest_revision_of_same_daemon_set_counts() {
         let revision = |number: i64, hash: &str, owner: &str| -> Revision {
             serde_json::from_value(
                 json!({"revision": number, "metadata": {"labels": {(REVISION_LABEL): hash},
@@ -154,7 +156,7 @@ mod tests {
             )
             .expect("a revision")
         };
-        // An older template that came back has the highest number.
+        // A reused older template has the highest number.
         let all = vec![
             revision(3, "first", "u"),
             revision(2, "second", "u"),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Does a snapshot-controller work in the cluster? It has no API of its own; what shows it is its Lease, and a Deployment of the usual
-//! name.
+//! Detects a snapshot-controller in the cluster. It has no API of its own; its Lease, and a Deployment of the usual
+//! name, indicate its presence.
 //!
-//! A tenant can create both under these names. So they count in kube-system, and elsewhere only with a service account that may create
-//! VolumeSnapshotContents, which are objects of the cluster.
+//! A tenant can create both under these names. They therefore count in kube-system. In other namespaces they count only
+//! with a service account that may create VolumeSnapshotContents, which are cluster-scoped objects.
 
 use std::time::Duration;
 
@@ -16,29 +16,30 @@ use kube::{Client, ResourceExt, api::ListParams};
 
 use crate::kubernetes::{GuardedApi, answer, is_account_allowed, remedy};
 
-/// The usual name of the Deployment: that of the upstream manifests, and of distributions that follow them.
+/// The usual name of the Deployment, in the upstream manifests and in distributions that follow them.
 const USUAL_DEPLOYMENT: &str = "snapshot-controller";
 
 /// The namespace of the cluster's own programs.
 const SYSTEM_NAMESPACE: &str = "kube-system";
 
-/// The most objects of one of these names that are checked.
+/// Maximum number of checked objects per name.
 const MOST_CANDIDATES: usize = 10;
 
-/// The program's own name for its lease.
+/// The default name of the program's Lease.
 const LEASE: &str = "snapshot-controller-leader";
 
-/// How long one answer may take.
+/// Maximum duration of one request.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A lease that was renewed within so many times the time that it lasts, 15 s as a rule, is live: clocks differ.
+/// A Lease counts as live for this multiple of its duration, usually 15 s, after its last renewal. The tolerance covers
+/// differences between clocks.
 const LIVE_FOR: i32 = 4;
 
-/// Looks for a snapshot-controller.
+/// Detects a snapshot-controller.
 pub(crate) async fn look(client: &Client, now: Timestamp) -> ControllerSight {
     let leases: GuardedApi<Lease> = GuardedApi::all(client.clone());
     let deployments: GuardedApi<Deployment> = GuardedApi::all(client.clone());
-    // By name, because nothing else may be listed in all namespaces.
+    // The requests select by name, because the operator may list no other objects in all namespaces.
     let named = |name: &str| ListParams::default().fields(&format!("metadata.name={name}"));
     let (of_leases, of_deployments) = (named(LEASE), named(USUAL_DEPLOYMENT));
     let sight = async {
@@ -66,7 +67,7 @@ pub(crate) async fn look(client: &Client, now: Timestamp) -> ControllerSight {
     }
 }
 
-/// The first objects, and a sentence about the others. The number of objects is the choice of tenants.
+/// Returns the first objects, and a sentence about the others. Tenants determine the number of objects.
 fn first_candidates<K: ResourceExt>(mut all: Vec<K>, kinds: &str) -> (Vec<K>, Option<String>) {
     let count = all.len();
     all.sort_by_key(|object| (!is_of_system(object), object.creation_timestamp()));
@@ -79,7 +80,7 @@ fn first_candidates<K: ResourceExt>(mut all: Vec<K>, kinds: &str) -> (Vec<K>, Op
     (all, unchecked)
 }
 
-/// The Deployments of snapshot-controllers.
+/// Returns the Deployments that are snapshot-controllers.
 async fn trusted_deployments(client: &Client, candidates: Vec<Deployment>) -> kube::Result<Vec<Deployment>> {
     let mut trusted = Vec::new();
     for deployment in candidates {
@@ -94,11 +95,11 @@ async fn trusted_deployments(client: &Client, candidates: Vec<Deployment>) -> ku
     Ok(trusted)
 }
 
-/// The Leases of snapshot-controllers, and the place of a Lease that may be of another program.
+/// Returns the Leases of snapshot-controllers, and the name of a Lease that may belong to a different program.
 async fn trusted_leases(client: &Client, candidates: Vec<Lease>) -> kube::Result<(Vec<Lease>, Option<String>)> {
     let (mut trusted, mut doubtful) = (Vec::new(), None);
     for lease in candidates {
-        // A pod of a Deployment has its name with two more parts.
+        // The name of a Deployment's pod consists of the Deployment's name and two more parts.
         let holder = lease
             .spec
             .as_ref()
@@ -117,12 +118,12 @@ async fn trusted_leases(client: &Client, candidates: Vec<Lease>) -> kube::Result
     Ok((trusted, doubtful))
 }
 
-/// Whether only administrators write in the namespace of the object.
+/// Whether only administrators can write in the namespace of the object.
 fn is_of_system(object: &impl ResourceExt) -> bool {
     object.namespace().as_deref() == Some(SYSTEM_NAMESPACE)
 }
 
-/// Whether a service account in the namespace of the object has the right that a snapshot-controller needs.
+/// Whether a service account in the namespace of the object has the permission that a snapshot-controller needs.
 async fn is_controller(client: &Client, object: &impl ResourceExt, account: &str) -> kube::Result<bool> {
     let namespace = object.namespace().unwrap_or_default();
     let right = ResourceAttributes {
@@ -134,7 +135,7 @@ async fn is_controller(client: &Client, object: &impl ResourceExt, account: &str
     is_account_allowed(client, &namespace, account, right).await
 }
 
-/// What the leases and Deployments show.
+/// Evaluates the Leases and Deployments.
 fn judge(leases: &[Lease], deployments: &[Deployment], now: Timestamp) -> ControllerSight {
     let wants_pods = |deployment: &&Deployment| {
         let spec = deployment.spec.as_ref();
@@ -146,7 +147,7 @@ fn judge(leases: &[Lease], deployments: &[Deployment], now: Timestamp) -> Contro
     };
     let deployment = deployments.iter().filter(wants_pods).max_by_key(available);
     let lease = leases.iter().find(|lease| is_live(lease, now));
-    // The Deployment does not come and go with a pod: where both are there, it is the one to name.
+    // A Deployment is more stable than a pod, so the result prefers its name.
     match (deployment, lease) {
         (Some(deployment), None) if available(&deployment) == 0 => ControllerSight::Down(place(deployment)),
         (Some(deployment), _) => ControllerSight::Found(format!("Deployment {}", place(deployment))),
@@ -155,7 +156,8 @@ fn judge(leases: &[Lease], deployments: &[Deployment], now: Timestamp) -> Contro
     }
 }
 
-/// Whether the renewal of a Lease is recent. This decides about a report alone, so that the clocks of two machines are good enough.
+/// Whether the last renewal of a Lease is recent. The result affects only a report, so a comparison of two machines'
+/// clocks is acceptable.
 fn is_live(lease: &Lease, now: Timestamp) -> bool {
     let Some(spec) = &lease.spec else { return false };
     let lasts = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or_default().into()) * LIVE_FOR;
@@ -206,7 +208,7 @@ mod tests {
     )]
     #[case::left_behind("kube-system", "snapshot-controller-5f-x", "2026-01-01T09:50:00.000000Z", false)]
     #[case::given_up("kube-system", "", "2026-01-01T09:59:50.000000Z", false)]
-    fn a_live_lease_shows_a_snapshot_controller(
+    fn live_lease_indicates_snapshot_controller(
         #[case] namespace: &str,
         #[case] holder: &str,
         #[case] renewed: &str,
@@ -217,7 +219,8 @@ mod tests {
         assert_eq!(sight, if is_found { found } else { ControllerSight::Missing });
     }
 
-    /// The sight where these objects exist, and these service accounts may create VolumeSnapshotContents.
+    /// Detects a snapshot-controller from these objects, while these service accounts may create
+    /// VolumeSnapshotContents.
     async fn mk_sight(
         leases: Vec<Lease>,
         deployments: Vec<Deployment>,
@@ -258,7 +261,7 @@ mod tests {
         ControllerSight::Found("Deployment storage/snapshot-controller".into()))]
     #[case::tenant("shop", "default", &["system:serviceaccount:kube-system:snapshot-controller"], ControllerSight::Missing)]
     #[tokio::test]
-    async fn deployment_of_a_tenant_does_not_count(
+    async fn deployment_of_tenant_does_not_count(
         #[case] namespace: &str,
         #[case] account: &str,
         #[case] allowed: &'static [&'static str],
@@ -277,7 +280,7 @@ mod tests {
         &["system:serviceaccount:cinder-csi:cinder-csi-snapshot-controller"], true)]
     #[case::tenant("shop", "snapshot-controller-5f-x", &["system:serviceaccount:storage:snapshot-controller"], false)]
     #[tokio::test]
-    async fn lease_of_a_tenant_does_not_count(
+    async fn lease_of_tenant_does_not_count(
         #[case] namespace: &str,
         #[case] holder: &str,
         #[case] allowed: &'static [&'static str],
@@ -294,7 +297,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unchecked_deployments_leave_the_sight_unknown() {
+    async fn unchecked_deployments_cause_unknown_result() {
         let old = |number: usize| mk_deployment_in(&format!("shop-{number}"), "default");
         let mut deployments: Vec<Deployment> = (0..MOST_CANDIDATES).map(old).collect();
         assert_eq!(
@@ -312,7 +315,7 @@ mod tests {
     #[case(2, 1, ControllerSight::Found("Deployment kube-system/snapshot-controller".into()))]
     #[case(1, 0, ControllerSight::Down("kube-system/snapshot-controller".into()))]
     #[case(0, 0, ControllerSight::Missing)]
-    fn one_without_a_lease_is_known_by_its_deployment(
+    fn deployment_without_lease_is_sufficient(
         #[case] replicas: i32,
         #[case] available: i32,
         #[case] expected: ControllerSight,
@@ -321,14 +324,14 @@ mod tests {
     }
 
     #[test]
-    fn one_that_renews_its_lease_works_before_its_deployment_counts_a_pod_as_available() {
+    fn live_lease_counts_before_pod_is_available() {
         let lease = mk_lease("kube-system", "snapshot-controller-5f-x", "2026-01-01T09:59:50.000000Z");
         let found = ControllerSight::Found("Deployment kube-system/snapshot-controller".into());
         assert_eq!(judge(&[lease], &[mk_deployment(2, 0)], now()), found);
     }
 
     #[test]
-    fn the_component_of_config_is_known_by_its_deployment_and_its_lease() {
+    fn bundled_snapshot_controller_is_detected() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/snapshot-controller/");
         let read = |name: &str| std::fs::read_to_string(format!("{folder}{name}")).unwrap();
         let mut deployment: Deployment = serde_yaml::from_str(&read("deployment.yaml")).unwrap();

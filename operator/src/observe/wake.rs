@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where all that calls for a reconcile comes together: it is merged, and passed on at most once in [`PACE`].
+//! Merges all triggers of a reconcile, and delivers them at most once per [`PACE`].
 //!
-//! The first change is passed on at once and what comes right behind it a little later, however many there are: a wait for a moment
-//! without changes would never end in a busy cluster. Nobody who reports a change ever waits here: a watch that stood still would
-//! miss what it is there for.
+//! The first change is delivered immediately, and all following changes together after the pace. Waiting for a quiet
+//! moment instead would never end in a busy cluster. Senders never wait: a blocked watch would miss events.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,54 +10,54 @@ use cinder_operator_core::cluster::{Affected, Scope};
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
-/// The shortest time between two wake-ups.
+/// Minimum interval between two deliveries.
 pub(crate) const PACE: Duration = Duration::from_secs(1);
 
-/// Whom changes concern, by what has to be looked at.
+/// The affected drivers, by the scope of the changes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
-    /// Everything.
+    /// Drivers with changes of any kind.
     pub(crate) whole: Affected,
-    /// Volumes only.
+    /// Drivers with changes of volumes only.
     pub(crate) volumes: Affected,
 }
 
-/// What has changed and was not passed on yet.
+/// Changes that were not delivered yet.
 #[derive(Debug, Default)]
 struct Pending {
-    /// With the time of the first of them.
+    /// The changes, with the time of the first of them.
     changes: Mutex<Option<(Instant, Changes)>>,
     changed: Notify,
 }
 
-/// Reports changes.
+/// Sender of changes.
 #[derive(Debug, Clone)]
-pub(crate) struct Wake(Arc<Pending>);
+pub(crate) struct ChangeSender(Arc<Pending>);
 
-/// Passes changes on.
+/// Receiver of changes.
 #[derive(Debug)]
-pub(crate) struct Woken {
+pub(crate) struct ChangeReceiver {
     pending: Arc<Pending>,
     last: Option<Instant>,
 }
 
-/// The two ends.
-pub(crate) fn wake_ups() -> (Wake, Woken) {
+/// Creates a sender and a receiver.
+pub(crate) fn change_channel() -> (ChangeSender, ChangeReceiver) {
     let pending = Arc::<Pending>::default();
-    let woken = Woken {
+    let woken = ChangeReceiver {
         pending: Arc::clone(&pending),
         last: None,
     };
-    (Wake(pending), woken)
+    (ChangeSender(pending), woken)
 }
 
-impl Wake {
-    /// Reports what a change affected. Never waits.
+impl ChangeSender {
+    /// Reports the drivers that a change affected. Never waits.
     pub(crate) fn send(&self, affected: Affected) {
         self.changed(Scope::Whole, affected);
     }
 
-    /// The same, with what has to be looked at.
+    /// Reports the drivers that a change of this scope affected. Never waits.
     pub(crate) fn changed(&self, scope: Scope, affected: Affected) {
         if affected.is_empty() {
             return;
@@ -80,8 +79,9 @@ impl Wake {
     }
 }
 
-impl Woken {
-    /// Waits for changes, and for their time; with when the first of them came. Dropping the future loses nothing.
+impl ChangeReceiver {
+    /// Waits until changes are due. Returns them with the time of the first change. Cancel-safe: dropping the future
+    /// loses nothing.
     pub(crate) async fn next(&mut self) -> (Instant, Changes) {
         if let Some(last) = self.last {
             tokio::time::sleep_until(last + PACE).await;
@@ -113,8 +113,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_concerns_volumes_only_stays_apart() {
-        let (wake, mut woken) = wake_ups();
+    async fn volume_changes_are_delivered_separately() {
+        let (wake, mut woken) = change_channel();
         wake.changed(Scope::Volumes, drivers(&["a"]));
         wake.driver("b");
         wake.changed(Scope::Volumes, drivers(&["c"]));
@@ -126,8 +126,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_change_is_passed_on_at_once_and_the_next_ones_together() {
-        let (wake, mut woken) = wake_ups();
+    async fn first_change_is_immediate_and_others_are_merged() {
+        let (wake, mut woken) = change_channel();
         let begun = Instant::now();
         wake.driver("a");
         assert_eq!(woken.next().await.1, of(&["a"]));
@@ -142,8 +142,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn changes_without_a_pause_are_passed_on_in_every_second() {
-        let (wake, mut woken) = wake_ups();
+    async fn continuous_changes_are_delivered_every_second() {
+        let (wake, mut woken) = change_channel();
         let begun = Instant::now();
         tokio::spawn(async move {
             loop {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Watches that pause after failures, and the state of all watches.
 //!
-//! The pause grows with each failure and does not start over when a list begins, because a list that fails begins again and again. A
-//! watch that fails repeatedly is reported by kind and cause.
+//! The pause grows with each failure. The start of a list does not reset it, because a failing list starts again and
+//! again. A watch that fails repeatedly is reported by kind and cause.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 use tracing::{info, warn};
 
-use super::wake::Wake;
+use super::wake::ChangeSender;
 use crate::{
     kubernetes::{answer, is_forbidden},
     metrics::Metrics,
@@ -25,13 +25,13 @@ use crate::{
 
 /// Pause after the first failure. It doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
-/// Longest pause after a failure. Eleven kinds that fail write one line a minute each.
+/// Longest pause after a failure. During an outage, each of eleven kinds then logs one line per minute.
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
-/// A watch without a failure for this time works.
+/// Time without a failure after which a watch counts as working.
 const CALM: Duration = Duration::from_mins(2);
-/// Failures after which a watch is reported, some 25 s after the first one. A single one is ordinary.
+/// Number of failures after which a watch is reported, some 25 s after the first one. A single failure is ordinary.
 const LASTING: u32 = 5;
-/// The longest cause that is reported.
+/// Maximum number of characters of a reported cause.
 const LONGEST_CAUSE: usize = 300;
 
 /// A watch that has failed.
@@ -42,17 +42,17 @@ struct FailingWatch {
     failures: u32,
 }
 
-/// The watches that fail, by name.
+/// The failing watches, by name.
 #[derive(Debug, Clone)]
 pub(crate) struct WatchHealth {
     failing: Arc<Mutex<BTreeMap<String, FailingWatch>>>,
     changed: watch::Sender<()>,
-    wake: Wake,
+    wake: ChangeSender,
     metrics: Arc<Metrics>,
 }
 
 impl WatchHealth {
-    pub(super) fn new(wake: Wake, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(wake: ChangeSender, metrics: Arc<Metrics>) -> Self {
         Self {
             failing: Arc::default(),
             changed: watch::channel(()).0,
@@ -61,12 +61,12 @@ impl WatchHealth {
         }
     }
 
-    /// Changes of the watches that fail.
+    /// Notifies about changes of the failing watches.
     pub(super) fn subscribe(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// The watches that have failed repeatedly, each with the cause.
+    /// The watches that have failed repeatedly, each with its cause.
     pub(super) fn failing(&self) -> Vec<String> {
         let failing = self.failing.lock();
         let lasting = failing.iter().filter(|(_, watch)| watch.failures >= LASTING);
@@ -75,7 +75,7 @@ impl WatchHealth {
             .collect()
     }
 
-    /// Describes kinds without a first list, with the known causes.
+    /// Describes kinds without a first list, with their causes where known.
     pub(super) fn describe(&self, kinds: &[&'static str]) -> String {
         let failing = self.failing.lock();
         let describe = |kind: &&'static str| {
@@ -88,7 +88,7 @@ impl WatchHealth {
         kinds.iter().map(describe).collect::<Vec<_>>().join("; ")
     }
 
-    /// How many objects of a kind do not decode.
+    /// Sets the number of objects of a kind that cannot be decoded.
     pub(super) fn count_undecodable(&self, kind: &str, count: usize) {
         self.metrics.undecodable_objects(kind, count);
     }
@@ -126,19 +126,19 @@ impl WatchHealth {
     }
 }
 
-/// A watch that never ends by a failure.
+/// A watch that continues after failures.
 #[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
 pub(crate) struct WatchLoop<K> {
     kind: &'static str,
     name: String,
     events: BoxStream<'static, watcher::Result<Event<GuardedObject<K>>>>,
     health: WatchHealth,
-    /// Failures of which none was calm, and the last one.
+    /// Consecutive failures without a calm period, and the time of the last one.
     failures: u32,
     last: Option<Instant>,
     /// Whether the last list is complete.
     is_listed: bool,
-    /// Whether a complete list shows that the last failure is over.
+    /// Whether a complete list ends the present failure.
     ends_with_list: bool,
     /// Whether the last failure is recorded.
     is_recorded: bool,
@@ -169,14 +169,14 @@ impl<K: Send + 'static> WatchLoop<K> {
         }
     }
 
-    /// The next event; `None` at the end of the events. Dropping the future loses nothing.
+    /// The next event; `None` at the end of the events. Cancel-safe: dropping the future loses nothing.
     pub(crate) async fn next(&mut self) -> Option<Event<GuardedObject<K>>> {
         loop {
             if let Some(until) = self.last.map(|last| last + self.pause()) {
                 tokio::time::sleep_until(until).await;
             }
             let event = match self.last {
-                // Nothing reports that a watch has been resumed.
+                // No event reports that a watch has resumed, so a calm period must indicate it.
                 Some(last) if self.is_listed => tokio::time::timeout_at(last + CALM, self.events.next()).await,
                 _ => Ok(self.events.next().await),
             };
@@ -205,7 +205,7 @@ impl<K: Send + 'static> WatchLoop<K> {
         }
     }
 
-    /// The events as a stream.
+    /// Converts the watch into a stream of events.
     pub(crate) fn into_stream(self) -> impl Stream<Item = watcher::Result<Event<GuardedObject<K>>>> + Send {
         futures::stream::unfold(self, |mut events| async move {
             let event = events.next().await?;
@@ -238,7 +238,7 @@ impl<K: Send + 'static> WatchLoop<K> {
         self.health.set(&self.name, self.kind, Some((cause, self.failures)));
     }
 
-    /// No failure for long: the next one is the first one.
+    /// Resets the failures after a calm period.
     fn recover(&mut self) {
         self.report_end();
         self.set_current(true);
@@ -263,7 +263,7 @@ impl<K: Send + 'static> WatchLoop<K> {
     }
 }
 
-/// The API server may serve a kind no longer: its watch then ends with a failure.
+/// Removes the state of the watch. The API server may have removed the kind, so that its watch ends after a failure.
 impl<K> Drop for WatchLoop<K> {
     fn drop(&mut self) {
         self.health.set(&self.name, self.kind, None);
@@ -271,7 +271,7 @@ impl<K> Drop for WatchLoop<K> {
     }
 }
 
-/// The cause of a failure. Only the API server's own refusal is about rights.
+/// The cause of a failure. It mentions rights only if the API server rejected the request.
 fn cause_of(kind: &str, error: &Error) -> String {
     let cause = match error {
         Error::InitialListFailed(error) | Error::WatchStartFailed(error) | Error::WatchFailed(error) => match error {

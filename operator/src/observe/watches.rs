@@ -20,8 +20,8 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::{info, warn};
 
 use super::{
-    apis::{self, Discovered, Discoveries},
-    wake::Wake,
+    apis::{self, DiscoveredApis, Discoveries},
+    wake::ChangeSender,
     watch_loop::{WatchHealth, WatchLoop},
 };
 use crate::{
@@ -29,42 +29,42 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Pause before another look at whether a namespace may be watched.
+/// Pause between two checks whether a namespace may be watched.
 const ROLE_PAUSE: Duration = Duration::from_secs(10);
 
-/// How long the first lists may stand still. How long they take in all depends on the cluster.
+/// Maximum time without progress of the first lists. Their total duration depends on the cluster.
 const STANDSTILL_LIMIT: Duration = Duration::from_mins(2);
 
-/// The longest pause between two reports that the first lists make no progress.
+/// Longest pause between two reports that the first lists make no progress.
 const LONGEST_STANDSTILL: Duration = Duration::from_mins(30);
 
-/// How often a list that goes on says so.
+/// Minimum interval between two progress updates of a list.
 const PROGRESS_PACE: Duration = Duration::from_secs(1);
 
-/// The index with its watches; they end when this is dropped.
+/// The index with its watches, which end when this is dropped.
 #[derive(Debug)]
 pub struct Cluster {
     index: Arc<RwLock<Index>>,
     ready: Vec<(&'static str, watch::Receiver<bool>)>,
-    /// When a list brought something last.
+    /// Time of the last progress of a list.
     progress: watch::Sender<Instant>,
-    apis: watch::Receiver<Discovered>,
-    /// What is wrong with the CustomResourceDefinition.
+    apis: watch::Receiver<DiscoveredApis>,
+    /// The difference between the installed CustomResourceDefinition and the operator's own.
     definition: watch::Sender<Option<String>>,
     health: WatchHealth,
     watches: JoinSet<()>,
 }
 
 impl Cluster {
-    /// Starts the watches, which wake the drivers that a change affected; in `namespaces` drivers run, in the first of them the operator
-    /// itself.
-    pub(crate) fn watch(client: &Client, namespaces: &[String], wake: &Wake, metrics: Arc<Metrics>) -> Self {
+    /// Starts the watches, which wake the drivers that a change affects. `namespaces` are the namespaces of drivers;
+    /// the first is the operator's own.
+    pub(crate) fn watch(client: &Client, namespaces: &[String], wake: &ChangeSender, metrics: Arc<Metrics>) -> Self {
         let mut cluster = Self {
             health: WatchHealth::new(wake.clone(), metrics),
             index: Arc::default(),
             ready: Vec::new(),
             progress: watch::channel(Instant::now()).0,
-            apis: watch::channel(Discovered::default()).1,
+            apis: watch::channel(DiscoveredApis::default()).1,
             definition: watch::channel(None).0,
             watches: JoinSet::new(),
         };
@@ -75,51 +75,52 @@ impl Cluster {
         cluster.start::<ClaimObject>("persistentvolumeclaims", client, wake);
         cluster.start::<ClassObject>("storageclasses", client, wake);
         for (index, namespace) in namespaces.iter().enumerate() {
-            // Where the role is missing in another namespace, the drivers there say so and no other has to wait.
+            // If the role is missing in a further namespace, the drivers there report it and the other drivers need not
+            // wait.
             cluster.start_pods(client, namespace, index == 0, wake);
         }
-        cluster.start_looking_for_apis(client, namespaces, wake.clone());
+        cluster.start_discovery(client, namespaces, wake.clone());
         cluster
     }
 
-    /// A cluster that is known from the start and watches nothing.
+    /// A cluster with a fixed index and without watches.
     #[cfg(test)]
     pub(crate) fn fixed(index: Index) -> Self {
         Self {
-            health: WatchHealth::new(super::wake_ups().0, Arc::new(Metrics::new().expect("metrics"))),
+            health: WatchHealth::new(super::change_channel().0, Arc::new(Metrics::new().expect("metrics"))),
             index: Arc::new(RwLock::new(index)),
             ready: Vec::new(),
             progress: watch::channel(Instant::now()).0,
-            apis: watch::channel(Discovered::default()).1,
+            apis: watch::channel(DiscoveredApis::default()).1,
             definition: watch::channel(None).0,
             watches: JoinSet::new(),
         }
     }
 
-    /// Such a cluster that serves these optional APIs.
+    /// Sets the optional APIs of a fixed cluster.
     #[cfg(test)]
     pub(crate) fn with_apis(mut self, apis: OptionalApis) -> Self {
         self.hear_apis(apis);
         self
     }
 
-    /// Adds answers of an API server to such a cluster.
+    /// Adds discovery results to a fixed cluster.
     #[cfg(test)]
     pub(crate) fn hear_apis(&mut self, apis: OptionalApis) {
-        let mut found = self.apis.borrow().clone();
+        let mut discovered = self.apis.borrow().clone();
         for api in cinder_operator_core::cluster::OptionalApi::ALL {
-            found.take(api, Some(apis.has(api)));
+            discovered.record(api, Some(apis.has(api)));
         }
-        self.apis = watch::channel(found).1;
+        self.apis = watch::channel(discovered).1;
     }
 
-    /// Changes the index of such a cluster.
+    /// Changes the index of a fixed cluster.
     #[cfg(test)]
     pub(crate) fn change(&self, change: impl FnOnce(&mut Index)) {
         change(&mut self.index.write());
     }
 
-    fn start<K>(&mut self, kind: &'static str, client: &Client, wake: &Wake)
+    fn start<K>(&mut self, kind: &'static str, client: &Client, wake: &ChangeSender)
     where
         K: Indexed + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
         K::Scope: 'static,
@@ -132,8 +133,8 @@ impl Cluster {
         self.watches.spawn(self.follow((kind, None), events, is_ready, wake));
     }
 
-    /// The driver's own pods: those of a namespace with the instance label, and no others.
-    fn start_pods(&mut self, client: &Client, namespace: &str, is_waited_for: bool, wake: &Wake) {
+    /// Watches the driver's own pods: pods of a namespace with the instance label.
+    fn start_pods(&mut self, client: &Client, namespace: &str, is_waited_for: bool, wake: &ChangeSender) {
         let (is_ready, ready) = watch::channel(false);
         if is_waited_for {
             self.ready.push(("pods", ready));
@@ -157,7 +158,7 @@ impl Cluster {
         (kind, namespace): (&'static str, Option<String>),
         events: WatchLoop<K>,
         is_ready: watch::Sender<bool>,
-        wake: &Wake,
+        wake: &ChangeSender,
     ) -> impl Future<Output = ()> + Send + use<K>
     where
         K: Indexed + Send + 'static,
@@ -176,16 +177,16 @@ impl Cluster {
         follower.follow(events)
     }
 
-    fn start_looking_for_apis(&mut self, client: &Client, namespaces: &[String], wake: Wake) {
+    fn start_discovery(&mut self, client: &Client, namespaces: &[String], wake: ChangeSender) {
         let (is_ready, ready) = watch::channel(false);
         self.ready.push(("API groups", ready));
-        let (told, apis) = watch::channel(Discovered::default());
+        let (discovered, apis) = watch::channel(DiscoveredApis::default());
         self.apis = apis;
-        self.watches.spawn(apis::follow(
+        self.watches.spawn(apis::poll_apis(
             client.clone(),
             namespaces.to_vec(),
             Discoveries {
-                apis: told,
+                apis: discovered,
                 definition: self.definition.clone(),
                 health: self.health.clone(),
             },
@@ -194,7 +195,7 @@ impl Cluster {
         ));
     }
 
-    /// Waits until every first list is complete, and passes each change of what is missing to `report`.
+    /// Waits until every first list is complete, and passes each change of the missing lists to `report`.
     pub async fn wait_until_known(&mut self, report: impl Fn(String)) {
         let mut progress = self.progress.subscribe();
         let mut failures = self.health.subscribe();
@@ -208,7 +209,7 @@ impl Cluster {
         let known = async {
             for (_, ready) in &mut self.ready {
                 if ready.wait_for(|ready| *ready).await.is_err() {
-                    // Its watch has ended, which only the end of the operator brings.
+                    // The watch has ended, which happens only at the end of the operator.
                     futures::future::pending::<()>().await;
                 }
             }
@@ -231,53 +232,53 @@ impl Cluster {
         }
     }
 
-    /// The watches that have failed repeatedly, each with the cause.
+    /// The watches that have failed repeatedly, each with its cause.
     pub(crate) fn failing_watches(&self) -> Vec<String> {
         self.health.failing()
     }
 
-    /// For watches of other modules.
+    /// The state of all watches, for watches of other modules.
     pub(crate) fn health(&self) -> WatchHealth {
         self.health.clone()
     }
 
-    /// The optional APIs that are served, as they were seen last.
+    /// The served optional APIs, according to the last discovery.
     pub fn apis(&self) -> OptionalApis {
         self.apis.borrow().apis
     }
 
-    /// The optional APIs that are confirmed. The present ones are `current`, where anything depends on them.
+    /// The confirmed optional APIs. `current` contains the APIs in use, if anything depends on them.
     pub fn confirmed_apis(&self, current: Option<OptionalApis>) -> OptionalApis {
         let now = Instant::now().into_std();
         self.apis.borrow().answers.confirmed(current, now)
     }
 
-    /// Pretends that something is wrong with the CustomResourceDefinition.
+    /// Simulates a difference of the CustomResourceDefinition.
     #[cfg(test)]
     pub(crate) fn set_wrong_definition(&self, difference: Option<&str>) {
         self.definition.send_replace(difference.map(str::to_owned));
     }
 
-    /// What is wrong with the CustomResourceDefinition that the cluster has, if anything.
+    /// The difference between the installed CustomResourceDefinition and the operator's own, if any.
     pub fn wrong_definition(&self) -> Option<String> {
         self.definition.borrow().clone()
     }
 
-    /// Reads the index. Nothing may wait inside.
+    /// Reads the index. `look` must not block, because it runs under the lock.
     pub fn read<T>(&self, look: impl FnOnce(&Index) -> T) -> T {
         look(&self.index.read())
     }
 }
 
-/// Wakes the drivers that the changes of a kind concern, until the task is aborted.
+/// Wakes the drivers that the changes of a kind affect, until the task is aborted.
 ///
-/// Each kind has a watch of its own: those of a [`kube::runtime::Controller`] pause all together when one of them fails, and the
-/// operator may lack its role for one.
+/// Each kind has its own watch. The watches of a [`kube::runtime::Controller`] all pause when one of them fails, and
+/// the operator may lack its role for one kind.
 pub(crate) async fn hear<K>(
     kind: &'static str,
     api: GuardedApi<K>,
     config: watcher::Config,
-    (wake, health): (Wake, WatchHealth),
+    (wake, health): (ChangeSender, WatchHealth),
     find: impl Fn(&ObjectMeta) -> Affected + Send,
 ) where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -292,8 +293,8 @@ pub(crate) async fn hear<K>(
     }
 }
 
-/// Waits until a kind may be listed, where the operator may lack its role: a watch would try again every second, because its pause
-/// begins anew with every try.
+/// Waits until a kind may be listed, because the operator may lack its role. A watch would retry every second, because
+/// each retry resets its pause.
 pub(super) async fn until_allowed<K>(kind: &str, api: &GuardedApi<K>)
 where
     K: Clone + Debug + DeserializeOwned,
@@ -311,7 +312,7 @@ where
     }
 }
 
-/// Follows one watch: of a kind, in one namespace or everywhere.
+/// Feeds the index from one watch: of a kind, in one namespace or in all.
 struct Follower {
     kind: &'static str,
     namespace: Option<String>,
@@ -319,23 +320,24 @@ struct Follower {
     is_ready: watch::Sender<bool>,
     /// See [`Cluster::progress`].
     progress: watch::Sender<Instant>,
-    wake: Wake,
-    /// When the list that goes on began, or the last one.
+    wake: ChangeSender,
+    /// Start of the present or last list.
     begun: Instant,
-    /// The names that it brought.
+    /// The names in the present or last list.
     listed: BTreeSet<String>,
     health: WatchHealth,
 }
 
 impl Follower {
-    /// Goes on until the task is aborted. Never waits for whoever is woken: a watch that stands still knows nothing.
+    /// Runs until the task is aborted. Never waits for the receiver of the changes, because a blocked watch would miss
+    /// events.
     async fn follow<K>(mut self, mut events: WatchLoop<K>)
     where
         K: Indexed + Send + 'static,
     {
         while let Some(event) = events.next().await {
-            let affected = self.take_in(event);
-            // Objects that begin or cease to decode concern every driver, and not its volumes alone.
+            let affected = self.apply_event(event);
+            // An object that becomes decodable or undecodable affects every driver, and not only its volumes.
             let scope = if affected == Affected::All {
                 Scope::Whole
             } else {
@@ -345,8 +347,8 @@ impl Follower {
         }
     }
 
-    /// Takes one event in and says whom it affected.
-    fn take_in<K: Indexed>(&mut self, event: Event<GuardedObject<K>>) -> Affected {
+    /// Applies one event to the index, and returns the affected drivers.
+    fn apply_event<K: Indexed>(&mut self, event: Event<GuardedObject<K>>) -> Affected {
         let index = Arc::clone(&self.index);
         let mut index = index.write();
         let affected = match event {
@@ -415,7 +417,7 @@ mod tests {
     use parking_lot::Mutex;
     use serde_json::{Value, json};
 
-    use super::super::wake::{Woken, wake_ups};
+    use super::super::wake::{ChangeReceiver, change_channel};
     use super::*;
 
     fn mk_volume(name: &str) -> GuardedObject<VolumeObject> {
@@ -424,10 +426,10 @@ mod tests {
 
     type Sent = futures::channel::mpsc::UnboundedSender<Result<Event<GuardedObject<VolumeObject>>, watcher::Error>>;
 
-    /// A cluster that follows one watch, whose events come from here.
-    fn follow() -> (Cluster, Sent, Woken) {
+    /// A cluster that follows one watch, with the sender of its events.
+    fn follow() -> (Cluster, Sent, ChangeReceiver) {
         let (sender, events) = futures::channel::mpsc::unbounded();
-        let (wake, woken) = wake_ups();
+        let (wake, woken) = change_channel();
         let mut cluster = Cluster::fixed(Index::default());
         let (is_ready, ready) = watch::channel(false);
         cluster.ready.push(("persistentvolumes", ready));
@@ -443,7 +445,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn changes_wake_their_driver_and_a_list_that_lacks_a_volume_removes_it() {
+    async fn changes_wake_driver_and_new_list_removes_volumes() {
         let (mut cluster, sender, mut woken) = follow();
         let names = |names: &[&str]| {
             for event in [Event::Init]
@@ -469,7 +471,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_long_list_goes_on_while_no_one_takes_the_wake_ups_and_may_last_as_long_as_it_moves() {
+    async fn long_list_continues_while_it_makes_progress() {
         let (mut cluster, sender, woken) = follow();
         let begun = Instant::now();
         let list = async {
@@ -509,7 +511,8 @@ mod tests {
         );
     }
 
-    /// An API server that has one plain and one odd object of each watched kind, and whose watches bring odd ones.
+    /// An API server with one valid and one undecodable object of each watched kind. Its watches send undecodable
+    /// objects.
     fn mk_odd_server() -> Client {
         let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
         tokio::spawn(async move {
@@ -547,9 +550,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn first_lists_survive_odd_objects() {
+    async fn first_lists_survive_undecodable_objects() {
         let metrics = Arc::new(Metrics::new().expect("metrics"));
-        let (wake, _woken) = wake_ups();
+        let (wake, _woken) = change_channel();
         let namespaces = ["cinder-csi".to_owned()];
         let mut cluster = Cluster::watch(&mk_odd_server(), &namespaces, &wake, Arc::clone(&metrics));
         let known = cluster.wait_until_known(drop);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Workloads and pods of the Go driver. A field that the operator does not use cannot make one of them undecodable.
+//! Workloads and pods of the Go driver. They are decoded in part, so that an unused field cannot make them undecodable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -103,7 +103,7 @@ impl PodParts {
         volumes.filter_map(|volume| volume.secret.as_ref()?.secret_name.as_deref())
     }
 
-    /// Whether the pod serves the kubelet of its node: it has the directory of the driver's socket there.
+    /// Whether the pod serves the kubelet of its node, because it mounts the directory of the driver's socket there.
     pub(super) fn is_node_plugin(&self, driver: &str) -> bool {
         let directory = format!("/plugins/{driver}");
         let mut paths = self
@@ -154,8 +154,8 @@ pub(super) fn pod_resource() -> ApiResource {
     ApiResource::erase::<Pod>(&())
 }
 
-/// The pods of the other installation in a page. Undecodable pods that could belong to it are an error. `harmless` names workloads of other
-/// programs.
+/// Returns the pods of the existing installation in a page. An undecodable pod that may belong to it is an error.
+/// `harmless` contains the names of unrelated workloads.
 pub(super) fn other_pods(
     page: Vec<GuardedObject<AnyPod>>,
     harmless: &BTreeSet<String>,
@@ -171,8 +171,8 @@ pub(super) fn other_pods(
     Ok(pods)
 }
 
-/// Whether an object belongs to the other installation: its pods run the Go driver's program, or this driver in its place, and no
-/// `CinderCSIDriver` has it.
+/// Whether an object belongs to an installation without the operator: its pods run the Go driver's program, or this
+/// driver under that name, and it does not belong to a `CinderCSIDriver`.
 pub(super) fn is_other(metadata: &ObjectMeta, spec: &PodParts) -> bool {
     !is_ours(metadata)
         && spec.containers().any(|container| {
@@ -181,19 +181,19 @@ pub(super) fn is_other(metadata: &ObjectMeta, spec: &PodParts) -> bool {
         })
 }
 
-/// Whether a `CinderCSIDriver` has the object.
+/// Whether the object belongs to a `CinderCSIDriver`.
 pub(super) fn is_ours(metadata: &ObjectMeta) -> bool {
     let labels = metadata.labels.as_ref();
     labels.is_some_and(|labels| labels.contains_key(INSTANCE_LABEL))
 }
 
-/// Whether none of its containers runs or will run again, as after an eviction.
+/// Whether all containers of the pod have terminated permanently, for example after an eviction.
 pub(super) fn has_ended(pod: &AnyPod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// The workload that creates a pod, with its kind and namespace; else the pod.
+/// The workload that creates a pod, with its kind and namespace; the pod itself if it has no owner.
 pub(super) fn workload_of(pod: &ObjectMeta) -> String {
     let owners = pod.owner_references.iter().flatten();
     let owner = owners.into_iter().find(|owner| owner.controller == Some(true));
@@ -229,7 +229,7 @@ mod tests {
         json!({"image": "mirror/cinder-csi-plugin:v1"}), json!({(INSTANCE_LABEL): "cinder.csi.openstack.org"}), false)]
     #[case::of_another_object_of_ours(
         json!({"image": "mirror/cinder-csi-plugin:v1"}), json!({(INSTANCE_LABEL): "second.csi.example.org"}), false)]
-    fn another_installation_is_known_by_what_it_runs(
+    fn foreign_installation_is_identified_by_its_program(
         #[case] container: Value,
         #[case] labels: Value,
         #[case] expected: bool,
@@ -245,7 +245,7 @@ mod tests {
     #[case::node(json!([{"name": "s", "hostPath": {"path": "/var/lib/kubelet/plugins/cinder.csi.openstack.org"}}]), true)]
     #[case::with_a_slash(json!([{"name": "s", "hostPath": {"path": "/k/plugins/cinder.csi.openstack.org/"}}]), true)]
     #[case::controller(json!([{"name": "s", "emptyDir": {}}]), false)]
-    fn a_node_plugin_has_the_directory_of_its_socket(#[case] volumes: Value, #[case] expected: bool) {
+    fn node_plugin_mounts_directory_of_socket(#[case] volumes: Value, #[case] expected: bool) {
         let spec: PodParts = serde_json::from_value(json!({"containers": [], "volumes": volumes})).expect("a spec");
         assert_eq!(spec.is_node_plugin("cinder.csi.openstack.org"), expected);
     }

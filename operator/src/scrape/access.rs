@@ -16,26 +16,26 @@ use tokio::{sync::Semaphore, time::Instant};
 use super::{Access, AccessDecision, PATH, review_budget::ReviewBudget};
 use crate::kubernetes::is_allowed;
 
-/// Lifetime of an answer.
+/// Validity of a cached result.
 const ANSWER_LIFETIME: Duration = Duration::from_mins(1);
-/// Time limit of the API server.
+/// Maximum duration of one review.
 const LIMIT: Duration = Duration::from_secs(5);
-/// The most answers of each kind that are stored.
+/// Maximum number of cached results of each kind.
 const MAX_ANSWERS: usize = 64;
-/// How long a reader that was allowed once is reviewed without a permit.
+/// Time for which a token that was allowed once is reviewed without a permit.
 const READER_LIFETIME: Duration = Duration::from_hours(1);
-/// The most reviews of other tokens at a time: any client of the network can send one.
+/// Maximum number of simultaneous reviews of other tokens. Any client of the network can send one.
 const MAX_REVIEWS: usize = 4;
 
 /// A hash of a token. The tokens themselves are not stored.
 type TokenHash = [u8; 32];
 
-/// Access as the API server decides it.
+/// Authorization by the API server.
 pub struct KubernetesAccess {
     client: Client,
-    /// The tokens that were allowed, and the time of the last review.
+    /// The allowed tokens, and the time of their last review.
     readers: Mutex<HashMap<TokenHash, Instant>>,
-    /// The tokens that were refused. They never displace a reader.
+    /// The rejected tokens. They never displace an allowed one.
     refused: Mutex<HashMap<TokenHash, (AccessDecision, Instant)>>,
     reviews: Semaphore,
     budget: ReviewBudget,
@@ -48,7 +48,6 @@ impl fmt::Debug for KubernetesAccess {
 }
 
 impl KubernetesAccess {
-    /// Asks with `client`.
     pub fn new(client: Client) -> Self {
         Self {
             client,
@@ -59,7 +58,7 @@ impl KubernetesAccess {
         }
     }
 
-    async fn ask(&self, token: &str) -> Result<AccessDecision, kube::Error> {
+    async fn request_review(&self, token: &str) -> Result<AccessDecision, kube::Error> {
         let review = TokenReview {
             spec: TokenReviewSpec {
                 token: token.to_owned(),
@@ -100,7 +99,7 @@ impl KubernetesAccess {
         })
     }
 
-    fn remember(&self, hash: TokenHash, decision: AccessDecision) {
+    fn cache_decision(&self, hash: TokenHash, decision: AccessDecision) {
         let now = Instant::now();
         let mut readers = self.readers.lock();
         readers.retain(|_, at| at.elapsed() < READER_LIFETIME);
@@ -118,7 +117,7 @@ impl KubernetesAccess {
         }
     }
 
-    fn recall(&self, hash: &TokenHash) -> Option<AccessDecision> {
+    fn cached_decision(&self, hash: &TokenHash) -> Option<AccessDecision> {
         let is_recent = |at: &Instant| at.elapsed() < ANSWER_LIFETIME;
         if self.readers.lock().get(hash).is_some_and(is_recent) {
             return Some(AccessDecision::Allowed);
@@ -128,17 +127,17 @@ impl KubernetesAccess {
         Some(*decision)
     }
 
-    /// Reviews a token. One that never was a reader's is reviewed only within the client's budget, and if not too many such reviews are
-    /// pending.
+    /// Reviews a token. A token that was never allowed is reviewed only within the client's budget, and only if not too
+    /// many such reviews are pending.
     async fn review(&self, peer: IpAddr, hash: TokenHash, token: &str) -> Result<AccessDecision, String> {
         let is_reader = self.readers.lock().contains_key(&hash);
         let permit = self.reviews.try_acquire();
         if !is_reader && (permit.is_err() || !self.budget.take(peer)) {
             return Ok(AccessDecision::Throttled);
         }
-        match tokio::time::timeout(LIMIT, self.ask(token)).await {
+        match tokio::time::timeout(LIMIT, self.request_review(token)).await {
             Ok(Ok(decision)) => {
-                self.remember(hash, decision);
+                self.cache_decision(hash, decision);
                 Ok(decision)
             }
             Ok(Err(error)) => Err(error.to_string()),
@@ -150,7 +149,7 @@ impl KubernetesAccess {
 impl Access for KubernetesAccess {
     fn judge<'a>(&'a self, peer: IpAddr, token: &'a str) -> BoxFuture<'a, Result<AccessDecision, String>> {
         let hash = Sha256::digest(token).into();
-        if let Some(decision) = self.recall(&hash) {
+        if let Some(decision) = self.cached_decision(&hash) {
             return std::future::ready(Ok(decision)).boxed();
         }
         self.review(peer, hash, token).boxed()
@@ -170,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// An API server that knows the token `good` and does not answer for `slow`. Counts the reviews of tokens.
+    /// An API server that accepts the token `good` and does not respond for `slow`. Counts the reviews of tokens.
     fn mk_server() -> (KubernetesAccess, Arc<AtomicUsize>) {
         let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
         let reviews = Arc::new(AtomicUsize::new(0));

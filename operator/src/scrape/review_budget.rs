@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many unknown tokens a client may have reviewed. Each review is a request to the API server.
+//! Limits the reviews of unknown tokens per client. Each review is a request to the API server.
 
 use std::{collections::HashMap, net::IpAddr, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How many reviews an address has at once.
+/// Number of reviews that an address may cause at once.
 pub(super) const BURST: u32 = 8;
-/// Afterwards it has one per interval.
+/// Interval at which one further review becomes available.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// The most addresses that are remembered. Further ones have no review before one of these is forgotten.
+/// Maximum number of recorded addresses. Further addresses get no review until one of these expires.
 const MAX_PEERS: usize = 256;
 
-/// The budgets of all addresses. Each has its own, so that one client cannot use up the reviews of Prometheus.
+/// The budgets of all addresses. Each address has its own, so that one client cannot use up the reviews of Prometheus.
 #[derive(Debug, Default)]
 pub(super) struct ReviewBudget(
-    /// By address, when its budget is full again.
+    /// The time at which the budget of an address is full again.
     Mutex<HashMap<IpAddr, Instant>>,
 );
 
 impl ReviewBudget {
-    /// Takes a review out of the budget of an address; false if the budget is used up.
+    /// Uses one review of the budget of an address. Returns false if the budget is exhausted.
     pub(super) fn take(&self, peer: IpAddr) -> bool {
         let now = Instant::now();
         let mut peers = self.0.lock();

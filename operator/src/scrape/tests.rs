@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 
-/// Lets `good` in, knows `stranger`, and cannot be asked about `asleep`.
+/// Accepts `good`, rejects `stranger`, and cannot review `asleep`.
 #[derive(Debug, Default)]
 struct Doorkeeper(AtomicUsize);
 
@@ -61,7 +61,7 @@ async fn run(certificate: Certificate) -> Running {
 }
 
 fn provider() {
-    // Another test may have been first.
+    // Another test may have installed it before.
     drop(rustls::crypto::ring::default_provider().install_default());
 }
 
@@ -74,11 +74,7 @@ fn provider() {
 #[case::not_allowed(Some("Bearer stranger"), 403, "cinder-csi-metrics-reader")]
 #[case::nobody_to_ask(Some("Bearer asleep"), 503, "try again")]
 #[tokio::test]
-async fn metrics_are_for_those_who_may_read_them(
-    #[case] header: Option<&str>,
-    #[case] status: u16,
-    #[case] says: &str,
-) {
+async fn metrics_require_authorization(#[case] header: Option<&str>, #[case] status: u16, #[case] says: &str) {
     provider();
     let running = run(Certificate::self_signed("localhost").unwrap()).await;
     let mut request = running.client.get(&running.url);
@@ -95,7 +91,7 @@ async fn metrics_are_for_those_who_may_read_them(
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_shake_hands_holds_nobody_up() {
+async fn incomplete_handshake_does_not_block_others() {
     provider();
     let running = run(Certificate::self_signed("localhost").unwrap()).await;
     let silent =
@@ -116,16 +112,16 @@ async fn a_client_that_does_not_shake_hands_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_given_is_the_one_that_is_shown() {
+async fn configured_certificate_is_served() {
     provider();
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let generated = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    std::fs::write(&certificate, generated.cert.pem()).unwrap();
+    std::fs::write(&key, generated.signing_key.serialize_pem()).unwrap();
     let running = run(Certificate::from_files(&certificate, &key).unwrap()).await;
     let trusting = reqwest::Client::builder()
-        .add_root_certificate(reqwest::Certificate::from_pem(made.cert.pem().as_bytes()).unwrap())
+        .add_root_certificate(reqwest::Certificate::from_pem(generated.cert.pem().as_bytes()).unwrap())
         .build()
         .unwrap();
     let url = running.url.replace("127.0.0.1", "localhost");
@@ -141,7 +137,7 @@ async fn a_certificate_that_is_given_is_the_one_that_is_shown() {
 }
 
 #[test]
-fn a_file_without_a_certificate_is_named() {
+fn error_names_file_without_certificate() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tls.crt");
     std::fs::write(&path, "no certificate").unwrap();
@@ -151,16 +147,16 @@ fn a_file_without_a_certificate_is_named() {
     assert!(error.contains("tls.crt"), "{error}");
 }
 
-/// A connection that has had one answer and says no more, so that nothing of its handshake is left to do.
+/// A connection that has received one response and then sends nothing, so that its handshake is complete.
 async fn mk_silent(directory: &std::path::Path) -> (Running, tokio_rustls::client::TlsStream<tokio::net::TcpStream>) {
     provider();
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let generated = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let (certificate, key) = (directory.join("tls.crt"), directory.join("tls.key"));
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    std::fs::write(&certificate, generated.cert.pem()).unwrap();
+    std::fs::write(&key, generated.signing_key.serialize_pem()).unwrap();
     let running = run(Certificate::from_files(&certificate, &key).unwrap()).await;
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
+    roots.add(generated.cert.der().clone()).unwrap();
     let config = rustls::ClientConfig::builder()
         .with_root_certificates(roots)
         .with_no_client_auth();
@@ -179,7 +175,7 @@ async fn mk_silent(directory: &std::path::Path) -> (Running, tokio_rustls::clien
 }
 
 #[tokio::test]
-async fn who_stops_in_the_middle_of_a_request_loses_the_connection() {
+async fn incomplete_request_closes_connection() {
     let directory = tempfile::tempdir().unwrap();
     let (_running, mut stream) = mk_silent(directory.path()).await;
     tokio::time::pause();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `adopt --check` of the plugin: what a switch from another installation would change, with the rights of the user.
+//! `adopt --check` of the plugin: reports the changes that a migration from another installation would cause. It reads
+//! with the rights of the user.
 
 use std::{collections::BTreeSet, fmt, path::Path};
 
@@ -23,35 +24,35 @@ use crate::{
     observe::{self, Successor},
 };
 
-/// The most zones of a cloud in the status.
+/// Maximum number of zones of a cloud in the status.
 const LISTED_ZONES: usize = 32;
 
-/// The most characters of a part of a finding.
+/// Maximum number of characters of a part of a finding.
 const LONGEST_TEXT: usize = 4_000;
 
-/// What would change for one driver.
+/// The changes for one driver.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdoptionReport {
-    /// Name of the CinderCSIDriver.
     pub driver: String,
-    /// The namespace that was looked at.
+    /// The namespace that was checked.
     pub namespace: String,
-    /// Whether an installation was found there that is not the operator's.
+    /// Whether the namespace contains an installation that does not belong to the operator.
     pub is_found: bool,
-    /// What changes, the gravest first.
+    /// The changes, most severe first.
     pub findings: Vec<AdoptionFinding>,
 }
 
 impl AdoptionReport {
-    /// Whether anything changes, or could not be looked at.
+    /// Whether anything changes, or could not be checked.
     pub fn differs(&self) -> bool {
         !self.findings.is_empty()
     }
 }
 
-/// Checks the driver of a file, that of a name, or all, against the installation in a namespace or in the one that the spec names.
-/// `operators` is the namespace of the operator.
+/// Checks drivers against the other installation. The drivers are the one in `file`, the one called `name`, or all.
+/// `namespace` is that of the other installation and defaults to the value in the spec; `operators` is the operator's
+/// namespace.
 pub(super) async fn reports(
     client: &Client,
     name: Option<&str>,
@@ -91,7 +92,7 @@ pub(super) async fn reports(
     Ok(reports)
 }
 
-/// The zones of Nova in the status; `None` if the zones of a cloud are missing, or are more than the status has room for.
+/// The Nova zones in the status; `None` if the zones of a cloud are missing or exceed the limit of the status.
 fn compute_zones(driver: &CinderCSIDriver) -> Option<BTreeSet<String>> {
     let status = driver.status.as_ref()?;
     let of_cloud = |cloud: &Cloud| {
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_read_where_what_changes_and_what_to_do() {
+    fn report_lists_changes_with_remedy() {
         let report = AdoptionReport {
             driver: "d".to_owned(),
             namespace: "kube-system".to_owned(),
@@ -194,7 +195,7 @@ NotChecked: pods
     }
 
     #[test]
-    fn people_read_that_nothing_changes_and_where_nothing_was_found() {
+    fn report_without_findings_names_the_namespace() {
         let report = AdoptionReport {
             driver: "d".to_owned(),
             namespace: "storage".to_owned(),

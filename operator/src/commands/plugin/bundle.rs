@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a helper needs: the objects of the drivers with their events, and the logs of their pods, without secrets.
+//! Collects data for support: the objects of the drivers with their events, and the logs of their pods, without
+//! secrets.
 //!
-//! Objects, events and logs of other programs in the same namespace are not included. The objects have the labels of the operator, the
-//! events are about these objects, and the logs are of containers that the operator and its Deployment create.
+//! Objects, events and logs of other programs in the same namespace are not included. The objects have the labels of
+//! the operator. The events concern these objects. The logs come from containers that the operator and its Deployment
+//! create.
 
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
 
@@ -37,19 +39,20 @@ pub(super) use redaction::without_bookkeeping;
 /// The labels of the operator's own objects.
 const OPERATOR_LABELS: &str = "app.kubernetes.io/name=cinder-csi-operator";
 
-/// Lines of each container's log.
+/// Maximum number of lines of each container's log.
 const LOG_LINES: i64 = 2_000;
-/// Bytes of each container's log.
+/// Maximum size of each container's log in bytes.
 const LOG_BYTES: i64 = 4 << 20;
-/// Objects of a kind; a cluster has more pods than a reader looks at.
+/// Maximum number of objects per kind and request.
 const MOST_OBJECTS: u32 = 500;
-/// Pages of [`MOST_OBJECTS`] events of all objects, which are searched for events of the operator's objects.
+/// Maximum number of pages of [`MOST_OBJECTS`] events. The pages contain events of all objects, and are searched for
+/// events of the operator's objects.
 const MOST_EVENT_PAGES: u32 = 20;
-/// Pods with logs in the bundle: every controller and operator, and some nodes.
+/// Maximum number of pods with logs in the bundle: every controller and operator, and some nodes.
 const MOST_PODS: usize = 20;
 
-/// Writes everything below `directory`, which must not exist. What cannot be read is noted and does not end the work: a user who
-/// asks for help seldom has all rights. Returns what is reported.
+/// Writes the bundle below `directory`, which must not exist. A failed read is recorded and does not end the
+/// collection, because users often lack some rights. Returns a summary.
 pub(super) async fn gather(client: &Client, namespace: &str, directory: &Path) -> Result<String, PluginError> {
     fs::create_dir(directory).map_err(PluginError::write(directory.display()))?;
     let mut bundle = Bundle {
@@ -63,9 +66,9 @@ pub(super) async fn gather(client: &Client, namespace: &str, directory: &Path) -
     };
     let drivers: GuardedApi<CinderCSIDriver> = GuardedApi::all(client.clone());
     let drivers = bundle.list("cindercsidrivers", &drivers, "").await;
-    let places = places(&drivers, namespace);
-    // Before anything is written, so that nothing is written unsearched.
-    for place in &places {
+    let namespaces = namespaces(&drivers, namespace);
+    // The secret values must be known before the first write, because every write is searched for them.
+    for place in &namespaces {
         for driver in &drivers {
             bundle.read_credentials(driver, place).await;
         }
@@ -76,47 +79,47 @@ pub(super) async fn gather(client: &Client, namespace: &str, directory: &Path) -
             bundle.operands(kind, None).await?;
             continue;
         }
-        for place in &places {
+        for place in &namespaces {
             bundle.operands(kind, Some(place)).await?;
         }
     }
-    for place in &places {
+    for place in &namespaces {
         let pods = bundle.pods(place).await?;
         bundle.read_subjects(place).await;
-        // A log is text.
+        // Logs are text and need no guarded decoding.
         let logs: Api<Pod> = Api::namespaced(client.clone(), &place.name);
         bundle.logs(&logs, pods).await?;
     }
     // Events about objects without a namespace.
     bundle.events("events-of-drivers", "default").await?;
-    for place in &places {
+    for place in &namespaces {
         bundle.events(&format!("events{}", place.suffix), &place.name).await?;
     }
     bundle.finish()
 }
 
-/// A namespace that is read, and what the names of its files end in.
-struct Place {
+/// A namespace to read, with the suffix for the names of its files.
+struct BundleNamespace {
     name: String,
     suffix: String,
 }
 
-/// The operator's namespace, and those of drivers that run elsewhere.
-fn places(drivers: &[CinderCSIDriver], operators: &str) -> Vec<Place> {
-    let mut places = vec![Place {
+/// The operator's namespace, and the namespaces of drivers that run elsewhere.
+fn namespaces(drivers: &[CinderCSIDriver], operators: &str) -> Vec<BundleNamespace> {
+    let mut namespaces = vec![BundleNamespace {
         name: operators.to_owned(),
         suffix: String::new(),
     }];
     for driver in drivers {
         let name = namespace_of(driver, operators);
-        if places.iter().all(|place| place.name != name) {
-            places.push(Place {
+        if namespaces.iter().all(|place| place.name != name) {
+            namespaces.push(BundleNamespace {
                 name: name.to_owned(),
                 suffix: format!("-{name}"),
             });
         }
     }
-    places
+    namespaces
 }
 
 struct Bundle<'a> {
@@ -126,14 +129,14 @@ struct Bundle<'a> {
     missing: Vec<String>,
     /// Kinds that this cluster does not have.
     not_installed: Vec<&'static str>,
-    /// The uids of the objects of the operator.
+    /// The uids of the operator's objects.
     subjects: BTreeSet<String>,
     /// Values that no log and no message may contain.
     secrets: SecretValues,
 }
 
 impl Bundle<'_> {
-    /// Lists objects of the operator, none where they cannot be read.
+    /// Lists objects of the operator. Records a failure and returns an empty list.
     async fn list<K>(&mut self, name: &str, api: &GuardedApi<K>, labels: &str) -> Vec<K>
     where
         K: Clone + DeserializeOwned + ResourceExt + std::fmt::Debug,
@@ -147,8 +150,8 @@ impl Bundle<'_> {
         items
     }
 
-    /// The pods of the operator and of its drivers.
-    async fn pods(&mut self, place: &Place) -> Result<Vec<Pod>, PluginError> {
+    /// Lists the pods of the operator and of its drivers.
+    async fn pods(&mut self, place: &BundleNamespace) -> Result<Vec<Pod>, PluginError> {
         let name = format!("pods{}", place.suffix);
         let api: GuardedApi<Pod> = GuardedApi::namespaced(self.client.clone(), &place.name);
         let mut pods = Vec::new();
@@ -160,8 +163,8 @@ impl Bundle<'_> {
         Ok(pods)
     }
 
-    /// Reads which objects between a workload and its pods have events.
-    async fn read_subjects(&mut self, place: &Place) {
+    /// Adds the ReplicaSets and Deployments whose events belong in the bundle.
+    async fn read_subjects(&mut self, place: &BundleNamespace) {
         for labels in [INSTANCE_LABEL, OPERATOR_LABELS] {
             let sets: GuardedApi<ReplicaSet> = GuardedApi::namespaced(self.client.clone(), &place.name);
             self.list("replicasets", &sets, labels).await;
@@ -170,7 +173,7 @@ impl Bundle<'_> {
         self.list("deployments", &deployments, OPERATOR_LABELS).await;
     }
 
-    /// The events about the objects of the operator.
+    /// Writes the events about the operator's objects.
     async fn events(&mut self, name: &str, namespace: &str) -> Result<(), PluginError> {
         let api: GuardedApi<Event> = GuardedApi::namespaced(self.client.clone(), namespace);
         let (mut params, mut events) = (ListParams::default().limit(MOST_OBJECTS), Vec::new());
@@ -203,8 +206,8 @@ impl Bundle<'_> {
         subject.is_some_and(|uid| self.subjects.contains(uid))
     }
 
-    /// Reads the values that logs and messages are searched for.
-    async fn read_credentials(&mut self, driver: &CinderCSIDriver, place: &Place) {
+    /// Reads the Secrets, for the search of logs and messages.
+    async fn read_credentials(&mut self, driver: &CinderCSIDriver, place: &BundleNamespace) {
         for name in secret_names(driver) {
             match get_secret(self.client, &place.name, name).await {
                 Ok(secret) => self.secrets.add(&secret.unwrap_or_default()),
@@ -216,8 +219,8 @@ impl Bundle<'_> {
         }
     }
 
-    /// The objects that the operator made of one kind.
-    async fn operands(&mut self, kind: &'static Kind, place: Option<&Place>) -> Result<(), PluginError> {
+    /// Writes the objects of one kind that the operator created.
+    async fn operands(&mut self, kind: &'static Kind, place: Option<&BundleNamespace>) -> Result<(), PluginError> {
         let resource = kind.api_resource();
         let api: GuardedApi<DynamicObject> = match place {
             Some(place) => GuardedApi::namespaced_with(self.client.clone(), &place.name, &resource),
@@ -244,7 +247,7 @@ impl Bundle<'_> {
     }
 
     async fn logs(&mut self, api: &Api<Pod>, pods: Vec<Pod>) -> Result<(), PluginError> {
-        for pod in chosen(pods) {
+        for pod in select_pods(pods) {
             let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
             for container in containers.filter(|container| is_own_container(&container.name)) {
                 for previous in [false, true] {
@@ -273,9 +276,9 @@ impl Bundle<'_> {
                 let text = self.secrets.remove_lines(&text);
                 let name = if previous { "previous" } else { "current" };
                 let path = self.directory.join(format!("logs/{pod}/{container}.{name}.log"));
-                self.put(&path, text.as_bytes())
+                self.write_file(&path, text.as_bytes())
             }
-            // Most containers have never been restarted.
+            // Most containers have never been restarted, and have no previous log.
             Err(_) if previous => Ok(()),
             Err(error) => {
                 self.missing
@@ -292,10 +295,10 @@ impl Bundle<'_> {
             self.secrets.remove_from_messages(item);
         }
         let text = escape_json(&format!("{:#}\n", json!({"items": items})));
-        self.put(&self.directory.join(format!("{name}.json")), text.as_bytes())
+        self.write_file(&self.directory.join(format!("{name}.json")), text.as_bytes())
     }
 
-    fn put(&mut self, path: &Path, content: &[u8]) -> Result<(), PluginError> {
+    fn write_file(&mut self, path: &Path, content: &[u8]) -> Result<(), PluginError> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(PluginError::write(parent.display()))?;
         }
@@ -317,7 +320,7 @@ impl Bundle<'_> {
                 .map(|line| format!("{}\n", UntrustedText::new(line)));
             let text: String = lines.collect();
             let path = self.directory.join("not-read.txt");
-            self.put(&path, text.as_bytes())?;
+            self.write_file(&path, text.as_bytes())?;
             let _ = write!(summary, "; what could not be read is named in {place}/not-read.txt");
         }
         summary.push_str(
@@ -358,8 +361,8 @@ where
     items
 }
 
-/// The pods whose logs tell most: those in trouble first, those on nodes last.
-fn chosen(mut pods: Vec<Pod>) -> Vec<Pod> {
+/// Selects the pods with the most useful logs: pods that are not ready come first, pods on nodes come last.
+fn select_pods(mut pods: Vec<Pod>) -> Vec<Pod> {
     let rank = |pod: &Pod| {
         let is_ready = pod
             .status
@@ -387,7 +390,8 @@ mod tests {
     const CANARY: &str = "canary-geheim";
     const CLASS_CANARY: &str = "geheim-of-class";
 
-    /// A namespace with objects of the operator and of others. What must not be in the archive has the canary.
+    /// A namespace with objects of the operator and of other programs. Data that must not be in the archive contains
+    /// the canary.
     fn mk_answer(path: &str, query: &str) -> (u16, String) {
         let encoded = json!(k8s_openapi::ByteString(
             format!("[Global]\npassword = {CANARY}\n").into_bytes()
@@ -500,7 +504,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn kinds_that_are_not_installed_are_distinguished_from_those_that_may_not_be_read() {
+    async fn summary_distinguishes_missing_kinds_from_forbidden_kinds() {
         let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
         let serving = tokio::spawn(async move {
             while let Some((request, send)) = handle.next_request().await {
@@ -537,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_in_trouble_come_first_and_those_on_nodes_last() {
+    fn unready_pods_come_first_and_node_pods_last() {
         let pod = |name: &str, component: &str, ready: &str| -> Pod {
             serde_json::from_value(json!({
                 "metadata": {"name": name, "labels": {"app.kubernetes.io/component": component}},
@@ -546,7 +550,7 @@ mod tests {
             .unwrap()
         };
 
-        let order = chosen(vec![
+        let order = select_pods(vec![
             pod("n-well", "node", "True"),
             pod("c-well", "controller", "True"),
             pod("n-ill", "node", "False"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `kubectl_complete-cinder_csi`: kubectl runs this program for each completion of the plugin's command line, with the present words.
-//! The program prints the choices for the last word, one per line, and a directive for the shell.
+//! `kubectl_complete-cinder_csi`: kubectl runs this program for each completion of the plugin's command line, with the
+//! present arguments. The program prints the candidates for the last argument, one per line, and a directive for the
+//! shell.
 
 use std::{ffi::OsString, fmt::Write as _};
 
@@ -11,10 +12,10 @@ use super::{PROGRAM, PluginArgs};
 
 /// The name under which kubectl finds the program.
 pub const COMPLETION: &str = "kubectl_complete-cinder_csi";
-/// Cobra's directive for no further choices of the shell's own.
+/// Cobra's directive that suppresses file names as further candidates.
 const NO_FILES: &str = ":4";
 
-/// Completes the last of the words.
+/// Completes the last of the arguments.
 pub fn complete(words: &[String]) -> String {
     let mut line = vec![OsString::from(PROGRAM)];
     line.extend(words.iter().map(OsString::from));

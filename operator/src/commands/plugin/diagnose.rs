@@ -29,9 +29,9 @@ mod trail;
 
 pub(super) use target::{TARGET_KINDS, Target, TargetKind};
 
-/// The most characters of a hint.
+/// Maximum number of characters of a hint.
 const LONGEST_HINT: usize = 4_000;
-/// The most pods whose events are read.
+/// Maximum number of pods whose events are read.
 const MOST_PODS: usize = 10;
 
 /// The report about an object and its volumes.
@@ -48,7 +48,7 @@ pub(super) struct DiagnosisReport {
     stuck: Vec<StuckVolume>,
     /// Errors in the status of objects.
     errors: Vec<EventLine>,
-    /// The events, the oldest first.
+    /// The events, oldest first.
     events: Vec<EventLine>,
     /// The objects that could not be read.
     notes: Vec<String>,
@@ -97,18 +97,18 @@ pub(super) async fn report(
 async fn pods(client: &Client, volumes: &[VolumeLine], notes: &mut Vec<String>) -> Vec<(String, String)> {
     let keys: BTreeSet<(&str, &str)> = volumes.iter().filter_map(VolumeLine::claim_key).collect();
     let namespaces: BTreeSet<&str> = keys.iter().map(|(namespace, _)| *namespace).collect();
-    let mut found = Vec::new();
+    let mut users = Vec::new();
     for namespace in namespaces {
         let api: GuardedApi<Pod> = GuardedApi::namespaced(client.clone(), namespace);
         let pods = list(&api, &ListParams::default(), "the pods", notes).await;
         let uses = |pod: &&Pod| trail::claims(pod).any(|claim| keys.contains(&(namespace, claim.as_str())));
         let using = pods.iter().filter(uses).take(MOST_PODS);
-        found.extend(using.filter_map(|pod| Some((namespace.to_owned(), pod.uid()?))));
+        users.extend(using.filter_map(|pod| Some((namespace.to_owned(), pod.uid()?))));
     }
-    found
+    users
 }
 
-/// The events of objects, each object once, in no order.
+/// Reads the events of objects. Each object is read once, in no particular order.
 async fn events(client: &Client, subjects: Vec<(String, String)>, notes: &mut Vec<String>) -> Vec<EventLine> {
     let mut events = Vec::new();
     let subjects: BTreeSet<(String, String)> = subjects.into_iter().collect();

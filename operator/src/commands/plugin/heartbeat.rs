@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether an operator runs, by the Lease that its leader renews.
+//! Determines whether an operator runs, from the Lease that its leader renews.
 
 use std::fmt;
 
@@ -17,17 +17,17 @@ use crate::{
     kubernetes::{GuardedApi, answer},
 };
 
-/// Validity of a Lease without a duration.
+/// Duration of a Lease without a duration, in seconds.
 const DEFAULT_VALIDITY: i32 = 60;
 
-/// The state of the operator by its Lease.
+/// The state of the operator, according to its Lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Heartbeat {
     state: OperatorState,
     /// The Lease, as namespace/name.
     lease: String,
-    /// When the leader renewed the Lease last.
+    /// The time of the last renewal.
     #[serde(skip_serializing_if = "Option::is_none")]
     renewed: Option<Timestamp>,
     /// The state in a sentence, with the remedy.
@@ -44,7 +44,7 @@ enum OperatorState {
     Unknown,
 }
 
-/// Reads the Lease in the first of the namespaces that has one.
+/// Reads the operator's Lease from the first of the namespaces that contains it.
 pub(super) async fn heartbeat(client: &Client, namespaces: &[String], now: Timestamp) -> Heartbeat {
     for namespace in namespaces {
         let api: GuardedApi<Lease> = GuardedApi::namespaced(client.clone(), namespace);
@@ -69,7 +69,7 @@ pub(super) async fn heartbeat(client: &Client, namespaces: &[String], now: Times
     Heartbeat::new(OperatorState::Stopped, name.unwrap_or_default(), message)
 }
 
-/// Where the operator's Lease may be: in the operator's namespace, or in that of a driver.
+/// Namespaces that may contain the operator's Lease: the operator's namespace, and the namespaces of the drivers.
 pub(super) fn lease_namespaces(operators: &str, drivers: &[CinderCSIDriver]) -> Vec<String> {
     let mut namespaces = vec![operators.to_owned()];
     for namespace in drivers
@@ -87,7 +87,7 @@ fn judge(lease: &Lease, name: String, now: Timestamp) -> Heartbeat {
     let spec = lease.spec.clone().unwrap_or_default();
     let duration = spec.lease_duration_seconds.unwrap_or(DEFAULT_VALIDITY);
     let validity = SignedDuration::from_secs(i64::from(duration) * 2);
-    // The identity is the pod's name and a random part.
+    // The identity consists of the pod's name and a random suffix.
     let holder = spec.holder_identity.unwrap_or_default();
     let holder = holder.split('_').next().filter(|holder| !holder.is_empty());
     let namespace = name.split('/').next().unwrap_or_default();

@@ -14,12 +14,12 @@ use kube::{
 use super::PluginError;
 use crate::kubernetes::GuardedApi;
 
-/// The status that kstatus computes of a driver.
+/// The status of a driver according to kstatus.
 #[derive(Debug, PartialEq, Eq)]
 enum Readiness {
     InProgress,
     Ready,
-    /// Has the message of the condition.
+    /// Contains the message of the condition.
     Stalled(String),
 }
 
@@ -41,7 +41,7 @@ impl Readiness {
     }
 }
 
-/// Waits until a driver is ready. Fails when an administrator must act first, when the driver is deleted, and after `limit`.
+/// Waits until a driver is ready. Fails when the driver is stalled, when it is deleted, and after `limit`.
 pub(super) async fn wait_until_ready(client: &Client, name: &str, limit: Duration) -> Result<(), PluginError> {
     let mut cause = "the API server has not answered".to_owned();
     let api: GuardedApi<CinderCSIDriver> = GuardedApi::all(client.clone());
@@ -90,7 +90,8 @@ mod tests {
 
     use super::*;
 
-    /// The cases whose expected status `tests/suites/tests/kstatus.rs` compares with the library of Helm and Flux.
+    /// The cases with their expected status. `tests/suites/tests/kstatus.rs` compares the status with the library of
+    /// Helm and Flux.
     const TABLE: &str = include_str!("../../../../tests/suites/expected/kstatus.json");
 
     #[test]
@@ -111,7 +112,7 @@ mod tests {
                     "Failed"
                 }
             };
-            // A driver that is deleted ends the wait when it does not exist any more.
+            // The wait for a deleted driver ends only when the driver does not exist any more.
             let expected = row["expected"].as_str().expect("a status");
             assert_eq!(
                 readiness,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One driver on one screen. Pure: made from the object alone.
+//! Renders one driver as one screen, from the object alone.
 
 use std::fmt::Write as _;
 
@@ -8,10 +8,10 @@ use kube::ResourceExt;
 
 use crate::commands::table::table;
 
-/// How many rows of a list are shown; the object has the rest.
+/// Maximum number of rows of a list; the object has the rest.
 const ROWS: usize = 10;
 
-/// What an administrator wants to know first.
+/// Renders the state of a driver for an administrator.
 pub fn screen(driver: &CinderCSIDriver) -> String {
     let state = driver.status.as_ref().and_then(|status| status.state);
     let state = state.map_or_else(
@@ -67,7 +67,7 @@ fn versions(status: &CinderCSIDriverStatus) -> String {
     line
 }
 
-/// The headlines, and of the others those that are not as they should be.
+/// Renders the headline conditions, and all other conditions with a status that is not the good one.
 fn conditions(status: &CinderCSIDriverStatus) -> String {
     let mut text = String::new();
     for condition in &status.conditions {
@@ -127,7 +127,7 @@ fn components(status: &CinderCSIDriverStatus) -> String {
             .to_owned(),
         ]
     }));
-    let mut text = titled(&["NAME", "VERSION", "UPDATED", "READY", "IMAGE"], &rows);
+    let mut text = titled_table(&["NAME", "VERSION", "UPDATED", "READY", "IMAGE"], &rows);
     if let Some(nodes) = status.nodes.as_ref().filter(|nodes| !nodes.unregistered.is_empty()) {
         let _ = writeln!(text, "  not registered on: {}", nodes.unregistered.join(", "));
     }
@@ -149,7 +149,7 @@ fn clouds(status: &CinderCSIDriverStatus) -> String {
             first.map(|time| time.strftime("%F").to_string()).unwrap_or_default(),
         ]
     };
-    titled(
+    titled_table(
         &["NAME", "LOGIN OK", "METHOD", "EXPIRES"],
         &status.clouds.iter().map(row).collect::<Vec<_>>(),
     )
@@ -179,13 +179,13 @@ fn blockers(status: &CinderCSIDriverStatus) -> String {
             blocker.names.join(", "),
         ]
     };
-    titled(
+    titled_table(
         &["KIND", "COUNT", "SOME OF THEM"],
         &deletion.map(row).collect::<Vec<_>>(),
     )
 }
 
-fn titled(head: &[&str], rows: &[Vec<String>]) -> String {
+fn titled_table(head: &[&str], rows: &[Vec<String>]) -> String {
     if rows.is_empty() {
         return String::new();
     }

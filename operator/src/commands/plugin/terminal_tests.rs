@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Text that tenants, OpenStack and devices write, in all commands: the terminal interprets none of it, and no request follows it.
+//! Text that tenants, OpenStack and devices write, in all commands. The terminal does not interpret it, and it does not
+//! become part of a request.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -13,9 +14,9 @@ use tower::service_fn;
 use super::*;
 use crate::kubernetes::json_pointers;
 
-/// Sets the clipboard, clears the screen, turns the text around, and begins a line.
+/// Sets the clipboard, clears the screen, reverses the text direction, and begins a line.
 const CONTROLS: &str = "x\u{1b}]52;c;eA==\u{7}\u{1b}[2J\u{9b}H\u{7f}\u{202e}\u{2066}\u{200b}\r\nForged: all is well";
-/// A path instead of a name.
+/// A path in place of a name.
 const PATH: &str = "n1/../../../../api/v1/secrets?x=";
 
 const CLAIM: &str = "/api/v1/namespaces/n/persistentvolumeclaims/c";
@@ -120,7 +121,7 @@ fn mk_objects() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// A client of an API server with these objects, and the requested paths. Objects are in the lists of their parents, too.
+/// A client of an API server with these objects, and the requested paths. Lists contain the objects below their path.
 fn mk_client(objects: Vec<(&'static str, Value)>) -> (Client, Arc<Mutex<Vec<String>>>) {
     let paths = Arc::<Mutex<Vec<String>>>::default();
     let seen = Arc::clone(&paths);
@@ -161,7 +162,7 @@ async fn output_of(client: &Client, command: &[&str]) -> String {
     }
 }
 
-/// The places of all texts but names and types.
+/// The pointers of all texts except names and types.
 fn texts(object: &Value) -> Vec<String> {
     const BASIC: [&str; 4] = ["/metadata/name", "/metadata/namespace", "/apiVersion", "/kind"];
     let mut pointers = json_pointers(object);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Objects that an earlier installation left, and drivers of somebody else whose place is taken.
+//! Adoption of objects from an earlier installation, and replacement of existing drivers.
 
 use cinder_csi_crds::{AdoptionMode, INSTANCE_LABEL};
 use cinder_operator_core::{
@@ -16,7 +16,7 @@ use crate::controller::memory::ObjectMemory;
 const OLD: &str = "/apis/apps/v1/namespaces/kube-system/deployments/csi-cinder-controllerplugin";
 
 #[tokio::test]
-async fn what_was_let_go_of_is_taken_up_where_the_spec_says_so() {
+async fn orphaned_objects_are_adopted_on_request() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
     for path in [DEPLOYMENT, DAEMON_SET] {
@@ -41,7 +41,7 @@ async fn what_was_let_go_of_is_taken_up_where_the_spec_says_so() {
     }
 }
 
-/// A driver that is to take the place of a Go driver whose controller nothing scales down.
+/// A driver that replaces a Go driver whose controller the operator has not scaled down.
 fn beside_another(state: ManagementState, password: &str) -> World {
     let mut spec = mk_spec();
     spec.management_state = state;
@@ -62,7 +62,7 @@ fn beside_another(state: ManagementState, password: &str) -> World {
     world
 }
 
-/// Sets or removes the annotation by which an administrator accepts the findings of the check.
+/// Sets or removes the annotation with which an administrator accepts the findings of the check.
 fn accept_findings(world: &World, accepted: bool) {
     let driver = world.api.get(DRIVER).expect("the driver");
     let mut metadata = driver["metadata"].clone();
@@ -81,7 +81,7 @@ fn accept_findings(world: &World, accepted: bool) {
 #[case::nothing_may_be_changed(ManagementState::DryRun, "good", Duration::ZERO, OBSTACLE_PAUSE)]
 #[case::credentials_do_not_work(ManagementState::Managed, "wrong", Duration::ZERO, OBSTACLE_PAUSE)]
 #[tokio::test(start_paused = true)]
-async fn a_take_over_is_looked_at_every_second_only_while_it_goes_on(
+async fn migration_reconciles_every_second_while_in_progress(
     #[case] state: ManagementState,
     #[case] password: &str,
     #[case] later: Duration,
@@ -96,7 +96,7 @@ async fn a_take_over_is_looked_at_every_second_only_while_it_goes_on(
     assert_eq!(action, Action::requeue(pause + Duration::from_millis(100)));
 }
 
-/// The objects of an operator of another version that nothing marks as the operator's, and an object that is to take them up.
+/// Objects of an operator of a different version without the operator's labels, and an object that adopts them.
 async fn let_go_of(version: &str, update: Value) -> World {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
@@ -115,7 +115,7 @@ async fn let_go_of(version: &str, update: Value) -> World {
 #[case::not_approved("0.0.1", json!({"policy": "Manual"}), ConditionType::Progressing, "True/WaitingForApproval")]
 #[case::back("99.0.0", json!({}), ConditionType::Degraded, "True/DowngradeRefused")]
 #[tokio::test]
-async fn what_is_taken_up_waits_for_its_update_like_all_else(
+async fn adopted_workloads_wait_for_update(
     #[case] version: &str,
     #[case] update: Value,
     #[case] condition: ConditionType,
@@ -129,7 +129,7 @@ async fn what_is_taken_up_waits_for_its_update_like_all_else(
 }
 
 #[tokio::test]
-async fn the_nodes_that_are_taken_up_follow_the_controller() {
+async fn adopted_nodes_follow_controller() {
     let world = let_go_of("0.0.1", json!({})).await;
     world.reconcile().await.expect("reconciled");
     let writes = world.api.take_writes();
@@ -137,7 +137,7 @@ async fn the_nodes_that_are_taken_up_follow_the_controller() {
     assert!(is_written(DEPLOYMENT) && !is_written(DAEMON_SET), "{writes:?}");
 }
 
-/// The Lease of the other provisioner, renewed at this time of its node's clock.
+/// Renews the Lease of the existing provisioner, at this time of its node's clock.
 fn renew_theirs(world: &World, holder: &str, renewed: &str) {
     world.api.put(
         "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cinder-csi-openstack-org",
@@ -146,12 +146,12 @@ fn renew_theirs(world: &World, holder: &str, renewed: &str) {
     );
 }
 
-/// Clocks of a node that is far behind, and of one that is far ahead.
+/// The clock of one node is far behind, and the clock of the other is far ahead.
 #[rstest]
 #[case::slow_clock("2001-01-01T00:00")]
 #[case::fast_clock("2101-01-01T00:00")]
 #[tokio::test(start_paused = true)]
-async fn a_pod_on_a_dead_node_does_not_keep_our_controller_away(#[case] clock: &str) {
+async fn pod_on_dead_node_does_not_block_controller(#[case] clock: &str) {
     let mut spec = mk_spec();
     spec.adoption.mode = AdoptionMode::Migrate;
     let world = World::new(spec, mk_index(&[], true));
@@ -161,7 +161,7 @@ async fn a_pod_on_a_dead_node_does_not_keep_our_controller_away(#[case] clock: &
         json!({"metadata": {"name": "old", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"nodeName": "dead", "containers": [container]}}),
     );
-    // The kubelet is dead, and the sidecar goes on.
+    // The kubelet is dead, and the sidecar continues.
     for second in 10..15 {
         renew_theirs(&world, "old", &format!("{clock}:{second}.000000Z"));
         world.reconcile().await.expect("reconciled");
@@ -183,7 +183,7 @@ async fn a_pod_on_a_dead_node_does_not_keep_our_controller_away(#[case] clock: &
     );
 }
 
-/// The replicas of the other controller, and what is noted on it.
+/// The replicas of the existing controller, and the record on it.
 fn theirs(world: &World) -> (i64, Value) {
     let old = world.api.get(OLD).expect("the other controller");
     let note = old["metadata"]["annotations"][NOTE].as_str();
@@ -191,7 +191,7 @@ fn theirs(world: &World) -> (i64, Value) {
     (old["spec"]["replicas"].as_i64().expect("a number"), note)
 }
 
-/// Notes that theirs was stopped long ago.
+/// Sets the record on the existing controller to a stop long ago.
 pub(super) fn since_long_stopped(world: &World) {
     let note = json!({"replicas": 1, "stopped": "2026-01-01T00:00:00Z"}).to_string();
     let mut old = world.api.get(OLD).expect("the other controller");
@@ -200,7 +200,7 @@ pub(super) fn since_long_stopped(world: &World) {
     world.api.put(OLD, old);
 }
 
-/// A migration where a pod of ours runs on the node beside theirs.
+/// A migration where a pod of the new node plugin runs on the node next to the old one.
 pub(super) async fn shown_to_start() -> World {
     let world = beside_another(ManagementState::Managed, "good");
     world.reconcile().await.expect("reconciled");
@@ -214,7 +214,7 @@ pub(super) async fn shown_to_start() -> World {
     world
 }
 
-/// One where theirs is stopped and ours is there and does not serve.
+/// A migration where the old controller is stopped, and the new one exists but is not available.
 async fn started() -> World {
     let world = shown_to_start().await;
     world.reconcile().await.expect("theirs is stopped");
@@ -224,7 +224,7 @@ async fn started() -> World {
 }
 
 #[tokio::test]
-async fn the_other_controller_goes_on_until_ours_is_shown_to_start() {
+async fn old_controller_runs_until_new_node_pod_runs() {
     let world = beside_another(ManagementState::Managed, "good");
     for _ in 0..3 {
         world.reconcile().await.expect("reconciled");
@@ -261,10 +261,10 @@ async fn the_other_controller_goes_on_until_ours_is_shown_to_start() {
 }
 
 #[tokio::test]
-async fn the_other_controller_gets_its_pods_back_when_ours_does_not_serve() {
+async fn failed_migration_restores_old_controller() {
     let world = started().await;
     since_long_stopped(&world);
-    // What is wrong with other objects is no reason to wait.
+    // A failure of other objects does not delay the step.
     world.api.remove(OWN_SECRET);
     world.api.break_writes_to(Some("/secrets/"));
     world.reconcile().await.expect_err("a Secret cannot be written");
@@ -300,7 +300,7 @@ async fn the_other_controller_gets_its_pods_back_when_ours_does_not_serve() {
 }
 
 #[tokio::test]
-async fn the_other_controller_gets_its_pods_back_when_the_take_over_is_not_wanted_any_more() {
+async fn cancelled_migration_restores_old_controller() {
     let world = started().await;
     world.api.change(DRIVER, "/spec/adoption", json!({"mode": "Refuse"}));
     for _ in 0..2 {
@@ -323,7 +323,7 @@ async fn the_other_controller_gets_its_pods_back_when_the_take_over_is_not_wante
     "/spec/topology": {"mode": "Enabled", "additional": {"no key": "x"}},
 }))]
 #[tokio::test]
-async fn that_the_other_controller_was_stopped_is_not_forgotten(#[case] hidden: &str, #[case] changes: Value) {
+async fn stopped_controller_is_restored_after_failures(#[case] hidden: &str, #[case] changes: Value) {
     let world = started().await;
     let whole = world.api.get(DRIVER).expect("the driver")["spec"].clone();
     world.api.hide(hidden);
@@ -352,7 +352,7 @@ async fn that_the_other_controller_was_stopped_is_not_forgotten(#[case] hidden: 
 }
 
 #[tokio::test]
-async fn a_pod_of_the_other_controller_that_does_not_end_is_named_when_it_gets_its_pods_back() {
+async fn failed_migration_names_pod_that_blocked_it() {
     let world = started().await;
     world.api.remove(DEPLOYMENT);
     since_long_stopped(&world);
@@ -369,7 +369,7 @@ async fn a_pod_of_the_other_controller_that_does_not_end_is_named_when_it_gets_i
 }
 
 #[tokio::test]
-async fn what_a_take_over_holds_back_or_takes_away_is_no_drift() {
+async fn migration_steps_are_not_reported_as_drift() {
     let world = started().await;
     let as_expected = |when: &str| {
         let events = world.api.events();
@@ -399,7 +399,7 @@ async fn what_a_take_over_holds_back_or_takes_away_is_no_drift() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_taken_over_is_looked_for_once_in_a_while() {
+async fn completed_migration_is_checked_periodically() {
     let mut spec = mk_spec();
     spec.adoption.mode = AdoptionMode::Migrate;
     let world = World::new(spec, mk_index(&[], true));
@@ -419,7 +419,7 @@ async fn what_was_taken_over_is_looked_for_once_in_a_while() {
     assert_eq!([looks().await, looks().await], [1, 0]);
 }
 
-/// A driver that leaves alone a Go driver with a configuration of its own.
+/// A driver next to a Go driver with its own configuration, whose findings are not accepted.
 fn beside_a_kept_one() -> World {
     let world = beside_another(ManagementState::Managed, "good");
     accept_findings(&world, false);
@@ -500,7 +500,7 @@ async fn open_findings_block_migration_until_accepted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn secrets_hold_an_accepted_migration_until_allowed() {
+async fn accepted_migration_waits_for_secret_access() {
     let world = beside_another(ManagementState::Managed, "good");
     let secret = json!({"name": "openstack-config-region-one", "namespace": "kube-system"});
     let volume = json!({"metadata": {"name": "regional"}, "spec": {"csi": {"driver": NAME, "volumeHandle": "6f3a1c52-8f0e-4d7a-9f2b-0c1d2e3f4a5b",
@@ -533,7 +533,7 @@ async fn secrets_hold_an_accepted_migration_until_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_zone_labels_hold_an_accepted_migration() {
+async fn accepted_migration_waits_for_zone_labels() {
     let world = beside_another(ManagementState::Managed, "spaced");
     let labels = json!({"topology.cinder.csi.openstack.org/zone": "zone-one"});
     world.api.put(
@@ -555,11 +555,11 @@ async fn other_zone_labels_hold_an_accepted_migration() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn findings_of_a_deleted_driver_are_forgotten() {
+async fn findings_of_deleted_driver_are_discarded() {
     let world = beside_a_kept_one();
     world.reconcile().await.expect("reconciled");
     assert!(held_up(&world).contains("--cluster"));
-    // Another object of this name, also with generation 1.
+    // A different object of this name, also with generation 1.
     let mut successor = world.api.get(DRIVER).expect("the driver");
     successor["metadata"]["uid"] = json!("successor");
     successor["spec"]["clusterID"] = json!("prod");
@@ -569,7 +569,7 @@ async fn findings_of_a_deleted_driver_are_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn memory_of_a_driver_ends_with_its_uid() {
+async fn cached_results_end_with_uid() {
     let world = beside_a_kept_one();
     let context = &world.context;
     let remember = |memory: &mut ObjectMemory| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An API server in memory, as far as a reconcile needs one: it keeps what is applied, answers lists by label, and remembers
-//! every write. What real ones do beyond that (ownership of fields, defaults, admission) is tested against a real one.
+//! An API server in memory with the features that a reconcile needs. It stores applied objects, lists by label, and
+//! records every write. Tests against a real API server cover ownership of fields, defaults and admission.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,19 +24,19 @@ struct State {
     objects: BTreeMap<String, Value>,
     writes: Vec<String>,
     reads: Vec<String>,
-    /// The lists that were read, with their parameters.
+    /// The requested lists, with their parameters.
     lists: Vec<String>,
-    /// The field managers that writes named.
+    /// The field managers of the writes.
     managers: BTreeSet<String>,
-    /// Writes to paths that contain this are answered with an error; with a space at its end, to those that end so.
+    /// Writes to paths that contain this text fail. With a space at its end, writes to paths that end with it fail.
     broken: Option<String>,
-    /// After so many writes to paths that contain this, each is answered with an error.
+    /// Writes to paths that contain this text fail after this number of writes.
     cut: Option<(String, usize)>,
-    /// Paths that contain this may not be read.
+    /// Reads of paths that contain this text are forbidden.
     hidden: Option<String>,
-    /// A namespace that is being deleted: nothing can be created there.
+    /// A namespace that is being deleted, where no object can be created.
     terminating: Option<String>,
-    /// Objects with pods that do not end: they go only when these are not waited for.
+    /// Objects with pods that never terminate. They disappear only after a deletion in the background.
     waiting: Vec<String>,
     made: u32,
 }
@@ -79,7 +79,7 @@ impl Api {
         self.state().objects.insert(path.to_owned(), object);
     }
 
-    /// Where the objects of a driver are.
+    /// The paths of a driver's objects.
     pub(super) fn paths_of(&self, driver: &str) -> Vec<String> {
         let is_of = |object: &Value| object["metadata"]["labels"]["csi.openstack.org/instance"] == driver;
         let state = self.state();
@@ -87,7 +87,7 @@ impl Api {
         all.map(|(path, _)| path.clone()).collect()
     }
 
-    /// Where all objects but events are.
+    /// The paths of all objects except events.
     pub(super) fn paths(&self) -> Vec<String> {
         let state = self.state();
         let paths = state.objects.keys().filter(|path| !path.contains("/events/"));
@@ -131,35 +131,35 @@ impl Api {
         self.state().terminating = Some(format!("/namespaces/{namespace}/"));
     }
 
-    /// The writes since the last time, as `METHOD path`, except events and Leases.
+    /// The writes since the last call, as `METHOD path`, without events and Leases.
     pub(super) fn take_writes(&self) -> Vec<String> {
         let mut writes = self.take_all_writes();
         writes.retain(|write| !write.contains("/leases"));
         writes
     }
 
-    /// The same, including Leases.
+    /// The writes since the last call, as `METHOD path`, without events.
     pub(super) fn take_all_writes(&self) -> Vec<String> {
         let writes = std::mem::take(&mut self.state().writes);
         writes.into_iter().filter(|write| !write.contains("/events")).collect()
     }
 
-    /// The lists that were read since the last time, with their parameters.
+    /// The lists since the last call, with their parameters.
     pub(super) fn take_lists(&self) -> Vec<String> {
         std::mem::take(&mut self.state().lists)
     }
 
-    /// The paths that were read since the last time.
+    /// The paths of the reads since the last call.
     pub(super) fn take_reads(&self) -> Vec<String> {
         std::mem::take(&mut self.state().reads)
     }
 
-    /// The field managers that the writes of the last time named.
+    /// The field managers of the writes since the last call.
     pub(super) fn take_managers(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.state().managers)
     }
 
-    /// The events since the start, as `Normal Reason`.
+    /// All events, as `Normal Reason`.
     pub(super) fn kinds_of_events(&self) -> Vec<String> {
         let state = self.state();
         let events = state.objects.iter().filter(|(path, _)| path.contains("/events/"));
@@ -169,7 +169,7 @@ impl Api {
             .collect()
     }
 
-    /// The reasons of the events since the start.
+    /// The reasons and notes of all events.
     pub(super) fn events(&self) -> Vec<String> {
         let state = self.state();
         let events = state.objects.iter().filter(|(path, _)| path.contains("/events/"));
@@ -193,7 +193,7 @@ async fn serve(mut handle: Handle, state: Arc<Mutex<State>>) {
     }
 }
 
-/// What the API server notes of a write of the operator, as far as annotations and labels go.
+/// The managed fields that the API server records for a write of the operator, limited to annotations and labels.
 fn record(operation: &str, body: &Value) -> Value {
     let names = |map: &str| -> Value {
         let names = body["metadata"][map].as_object().into_iter().flatten();
@@ -206,7 +206,7 @@ fn record(operation: &str, body: &Value) -> Value {
     json!({"manager": FIELD_MANAGER, "operation": operation, "fieldsV1": fields})
 }
 
-/// Gives an object what another one has of the annotations and labels of a record.
+/// Copies the recorded annotations and labels from one object to another.
 fn migrate(object: &mut Value, other: &Value, record: &Value) {
     for map in ["annotations", "labels"] {
         let names = record["fieldsV1"]["f:metadata"][format!("f:{map}")].as_object();
@@ -216,7 +216,7 @@ fn migrate(object: &mut Value, other: &Value, record: &Value) {
     }
 }
 
-/// The name of an object of any namespace in the list of all namespaces at `path`.
+/// The name of a namespaced object in the list of all namespaces at `path`.
 fn below_namespace<'a>(key: &'a str, path: &str) -> Option<&'a str> {
     let (group, plural) = path.rsplit_once('/')?;
     let (_, rest) = key.strip_prefix(group)?.strip_prefix("/namespaces/")?.split_once('/')?;
@@ -281,7 +281,7 @@ impl State {
                 "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
             return (200, version);
         }
-        // The object of that path is the status of every review.
+        // The object at that path is the status of every review.
         if path.ends_with("/subjectaccessreviews") {
             let mut review = body.clone();
             review["status"] = self.objects.get(path).cloned().unwrap_or_default();
@@ -316,7 +316,7 @@ impl State {
         if body["reclaimPolicy"] == "Bogus" {
             return refusal(422, "Invalid");
         }
-        // A dry run is looked at, and leaves nothing.
+        // A dry run changes no object.
         if query.contains("dryRun") {
             self.writes.pop();
             return (200, body.clone());
@@ -378,7 +378,7 @@ impl State {
             below.is_some_and(|rest| !rest.contains('/'))
                 && is_selected(&object["metadata"]["labels"], &selector_of(query))
         };
-        // As in real lists, items do not say what they are.
+        // As in real lists, items have no kind.
         let bare = |(_, object): (&String, &Value)| {
             let mut object = object.clone();
             object.as_object_mut().into_iter().for_each(|fields| {
@@ -388,7 +388,7 @@ impl State {
             object
         };
         let items: Vec<Value> = self.objects.iter().filter(is_listed).map(bare).collect();
-        // A cluster without snapshots does not know their kinds.
+        // A cluster without snapshots does not serve their kinds.
         let has_snapshots = self.objects.contains_key("/apis/snapshot.storage.k8s.io/v1");
         if items.is_empty() && path.contains("snapshot.storage.k8s.io") && !has_snapshots {
             return refusal(404, "NotFound");
@@ -434,7 +434,7 @@ impl State {
             return (200, object.clone());
         }
         if let Some(object) = self.objects.get_mut(path).filter(|_| body.get("kind").is_none()) {
-            // A merge patch, so far of replicas, annotations and labels only.
+            // A merge patch of replicas, annotations and labels; other fields are not implemented.
             if let Some(replicas) = body.pointer("/spec/replicas") {
                 object["spec"]["replicas"] = replicas.clone();
             }
@@ -459,7 +459,7 @@ impl State {
         let mut object = body.clone();
         object["metadata"]["uid"] = uid;
         let mut managers = vec![record("Apply", body)];
-        // What others have of annotations and labels stays.
+        // Annotations and labels of other field managers remain.
         if let Some(there) = self.objects.get(path) {
             let kept = there["metadata"]["managedFields"].as_array().into_iter().flatten();
             let is_other = |entry: &&Value| entry["manager"] != FIELD_MANAGER || entry["operation"] != "Apply";

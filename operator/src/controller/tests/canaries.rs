@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Secrets that do not decode. No part of them reaches a log, an event, the status or a metric.
+//! Undecodable Secrets. No part of them reaches a log, an event, the status or a metric.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use tracing_subscriber::{filter::LevelFilter, fmt::layer, layer::SubscriberExt a
 
 use super::*;
 
-/// What a Secret holds, and its encoded form.
+/// The content of a Secret, and its encoded form.
 const PLAIN: &str = "canary-of-the-secret";
 const CANARY: &str = "Y2FuYXJ5LW9mLXRoZS1zZWNyZXQ=";
 const CLIENT: &str = "/api/v1/namespaces/cinder-csi/secrets/client";
@@ -23,7 +23,7 @@ impl Log {
         String::from_utf8(self.0.lock().clone()).expect("text")
     }
 
-    /// Everything that is logged on this thread, without any filter.
+    /// Records all log messages of this thread, without a filter.
     fn record(&self) -> tracing::subscriber::DefaultGuard {
         let log = self.clone();
         let lines = layer().with_writer(move || log.clone());
@@ -123,7 +123,7 @@ async fn undecodable_secret_is_reported_without_its_content(
 }
 
 #[tokio::test]
-async fn odd_metadata_of_a_secret_does_not_matter() {
+async fn unusual_metadata_of_secret_is_ignored() {
     let log = Log::default();
     let _recording = log.record();
     let world = mk_world();
@@ -148,7 +148,7 @@ async fn odd_metadata_of_a_secret_does_not_matter() {
 }
 
 #[tokio::test]
-async fn own_secret_of_another_form_is_not_shown() {
+async fn undecodable_own_secret_is_not_shown() {
     let log = Log::default();
     let _recording = log.record();
     let world = mk_world();
@@ -168,14 +168,14 @@ async fn own_secret_of_another_form_is_not_shown() {
             secret.pointer_mut(parent).expect("an object")[name] = value;
             world.api.put(OWN_SECRET, secret);
         }
-        // Repair or an error: neither repeats the content.
+        // The reconcile may repair the Secret or fail. Neither result repeats the content.
         drop(world.reconcile().await);
     }
     assert_no_canary(&world, &log);
 }
 
 #[tokio::test]
-async fn check_of_an_adoption_does_not_show_secrets() {
+async fn adoption_check_does_not_show_secrets() {
     let log = Log::default();
     let _recording = log.record();
     let world = mk_world();

@@ -7,7 +7,7 @@ use csi_sources::Sources;
 use super::*;
 
 #[tokio::test]
-async fn controller_and_nodes_of_a_new_driver_wait_until_its_zones_are_known() {
+async fn new_driver_waits_for_its_zones() {
     let mut spec = mk_spec();
     spec.topology.mode = TopologyMode::Auto;
     let world = World::new(spec, mk_index(&[], true));
@@ -21,7 +21,7 @@ async fn controller_and_nodes_of_a_new_driver_wait_until_its_zones_are_known() {
     assert!(world.api.get(DEPLOYMENT).is_none() && world.api.get(DAEMON_SET).is_none());
     assert_ne!(action, Action::await_change());
 
-    // Not for ever.
+    // The wait is limited.
     driver["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
     world.api.put(DRIVER, driver);
     world.reconcile().await.expect("reconciled");
@@ -34,14 +34,14 @@ async fn controller_and_nodes_of_a_new_driver_wait_until_its_zones_are_known() {
 }
 
 #[tokio::test]
-async fn a_class_that_is_left_to_others_is_made_once() {
+async fn unmanaged_class_is_created_once() {
     let mut spec = mk_spec();
     spec.storage_classes.state = ClassesState::Unmanaged;
     let world = World::new(spec, mk_index(&[], true));
     world.reconcile().await.expect("reconciled");
     assert!(world.api.get(CLASS).is_some());
 
-    // What somebody changes stays, and so does what the spec no longer has.
+    // Changes of other clients remain, and so do classes that the spec no longer contains.
     world.api.change(CLASS, "/allowVolumeExpansion", json!(false));
     world.reconcile().await.expect("reconciled");
     assert_eq!(world.api.get(CLASS).expect("the class")["allowVolumeExpansion"], false);
@@ -61,7 +61,7 @@ async fn a_class_that_is_left_to_others_is_made_once() {
 #[case::the_creation(1)]
 #[case::the_last_write(2)]
 #[tokio::test(start_paused = true)]
-async fn a_class_that_is_made_anew_keeps_what_people_put_there_wherever_that_is_cut_short(#[case] writes: usize) {
+async fn recreated_class_retains_metadata_after_any_interruption(#[case] writes: usize) {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
     let mut class = world.api.get(CLASS).expect("the class");
@@ -111,7 +111,7 @@ async fn a_class_that_is_made_anew_keeps_what_people_put_there_wherever_that_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_stays_where_the_one_in_its_place_would_be_refused() {
+async fn class_is_retained_if_replacement_is_invalid() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
     let before = world.api.get(CLASS);
@@ -130,7 +130,7 @@ async fn a_class_stays_where_the_one_in_its_place_would_be_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_remembered_of_a_class_goes_with_the_wish_for_it() {
+async fn record_of_class_ends_with_its_request() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
     let mut metadata = world.api.get(DRIVER).expect("the driver")["metadata"].clone();
@@ -142,7 +142,7 @@ async fn what_is_remembered_of_a_class_goes_with_the_wish_for_it() {
 }
 
 #[tokio::test]
-async fn classes_that_are_to_be_removed_go() {
+async fn classes_are_removed_on_request() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
     world.api.change(DRIVER, "/spec/storageClasses/state", json!("Removed"));
@@ -224,7 +224,7 @@ async fn contents_of_deleted_crds_are_reported_after_restart() {
     world.api.remove(CONTENT);
     world.api.remove(SNAPSHOT_GROUP);
     world.restart(mk_index(&[], true));
-    // One answer does not prove that the kinds do not exist.
+    // One response does not prove that the kinds do not exist.
     for runs in [true, false, false] {
         world.reconcile().await.expect("reconciled");
         assert_eq!(has_snapshotter(&world), runs);

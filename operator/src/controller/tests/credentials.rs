@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// A driver that is installed and has a volume.
+/// An installed driver with a volume.
 async fn mk_used() -> World {
     let world = World::new(mk_spec(), mk_index(&["pv1"], true));
     for _ in 0..2 {
@@ -13,7 +13,7 @@ async fn mk_used() -> World {
     world
 }
 
-/// A driver that is installed and has a volume, and the number of logins.
+/// An installed driver with a volume, and the number of logins.
 async fn mk_counted() -> (World, Arc<Mutex<usize>>) {
     let mut world = World::managed();
     let mut context = World::mk_context(&world.api, Cluster::fixed(mk_index(&["pv1"], true)));
@@ -65,7 +65,7 @@ async fn region_of_login_reaches_secret_and_pods() {
         .into_iter()
         .filter(|write| write.contains(OWN_SECRET));
     assert_eq!(secrets.count(), 0, "a restarted operator writes nothing again");
-    // The same region by name is no other configuration.
+    // An explicit region with the same name does not change the configuration.
     world.edit_secret("[Global]\n", "[Global]\nregion = one\n");
     let before = world.api.get(OWN_SECRET);
     world.reconcile().await.expect("reconciled");
@@ -73,7 +73,7 @@ async fn region_of_login_reaches_secret_and_pods() {
 }
 
 #[tokio::test]
-async fn the_controller_is_told_its_project_and_keeps_it_until_a_move_is_meant() {
+async fn controller_retains_project_until_confirmed_move() {
     let world = mk_used().await;
     assert!(args(&world).contains("--project-id=p"), "{}", args(&world));
     let before = (world.api.get(OWN_SECRET), world.api.get(DEPLOYMENT));
@@ -102,7 +102,7 @@ async fn the_controller_is_told_its_project_and_keeps_it_until_a_move_is_meant()
 }
 
 #[tokio::test]
-async fn a_new_operator_knows_the_project_from_the_drivers_secret() {
+async fn new_operator_reads_project_from_secret() {
     let world = mk_used().await;
     world.context.forget(NAME);
     world.set_password("elsewhere");
@@ -114,7 +114,7 @@ async fn a_new_operator_knows_the_project_from_the_drivers_secret() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn credentials_that_change_while_nothing_may_be_written_are_not_taken_for_given() {
+async fn credentials_during_pause_are_not_reported_as_written() {
     let world = mk_used().await;
     let given = world.api.get(OWN_SECRET);
     world.api.change(DRIVER, "/spec/managementState", json!("Paused"));
@@ -151,7 +151,7 @@ async fn credentials_that_change_while_nothing_may_be_written_are_not_taken_for_
 #[case::refused("wrong")]
 #[case::away("unreachable")]
 #[tokio::test]
-async fn the_owner_of_a_claim_learns_nothing_of_the_clouds_address_or_the_secrets(#[case] password: &str) {
+async fn claim_events_contain_no_cloud_or_secret_names(#[case] password: &str) {
     let world = World::new(mk_spec(), mk_index(&[], true));
     world.reconcile().await.expect("reconciled");
     let claim = json!({"name": "data", "namespace": "team", "uid": "u"});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every string of the operator that outlives a process, in tables: what it writes on objects, how its objects are named, what others
-//! watch and scrape by name. An entry changes only together with a way for what exists already.
+//! Tables of every string of the operator that outlives a process: names of its objects, metadata that it writes, and
+//! names that other programs watch or scrape. An entry changes only together with a migration for existing objects.
 
 use cinder_csi_crds::{GROUP, INSTANCE_LABEL, KIND, OWNER_UID_ANNOTATION, PLURAL};
 use cinder_operator_core::{
@@ -24,13 +24,13 @@ use crate::{
     object_leases::lease_name,
 };
 
-/// The command that the words are.
+/// Parses a command line.
 fn command(words: &[&str]) -> Command {
     let words = ["cinder-csi-operator"].iter().chain(words);
     Args::try_parse_from(words).expect("a command").command
 }
 
-/// All that can be wanted, where every optional API is served.
+/// Renders all objects that a spec can request, with every optional API served.
 fn render_all(metadata: &Value, namespace: &str) -> Vec<Value> {
     let driver = json!({
         "apiVersion": format!("{GROUP}/{}", cinder_csi_crds::VERSION),
@@ -66,7 +66,7 @@ fn render_all(metadata: &Value, namespace: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The objects of an instance: `{name}` is the beginning of their names, `{class}` the class where the spec names none.
+/// The objects of an instance. `{name}` is the prefix of their names, and `{class}` is the default name of the class.
 const OBJECTS: [&str; 30] = [
     "CSIDriver {driver}",
     "ClusterRole {name}-attacher",
@@ -100,19 +100,14 @@ const OBJECTS: [&str; 30] = [
     "VolumeSnapshotClass {class}",
 ];
 
-/// The beginning of the names of another driver's objects: with the beginning of the hash of its name.
+/// The prefix of the names of another driver's objects. It contains the beginning of the hash of that driver's name.
 const OF_ANOTHER: &str = "cinder-csi-81785013";
 
 #[rstest]
 #[case::of_the_default_driver(json!({"name": NAME}), "cinder-csi", "cinder-csi", "cinder")]
 #[case::in_another_namespace(json!({"name": NAME}), "drivers", "cinder-csi", "cinder")]
 #[case::of_another_driver(json!({"name": "second.csi.example.org"}), "drivers", OF_ANOTHER, OF_ANOTHER)]
-fn the_objects_of_an_instance_keep_their_names(
-    #[case] metadata: Value,
-    #[case] namespace: &str,
-    #[case] name: &str,
-    #[case] class: &str,
-) {
+fn object_names_are_stable(#[case] metadata: Value, #[case] namespace: &str, #[case] name: &str, #[case] class: &str) {
     let found: BTreeSet<String> = render_all(&metadata, namespace)
         .iter()
         .map(|object| {
@@ -167,7 +162,7 @@ const MARKS: [&str; 28] = [
     "selector csi.openstack.org/instance: cinder.csi.openstack.org",
 ];
 
-/// Adds the maps of strings by which objects are found and known.
+/// Adds the maps of strings that select and identify objects.
 fn note_marks(object: &Value, found: &mut BTreeSet<String>) {
     let Value::Object(fields) = object else {
         object
@@ -179,7 +174,7 @@ fn note_marks(object: &Value, found: &mut BTreeSet<String>) {
     };
     for (field, value) in fields {
         match (field.as_str(), value) {
-            // Alerts have labels and annotations too.
+            // Alerts also have labels and annotations.
             ("groups", _) => {}
             ("labels" | "annotations" | "matchLabels" | "selector", Value::Object(pairs))
                 if pairs.values().all(Value::is_string) =>
@@ -199,7 +194,7 @@ fn note_marks(object: &Value, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn the_objects_of_an_instance_keep_their_marks() {
+fn object_metadata_is_stable() {
     let mut found = BTreeSet::new();
     for object in render_all(&json!({"name": NAME, "uid": "driver-uid"}), "cinder-csi") {
         note_marks(&object, &mut found);
@@ -207,9 +202,9 @@ fn the_objects_of_an_instance_keep_their_marks() {
     assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), MARKS);
 }
 
-/// Marks that people set, and those that the operator writes on ways that the other tests do not go.
+/// Metadata that users set, and metadata that the operator writes in code that the other tests do not reach.
 #[test]
-fn marks_that_are_read_are_those_that_were_written() {
+fn metadata_keys_are_stable() {
     assert_eq!(
         [
             INSTANCE_LABEL,
@@ -255,7 +250,7 @@ fn marks_that_are_read_are_those_that_were_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_reconcile_leaves_on_objects_is_what_other_versions_know() {
+async fn written_metadata_is_compatible_with_other_versions() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
     assert_eq!(world.driver().finalizers(), ["csi.openstack.org/volume-safe-teardown"]);
@@ -287,7 +282,7 @@ async fn what_a_reconcile_leaves_on_objects_is_what_other_versions_know() {
         ]
     );
 
-    // A class that bears a label of a user is deleted and created.
+    // A class with a label of a user is deleted and created.
     let mut class = world.api.get(CLASS).expect("the class");
     class["metadata"]["labels"]["team"] = json!("storage");
     class["reclaimPolicy"] = json!("Retain");
@@ -310,7 +305,7 @@ async fn what_a_reconcile_leaves_on_objects_is_what_other_versions_know() {
 }
 
 #[test]
-fn leases_keep_their_names() {
+fn lease_names_are_stable() {
     let Command::Run(args) = command(&["run"]) else {
         panic!("not run");
     };
@@ -328,7 +323,7 @@ fn leases_keep_their_names() {
             "external-snapshotter-leader-cinder-csi-openstack-org",
         ]
     );
-    // What these programs are allowed to write.
+    // The names that the roles of these programs permit.
     let objects = render_all(&json!({"name": NAME}), "cinder-csi");
     let rules = objects
         .iter()
@@ -349,7 +344,7 @@ fn leases_keep_their_names() {
     );
 }
 
-/// Each with its labels.
+/// The metrics with their labels.
 const METRICS: [&str; 22] = [
     "cinder_csi_operator_api_writes_total{kind,verb,result}",
     "cinder_csi_operator_condition{driver,type,status}",
@@ -376,7 +371,7 @@ const METRICS: [&str; 22] = [
 ];
 
 #[test]
-fn metrics_keep_their_names_and_labels() {
+fn metric_names_and_labels_are_stable() {
     let metrics = Metrics::new().expect("metrics");
     let found: BTreeSet<String> = metrics
         .descriptions()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reconciles that fail before they are through.
+//! Reconciles that fail before their end.
 
 use cinder_csi_crds::INSTANCE_LABEL;
 use cinder_operator_core::cluster::{COMPONENT_LABEL, NODE_COMPONENT, PodObject, REVISION_LABEL};
@@ -7,11 +7,12 @@ use prometheus::{Encoder as _, TextEncoder};
 
 use super::*;
 
-/// Nothing may be read any more, or all may be again.
+/// A text that no path contains: `hide(NOTHING)` makes all paths readable again.
 const NOTHING: &str = "nothing has this in its path";
 
 impl World {
-    /// Fails; what Degraded says then, with the writes. Another try tells the same and writes no status.
+    /// Expects a failure. Returns condition Degraded after it. A second failure has the same message and writes no
+    /// status.
     async fn fails(&self) -> (String, String) {
         self.reconcile().await.expect_err("it fails");
         let told = self.condition(ConditionType::Degraded);
@@ -32,7 +33,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn what_may_not_be_listed_is_told_and_all_else_stays_as_it_was_seen() {
+async fn forbidden_list_is_reported_and_status_remains() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
     world.reconcile().await.expect("reconciled");
@@ -60,7 +61,7 @@ async fn what_may_not_be_listed_is_told_and_all_else_stays_as_it_was_seen() {
 }
 
 #[tokio::test]
-async fn an_object_that_fails_from_the_first_moment_on_says_why() {
+async fn first_failure_is_reported() {
     let world = World::managed();
     world.api.break_writes_to(Some(&format!("{DRIVER} ")));
     let (verdict, message) = world.fails().await;
@@ -69,7 +70,7 @@ async fn an_object_that_fails_from_the_first_moment_on_says_why() {
 }
 
 #[tokio::test]
-async fn a_deletion_that_cannot_see_what_needs_the_driver_says_so() {
+async fn deletion_reports_failed_list() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
     world.api.hide("/persistentvolumes");
@@ -81,7 +82,7 @@ async fn a_deletion_that_cannot_see_what_needs_the_driver_says_so() {
 }
 
 #[tokio::test]
-async fn a_finalizer_that_cannot_be_taken_off_is_told_beside_the_end_of_the_removal() {
+async fn failed_finalizer_removal_is_reported() {
     let world = World::new(mk_spec(), mk_index(&[], false));
     world.reconcile().await.expect("reconciled");
     world.delete();
@@ -97,7 +98,7 @@ async fn a_finalizer_that_cannot_be_taken_off_is_told_beside_the_end_of_the_remo
     assert!(world.driver().finalizers().is_empty());
 }
 
-/// A driver with a node whose pod is of an old revision, and is Ready or not.
+/// A driver with a node whose pod is of an old revision. `ready` is the status of the pod.
 async fn with_old_pod(ready: &str) -> World {
     let pod = json!({
         "metadata": {"name": "node-1", "namespace": "cinder-csi", "uid": "pod-uid", "creationTimestamp": "2026-01-01T00:00:00Z",
@@ -125,7 +126,7 @@ async fn with_old_pod(ready: &str) -> World {
 }
 
 #[tokio::test]
-async fn that_a_node_was_broken_is_written_before_its_pod_is_replaced() {
+async fn broken_node_is_recorded_before_pod_replacement() {
     let world = with_old_pod("False").await;
     world.api.take_writes();
     let action = world.reconcile().await.expect("reconciled");
@@ -144,7 +145,7 @@ async fn that_a_node_was_broken_is_written_before_its_pod_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_node_pod_that_may_not_be_replaced_is_told_with_how_far_the_rollout_is() {
+async fn failed_pod_replacement_is_reported_with_progress() {
     let world = with_old_pod("True").await;
     world.api.break_writes_to(Some("/pods/"));
     let (verdict, message) = world.fails().await;
@@ -162,7 +163,7 @@ async fn a_node_pod_that_may_not_be_replaced_is_told_with_how_far_the_rollout_is
 }
 
 #[tokio::test]
-async fn a_step_of_a_take_over_that_fails_is_told_with_the_step() {
+async fn failed_migration_step_is_reported() {
     let world = super::adoption::shown_to_start().await;
     world.api.break_writes_to(Some("/kube-system/deployments/"));
     let (verdict, message) = world.fails().await;
@@ -175,13 +176,13 @@ async fn a_step_of_a_take_over_that_fails_is_told_with_the_step() {
 }
 
 impl World {
-    /// Reconciles what a watch would bring, readable or not.
+    /// Reconciles the object of a watch event, which may be undecodable.
     async fn reconcile_watched(&self) -> Result<Action, ReconcileError> {
         let watched: Watched = serde_json::from_value(self.api.get(DRIVER).expect("the driver")).expect("metadata");
         reconcile(Arc::new(watched), Arc::clone(&self.context)).await
     }
 
-    /// Conditions of an object that may not be readable, as `Type=Status/Reason`.
+    /// Conditions of an object that may be undecodable, as `Type=Status/Reason`.
     fn words(&self) -> Vec<String> {
         let conditions = self.api.get(DRIVER).expect("the driver")["status"]["conditions"].take();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -198,7 +199,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn an_object_that_cannot_be_read_is_an_error_and_says_so() {
+async fn undecodable_driver_is_reported() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
     world.api.change(DRIVER, "/spec/managementState", json!("Frozen"));
@@ -242,7 +243,7 @@ async fn an_object_that_cannot_be_read_is_an_error_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_status_that_cannot_be_read_is_written_again() {
+async fn undecodable_status_is_overwritten() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
     let mut status = world.api.get(DRIVER).expect("the driver")["status"].take();
@@ -253,7 +254,7 @@ async fn a_status_that_cannot_be_read_is_written_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_that_takes_too_long_is_told() {
+async fn reconcile_timeout_is_reported() {
     let world = World::managed();
     world.set_password("unheard");
     let (verdict, message) = world.fails().await;
@@ -262,7 +263,7 @@ async fn a_reconcile_that_takes_too_long_is_told() {
 }
 
 #[tokio::test]
-async fn failures_in_a_row_are_counted_until_one_succeeds_and_the_object_is_gone() {
+async fn consecutive_failures_are_counted_until_success() {
     let world = World::new(mk_spec(), mk_index(&[], false));
     let registry = world.context.metrics.registry();
     let failures = || {

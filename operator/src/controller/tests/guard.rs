@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Credentials of another project or region, while the records of the driver's own are damaged or lost.
+//! Credentials of a different project or region, while the records of the driver's own project are damaged or lost.
 
 use cinder_operator_core::{manifests::OPERAND_NAMESPACE_ANNOTATION, record::PLACES_ANNOTATION};
 
@@ -144,7 +144,7 @@ async fn lost_record_is_restored_during_refusal(
 }
 
 #[tokio::test]
-async fn unlabelled_secret_stays_in_use_during_refusal() {
+async fn unlabelled_secret_stays_in_use_during_rejection() {
     let world = mk_installed(mk_spec(), volumes()).await;
     let given = world.api.get(OWN_SECRET).expect("the Secret")["data"].clone();
     lose_label(&world);
@@ -161,7 +161,7 @@ async fn unlabelled_secret_stays_in_use_during_refusal() {
 
 #[rstest]
 #[tokio::test]
-async fn swapped_clouds_are_refused(#[values(true, false)] loses_secret: bool) {
+async fn swapped_clouds_are_rejected(#[values(true, false)] loses_secret: bool) {
     let world = mk_installed(mk_two_clouds(), volumes()).await;
     let before = args(&world);
     assert!(before.contains("east=p") && before.contains("west=w"), "{before}");
@@ -212,7 +212,7 @@ async fn each_kind_alone_counts_as_use(
     let name = object["metadata"]["name"].as_str().expect("a name").to_owned();
     world.api.put(path, object);
     world.set_password("elsewhere");
-    // The refused trial is remembered when the damage occurs.
+    // The result of the rejected check is cached when the damage occurs.
     world.reconcile().await.expect("reconciled");
     damage(&world);
     if restarts {
@@ -296,7 +296,7 @@ async fn unknown_place_is_confirmed_by_volumes_alone() {
     );
     assert_eq!(world.driver().status.expect("a status").places[0].project_id, "p");
 
-    // No lookup confirms a snapshot.
+    // A lookup cannot confirm a snapshot.
     world.api.put("/apis/snapshot.storage.k8s.io/v1", json!({}));
     world
         .api
@@ -313,7 +313,7 @@ async fn unknown_place_is_confirmed_by_volumes_alone() {
 }
 
 #[tokio::test]
-async fn records_that_disagree_refuse_every_change() {
+async fn contradictory_records_reject_every_change() {
     let world = mk_installed(mk_spec(), mk_index(&[], true)).await;
     world
         .api
@@ -351,7 +351,7 @@ async fn place_is_recorded_outside_the_secret() {
 }
 
 #[tokio::test]
-async fn place_is_not_recorded_before_the_secret_is_written() {
+async fn project_is_recorded_after_secret() {
     let world = World::managed();
     world.api.break_writes_to(Some(OWN_SECRET));
     world.reconcile().await.expect_err("the Secret cannot be written");
@@ -404,7 +404,7 @@ async fn move_ends_with_its_annotation() {
 
 fn keep_all(_: &World) {}
 
-/// A driver whose project an administrator moved away from its volumes by mistake.
+/// A driver that an administrator moved by mistake to a project without its volumes.
 async fn mk_moved(spec: CinderCSIDriverSpec) -> (World, String) {
     let world = mk_installed(spec, volumes()).await;
     let before = args(&world);
@@ -417,7 +417,7 @@ async fn mk_moved(spec: CinderCSIDriverSpec) -> (World, String) {
 
 #[rstest]
 #[tokio::test]
-async fn right_credentials_return_after_a_move(
+async fn valid_credentials_return_after_move(
     #[values(mk_spec(), mk_two_clouds())] spec: CinderCSIDriverSpec,
     #[values(keep_all, lose_label, lose_status, lose_annotation)] damage: fn(&World),
     #[values(false, true)] restarts: bool,
@@ -454,7 +454,7 @@ async fn return_without_secret_needs_every_volume(
 }
 
 #[tokio::test]
-async fn return_is_refused_beside_snapshots() {
+async fn return_is_rejected_with_snapshots() {
     let (world, before) = mk_moved(mk_spec()).await;
     world
         .api
@@ -489,7 +489,7 @@ async fn annotation_is_removed_after_restart() {
 }
 
 #[tokio::test]
-async fn driver_is_not_given_one_cloud_alone() {
+async fn driver_waits_for_credentials_of_all_clouds() {
     let world = mk_installed(mk_two_clouds(), volumes()).await;
     let before = world.api.get(DEPLOYMENT);
     lose_secret(&world);
@@ -546,7 +546,7 @@ async fn removed_cloud_stays_while_in_use(
 }
 
 #[tokio::test]
-async fn first_credentials_are_accepted_beside_waiting_claim() {
+async fn first_credentials_are_accepted_with_waiting_claim() {
     let world = World::managed();
     world.api.put(
         "/api/v1/persistentvolumeclaims/c1",
@@ -561,7 +561,7 @@ async fn first_credentials_are_accepted_beside_waiting_claim() {
 }
 
 #[tokio::test]
-async fn second_cloud_is_added_while_the_first_is_used() {
+async fn second_cloud_is_added_while_first_is_used() {
     let mut spec = mk_spec();
     spec.clouds[0].name = "east".to_owned();
     let world = mk_installed(spec, volumes()).await;

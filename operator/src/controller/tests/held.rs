@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What goes on while an update of the version waits.
+//! Maintenance of a driver while an update of the version waits.
 
 use cinder_operator_core::{
     cluster::{COMPONENT_LABEL, VERSION_LABEL},
@@ -12,7 +12,7 @@ const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/cinder-csi-p
 const REPLICA_SET: &str = "/apis/apps/v1/namespaces/cinder-csi/replicasets/old";
 const REVISION: &str = "/apis/apps/v1/namespaces/cinder-csi/controllerrevisions/old";
 
-/// A driver of another version whose update waits.
+/// A driver of a different version whose update waits.
 async fn held(version: &str) -> World {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
@@ -35,7 +35,7 @@ async fn held(version: &str) -> World {
 #[case::not_approved("0.0.1")]
 #[case::back("99.0.0")]
 #[tokio::test]
-async fn what_has_no_pods_comes_back(#[case] version: &str) {
+async fn objects_without_pods_are_recreated(#[case] version: &str) {
     let world = held(version).await;
     let before = (world.api.get(DEPLOYMENT), world.api.get(DAEMON_SET));
     let paths = world.api.paths_of(NAME);
@@ -55,7 +55,7 @@ async fn what_has_no_pods_comes_back(#[case] version: &str) {
 }
 
 #[tokio::test]
-async fn a_role_gets_back_what_it_lost_and_keeps_what_another_version_needs() {
+async fn role_is_repaired_and_retains_foreign_rules() {
     let world = held("99.0.0").await;
     let other = json!({"apiGroups": ["example.org"], "resources": ["x"], "verbs": ["get"]});
     world.api.change(ROLE, "/rules", json!([other]));
@@ -77,7 +77,7 @@ async fn a_role_gets_back_what_it_lost_and_keeps_what_another_version_needs() {
 #[case::the_controller(DEPLOYMENT)]
 #[case::the_nodes(DAEMON_SET)]
 #[tokio::test]
-async fn a_workload_comes_back_as_its_newest_revision_was(#[case] path: &str) {
+async fn deleted_workload_is_recreated_from_newest_revision(#[case] path: &str) {
     let world = held("0.0.1").await;
     let template = |component: &str| {
         json!({"metadata": {"labels": {(COMPONENT_LABEL): component}},
@@ -108,7 +108,7 @@ async fn a_workload_comes_back_as_its_newest_revision_was(#[case] path: &str) {
 #[case::the_controller(DEPLOYMENT, DAEMON_SET)]
 #[case::the_nodes(DAEMON_SET, DEPLOYMENT)]
 #[tokio::test]
-async fn a_workload_without_any_revision_is_made_and_the_rest_goes_on_to_wait(#[case] path: &str, #[case] other: &str) {
+async fn workload_without_revision_is_recreated_without_update(#[case] path: &str, #[case] other: &str) {
     let world = held("99.0.0").await;
     let before = world.api.get(other);
     world.api.remove(path);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Objects that keep their last applied content, while all others are maintained.
+//! Objects that retain their last applied content, while all other objects are maintained.
 
 use cinder_csi_crds::{INSTANCE_LABEL, OverrideType};
 use cinder_operator_core::{cluster::OptionalApis, plan::LAST_APPLIED_SUFFIX};
@@ -52,7 +52,7 @@ impl World {
     }
 }
 
-/// A driver with an override of the DaemonSet that applies.
+/// A driver with an override that applies to the DaemonSet.
 async fn mk_overridden() -> World {
     let world = World::managed();
     world.set_spec("overrides", json!([nodes_override(ALIASES)]));
@@ -224,7 +224,7 @@ async fn long_socket_path_freezes_node_plugin() {
 }
 
 #[tokio::test]
-async fn missing_daemon_set_is_not_called_missing_nodes() {
+async fn missing_daemon_set_is_reported() {
     let world = World::managed();
     world.settle().await;
     world.start_controller();
@@ -237,7 +237,7 @@ async fn missing_daemon_set_is_not_called_missing_nodes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unmarked_csi_driver_keeps_rotation_and_repair() {
+async fn unlabelled_csi_driver_allows_rotation_and_repair() {
     let world = World::managed();
     world.settle().await;
     let secret = world.api.get(OWN_SECRET);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Lease of an object: who acts on it, and when that ends.
+//! The Lease of an object: its holder, and the end of its validity.
 
 use super::{
     namespaces::{mk_beside, mk_resting, reconcile_in},
@@ -30,7 +30,7 @@ async fn repairs(world: &World, context: &Arc<Context>) -> bool {
 }
 
 async fn advance(seconds: u64) {
-    // In steps, so that the renewals take place.
+    // The time advances in steps, so that the renewals take place.
     for _ in 0..seconds {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
@@ -74,7 +74,7 @@ async fn crashed_operator_is_replaced_after_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_of_a_backup_is_awaited() {
+async fn restored_lease_is_awaited() {
     let mut world = mk_resting().await;
     let restored = json!({"metadata": {"name": "old", "namespace": "cinder-csi", "resourceVersion": "1",
             "ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "old"}]},
@@ -93,7 +93,7 @@ async fn lease_of_a_backup_is_awaited() {
 }
 
 #[tokio::test]
-async fn released_lease_is_taken_at_once() {
+async fn released_lease_is_acquired_immediately() {
     let world = mk_resting().await;
     world.context.leases.release_all().await;
     assert_eq!(holder(&world), "");
@@ -104,7 +104,7 @@ async fn released_lease_is_taken_at_once() {
 }
 
 #[tokio::test]
-async fn leader_takes_leases_of_its_predecessors() {
+async fn leader_acquires_leases_of_predecessors() {
     let mut world = mk_resting().await;
     let former = holder(&world);
     world.restart(mk_index(&[], true));
@@ -127,7 +127,7 @@ fn refuse_renewals(world: &World) {
 #[case::taken(take, 0)]
 #[case::not_renewed(refuse_renewals, 20)]
 #[tokio::test(start_paused = true)]
-async fn lost_lease_stops_a_reconcile(#[case] lose: fn(&World), #[case] before: u64) {
+async fn lost_lease_stops_reconcile(#[case] lose: fn(&World), #[case] before: u64) {
     let mut world = mk_resting().await;
     Arc::get_mut(&mut world.context).expect("not shared").reconcile_timeout = Duration::from_mins(10);
     // The login does not end.
@@ -177,7 +177,7 @@ async fn deleted_lease_stays_with_its_holder() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missing_lease_is_created_after_a_pause() {
+async fn missing_lease_is_created_after_pause() {
     let mut world = mk_resting().await;
     world.restart(mk_index(&[], true));
     world.api.remove(LEASE);
@@ -190,7 +190,7 @@ async fn missing_lease_is_created_after_a_pause() {
 #[case::of_the_whole("Delete")]
 #[case::of_the_marks("Orphan")]
 #[tokio::test]
-async fn removal_deletes_the_lease_last(#[case] policy: &str) {
+async fn removal_deletes_lease_last(#[case] policy: &str) {
     let world = World::new(mk_spec(), mk_index(&[], false));
     world.reconcile().await.expect("reconciled");
     let mut spec = world.api.get(DRIVER).expect("the driver")["spec"].clone();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a look at everything costs, and when a look at volumes is enough.
+//! The costs of a full reconcile, and the cases in which a reconcile of volumes is sufficient.
 
 use cinder_operator_core::cluster::VolumeObject;
 
 use super::*;
 
-/// A driver that is installed and at rest.
+/// An installed driver at rest.
 async fn mk_resting() -> World {
     let world = World::managed();
     for _ in 0..2 {
@@ -29,7 +29,7 @@ fn annotate(world: &World) {
     world.api.change(DRIVER, "/metadata", metadata);
 }
 
-/// What `/metrics` says of the volumes.
+/// The number of volumes according to `/metrics`.
 fn counted(world: &World) -> Option<f64> {
     let families = world.context.metrics.registry().gather();
     let family = families
@@ -46,7 +46,7 @@ fn counted(world: &World) -> Option<f64> {
 }
 
 #[tokio::test]
-async fn volumes_that_come_and_go_ask_nothing_of_the_api_server() {
+async fn volume_changes_cause_no_requests() {
     let world = mk_resting().await;
     let before = world.driver().status;
     for name in ["pv1", "pv2", "pv3"] {
@@ -59,7 +59,7 @@ async fn volumes_that_come_and_go_ask_nothing_of_the_api_server() {
 }
 
 #[tokio::test]
-async fn a_stuck_volume_is_told_of_without_a_look_at_everything() {
+async fn stuck_volume_is_reported_without_full_reconcile() {
     let world = mk_resting().await;
     let stuck = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
     put_volume(&world, "pv1", &stuck);
@@ -89,7 +89,7 @@ async fn a_stuck_volume_is_told_of_without_a_look_at_everything() {
 #[case::an_annotation_changed(annotate)]
 #[case::it_is_another_object(|world: &World| world.api.change(DRIVER, "/metadata/uid", json!("another")))]
 #[tokio::test]
-async fn everything_is_looked_at_when_something_else_changed(#[case] change: fn(&World)) {
+async fn other_changes_cause_full_reconcile(#[case] change: fn(&World)) {
     let world = mk_resting().await;
     change(&world);
     put_volume(&world, "pv1", &json!({}));
@@ -98,7 +98,7 @@ async fn everything_is_looked_at_when_something_else_changed(#[case] change: fn(
 }
 
 #[tokio::test]
-async fn a_look_at_everything_lists_each_kind_once() {
+async fn full_reconcile_lists_each_kind_once() {
     let world = mk_resting().await;
     world.context.request_full_reconcile(NAME);
     world.look().await.expect("looked");
@@ -112,7 +112,7 @@ async fn a_look_at_everything_lists_each_kind_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everything_is_looked_at_when_its_time_has_come_although_volumes_change_all_the_time() {
+async fn continuous_volume_changes_do_not_delay_full_reconcile() {
     let world = mk_resting().await;
     for second in 0..290 {
         put_volume(&world, &format!("pv{second}"), &json!({}));
@@ -126,7 +126,7 @@ async fn everything_is_looked_at_when_its_time_has_come_although_volumes_change_
 }
 
 #[tokio::test]
-async fn a_change_amid_a_look_is_looked_at() {
+async fn change_during_reconcile_causes_another_one() {
     let world = mk_resting().await;
     world.context.request_full_reconcile(NAME);
     let driver = world.driver();
@@ -139,7 +139,7 @@ async fn a_change_amid_a_look_is_looked_at() {
 }
 
 #[tokio::test]
-async fn after_a_failed_look_everything_is_looked_at() {
+async fn failed_reconcile_is_followed_by_full_one() {
     let world = mk_resting().await;
     world.api.break_writes_to(Some("/status"));
     put_volume(
@@ -157,7 +157,7 @@ async fn after_a_failed_look_everything_is_looked_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_wait_of_a_reconcile_counts_from_the_first_change() {
+async fn queue_time_starts_with_first_change() {
     let waits = |world: &World| {
         let families = world.context.metrics.registry().gather();
         let is_queue =
@@ -176,7 +176,7 @@ async fn the_wait_of_a_reconcile_counts_from_the_first_change() {
     world.context.record_change(NAME, Instant::now());
     world.look().await.expect("looked");
     assert_eq!(waits(&world), (1, 5.0));
-    // One that time alone calls for has waited for nobody.
+    // A reconcile after a timer has no waiting change.
     world.look().await.expect("looked");
     assert_eq!(waits(&world).0, 1);
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Drivers that run in another namespace than the operator.
+//! Drivers in a different namespace than the operator.
 
 use super::*;
 
 const ELSEWHERE: &str = "/api/v1/namespaces/drivers/secrets/openstack-credentials";
 
-/// The status without the conditions about what nobody sees.
+/// The status without the conditions that are unknown when the operator cannot observe the driver.
 fn rest(world: &World) -> Value {
     let mut status = world.api.get(DRIVER).expect("the driver")["status"].clone();
     status["state"].take();
@@ -15,7 +15,7 @@ fn rest(world: &World) -> Value {
     status
 }
 
-/// A driver that is to run in this namespace; its credentials are in `drivers`.
+/// A driver in this namespace. Its credentials are in `drivers`.
 fn mk(namespace: &str) -> World {
     let mut spec = mk_spec();
     spec.operand_namespace = Some(namespace.to_owned());
@@ -27,7 +27,7 @@ fn mk(namespace: &str) -> World {
 }
 
 #[tokio::test]
-async fn a_driver_runs_where_its_spec_says_with_the_credentials_from_there() {
+async fn driver_runs_in_namespace_of_its_spec() {
     let world = mk("drivers");
     world.reconcile().await.expect("reconciled");
     for path in [OWN_SECRET, DEPLOYMENT, DAEMON_SET] {
@@ -53,7 +53,7 @@ async fn a_driver_runs_where_its_spec_says_with_the_credentials_from_there() {
 }
 
 #[tokio::test]
-async fn in_a_namespace_that_the_operator_was_not_told_of_nothing_is_done_and_the_status_says_what_to_do() {
+async fn unserved_namespace_is_reported() {
     let world = mk("nowhere");
     world.reconcile().await.expect("reconciled");
     assert_eq!(world.api.take_writes(), [format!("PATCH {DRIVER}/status")]);
@@ -69,7 +69,7 @@ async fn in_a_namespace_that_the_operator_was_not_told_of_nothing_is_done_and_th
 }
 
 #[tokio::test]
-async fn where_the_role_is_missing_the_status_has_the_missing_right_and_a_deletion_waits_for_it() {
+async fn missing_role_is_reported_and_blocks_deletion() {
     let world = mk("drivers");
     world.reconcile().await.expect("reconciled");
     let before = rest(&world);
@@ -93,7 +93,7 @@ async fn where_the_role_is_missing_the_status_has_the_missing_right_and_a_deleti
 }
 
 #[tokio::test]
-async fn a_driver_whose_namespace_is_no_longer_served_is_not_called_gone() {
+async fn driver_in_unserved_namespace_retains_its_status() {
     let mut world = mk("drivers");
     world.reconcile().await.expect("reconciled");
     let before = rest(&world);
@@ -118,7 +118,7 @@ async fn a_driver_whose_namespace_is_no_longer_served_is_not_called_gone() {
 }
 
 #[tokio::test]
-async fn a_right_that_is_missing_in_the_whole_cluster_is_not_taken_for_one_of_the_namespace() {
+async fn missing_cluster_right_is_not_attributed_to_namespace() {
     let world = mk("drivers");
     world.reconcile().await.expect("reconciled");
     world.api.hide("/persistentvolumes");
@@ -139,7 +139,7 @@ async fn missing_role_is_reported_before_first_record() {
     );
 }
 
-/// The operator in another namespace, on the same cluster.
+/// An operator in a different namespace of the same cluster.
 pub(super) fn mk_beside(world: &World) -> Arc<Context> {
     let mut context = World::mk_context(&world.api, Cluster::fixed(mk_index(&[], true)));
     context.namespace = "elsewhere".to_owned();
@@ -198,7 +198,7 @@ async fn operator_elsewhere_changes_nothing(
     }
     forget(&world);
     world.api.change(DRIVER, "/spec/managementState", json!(state));
-    // Of an operator without a Lease of the object.
+    // The objects belong to an operator without a Lease of the object.
     world.api.remove(LEASE);
     let beside = mk_beside(&world);
     for _ in 0..2 {
@@ -215,7 +215,7 @@ async fn operator_elsewhere_changes_nothing(
 }
 
 #[tokio::test]
-async fn operator_elsewhere_keeps_finalizer_of_deleted_object() {
+async fn operator_elsewhere_retains_finalizer_of_deleted_object() {
     let world = mk_resting().await;
     let beside = mk_beside(&world);
     world.api.remove(LEASE);
@@ -325,7 +325,7 @@ async fn objects_without_any_namespace_suspend() {
 }
 
 #[tokio::test]
-async fn records_that_disagree_are_decided_by_bindings() {
+async fn bindings_decide_between_contradictory_records() {
     let world = mk_resting().await;
     world.api.change(DRIVER, "/status/operandNamespace", json!("elsewhere"));
     let beside = mk_beside(&world);
@@ -380,7 +380,7 @@ async fn first_operator_to_record_its_namespace_wins() {
 }
 
 #[tokio::test]
-async fn removed_driver_leaves_no_record() {
+async fn removal_deletes_records() {
     let world = World::new(mk_spec(), mk_index(&[], false));
     world.reconcile().await.expect("reconciled");
     world.api.change(DRIVER, "/spec/managementState", json!("Removed"));

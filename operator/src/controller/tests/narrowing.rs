@@ -35,7 +35,7 @@ fn mk_pod(node: &str) -> PodObject {
     )
 }
 
-/// A driver at rest on two nodes, the second of which has a volume attached.
+/// A driver at rest on two nodes. The second node has an attached volume.
 async fn mk_attached() -> World {
     let mut index = mk_index(&["pv-va"], true);
     index.put(&mk_node("n1", &json!({"pool": "a"})));
@@ -246,7 +246,7 @@ async fn widened_daemon_set_is_not_narrowed_by_repair() {
     world.narrow();
     world.reconcile().await.expect("reconciled");
     assert_eq!(world.selector(), "a");
-    // Another client lets the DaemonSet have the other node, where a volume is attached then.
+    // Another client adds the second node to the DaemonSet, and a volume is then attached there.
     world.api.change(
         DAEMON_SET,
         "/spec/template/spec/nodeSelector",

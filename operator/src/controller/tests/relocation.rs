@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A driver that an administrator moves to the namespace of another operator.
+//! The move of a driver to the namespace of a different operator.
 
 use super::{
     namespaces::{mk_beside, mk_resting, reconcile_in},
@@ -27,7 +27,7 @@ fn mk_mover(world: &World) -> Arc<Context> {
     mover
 }
 
-/// A resting driver whose operator was uninstalled, with credentials in the new namespace.
+/// A driver at rest whose operator was uninstalled, with credentials in the new namespace.
 async fn mk_left() -> World {
     let world = mk_resting().await;
     world.context.leases.release_all().await;
@@ -47,7 +47,7 @@ fn subjects(world: &World) -> Vec<String> {
     namespaces.map(str::to_owned).collect()
 }
 
-/// Whether the driver is in the new namespace, and nothing of it in the former one.
+/// Whether the driver is in the new namespace, and the former one contains none of its objects.
 fn is_complete(world: &World) -> bool {
     let former: Vec<String> = world
         .api
@@ -73,7 +73,7 @@ fn is_complete(world: &World) -> bool {
 
 #[rstest]
 #[tokio::test(start_paused = true)]
-async fn confirmed_move_leaves_nothing_behind(#[values(false, true)] restarts: bool) {
+async fn confirmed_move_deletes_former_objects(#[values(false, true)] restarts: bool) {
     let world = mk_left().await;
     confirm(&world);
     let mut mover = mk_mover(&world);
@@ -99,7 +99,7 @@ async fn confirmed_move_leaves_nothing_behind(#[values(false, true)] restarts: b
 }
 
 #[tokio::test(start_paused = true)]
-async fn move_survives_a_crash_at_every_write() {
+async fn move_survives_crash_at_every_write() {
     for writes in 0..100 {
         let world = mk_left().await;
         confirm(&world);

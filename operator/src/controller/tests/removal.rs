@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way out: what holds a deletion up, in which order things go, and what stays.
+//! Removal of a driver: the objects that block it, its order, and the objects that remain.
 
 use cinder_csi_crds::{DeletionPolicy, INSTANCE_LABEL};
 use cinder_operator_core::{
@@ -10,7 +10,7 @@ use cinder_operator_core::{
 use super::*;
 
 #[tokio::test]
-async fn a_deletion_waits_for_a_volume_and_names_it() {
+async fn deletion_waits_for_volume_and_names_it() {
     let world = World::managed();
     world.api.put(
         "/api/v1/persistentvolumes/pv-with-data",
@@ -35,7 +35,7 @@ async fn a_deletion_waits_for_a_volume_and_names_it() {
 }
 
 #[tokio::test]
-async fn what_is_known_to_be_in_the_way_of_a_deletion_is_not_looked_for() {
+async fn known_blockers_of_deletion_cause_no_lists() {
     let world = World::new(mk_spec(), mk_index(&["pv1"], false));
     world.api.put(
         "/api/v1/persistentvolumes/pv1",
@@ -64,12 +64,12 @@ async fn what_is_known_to_be_in_the_way_of_a_deletion_is_not_looked_for() {
 }
 
 #[tokio::test]
-async fn a_volume_that_comes_during_a_removal_keeps_the_node_pods() {
+async fn new_volume_during_removal_retains_node_pods() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
     world.delete();
     world.reconcile().await.expect("the controller goes");
-    // What the watches do not know yet.
+    // The watches have not reported it yet.
     world.api.put(
         "/api/v1/persistentvolumes/late",
         json!({"metadata": {"name": "late"}, "spec": {"csi": {"driver": NAME}}}),
@@ -99,8 +99,8 @@ async fn a_volume_that_comes_during_a_removal_keeps_the_node_pods() {
     json!({"metadata": {"name": "old"}, "spec": {"cinder": {"volumeID": "v"}}})
 )]
 #[tokio::test]
-async fn a_deletion_asks_the_api_server_for_all_that_needs_the_driver(#[case] path: &str, #[case] object: Value) {
-    // Discovery has told of no optional API.
+async fn deletion_waits_for_every_kind_of_user(#[case] path: &str, #[case] object: Value) {
+    // Discovery has reported no optional API.
     let world = World::new(mk_spec(), mk_index(&[], false));
     world.reconcile().await.expect("reconciled");
     let name = object["metadata"]["name"].as_str().expect("a name").to_owned();
@@ -120,7 +120,7 @@ async fn a_deletion_asks_the_api_server_for_all_that_needs_the_driver(#[case] pa
 }
 
 #[tokio::test]
-async fn without_volumes_a_deletion_takes_everything_away_in_order_and_then_lets_the_object_go() {
+async fn unused_driver_is_deleted_in_order() {
     let world = World::new(mk_spec(), mk_index(&[], false));
     world.reconcile().await.expect("reconciled");
     world.delete();
@@ -151,7 +151,7 @@ async fn without_volumes_a_deletion_takes_everything_away_in_order_and_then_lets
 })]
 #[case::let_go_of_and_not_taken_up_yet("Adopt", |object: &mut Value| object["metadata"]["labels"] = json!({}))]
 #[tokio::test]
-async fn a_removal_finds_by_its_name_what_lists_do_not_bring(#[case] mode: &str, #[case] change: fn(&mut Value)) {
+async fn removal_finds_unlabelled_objects_by_name(#[case] mode: &str, #[case] change: fn(&mut Value)) {
     let world = World::new(mk_spec(), mk_index(&[], false));
     world.reconcile().await.expect("reconciled");
     world.api.change(DRIVER, "/spec/adoption", json!({"mode": mode}));
@@ -168,7 +168,7 @@ async fn a_removal_finds_by_its_name_what_lists_do_not_bring(#[case] mode: &str,
 }
 
 #[tokio::test]
-async fn a_removal_that_the_api_server_refuses_says_so_in_the_status() {
+async fn failed_removal_is_reported() {
     let world = World::new(mk_spec(), mk_index(&[], false));
     world.reconcile().await.expect("reconciled");
     world.delete();
@@ -186,7 +186,7 @@ async fn a_removal_that_the_api_server_refuses_says_so_in_the_status() {
 }
 
 #[tokio::test]
-async fn the_registration_ends_before_the_node_pods_do() {
+async fn registration_ends_before_node_pods() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
     world.delete();
@@ -225,7 +225,7 @@ async fn the_registration_ends_before_the_node_pods_do() {
 }
 
 #[tokio::test]
-async fn a_removal_ends_though_the_last_pods_are_on_a_node_that_is_dead() {
+async fn removal_completes_with_pods_on_dead_node() {
     let mut index = mk_index(&[], true);
     index.put(&serde_json::from_value::<cluster::NodeObject>(json!({"metadata": {"name": "n1"}})).expect("a node"));
     let pod = json!({"metadata": {"name": "p1", "labels": {(INSTANCE_LABEL): NAME, (COMPONENT_LABEL): NODE_COMPONENT}},
@@ -262,7 +262,7 @@ async fn a_removal_ends_though_the_last_pods_are_on_a_node_that_is_dead() {
 }
 
 #[tokio::test]
-async fn removed_takes_the_driver_away_keeps_the_object_and_then_writes_nothing() {
+async fn removed_state_deletes_driver_and_retains_object() {
     let mut spec = mk_spec();
     spec.management_state = ManagementState::Removed;
     let world = World::new(spec, mk_index(&[], false));
@@ -274,7 +274,7 @@ async fn removed_takes_the_driver_away_keeps_the_object_and_then_writes_nothing(
 }
 
 #[tokio::test]
-async fn what_is_let_go_of_is_not_called_removed_and_is_to_be_adopted() {
+async fn orphaned_driver_can_be_adopted() {
     let mut spec = mk_spec();
     spec.deletion.policy = DeletionPolicy::Orphan;
     let world = World::new(spec, mk_index(&[], false));

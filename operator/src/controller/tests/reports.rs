@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is reported of whole reconciles: why credentials are refused, events of what was done, series of metrics.
+//! Reports of complete reconciles: reasons for rejected credentials, events, and series of metrics.
 
 use cinder_cloud::{CloudConfig, CloudOptions};
 use cinder_csi_crds::{AdoptionMode, ClientCertRef, INSTANCE_LABEL};
@@ -34,7 +34,7 @@ fn put<K: Indexed + serde::de::DeserializeOwned>(index: &mut Index, object: Valu
     index.put(&serde_json::from_value::<K>(object).expect("an object"));
 }
 
-/// The node of every situation, which the driver's DaemonSet has a pod for.
+/// The common node of all tests. The driver's DaemonSet has a pod for it.
 fn node() -> Value {
     json!({"metadata": {"name": "n1", "labels": {"kubernetes.io/os": "linux"}},
         "spec": {"taints": [{"key": TAINT, "effect": "PreferNoSchedule"}]},
@@ -42,7 +42,7 @@ fn node() -> Value {
 }
 
 impl World {
-    /// A driver with something changed, in a cluster with something changed.
+    /// A driver with a modified spec, in a cluster with a modified index.
     fn with(spec: impl FnOnce(&mut CinderCSIDriverSpec), index: impl FnOnce(&mut Index)) -> Self {
         let (mut wanted, mut known) = (mk_spec(), mk_index(&[], true));
         spec(&mut wanted);
@@ -51,7 +51,7 @@ impl World {
         Self::new(wanted, known)
     }
 
-    /// Reconciles, whatever comes of it.
+    /// Reconciles, and ignores a failure.
     async fn step(&self) {
         let driver = Arc::new(GuardedObject(Ok(self.driver())));
         if let Err(error) = self.reconcile().await {
@@ -70,7 +70,7 @@ impl World {
         assert!(events.iter().any(|one| one == event), "no {event} in {events:?}");
     }
 
-    /// A node pod of an older revision than the DaemonSet's.
+    /// A driver with a node pod of an older revision than the DaemonSet's.
     async fn with_old_pod() -> Self {
         let pod = json!({
             "metadata": {"name": "node-1", "namespace": "cinder-csi", "uid": "pod-uid", "creationTimestamp": "2026-01-01T00:00:00Z",
@@ -101,7 +101,7 @@ impl World {
 #[case("misled", "True/EndpointMissing", "False/EndpointMissing")]
 #[case("undecided", "True/RegionAmbiguous", "False/RegionAmbiguous")]
 #[tokio::test]
-async fn why_credentials_are_refused_is_told_by_two_conditions(
+async fn rejected_credentials_set_two_conditions(
     #[case] password: &str,
     #[case] degraded: &str,
     #[case] credentials: &str,
@@ -114,7 +114,7 @@ async fn why_credentials_are_refused_is_told_by_two_conditions(
 }
 
 #[tokio::test]
-async fn a_client_certificate_that_does_not_exist_is_told() {
+async fn missing_client_certificate_is_reported() {
     let world = World::with(
         |spec| {
             spec.clouds[0].client_cert_secret_ref = Some(ClientCertRef {
@@ -133,7 +133,7 @@ async fn a_client_certificate_that_does_not_exist_is_told() {
 #[case::gone(None, "Normal StartupTaintRemoved")]
 #[case::refused(Some("/nodes/"), "Warning StartupTaintLeft")]
 #[tokio::test]
-async fn the_end_of_the_startup_taint_is_an_event(#[case] broken: Option<&str>, #[case] event: &str) {
+async fn removal_of_startup_taint_is_an_event(#[case] broken: Option<&str>, #[case] event: &str) {
     let world = World::with(
         |spec| {
             spec.node.startup_taint.enabled = true;
@@ -148,12 +148,12 @@ async fn the_end_of_the_startup_taint_is_an_event(#[case] broken: Option<&str>, 
 }
 
 #[tokio::test]
-async fn pods_that_make_place_for_new_ones_are_an_event() {
+async fn pod_replacement_is_an_event() {
     World::with_old_pod().await.has_sent("Normal ReplacingPods");
 }
 
 #[tokio::test]
-async fn a_definition_of_another_release_is_an_event_once_a_day() {
+async fn crd_mismatch_is_reported_once_a_day() {
     let world = World::managed();
     world
         .context
@@ -167,7 +167,7 @@ async fn a_definition_of_another_release_is_an_event_once_a_day() {
 }
 
 #[tokio::test]
-async fn definition_of_another_release_holds_workloads() {
+async fn crd_mismatch_holds_workloads() {
     let world = World::managed();
     world.step().await;
     let workloads = || [DEPLOYMENT, DAEMON_SET].map(|path| world.api.get(path).expect("a workload")["spec"].clone());
@@ -190,7 +190,7 @@ async fn definition_of_another_release_holds_workloads() {
 }
 
 #[tokio::test]
-async fn classes_that_change_or_go_are_events_and_so_are_claims_that_wait_for_them() {
+async fn class_changes_and_waiting_claims_are_events() {
     let world = World::managed();
     world.step().await;
     world.api.change(CLASS, "/reclaimPolicy", json!("Retain"));
@@ -207,14 +207,14 @@ async fn classes_that_change_or_go_are_events_and_so_are_claims_that_wait_for_th
 }
 
 #[tokio::test]
-async fn a_step_of_a_migration_is_an_event() {
+async fn migration_step_is_an_event() {
     let world = super::adoption::shown_to_start().await;
     world.step().await;
     world.has_sent("Normal AdoptionStepDone");
 }
 
 #[tokio::test]
-async fn a_migration_without_a_role_in_the_other_namespace_says_so() {
+async fn migration_reports_missing_role() {
     let world = World::with(|spec| spec.adoption.mode = AdoptionMode::Migrate, |_| {});
     world.api.put(
         "/apis/apps/v1/namespaces/kube-system/deployments/csi-cinder-controllerplugin",
@@ -229,7 +229,7 @@ async fn a_migration_without_a_role_in_the_other_namespace_says_so() {
 
 /// Checks credentials. The metrics count its requests and logins.
 async fn check_credentials(metrics: &Arc<Metrics>) {
-    // A second installation in this process changes nothing.
+    // A second installation in this process has no effect.
     drop(rustls::crypto::ring::default_provider().install_default());
     let sim = Sim::start(SimConfig::default()).await.expect("the simulator starts");
     let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("good");
@@ -254,8 +254,8 @@ fn is_counted(family: &MetricFamily) -> bool {
 }
 
 #[tokio::test]
-async fn every_metric_has_a_series_once_what_it_counts_has_happened() {
-    // Drift, and a claim that waits for long.
+async fn every_metric_gets_a_series() {
+    // Drift, and a claim that has waited for long.
     let drifted = World::with(
         |_| {},
         |index| {
@@ -303,9 +303,9 @@ async fn every_metric_has_a_series_once_what_it_counts_has_happened() {
         let families = families.iter().filter(|family| is_counted(family));
         counted.extend(families.map(|family| family.name().to_owned()));
     }
-    // Only a whole program leads: the suite `operator` asks for that series.
+    // Only a complete program leads. The suite `operator` checks that series.
     counted.insert("cinder_csi_operator_leader".to_owned());
-    // The tests of the watches read these.
+    // The tests of the watches check these series.
     counted.insert("cinder_csi_operator_failing_watches".to_owned());
     counted.insert("cinder_csi_operator_index_age_seconds".to_owned());
     counted.insert("cinder_csi_operator_undecodable_objects".to_owned());

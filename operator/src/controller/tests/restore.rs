@@ -18,7 +18,7 @@ fn volumes() -> Index {
     index
 }
 
-/// Replaces all objects by what a backup tool creates from them.
+/// Replaces all objects by the objects that a backup tool restores.
 fn restore(world: &mut World) {
     for path in world.api.paths_of(NAME).iter().map(String::as_str).chain([DRIVER]) {
         let mut object = world.api.get(path).expect("the object");

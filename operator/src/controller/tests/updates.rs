@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Changes of pod templates that no change of the spec causes.
+//! Changes of pod templates without a change of the spec.
 
 use cinder_operator_core::{
     cluster::{OptionalApi, OptionalApis, REVISION_LABEL, VERSION_LABEL},
@@ -12,7 +12,7 @@ use super::*;
 const IMAGE: &str = "mirror.example.org/driver:rebuilt";
 const REVISION: &str = "/apis/apps/v1/namespaces/cinder-csi/controllerrevisions/new";
 
-/// A cause of other pod templates.
+/// A cause for a change of pod templates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     Version,
@@ -23,7 +23,7 @@ enum Cause {
 }
 
 impl Cause {
-    /// Brings it about, also after a restart of the operator.
+    /// Applies the cause, also after a restart of the operator.
     fn apply(self, world: &mut World) {
         match self {
             Self::Version => {
@@ -56,7 +56,7 @@ fn hear_apis(world: &mut World, is_served: bool) {
     context.cluster.hear_apis(apis);
 }
 
-/// A driver on Kubernetes 1.33 with zones, whose controller serves.
+/// A driver on Kubernetes 1.33 with zones, whose controller is available.
 async fn mk_installed(policy: &str) -> World {
     let mut spec = mk_spec();
     spec.topology.mode = TopologyMode::Auto;
@@ -73,7 +73,7 @@ async fn mk_installed(policy: &str) -> World {
     world
 }
 
-/// A cause, repeated for so long that its observation is confirmed.
+/// Applies a cause repeatedly, until its observation is confirmed.
 async fn bring_about(world: &mut World, cause: Cause) {
     for _ in 0..8 {
         if cause != Cause::Version {
@@ -84,7 +84,7 @@ async fn bring_about(world: &mut World, cause: Cause) {
     }
 }
 
-/// The same, until it waits for approval; returns what approves it.
+/// Applies a cause repeatedly, until it waits for approval. Returns the value that approves it.
 async fn wait_for_approval(world: &mut World, cause: Cause) -> String {
     bring_about(world, cause).await;
     assert_eq!(world.condition(ConditionType::Progressing).0, "True/WaitingForApproval");
@@ -110,13 +110,13 @@ impl World {
         )
     }
 
-    /// Reports a controller whose new pods do not serve yet.
+    /// Reports a controller whose new pods are not available yet.
     fn hold_controller(&self) {
         let status = json!({"observedGeneration": 1, "replicas": 1, "updatedReplicas": 0, "availableReplicas": 1});
         self.api.change(DEPLOYMENT, "/status", status);
     }
 
-    /// The controller changes first, and the nodes follow it when all its pods serve.
+    /// Checks that the controller changes first, and that the nodes follow when all its pods are available.
     async fn follow_order(&self, before: &[(Value, Value); 2], changes_nodes: bool) {
         self.hold_controller();
         for _ in 0..2 {
@@ -239,7 +239,7 @@ async fn first_answer_after_restart_changes_no_template() {
     Cause::Apis.apply(&mut world);
     world.reconcile().await.expect("reconciled");
     assert_eq!(world.pods_of(DEPLOYMENT), before);
-    // The workloads have the inputs as well.
+    // The annotations of the workloads contain the inputs as well.
     let topology = json!({"enabled": true, "reason": "ZonesMatch"});
     world.api.change(DRIVER, "/status", json!({"topology": topology}));
     world.reconcile().await.expect("reconciled");
@@ -329,7 +329,7 @@ async fn approved_update_survives_failed_write() {
     Cause::Image.apply(&mut world);
     world.hold_controller();
     world.reconcile().await.expect("reconciled");
-    // It has begun, and continues without its approval.
+    // The update has begun, and continues without its approval.
     world.set_spec("update", json!({"policy": "Manual"}));
     world.follow_order(&before, true).await;
 }

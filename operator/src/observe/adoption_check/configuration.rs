@@ -16,10 +16,10 @@ use super::super::gaps::{CORRECT, add_gap};
 use super::mounts::{find_file, read_file};
 use super::objects::{FileKind, KeyValue, Objects, Unread};
 
-/// The variable by which a process names its clouds.yaml.
+/// The variable with the path of clouds.yaml.
 const CLOUDS_FILE_VARIABLE: &str = "OS_CLIENT_CONFIG_FILE";
 const CLOUDS_FILE: &str = "/etc/openstack/clouds.yaml";
-/// The most files of one container.
+/// Maximum number of files of one container.
 const MOST_FILES: usize = 32;
 
 /// A container of the driver, its pod and its environment.
@@ -31,7 +31,8 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads the files of `--cloud-config` and the clouds.yaml that they name. `None` for a container without such a file.
+    /// Reads the files of `--cloud-config` and the clouds.yaml files that they name; `None` for a container without
+    /// such a file.
     pub(super) async fn configuration(
         &self,
         objects: &mut Objects<'_>,
@@ -81,7 +82,7 @@ impl Reader<'_> {
         Some(configuration)
     }
 
-    /// The clouds.yaml of a configuration that names none.
+    /// The path of the clouds.yaml for a configuration that does not name one.
     fn clouds_file(&self) -> String {
         match self.variables.get(CLOUDS_FILE_VARIABLE) {
             Some(VariableValue::Plain(path)) if !path.is_empty() => path.clone(),
@@ -107,7 +108,7 @@ impl Reader<'_> {
     }
 }
 
-/// Reads the credentials that the spec names, by the names of its clouds.
+/// Reads the credentials in the spec, by cloud name.
 pub(super) async fn new_credentials(
     client: &Client,
     namespace: &str,
@@ -146,7 +147,7 @@ pub(super) async fn new_credentials(
     read
 }
 
-/// Reads the certificates that the spec names for the authorities of its clouds, by the names of these.
+/// Reads the certificates of the clouds' authorities in the spec, by cloud name.
 pub(super) async fn new_authorities(
     client: &Client,
     namespace: &str,
@@ -184,7 +185,7 @@ pub(super) async fn new_authorities(
     read
 }
 
-/// The remedy of certificates that do not exist.
+/// The remedy for certificates that do not exist.
 const CREATE_BUNDLE: &str = "Create the object that spec.clouds[].caBundleRef names, and repeat the check";
-/// The remedy of credentials that do not exist.
+/// The remedy for credentials that do not exist.
 const CREATE: &str = "Create the Secret that spec.clouds[].credentialsSecretRef names, and repeat the check";

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource};
 
 use super::objects::{FileKind, KeyValue, Objects};
 
-/// The most variables of one container.
+/// Maximum number of variables of one container.
 const MOST_VARIABLES: usize = 1_000;
 
 /// Reads the variables of a container as the kubelet does: `env` overrides `envFrom`.
@@ -81,7 +81,7 @@ async fn value_of(objects: &mut Objects<'_>, earlier: &Variables, variable: &Env
     Some(VariableValue::Unknown(why))
 }
 
-/// The value of a key; `None` if a variable that may be missing has none.
+/// The value of a key; `None` for an optional variable without a value.
 async fn referenced(
     objects: &mut Objects<'_>,
     kind: FileKind,

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Container, KeyToPath, PodSpec, ProjectedVolumeS
 use super::super::gaps::{BY_HAND, COMPARE, CORRECT};
 use super::objects::{FileKind, KeyValue, Objects, Unread};
 
-/// The link by which the kubelet replaces all files of a volume at once.
+/// The symbolic link with which the kubelet replaces all files of a volume at once.
 const DATA_LINK: &str = "..data";
 
 /// A file of a volume: the key of an object.
@@ -19,11 +19,11 @@ pub(super) struct FileSource {
     pub(super) key: String,
     /// Whether the pod starts without the object or the key.
     pub(super) is_optional: bool,
-    /// Whether the volume names the key. Without that, the object may have no such key.
+    /// Whether the volume names the key. Otherwise the object may lack the key.
     pub(super) is_named: bool,
 }
 
-/// A file that was read, and where it is.
+/// The content of a file, with its location.
 #[derive(Debug)]
 pub(super) struct FileContent {
     /// The object and the key.
@@ -45,7 +45,7 @@ pub(super) fn find_file(
         let rest = parts.strip_prefix(mounted.as_slice())?;
         Some((mounted.len(), mount, rest.to_vec()))
     });
-    // The kubelet mounts the longest path last. It covers the others.
+    // The kubelet mounts the longest path last, so that it hides the other mounts.
     let Some((_, mount, rest)) = mounts.max_by_key(|(length, ..)| *length) else {
         let why = "no volume is mounted there: it is a file of the image";
         return Err(Unread::new(why, COMPARE));
@@ -68,7 +68,7 @@ pub(super) fn find_file(
     sources(pod, volume, &inside)
 }
 
-/// Reads the first of the objects that has the file.
+/// Reads the file from the first object that contains it.
 pub(super) async fn read_file(objects: &mut Objects<'_>, sources: &[FileSource]) -> Result<FileContent, Unread> {
     let mut missing = Vec::new();
     for source in sources {
@@ -93,7 +93,7 @@ pub(super) async fn read_file(objects: &mut Objects<'_>, sources: &[FileSource])
     Err(Unread::new(missing.join("; "), CORRECT))
 }
 
-/// The parts of a path without `.`, `..` and empty parts.
+/// Splits a path, and resolves `.`, `..` and empty parts.
 fn split(path: &str) -> Vec<String> {
     let mut parts = Vec::new();
     for part in path.split('/') {
@@ -120,7 +120,7 @@ fn absolute(container: &Container, path: &str) -> Result<Vec<String>, Unread> {
     Ok(split(&format!("{directory}/{path}")))
 }
 
-/// The directory or the file of the volume that is mounted.
+/// The mounted directory or file of the volume.
 fn sub_path(mount: &VolumeMount, variables: &Variables) -> Result<Vec<String>, Unread> {
     let text = match (&mount.sub_path, &mount.sub_path_expr) {
         (_, Some(expression)) => {
@@ -195,7 +195,7 @@ fn no_file(volume: &Volume) -> Unread {
     Unread::new(format!("volume {name} has no such file"), CORRECT)
 }
 
-/// The key behind a file of one object; `None` if it cannot have the file.
+/// The key of one object that contains a file; `None` if the object cannot contain it.
 fn source(
     kind: FileKind,
     name: String,
@@ -208,7 +208,7 @@ fn source(
     let key = if items.is_empty() {
         (!inside.contains('/')).then(|| inside.to_owned())?
     } else {
-        // The last of several items with one path counts.
+        // If several items have the same path, the last one counts.
         let mut items = items.iter().rev();
         items.find(|item| split(&item.path).join("/") == inside)?.key.clone()
     };
@@ -223,15 +223,15 @@ fn source(
 
 /// The objects of a projected volume. A later source overrides an earlier one.
 fn of_projected(volume: &Volume, projected: &ProjectedVolumeSource, inside: &str) -> Result<Vec<FileSource>, Unread> {
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     for projection in projected.sources.iter().flatten().rev() {
         let other = |path: &str| split(path).join("/") == inside;
         if let Some(secret) = &projection.secret {
             let (items, optional) = (secret.items.as_deref(), secret.optional);
-            found.extend(source(FileKind::Secret, secret.name.clone(), items, optional, inside));
+            files.extend(source(FileKind::Secret, secret.name.clone(), items, optional, inside));
         } else if let Some(map) = &projection.config_map {
             let (items, optional) = (map.items.as_deref(), map.optional);
-            found.extend(source(FileKind::ConfigMap, map.name.clone(), items, optional, inside));
+            files.extend(source(FileKind::ConfigMap, map.name.clone(), items, optional, inside));
         } else if projection
             .service_account_token
             .as_ref()
@@ -250,10 +250,10 @@ fn of_projected(volume: &Volume, projected: &ProjectedVolumeSource, inside: &str
             return Err(Unread::new("it is a field of each pod", COMPARE));
         }
     }
-    if found.is_empty() {
+    if files.is_empty() {
         return Err(no_file(volume));
     }
-    Ok(found)
+    Ok(files)
 }
 
 #[cfg(test)]

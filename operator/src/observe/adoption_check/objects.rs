@@ -10,9 +10,9 @@ use kube::Client;
 use super::super::gaps::{BY_HAND, CORRECT, REPEAT, RIGHTS};
 use crate::kubernetes::{GuardedApi, SecretData, SecretError, answer, get_secret, is_forbidden};
 
-/// The most objects that one check reads.
+/// Maximum number of objects that one check reads.
 const MOST_OBJECTS: usize = 64;
-/// The longest value, in bytes.
+/// Maximum size of a value, in bytes.
 const LONGEST_VALUE: usize = 256 << 10;
 
 /// The kind of an object with files.
@@ -31,7 +31,7 @@ impl fmt::Display for FileKind {
     }
 }
 
-/// The reason for which an object or a value is unknown.
+/// Why an object or a value is unknown.
 #[derive(Debug, Clone)]
 pub(super) struct Unread {
     pub(super) why: String,
@@ -77,7 +77,7 @@ impl<'a> Objects<'a> {
         }
     }
 
-    /// Kind, namespace and name for messages.
+    /// Formats kind, namespace and name for messages.
     pub(super) fn describe(&self, kind: FileKind, name: &str) -> String {
         format!("{kind} {}/{}", self.namespace, UntrustedText::with_limit(name, 253))
     }
@@ -160,7 +160,7 @@ fn unread_secret(error: &SecretError) -> Unread {
     Unread::new(error.to_string(), remedy)
 }
 
-/// A ConfigMap may contain credentials: text of it is not repeated.
+/// A ConfigMap may contain credentials, so errors do not repeat its text.
 fn unread_map(error: &kube::Error) -> Unread {
     match error {
         kube::Error::Api(_) => Unread::new(answer(error), if is_forbidden(error) { RIGHTS } else { REPEAT }),

@@ -17,7 +17,7 @@ const DRIVER: &str = "cinder.csi.openstack.org";
 const CLOUD_CONF: &str = "[Global]\nauth-url=https://keystone.example.org:5000/v3\nusername=csi\npassword=hunter2\ntenant-id=p\n\
                           domain-name=Default\nregion=R2\nca-file=/etc/cacert/ca.pem\n[BlockStorage]\nnode-volume-attach-limit=9\n\
                           rescan-on-resize=false\n[Metadata]\nsearch-order=configDrive\n";
-/// The findings about it, without credentials of the spec.
+/// The findings about this text, without credentials in the spec.
 const CLOUD_CONF_KEYS: [&str; 4] = [
     "[Global] ca-file",
     "[BlockStorage] node-volume-attach-limit",
@@ -37,7 +37,7 @@ fn path_of(object: &Value) -> String {
     format!("{group}/namespaces/{namespace}/{}s/{name}", kind.to_lowercase())
 }
 
-/// The objects of fixtures, as the API server has them.
+/// The objects of fixtures, in the form in which the API server returns them.
 fn read_objects(text: &str) -> BTreeMap<String, Value> {
     let documents = text.split("\n---\n").map(|document| {
         let mut object: Value = serde_yaml::from_str(document).expect("an object");
@@ -116,7 +116,7 @@ async fn check(objects: BTreeMap<String, Value>, hidden: &'static str, spec: &Ci
     .await
 }
 
-/// The findings without that about the credentials, which do not exist in most tests.
+/// The findings without the finding about the credentials, which are missing in most tests.
 fn findings(spec: &CinderCSIDriverSpec, facts: &CheckFacts) -> Vec<AdoptionFinding> {
     let mut findings = check::findings(spec, facts);
     findings.retain(|finding| !finding.subject.starts_with("the credentials of"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The workloads of the other installation in its namespace.
+//! Reads the workloads of the existing installation in its namespace.
 
 use std::ops::ControlFlow;
 
@@ -15,7 +15,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::super::gaps::{BY_HAND, add_gap, noted, readable};
+use super::super::gaps::{BY_HAND, add_gap, readable, record_gap};
 use crate::{
     kubernetes::GuardedApi,
     observe::{
@@ -24,12 +24,12 @@ use crate::{
     },
 };
 
-/// The most workloads of one installation.
+/// Maximum number of workloads of one installation.
 const MOST_WORKLOADS: usize = 64;
-/// The most mounts, names and settings of pods that are reported.
+/// Maximum number of mounts, names and settings of pods in a report.
 const MOST_WORDS: usize = 32;
 
-/// Directories in which programs find the certificates of authorities.
+/// Directories with the certificates of trusted authorities.
 const AUTHORITIES: [&str; 6] = [
     "/etc/ssl",
     "/etc/pki",
@@ -38,15 +38,15 @@ const AUTHORITIES: [&str; 6] = [
     "/usr/local/share/ca-certificates",
     "/var/lib/ca-certificates",
 ];
-/// The variables that name others.
+/// Environment variables that name further authorities.
 const AUTHORITY_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
-/// Shells. Their scripts are not understood.
+/// Shells. The check does not interpret their scripts.
 const SHELLS: [&str; 5] = ["sh", "bash", "ash", "dash", "busybox"];
 
 /// A workload with a spec that is decoded in parts.
 type RawWorkload = Object<Value, NotUsed>;
 
-/// A workload of the other installation.
+/// A workload of the existing installation.
 #[derive(Debug)]
 pub(super) struct OldWorkload {
     /// Kind, namespace and name.
@@ -54,9 +54,9 @@ pub(super) struct OldWorkload {
     pub(super) pod: PodSpec,
 }
 
-/// Lists the workloads of the other installation in a namespace.
+/// Lists the workloads of the existing installation in a namespace.
 pub(super) async fn old_workloads(client: &Client, namespace: &str, gaps: &mut Vec<CheckGap>) -> Vec<OldWorkload> {
-    let mut found = Vec::new();
+    let mut workloads = Vec::new();
     for (kind, resource) in workload_kinds() {
         let api: GuardedApi<RawWorkload> = GuardedApi::namespaced_with(client.clone(), namespace, &resource);
         let listed = pages(&api, &resource.plural, |page| {
@@ -64,12 +64,12 @@ pub(super) async fn old_workloads(client: &Client, namespace: &str, gaps: &mut V
                 let name = format!("{kind} {}", key_of(&workload.metadata));
                 match decode(&workload) {
                     Ok(None) => {}
-                    Ok(Some(_)) if found.len() == MOST_WORKLOADS => {
+                    Ok(Some(_)) if workloads.len() == MOST_WORKLOADS => {
                         let why = format!("the installation has more than {MOST_WORKLOADS} workloads");
                         add_gap(gaps, name, why, BY_HAND);
                         return ControlFlow::Break(());
                     }
-                    Ok(Some(pod)) => found.push(OldWorkload { name, pod }),
+                    Ok(Some(pod)) => workloads.push(OldWorkload { name, pod }),
                     Err(error) => {
                         let why = UntrustedText::new(&error.to_string()).to_string();
                         add_gap(gaps, name, why, BY_HAND);
@@ -79,16 +79,16 @@ pub(super) async fn old_workloads(client: &Client, namespace: &str, gaps: &mut V
             ControlFlow::Continue(())
         });
         let listed = listed.await;
-        noted(
+        record_gap(
             gaps,
             &format!("the {} of namespace {namespace}", resource.plural),
             listed,
         );
     }
-    found
+    workloads
 }
 
-/// The pods of a workload, if it belongs to the other installation.
+/// The pods of a workload, if it belongs to the existing installation.
 fn decode(workload: &RawWorkload) -> Result<Option<PodSpec>, serde_json::Error> {
     let pod = &workload.spec["template"]["spec"];
     let parts: PodParts = serde_json::from_value(pod.clone())?;
@@ -102,7 +102,7 @@ fn decode(workload: &RawWorkload) -> Result<Option<PodSpec>, serde_json::Error> 
 pub(super) fn old_container(workload: &str, container: &Container, variables: &Variables) -> OldContainer {
     let words = container.command.iter().chain(&container.args).flatten();
     let words: Vec<_> = words.map(|word| variables.expand(word)).collect();
-    // The name of the program is among them where the image has no entry point.
+    // The command contains the name of the program if the image has no entry point.
     let named = words.iter().position(|word| word.is_program(PROGRAM));
     let image = image_name(container);
     let program = if named.is_some() { PROGRAM } else { image.as_str() };
@@ -163,7 +163,7 @@ pub(super) fn old_pods(workload: &OldWorkload, driver: &str, containers: &[(OldC
     }
 }
 
-/// The root directory of the kubelet: the directory of the driver's socket is below it.
+/// The root directory of the kubelet, derived from the directory of the driver's socket below it.
 fn kubelet_dir(pod: &PodSpec, driver: &str) -> Option<String> {
     let ending = format!("/plugins/{driver}");
     let mut paths = pod
@@ -201,7 +201,7 @@ fn dns_settings(pod: &PodSpec) -> Vec<String> {
     servers.chain(searches).chain(options).take(MOST_WORDS).collect()
 }
 
-/// The variables and mounts by which a container trusts further authorities.
+/// The variables and mounts with which a container trusts further authorities.
 fn authorities(pod: &PodSpec, container: &Container, variables: &Variables) -> Vec<String> {
     let named = AUTHORITY_VARIABLES
         .iter()

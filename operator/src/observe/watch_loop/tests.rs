@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::*;
-use crate::observe::wake_ups;
+use crate::observe::change_channel;
 
 type Events = mpsc::UnboundedSender<watcher::Result<Event<GuardedObject<VolumeObject>>>>;
 
@@ -15,7 +15,7 @@ const KIND: &str = "persistentvolumes";
 
 fn mk_loop() -> (WatchLoop<VolumeObject>, Events, WatchHealth) {
     let (sender, events) = mpsc::unbounded();
-    let health = WatchHealth::new(wake_ups().0, Arc::new(Metrics::new().expect("metrics")));
+    let health = WatchHealth::new(change_channel().0, Arc::new(Metrics::new().expect("metrics")));
     let events = WatchLoop::new(KIND, KIND.to_owned(), events.boxed(), health.clone());
     (events, sender, health)
 }
@@ -24,7 +24,7 @@ fn send(sender: &Events, event: watcher::Result<Event<GuardedObject<VolumeObject
     sender.unbounded_send(event).expect("it is followed");
 }
 
-/// Polls for an hour at most, without an event at the end.
+/// Polls for an hour at most, until no event follows.
 async fn drain(events: &mut WatchLoop<VolumeObject>) {
     while let Ok(Some(_)) = tokio::time::timeout(Duration::from_hours(1), events.next()).await {}
 }
@@ -44,7 +44,7 @@ fn refusal(code: u16) -> kube::Error {
 
 #[tokio::test(start_paused = true)]
 async fn pauses_grow_while_lists_begin_again() {
-    let health = WatchHealth::new(wake_ups().0, Arc::new(Metrics::new().expect("metrics")));
+    let health = WatchHealth::new(change_channel().0, Arc::new(Metrics::new().expect("metrics")));
     let tries = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&tries);
     let failing = futures::stream::iter(0_u32..).map(move |number| {

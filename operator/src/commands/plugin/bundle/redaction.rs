@@ -94,7 +94,7 @@ pub(in crate::commands::plugin) fn without_bookkeeping(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-            // Has a copy of the object as it was applied.
+            // Contains a copy of the applied object.
             annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
         }
     }
@@ -102,7 +102,7 @@ pub(in crate::commands::plugin) fn without_bookkeeping(object: &mut Value) {
 
 /// Removes the private parts of an object.
 pub(super) fn redact(object: &mut Value) {
-    // Also of a ConfigMap: the operator records objects in one.
+    // Applies to ConfigMaps too: the operator records objects in one.
     for field in ["data", "stringData", "binaryData"] {
         if let Some(data) = object.get_mut(field).and_then(Value::as_object_mut) {
             hide_values(data);
@@ -372,7 +372,7 @@ mod tests {
         crate::commands::render::render(&args, &mut out).expect("rendered");
         let mut count = 0;
         let text = String::from_utf8(out).expect("text");
-        // The first document begins with the separator, too. The end of a line in PEM must not count.
+        // The first document also begins with the separator. The end of a line in PEM must not count as one.
         for document in format!("\n{text}").split("\n---\n").skip(1) {
             let mut object: Value = serde_yaml::from_str(document).expect("an object");
             redact(&mut object);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Values of Secrets that no log and no message of the bundle may contain.
 //!
-//! The logs of operator and driver contain none by construction. This guards against other versions and against the Kubernetes client,
-//! which once wrote whole bodies. The status of a container repeats the last lines of its log.
+//! The logs of this operator and driver contain no secrets by construction. The search protects against other versions,
+//! and against the Kubernetes client, whose debug log contains whole bodies. It also covers messages, because the
+//! status of a container repeats the last lines of its log.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +15,13 @@ use crate::kubernetes::SecretData;
 /// Replaces a line.
 const LEFT_OUT: &str = "(left out: a line with a value of a Secret)\n";
 
-/// The part of the Kubernetes client that writes bodies.
+/// The module of the Kubernetes client that logs bodies.
 const BODIES: &str = "kube_client::client";
 
-/// The shortest value that is searched for. A shorter value would match other text.
+/// Minimum length of a value in the search. A shorter value would match other text.
 const SHORTEST: usize = 6;
 
-/// Encoded characters that identify a value that was cut.
+/// Number of encoded characters that identify a truncated value.
 const PREFIX: usize = 32;
 
 /// Quotes around a value.

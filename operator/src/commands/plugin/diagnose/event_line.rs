@@ -21,7 +21,8 @@ pub(super) struct EventLine {
 }
 
 impl EventLine {
-    /// The time for the order of lines. Tenants may write any time into an event: one after now counts as now.
+    /// The time that determines the order of lines. Tenants can write any time into an event: a future time counts as
+    /// now.
     pub(super) fn order(&self, now: Timestamp) -> Option<Timestamp> {
         self.last_seen.map(|last_seen| last_seen.min(now))
     }
@@ -50,7 +51,7 @@ impl fmt::Display for EventLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.last_seen.map(|at| format!("{at:.0} ")).unwrap_or_default();
         let [type_, reason, object] = [&self.type_, &self.reason, &self.object].map(|word| UntrustedText::new(word));
-        // In quotes: tenants may write events.
+        // The message is quoted, because tenants can write events.
         let message = UntrustedText::new(&self.message).quoted();
         writeln!(f, "  {at}{type_} {reason}, {object}: {message}")
     }

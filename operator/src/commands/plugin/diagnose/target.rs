@@ -66,13 +66,14 @@ impl TargetKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) kind: TargetKind,
-    /// The namespace of the command line; without meaning for objects of the cluster.
+    /// The namespace of the command line. Objects without a namespace ignore it.
     pub(crate) namespace: String,
     pub(crate) name: String,
 }
 
 impl Target {
-    /// Reads `NAME`, `KIND/NAME` or `KIND NAME`, as kubectl does. A name alone is that of a claim. The error is an unknown kind.
+    /// Parses `NAME`, `KIND/NAME` or `KIND NAME`, as kubectl does. A name without a kind is the name of a claim.
+    /// Returns an unknown kind as the error.
     pub(crate) fn parse(object: &str, name: Option<&str>, namespace: &str) -> Result<Self, String> {
         let (kind, name) = match (object.split_once('/'), name) {
             (Some((kind, name)), None) => (Some(kind), name),

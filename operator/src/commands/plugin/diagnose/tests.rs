@@ -10,7 +10,7 @@ use super::*;
 
 type Objects = &'static [(&'static str, fn() -> Value)];
 
-/// The report about an object of namespace n. Objects that are `null` are forbidden, and lists that are missing are empty.
+/// The report about an object of namespace n. Objects that are `null` are forbidden, and missing lists are empty.
 async fn mk_report(object: &str, objects: Objects) -> Result<DiagnosisReport, PluginError> {
     let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
     let serving = tokio::spawn(async move {
@@ -211,7 +211,7 @@ async fn missing_object_is_an_error(#[case] object: &str, #[case] expected: &str
 }
 
 #[tokio::test]
-async fn notes_name_what_the_user_may_not_read() {
+async fn notes_name_forbidden_objects() {
     let report = mk_report(
         "c",
         &[

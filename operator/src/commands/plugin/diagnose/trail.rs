@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way from an object to its volumes.
+//! Follows the references from an object to its volumes.
 
 use std::fmt;
 
@@ -25,11 +25,11 @@ use super::{
 };
 use crate::kubernetes::{GuardedApi, answer};
 
-/// The namespace of the events of objects without a namespace.
+/// The namespace of events about objects without a namespace.
 const DEFAULT_NAMESPACE: &str = "default";
 const SNAPSHOT_GROUP: &str = "snapshot.storage.k8s.io";
 
-/// A volume, as far as it is known.
+/// A volume with the details that could be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct VolumeLine {
@@ -47,7 +47,7 @@ pub(super) struct VolumeLine {
 }
 
 impl VolumeLine {
-    /// Whether the operation is about this volume.
+    /// Whether the stuck operation concerns this volume.
     pub(super) fn concerns(&self, stuck: &StuckVolume) -> bool {
         let is_same = |own: &Option<String>, other: Option<&String>| own.is_some() && own.as_ref() == other;
         is_same(&self.claim, stuck.claim.as_ref())
@@ -87,7 +87,7 @@ pub(super) struct Trail {
     pub(super) errors: Vec<EventLine>,
 }
 
-/// Reads objects with the rights of the user. Notes have what could not be read.
+/// Reads objects with the rights of the user, and adds a note for each failed read.
 pub(super) struct TrailReader<'a> {
     pub(super) client: &'a Client,
     pub(super) notes: &'a mut Vec<String>,
@@ -103,10 +103,10 @@ impl<'a> TrailReader<'a> {
         }
     }
 
-    /// Follows the target. The error is that of the request for the target itself.
+    /// Follows the target to its volumes. Returns an error only if the request for the target itself fails.
     pub(super) async fn follow(mut self, target: &Target) -> kube::Result<Trail> {
         let (namespace, name) = (target.namespace.as_str(), target.name.as_str());
-        let found = match target.kind {
+        let lines = match target.kind {
             TargetKind::Claim => vec![Self::of_claim(namespace, name)],
             TargetKind::Pod => self.pod(namespace, name).await?,
             TargetKind::Volume => vec![VolumeLine {
@@ -116,10 +116,10 @@ impl<'a> TrailReader<'a> {
             TargetKind::Snapshot => self.snapshot(namespace, name).await?,
             TargetKind::Attachment => self.attachment(name).await?,
         };
-        for line in found {
+        for line in lines {
             let line = self.claim(line, target.kind == TargetKind::Claim).await?;
             let line = self.volume(line, target.kind == TargetKind::Volume).await?;
-            // A PersistentVolume leads to its claim.
+            // A PersistentVolume refers to its claim.
             let line = self.claim(line, false).await?;
             self.trail.volumes.push(line);
         }
@@ -138,7 +138,8 @@ impl<'a> TrailReader<'a> {
         self.trail.subjects.extend(object.uid().map(|uid| (namespace, uid)));
     }
 
-    /// An object on the way, which the user may not be able to read.
+    /// Accepts a failed read of an object between the target and its volumes, and adds a note. The user may lack the
+    /// right to read it.
     fn optional<K>(&mut self, what: &str, answer_: kube::Result<Option<K>>) -> Option<K> {
         answer_.unwrap_or_else(|error| {
             self.notes.push(format!("{what} could not be read: {}", answer(&error)));
@@ -209,8 +210,8 @@ impl<'a> TrailReader<'a> {
     async fn content(&mut self, name: &str) -> Option<String> {
         let what = format!("VolumeSnapshotContent {name}");
         let contents = GuardedApi::all_with(self.client.clone(), &snapshot_resource("VolumeSnapshotContent"));
-        let found: kube::Result<Option<DynamicObject>> = contents.get_opt(name).await;
-        let content = self.optional(&what, found)?;
+        let response: kube::Result<Option<DynamicObject>> = contents.get_opt(name).await;
+        let content = self.optional(&what, response)?;
         self.add_subject(DEFAULT_NAMESPACE, &content);
         self.add_status_error(what, &content.data);
         let volume = content.data["spec"]["source"]["volumeHandle"].as_str();
@@ -235,7 +236,7 @@ impl<'a> TrailReader<'a> {
         });
     }
 
-    /// Adds the fields of the claim, once.
+    /// Adds the fields of the claim, unless they are already present.
     async fn claim(&mut self, mut line: VolumeLine, is_target: bool) -> kube::Result<VolumeLine> {
         let Some((namespace, name)) = line.claim_key().filter(|_| line.phase.is_none()) else {
             return Ok(line);
