@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Identifiers and sizes as types, so that a server id can never be passed where a volume id is meant.
+//! Identifiers and sizes as types, so that the compiler rejects a server id in place of a volume id.
 
 use std::fmt;
 
@@ -13,18 +13,17 @@ macro_rules! id {
         pub struct $name(String);
 
         impl $name {
-            /// Wraps an identifier as it is; nothing is checked or changed.
+            /// Wraps an identifier without a check or a change.
             pub fn new(id: impl Into<String>) -> Self {
                 Self(id.into())
             }
 
-            /// The identifier as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
 
-            /// Whether this is a UUID in the hyphenated form that OpenStack uses. Anything else never reaches OpenStack:
-            /// an identifier becomes a part of a URL, and no object of Cinder or Nova has another form.
+            /// Whether this is a UUID in the hyphenated form of OpenStack. Other identifiers never reach OpenStack: an
+            /// identifier becomes a part of a URL, and no object of Cinder or Nova has another form.
             pub fn is_uuid(&self) -> bool {
                 self.0.len() == 36 && uuid::Uuid::try_parse(&self.0).is_ok()
             }
@@ -57,11 +56,9 @@ macro_rules! id {
 }
 
 id! {
-    /// A Cinder volume, which is also the CSI volume handle.
     VolumeId
 }
 id! {
-    /// A Nova server, which is also the CSI node id.
     ServerId
 }
 id! {
@@ -81,36 +78,37 @@ id! {
     ProjectId
 }
 
-/// A size in gibibytes, the unit in which Cinder sells volumes.
+/// A size in gibibytes, the unit of Cinder's volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GiB(u64);
 
 impl GiB {
     const BYTES: u64 = 1 << 30;
-    /// None at all: no volume has it, but a cloud may have no more room than this.
+    /// Zero, for clouds without free capacity. No volume has this size.
     pub const ZERO: Self = Self(0);
-    /// The largest size whose bytes fit into 64 bits.
+    /// The largest size with a number of bytes that fits into 64 bits.
     pub const MAX: Self = Self(u64::MAX / Self::BYTES);
 
-    /// A size of so many gibibytes; `None` when its bytes would not fit into 64 bits.
+    /// Creates a size of so many gibibytes. `None` if the number of bytes does not fit into 64 bits.
     pub fn new(gibibytes: u64) -> Option<Self> {
         gibibytes.checked_mul(Self::BYTES).map(|_| Self(gibibytes))
     }
 
-    /// The smallest size that holds `bytes`, at least 1 GiB because Cinder has no smaller volume. `None` when the bytes
-    /// of that size would not fit into 64 bits.
+    /// The smallest size of at least `bytes`, and at least 1 GiB because Cinder has no smaller volume. `None` if the
+    /// number of bytes of that size does not fit into 64 bits.
     pub fn from_bytes_rounded_up(bytes: u64) -> Option<Self> {
         Self::new(bytes.div_ceil(Self::BYTES).max(1))
     }
 
-    /// The size in bytes. A size that came off the wire beyond 64 bits of bytes saturates.
+    /// The size in bytes. Saturates for a size from the network that exceeds 64 bits.
     pub fn bytes(self) -> u64 {
         self.0.saturating_mul(Self::BYTES)
     }
 
-    /// The bytes that the disk of a volume of this size has at least. Cinder rounds up the size of what it takes over
-    /// (`cinder manage`), so it is more than one gibibyte less, and still more than the disk of any smaller volume that Cinder made.
+    /// The minimum number of bytes of a volume of this size. Cinder rounds up the size of a volume that it imports
+    /// (`cinder manage`), so the volume can be smaller by less than one gibibyte. It is still larger than any smaller
+    /// volume that Cinder created.
     pub fn least_bytes(self) -> u64 {
         self.0.saturating_sub(1).saturating_mul(Self::BYTES).saturating_add(1)
     }

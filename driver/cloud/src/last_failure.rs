@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The last failure that an operation met and went on from: what those who wait for it are told when their time is up first.
+//! The last failure of a pending operation, for callers with a timeout shorter than the operation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use tokio::task::JoinHandle;
 use tracing::Instrument;
 
 tokio::task_local! {
-    /// Where the requests of the operation that this task works on leave their failures.
+    /// The record of the operation of the current task. Requests record their failures here.
     static OF_TASK: LastFailure;
 }
 
-/// The last failure of some work's requests to OpenStack that was not made good by a later answer. Clones are the same one.
+/// The last failure of an operation's requests that no later success resolved. Clones share one record.
 ///
-/// Repeated requests, looks after an uncertain answer and polls that fail end in no error as long as there is hope. A caller that
-/// gives up before the work does has a right to know what the work is struggling with.
+/// Retries, lookups after an uncertain response, and failed polls return no error while the operation may still
+/// succeed. A caller that stops waiting earlier can report this failure.
 #[derive(Debug, Clone, Default)]
 pub struct LastFailure(Arc<Mutex<FailureState>>);
 
@@ -32,7 +32,7 @@ struct FailureSeen {
     text: String,
 }
 
-/// A service said that it does not know something.
+/// A 404 of a service.
 #[derive(Debug)]
 struct Absence {
     object: String,
@@ -40,12 +40,12 @@ struct Absence {
 }
 
 impl LastFailure {
-    /// Does `work`, and keeps what its requests meet. What it hands over to other tasks is not seen.
+    /// Runs `work` and records the failures of its requests. Does not see the requests of tasks that `work` spawns.
     pub async fn during<F: Future>(&self, work: F) -> F::Output {
         OF_TASK.scope(self.clone(), work).await
     }
 
-    /// Starts a task that records its failures for the operation of this task, and logs in the same span.
+    /// Spawns a task that records its failures for the operation of this task, and logs in the same span.
     pub(crate) fn spawn<F>(work: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,
@@ -57,7 +57,7 @@ impl LastFailure {
         }
     }
 
-    /// The request by which the work of this task was told last that there is no such thing; `None` where that was not asked.
+    /// The id of the last request of this task's operation with a 404 for this object; `None` if there was none.
     pub fn request_that_missed(id: &str) -> Option<String> {
         let mut found = None;
         Self::change(|list_cache| {
@@ -71,12 +71,12 @@ impl LastFailure {
     }
 
     fn change(change: impl FnOnce(&mut FailureState)) {
-        // Work that nobody keeps book of has nowhere to leave it.
+        // Without a record, the failure is dropped.
         let _ = OF_TASK.try_with(|list_cache| change(&mut list_cache.0.lock()));
     }
 }
 
-/// The failure with operation, object, status and request id; nothing where there was none.
+/// The failure with operation, object, status and request id, or an empty text.
 impl fmt::Display for LastFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.lock().failure {
@@ -86,7 +86,7 @@ impl fmt::Display for LastFailure {
     }
 }
 
-/// A request for this operation, or a look on behalf of this work, has failed.
+/// Records that a request for this operation, or a poll on its behalf, has failed.
 pub(crate) fn met(operation: &'static str, error: &impl fmt::Display) {
     LastFailure::change(|list_cache| {
         list_cache.failure = Some(FailureSeen {
@@ -96,14 +96,14 @@ pub(crate) fn met(operation: &'static str, error: &impl fmt::Display) {
     });
 }
 
-/// A request for this operation was answered: what an earlier one met is over.
+/// Records that a request for this operation succeeded, which resolves its earlier failure.
 pub(crate) fn answered(operation: &'static str) {
     LastFailure::change(|list_cache| {
         list_cache.failure.take_if(|met| met.operation == operation);
     });
 }
 
-/// A request was answered by the service's word that it does not know the object.
+/// Records a 404 of the service for the object.
 pub(crate) fn missed(object: &str, request_id: Option<&str>) {
     if let Some(request_id) = request_id {
         LastFailure::change(|list_cache| {

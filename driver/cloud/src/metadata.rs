@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who an instance is, and where: the metadata service, and the documents that say the same elsewhere.
+//! The id and the zone of the current instance, from the metadata service and from documents with the same content.
 
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
@@ -16,54 +16,51 @@ use crate::resolver::SystemResolver;
 
 const DOCUMENT: &str = "openstack/latest/meta_data.json";
 
-/// No document is larger.
+/// The maximum size of a document.
 const LARGEST: usize = 1 << 20;
 
-/// Where the service is in a network without IPv4; the address is known on every link.
+/// The address of the service in a network without IPv4. It is valid on every link.
 const IPV6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xa9fe, 0xa9fe);
-/// A name for it, because a URL cannot name a link.
+/// A host name for that address, because a URL cannot name a link.
 const IPV6_NAME: &str = "metadata.link-local";
 
-/// What the metadata service says about this instance.
+/// The metadata of this instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceMetadata {
     /// The id of the Nova server, which is the CSI node id.
     pub instance_id: ServerId,
     /// The availability zone of Nova.
     pub availability_zone: Option<String>,
-    /// The name of the server.
     pub name: Option<String>,
 }
 
-/// Why the metadata service could not be used.
+/// An error of the metadata service.
 #[derive(Debug, Error)]
 pub enum MetadataError {
-    /// The HTTP client could not be made.
+    /// The HTTP client could not be created.
     #[error("the HTTP client for the metadata service cannot be made: {0}")]
     Client(String),
-    /// No answer in time.
+    /// There was no response in time.
     #[error(
         "the metadata service at {url} did not answer: {reason}; is it reachable from this network namespace? Else give --instance-id"
     )]
     Request {
-        /// The document asked for.
+        /// The URL of the document.
         url: String,
-        /// What broke.
         reason: String,
     },
-    /// An answer that is no success.
+    /// A response with another status than success.
     #[error("the metadata service at {url} answered HTTP {status}")]
     Status {
-        /// The document asked for.
+        /// The URL of the document.
         url: String,
         status: u16,
     },
-    /// An answer without a server id.
+    /// A response without a server id.
     #[error("the metadata document at {url} cannot be used: {reason}")]
     Document {
-        /// The document asked for.
+        /// The URL of the document.
         url: String,
-        /// What is wrong with it.
         reason: String,
     },
 }
@@ -77,13 +74,13 @@ struct MetaData {
     availability_zone: Option<String>,
 }
 
-/// Asks the metadata service once. `base_url` is `http://169.254.169.254` in a cloud. Ends within `timeout`; proxies of the
-/// environment are not used, since the address is link-local. May be cancelled and repeated at will.
+/// Gets the metadata from the metadata service with one request. `base_url` is `http://169.254.169.254` in a cloud.
+/// Ends within `timeout`. Ignores the proxies of the environment, since the address is link-local. Cancel safe.
 pub async fn instance_metadata(base_url: &str, timeout: Duration) -> Result<InstanceMetadata, MetadataError> {
     ask(format!("{}/{DOCUMENT}", base_url.trim_end_matches('/')), None, timeout).await
 }
 
-/// An address of IPv6 that means another machine on each link, so that it takes an interface to reach it.
+/// A link-local IPv6 address. It is ambiguous without a network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkLocal {
     address: Ipv6Addr,
@@ -92,15 +89,15 @@ pub struct LinkLocal {
 }
 
 impl LinkLocal {
-    /// Where the metadata service is in a network without IPv4.
+    /// The address of the metadata service in a network without IPv4.
     pub const WELL_KNOWN: Self = Self {
         address: IPV6,
         port: 80,
         zone: None,
     };
 
-    /// The address of a base URL such as `http://[fe80::a9fe:a9fe%eth0]:80`, with the `%` as it is or as `%25`; `None` where its host is
-    /// something else. Names and other addresses need no interface, and what is no URL is told by whoever asks it.
+    /// Parses the address of a base URL such as `http://[fe80::a9fe:a9fe%eth0]:80`, with the `%` in plain form or as
+    /// `%25`. `None` for any other host, which needs no interface. The request reports invalid URLs.
     pub fn of(base_url: &str) -> Option<Self> {
         let (host, port) = base_url
             .strip_prefix("http://[")?
@@ -118,14 +115,14 @@ impl LinkLocal {
         (address.is_unicast_link_local() && zone.as_deref() != Some("")).then_some(Self { address, port, zone })
     }
 
-    /// The interface that the address names, by its name or its number.
+    /// The interface in the address, by name or number.
     pub fn zone(&self) -> Option<&str> {
         self.zone.as_deref()
     }
 }
 
-/// Asks the metadata service at a link-local address on all of these interfaces (by number) at once; the first that answers well
-/// tells. Ends within `timeout`. May be cancelled and repeated at will.
+/// Queries the metadata service at a link-local address on all of these interfaces (by number) at once. Returns the
+/// first successful response. Ends within `timeout`. Cancel safe.
 pub async fn instance_metadata_over_ipv6(
     place: &LinkLocal,
     interfaces: &[u32],
@@ -162,7 +159,7 @@ async fn ask(url: String, address: Option<SocketAddrV6>, timeout: Duration) -> R
         .timeout(timeout)
         .dns_resolver(Arc::new(SystemResolver::default()));
     if url.starts_with("http://") {
-        // The CA certificates of the system are many, and nobody shows one here.
+        // Loading the CA certificates of the system is slow, and the service has no TLS.
         client = client.tls_built_in_root_certs(false);
     }
     let mut host = None;
@@ -173,7 +170,7 @@ async fn ask(url: String, address: Option<SocketAddrV6>, timeout: Duration) -> R
     let client = client
         .build()
         .map_err(|error| MetadataError::Client(crate::http::client::chain(&error)))?;
-    // What is told names the link instead of our own name for it.
+    // Errors name the address with its link instead of the internal host name.
     let url_told = match address {
         Some(address) => format!("http://{address}/{DOCUMENT}"),
         None => url.clone(),
@@ -206,7 +203,7 @@ async fn ask(url: String, address: Option<SocketAddrV6>, timeout: Duration) -> R
     InstanceMetadata::from_document(&text).map_err(|reason| MetadataError::Document { url: url_told, reason })
 }
 
-/// The part of cloud-init's `instance-data.json` that says where it ran.
+/// The part of cloud-init's `instance-data.json` that describes the instance.
 #[derive(Deserialize)]
 struct InstanceData {
     v1: StandardData,
@@ -224,13 +221,13 @@ struct StandardData {
 }
 
 impl InstanceMetadata {
-    /// From `meta_data.json`, as the metadata service and the config drive have it. The error is the reason in words.
+    /// Parses `meta_data.json` of the metadata service or the config drive. The error is the reason as text.
     pub fn from_document(text: &[u8]) -> Result<Self, String> {
         let document: MetaData = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         Self::of(document.uuid, document.availability_zone, document.name)
     }
 
-    /// From cloud-init's `instance-data.json`, if it ran on OpenStack. The error is the reason in words.
+    /// Parses cloud-init's `instance-data.json`, if cloud-init ran on OpenStack. The error is the reason as text.
     pub fn from_cloud_init(text: &[u8]) -> Result<Self, String> {
         let InstanceData { v1 } = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         if !v1.cloud_name.eq_ignore_ascii_case("openstack") {
@@ -299,7 +296,7 @@ mod tests {
         assert!(refused.contains("aws"), "{refused}");
     }
 
-    /// Answers one request with `body` and tells what was asked for.
+    /// Answers one request with `body`. Returns the request.
     async fn serve_once(listener: tokio::net::TcpListener, body: &str) -> String {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let (mut stream, _) = listener.accept().await.expect("somebody asks");
@@ -313,14 +310,14 @@ mod tests {
     #[tokio::test]
     async fn over_ipv6_the_first_link_that_answers_tells() {
         let Ok(listener) = tokio::net::TcpListener::bind("[::1]:0").await else {
-            // A kernel without IPv6 has nobody to ask.
+            // The kernel has no IPv6.
             return;
         };
         let SocketAddr::V6(address) = listener.local_addr().expect("address") else {
             return;
         };
         let body = r#"{"uuid":"11111111-2222-4333-8444-555555555555","availability_zone":"nova"}"#;
-        // Nobody listens on port 1.
+        // Port 1 has no listener.
         let nobody = SocketAddrV6::new(*address.ip(), 1, 0, 0);
         let (metadata, asked) = tokio::join!(
             over_ipv6([nobody, address].into_iter(), Duration::from_secs(10)),

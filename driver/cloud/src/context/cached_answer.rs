@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An answer that is kept for a while and asked for once at a time.
+//! A cached response that is fetched once at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +11,14 @@ use tokio::time::{Instant, sleep};
 use crate::error::CloudError;
 use crate::timing::TIMING;
 
-/// One kept answer. Those who want it while it is being asked for wait for that very answer, a failure included.
+/// A cached response. Concurrent callers share one fetch, and its failure too.
 #[derive(Debug)]
 pub(crate) struct CachedAnswer<T> {
     lifetime: Duration,
-    /// Whether a task drops the answer at its end.
+    /// Whether a task is running that drops the response at its expiry.
     evicts: AtomicBool,
     list_cache: tokio::sync::Mutex<Option<KeptAnswer<T>>>,
-    /// Answers that were asked for before this moment no longer count.
+    /// Responses that were requested before this moment are outdated.
     changed: Mutex<Option<Instant>>,
 }
 
@@ -39,8 +39,8 @@ impl<T> CachedAnswer<T> {
         }
     }
 
-    /// The kept answer, or that of `ask`. May be cancelled; the next caller asks then. A failure is kept for nobody who comes
-    /// after it.
+    /// Returns the cached response, or the result of `ask`. Cancel safe: the next caller fetches then. A failure is
+    /// only for callers that waited for it.
     pub(crate) async fn get<F: Future<Output = Result<T, CloudError>>>(
         &self,
         ask: impl FnOnce() -> F,
@@ -51,7 +51,7 @@ impl<T> CachedAnswer<T> {
             return known.answer.clone();
         }
         let asked = Instant::now();
-        // In a box: most callers find a kept answer.
+        // On the heap: most callers find a cached response.
         let answer = Box::pin(ask()).await.map(Arc::new);
         *list_cache = Some(KeptAnswer {
             asked,
@@ -61,7 +61,7 @@ impl<T> CachedAnswer<T> {
         answer
     }
 
-    /// Starts the task that drops the answer once it is out of date, unless it runs.
+    /// Starts the task that drops the response after its expiry, if none is running.
     pub(crate) fn evict_later(self: &Arc<Self>)
     where
         T: Send + Sync + 'static,
@@ -81,7 +81,7 @@ impl<T> CachedAnswer<T> {
         });
     }
 
-    /// Drops an answer that is out of date. Returns whether none remains. Waits for a request that is under way.
+    /// Drops an expired response. Returns whether the cache is empty then. Waits for the end of a running fetch.
     async fn evict(&self) -> bool {
         let mut list_cache = self.list_cache.lock().await;
         if let Some(known) = list_cache.as_ref()
@@ -94,7 +94,7 @@ impl<T> CachedAnswer<T> {
         true
     }
 
-    /// The world has changed: no answer that was asked for before now is good any more.
+    /// Invalidates the response if it was requested before now.
     pub(crate) fn forget(&self) {
         *self.changed.lock() = Some(Instant::now());
     }
@@ -102,14 +102,16 @@ impl<T> CachedAnswer<T> {
     fn is_good(&self, known: &KeptAnswer<T>, arrived: Instant) -> bool {
         let changed = *self.changed.lock();
         let took = known.came - known.asked;
-        // Callers that do not wait so long get a slow answer at a later call, also while the cloud changes all the time.
+        // Some callers do not wait for a slow response. They get it at a later call, even if the cloud changes all the
+        // time.
         let is_slow = took >= TIMING.slow_answer;
         if !is_slow && changed.is_some_and(|changed| known.asked <= changed) {
             return false;
         }
         let lifetime = if is_slow { TIMING.slow_answer_ttl } else { self.lifetime };
         match known.answer {
-            // From when it came: the answer of a slow cloud would be old at once, and all who wait for it would ask anew in turn.
+            // The lifetime begins with the arrival. Otherwise the response of a slow cloud would expire at once, and
+            // every waiting caller would fetch again.
             Ok(_) => known.came.elapsed() < lifetime,
             Err(_) => known.came >= arrived,
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is remembered for a while.
+//! A map whose entries expire.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-/// Entries that end after their lifetime. What does not fit is not remembered.
+/// A map of limited size whose entries expire after a fixed lifetime. Ignores new keys while it is full.
 #[derive(Debug)]
 pub(crate) struct ExpiringMap<K, V> {
     lifetime: Duration,

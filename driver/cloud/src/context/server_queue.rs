@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What goes by server: turns at asking Nova to attach and to detach.
+//! Queues of attach and detach requests, per server.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::ids::ServerId;
 
-/// How many requests to one server may wait for their turn: more volumes than Nova attaches to any.
+/// The maximum number of queued requests per server: more volumes than Nova attaches to any server.
 const MAX_QUEUED: usize = 512;
-/// How many detachments of one server are under way at most. Nova does them one by one, and an attachment that is asked for
-/// meanwhile waits behind them, for no longer than its message queue allows.
+/// The maximum number of concurrent detachments per server. Nova runs them one after the other. An attachment waits
+/// behind them in Nova's message queue, and fails after that queue's timeout.
 const MAX_DETACHING: usize = 16;
 
-/// The queues of the servers that somebody asks for just now.
+/// The queues of the servers that have a request in progress.
 #[derive(Debug, Default)]
 pub(crate) struct ServerQueues {
     servers: Mutex<HashMap<ServerId, Arc<ServerQueue>>>,
@@ -33,14 +33,14 @@ struct Queue {
     places: Arc<Semaphore>,
 }
 
-/// A turn. Ends with its drop.
+/// A permit for one request. The permit ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct ServerPermit {
     _permit: OwnedSemaphorePermit,
     _queues: Arc<ServerQueue>,
 }
 
-/// So many are waiting that nobody else may.
+/// The error of a full queue, with the number of requests in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Crowded(pub(crate) usize);
 
@@ -74,7 +74,8 @@ impl ServerQueues {
         Arc::clone(queues)
     }
 
-    /// One request to attach at a time per server: Nova does them one by one anyway, and those that wait there longest fail.
+    /// Limits the attach requests to one at a time per server. Nova runs them one after the other, and the requests
+    /// that wait longest in Nova fail.
     pub(crate) async fn acquire_attach(&self, server: &ServerId) -> Result<ServerPermit, Crowded> {
         let queues = self.of(server);
         Ok(ServerPermit {
@@ -83,7 +84,7 @@ impl ServerQueues {
         })
     }
 
-    /// A few detachments at a time per server.
+    /// Limits the concurrent detachments per server.
     pub(crate) async fn acquire_detach(&self, server: &ServerId) -> Result<ServerPermit, Crowded> {
         let queues = self.of(server);
         Ok(ServerPermit {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Attachments that are there to be read only.
+//! Read-only attachments.
 //!
-//! Nova knows one way to attach, for writing; it is the node that keeps the promise. Which mode an attachment was asked for in is
-//! kept in the volume's metadata, under the server's name: first that a read-only one is to come, then the id of the attachment that
-//! came of it. So a mark that outlives its attachment means nothing, and a process that was killed between the two goes on. It is removed
-//! after the detachment all the same, so that volumes do not gather marks of servers that are long gone.
+//! Nova attaches volumes for writing only, and the node enforces the read-only mode. The mode of an attachment is
+//! recorded in the volume's metadata under the server's id: first that a read-only attachment is pending, then the id
+//! of that attachment.
+//!
+//! So a mark of an earlier attachment has no effect, and a process that was killed in between can continue. The mark is
+//! removed after the detachment nevertheless, so that volumes do not collect the marks of deleted servers.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +19,17 @@ use crate::operations::attachments::{AttachOptions, AttachOutcome, attach};
 
 /// The mark before the attachment has an id.
 const PENDING: &str = "pending";
-/// The mark of an attachment for writing that came after a read-only one was given up.
+/// The mark of an attachment for writing after a read-only one was abandoned.
 const NONE: &str = "";
-/// For attachments without an id, of an old Cinder.
+/// The mark of attachments without an id, which an old Cinder has.
 const UNNAMED: &str = "attached";
 
-/// What the mark says of the attachment that a volume has at a server.
+/// The mode of an attachment, according to its mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Writing,
     ReadOnly,
-    /// A read-only one was to come, and this may be it.
+    /// A read-only attachment was pending, and this attachment may be it.
     Undecided,
 }
 
@@ -65,7 +67,8 @@ pub(crate) async fn attach_in_mode(
     let seen = match &attached.volume {
         Some(seen) => seen.clone(),
         None if options.read_only => look(cx, volume).await?,
-        // Attached just now, and nobody has seen a mark; one that was left over means nothing, and goes with the detachment.
+        // The attachment is new, so no call has evaluated its mark. An older mark has no effect, and the detachment
+        // removes it.
         None => return Ok(attached),
     };
     let Some(attachment) = attachment_id(&seen, server) else {
@@ -84,8 +87,9 @@ pub(crate) async fn attach_in_mode(
     Ok(attached)
 }
 
-/// What this process attached a little while ago and Cinder still shows: one look, where Nova would refuse a second request and both
-/// would have to be asked why.
+/// Returns an attachment that this process completed a short time ago, if Cinder still shows it. This costs one
+/// request. Otherwise Nova would refuse a second attachment, and the driver would have to read the state of both
+/// services.
 async fn attached_lately(
     cx: &Context,
     volume: &VolumeId,
@@ -106,8 +110,8 @@ async fn attached_lately(
     )
 }
 
-/// Removes the mark of an attachment that is gone. `seen` is the volume, where somebody has looked at it anyway. Never fails: what
-/// is left of it means nothing, and the next call tries again.
+/// Removes the mark of an ended attachment. `seen` is the volume, if it was read already. Never fails: a remaining mark
+/// has no effect, and the next call tries again.
 pub(crate) async fn forget_mode(cx: &Context, volume: &VolumeId, server: &ServerId, seen: Option<&Volume>) {
     let key = key(server);
     let removed = async {
@@ -127,7 +131,7 @@ pub(crate) async fn forget_mode(cx: &Context, volume: &VolumeId, server: &Server
     }
 }
 
-/// Says that the attachment to come is a read-only one, unless there is one already.
+/// Records that a read-only attachment is pending, unless the volume is attached already.
 async fn prepare_read_only(cx: &Context, volume: &VolumeId, server: &ServerId) -> Result<(), CloudError> {
     if !volume.is_uuid() {
         return Err(CloudError::no_volume(volume));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is wrong with a volume, as far as Cinder and Nova tell.
+//! The health of a volume, as Cinder and Nova report it.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -13,25 +13,24 @@ use crate::api::compute::Server;
 use crate::ids::ServerId;
 use crate::timing::TIMING;
 
-/// How bad it is.
+/// The severity of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It works, but not well, or something that was asked for failed.
+    /// The volume works with restrictions, or an operation on it failed.
     Degraded,
-    /// It cannot be reached; its data is thought to be whole.
+    /// The volume cannot be reached. Its data is probably intact.
     Inaccessible,
-    /// Data is lost, or there is good reason to fear so.
+    /// Data is lost, or a loss is probable.
     DataLoss,
 }
 
-/// One thing that is wrong.
+/// A problem with a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
-    /// How bad it is.
     pub severity: Severity,
-    /// A word for programs, unique among the troubles of one volume.
+    /// The reason for programs, unique among the problems of one volume.
     pub reason: &'static str,
-    /// A sentence for people.
+    /// The message for users.
     pub message: String,
 }
 
@@ -46,8 +45,8 @@ impl Trouble {
 }
 
 impl Volume {
-    /// All that is wrong with the volume at the moment `now`. `servers` holds what Nova says of those that have the volume;
-    /// `None` for one that it does not know. Of servers that are not in it nothing is said.
+    /// Returns all problems of the volume at the time `now`. `servers` contains Nova's reports about servers with the
+    /// volume, `None` for an unknown server (404). A server that is missing in `servers` causes no problem.
     pub fn troubles(&self, servers: &BTreeMap<ServerId, Option<Server>>, now: SystemTime) -> Vec<Trouble> {
         let now = Timestamp::try_from(now).ok();
         let mut troubles = Vec::new();
@@ -78,7 +77,7 @@ fn of_status(volume: &Volume) -> Option<Trouble> {
         "error_deleting" => (Degraded, "DeleteFailed", "the volume could not be deleted"),
         "error_backing-up" => (Degraded, "BackupFailed", "a backup of the volume failed"),
         "maintenance" => (Degraded, "Maintenance", "the volume is being maintained"),
-        // An error of a later Cinder.
+        // An error status of a later Cinder.
         other if other.starts_with("error") => (Degraded, "VolumeError", "an operation on the volume has failed"),
         _ => return None,
     };
@@ -112,7 +111,7 @@ fn of_replication(volume: &Volume) -> Option<Trouble> {
     Some(Trouble::new(Severity::Degraded, reason, message))
 }
 
-/// At most one for servers that are gone and one for those in error: a volume has no two troubles of one reason.
+/// Reports at most one problem for deleted servers and one for servers in error, because a reason is unique per volume.
 fn of_servers(volume: &Volume, servers: &BTreeMap<ServerId, Option<Server>>) -> Vec<Trouble> {
     let (mut gone, mut broken) = (Vec::new(), Vec::new());
     for id in volume.servers() {
@@ -148,7 +147,7 @@ fn of_servers(volume: &Volume, servers: &BTreeMap<ServerId, Option<Server>>) -> 
     troubles
 }
 
-/// A clock that tells no time makes nothing slow.
+/// Reports a pending attachment that takes too long. Without a valid clock, none does.
 fn of_attachment(volume: &Volume, now: Option<Timestamp>) -> Option<Trouble> {
     let status = &volume.status;
     let message = match status {
@@ -170,7 +169,7 @@ fn of_attachment(volume: &Volume, now: Option<Timestamp>) -> Option<Trouble> {
     Some(Trouble::new(Severity::Degraded, "AttachmentInconsistent", message))
 }
 
-/// A time as Cinder writes it: UTC without a zone.
+/// Parses a timestamp of Cinder: UTC without a time zone.
 pub(crate) fn moment(text: &str) -> Option<Timestamp> {
     let time: DateTime = text.trim_end_matches('Z').parse().ok()?;
     Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All volumes of the project, and all servers that may have them: one list each, shared by all who ask within a few seconds.
+//! Cached lists of the project's volumes and servers, shared by all callers within a few seconds.
 //!
-//! Sidecars walk these lists again and again, several at a time. What this process changes makes the kept list out of date at once, so
-//! that no caller is shown a volume that it has just seen deleted. A list that is out of date is dropped, not kept until the next one.
+//! Sidecars page through these lists repeatedly and concurrently. A change by this process invalidates the list of
+//! volumes at once, so that no caller sees a volume that it has just deleted. An expired list is dropped instead of
+//! staying in memory until the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::last_failure::LastFailure;
 /// See [`crate::Cloud::listed_volumes`].
 pub(crate) async fn listed_volumes(cx: &Context) -> Result<Arc<Vec<ListedVolume>>, CloudError> {
     let (transport, cached) = (Arc::clone(&cx.transport), Arc::clone(&cx.list_cache.volumes));
-    // In a task, which completes the list also for callers that do not wait so long.
+    // In a task, which completes the list even if the caller stops waiting.
     let list = LastFailure::spawn(async move { list_volumes(&transport, &cached).await });
     list.await.unwrap_or_else(|error| {
         Err(CloudError::Setup(format!(

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Another type and other metadata for a volume that exists.
+//! Changes the type and the metadata of a volume.
 //!
-//! Everything that can be known to be impossible is found out before anything is changed. The type goes first, because Cinder may
-//! refuse it or fail at it, and then nothing else has changed. A change of type that fails leaves the volume as it was, under its
-//! old type and in no state of error: only the type that is read back tells.
+//! The driver detects impossible changes before it changes anything. The type is changed first, because Cinder may
+//! refuse or fail to change it, and then nothing else has changed. After a failed change of type, the volume has its
+//! old type and is not in an error status. Only the resulting type shows the success.
 
 use std::collections::BTreeMap;
 
@@ -21,17 +21,17 @@ use crate::operations::volumes::{blocked_because, passing, passing_unseen, settl
 use crate::poll::schedule::Kind;
 use crate::poll::{Verdict, Wait};
 
-/// How often a change is asked for anew after an obstacle to it has gone.
+/// The maximum number of requests for a change. A request is repeated after its obstacle has disappeared.
 const ROUNDS: u32 = 5;
 
-/// What a volume shall become.
+/// The desired changes of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
-    /// The type, by name or id; any type will do when `None`.
+    /// The type by name or id; `None` for no change.
     pub volume_type: Option<String>,
-    /// Whether the data may move for that.
+    /// Whether the data may move to another backend for the type.
     pub migration: MigrationPolicy,
-    /// Metadata to set; what is not named stays as it is.
+    /// Metadata to set. Other keys stay unchanged.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) async fn modify_volume(cx: &Context, id: &VolumeId, changes: &Changes
     let mut rounds = 0;
     while let Some(wanted) = another_type(cx, &volume, changes).await? {
         if volume.status.is_transition() {
-            // A change that an earlier call began, or something else that ends by itself.
+            // A change of an earlier call, or another operation that ends by itself.
             volume = if volume.status == VolumeStatus::Retyping {
                 wait_retyped(cx, id, &wanted, Instant::now(), deadline).await?
             } else {
@@ -78,13 +78,14 @@ pub(crate) async fn modify_volume(cx: &Context, id: &VolumeId, changes: &Changes
                     elapsed: started.elapsed(),
                 });
             }
+            // 404.
             Ok(false) => return Err(CloudError::no_volume(id)),
             Err(error) => {
                 let refused = matches!(error, CloudError::BadRequest(_) | CloudError::Conflict(_));
                 if !(refused || error.is_uncertain()) || rounds >= ROUNDS {
                     return Err(error);
                 }
-                // What was in the way, or what the lost answer was, the volume tells.
+                // The volume shows the obstacle (400, 409), or the result of a request with a lost response.
                 volume = find_volume(cx, id).await?;
                 let stands = !volume.status.is_transition() && another_type(cx, &volume, changes).await?.is_some();
                 if stands && !(refused && leave_own_group(cx, id).await?) {
@@ -114,7 +115,7 @@ async fn find_volume(cx: &Context, id: &VolumeId) -> Result<Volume, CloudError> 
     found.ok_or_else(|| CloudError::no_volume(id))
 }
 
-/// The type that the volume must get; `None` when it has it, or any will do.
+/// The requested type; `None` if the volume has it, or if no type is requested.
 async fn another_type(cx: &Context, volume: &Volume, changes: &Changes) -> Result<Option<VolumeType>, CloudError> {
     let Some(wanted) = &changes.volume_type else {
         return Ok(None);
@@ -156,7 +157,7 @@ async fn wait_retyped(
         .await
 }
 
-/// Whether the volume can get the type at all, as far as that can be told beforehand.
+/// Checks whether the volume can have the type, as far as this is known before the request.
 fn suits(volume: &Volume, wanted: &VolumeType) -> Result<(), CloudError> {
     if let Some(zone) = volume
         .availability_zone

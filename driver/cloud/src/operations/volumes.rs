@@ -16,14 +16,14 @@ use crate::poll::schedule::Kind;
 use crate::poll::{Verdict, Wait};
 use crate::timing::TIMING;
 
-/// How often a request is made anew after the obstacle to it has gone.
+/// The maximum number of requests of one operation. A request is repeated after its obstacle has disappeared.
 const ROUNDS: u32 = 5;
 
-/// A refusal that comes from what else is being done to the volume: it passes, so it is a conflict that names the state. `None` for
-/// one that has another cause.
+/// Converts a refusal (400) into a conflict with the state of the volume, if another operation on the volume caused it.
+/// `None` for other causes.
 ///
-/// Cinder refuses these with 400 like a request that is wrong, and shows a migration to administrators only: others know it by the
-/// words of the refusal.
+/// Cinder answers 400 for these refusals too, like for an invalid request, and shows a migration to administrators
+/// only. For other users the fault text identifies it.
 pub(crate) fn passing(volume: &Volume, refusal: &CloudError) -> Option<CloudError> {
     let CloudError::BadRequest(failure) = refusal else {
         return None;
@@ -65,8 +65,8 @@ pub(crate) fn blocked_because(volume: &Volume, reason: &str) -> CloudError {
     }
 }
 
-/// As [`passing`], of a free volume that Cinder refuses with a list of all that may be in the way: nothing of it can be seen, so it is
-/// what cannot.
+/// As [`passing`], for an available volume whose refusal (400) lists all possible causes. No visible state explains it,
+/// so the cause is one that Cinder does not show.
 pub(crate) fn passing_unseen(volume: &Volume, refusal: &CloudError) -> Option<CloudError> {
     let CloudError::BadRequest(failure) = refusal else {
         return None;
@@ -84,7 +84,7 @@ fn in_state(state: &str, failure: &Failure) -> CloudError {
     })
 }
 
-/// Waits until the volume has left the state of transition in which it was seen; bounded by `settle_timeout`, too.
+/// Waits until the volume is no longer in transition; for `settle_timeout` at most.
 pub(crate) async fn settle(
     cx: &Context,
     volume: &Volume,

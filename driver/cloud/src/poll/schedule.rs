@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When to look: one remembered duration per kind of operation, then gaps that grow with the wait.
+//! The times of polls: one learned duration per kind of operation, then intervals that grow with the wait.
 //!
-//! A wait's first look comes when the last operation of its kind was found finished, or a little before; a look that comes too early
-//! is followed by others, a quarter of the time waited apart.
+//! The first poll comes at the learned duration of the operation or a little earlier. Later polls follow at a quarter
+//! of the elapsed time.
 
 use std::time::Duration;
 
 use crate::timing::TIMING;
 
-/// What is waited for.
+/// A kind of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Create,
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     Detach,
     Extend,
     Retype,
-    /// An operation that somebody else began comes to its end.
+    /// The end of an operation that another client started.
     Settle,
 }
 
@@ -40,8 +40,8 @@ impl Kind {
         self as usize
     }
 
-    /// The first guess, from the times of Cinder and Nova on an idle cloud with a file driver. One that is too short costs a few looks
-    /// once; one that is too long makes the first operations late.
+    /// The initial estimate in seconds, measured with Cinder and Nova on an idle cloud with a file driver. An estimate
+    /// that is too short costs a few polls once. An estimate that is too long delays the first operations.
     fn prior(self) -> f64 {
         match self {
             Self::Create => 0.9,
@@ -53,18 +53,18 @@ impl Kind {
     }
 }
 
-/// How much sooner the next first look comes when one found its operation finished, when two in a row did, and when more did: a look
-/// that comes first does not tell since when its operation was finished.
+/// The reduction of the next first poll after one, two, or more consecutive operations that had finished by their first
+/// poll. Such a poll does not show when the operation finished.
 const SOONER: [f64; 3] = [0.8, 0.7, 0.5];
-/// How much later it comes at most when one came too early: one slow operation is no rule.
+/// The maximum increase after a first poll that came too early. A single slow operation has a limited effect.
 const LATER: f64 = 1.5;
 
-/// What is remembered of a kind of operation.
+/// The learned duration of a kind of operation.
 #[derive(Debug, Clone, Copy)]
 struct Remembered {
-    /// The time to the next first look, in seconds.
+    /// The time to the next first poll, in seconds.
     took: f64,
-    /// How many first looks in a row found their operation finished.
+    /// The number of consecutive operations that had finished by their first poll.
     at_first: usize,
 }
 
@@ -74,23 +74,24 @@ pub(crate) struct PollSchedule {
 }
 
 impl PollSchedule {
-    /// The time from the request to the first look.
+    /// The time from the request to the first poll.
     pub(crate) fn first_poll(&self, kind: Kind) -> Duration {
         let took = self.remembered[kind.index()].map_or(kind.prior(), |remembered| remembered.took);
         Duration::from_secs_f64(took).clamp(TIMING.first_poll_min, TIMING.first_poll_max)
     }
 
-    /// An operation was found finished so long after its request, by look number `polls`; the first was to come after `first_poll`.
+    /// Records an operation that poll number `polls` saw finished `found` after its request. `first_poll` was its time
+    /// to the first poll.
     pub(crate) fn finished(&mut self, kind: Kind, first_poll: Duration, polls: u32, found: Duration) {
         let next = self.first_poll(kind);
         let (found, expected) = (found.as_secs_f64(), next.as_secs_f64());
         let before = self.remembered[kind.index()];
         let at_first = before.map_or(0, |before| before.at_first);
         let (took, at_first) = match (polls, before) {
-            // One of many that began before the first of them was found: it tells nothing new.
+            // One of many operations that started before the first of them was seen finished. It adds no information.
             (0 | 1, Some(_)) if first_poll > next => return,
             (0 | 1, _) => (found * SOONER[at_first.min(SOONER.len() - 1)], at_first + 1),
-            // The first of a process takes longer than those after it.
+            // The first operation of a process takes longer than later ones.
             (_, None) => (expected, 0),
             (_, Some(_)) => (found.min(expected * LATER), 0),
         };
@@ -98,7 +99,7 @@ impl PollSchedule {
     }
 }
 
-/// The time to the next look from one that found an operation unfinished so long after its request.
+/// The interval to the next poll of an operation that was pending `waited` after its request.
 pub(crate) fn poll_interval(waited: Duration) -> Duration {
     let gap = (waited / 4).clamp(TIMING.poll_gap_min, TIMING.poll_gap_max);
     gap.max((waited / 30).min(TIMING.poll_gap_old_max))
@@ -108,7 +109,7 @@ pub(crate) fn poll_interval(waited: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    /// The looks that an operation of this length takes, and how late it is noticed.
+    /// Simulates an operation. Returns its number of polls and the delay until its end is seen.
     fn operation(schedule: &mut PollSchedule, latency: f64) -> (u32, f64) {
         let first_poll = schedule.first_poll(Kind::Attach);
         let (mut at, mut polls) = (first_poll, 1);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The task that polls for all who wait: a few things directly, many by one list of what has changed.
+//! The task that polls for all waiters: a few resources directly, many by one list of changes.
 //!
-//! A list that contains a thing is news about it. A list without it proves nothing, because an API node with a lagging database does not
-//! list recent changes. Direct polls follow then, and after a list that fails. Only a 404 for the thing itself proves that it is deleted.
+//! A resource in a list has changed. A resource that is not in the list may have changed too, because an API node with
+//! a lagging database does not list recent changes. Direct polls follow then, and also after a failed list. Only a 404
+//! for the resource itself proves that it is deleted.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,29 +20,28 @@ use crate::error::{CloudError, Failure};
 use crate::poll::schedule::{Kind, poll_interval};
 use crate::timing::TIMING;
 
-/// So many things are looked at directly; more by one list.
+/// Up to this number of resources are polled directly, more of them by one list.
 const FEW: usize = 4;
-/// Concurrent direct polls.
 const PARALLEL: usize = 8;
-/// Failed lists in a row after which lists rest.
+/// After this number of consecutive failed lists, all polls are direct for a while.
 const FAILED_LISTS: u32 = 2;
 
-/// Limits the concurrent direct polls. Slow things have permits of their own, so that servers of a cell that does not answer delay no
-/// other server.
+/// Limits the concurrent direct polls. Slow resources have permits of their own, so that servers of an unreachable Nova
+/// cell do not delay other servers.
 #[derive(Debug)]
 struct Lanes {
     fast: Semaphore,
     slow: Semaphore,
 }
 
-/// One request that is due.
+/// A request that is due.
 #[derive(Debug)]
 enum PollRequest<I> {
     One(I),
     ChangedSince(Timestamp),
 }
 
-/// Polls until the last waiter has left. A look under way ends with it: no waiter is left for its answer.
+/// Polls until the last waiter disappears. Aborts the pending polls at the end, which have no waiter any more.
 pub(super) async fn run<T: Pollable>(shared: Arc<Shared<T>>) {
     let lanes = Arc::new(Lanes {
         fast: Semaphore::new(PARALLEL),
@@ -65,11 +65,11 @@ pub(super) async fn run<T: Pollable>(shared: Arc<Shared<T>>) {
             () = shared.wake.notified() => continue,
             () = tokio::time::sleep_until(due) => {}
         }
-        // Those that have ended.
+        // Reaps the finished polls.
         while polls.try_join_next().is_some() {}
         let ahead = shared.transport.cinder_is_ahead();
         for request in requests(&mut shared.state(), ahead) {
-            // On its own, so that an answer that does not come delays no other.
+            // In a task of its own, so that a slow response delays no other poll.
             let (shared, lanes) = (Arc::clone(&shared), Arc::clone(&lanes));
             polls.spawn(async move {
                 match request {
@@ -81,14 +81,14 @@ pub(super) async fn run<T: Pollable>(shared: Arc<Shared<T>>) {
     }
 }
 
-/// Whether a list of changes serves the waiters that are young.
+/// Whether lists of changes serve the recent waiters.
 fn lists<T: Pollable>(state: &WatchState<T>, now: Instant) -> bool {
     let young = || state.waiters.values().filter(|waiter| is_young(waiter, now));
     let may_list = T::LISTS && !state.no_changes && state.lists_rest.is_none_or(|end| end <= now);
     may_list && young().map(|waiter| &waiter.id).collect::<BTreeSet<_>>().len() > FEW
 }
 
-/// How long a request that serves all of these is good for.
+/// The interval until the next request that serves all of these waiters.
 fn shared_gap<'a, T: Pollable>(mut waiters: impl Iterator<Item = &'a Waiter<T>>) -> Duration {
     if waiters.any(|waiter| waiter.kind == Kind::Attach) {
         TIMING.shared_poll_interval_attach
@@ -101,7 +101,7 @@ fn is_young<T: Pollable>(waiter: &Waiter<T>, now: Instant) -> bool {
     waiter.started + TIMING.list_horizon > now
 }
 
-/// When the waiter is to be served, and whether by a list.
+/// The time at which the waiter is due, and whether a list serves it.
 fn turn<T: Pollable>(state: &WatchState<T>, waiter: &Waiter<T>, lists: bool, now: Instant) -> (Instant, bool) {
     let by_list = lists && !waiter.unlisted && is_young(waiter, now);
     let not_before = if by_list {
@@ -119,7 +119,8 @@ fn next_due<T: Pollable>(state: &WatchState<T>) -> Option<Instant> {
     waiters.map(|waiter| turn(state, waiter, lists, now).0).min()
 }
 
-/// The requests to make now; none is made again before it has ended. `ahead` is by how much Cinder's clock is ahead of ours.
+/// Returns the requests that are due. A request does not start again before it has ended. `ahead` is the lead of
+/// Cinder's clock over the local clock.
 fn requests<T: Pollable>(state: &mut WatchState<T>, ahead: SignedDuration) -> Vec<PollRequest<T::Id>> {
     let now = Instant::now();
     let lists = lists(state, now);
@@ -127,9 +128,9 @@ fn requests<T: Pollable>(state: &mut WatchState<T>, ahead: SignedDuration) -> Ve
         let (at, by_list) = turn(state, waiter, lists, now);
         (at <= now).then(|| (!by_list).then(|| waiter.id.clone()))
     });
-    // `None` is the list, which comes once, too.
+    // `None` is the list of changes. The set contains it once at most.
     let due: BTreeSet<Option<T::Id>> = due.collect();
-    // Also those that are left of waiters who have gone.
+    // This also drops the entries of resources without a waiter.
     state.next_polls.retain(|_, next| *next > now);
     let WatchState { waiters, slow, .. } = &mut *state;
     slow.retain(|id| waiters.values().any(|waiter| waiter.id == *id));
@@ -147,7 +148,7 @@ fn requests<T: Pollable>(state: &mut WatchState<T>, ahead: SignedDuration) -> Ve
             requests.push(PollRequest::ChangedSince(since.min().unwrap_or(Timestamp::MIN)));
             continue;
         };
-        // Until the poll ends, however long it waits for a permit.
+        // The entry lasts until the poll ends, however long it waits for a permit.
         state.next_polls.insert(id.clone(), now + TIMING.operation_timeout);
         requests.push(PollRequest::One(id));
     }
@@ -157,7 +158,7 @@ fn requests<T: Pollable>(state: &mut WatchState<T>, ahead: SignedDuration) -> Ve
 async fn poll_one<T: Pollable>(shared: &Shared<T>, lanes: &Lanes, id: &T::Id) {
     let was_slow = shared.state().slow.contains(id);
     let lane = if was_slow { &lanes.slow } else { &lanes.fast };
-    // Never closed.
+    // The semaphore is never closed.
     let permit = lane.acquire().await;
     let asked = Instant::now();
     let what = format!("look at {id}");
@@ -193,7 +194,7 @@ async fn poll_one<T: Pollable>(shared: &Shared<T>, lanes: &Lanes, id: &T::Id) {
     shared.wake.notify_one();
 }
 
-/// One list tells about all that have changed since their requests.
+/// Polls all recent waiters by one list of changes.
 async fn list<T: Pollable>(shared: &Shared<T>, since: Timestamp) {
     let asked = Instant::now();
     let listed = within_time("list of changes", T::changed_since(&shared.transport, since)).await;
@@ -211,7 +212,7 @@ async fn list<T: Pollable>(shared: &Shared<T>, since: Timestamp) {
                     continue;
                 };
                 match things.get(&waiter.id) {
-                    // All who wait are told, also those that are not due.
+                    // Waiters that are not due get the result too.
                     Some(thing) => deliver(&mut state, number, Ok(Some(thing.clone())), true),
                     None if waiter.due > asked => {}
                     None if waiter.kind == Kind::Create && waiter.reported.elapsed() < TIMING.unlisted_creation => {
@@ -222,7 +223,7 @@ async fn list<T: Pollable>(shared: &Shared<T>, since: Timestamp) {
             }
         }
         Ok(None) => state.no_changes = true,
-        // A filter that Cinder's operator has not enabled.
+        // A filter that the administrator of Cinder has not enabled (400).
         Err(CloudError::BadRequest(failure)) => {
             tracing::info!(%failure, "Cinder does not list changes; what is waited for is looked at directly");
             state.no_changes = true;
@@ -243,7 +244,7 @@ async fn list<T: Pollable>(shared: &Shared<T>, since: Timestamp) {
     shared.wake.notify_one();
 }
 
-/// The result of a poll, or an error after `poll_timeout`.
+/// Returns the result of a poll, or an error after `poll_timeout`.
 async fn within_time<R>(what: &str, poll: impl Future<Output = Result<R, CloudError>>) -> Result<R, CloudError> {
     timeout(TIMING.poll_timeout, poll).await.unwrap_or_else(|_| {
         let failure = Failure {
@@ -274,6 +275,6 @@ fn deliver<T: Pollable>(state: &mut WatchState<T>, number: u64, result: PollResu
     if let Ok(Some(thing)) = &result {
         waiter.status = thing.status().clone();
     }
-    // The other end is gone only when its registration is about to be.
+    // The receiver closes only when its registration is about to be dropped.
     drop(waiter.polls_out.send(result));
 }

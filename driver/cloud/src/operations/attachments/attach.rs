@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a volume to a server.
+//! Attaches a volume to a server.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,13 +24,13 @@ use crate::poll::schedule::Kind;
 use crate::poll::{Verdict, Wait, timestamp};
 use crate::timing::TIMING;
 
-/// The refusals that mean: this server is full. Nova has no error code of its own for them.
+/// Whether the refusal reports a full server, for which Nova has no error code of its own.
 fn is_full(failure: &Failure) -> bool {
     let fault = failure.fault.to_ascii_lowercase();
     fault.contains("disk devices") || fault.contains("no free disk device names")
 }
 
-/// A place in a queue that is watched. Ends with its drop.
+/// An entry in a queue, which the observer counts until it is dropped.
 struct QueuePlace<'a> {
     observer: &'a dyn Observer,
     queue: &'static str,
@@ -54,14 +54,14 @@ impl Drop for QueuePlace<'_> {
     }
 }
 
-/// Whether an attachment is for certain no older than that, by Cinder's account and clock.
+/// Whether the attachment is certainly no older than `age`, by Cinder's record and clock.
 fn is_younger(attachment: &VolumeAttachment, now: Timestamp, age: Duration) -> bool {
     let attached_at = attachment.attached_at.as_deref().and_then(timestamp);
     let limit = SignedDuration::try_from(age + TIMING.whole_seconds).unwrap_or(SignedDuration::MAX);
     attached_at.is_some_and(|at| now.duration_since(at) <= limit)
 }
 
-/// Refuses a server that has as many volumes of CSI drivers as it may have.
+/// Refuses a server that has the maximum number of volumes of CSI drivers. A missing server is an error (404).
 pub(super) async fn check_room(
     cx: &Context,
     volume: &VolumeId,
@@ -77,7 +77,7 @@ pub(super) async fn check_room(
     if attached.contains(volume) || attached.len() < limit {
         return Ok(());
     }
-    // The limit is that of the scheduler, which counts no other volumes, such as the one that the server boots from.
+    // The limit is the one of the scheduler, which does not count other volumes, for instance the boot volume.
     let counts = |listed: Volume| {
         let is_csi = attached.contains(&listed.id) && listed.metadata.contains_key(metadata_keys::CLUSTER);
         is_csi.then_some(())
@@ -100,16 +100,17 @@ pub(super) async fn check_room(
 }
 
 impl AttachmentStateMachine<'_> {
-    /// Asks Nova to attach, and waits until the volume has arrived.
+    /// Requests the attachment from Nova, and waits for its end. A 404, 409 or 400 is [`RequestOutcome::Refused`], and
+    /// [`step`](super::step) decides.
     pub(super) async fn ask_to_attach(&mut self) -> Result<RequestOutcome, CloudError> {
         let version = self.version().await?;
         let turn = self
             .wait_in_queue("attach", self.inner.server_queues.acquire_attach(self.server))
             .await?;
-        // From here on only a detachment takes it back.
+        // From now on only a detachment can revert the request.
         self.withdrawn = None;
         let started = Instant::now();
-        // Before the request, which may be carried out without an answer.
+        // Before the request, because the request may succeed without a response.
         let newly_attached = &self.inner.newly_attached;
         let was_new = newly_attached.get(&self.key()).is_some();
         newly_attached.insert(self.key(), None);
@@ -129,6 +130,7 @@ impl AttachmentStateMachine<'_> {
                     already: false,
                 }));
             }
+            // 404: the state of Cinder and Nova decides, in `step::attach`.
             Ok(Err(failure)) => {
                 let error = CloudError::Conflict(failure);
                 return Ok(RequestOutcome::Refused { unknown: true, error });
@@ -147,7 +149,7 @@ impl AttachmentStateMachine<'_> {
         }
     }
 
-    /// The lowest version of Nova's API in which the request can be made.
+    /// The lowest version of Nova's API that supports the request.
     async fn version(&mut self) -> Result<Option<MicroVersion>, CloudError> {
         if !self.is_multiattach() {
             return self.version_for_shelved().await;
@@ -185,7 +187,7 @@ impl AttachmentStateMachine<'_> {
         }))
     }
 
-    /// Waits for a turn at the server, in the queue of this name.
+    /// Waits for a permit of the server in the named queue.
     pub(super) async fn wait_in_queue(
         &self,
         queue: &'static str,
@@ -199,7 +201,7 @@ impl AttachmentStateMachine<'_> {
             }
         };
         let turn = tokio::select! {
-            // First: whose turn comes at the same moment does not begin either.
+            // First, so that a cancelled request does not start even if its permit arrives at the same moment.
             biased;
             () = withdrawn => {
                 return Err(CloudError::Conflict(Failure {
@@ -234,8 +236,9 @@ impl AttachmentStateMachine<'_> {
         }
     }
 
-    /// Cinder may have shown an attachment from before, which Nova has lost, while Nova gave the new one up: one that is not as
-    /// young as the request is believed only if Nova has it recorded.
+    /// Checks that the attachment belongs to the request. Cinder may show an older attachment that Nova has lost,
+    /// although Nova abandoned the new one. An attachment that is older than the request counts only if Nova has a
+    /// record of it.
     async fn check_fresh(
         &mut self,
         volume: &Volume,
@@ -287,7 +290,7 @@ impl AttachmentStateMachine<'_> {
                 };
                 match (&now.status, now.attachment_to(server)) {
                     (VolumeStatus::Detaching, _) => Verdict::Pending,
-                    // An attachment of which Nova knew nothing, beside the one that is on its way.
+                    // A stale attachment without a record in Nova, next to the pending one.
                     (VolumeStatus::Reserved | VolumeStatus::Attaching, Some(_)) if !now.multiattach => Verdict::Pending,
                     (_, Some(_)) => Verdict::Done(Ok(now.clone())),
                     (VolumeStatus::Available, None) => Verdict::Unchanged(Err(failed(&now.status))),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a server to freedom.
+//! Detaches a volume from a server.
 
 use tokio::time::{Instant, sleep_until};
 
@@ -14,14 +14,16 @@ use crate::poll::{Pollable, Verdict, Wait};
 use crate::timing::TIMING;
 
 impl AttachmentStateMachine<'_> {
-    /// Asks Nova to detach, and waits until both have let go.
+    /// Requests the detachment from Nova, and waits until Nova and Cinder have completed it. A 404 is `unknown`: no
+    /// server, no volume or no attachment. [`step`](super::step) then decides from the state of Cinder.
     pub(super) async fn ask_to_detach(&mut self) -> Result<RequestOutcome, CloudError> {
         if let Some(attached) = self.inner.newly_attached.get(&self.key()).flatten() {
             // So that the volume's change has a later timestamp.
             sleep_until(attached.at + TIMING.timestamp_resolution).await;
         }
         let version = self.version_for_shelved().await?;
-        // Held until the end: Nova detaches one by one what is asked of it, and what waits for its turn there would keep attachments waiting, too.
+        // Held until the end: Nova runs the detachments of a server one after the other, and queued ones would delay
+        // attachments too.
         let _turn = self
             .wait_in_queue("detach", self.inner.server_queues.acquire_detach(self.server))
             .await?;
@@ -30,6 +32,7 @@ impl AttachmentStateMachine<'_> {
             .detach(self.server, self.volume_id, version)
             .await;
         match answer {
+            // 404: the state of Cinder decides, in `step::detach`.
             Ok(answer) if answer.missing() => Ok(RequestOutcome::Refused {
                 unknown: true,
                 error: CloudError::Conflict(answer.into_failure()),
@@ -60,8 +63,8 @@ impl AttachmentStateMachine<'_> {
         }
     }
 
-    /// Whether Cinder may still have the attachment that Nova has forgotten: Nova ignores a failure of Cinder when it detaches a volume from
-    /// a server without a host. Nova may have taken a shelved server off its host after the last poll.
+    /// Whether Cinder may still have the attachment without a record of Nova. Nova ignores a failure of Cinder when it
+    /// detaches a volume from a server without a host. Nova may have offloaded a shelved server after the last poll.
     async fn may_have_failed_in_cinder(&self) -> bool {
         if self.shelved_version != ShelvedVersion::Used {
             return false;
@@ -81,10 +84,10 @@ impl AttachmentStateMachine<'_> {
         })
     }
 
-    /// Follows a detachment until Nova has forgotten the volume: what Nova has forgotten, Cinder has given up before. `false`: Nova no
-    /// longer knows the server, or has taken it off its host, and that may have cut the detachment short.
+    /// Follows a detachment until Nova deletes its record. Cinder has completed the detachment by then. `false`: Nova
+    /// no longer knows the server (404), or has offloaded it, which may have interrupted the detachment.
     ///
-    /// After a new attachment an API node may show the time before it: then Cinder has to show a later change.
+    /// After a new attachment, an API node may show the state before it. Then Cinder must show a later change.
     pub(super) async fn follow_detachment(
         &mut self,
         started: Instant,
@@ -142,6 +145,7 @@ impl AttachmentStateMachine<'_> {
             },
             |records| match records {
                 Some(records) if records.has(volume) => Verdict::Pending,
+                // `None` is a 404: the server was deleted.
                 known => Verdict::Done(Ok(known.is_some())),
             },
         );
@@ -157,7 +161,7 @@ impl AttachmentStateMachine<'_> {
                 what,
             },
             |now| {
-                // A volume that Cinder no longer knows is attached to no server.
+                // A volume that Cinder no longer knows (404) is attached to no server.
                 let Some(now) = now else {
                     return Verdict::Unchanged(Ok(true));
                 };
@@ -183,7 +187,8 @@ impl AttachmentStateMachine<'_> {
         match end {
             Err(CloudError::Timeout { .. }) if !is_all => {
                 let error = self.stuck(request_id).await;
-                // The host that worked on it has lost the server. Nova detaches without a host if requested again.
+                // The host that ran the detachment has lost the server. Nova detaches without a host if requested
+                // again.
                 let is_offloaded = self.host().is_some_and(Server::is_offloaded);
                 if is_offloaded { Ok(false) } else { Err(error) }
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What to say and to advise when an attachment or a detachment cannot go on.
+//! The states and the remedy in the error about an obstructed attachment or detachment.
 
 use super::step::{DesiredAttachment, Refusal, ShelvedVersion, View, Views};
 use crate::api::block_storage::VolumeStatus;
@@ -7,7 +7,7 @@ use crate::api::compute::Server;
 use crate::error::Obstacle;
 use crate::ids::ServerId;
 
-/// The states on both sides, in words.
+/// Describes the states in Cinder and Nova.
 pub(super) fn states(view: &View<'_>) -> String {
     let Views {
         volume,
@@ -56,7 +56,7 @@ pub(super) fn states(view: &View<'_>) -> String {
     parts.join(", ")
 }
 
-/// What to do about it.
+/// The remedy for an obstacle.
 pub(super) fn remedy(obstacle: Obstacle, desired: DesiredAttachment, view: &View<'_>) -> String {
     let server = view.server;
     match obstacle {
@@ -100,7 +100,7 @@ pub(super) fn remedy(obstacle: Obstacle, desired: DesiredAttachment, view: &View
     }
 }
 
-/// The other servers that Cinder lists attachments of.
+/// The other servers with attachments in Cinder.
 fn others<'a>(view: &View<'a>) -> impl Iterator<Item = &'a ServerId> {
     let (listed, server) = (view.snapshot.attachments.iter().flatten(), view.server);
     listed
@@ -137,7 +137,8 @@ fn reset(view: &View<'_>) -> Option<String> {
     ))
 }
 
-/// A shelved server need not be deleted: Nova detaches its volumes, or gives them to it when it is unshelved.
+/// The remedy for a shelved server. It need not be deleted: Nova detaches its volumes, or attaches them when it is
+/// unshelved.
 fn for_shelved(desired: DesiredAttachment, view: &View<'_>) -> String {
     let server = view.server;
     let is_offloaded = view.snapshot.host.as_ref().is_some_and(Server::is_offloaded);

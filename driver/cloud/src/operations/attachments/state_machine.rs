@@ -21,12 +21,12 @@ use crate::poll::schedule::Kind;
 use crate::poll::{Verdict, Wait, timestamp};
 use crate::timing::TIMING;
 
-/// How often Nova is asked.
+/// The maximum number of requests to Nova.
 const ROUNDS: u32 = 4;
-/// How many steps there can be: each of the looks, waits and pauses in each of the rounds.
+/// The maximum number of steps: each of the reads, waits and pauses in each of the rounds.
 const STEPS: u32 = 64;
 
-/// What is known about the two, and what was tried.
+/// The attachment or detachment of one volume and one server, with the known state and the results of earlier requests.
 #[derive(Debug)]
 pub(super) struct AttachmentStateMachine<'a> {
     pub(super) inner: &'a Context,
@@ -35,31 +35,31 @@ pub(super) struct AttachmentStateMachine<'a> {
     pub(super) desired: DesiredAttachment,
     pub(super) started: Instant,
     pub(super) deadline: Instant,
-    /// How often Nova was asked.
+    /// The number of requests to Nova.
     rounds: u32,
-    /// The last refusal, and what it means.
+    /// The last refusal and its meaning.
     refused: Option<(Refusal, CloudError)>,
-    /// What an earlier request was answered.
+    /// The error of the request before.
     said: Option<CloudError>,
-    /// What was seen after it.
+    /// The state after the last request.
     pub(super) snapshot: Option<Views>,
-    /// How long the volume was seen in its status.
+    /// How long the volume was observed in its status.
     watched: Duration,
     stale_candidates: Vec<AttachmentId>,
-    /// The request that Nova accepted.
+    /// The request id of the request that Nova accepted.
     accepted: Option<String>,
     pub(super) asked_for_several: bool,
     pub(super) shelved_version: ShelvedVersion,
-    /// Heeded until the first request is on its way.
+    /// Cancels the operation until the first request is sent.
     pub(super) withdrawn: Option<&'a CancellationToken>,
 }
 
-/// What became of a request to Nova.
+/// The result of a request to Nova.
 #[derive(Debug)]
 pub(super) enum RequestOutcome {
-    /// It was carried out.
+    /// Nova completed it.
     Done(AttachOutcome),
-    /// It was refused; Nova may have said that it knows the server, the volume or their attachment not.
+    /// Nova refused it. `unknown`: a 404, so Nova does not know the server, the volume or their attachment.
     Refused { unknown: bool, error: CloudError },
 }
 
@@ -91,7 +91,7 @@ impl<'a> AttachmentStateMachine<'a> {
         }
     }
 
-    /// The same, which ends before its first request when this is cancelled.
+    /// Adds a token that cancels the operation before its first request.
     pub(super) fn until(self, withdrawn: &'a CancellationToken) -> Self {
         Self {
             withdrawn: Some(withdrawn),
@@ -113,7 +113,7 @@ impl<'a> AttachmentStateMachine<'a> {
         }
     }
 
-    /// How long the volume has been in its status: what we saw, or more if Cinder says so.
+    /// How long the volume has been in its status: the observed time, or the time in Cinder's record if that is longer.
     fn age(&self) -> Duration {
         let Some(volume) = self.volume() else {
             return Duration::ZERO;
@@ -153,7 +153,7 @@ impl<'a> AttachmentStateMachine<'a> {
                 Step::Done(_) | Step::WaitForDetach if self.was_attached_lately() => {
                     self.pause_for_lag().await;
                     self.forget();
-                    // The answer to another request is better evidence than a view.
+                    // The response to another request is better evidence than the current state.
                     if self.rounds < ROUNDS {
                         self.said = self.refused.take().map(|(_, error)| error);
                     }
@@ -201,22 +201,23 @@ impl<'a> AttachmentStateMachine<'a> {
         Err(self.given_up().await)
     }
 
-    /// The keys of what this process remembers of the two.
+    /// The key of the cached facts about the volume and the server.
     pub(super) fn key(&self) -> (VolumeId, ServerId) {
         (self.volume_id.clone(), self.server.clone())
     }
 
-    /// Whether an attachment that is shown may be the one that this process has just seen the end of.
+    /// Whether a shown attachment may be the one that this process has just detached.
     fn was_detached_lately(&self) -> bool {
         matches!(self.desired, DesiredAttachment::Attach { .. }) && self.inner.detached.get(&self.key()).is_some()
     }
 
-    /// Whether an attachment that is not shown may be the one that this process has just made.
+    /// Whether this process has just attached the volume, so that a missing attachment may only be hidden by a database
+    /// lag.
     pub(super) fn was_attached_lately(&self) -> bool {
         self.desired == DesiredAttachment::Detach && self.inner.newly_attached.get(&self.key()).is_some()
     }
 
-    /// Waits before the next look at what an API node may not show yet.
+    /// Waits before the next read of a state that an API node may not show yet.
     pub(super) async fn pause_for_lag(&self) {
         sleep(jitter(TIMING.stale_attachment_recheck, &self.inner.options.sources)).await;
     }
@@ -247,13 +248,13 @@ impl<'a> AttachmentStateMachine<'a> {
         }
     }
 
-    /// The views grow old; who waited looks again.
+    /// Discards the state, which is outdated after a wait.
     fn forget(&mut self) {
         self.snapshot = None;
         self.watched = Duration::ZERO;
     }
 
-    /// Takes the snapshot: Cinder's views, then Nova's, and last whose the half-made attachments are.
+    /// Reads the state: first Cinder, then Nova, and last the owners of incomplete attachments.
     async fn look(&mut self) -> Result<(), CloudError> {
         let cinder = BlockStorage::new(&self.inner.transport);
         let nova = Compute::new(&self.inner.transport);
@@ -292,8 +293,9 @@ impl<'a> AttachmentStateMachine<'a> {
         }
     }
 
-    /// The error when a query for the present state failed. Without an answer to the query, the refusal that it should explain is
-    /// more precise. An unexplained refusal is not final: the volume may be attached or detached already.
+    /// The error after a failed read of the state. If the read has no response, the refusal that it should explain is
+    /// more precise. An unexplained refusal (400) is reported as a conflict, because the volume may be attached or
+    /// detached already.
     fn unseen(&self, error: CloudError) -> CloudError {
         let refusal = self.refused.as_ref().map(|(_, refusal)| refusal).or(self.said.as_ref());
         match refusal {
@@ -361,7 +363,7 @@ impl<'a> AttachmentStateMachine<'a> {
             Ok(now) => {
                 self.forget();
                 if self.desired == DesiredAttachment::Detach && now.is_some() {
-                    // Asking is the shortest way to know.
+                    // Another request is the fastest check.
                     self.refused = None;
                 } else {
                     self.outdated();
@@ -405,7 +407,7 @@ impl<'a> AttachmentStateMachine<'a> {
     fn refusal(self) -> CloudError {
         match self.refused {
             Some((_, error)) => error,
-            // Nothing was refused: there is no such step.
+            // Unreachable: this step requires a refusal.
             None => CloudError::Conflict(Failure {
                 operation: "volume_attach",
                 object: pair(self.volume_id, self.server),
@@ -437,7 +439,7 @@ impl<'a> AttachmentStateMachine<'a> {
         }
     }
 
-    /// A busy server stayed busy.
+    /// The error after the last round at a busy server.
     async fn given_up(&mut self) -> CloudError {
         if self.host().is_some_and(|server| server.task_state.is_some()) {
             return self.obstructed(Obstacle::Server).await;
@@ -464,7 +466,7 @@ impl<'a> AttachmentStateMachine<'a> {
     }
 
     pub(super) async fn obstructed(&mut self, obstacle: Obstacle) -> CloudError {
-        // Whoever reads the error wants to know how the two are. That they cannot be asked is no reason to say less.
+        // The error contains the state of the volume and of the server, if they can be read.
         if self.snapshot.is_none()
             && let Err(error) = Box::pin(self.look()).await
         {
@@ -494,20 +496,20 @@ impl<'a> AttachmentStateMachine<'a> {
         }
     }
 
-    /// Records that Nova accepted a request, after which the views are outdated.
+    /// Records that Nova accepted a request, after which the state is outdated.
     pub(super) fn accept(&mut self, request_id: Option<&str>) {
         self.forget();
         self.accepted = request_id.map(str::to_owned);
     }
 
-    /// An accepted request has been under way for too long.
+    /// The error about an accepted request that takes too long.
     pub(super) async fn stuck(&mut self, request_id: Option<&str>) -> CloudError {
         self.accept(request_id);
         if let Err(error) = Box::pin(self.look()).await {
             tracing::debug!(%error, volume = %self.volume_id, server = %self.server, "the volume and the server could not be looked at");
         }
         self.watched = self.stuck_after();
-        // Nothing moves at a server without a host.
+        // A server without a host makes no progress.
         let is_offloaded = self.host().is_some_and(Server::is_offloaded);
         let obstacle = if is_offloaded {
             Obstacle::Server
@@ -521,7 +523,7 @@ impl<'a> AttachmentStateMachine<'a> {
         self.volume().is_some_and(|volume| volume.multiattach) || self.asked_for_several
     }
 
-    /// How long an accepted request is waited for, and whether that is all the time there is.
+    /// The end of the wait for an accepted request, and whether it is the deadline of the whole operation.
     pub(super) fn patience(&self, started: Instant) -> (Instant, bool) {
         let stuck = started + self.stuck_after();
         (self.deadline.min(stuck), self.deadline <= stuck)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Deletes backups, and the snapshot or backup behind a CSI snapshot id.
+//! Deletes backups, and the snapshot or backup of a CSI snapshot id.
 
 use tokio::time::Instant;
 
@@ -21,7 +21,7 @@ pub(crate) async fn delete_point_in_time(cx: &Context, id: &str) -> Result<(), C
     if !snapshot.is_uuid() {
         return Ok(());
     }
-    // Read first: it alone shows whether it is a member of a group snapshot.
+    // Read first, because only the snapshot shows that it is a member of a group snapshot.
     let found = point_in_time(cx, id).await?;
     match &found {
         Some(PointInTime::Snapshot(Snapshot {
@@ -38,13 +38,14 @@ pub(crate) async fn delete_point_in_time(cx: &Context, id: &str) -> Result<(), C
     }
     delete_snapshot(cx, &snapshot).await?;
     if found.is_none() {
-        // An API node whose database lags does not show a new backup. Only the answer to its deletion proves that it does not exist.
+        // An API node with a lagging database does not show a new backup. Only a 404 of its deletion proves that it
+        // does not exist.
         delete_backup(cx, &BackupId::new(id)).await?;
     }
     Ok(())
 }
 
-/// Deletes a backup, and the snapshot that froze its data if it still exists. A missing one counts as deleted.
+/// Deletes a backup, and the snapshot that froze its data if it still exists. A missing one (404) counts as deleted.
 pub(crate) async fn delete_backup(cx: &Context, id: &BackupId) -> Result<(), CloudError> {
     // On the heap: a creation that cleans up would be as large as a deletion.
     Box::pin(delete::<Backup>(cx, id)).await
@@ -77,7 +78,8 @@ impl Deletable for Backup {
                 _ => {}
             }
             attempt.seen = Some(backup.status.to_string());
-            // Before the backup, whose metadata alone names it: after a kill in between the next call still sees the backup.
+            // Before the backup, because only its metadata names the snapshot. If this process is killed in between,
+            // the next call still finds both.
             thaw(cx, backup).await?;
         }
         let answer = cinder.delete_backup(id).await?;
@@ -95,7 +97,7 @@ impl Deletable for Backup {
         if refusal.is_uncertain() && !attempt.is_last {
             return Ok(NextStep::Pause);
         }
-        // An incremental one may have been created since the read.
+        // An incremental backup may have been created since the read.
         if self.has_dependent_backups {
             return Err(needed_backup(cx, &self, &refusal.to_string()).await);
         }
@@ -145,7 +147,7 @@ async fn backup_not_deleted(cx: &Context, backup: &Backup) -> CloudError {
     }
 }
 
-/// Names the incremental backups that come after this one, up to the next full one. Cinder does not tell the chain itself.
+/// Names the incremental backups between this one and the next full one. Cinder does not show the chain itself.
 async fn needed_backup(cx: &Context, backup: &Backup, message: &str) -> CloudError {
     let all = BlockStorage::new(&cx.transport).backups_of(&backup.volume_id).await;
     let dependents = all.map(|all| dependents(backup, all)).unwrap_or_default();

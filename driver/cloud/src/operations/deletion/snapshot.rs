@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Deletes snapshots, the temporary ones of backups included.
+//! Deletes snapshots, including the temporary snapshots of backups.
 
 use tokio::time::Instant;
 
@@ -14,13 +14,13 @@ use crate::poll::Watch;
 use crate::poll::schedule::Kind;
 use crate::timing::TIMING;
 
-/// Deletes a snapshot; a missing one counts as deleted.
+/// Deletes a snapshot. A missing one (404) counts as deleted.
 pub(crate) async fn delete_snapshot(cx: &Context, id: &SnapshotId) -> Result<(), CloudError> {
     // On the heap: a creation that cleans up would be as large as a deletion.
     Box::pin(delete::<Snapshot>(cx, id)).await
 }
 
-/// Removes the snapshot that froze the data for a backup. Nothing else is ever touched: the mark decides.
+/// Removes the snapshot that froze the data for a backup. The mark prevents the removal of any other snapshot.
 pub(crate) async fn thaw(cx: &Context, backup: &Backup) -> Result<(), CloudError> {
     let Some(id) = &backup.snapshot_id else {
         return Ok(());
@@ -34,11 +34,11 @@ pub(crate) async fn thaw(cx: &Context, backup: &Backup) -> Result<(), CloudError
     }
 }
 
-/// Deletes the temporary snapshots of a volume's completed or abandoned backups. Returns whether one existed.
+/// Deletes the temporary snapshots of a volume's completed or abandoned backups. Returns whether there were any.
 pub(super) async fn clear_temporary(cx: &Context, snapshots: &[Snapshot]) -> Result<bool, CloudError> {
     let mut cleared = false;
     for snapshot in snapshots.iter().filter(|snapshot| is_temporary(snapshot)) {
-        // One that is still read is in another status.
+        // A snapshot that Cinder still reads is in another status.
         if snapshot.status == SnapshotStatus::Available || snapshot.status.is_error() {
             tracing::warn!(snapshot = %snapshot.id, volume = %snapshot.volume_id, "removing the temporary snapshot of a backup that has ended or was given up");
             delete_snapshot(cx, &snapshot.id).await?;
@@ -98,7 +98,7 @@ impl Deletable for Snapshot {
         if self.status.is_error() {
             return Ok(not_deleted(cx, &self).await);
         }
-        // The backend refused: something is built on it.
+        // The backend refused the deletion: the snapshot has dependents.
         let dependents = volumes_of_snapshot(cx, &self.id).await?;
         Ok(needed(&self.id, dependents, words(cx, self.id.as_str()).await))
     }

@@ -79,7 +79,7 @@ impl Deletable for Volume {
         if self.status != VolumeStatus::Available {
             return Ok(not_deleted(cx, &self, started).await);
         }
-        // The backend refused: something is built on the volume.
+        // The backend refused the deletion: the volume has dependents.
         let is_copy = |volume: &Volume| volume.source_volid.as_ref() == Some(&self.id);
         let dependents = volumes_built_on(cx, self.id.as_str(), is_copy).await?;
         Ok(CloudError::StillNeeded {
@@ -91,13 +91,14 @@ impl Deletable for Volume {
     }
 }
 
-/// Removes remnants of the driver's own operations from a volume before its deletion. Returns whether one existed.
+/// Removes remains of the driver's own operations from a volume before its deletion. Returns whether there were any.
 async fn removed_obstacle(cx: &Context, id: &VolumeId) -> Result<bool, CloudError> {
     let snapshots = BlockStorage::new(&cx.transport).snapshots_of(id).await?;
     Ok(clear_temporary(cx, &snapshots).await? || leave_own_group(cx, id).await?)
 }
 
-/// Adds the names of the snapshots to a refusal. Users manage the snapshots independently, so the driver does not delete them.
+/// Adds the names of the snapshots to a refusal. Users manage the snapshots independently, so the driver does not
+/// delete them.
 async fn dependents(cx: &Context, volume: &Volume, refusal: CloudError) -> Result<CloudError, CloudError> {
     let id = &volume.id;
     let snapshots = BlockStorage::new(&cx.transport).snapshots_of(id).await?;

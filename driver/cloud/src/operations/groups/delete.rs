@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The end of a group snapshot, its members and its group.
+//! Deletes group snapshots with their members and their groups.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub(crate) async fn delete_group_snapshot(
         return Ok(());
     }
     let deadline = Instant::now() + cx.options.operation_timeout;
-    // One that was just made may be deleted at once, and an API node whose database lags says that it is not there.
+    // A new group snapshot may be deleted at once, and an API node with a lagging database does not show it (404).
     let look = || cinder.group_snapshot(id.as_str());
     let Some(record) = shown(cx, deadline, look, |found| found.is_some()).await? else {
         // An earlier call may have been killed between the snapshot and its group.
@@ -39,7 +39,8 @@ pub(crate) async fn delete_group_snapshot(
     remove_group_snapshot(cx, &record, deadline).await
 }
 
-/// Deletes a group snapshot with its members, waits until it is gone, and removes its group if that is ours.
+/// Deletes a group snapshot with its members, waits until it is deleted, and removes its group if the group is from
+/// this driver.
 pub(super) async fn remove_group_snapshot(
     cx: &Context,
     record: &GroupSnapshotRecord,
@@ -48,18 +49,19 @@ pub(super) async fn remove_group_snapshot(
     let cinder = BlockStorage::new(&cx.transport);
     let id = &record.id;
     if let Some(record) = settled(cx, record.clone(), deadline).await? {
-        // Without its group nobody would find the group any more once the snapshot is gone.
+        // Before the deletion: without the snapshot, no later call would find its group.
         free_volumes(cx, &record, deadline).await?;
         let (asked, mut denied) = (Instant::now(), false);
         let refused = match cinder.delete_group_snapshot(id).await {
             Ok(known) => {
+                // A 404 of the deletion.
                 denied = !known;
                 None
             }
             Err(CloudError::BadRequest(failure)) => Some(failure.to_string()),
             Err(error) => return Err(error),
         };
-        // After an accepted request the status from before it proves nothing.
+        // After an accepted request the previous status proves nothing.
         let is_news = |left: Option<&GroupSnapshotRecord>| {
             refused.is_some() || denied || left.is_none_or(|left| left.status != record.status)
         };

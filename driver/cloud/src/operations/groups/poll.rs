@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Waiting for groups and their snapshots. They are few and seldom, so each is looked at for itself.
+//! Waits for groups and their snapshots. They are rare, so each is polled on its own.
 
 use tokio::time::{Instant, sleep};
 
@@ -10,7 +10,7 @@ use crate::http::retry::jitter;
 use crate::ids::VolumeId;
 use crate::timing::TIMING;
 
-/// A group that was just asked for, once it is made; `None` when it is gone.
+/// Waits until a new group is complete; `None` if it was deleted.
 pub(super) async fn group_made(cx: &Context, id: &str, deadline: Instant) -> Result<Option<Group>, CloudError> {
     shown(
         cx,
@@ -21,7 +21,7 @@ pub(super) async fn group_made(cx: &Context, id: &str, deadline: Instant) -> Res
     .await
 }
 
-/// The group once nothing is under way with it and these volumes are in it; as it is where they do not get there.
+/// Waits until the group is settled and contains these volumes. Returns it without them if they do not join.
 pub(super) async fn group_with(
     cx: &Context,
     id: &str,
@@ -33,7 +33,7 @@ pub(super) async fn group_with(
     shown(cx, deadline, || group_settled(cx, id, deadline), are_in).await
 }
 
-/// A group snapshot that was just asked for, once it is made; `None` when it is gone.
+/// Waits until a new group snapshot is complete; `None` if it was deleted.
 pub(super) async fn group_snapshot_made(
     cx: &Context,
     id: &str,
@@ -48,8 +48,8 @@ pub(super) async fn group_snapshot_made(
     .await
 }
 
-/// Polls until the result of a request is shown: an API node whose database lags shows the state from before the request. A result
-/// that is not shown within `database_lag` does not exist.
+/// Polls until Cinder shows the result of a request. An API node with a lagging database shows the state before the
+/// request. A result that is not shown within `database_lag` does not exist.
 pub(super) async fn shown<T, L: Future<Output = Result<Option<T>, CloudError>>>(
     cx: &Context,
     deadline: Instant,
@@ -66,14 +66,14 @@ pub(super) async fn shown<T, L: Future<Output = Result<Option<T>, CloudError>>>(
     }
 }
 
-/// The group once nothing is under way with it; `None` when it is gone.
+/// Waits until no operation on the group is pending; `None` if it is deleted (404).
 pub(super) async fn group_settled(cx: &Context, id: &str, deadline: Instant) -> Result<Option<Group>, CloudError> {
     let cinder = BlockStorage::new(&cx.transport);
     let look = || cinder.group(id);
     until_settled(cx, "group", id, deadline, look, |group| &group.status).await
 }
 
-/// Waits until the group is gone.
+/// Waits until the group is deleted (404).
 pub(super) async fn group_gone(cx: &Context, id: &str, deadline: Instant) -> Result<(), CloudError> {
     match shown(cx, deadline, || group_settled(cx, id, deadline), |left| left.is_none()).await? {
         None => Ok(()),
@@ -86,7 +86,7 @@ pub(super) async fn group_gone(cx: &Context, id: &str, deadline: Instant) -> Res
     }
 }
 
-/// The group snapshot once nothing is under way with it; `None` when it is gone.
+/// Waits until no operation on the group snapshot is pending; `None` if it is deleted (404).
 pub(super) async fn group_snapshot_settled(
     cx: &Context,
     id: &str,
@@ -97,7 +97,7 @@ pub(super) async fn group_snapshot_settled(
     until_settled(cx, "group_snapshot", id, deadline, look, |record| &record.status).await
 }
 
-/// As [`Self::group_snapshot_settled`], without a look at one that is settled.
+/// As [`group_snapshot_settled`], without a request for a record that is settled already.
 pub(super) async fn settled(
     cx: &Context,
     record: GroupSnapshotRecord,
@@ -147,7 +147,7 @@ async fn until_settled<T, L: Future<Output = Result<Option<T>, CloudError>>>(
     }
 }
 
-/// Cinder says `deleted` for a moment, before the record goes.
+/// Whether no operation is pending. Cinder shows `deleted` for a moment, before it removes the record.
 pub(super) fn is_settled(status: &str) -> bool {
     !matches!(status, "creating" | "updating" | "deleting" | "deleted")
 }

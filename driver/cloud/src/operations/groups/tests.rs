@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What only this crate can bring about: a group snapshot that is not of our making.
+//! Group snapshots of another client, which only a test in this crate can create.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -32,7 +32,8 @@ fn attached(status: &str) -> Volume {
     ])
 }
 
-/// What Nova says of the server: nothing asked, or its status, or that it knows none.
+/// The problems of a volume. `server` is empty without a report of Nova, or has the server's status, or `None` for an
+/// unknown server.
 fn found(volume: &Volume, server: &[Option<&str>]) -> Vec<(Severity, &'static str)> {
     let server = server.iter().map(|status| {
         let server = status.map(|status| json!({"id": SERVER, "name": "node", "status": status}));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A snapshot by its name: found, made, waited for to its end.
+//! Creates a snapshot, or adopts the one that an earlier attempt created under the same name.
 
 use tokio::time::{Instant, sleep};
 
@@ -78,8 +78,8 @@ async fn find_or_create(cx: &Context, new: &NewSnapshot) -> Result<Snapshot, Clo
     }
 }
 
-/// The snapshot of the wanted name that a creation goes on with. Cinder's filter is exact, and the name is compared here, too.
-/// One that only freezes data for a backup bears the backup's name and is meant only where it is asked for.
+/// Finds the snapshot with which the creation continues. Cinder's filter is exact, and the name is compared again here.
+/// A temporary snapshot has the name of its backup, and matches only if a temporary snapshot is requested.
 async fn find_snapshot(cx: &Context, new: &NewSnapshot) -> Result<Option<Snapshot>, CloudError> {
     let temporary = new.metadata.get(metadata_keys::TEMPORARY_FOR);
     let named = BlockStorage::new(&cx.transport)
@@ -95,13 +95,13 @@ async fn find_snapshot(cx: &Context, new: &NewSnapshot) -> Result<Option<Snapsho
             SnapshotStatus::Deleting => 2,
             _ => 3,
         };
-        // Another volume's is named only where there is no better one.
+        // A snapshot of another volume is only relevant without a better one.
         let other = snapshot.volume_id != new.volume_id;
         (other, rank, snapshot.created_at.clone(), snapshot.id.clone())
     }))
 }
 
-/// Asks for the snapshot; `None` when an obstacle has gone and everything is to be looked at anew.
+/// Requests the snapshot. `None` if an obstacle disappeared, and the caller has to start again.
 async fn make_snapshot(
     cx: &Context,
     new: &NewSnapshot,
@@ -111,6 +111,7 @@ async fn make_snapshot(
     let cinder = BlockStorage::new(&cx.transport);
     let refusal = match cinder.create_snapshot(new).await {
         Ok(Some(snapshot)) => return Ok(Some(snapshot)),
+        // 404.
         Ok(None) => return Err(CloudError::no_volume(&new.volume_id)),
         Err(error) if error.is_uncertain() => return look_up_snapshot(cx, new, error).await.map(Some),
         Err(error @ (CloudError::BadRequest(_) | CloudError::Conflict(_))) => error,
@@ -126,7 +127,8 @@ async fn make_snapshot(
     if let Some(passing) = passing(&volume, &refusal) {
         return Err(passing);
     }
-    // A conflict passes; what the volume's state forbids does not. A free volume forbids nothing: then it is the request itself.
+    // A 409 is temporary, a 400 for a volume in the wrong status is not. For an available volume, a 400 concerns the
+    // request itself.
     let failure = match refusal {
         CloudError::BadRequest(failure) if volume.status != VolumeStatus::Available => failure,
         refusal => return Err(refusal),
@@ -138,7 +140,7 @@ async fn make_snapshot(
     })
 }
 
-/// Finds out what became of a creation whose answer was lost. Nothing is made here.
+/// Searches for the snapshot by name after an uncertain response to its creation. Creates nothing.
 async fn look_up_snapshot(cx: &Context, new: &NewSnapshot, error: CloudError) -> Result<Snapshot, CloudError> {
     tracing::warn!(%error, name = %new.name, "looking for the snapshot by name after an uncertain creation");
     for pause in TIMING.name_lookups {
@@ -154,7 +156,7 @@ async fn look_up_snapshot(cx: &Context, new: &NewSnapshot, error: CloudError) ->
     Err(error)
 }
 
-/// Waits for the end.
+/// Waits for the end of the creation.
 async fn wait_snapshot(
     cx: &Context,
     new: &NewSnapshot,
@@ -190,7 +192,7 @@ async fn wait_snapshot(
     })
 }
 
-/// Whether this very request, or an earlier attempt at it, made the snapshot.
+/// Whether this request, or an earlier attempt at it, created the snapshot.
 fn is_ours(snapshot: &Snapshot, new: &NewSnapshot) -> bool {
     snapshot.name == new.name
         && !new.metadata.is_empty()

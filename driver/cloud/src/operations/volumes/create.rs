@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A volume by its name: found, made, waited for.
+//! Creates a volume, or adopts the one that an earlier attempt created under the same name.
 
 use tokio::time::{Instant, sleep};
 
@@ -47,7 +47,7 @@ async fn find_or_create(cx: &Context, new: &NewVolume) -> Result<CreatedVolume, 
         let mut found = classify_existing(&volume, new, ignore_zone);
         if found == ExistingVolume::Coming {
             volume = wait_created(cx, new, volume, true, started, deadline).await?.volume;
-            // Only now it shows its source, and where it is.
+            // The source and the zone are unknown before the end of the creation.
             found = classify_existing(&volume, new, ignore_zone);
         }
         match found {
@@ -59,7 +59,8 @@ async fn find_or_create(cx: &Context, new: &NewVolume) -> Result<CreatedVolume, 
                     difference,
                 });
             }
-            // It may be ours: a final answer would leave it behind. It is not removed, for it may be in use.
+            // An earlier attempt may have created it, so a final error could leak it. It may be in use, so it is not
+            // removed.
             ExistingVolume::Other(Reason::EarlierAttempt(difference)) => {
                 return Err(CloudError::Busy {
                     kind: ObjectKind::Volume,
@@ -91,7 +92,7 @@ async fn find_or_create(cx: &Context, new: &NewVolume) -> Result<CreatedVolume, 
     }
 }
 
-/// Refuses a volume for several servers of a named type that is for one only, as far as that can be seen beforehand.
+/// Refuses a multiattach volume of a type without multiattach, if the type is known before the creation.
 async fn check_type(cx: &Context, new: &NewVolume) -> Result<(), CloudError> {
     let Some(wanted) = new.volume_type.as_deref().filter(|_| new.multiattach) else {
         return Ok(());
@@ -108,7 +109,8 @@ async fn check_type(cx: &Context, new: &NewVolume) -> Result<(), CloudError> {
     }
 }
 
-/// Asks for the volume.
+/// Requests the volume. A 404 for its type, zone or source is an error like a 400; after an uncertain response the name
+/// decides.
 async fn make(cx: &Context, new: &NewVolume) -> Result<Volume, CloudError> {
     let cinder = BlockStorage::new(&cx.transport);
     let mut order = order(cx, new).await?;
@@ -118,7 +120,8 @@ async fn make(cx: &Context, new: &NewVolume) -> Result<Volume, CloudError> {
         && order.new.availability_zone.is_some()
         && failure.fault.to_ascii_lowercase().contains("zone")
     {
-        // Copies stay in the zone of their source where the cloud says so. What is made there is judged by its zone.
+        // Many clouds create copies in the zone of their source only. Cinder refuses another zone (400) and chooses one
+        // itself now. The zone of the result is checked later.
         tracing::debug!(name = %new.name, fault = failure.fault, "leaving the zone of the copy to Cinder");
         order.new.availability_zone = None;
         answer = cinder.create(&order.new, &order.filling).await;
@@ -129,7 +132,7 @@ async fn make(cx: &Context, new: &NewVolume) -> Result<Volume, CloudError> {
     }
 }
 
-/// A new volume that cannot be what it was asked to be is removed again.
+/// Removes a new volume without multiattach, if multiattach is required.
 async fn checked(cx: &Context, new: &NewVolume, created: CreatedVolume) -> Result<CreatedVolume, CloudError> {
     if !new.multiattach || created.volume.multiattach {
         return Ok(created);
@@ -142,7 +145,8 @@ async fn checked(cx: &Context, new: &NewVolume, created: CreatedVolume) -> Resul
     Err(final_if_removed(error, ObjectKind::Volume, id, removal))
 }
 
-/// A volume that was restored from a backup has the metadata of the volume in the backup: its own is written again.
+/// Writes the requested metadata again to a volume that was restored from a backup, because Cinder replaced it with the
+/// metadata of the backed up volume.
 async fn marked(cx: &Context, new: &NewVolume, mut created: CreatedVolume) -> Result<CreatedVolume, CloudError> {
     let volume = &mut created.volume;
     let Some(backup) = volume.source_backup().map(str::to_owned) else {
@@ -155,7 +159,7 @@ async fn marked(cx: &Context, new: &NewVolume, mut created: CreatedVolume) -> Re
     own.extend(new.mutable_metadata.clone());
     own.insert(metadata_keys::SOURCE_BACKUP.to_owned(), backup);
     own.extend(mode_mark(new));
-    // Also where any zone would do: a mark of the other volume's would lie about this one.
+    // Also without a required zone: the restored mark describes another volume.
     let zones = requested_zones(new).or_else(|| volume.availability_zone.clone());
     own.extend(zones.map(|zones| (metadata_keys::REQUESTED_ZONES.to_owned(), zones)));
     if new.multiattach || volume.metadata.contains_key(metadata_keys::REQUESTED_MULTIATTACH) {
@@ -171,7 +175,7 @@ async fn marked(cx: &Context, new: &NewVolume, mut created: CreatedVolume) -> Re
     Ok(created)
 }
 
-/// The volume of the wanted name that a creation goes on with.
+/// Finds the volume with which the creation continues, by its name.
 async fn find(cx: &Context, new: &NewVolume) -> Result<Option<Volume>, CloudError> {
     let named = BlockStorage::new(&cx.transport)
         .all(&[("name", new.name.clone())])
@@ -189,8 +193,8 @@ async fn find(cx: &Context, new: &NewVolume) -> Result<Option<Volume>, CloudErro
     Ok(choose(named.into_iter()))
 }
 
-/// Finds out what became of a creation whose answer was lost. Nothing is made here: without a trace the error goes to the
-/// caller, whose next attempt looks for the name first.
+/// Searches for the volume by name after an uncertain response to its creation. Creates nothing: if the name is not
+/// found, the caller gets the error, and its next attempt searches for the name first.
 async fn look_up(cx: &Context, new: &NewVolume, error: CloudError) -> Result<Volume, CloudError> {
     tracing::warn!(%error, name = %new.name, "looking for the volume by name after an uncertain creation");
     for pause in TIMING.name_lookups {
@@ -254,7 +258,8 @@ async fn wait_created(
     })
 }
 
-/// A creation ends with the volume, also one in error, or with its deletion.
+/// A creation ends with a complete volume, with a failed one, or with a deletion. A 404 ends it only after the database
+/// lag.
 fn judge_creation(id: &VolumeId, volume: Option<&Volume>) -> Verdict<Volume> {
     match volume {
         None => Verdict::Unchanged(Err(CloudError::no_volume(id))),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A volume to a larger size, until the size can be read back.
+//! Expands volumes and waits until Cinder shows the new size.
 
 use tokio::time::{Instant, sleep};
 
@@ -29,7 +29,7 @@ pub(crate) async fn expand_volume(cx: &Context, id: &VolumeId, size: GiB) -> Res
         let started = Instant::now();
         let volume = cinder.volume(id).await?.ok_or_else(|| CloudError::no_volume(id))?;
         if volume.status == VolumeStatus::Extending {
-            // Somebody's request, an earlier one of ours as a rule: its end decides what is left to do.
+            // Usually an earlier request of this driver. Its result determines the next step.
             let grown = wait_extended(cx, &volume, size, started, deadline).await?;
             if grown.size >= size {
                 return Ok(grown);
@@ -71,17 +71,20 @@ pub(crate) async fn expand_volume(cx: &Context, id: &VolumeId, size: GiB) -> Res
             _ => return Err(blocked(cx, &volume).await),
         }
         let refusal = match cinder.extend(&volume, size).await {
+            // 404.
             Ok(answer) if answer.missing() => return Err(CloudError::no_volume(id)),
             Ok(_) => {
                 let grown = wait_extended(cx, &volume, size, started, deadline).await?;
-                // Cinder gives the former status back to a volume for which it found no room: only the size tells.
+                // Cinder restores the former status of a volume for which it found no space, so only the size shows
+                // success.
                 return if grown.size >= size {
                     Ok(grown)
                 } else {
                     Err(not_expanded(cx, &grown, size, started).await)
                 };
             }
-            // The status may have changed since the look, or the answer was lost: the next look tells.
+            // 400 or 409: the status may have changed since it was read. After a lost response, the next read shows the
+            // result.
             Err(error @ (CloudError::BadRequest(_) | CloudError::Conflict(_))) => error,
             Err(error) if error.is_uncertain() => error,
             Err(error) => return Err(error),
@@ -99,7 +102,7 @@ pub(crate) async fn expand_volume(cx: &Context, id: &VolumeId, size: GiB) -> Res
     }
 }
 
-/// The volume when it is no longer `extending`, whichever way that ended.
+/// Waits until the volume is no longer `extending`, and returns it in any resulting status.
 async fn wait_extended(
     cx: &Context,
     volume: &Volume,

@@ -37,7 +37,7 @@ fn a_full_server_is_told_by_the_text_of_the_refusal(#[case] fault: &str, #[case]
 #[case(Some("2026-11-21T11:59:57.000000"), true)]
 #[case(Some("2026-11-21T11:59:56.000000"), false)]
 #[case(Some("2025-01-01T00:00:00.000000"), false)]
-// By another clock than the one that answered.
+// The server of Cinder has another clock.
 #[case(Some("2026-11-21T12:00:09.000000"), true)]
 #[case(Some("yesterday"), false)]
 #[case(None, false)]
@@ -59,7 +59,7 @@ fn an_attachment_from_before_the_request_is_not_taken_for_its_outcome_issue_2115
 async fn a_turn_that_does_not_come_ends_with_the_operations_time() {
     // A second installation in this process changes nothing.
     drop(rustls::crypto::ring::default_provider().install_default());
-    // Nobody listens on port 1, and nobody is asked.
+    // Port 1 has no listener, and the test sends no request.
     let config = crate::CloudConfig::from_cloud_conf(
         "[Global]\nauth-url=http://127.0.0.1:1\napplication-credential-id=i\napplication-credential-secret=s\n",
     )

@@ -41,7 +41,7 @@ fn ids(id: &str) -> Vec<AttachmentId> {
     vec![AttachmentId::new(id)]
 }
 
-/// A case whose views are those of a quiet cloud unless a test says otherwise.
+/// A test case. The defaults are the state of an idle cloud.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct CloudFactsCache {
     rounds_left: u32,
@@ -120,7 +120,7 @@ fn nova_is_asked_before_anything_is_looked_at() {
 #[rstest]
 #[case("available", false, &[], false, ATTACH, Step::Refused)]
 #[case("in-use", false, &[HERE], true, ALONE, done())]
-// Nova knows nothing of what Cinder shows: the guest has no disk.
+// Nova has no record of Cinder's attachment: the guest has no disk.
 #[case("in-use", false, &[HERE], false, ALONE, Step::Obstructed(Obstacle::Disagreement))]
 #[case("in-use", false, &[THERE], false, ATTACH, Step::Elsewhere)]
 #[case("in-use", true, &[THERE], false, ATTACH, Step::Refused)]
@@ -143,7 +143,7 @@ fn nova_is_asked_before_anything_is_looked_at() {
 // An administrator reset the status of an attached volume.
 #[case("available", false, &[THERE], false, ATTACH, Step::Elsewhere)]
 #[case("available", false, &[HERE], true, DesiredAttachment::Detach, Step::Obstructed(Obstacle::Disagreement))]
-// Nova has not yet forgotten a detachment.
+// Nova still has the record of a detachment.
 #[case("available", false, &[], true, ATTACH, Step::Pause)]
 #[case("available", false, &[], false, DesiredAttachment::Detach, Step::Done(None))]
 #[case("in-use", false, &[THERE], false, DesiredAttachment::Detach, Step::Done(None))]
@@ -208,7 +208,7 @@ fn a_servers_state_decides_about_a_refusal_that_the_volume_does_not_explain(
             expected.clone().unwrap_or(Step::Refused),
             "{desired:?}"
         );
-        // The version that a shelved server takes was used already.
+        // The version for a shelved server was used already.
         let mut again = CloudFactsCache { shelved: true, ..known };
         let expected = expected.clone().filter(|step| *step != Step::Request);
         assert_eq!(again.next(desired), expected.unwrap_or(Step::Refused), "{desired:?}");
@@ -224,7 +224,7 @@ fn what_the_servers_deletion_cut_short_is_not_taken_for_detached(#[values("attac
     let left = |attachments, host| CloudFactsCache {
         attachments,
         host,
-        // The server cannot be seen, as one that Nova is about to make: such a one is passed over.
+        // Nova does not show the server, like a server that it is about to create. Such a server is skipped.
         stale: Vec::new(),
         ..CloudFactsCache::volume(status, false, &[])
     };
@@ -297,7 +297,7 @@ fn a_half_made_attachment_is_removed_only_when_it_is_a_stray_that_was_seen_twice
     };
     let stray = ids;
     let ours = || vec![attachment(OURS, "reserved", Some(HERE))];
-    // The server is being made.
+    // Nova is creating the server.
     assert_eq!(
         known(ours(), Vec::new(), ids(OURS)).next(desired),
         Step::WaitForTransition
@@ -327,7 +327,7 @@ fn a_half_made_attachment_is_removed_only_when_it_is_a_stray_that_was_seen_twice
         DesiredAttachment::Detach => Step::Done(None),
     };
     assert_eq!(known(theirs(), stray(THEIRS), ids(THEIRS)).next(desired), expected);
-    // Nova has a record of it here: it is under way.
+    // Nova has a record of it here, so it is pending.
     let recorded = CloudFactsCache {
         recorded: true,
         ..known(ours(), stray(OURS), ids(OURS))
@@ -615,7 +615,7 @@ fn work_on_a_volume_ends_before_clean_up() {
     }
 }
 
-/// Every combination of what can be known, against what may never be decided.
+/// Checks every combination of known facts against the decisions that are never allowed.
 #[test]
 fn no_combination_reports_what_is_uncertain_or_touches_what_is_not_ours() {
     let statuses = [
@@ -720,7 +720,7 @@ fn check(known: &CloudFactsCache, desired: DesiredAttachment, attached: &[&str])
         )
     };
     match &step {
-        // Both agree, or it is not attached.
+        // Both services agree, or the volume is not attached.
         Step::Done(_) if desired != DesiredAttachment::Detach => assert!(here && known.recorded, "{}", context()),
         Step::Done(_) => assert!(!here && !known.recorded, "{}", context()),
         Step::DeleteStale(which) | Step::RecheckStale(which) => {
@@ -730,7 +730,7 @@ fn check(known: &CloudFactsCache, desired: DesiredAttachment, attached: &[&str])
                 panic!("{}", context())
             };
             assert!(all.iter().any(|one| one.id == which[0]), "{}", context());
-            // Only what no server has, or what a detachment from a server without a host left.
+            // Only attachments without a server, or the remains of a detachment from a server without a host.
             let is_off_host = (known.host.as_ref()).is_none_or(|host| host.status == "SHELVED_OFFLOADED");
             let is_left = is_off_host && desired == DesiredAttachment::Detach;
             assert!(is_left || known.stale == ids(OURS), "{}", context());

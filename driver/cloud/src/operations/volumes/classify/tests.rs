@@ -148,7 +148,7 @@ fn changed(volume: Volume, made: &str, updated: Option<&str>) -> Volume {
 #[case("error", Some("2026-01-01T10:03:00.000000"), ExistingVolume::Ours(FAILED))]
 #[case("error", None, ExistingVolume::Ours(FAILED))]
 #[case("error_restoring", Some("2026-01-01T10:03:00.000000"), ExistingVolume::Ours(FAILED))]
-// It may have been of use in between, and hold data that somebody can still save.
+// It may have been in use in the meantime, and may have data that a user can still rescue.
 #[case("error", Some("2026-03-01T10:00:00.000000"), ExistingVolume::Other(Reason::Failed))]
 #[case("error", Some("not a date"), ExistingVolume::Other(Reason::Failed))]
 #[case(
@@ -199,7 +199,7 @@ fn a_failed_volume_that_is_attached_or_of_another_cluster_stays() {
 #[rstest]
 #[case("east", "available", ExistingVolume::Ours(UNFIT))]
 #[case("east,west", "available", ExistingVolume::Ours(UNFIT))]
-// An earlier attempt made it where it was wanted then, and its answer may have arrived.
+// An earlier attempt created it in a zone that was acceptable then, and a caller may have received it.
 #[case(
     "east,nova",
     "available",
@@ -251,7 +251,7 @@ fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_
 #[rstest]
 #[case(Some("true"), "available", None, ExistingVolume::Ours(UNFIT))]
 #[case(Some("true"), "creating", None, ExistingVolume::Coming)]
-// Somebody may have been given it: under another type once, or for one server; or has it.
+// A caller may have received it, with multiattach from an earlier type or for a single server; or a server has it.
 #[case(
     Some("true"),
     "available",
@@ -414,11 +414,11 @@ fn the_changeable_metadata_that_a_backup_brought_along_is_no_difference_until_ou
 #[case("zone-one", "zone one", true)]
 #[case("zone one", "zone-one", true)]
 #[case("zone one", "zone+one", false)]
-// All that is not ASCII is lost in a label: what is left of these is nothing.
+// A label has ASCII characters only, so neither name has a label.
 #[case("北京", "上海", false)]
 #[case("北京", "北京", true)]
 #[case("", "北京", false)]
-// What is left of these is the same, and neither is the label of the other.
+// Both have the same label, and neither name is the label of the other.
 #[case("nord-é", "nord-è", false)]
 #[case("nord", "nord-è", true)]
 fn a_zone_is_met_under_its_own_name_or_the_label_that_is_made_of_it(
