@@ -139,7 +139,7 @@ mod tests {
     #[case("{11111111-2222-4333-8444-555555555555}", false)]
     #[case("../servers", false)]
     #[case("", false)]
-    fn only_hyphenated_uuids_are_taken_for_ids_of_openstack(#[case] text: &str, #[case] expected: bool) {
+    fn only_hyphenated_uuids_are_openstack_ids(#[case] text: &str, #[case] expected: bool) {
         assert_eq!(VolumeId::new(text).is_uuid(), expected);
     }
 
@@ -154,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn a_size_beyond_64_bits_of_bytes_does_not_exist() {
+    fn size_beyond_64_bits_is_rejected() {
         assert_eq!(GiB::from_bytes_rounded_up(u64::MAX), None);
         assert_eq!(GiB::new(1 << 34), None);
     }
 
     proptest! {
         #[test]
-        fn a_rounded_size_holds_the_bytes_and_wastes_less_than_one_gibibyte(bytes in 1..u64::MAX / 2) {
+        fn rounding_adds_less_than_one_gibibyte(bytes in 1..u64::MAX / 2) {
             let size = GiB::from_bytes_rounded_up(bytes).expect("fits").bytes();
             prop_assert!(size >= bytes && size - bytes < 1 << 30);
         }

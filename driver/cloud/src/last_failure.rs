@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_is_kept_until_the_same_operation_is_answered() {
+    async fn failure_lasts_until_same_operation_succeeds() {
         let list_cache = LastFailure::default();
         assert_eq!(list_cache.to_string(), "");
         list_cache
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_absence_is_told_of_the_object_that_was_asked_for_and_of_no_other() {
+    async fn absence_concerns_only_the_requested_object() {
         LastFailure::default()
             .during(async {
                 missed("volume one", Some("req-1"));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_keeps_book_of_is_nowhere() {
+    async fn failure_without_record_is_dropped() {
         met("volume_create", &failure("volume_create"));
         let list_cache = LastFailure::default();
         list_cache.during(async {}).await;

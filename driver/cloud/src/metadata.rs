@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_gives_id_zone_and_name() {
+    fn document_has_id_zone_and_name() {
         let text = r#"{"uuid":"11111111-2222-4333-8444-555555555555","availability_zone":"nova","name":"worker-1","devices":[]}"#;
         let metadata = InstanceMetadata::from_document(text.as_bytes()).expect("usable");
         assert_eq!(metadata.instance_id.as_str(), "11111111-2222-4333-8444-555555555555");
@@ -267,13 +267,13 @@ mod tests {
     #[case("{}", "uuid")]
     #[case(r#"{"uuid":"i-0001"}"#, "is none")]
     #[case("<html>", "expected value")]
-    fn a_document_without_a_server_id_is_refused(#[case] text: &str, #[case] reason: &str) {
+    fn document_without_server_id_is_refused(#[case] text: &str, #[case] reason: &str) {
         let refused = InstanceMetadata::from_document(text.as_bytes()).expect_err("unusable");
         assert!(refused.contains(reason), "{refused}");
     }
 
     #[tokio::test]
-    async fn a_service_that_does_not_answer_ends_within_the_timeout() {
+    async fn silent_metadata_service_ends_within_timeout() {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
         let url = format!("http://{}", silent.local_addr().expect("address"));
         let error = instance_metadata(&url, Duration::from_millis(50))
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn cloud_init_tells_the_same_where_it_ran_on_openstack() {
+    fn cloud_init_document_counts_only_on_openstack() {
         let data = |cloud: &str| {
             format!(
                 r#"{{"v1":{{"cloud_name":"{cloud}","instance_id":"11111111-2222-4333-8444-555555555555","availability_zone":"nova","region":null}},"ds":{{}}}}"#
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn over_ipv6_the_first_link_that_answers_tells() {
+    async fn first_successful_ipv6_link_wins() {
         let Ok(listener) = tokio::net::TcpListener::bind("[::1]:0").await else {
             // The kernel has no IPv6.
             return;
@@ -338,7 +338,7 @@ mod tests {
     #[case("http://[fe80::a9fe:a9fe%25eth0]:8775/", "fe80::a9fe:a9fe", 8775, Some("eth0"))]
     #[case("http://[fe80::1%2]", "fe80::1", 80, Some("2"))]
     #[case("http://[fe80::a9fe:a9fe]/", "fe80::a9fe:a9fe", 80, None)]
-    fn a_link_local_address_is_told_with_its_interface(
+    fn link_local_address_is_parsed_with_interface(
         #[case] url: &str,
         #[case] address: &str,
         #[case] port: u16,
@@ -358,7 +358,7 @@ mod tests {
     #[case("http://[fe80::1%]")]
     #[case("http://[fe80::1%eth0]:none")]
     #[case("http://[fe80::1%eth0")]
-    fn other_addresses_are_asked_as_they_are(#[case] url: &str) {
+    fn other_addresses_are_not_link_local(#[case] url: &str) {
         assert_eq!(LinkLocal::of(url), None);
     }
 }

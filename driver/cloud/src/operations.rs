@@ -20,13 +20,13 @@
 //! | | 5xx | `Server`; the request may have taken effect |
 //! | poll (`poll::task`) | 400 | of a list of changes: the task polls each resource instead |
 //! | | 404 | of a resource: it is deleted, or hidden by a database lag (`Verdict::Unchanged`) |
-//! | [create volume](volumes::create::create_volume) | 400 | ends the operation; one retry without the zone for a copy whose zone is refused |
+//! | [create volume](volumes::create::create_volume) | 400 | ends the operation; for a copy, one retry without a refused zone |
 //! | | 404 | the type, zone or source does not exist: `BadRequest` |
 //! | | 406 | Cinder cannot restore the backup into a new volume: `CannotRestore` |
 //! | | 5xx | finds the volume by name, otherwise `Server` |
 //! | | 404 while waiting | the volume was deleted: `NotFound` after the database lag |
 //! | [delete volume](deletion::volume::delete_volume), | 400, 409 | reads the object, then waits, retries, or names the blocker |
-//! | [delete snapshot or backup](deletion::backup::delete_point_in_time) | 404 | deleted; for a new object, one more request after the database lag |
+//! | [delete snapshot or backup](deletion::backup::delete_point_in_time) | 404 | deleted; for a new object, repeated after the lag |
 //! | | 404 of the read | retries; deleted if it is the second one, after a lost response |
 //! | | 5xx | reads the object, then waits or retries |
 //! | [expand volume](volumes::expand::expand_volume) | 400, 409 | retries if the volume changed, otherwise `Conflict` or `BadRequest` |
@@ -35,7 +35,7 @@
 //! | [modify volume](modify::modify_volume) | 400, 409 | retries if the volume changed, otherwise `Conflict` or `BadRequest` |
 //! | | 404 | the volume does not exist: `NotFound` |
 //! | | 5xx | reads the volume and retries |
-//! | [create snapshot](snapshots::create::create_snapshot) | 400 | waits for a volume in transition, otherwise as 409 or `SnapshotRefused` |
+//! | [create snapshot](snapshots::create::create_snapshot) | 400 | waits for a volume in transition, `Conflict`, or `SnapshotRefused` |
 //! | | 404 | the volume does not exist: `NotFound` |
 //! | | 409 | waits for a volume in transition, otherwise `Conflict` |
 //! | | 5xx | finds the snapshot by name, otherwise `Server` |

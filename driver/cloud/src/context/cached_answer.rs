@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_is_asked_for_once_in_its_lifetime() {
+    async fn response_is_fetched_once_per_lifetime() {
         let (cached, asked) = (CachedAnswer::for_time(LIFETIME), Cell::new(0));
         let get = || {
             cached.get(|| async {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_at_once_share_one_question_and_its_failure() {
+    async fn concurrent_callers_share_fetch_and_failure() {
         let (cached, asked) = (CachedAnswer::<u32>::for_time(LIFETIME), Cell::new(0));
         let get = || {
             cached.get(|| async {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_took_long_serves_all_who_waited_for_it() {
+    async fn slow_response_serves_all_waiters() {
         let (cached, asked) = (CachedAnswer::for_time(LIFETIME), Cell::new(0));
         let get = || {
             cached.get(|| async {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_outdates_also_the_answer_that_is_on_its_way() {
+    async fn change_invalidates_pending_response() {
         let (cached, asked) = (CachedAnswer::for_time(LIFETIME), Cell::new(0));
         let get = || {
             cached.get(|| async {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn slow_answer_outlives_changes() {
+    async fn slow_response_outlives_changes() {
         let (cached, asked) = (CachedAnswer::for_time(LIFETIME), Cell::new(0));
         let get = || {
             cached.get(|| async {

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_entry_lives_for_its_lifetime_and_no_more_are_kept_than_fit() {
+    async fn entries_expire_and_capacity_is_limited() {
         let lifetime = Duration::from_secs(3);
         let map = ExpiringMap::new(lifetime, 2);
         for key in 0..3 {

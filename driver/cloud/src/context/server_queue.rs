@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn requests_to_one_server_take_turns_and_leave_nothing_behind() {
+    async fn attach_requests_of_one_server_are_serialized() {
         let server_queues = ServerQueues::default();
         let (here, there) = (ServerId::new("here"), ServerId::new("there"));
         let first = server_queues.acquire_attach(&here).await.expect("room");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_queue_is_served_in_order_and_no_longer_than_it_may_be() {
+    async fn queue_is_ordered_and_bounded() {
         let server_queues = ServerQueues::default();
         let here = ServerId::new("here");
         let held = server_queues.acquire_attach(&here).await.expect("room");

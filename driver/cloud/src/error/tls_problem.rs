@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alerts_of_service_name_the_side_to_fix() {
+    fn service_alerts_name_the_side_to_fix() {
         let problem = |alert| {
             let cause = io::Error::new(io::ErrorKind::InvalidData, rustls::Error::AlertReceived(alert));
             TlsProblem::find(&io::Error::other(cause))

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lists_are_cut_with_their_count() {
+    fn long_lists_are_truncated_with_count() {
         let names = |count: usize| names_text((0..count).map(|number| number.to_string()));
         assert_eq!(names(0), "");
         assert_eq!(names(3), "0, 1, 2");

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_of_equal_length_take_two_looks_at_most_and_are_noticed_in_time() {
+    fn equal_operations_take_two_polls_at_most() {
         for latency in [0.0, 0.05, 0.3, 0.8, 1.2, 2.5] {
             let mut schedule = PollSchedule::default();
             for _ in 0..20 {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_that_take_far_less_than_the_first_one_are_noticed_in_time_soon() {
+    fn schedule_adapts_to_much_faster_operations() {
         let mut schedule = PollSchedule::default();
         operation(&mut schedule, 1.1);
         let late: Vec<f64> = (0..4).map(|_| operation(&mut schedule, 0.2).1).collect();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_operation_does_not_make_the_next_one_late() {
+    fn slow_operation_does_not_delay_next_poll() {
         let mut schedule = PollSchedule::default();
         schedule.finished(Kind::Create, Duration::from_secs(1), 9, Duration::from_mins(10));
         assert!(schedule.first_poll(Kind::Create) <= Duration::from_secs(2));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_grow_with_the_wait_and_stay_bounded() {
+    fn poll_intervals_grow_and_are_bounded() {
         for (waited, gap) in [
             (0.2, 0.1),
             (2.0, 0.5),

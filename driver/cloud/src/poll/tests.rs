@@ -190,7 +190,7 @@ fn summary(mut late: Vec<Duration>) -> (Duration, Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crowd_costs_by_time_and_is_noticed_in_time() {
+async fn crowd_needs_few_requests_and_little_delay() {
     for count in [40, 100, 400] {
         let watch = watch();
         let takes = chances()
@@ -208,7 +208,7 @@ async fn a_crowd_costs_by_time_and_is_noticed_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_one_after_the_other_costs_little_more_than_one_look_each_and_is_noticed_in_time() {
+async fn sequential_operations_cost_about_one_poll_each() {
     let watch = watch();
     let mut free = Instant::now();
     let mut waits = Vec::new();
@@ -230,7 +230,7 @@ async fn what_comes_one_after_the_other_costs_little_more_than_one_look_each_and
 }
 
 #[tokio::test(start_paused = true)]
-async fn attachments_of_all_lengths_are_noticed_in_time() {
+async fn attachments_of_any_duration_are_seen_promptly() {
     let watch = watch();
     let mut late = Vec::new();
     // One operation at a time, as in a quiet cluster, with the variance of a real cloud.
@@ -244,7 +244,7 @@ async fn attachments_of_all_lengths_are_noticed_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_list_of_changes_does_not_hold_is_asked_for_before_it_is_gone() {
+async fn unlisted_resource_is_polled_before_it_counts_deleted() {
     let watch = watch();
     world(|world| world.ended = None);
     join_all((0..40).map(|id| wait(&watch, Kind::Delete, id, Duration::from_millis(900)))).await;
@@ -254,7 +254,7 @@ async fn what_a_list_of_changes_does_not_hold_is_asked_for_before_it_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_api_node_that_lags_does_not_list_is_not_gone() {
+async fn resource_hidden_by_lag_is_not_deleted() {
     let watch = watch();
     // The lists are empty, although the cloud has all of the resources and they have changed.
     world(|world| world.list_mode = ListMode::Forgetful);
@@ -263,7 +263,7 @@ async fn what_an_api_node_that_lags_does_not_list_is_not_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_things_that_no_list_tells_of_yet_are_not_looked_at_one_by_one() {
+async fn unlisted_new_resources_are_not_polled_singly() {
     for count in [40, 100] {
         let watch = watch();
         world(|world| world.unplaced = true);
@@ -295,7 +295,7 @@ async fn new_things_that_no_list_tells_of_yet_are_not_looked_at_one_by_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attachments_are_noticed_in_time_among_many_that_have_waited_for_long() {
+async fn attachments_are_prompt_among_long_waits() {
     let watch = watch();
     let creations = (0..60).map(|id| wait(&watch, Kind::Create, id, Duration::from_mins(1)));
     let attachments = (100..140).map(|id| {
@@ -313,7 +313,7 @@ async fn attachments_are_noticed_in_time_among_many_that_have_waited_for_long() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_of_a_crowd_whose_time_comes_alone_wait_for_the_list_of_all() {
+async fn crowd_members_wait_for_shared_list() {
     let watch = watch();
     // A single operation finishes at once. In a crowd it takes longer.
     for id in 1000..1004 {
@@ -335,7 +335,7 @@ async fn those_of_a_crowd_whose_time_comes_alone_wait_for_the_list_of_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cloud_that_does_not_list_changes_is_asked_directly() {
+async fn cloud_without_change_lists_is_polled_directly() {
     let watch = watch();
     world(|world| world.list_mode = ListMode::Unserved);
     let waits = (0..40).map(|id| wait(&watch, Kind::Attach, id, Duration::from_secs(1)));
@@ -346,7 +346,7 @@ async fn a_cloud_that_does_not_list_changes_is_asked_directly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_wants_few_looks_gets_few_of_its_own_and_all_of_the_others() {
+async fn minimum_interval_limits_only_own_polls() {
     let watch = watch();
     let started = Instant::now();
     world(|world| world.ends.insert(1000, Some(started + Duration::from_secs(20))));

@@ -39,7 +39,7 @@ pub(super) struct AttachmentStateMachine<'a> {
     rounds: u32,
     /// The last refusal and its meaning.
     refused: Option<(Refusal, CloudError)>,
-    /// The error of the request before.
+    /// The error of an earlier request.
     said: Option<CloudError>,
     /// The state after the last request.
     pub(super) snapshot: Option<Views>,

@@ -360,7 +360,7 @@ fn retry_detach(refusal: Refusal) -> Step {
     }
 }
 
-/// Whether the server refuses every request until an administrator or the guest acts.
+/// Whether the server refuses every request and does not change by itself.
 fn is_refused_by_server(view: &View<'_>, refusal: Refusal) -> bool {
     let is_resting = |server: &Server| {
         server.task_state.is_none() && matches!(server.status.as_str(), "SUSPENDED" | "RESCUE" | "ERROR")

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_built_on_a_backup_are_the_incremental_ones_up_to_the_next_full_one() {
+    fn backup_dependents_end_at_next_full_backup() {
         let all = vec![
             backup("4", "2026-01-04T00:00:00.000000", false),
             backup("5", "2026-01-05T00:00:00.000000", true),

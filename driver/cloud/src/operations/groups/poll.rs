@@ -166,7 +166,7 @@ mod tests {
     #[case("available", true)]
     #[case("error", true)]
     #[case("error_deleting", true)]
-    fn what_is_on_its_way_is_waited_for(#[case] status: &str, #[case] settled: bool) {
+    fn pending_statuses_are_not_settled(#[case] status: &str, #[case] settled: bool) {
         assert_eq!(is_settled(status), settled);
     }
 }

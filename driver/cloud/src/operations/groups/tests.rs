@@ -120,7 +120,7 @@ async fn failed_group_snapshot_of_another_client_stays() {
 }
 
 #[tokio::test]
-async fn group_with_a_stale_record_is_emptied() {
+async fn group_with_stale_record_is_emptied() {
     let OtherGroup {
         sim: _running,
         cx,

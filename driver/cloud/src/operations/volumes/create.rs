@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_that_somebody_deletes_while_it_is_made_is_not_handed_out() {
+    fn creation_fails_when_volume_is_deleted() {
         let seen = |status: &str| {
             let volume = json!({"id": "1", "size": 1, "status": status});
             let volume: Volume = serde_json::from_value(volume).expect("a volume");

@@ -20,7 +20,7 @@ const HERE: &str = "11111111-2222-4333-8444-555555555555";
 )]
 #[case("No free disk device names for prefix 'vd'", true)]
 #[case("Quota exceeded for cores", false)]
-fn a_full_server_is_told_by_the_text_of_the_refusal(#[case] fault: &str, #[case] expected: bool) {
+fn refusal_text_identifies_full_server(#[case] fault: &str, #[case] expected: bool) {
     let failure = Failure {
         operation: "volume_attach",
         object: String::new(),
@@ -41,10 +41,7 @@ fn a_full_server_is_told_by_the_text_of_the_refusal(#[case] fault: &str, #[case]
 #[case(Some("2026-11-21T12:00:09.000000"), true)]
 #[case(Some("yesterday"), false)]
 #[case(None, false)]
-fn an_attachment_from_before_the_request_is_not_taken_for_its_outcome_issue_2115(
-    #[case] attached_at: Option<&str>,
-    #[case] expected: bool,
-) {
+fn older_attachment_is_not_accepted_issue_2115(#[case] attached_at: Option<&str>, #[case] expected: bool) {
     let attachment = VolumeAttachment {
         attachment_id: None,
         server_id: Some(ServerId::new(HERE)),
@@ -56,7 +53,7 @@ fn an_attachment_from_before_the_request_is_not_taken_for_its_outcome_issue_2115
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_does_not_come_ends_with_the_operations_time() {
+async fn wait_in_queue_ends_with_operation_timeout() {
     // A second installation in this process changes nothing.
     drop(rustls::crypto::ring::default_provider().install_default());
     // Port 1 has no listener, and the test sends no request.

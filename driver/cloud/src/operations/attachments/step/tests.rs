@@ -106,7 +106,7 @@ impl CloudFactsCache {
 }
 
 #[test]
-fn nova_is_asked_before_anything_is_looked_at() {
+fn first_step_is_a_request() {
     let nothing = CloudFactsCache {
         refusal: None,
         volume: None,
@@ -188,7 +188,7 @@ fn each_state_has_one_next_step(
 #[case("BUILD", None, Some(Step::Obstructed(Obstacle::Server)))]
 #[case("MIGRATING", Some("migrating"), Some(Step::Pause))]
 #[case("ACTIVE", Some("image_snapshot"), Some(Step::Pause))]
-fn a_servers_state_decides_about_a_refusal_that_the_volume_does_not_explain(
+fn server_state_decides_about_unexplained_refusal(
     #[case] status: &str,
     #[case] task: Option<&str>,
     #[case] expected: Option<Step>,
@@ -220,7 +220,7 @@ fn a_servers_state_decides_about_a_refusal_that_the_volume_does_not_explain(
 }
 
 #[rstest]
-fn what_the_servers_deletion_cut_short_is_not_taken_for_detached(#[values("attaching", "detaching")] status: &str) {
+fn interrupted_detachment_is_not_complete(#[values("attaching", "detaching")] status: &str) {
     let left = |attachments, host| CloudFactsCache {
         attachments,
         host,
@@ -242,7 +242,7 @@ fn what_the_servers_deletion_cut_short_is_not_taken_for_detached(#[values("attac
 }
 
 #[test]
-fn after_a_lost_answer_a_single_look_does_not_say_that_there_is_nothing_to_detach() {
+fn detach_retries_after_lost_response() {
     for (refusal, rounds_left, step) in [
         (Refusal::Uncertain, 1, Step::Pause),
         (Refusal::Uncertain, 0, Step::Done(None)),
@@ -259,7 +259,7 @@ fn after_a_lost_answer_a_single_look_does_not_say_that_there_is_nothing_to_detac
 }
 
 #[test]
-fn what_is_stuck_is_named_and_not_waited_for_without_end() {
+fn stuck_attachment_is_reported() {
     for (status, desired, recorded) in [
         ("reserved", ATTACH, true),
         ("attaching", ATTACH, false),
@@ -278,7 +278,7 @@ fn what_is_stuck_is_named_and_not_waited_for_without_end() {
 
 /// Issue 2553: an attachment that failed half way leaves the volume `reserved`.
 #[rstest]
-fn a_half_made_attachment_is_removed_only_when_it_is_a_stray_that_was_seen_twice_issue_2553(
+fn stale_attachment_is_removed_after_recheck_issue_2553(
     #[values(ATTACH, DesiredAttachment::Detach)] desired: DesiredAttachment,
     #[values("reserved", "attaching")] status: &str,
 ) {
@@ -342,7 +342,7 @@ fn a_half_made_attachment_is_removed_only_when_it_is_a_stray_that_was_seen_twice
 }
 
 #[test]
-fn what_a_server_left_behind_is_removed_only_when_nova_says_that_it_is_gone() {
+fn attachment_is_removed_only_when_server_was_deleted() {
     let gone = |attachments: Vec<Attachment>, stale_candidates: Vec<AttachmentId>| CloudFactsCache {
         refusal: Some(Refusal::NotFound),
         host: None,
@@ -387,7 +387,7 @@ fn detach_retries_while_deleted_server_has_record() {
 }
 
 #[test]
-fn a_missing_thing_is_told_by_its_kind() {
+fn error_names_kind_of_missing_object() {
     let no_server = CloudFactsCache {
         refusal: Some(Refusal::NotFound),
         host: None,
@@ -404,7 +404,7 @@ fn a_missing_thing_is_told_by_its_kind() {
 }
 
 #[test]
-fn a_multiattach_volume_is_asked_for_in_the_version_that_allows_it() {
+fn multiattach_request_uses_required_version() {
     let learned = CloudFactsCache {
         several: false,
         ..CloudFactsCache::volume("in-use", true, &[THERE])
@@ -420,7 +420,7 @@ fn a_multiattach_volume_is_asked_for_in_the_version_that_allows_it() {
 #[case(Refusal::Bad, false, ATTACH, Step::Refused)]
 #[case(Refusal::NotFound, false, ATTACH, Step::Refused)]
 #[case(Refusal::Outdated, false, ATTACH, Step::Request)]
-fn what_cinder_would_allow_is_asked_again_where_that_can_help(
+fn attach_retries_when_state_may_change(
     #[case] refusal: Refusal,
     #[case] recorded: bool,
     #[case] desired: DesiredAttachment,
@@ -435,7 +435,7 @@ fn what_cinder_would_allow_is_asked_again_where_that_can_help(
 }
 
 #[rstest]
-fn shelved_servers_get_a_versioned_detach_first(
+fn shelved_server_needs_versioned_detach(
     #[values("SHELVED", "SHELVED_OFFLOADED")] state: &str,
     #[values(
         "in-use",
@@ -470,7 +470,7 @@ fn shelved_servers_get_a_versioned_detach_first(
 #[case(Refusal::Busy, Step::Pause)]
 #[case(Refusal::NotFound, Step::Pause)]
 #[case(Refusal::Bad, Step::Refused)]
-fn offloaded_detach_ignores_the_volume_status(
+fn offloaded_detach_ignores_volume_status(
     #[case] refusal: Refusal,
     #[case] expected: Step,
     #[values("in-use", "reserved", "detaching", "available")] status: &str,
@@ -515,7 +515,7 @@ fn detach_waits_for_shelving_tasks(
 }
 
 #[rstest]
-fn resting_server_obstructs_before_the_volume(
+fn resting_server_obstructs_before_volume(
     #[values("SUSPENDED", "RESCUE", "ERROR")] state: &str,
     #[values(ATTACH, DesiredAttachment::Detach)] desired: DesiredAttachment,
     #[values("reserved", "attaching")] status: &str,
@@ -599,7 +599,7 @@ fn attachments_of_ironic_stay(#[values(ALONE, DesiredAttachment::Detach)] desire
 }
 
 #[test]
-fn work_on_a_volume_ends_before_clean_up() {
+fn pending_operation_precedes_clean_up() {
     for status in ["extending", "retyping", "backing-up"] {
         let known = CloudFactsCache {
             host: None,
@@ -617,7 +617,7 @@ fn work_on_a_volume_ends_before_clean_up() {
 
 /// Checks every combination of known facts against the decisions that are never allowed.
 #[test]
-fn no_combination_reports_what_is_uncertain_or_touches_what_is_not_ours() {
+fn no_combination_reaches_an_unsafe_step() {
     let statuses = [
         "available",
         "reserved",

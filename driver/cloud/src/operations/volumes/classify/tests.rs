@@ -51,17 +51,14 @@ fn volume(id: &str, status: &str) -> Volume {
     },
     None
 )]
-fn a_volume_of_the_name_fits_or_the_difference_is_told(
-    #[case] change: fn(&mut NewVolume),
-    #[case] expected: Option<&str>,
-) {
+fn existing_volume_matches_or_differs(#[case] change: fn(&mut NewVolume), #[case] expected: Option<&str>) {
     let mut new = new();
     change(&mut new);
     assert_eq!(difference(&volume("1", "available"), &new, false).as_deref(), expected);
 }
 
 #[test]
-fn zones_do_not_matter_where_the_configuration_says_so() {
+fn zones_are_ignored_when_configured() {
     let new = NewVolume {
         availability_zone: Some("other".into()),
         ..new()
@@ -75,13 +72,13 @@ fn zones_do_not_matter_where_the_configuration_says_so() {
 #[case(&[("2", "available"), ("1", "available")], "1")]
 #[case(&[("1", "deleting"), ("2", "creating")], "2")]
 #[case(&[("1", "error_deleting"), ("2", "error")], "2")]
-fn of_several_volumes_of_one_name_the_furthest_and_oldest_is_taken(#[case] found: &[(&str, &str)], #[case] id: &str) {
+fn oldest_complete_volume_of_name_is_chosen(#[case] found: &[(&str, &str)], #[case] id: &str) {
     let chosen = choose(found.iter().map(|(id, status)| volume(id, status)));
     assert_eq!(chosen.expect("one").id.as_str(), id);
 }
 
 #[test]
-fn a_volume_is_ours_only_with_the_name_and_all_of_the_metadata() {
+fn volume_is_ours_only_with_name_and_metadata() {
     assert!(is_ours(&volume("1", "error"), &new()));
     let other_cluster = NewVolume {
         metadata: BTreeMap::from([("cluster".into(), "theirs".into())]),
@@ -106,11 +103,7 @@ fn a_volume_is_ours_only_with_the_name_and_all_of_the_metadata() {
 #[case(Some("mine"), "mine", false)]
 #[case(Some(""), "mine", false)]
 #[case(None, "mine", false)]
-fn a_volume_that_was_made_for_another_cluster_is_refused(
-    #[case] found: Option<&str>,
-    #[case] own: &str,
-    #[case] is_refused: bool,
-) {
+fn volume_of_another_cluster_is_refused(#[case] found: Option<&str>, #[case] own: &str, #[case] is_refused: bool) {
     let marked = |cluster: Option<&str>| -> BTreeMap<String, String> {
         let pair = |cluster: &str| (metadata_keys::CLUSTER.to_owned(), cluster.to_owned());
         cluster.map(pair).into_iter().collect()
@@ -161,7 +154,7 @@ fn changed(volume: Volume, made: &str, updated: Option<&str>) -> Volume {
     Some("2026-01-01T10:03:00.000000"),
     ExistingVolume::Other(Reason::Failed)
 )]
-fn a_failed_volume_is_removed_only_where_its_record_shows_that_it_failed_while_it_was_made(
+fn failed_volume_is_removed_only_after_failed_creation(
     #[case] status: &str,
     #[case] updated: Option<&str>,
     #[case] expected: ExistingVolume,
@@ -171,7 +164,7 @@ fn a_failed_volume_is_removed_only_where_its_record_shows_that_it_failed_while_i
 }
 
 #[test]
-fn a_failed_volume_that_is_attached_or_of_another_cluster_stays() {
+fn attached_or_foreign_failed_volume_stays() {
     let failed = changed(volume("1", "error"), "2026-01-01T10:00:00.000000", None);
     let attached = Volume {
         attachments: vec![crate::api::block_storage::VolumeAttachment {
@@ -215,7 +208,7 @@ fn a_failed_volume_that_is_attached_or_of_another_cluster_stays() {
     "creating",
     ExistingVolume::Other(Reason::EarlierAttempt(String::new()))
 )]
-fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_got_it(
+fn misplaced_volume_needs_own_mark_for_removal(
     #[case] requested: &str,
     #[case] status: &str,
     #[case] expected: ExistingVolume,
@@ -271,7 +264,7 @@ fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_
     None,
     ExistingVolume::Other(Reason::Different(String::new()))
 )]
-fn a_volume_for_one_server_is_removed_only_where_its_own_mark_asks_for_several(
+fn single_attach_volume_needs_own_mark_for_removal(
     #[case] mark: Option<&str>,
     #[case] status: &str,
     #[case] updated: Option<&str>,
@@ -298,7 +291,7 @@ fn a_volume_for_one_server_is_removed_only_where_its_own_mark_asks_for_several(
 }
 
 #[test]
-fn the_mark_of_the_requested_zones_holds_what_fits_and_nothing_else() {
+fn zone_mark_is_omitted_when_too_long() {
     let of = |zones: &[&str]| {
         requested_zones(&NewVolume {
             acceptable_zones: zones.iter().map(|&zone| zone.to_owned()).collect(),
@@ -322,11 +315,7 @@ fn the_mark_of_the_requested_zones_holds_what_fits_and_nothing_else() {
     Some("source nothing is wanted, it was made from snapshot or backup s")
 )]
 #[case(Some(Source::Volume("v".into())), "{}", Some("source volume v is wanted, it was made from nothing"))]
-fn the_source_of_a_volume_is_compared(
-    #[case] wanted: Option<Source>,
-    #[case] found: &str,
-    #[case] expected: Option<&str>,
-) {
+fn volume_source_is_compared(#[case] wanted: Option<Source>, #[case] found: &str, #[case] expected: Option<&str>) {
     let mut json = json!({"id": "1", "size": 2, "status": "available"});
     let more: serde_json::Map<_, _> = serde_json::from_str(found).expect("json");
     json.as_object_mut().expect("an object").extend(more);
@@ -335,7 +324,7 @@ fn the_source_of_a_volume_is_compared(
 }
 
 #[test]
-fn metadata_that_can_be_changed_later_is_compared() {
+fn mutable_metadata_is_compared() {
     let wanted = NewVolume {
         mutable_metadata: BTreeMap::from([("other".into(), "y".into())]),
         ..new()
@@ -347,7 +336,7 @@ fn metadata_that_can_be_changed_later_is_compared() {
 }
 
 #[test]
-fn the_marks_that_a_backup_brought_along_prove_nothing_about_the_volume_restored_from_it() {
+fn restored_marks_prove_nothing_about_the_volume() {
     let wanted = NewVolume {
         acceptable_zones: vec!["east".into()],
         source: Some(Source::PointInTime("b-2".into())),
@@ -385,7 +374,7 @@ fn the_marks_that_a_backup_brought_along_prove_nothing_about_the_volume_restored
 }
 
 #[test]
-fn the_changeable_metadata_that_a_backup_brought_along_is_no_difference_until_ours_is_written_again() {
+fn restored_mutable_metadata_is_not_a_difference() {
     let wanted = NewVolume {
         source: Some(Source::PointInTime("b-2".into())),
         mutable_metadata: BTreeMap::from([("other".into(), "y".into())]),
@@ -421,17 +410,13 @@ fn the_changeable_metadata_that_a_backup_brought_along_is_no_difference_until_ou
 // Both have the same label, and neither name is the label of the other.
 #[case("nord-é", "nord-è", false)]
 #[case("nord", "nord-è", true)]
-fn a_zone_is_met_under_its_own_name_or_the_label_that_is_made_of_it(
-    #[case] wanted: &str,
-    #[case] found: &str,
-    #[case] is_it: bool,
-) {
+fn zone_matches_its_name_or_label(#[case] wanted: &str, #[case] found: &str, #[case] is_it: bool) {
     assert_eq!(same_zone(wanted, found), is_it);
     assert_eq!(same_zone(found, wanted), is_it);
 }
 
 #[test]
-fn a_second_volume_that_a_late_request_made_is_named() {
+fn duplicate_volume_of_late_request_is_reported() {
     let mut of_another = volume("3", "available");
     of_another.metadata.clear();
     let alone = [volume("1", "available"), volume("2", "deleting"), of_another];
