@@ -88,7 +88,7 @@ impl Cloud {
     /// volumes of this one.
     pub async fn reload(&self, config: CloudConfig) -> Result<Login, CloudError> {
         let connection = Arc::new(Connection::new(&config, &self.inner.options)?);
-        let before = self.inner.transport.connection();
+        let previous = self.inner.transport.connection();
         let token = connection.keystone().token().await;
         let token = token.map_err(|error| self.inner.transport.for_caller(error))?;
         let other = |what: &str, old: &str, new: &str| {
@@ -100,13 +100,13 @@ impl Cloud {
         // The current credentials may be the ones of the wrong project.
         let project = match self.inner.transport.project() {
             Some(own) => Some(own.to_owned()),
-            None => before.keystone().project_id().await,
+            None => previous.keystone().project_id().await,
         };
         if let Some(project) = project.filter(|id| *id != token.project_id) {
             return Err(other("project", &project, &token.project_id));
         }
         // Without a configured region the driver stays in the current one, whatever the catalogue lists now.
-        let region = before.known_region();
+        let region = previous.known_region();
         if let Some(region) = region {
             connection.default_region(region);
         }
@@ -178,7 +178,9 @@ impl Cloud {
     /// `error` is removed only if its name and all metadata match. The error is then [`CloudError::VolumeFailed`] with
     /// Cinder's message.
     pub async fn create_volume(&self, new: NewVolume) -> Result<CreatedVolume, CloudError> {
-        self.inner.then_forget_lists(create_volume(&self.inner, &new)).await
+        self.inner
+            .invalidate_lists_after(create_volume(&self.inner, &new))
+            .await
     }
 
     /// Whether this process created the resource of this id a moment ago. Until the database lag has passed, a 404 does
@@ -191,7 +193,9 @@ impl Cloud {
     ///
     /// An attached volume is [`CloudError::VolumeInUse`], one with snapshots [`CloudError::VolumeHasDependents`].
     pub async fn delete_volume(&self, volume: &VolumeId) -> Result<(), CloudError> {
-        self.inner.then_forget_lists(delete_volume(&self.inner, volume)).await
+        self.inner
+            .invalidate_lists_after(delete_volume(&self.inner, volume))
+            .await
     }
 
     /// Attaches a volume and waits for the end of the attachment. Does nothing if the volume is attached to the server
@@ -206,7 +210,7 @@ impl Cloud {
         options: AttachOptions,
     ) -> Result<AttachOutcome, CloudError> {
         let attachment = attach_in_mode(&self.inner, volume, server, options);
-        self.inner.then_forget_lists(attachment).await
+        self.inner.invalidate_lists_after(attachment).await
     }
 
     /// Detaches a volume from a server, or from all servers for `None`, and waits until Cinder and Nova agree on it.
@@ -214,6 +218,8 @@ impl Cloud {
     /// A missing volume, a missing server (404), or a volume that is not attached to the server counts as detached.
     /// Attachments of a deleted server that remain in Cinder are deleted.
     pub async fn detach(&self, volume: &VolumeId, server: Option<&ServerId>) -> Result<(), CloudError> {
-        self.inner.then_forget_lists(detach(&self.inner, volume, server)).await
+        self.inner
+            .invalidate_lists_after(detach(&self.inner, volume, server))
+            .await
     }
 }

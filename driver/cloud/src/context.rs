@@ -45,7 +45,7 @@ const MOST_DELETED: usize = 1024;
 
 /// A complete attachment, as it was polled.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SeenAttached {
+pub(crate) struct ObservedAttachment {
     pub(crate) at: Instant,
     /// The time of the volume's last change at that time, by Cinder's clock.
     pub(crate) changed_at: Timestamp,
@@ -72,7 +72,7 @@ pub(crate) struct Context {
     pub(crate) detached: ExpiringMap<(VolumeId, ServerId), ()>,
     /// The attachments that this process requested a moment ago, with the state in which each was complete. During that
     /// time a volume does not count as detached because an API node does not show the attachment.
-    pub(crate) newly_attached: ExpiringMap<(VolumeId, ServerId), Option<SeenAttached>>,
+    pub(crate) newly_attached: ExpiringMap<(VolumeId, ServerId), Option<ObservedAttachment>>,
     /// The server and the attachment id of each volume whose attachment was complete a short time ago.
     /// external-attacher repeats its request until its cache contains the recorded response.
     pub(crate) attached: ExpiringMap<VolumeId, (ServerId, String)>,
@@ -136,8 +136,8 @@ impl Context {
     /// takes longer than the lag unless that process releases it.
     pub(crate) fn unknown_for(&self, id: &str) -> Option<Duration> {
         let since = self.created.get(&id.to_owned()).unwrap_or(self.began);
-        let left = TIMING.database_lag.checked_sub(since.elapsed())?;
-        (!left.is_zero()).then_some(left)
+        let remaining = TIMING.database_lag.checked_sub(since.elapsed())?;
+        (!remaining.is_zero()).then_some(remaining)
     }
 
     /// Switches to another configuration of the same cloud.
@@ -147,9 +147,9 @@ impl Context {
     }
 
     /// Runs a change of a volume and then invalidates the cached list of volumes, whether the change succeeded or not.
-    pub(crate) async fn then_forget_lists<T>(&self, change: impl Future<Output = T>) -> T {
+    pub(crate) async fn invalidate_lists_after<T>(&self, change: impl Future<Output = T>) -> T {
         let changed = change.await;
-        self.list_cache.volumes.forget();
+        self.list_cache.volumes.invalidate();
         changed
     }
 }

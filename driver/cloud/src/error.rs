@@ -5,8 +5,8 @@ mod endpoint_problem;
 mod failure;
 mod object;
 mod obstacle;
+pub(crate) mod text;
 mod tls_problem;
-pub(crate) mod words;
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ pub use endpoint_problem::EndpointProblem;
 pub use failure::Failure;
 pub use object::ObjectKind;
 pub use obstacle::Obstacle;
+use text::{message_text, names_text, region_text, request_text, servers_text, version_text};
 pub use tls_problem::TlsProblem;
-use words::{message_text, names_text, region_text, request_text, servers_text, version_text};
 
 use crate::ids::{GiB, GroupSnapshotId, ServerId, SnapshotId, VolumeId};
 use crate::last_failure::LastFailure;

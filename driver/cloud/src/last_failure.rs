@@ -10,7 +10,7 @@ use tracing::Instrument;
 
 tokio::task_local! {
     /// The record of the operation of the current task. Requests record their failures here.
-    static OF_TASK: LastFailure;
+    static CURRENT: LastFailure;
 }
 
 /// The last failure of an operation's requests that no later success resolved. Clones share one record.
@@ -42,7 +42,7 @@ struct Absence {
 impl LastFailure {
     /// Runs `work` and records the failures of its requests. Does not see the requests of tasks that `work` spawns.
     pub async fn during<F: Future>(&self, work: F) -> F::Output {
-        OF_TASK.scope(self.clone(), work).await
+        CURRENT.scope(self.clone(), work).await
     }
 
     /// Spawns a task that records its failures for the operation of this task, and logs in the same span.
@@ -51,8 +51,8 @@ impl LastFailure {
         F: Future<Output: Send> + Send + 'static,
     {
         let work = work.in_current_span();
-        match OF_TASK.try_with(Self::clone) {
-            Ok(of_task) => tokio::spawn(async move { of_task.during(work).await }),
+        match CURRENT.try_with(Self::clone) {
+            Ok(current) => tokio::spawn(async move { current.during(work).await }),
             Err(_) => tokio::spawn(work),
         }
     }
@@ -60,11 +60,8 @@ impl LastFailure {
     /// The id of the last request of this task's operation with a 404 for this object; `None` if there was none.
     pub fn request_that_missed(id: &str) -> Option<String> {
         let mut found = None;
-        Self::change(|list_cache| {
-            let absence = list_cache
-                .absence
-                .as_ref()
-                .filter(|absence| absence.object.contains(id));
+        Self::change(|state| {
+            let absence = state.absence.as_ref().filter(|absence| absence.object.contains(id));
             found = absence.map(|absence| absence.request_id.clone());
         });
         found
@@ -72,7 +69,7 @@ impl LastFailure {
 
     fn change(change: impl FnOnce(&mut FailureState)) {
         // Without a record, the failure is dropped.
-        let _ = OF_TASK.try_with(|list_cache| change(&mut list_cache.0.lock()));
+        let _ = CURRENT.try_with(|state| change(&mut state.0.lock()));
     }
 }
 
@@ -88,8 +85,8 @@ impl fmt::Display for LastFailure {
 
 /// Records that a request for this operation, or a poll on its behalf, has failed.
 pub(crate) fn met(operation: &'static str, error: &impl fmt::Display) {
-    LastFailure::change(|list_cache| {
-        list_cache.failure = Some(FailureSeen {
+    LastFailure::change(|state| {
+        state.failure = Some(FailureSeen {
             operation,
             text: error.to_string(),
         });
@@ -98,16 +95,16 @@ pub(crate) fn met(operation: &'static str, error: &impl fmt::Display) {
 
 /// Records that a request for this operation succeeded, which resolves its earlier failure.
 pub(crate) fn answered(operation: &'static str) {
-    LastFailure::change(|list_cache| {
-        list_cache.failure.take_if(|met| met.operation == operation);
+    LastFailure::change(|state| {
+        state.failure.take_if(|met| met.operation == operation);
     });
 }
 
 /// Records a 404 of the service for the object.
 pub(crate) fn missed(object: &str, request_id: Option<&str>) {
     if let Some(request_id) = request_id {
-        LastFailure::change(|list_cache| {
-            list_cache.absence = Some(Absence {
+        LastFailure::change(|state| {
+            state.absence = Some(Absence {
                 object: object.to_owned(),
                 request_id: request_id.to_owned(),
             });
@@ -133,21 +130,21 @@ mod tests {
 
     #[tokio::test]
     async fn failure_lasts_until_same_operation_succeeds() {
-        let list_cache = LastFailure::default();
-        assert_eq!(list_cache.to_string(), "");
-        list_cache
+        let state = LastFailure::default();
+        assert_eq!(state.to_string(), "");
+        state
             .during(async {
                 met("volume_create", &failure("volume_create"));
                 answered("volume_list");
             })
             .await;
-        let text = list_cache.to_string();
+        let text = state.to_string();
         assert!(
             text.contains("volume_create of volume v: HTTP 500: boom") && text.contains("req-1"),
             "{text}"
         );
-        list_cache.during(async { answered("volume_create") }).await;
-        assert_eq!(list_cache.to_string(), "");
+        state.during(async { answered("volume_create") }).await;
+        assert_eq!(state.to_string(), "");
     }
 
     #[tokio::test]
@@ -165,8 +162,8 @@ mod tests {
     #[tokio::test]
     async fn failure_without_record_is_dropped() {
         met("volume_create", &failure("volume_create"));
-        let list_cache = LastFailure::default();
-        list_cache.during(async {}).await;
-        assert_eq!(list_cache.to_string(), "");
+        let state = LastFailure::default();
+        state.during(async {}).await;
+        assert_eq!(state.to_string(), "");
     }
 }

@@ -77,7 +77,7 @@ struct MetaData {
 /// Gets the metadata from the metadata service with one request. `base_url` is `http://169.254.169.254` in a cloud.
 /// Ends within `timeout`. Ignores the proxies of the environment, since the address is link-local. Cancel safe.
 pub async fn instance_metadata(base_url: &str, timeout: Duration) -> Result<InstanceMetadata, MetadataError> {
-    ask(format!("{}/{DOCUMENT}", base_url.trim_end_matches('/')), None, timeout).await
+    fetch_document(format!("{}/{DOCUMENT}", base_url.trim_end_matches('/')), None, timeout).await
 }
 
 /// A link-local IPv6 address. It is ambiguous without a network interface.
@@ -138,22 +138,26 @@ async fn over_ipv6(
     addresses: impl Iterator<Item = SocketAddrV6>,
     timeout: Duration,
 ) -> Result<InstanceMetadata, MetadataError> {
-    let questions: Vec<_> = addresses
+    let requests: Vec<_> = addresses
         .map(|address| {
             let url = format!("http://{IPV6_NAME}:{}/{DOCUMENT}", address.port());
-            ask(url, Some(address), timeout).boxed()
+            fetch_document(url, Some(address), timeout).boxed()
         })
         .collect();
-    if questions.is_empty() {
+    if requests.is_empty() {
         return Err(MetadataError::Request {
             url: format!("http://[{IPV6}]/{DOCUMENT}"),
             reason: "no network interface of a physical or virtio device is up".into(),
         });
     }
-    select_ok(questions).await.map(|(metadata, _)| metadata)
+    select_ok(requests).await.map(|(metadata, _)| metadata)
 }
 
-async fn ask(url: String, address: Option<SocketAddrV6>, timeout: Duration) -> Result<InstanceMetadata, MetadataError> {
+async fn fetch_document(
+    url: String,
+    address: Option<SocketAddrV6>,
+    timeout: Duration,
+) -> Result<InstanceMetadata, MetadataError> {
     let mut client = reqwest::Client::builder()
         .no_proxy()
         .timeout(timeout)
@@ -171,12 +175,12 @@ async fn ask(url: String, address: Option<SocketAddrV6>, timeout: Duration) -> R
         .build()
         .map_err(|error| MetadataError::Client(crate::http::client::chain(&error)))?;
     // Errors name the address with its link instead of the internal host name.
-    let url_told = match address {
+    let shown_url = match address {
         Some(address) => format!("http://{address}/{DOCUMENT}"),
         None => url.clone(),
     };
     let unreachable = |error: reqwest::Error| MetadataError::Request {
-        url: url_told.clone(),
+        url: shown_url.clone(),
         reason: crate::http::client::chain(&error.without_url()),
     };
     let mut request = client.get(&url);
@@ -186,7 +190,7 @@ async fn ask(url: String, address: Option<SocketAddrV6>, timeout: Duration) -> R
     let response = request.send().await.map_err(unreachable)?;
     if !response.status().is_success() {
         return Err(MetadataError::Status {
-            url: url_told,
+            url: shown_url,
             status: response.status().as_u16(),
         });
     }
@@ -195,12 +199,12 @@ async fn ask(url: String, address: Option<SocketAddrV6>, timeout: Duration) -> R
         Err(BodyError::Broken(error)) => return Err(unreachable(error)),
         Err(error @ BodyError::TooLarge { .. }) => {
             return Err(MetadataError::Document {
-                url: url_told,
+                url: shown_url,
                 reason: error.to_string(),
             });
         }
     };
-    InstanceMetadata::from_document(&text).map_err(|reason| MetadataError::Document { url: url_told, reason })
+    InstanceMetadata::from_document(&text).map_err(|reason| MetadataError::Document { url: shown_url, reason })
 }
 
 /// The part of cloud-init's `instance-data.json` that describes the instance.
@@ -224,7 +228,7 @@ impl InstanceMetadata {
     /// Parses `meta_data.json` of the metadata service or the config drive. The error is the reason as text.
     pub fn from_document(text: &[u8]) -> Result<Self, String> {
         let document: MetaData = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        Self::of(document.uuid, document.availability_zone, document.name)
+        Self::new(document.uuid, document.availability_zone, document.name)
     }
 
     /// Parses cloud-init's `instance-data.json`, if cloud-init ran on OpenStack. The error is the reason as text.
@@ -233,10 +237,10 @@ impl InstanceMetadata {
         if !v1.cloud_name.eq_ignore_ascii_case("openstack") {
             return Err(format!("its cloud is {:?} and not openstack", v1.cloud_name));
         }
-        Self::of(v1.instance_id, v1.availability_zone, v1.local_hostname)
+        Self::new(v1.instance_id, v1.availability_zone, v1.local_hostname)
     }
 
-    fn of(uuid: ServerId, zone: Option<String>, name: Option<String>) -> Result<Self, String> {
+    fn new(uuid: ServerId, zone: Option<String>, name: Option<String>) -> Result<Self, String> {
         if !uuid.is_uuid() {
             return Err(format!("its uuid {:?} is none", uuid.as_str()));
         }

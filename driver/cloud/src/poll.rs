@@ -51,7 +51,7 @@ pub struct Progress {
 
 /// Result of a poll for a wait.
 #[derive(Debug)]
-pub(crate) enum Verdict<R> {
+pub(crate) enum PollVerdict<R> {
     /// The operation continues.
     Pending,
     /// The wait has ended.
@@ -96,7 +96,7 @@ impl<T: Pollable> Watch<T> {
     pub(crate) async fn until<R>(
         &self,
         wait: Wait<'_, T>,
-        mut verdict: impl FnMut(Option<&T>) -> Verdict<R>,
+        mut verdict: impl FnMut(Option<&T>) -> PollVerdict<R>,
     ) -> Result<R, CloudError> {
         // The request was accepted by now, and `wait.started` may be earlier than the time at which it was sent.
         let began = Instant::now();
@@ -118,12 +118,12 @@ impl<T: Pollable> Watch<T> {
             match result {
                 Ok(thing) => {
                     match verdict(thing.as_ref()) {
-                        Verdict::Unchanged(_) if self.may_precede(began, thing.as_ref()) => {}
-                        Verdict::Done(result) | Verdict::Unchanged(result) => {
+                        PollVerdict::Unchanged(_) if self.may_precede(began, thing.as_ref()) => {}
+                        PollVerdict::Done(result) | PollVerdict::Unchanged(result) => {
                             registration.learn(result.is_ok());
                             return result;
                         }
-                        Verdict::Pending => {}
+                        PollVerdict::Pending => {}
                     }
                     last_status =
                         thing.map_or_else(|| "unknown to the cloud".to_owned(), |thing| thing.status().to_string());
@@ -151,7 +151,7 @@ impl<T: Pollable> Watch<T> {
         }
         let now = self.shared.transport.time_of_cinder();
         let changed_for = thing.and_then(T::changed_at).map(|at| now.duration_since(at));
-        !changed_for.is_some_and(|changed_for| is_news(elapsed, changed_for))
+        !changed_for.is_some_and(|changed_for| is_newer(elapsed, changed_for))
     }
 
     /// Progress of the waits for a resource, by id or name. Of several waits, the longest one.
@@ -195,7 +195,7 @@ impl<T: Pollable> Watch<T> {
             at_most_every: wait.at_most_every,
             polls: 0,
             reported: registered,
-            last_look: None,
+            last_poll: None,
             listed: false,
             unlisted: false,
             polls_out,
@@ -230,7 +230,7 @@ impl<T: Pollable> Registration<T> {
         let WatchState { waiters, schedule, .. } = &mut *state;
         let waiter =
             (waiters.get(&self.id)).filter(|waiter| succeeded && waiter.at_most_every.is_none() && !waiter.listed);
-        if let Some((waiter, found)) = waiter.and_then(|waiter| Some((waiter, waiter.last_look?))) {
+        if let Some((waiter, found)) = waiter.and_then(|waiter| Some((waiter, waiter.last_poll?))) {
             schedule.finished(waiter.kind, waiter.first_poll, waiter.polls, found);
         }
     }
@@ -253,7 +253,7 @@ impl<T: Pollable> Drop for Registration<T> {
 
 /// Whether a state that changed `changed_for` ago is newer than a request of `elapsed` ago. Cinder rounds its
 /// timestamps and its clock to seconds, so a change before the request can appear to be in the future.
-fn is_news(elapsed: Duration, changed_for: SignedDuration) -> bool {
+fn is_newer(elapsed: Duration, changed_for: SignedDuration) -> bool {
     elapsed
         .checked_sub(TIMING.whole_seconds)
         .and_then(|since| SignedDuration::try_from(since).ok())

@@ -10,7 +10,7 @@ use crate::api::compute::Server;
 use crate::context::list_cache::ListedVolume;
 use crate::error::CloudError;
 use crate::ids::{ServerId, VolumeId};
-use crate::operations::capacity::{FreeCapacity, free_capacity, type_named, zones};
+use crate::operations::capacity::{FreeCapacity, find_type, free_capacity, zones};
 use crate::operations::listing::{listed_servers, listed_volumes};
 use crate::operations::modify::{Changes, modify_volume};
 
@@ -27,7 +27,7 @@ impl Cloud {
     /// abandoned is [`CloudError::RetypeFailed`].
     pub async fn modify_volume(&self, volume: &VolumeId, changes: &Changes) -> Result<Volume, CloudError> {
         let change = Box::pin(modify_volume(&self.inner, volume, changes));
-        self.inner.then_forget_lists(change).await
+        self.inner.invalidate_lists_after(change).await
     }
 
     /// The free capacity for volumes of a type (by its name) in a zone of Cinder, as far as the project may read it.
@@ -47,7 +47,7 @@ impl Cloud {
 
     /// Gets a type that the project may use, by its name or id. Cached for half a minute.
     pub async fn volume_type(&self, wanted: &str) -> Result<Option<VolumeType>, CloudError> {
-        type_named(&self.inner, wanted).await
+        find_type(&self.inner, wanted).await
     }
 
     /// Lists all volumes of the project, ordered by id. The list is cached for a few seconds and shared by concurrent

@@ -8,7 +8,7 @@ use crate::ids::VolumeId;
 use crate::operations::backups::create::create_backup;
 use crate::operations::deletion::backup::delete_point_in_time;
 use crate::operations::snapshots::create::create_snapshot;
-use crate::operations::snapshots::{PointInTime, is_temporary, point_in_time, words};
+use crate::operations::snapshots::{PointInTime, cinder_messages, is_temporary, point_in_time};
 
 impl Cloud {
     /// Creates a snapshot, or adopts the one that an earlier call created under the same name, and waits until it is
@@ -40,10 +40,10 @@ impl Cloud {
 
     /// Cinder's messages about a failed snapshot or backup; may be empty.
     pub async fn failure_of(&self, point: &PointInTime) -> String {
-        let words = words(&self.inner, point.id()).await;
+        let messages = cinder_messages(&self.inner, point.id()).await;
         match point {
-            PointInTime::Backup(backup) => crate::operations::snapshots::joined(&backup.fail_reason, &words),
-            PointInTime::Snapshot(_) => words,
+            PointInTime::Backup(backup) => crate::operations::snapshots::join_texts(&backup.fail_reason, &messages),
+            PointInTime::Snapshot(_) => messages,
         }
     }
 

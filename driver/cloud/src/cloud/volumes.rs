@@ -15,7 +15,7 @@ impl Cloud {
     /// [`CloudError::OnlineExpansion`]. An expansion that ended without the size is [`CloudError::ExpandFailed`].
     pub async fn expand_volume(&self, volume: &VolumeId, size: GiB) -> Result<Volume, CloudError> {
         self.inner
-            .then_forget_lists(expand_volume(&self.inner, volume, size))
+            .invalidate_lists_after(expand_volume(&self.inner, volume, size))
             .await
     }
 }

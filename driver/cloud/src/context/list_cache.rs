@@ -24,7 +24,7 @@ pub struct ListedVolume {
 }
 
 impl ListedVolume {
-    pub(crate) fn of(volume: &Volume, zone: impl FnOnce(&str) -> Arc<str>) -> Self {
+    pub(crate) fn from_volume(volume: &Volume, zone: impl FnOnce(&str) -> Arc<str>) -> Self {
         Self {
             id: volume.id.clone(),
             size: volume.size,
@@ -37,7 +37,7 @@ impl ListedVolume {
 
 impl From<&Volume> for ListedVolume {
     fn from(volume: &Volume) -> Self {
-        Self::of(volume, |zone| zone.into())
+        Self::from_volume(volume, |zone| zone.into())
     }
 }
 

@@ -30,7 +30,7 @@ struct ServerQueue {
 #[derive(Debug)]
 struct Queue {
     permits: Arc<Semaphore>,
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
 }
 
 /// A permit for one request. The permit ends when it is dropped.
@@ -42,27 +42,30 @@ pub(crate) struct ServerPermit {
 
 /// The error of a full queue, with the number of requests in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Crowded(pub(crate) usize);
+pub(crate) struct QueueFull(pub(crate) usize);
 
 impl Queue {
     fn new(at_once: usize) -> Self {
         Self {
             permits: Arc::new(Semaphore::new(at_once)),
-            places: Arc::new(Semaphore::new(MAX_QUEUED)),
+            slots: Arc::new(Semaphore::new(MAX_QUEUED)),
         }
     }
 
-    async fn acquire(&self) -> Result<OwnedSemaphorePermit, Crowded> {
-        let _place = Arc::clone(&self.places)
+    async fn acquire(&self) -> Result<OwnedSemaphorePermit, QueueFull> {
+        let _slot = Arc::clone(&self.slots)
             .try_acquire_owned()
-            .map_err(|_| Crowded(MAX_QUEUED))?;
+            .map_err(|_| QueueFull(MAX_QUEUED))?;
         // First come, first served. The semaphore is never closed.
-        Arc::clone(&self.permits).acquire_owned().await.map_err(|_| Crowded(0))
+        Arc::clone(&self.permits)
+            .acquire_owned()
+            .await
+            .map_err(|_| QueueFull(0))
     }
 }
 
 impl ServerQueues {
-    fn of(&self, server: &ServerId) -> Arc<ServerQueue> {
+    fn for_server(&self, server: &ServerId) -> Arc<ServerQueue> {
         let mut servers = self.servers.lock();
         servers.retain(|_, queues| Arc::strong_count(queues) > 1);
         let queues = servers.entry(server.clone()).or_insert_with(|| {
@@ -76,8 +79,8 @@ impl ServerQueues {
 
     /// Limits the attach requests to one at a time per server. Nova runs them one after the other, and the requests
     /// that wait longest in Nova fail.
-    pub(crate) async fn acquire_attach(&self, server: &ServerId) -> Result<ServerPermit, Crowded> {
-        let queues = self.of(server);
+    pub(crate) async fn acquire_attach(&self, server: &ServerId) -> Result<ServerPermit, QueueFull> {
+        let queues = self.for_server(server);
         Ok(ServerPermit {
             _permit: queues.attach.acquire().await?,
             _queues: queues,
@@ -85,8 +88,8 @@ impl ServerQueues {
     }
 
     /// Limits the concurrent detachments per server.
-    pub(crate) async fn acquire_detach(&self, server: &ServerId) -> Result<ServerPermit, Crowded> {
-        let queues = self.of(server);
+    pub(crate) async fn acquire_detach(&self, server: &ServerId) -> Result<ServerPermit, QueueFull> {
+        let queues = self.for_server(server);
         Ok(ServerPermit {
             _permit: queues.detach.acquire().await?,
             _queues: queues,
@@ -126,7 +129,7 @@ mod tests {
         }
         assert_eq!(
             server_queues.acquire_attach(&here).await.err(),
-            Some(Crowded(MAX_QUEUED))
+            Some(QueueFull(MAX_QUEUED))
         );
         drop(held);
         assert!(waiting[1].as_mut().now_or_never().is_none(), "not its turn");

@@ -60,13 +60,13 @@ pub(crate) async fn attach_in_mode(
     if options.read_only {
         prepare_read_only(cx, volume, server).await?;
     }
-    let attached = match attached_lately(cx, volume, server, options.exclusive).await? {
+    let attached = match find_recent_attachment(cx, volume, server, options.exclusive).await? {
         Some(attached) => attached,
         None => attach(cx, volume, server, &options).await?,
     };
     let seen = match &attached.volume {
         Some(seen) => seen.clone(),
-        None if options.read_only => look(cx, volume).await?,
+        None if options.read_only => get_volume(cx, volume).await?,
         // The attachment is new, so no call has evaluated its mark. An older mark has no effect, and the detachment
         // removes it.
         None => return Ok(attached),
@@ -78,8 +78,8 @@ pub(crate) async fn attach_in_mode(
         .insert(volume.clone(), (server.clone(), attachment.to_owned()));
     let mark = match (mode(&seen, server, attachment), options.read_only) {
         (Mode::ReadOnly, true) | (Mode::Writing, false) => return Ok(attached),
-        (Mode::ReadOnly, false) => return Err(differently(volume, server, true)),
-        (Mode::Writing, true) if attached.already => return Err(differently(volume, server, false)),
+        (Mode::ReadOnly, false) => return Err(mode_conflict(volume, server, true)),
+        (Mode::Writing, true) if attached.already => return Err(mode_conflict(volume, server, false)),
         (Mode::Writing | Mode::Undecided, true) => attachment,
         (Mode::Undecided, false) => NONE,
     };
@@ -90,7 +90,7 @@ pub(crate) async fn attach_in_mode(
 /// Returns an attachment that this process completed a short time ago, if Cinder still shows it. This costs one
 /// request. Otherwise Nova would refuse a second attachment, and the driver would have to read the state of both
 /// services.
-async fn attached_lately(
+async fn find_recent_attachment(
     cx: &Context,
     volume: &VolumeId,
     server: &ServerId,
@@ -99,7 +99,7 @@ async fn attached_lately(
     let Some((_, known)) = cx.attached.get(volume).filter(|(at, _)| at == server) else {
         return Ok(None);
     };
-    let seen = look(cx, volume).await?;
+    let seen = get_volume(cx, volume).await?;
     let is_still = seen.status == VolumeStatus::InUse && attachment_id(&seen, server) == Some(known.as_str());
     Ok(
         (is_still && (!exclusive || seen.attachments.len() == 1)).then(|| AttachOutcome {
@@ -112,14 +112,14 @@ async fn attached_lately(
 
 /// Removes the mark of an ended attachment. `seen` is the volume, if it was read already. Never fails: a remaining mark
 /// has no effect, and the next call tries again.
-pub(crate) async fn forget_mode(cx: &Context, volume: &VolumeId, server: &ServerId, seen: Option<&Volume>) {
+pub(crate) async fn remove_mode_mark(cx: &Context, volume: &VolumeId, server: &ServerId, seen: Option<&Volume>) {
     let key = key(server);
     let removed = async {
-        let looked = match seen {
+        let fetched = match seen {
             Some(_) => None,
             None => BlockStorage::new(&cx.transport).volume(volume).await?,
         };
-        match seen.or(looked.as_ref()) {
+        match seen.or(fetched.as_ref()) {
             Some(seen) if seen.metadata.contains_key(&key) => {
                 BlockStorage::new(&cx.transport).remove_metadata(volume, &key).await
             }
@@ -136,24 +136,24 @@ async fn prepare_read_only(cx: &Context, volume: &VolumeId, server: &ServerId) -
     if !volume.is_uuid() {
         return Err(CloudError::no_volume(volume));
     }
-    let seen = look(cx, volume).await?;
+    let seen = get_volume(cx, volume).await?;
     let found = attachment_id(&seen, server).map(|attachment| mode(&seen, server, attachment));
     match found {
-        Some(Mode::Writing) => Err(differently(volume, server, false)),
+        Some(Mode::Writing) => Err(mode_conflict(volume, server, false)),
         Some(Mode::ReadOnly | Mode::Undecided) => Ok(()),
         None => write_mark(cx, volume, server, PENDING).await,
     }
 }
 
-async fn look(cx: &Context, volume: &VolumeId) -> Result<Volume, CloudError> {
+async fn get_volume(cx: &Context, volume: &VolumeId) -> Result<Volume, CloudError> {
     let found = BlockStorage::new(&cx.transport).volume(volume).await?;
     found.ok_or_else(|| CloudError::no_volume(volume))
 }
 
 async fn write_mark(cx: &Context, volume: &VolumeId, server: &ServerId, mark: &str) -> Result<(), CloudError> {
-    let metadata_keys = BTreeMap::from([(key(server), mark.to_owned())]);
+    let metadata = BTreeMap::from([(key(server), mark.to_owned())]);
     let written = BlockStorage::new(&cx.transport)
-        .merge_metadata(volume, &metadata_keys)
+        .merge_metadata(volume, &metadata)
         .await?;
     if written {
         Ok(())
@@ -162,7 +162,7 @@ async fn write_mark(cx: &Context, volume: &VolumeId, server: &ServerId, mark: &s
     }
 }
 
-fn differently(volume: &VolumeId, server: &ServerId, read_only: bool) -> CloudError {
+fn mode_conflict(volume: &VolumeId, server: &ServerId, read_only: bool) -> CloudError {
     CloudError::AttachedDifferently {
         volume: volume.clone(),
         server: server.clone(),

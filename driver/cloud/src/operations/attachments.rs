@@ -24,10 +24,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::api::block_storage::{BlockStorage, Volume};
-use crate::context::{Context, SeenAttached};
+use crate::context::{Context, ObservedAttachment};
 use crate::error::{CloudError, Failure};
 use crate::ids::{ServerId, VolumeId};
-use crate::operations::access_mode::forget_mode;
+use crate::operations::access_mode::remove_mode_mark;
 use crate::operations::attachments::attach::check_room;
 use crate::poll::Pollable;
 pub(crate) use owners::delete_stale_attachments;
@@ -56,12 +56,12 @@ pub(crate) async fn attach(
     let desired = DesiredAttachment::Attach {
         exclusive: options.exclusive,
     };
-    let case = AttachmentStateMachine::new(cx, volume, server, desired, deadline);
-    let attached = case.until(&options.withdrawn).run().await?;
+    let machine = AttachmentStateMachine::new(cx, volume, server, desired, deadline);
+    let attached = machine.cancelled_by(&options.withdrawn).run().await?;
     let pair = (volume.clone(), server.clone());
     cx.detached.remove(&pair);
     let changed_at = attached.volume.as_ref().and_then(Volume::changed_at);
-    let seen = changed_at.map(|changed_at| SeenAttached {
+    let seen = changed_at.map(|changed_at| ObservedAttachment {
         at: Instant::now(),
         changed_at,
     });
@@ -82,12 +82,12 @@ pub(crate) async fn detach(cx: &Context, volume: &VolumeId, server: Option<&Serv
     };
     for server in servers.iter().filter(|server| server.is_uuid()) {
         // An id that is not a UUID belongs to no server, so no server can have the volume.
-        let gone = AttachmentStateMachine::new(cx, volume, server, DesiredAttachment::Detach, deadline)
+        let outcome = AttachmentStateMachine::new(cx, volume, server, DesiredAttachment::Detach, deadline)
             .run()
             .await?;
         cx.detached.insert((volume.clone(), server.clone()), ());
         cx.newly_attached.remove(&(volume.clone(), server.clone()));
-        forget_mode(cx, volume, server, gone.volume.as_ref()).await;
+        remove_mode_mark(cx, volume, server, outcome.volume.as_ref()).await;
     }
     Ok(())
 }

@@ -48,12 +48,12 @@ pub(crate) async fn known_types(cx: &Context) -> Result<Arc<Vec<VolumeType>>, Cl
 }
 
 /// Gets a type by its name or id. The cache is refreshed once for an unknown type, which may be new.
-pub(crate) async fn type_named(cx: &Context, wanted: &str) -> Result<Option<VolumeType>, CloudError> {
+pub(crate) async fn find_type(cx: &Context, wanted: &str) -> Result<Option<VolumeType>, CloudError> {
     let find = |types: &[VolumeType]| types.iter().find(|one| one.is(wanted)).cloned();
     if let Some(found) = find(&known_types(cx).await?) {
         return Ok(Some(found));
     }
-    cx.cloud_facts.types.forget();
+    cx.cloud_facts.types.invalidate();
     Ok(find(&known_types(cx).await?))
 }
 
@@ -96,7 +96,7 @@ async fn within_pools(cx: &Context, volume_type: Option<&str>, zone: Option<&str
     if volume_type.is_some() && !cinder.knows_pools_of_types().await? {
         return Ok(unlimited);
     }
-    let look = async {
+    let read_pools = async {
         let pools = cx.cloud_facts.pools_of(volume_type);
         let pools = pools.get(|| cinder.pools(volume_type)).await?;
         let zones = match zone {
@@ -108,7 +108,7 @@ async fn within_pools(cx: &Context, volume_type: Option<&str>, zone: Option<&str
         };
         Ok((pools, zones))
     };
-    match look.await {
+    match read_pools.await {
         Ok((pools, zones)) => {
             let in_zone = |pool: &&Pool| match (zone, &zones) {
                 (Some(zone), Some(zones)) => zones.contains(&(backend_of(&pool.name).to_owned(), zone.to_owned())),

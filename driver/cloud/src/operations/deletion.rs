@@ -18,7 +18,7 @@ use crate::http::retry::jitter;
 use crate::http::transport::Answer;
 use crate::operations::snapshots::ROUNDS;
 use crate::poll::schedule::Kind;
-use crate::poll::{Pollable, Verdict, Wait, Watch};
+use crate::poll::{PollVerdict, Pollable, Wait, Watch};
 use crate::timing::TIMING;
 
 /// A resource that can be deleted.
@@ -43,10 +43,14 @@ pub(super) trait Deletable: Pollable {
     ) -> impl Future<Output = Result<NextStep, CloudError>> + Send;
 
     /// Records a completed deletion.
-    fn gone(_: &Context, _: &Self::Id) {}
+    fn record_deletion(_: &Context, _: &Self::Id) {}
 
     /// Returns the error about a resource that still exists, in another status than `deleting`.
-    fn remaining(self, cx: &Context, started: Instant) -> impl Future<Output = Result<CloudError, CloudError>> + Send;
+    fn remaining_error(
+        self,
+        cx: &Context,
+        started: Instant,
+    ) -> impl Future<Output = Result<CloudError, CloudError>> + Send;
 }
 
 /// One of several requests for the same deletion.
@@ -73,7 +77,7 @@ pub(super) enum NextStep {
 
 /// Decides how to continue after a successful request: a 404 finishes the deletion, any other response is an accepted
 /// request.
-fn accepted(answer: &Answer) -> NextStep {
+fn next_step_after(answer: &Answer) -> NextStep {
     if answer.missing() {
         NextStep::Finish
     } else {
@@ -106,9 +110,9 @@ async fn delete<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), CloudError
         match next {
             NextStep::Finish => match cx.unknown_for(&id.to_string()) {
                 None => return Ok(()),
-                Some(left) => sleep(left).await,
+                Some(remaining) => sleep(remaining).await,
             },
-            NextStep::Wait => return wait_gone::<R>(cx, id, attempt.started, deadline).await,
+            NextStep::Wait => return wait_deleted::<R>(cx, id, attempt.started, deadline).await,
             NextStep::Retry => {}
             NextStep::Pause => sleep(jitter(TIMING.deletion_retry, &cx.options.sources)).await,
         }
@@ -138,7 +142,7 @@ async fn continue_after<R: Deletable>(
 }
 
 /// Waits for the end of a deletion that Cinder has accepted. A 404 ends it.
-pub(super) async fn wait_gone<R: Deletable>(
+pub(super) async fn wait_deleted<R: Deletable>(
     cx: &Context,
     id: &R::Id,
     started: Instant,
@@ -155,16 +159,16 @@ pub(super) async fn wait_gone<R: Deletable>(
         what: format!("{} {id}", R::KIND),
     };
     let remaining = R::watch(cx).until(wait, |now| match now {
-        None => Verdict::Done(Ok(None)),
-        Some(now) if now.status().to_string() == "deleting" => Verdict::Pending,
-        Some(now) => Verdict::Unchanged(Ok(Some(now.clone()))),
+        None => PollVerdict::Done(Ok(None)),
+        Some(now) if now.status().to_string() == "deleting" => PollVerdict::Pending,
+        Some(now) => PollVerdict::Unchanged(Ok(Some(now.clone()))),
     });
     match remaining.await? {
         None => {
-            R::gone(cx, id);
+            R::record_deletion(cx, id);
             Ok(())
         }
-        Some(remaining) => Err(remaining.remaining(cx, started).await?),
+        Some(remaining) => Err(remaining.remaining_error(cx, started).await?),
     }
 }
 

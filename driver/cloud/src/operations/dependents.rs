@@ -7,7 +7,7 @@
 use crate::api::block_storage::{BlockStorage, Volume};
 use crate::context::Context;
 use crate::error::CloudError;
-use crate::error::words::names_text;
+use crate::error::text::names_text;
 
 /// The names and ids of the volumes that are built on `id`, as of the first refusal of its deletion; empty if there are
 /// none.
@@ -27,7 +27,7 @@ pub(crate) async fn volumes_built_on(
 }
 
 /// The names, or a text for unknown dependents.
-pub(crate) fn or_unknown(names: String) -> String {
+pub(crate) fn or_unknown_dependents(names: String) -> String {
     if names.is_empty() {
         "something that Cinder does not name is built on it".to_owned()
     } else {

@@ -40,7 +40,7 @@ use crate::operations::groups::members::with_members;
 use crate::operations::groups::own::{
     age, dissolve_groups_named, dissolve_if_own, leave_own_group, own_group, try_free_volumes,
 };
-use crate::operations::groups::poll::{group_made, group_snapshot_made, group_with, settled};
+use crate::operations::groups::poll::{settled, wait_group_created, wait_group_members, wait_group_snapshot_created};
 use crate::timing::TIMING;
 pub use snapshot::GroupSnapshot;
 pub use snapshot::NewGroupSnapshot;
@@ -93,7 +93,7 @@ async fn attempt_group_snapshot(
     }
     for _ in 0..ROUNDS {
         let Some(found) = group_snapshot_named(cx, &new.name).await? else {
-            return make_group_snapshot(cx, new, deadline).await;
+            return create_grouped_snapshot(cx, new, deadline).await;
         };
         if let Some(difference) = other_cluster(own::cluster_of(&found.description), Some(&new.cluster)) {
             return Err(CloudError::SnapshotExists {
@@ -177,7 +177,7 @@ async fn group_snapshot_named(cx: &Context, name: &str) -> Result<Option<GroupSn
 
 /// Creates a complete group snapshot and takes its volumes out of the group again. After a failure, only resources
 /// remain that the next attempt finds by name.
-async fn make_group_snapshot(
+async fn create_grouped_snapshot(
     cx: &Context,
     new: &NewGroupSnapshot,
     deadline: Instant,
@@ -191,12 +191,12 @@ async fn make_group_snapshot(
             return Err(final_if_removed(error, ObjectKind::Group, &new.name, removal));
         }
     };
-    match cut(cx, new, &group, deadline).await {
+    match take_snapshot(cx, new, &group, deadline).await {
         Ok(record) => {
             let found = with_all_members(cx, &record, new).await?;
             if found.lacks_volumes(&record, new) {
                 let removed = remove_group_snapshot(cx, &record, deadline).await;
-                let left = removed
+                let removal_failure = removed
                     .as_ref()
                     .err()
                     .map(|error| format!("; its removal failed: {error}"));
@@ -204,7 +204,10 @@ async fn make_group_snapshot(
                     kind: ObjectKind::GroupSnapshot,
                     id: record.id,
                     status: record.status,
-                    message: format!("a volume left its group while it was taken{}", left.unwrap_or_default()),
+                    message: format!(
+                        "a volume left its group while it was taken{}",
+                        removal_failure.unwrap_or_default()
+                    ),
                     removed: removed.is_ok(),
                 });
             }
@@ -241,14 +244,14 @@ async fn may_be_cut(cx: &Context, new: &NewGroupSnapshot, error: &CloudError) ->
     }
     match group_snapshot_named(cx, &new.name).await {
         Ok(found) => found.is_some(),
-        Err(look) => {
-            tracing::warn!(error = %look, name = new.name, "the look for a group snapshot by name failed");
+        Err(lookup) => {
+            tracing::warn!(error = %lookup, name = new.name, "the look for a group snapshot by name failed");
             true
         }
     }
 }
 
-async fn cut(
+async fn take_snapshot(
     cx: &Context,
     new: &NewGroupSnapshot,
     group: &Group,
@@ -266,7 +269,7 @@ async fn cut(
             Err(CloudError::BadRequest(failure)) => return Err(cannot(new, failure.to_string())),
             answer => answer?,
         }
-        let ready = group_with(cx, &group.id, &absent, deadline).await?;
+        let ready = wait_group_members(cx, &group.id, &absent, deadline).await?;
         let ready = ready.ok_or_else(|| failed(new, "deleted", "its group vanished"))?;
         if ready.status != "available" || !new.volumes.iter().all(|volume| ready.volumes.contains(volume)) {
             return Err(failed(
@@ -290,7 +293,7 @@ async fn cut(
         Err(CloudError::BadRequest(failure)) => return Err(cannot(new, failure.to_string())),
         answer => answer?,
     };
-    let record = group_snapshot_made(cx, &id, deadline).await?;
+    let record = wait_group_snapshot_created(cx, &id, deadline).await?;
     let record = record.ok_or_else(|| failed(new, "deleted", "it vanished while it was waited for"))?;
     if record.status == "available" {
         return Ok(record);
@@ -317,7 +320,7 @@ async fn with_all_members(
     new: &NewGroupSnapshot,
 ) -> Result<GroupSnapshot, CloudError> {
     let end = Instant::now() + TIMING.database_lag;
-    let wanted = own::members_wanted(record).unwrap_or(new.volumes.len());
+    let wanted = own::expected_members(record).unwrap_or(new.volumes.len());
     let mut found = with_members(cx, record).await?;
     while found.snapshots.len() < wanted && Instant::now() < end {
         sleep(jitter(TIMING.unshown_recheck, &cx.options.sources)).await;
@@ -329,14 +332,14 @@ async fn with_all_members(
 /// Gets the volumes, which must exist, be usable, and be in one zone.
 async fn volumes_to_group(cx: &Context, new: &NewGroupSnapshot) -> Result<Vec<GroupedVolume>, CloudError> {
     let cinder = BlockStorage::new(&cx.transport);
-    let looks = stream::iter(new.volumes.iter().cloned())
+    let reads = stream::iter(new.volumes.iter().cloned())
         .map(|id| async move {
             let found = cinder.grouped_volume(&id).await?;
             found.ok_or_else(|| CloudError::no_volume(&id))
         })
         .buffered(PARALLEL);
-    let looks: Vec<Result<GroupedVolume, CloudError>> = looks.collect().await;
-    let volumes = looks.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let reads: Vec<Result<GroupedVolume, CloudError>> = reads.collect().await;
+    let volumes = reads.into_iter().collect::<Result<Vec<_>, _>>()?;
     for GroupedVolume { volume, .. } in &volumes {
         match &volume.status {
             VolumeStatus::Available | VolumeStatus::InUse => {}
@@ -460,7 +463,7 @@ async fn group_for(cx: &Context, new: &NewGroupSnapshot, deadline: Instant) -> R
             availability_zone: volumes.first().and_then(|one| one.volume.availability_zone.as_deref()),
         })
         .await?;
-    let group = group_made(cx, &id, deadline).await?;
+    let group = wait_group_created(cx, &id, deadline).await?;
     let group = group.ok_or_else(|| failed(new, "deleted", "its group vanished"))?;
     if group.status == "available" {
         return Ok(group);

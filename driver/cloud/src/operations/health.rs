@@ -50,16 +50,16 @@ impl Volume {
     pub fn troubles(&self, servers: &BTreeMap<ServerId, Option<Server>>, now: SystemTime) -> Vec<Trouble> {
         let now = Timestamp::try_from(now).ok();
         let mut troubles = Vec::new();
-        troubles.extend(of_status(self));
-        troubles.extend(of_migration(self));
-        troubles.extend(of_replication(self));
-        troubles.extend(of_servers(self, servers));
-        troubles.extend(of_attachment(self, now));
+        troubles.extend(status_problem(self));
+        troubles.extend(migration_problem(self));
+        troubles.extend(replication_problem(self));
+        troubles.extend(server_problems(self, servers));
+        troubles.extend(attachment_problem(self, now));
         troubles
     }
 }
 
-fn of_status(volume: &Volume) -> Option<Trouble> {
+fn status_problem(volume: &Volume) -> Option<Trouble> {
     use Severity::{DataLoss, Degraded, Inaccessible};
     let status = volume.status.as_str();
     let (severity, reason, what) = match status {
@@ -85,7 +85,7 @@ fn of_status(volume: &Volume) -> Option<Trouble> {
     Some(Trouble::new(severity, reason, message))
 }
 
-fn of_migration(volume: &Volume) -> Option<Trouble> {
+fn migration_problem(volume: &Volume) -> Option<Trouble> {
     let status = volume.migration_status.as_deref()?;
     let (reason, what) = match status {
         "migrating" | "starting" | "completing" => ("Migrating", "the data is moving to another backend"),
@@ -99,7 +99,7 @@ fn of_migration(volume: &Volume) -> Option<Trouble> {
     Some(Trouble::new(Severity::Degraded, reason, message))
 }
 
-fn of_replication(volume: &Volume) -> Option<Trouble> {
+fn replication_problem(volume: &Volume) -> Option<Trouble> {
     let status = volume.replication_status.as_deref()?;
     let (reason, what) = match status {
         "error" => ("ReplicationFailed", "the second copy of the data is not kept any more"),
@@ -112,25 +112,25 @@ fn of_replication(volume: &Volume) -> Option<Trouble> {
 }
 
 /// Reports at most one problem for deleted servers and one for servers in error, because a reason is unique per volume.
-fn of_servers(volume: &Volume, servers: &BTreeMap<ServerId, Option<Server>>) -> Vec<Trouble> {
-    let (mut gone, mut broken) = (Vec::new(), Vec::new());
+fn server_problems(volume: &Volume, servers: &BTreeMap<ServerId, Option<Server>>) -> Vec<Trouble> {
+    let (mut deleted, mut broken) = (Vec::new(), Vec::new());
     for id in volume.servers() {
         match servers.get(&id) {
-            Some(None) => gone.push(id),
-            Some(Some(server)) if matches!(server.status.as_str(), "DELETED" | "SOFT_DELETED") => gone.push(id),
+            Some(None) => deleted.push(id),
+            Some(Some(server)) if matches!(server.status.as_str(), "DELETED" | "SOFT_DELETED") => deleted.push(id),
             Some(Some(server)) if server.status == "ERROR" => broken.push(id),
             _ => {}
         }
     }
     let named = |ids: &[ServerId]| ids.iter().map(ServerId::as_str).collect::<Vec<_>>().join(", ");
     let mut troubles = Vec::new();
-    if !gone.is_empty() {
+    if !deleted.is_empty() {
         troubles.push(Trouble::new(
             Severity::Inaccessible,
             "ServerGone",
             format!(
                 "the volume is attached to server {}, which does not exist any more; it is free once it is detached",
-                named(&gone)
+                named(&deleted)
             ),
         ));
     }
@@ -148,7 +148,7 @@ fn of_servers(volume: &Volume, servers: &BTreeMap<ServerId, Option<Server>>) -> 
 }
 
 /// Reports a pending attachment that takes too long. Without a valid clock, none does.
-fn of_attachment(volume: &Volume, now: Option<Timestamp>) -> Option<Trouble> {
+fn attachment_problem(volume: &Volume, now: Option<Timestamp>) -> Option<Trouble> {
     let status = &volume.status;
     let message = match status {
         VolumeStatus::InUse if volume.attachments.is_empty() => {

@@ -34,7 +34,7 @@ async fn list_volumes(
     transport: &Transport,
     cached: &Arc<CachedAnswer<Vec<ListedVolume>>>,
 ) -> Result<Arc<Vec<ListedVolume>>, CloudError> {
-    let ask = || async {
+    let fetch = || async {
         let mut zones: BTreeSet<Arc<str>> = BTreeSet::new();
         let mut shared = |zone: &str| {
             zones.get(zone).cloned().unwrap_or_else(|| {
@@ -43,22 +43,22 @@ async fn list_volumes(
                 zone
             })
         };
-        let slim = |volume: Volume| Some(ListedVolume::of(&volume, &mut shared));
+        let slim = |volume: Volume| Some(ListedVolume::from_volume(&volume, &mut shared));
         let mut all = BlockStorage::new(transport).map_all(slim).await?;
         all.sort_unstable_by(|one, other| one.id.cmp(&other.id));
         all.shrink_to_fit();
         cached.evict_later();
         Ok(all)
     };
-    cached.get(ask).await
+    cached.get(fetch).await
 }
 
 /// See [`crate::Cloud::listed_servers`].
 pub(crate) async fn listed_servers(cx: &Context) -> Result<Arc<BTreeMap<ServerId, Server>>, CloudError> {
-    let ask = || async {
+    let fetch = || async {
         let all = Compute::new(&cx.transport).servers().await?;
         cx.list_cache.servers.evict_later();
         Ok(all.into_iter().map(|server| (server.id.clone(), server)).collect())
     };
-    cx.list_cache.servers.get(ask).await
+    cx.list_cache.servers.get(fetch).await
 }

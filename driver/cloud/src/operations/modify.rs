@@ -14,12 +14,12 @@ use crate::context::Context;
 use crate::error::CloudError;
 use crate::ids::VolumeId;
 use crate::migration::MigrationPolicy;
-use crate::operations::capacity::type_named;
+use crate::operations::capacity::find_type;
 use crate::operations::groups::own::leave_own_group;
-use crate::operations::snapshots::words;
-use crate::operations::volumes::{blocked_because, passing, passing_unseen, settle};
+use crate::operations::snapshots::cinder_messages;
+use crate::operations::volumes::{blocked_error_with, hidden_work_conflict, pending_work_conflict, settle};
 use crate::poll::schedule::Kind;
-use crate::poll::{Verdict, Wait};
+use crate::poll::{PollVerdict, Wait};
 
 /// The maximum number of requests for a change. A request is repeated after its obstacle has disappeared.
 const ROUNDS: u32 = 5;
@@ -64,7 +64,7 @@ pub(crate) async fn modify_volume(cx: &Context, id: &VolumeId, changes: &Changes
                 if volume.volume_type.as_deref() == Some(&wanted.name) {
                     break;
                 }
-                let message = words(cx, id.as_str()).await;
+                let message = cinder_messages(cx, id.as_str()).await;
                 return Err(CloudError::RetypeFailed {
                     message: [message, migration_text(&volume)]
                         .into_iter()
@@ -89,7 +89,8 @@ pub(crate) async fn modify_volume(cx: &Context, id: &VolumeId, changes: &Changes
                 volume = find_volume(cx, id).await?;
                 let stands = !volume.status.is_transition() && another_type(cx, &volume, changes).await?.is_some();
                 if stands && !(refused && leave_own_group(cx, id).await?) {
-                    let passing = passing(&volume, &error).or_else(|| passing_unseen(&volume, &error));
+                    let passing =
+                        pending_work_conflict(&volume, &error).or_else(|| hidden_work_conflict(&volume, &error));
                     return Err(passing.unwrap_or(error));
                 }
             }
@@ -123,7 +124,7 @@ async fn another_type(cx: &Context, volume: &Volume, changes: &Changes) -> Resul
     if volume.volume_type.as_ref() == Some(wanted) {
         return Ok(None);
     }
-    let found = type_named(cx, wanted).await?;
+    let found = find_type(cx, wanted).await?;
     let found = found.ok_or_else(|| cannot(volume, format!("the project knows no volume type {wanted}")))?;
     Ok((volume.volume_type.as_ref() != Some(&found.name)).then_some(found))
 }
@@ -147,12 +148,12 @@ async fn wait_retyped(
     };
     cx.watch
         .until(wait, |now| match now {
-            None => Verdict::Unchanged(Err(CloudError::no_volume(id))),
-            Some(now) if now.status == VolumeStatus::Retyping => Verdict::Pending,
+            None => PollVerdict::Unchanged(Err(CloudError::no_volume(id))),
+            Some(now) if now.status == VolumeStatus::Retyping => PollVerdict::Pending,
             Some(now) if now.volume_type.as_ref() == Some(&wanted.name) || now.status.is_error() => {
-                Verdict::Done(Ok(now.clone()))
+                PollVerdict::Done(Ok(now.clone()))
             }
-            Some(now) => Verdict::Unchanged(Ok(now.clone())),
+            Some(now) => PollVerdict::Unchanged(Ok(now.clone())),
         })
         .await
 }
@@ -182,7 +183,7 @@ fn suits(volume: &Volume, wanted: &VolumeType) -> Result<(), CloudError> {
                 wanted.name
             ),
         )),
-        _ => Err(blocked_because(volume, "its type cannot be changed in this status")),
+        _ => Err(blocked_error_with(volume, "its type cannot be changed in this status")),
     }
 }
 

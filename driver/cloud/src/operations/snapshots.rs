@@ -11,7 +11,7 @@ use crate::error::CloudError;
 use crate::ids::{BackupId, SnapshotId, VolumeId};
 use crate::metadata_keys;
 use crate::poll::schedule::Kind;
-use crate::poll::{Verdict, Wait};
+use crate::poll::{PollVerdict, Wait};
 
 /// The maximum number of requests of one operation. A request is repeated after its obstacle has disappeared.
 pub(crate) const ROUNDS: u32 = 5;
@@ -83,16 +83,16 @@ pub(crate) async fn point_in_time(cx: &Context, id: &str) -> Result<Option<Point
 }
 
 /// Cinder's messages about a volume, a snapshot or a backup. Never fails, because they only supplement an error.
-pub(crate) async fn words(cx: &Context, id: &str) -> String {
-    let words = BlockStorage::new(&cx.transport).messages(id).await;
-    words.unwrap_or_else(|error| {
+pub(crate) async fn cinder_messages(cx: &Context, id: &str) -> String {
+    let messages = BlockStorage::new(&cx.transport).messages(id).await;
+    messages.unwrap_or_else(|error| {
         tracing::debug!(%error, id, "Cinder's messages could not be read");
         String::new()
     })
 }
 
 /// Waits until the snapshot has another status than now; `None` if it is deleted (404).
-pub(crate) async fn settled_snapshot(
+pub(crate) async fn wait_snapshot_settled(
     cx: &Context,
     kind: Kind,
     snapshot: &Snapshot,
@@ -112,15 +112,15 @@ pub(crate) async fn settled_snapshot(
     let passing = snapshot.status.clone();
     cx.snapshots
         .until(wait, |now| match now {
-            None => Verdict::Unchanged(Ok(None)),
-            Some(now) if now.status == passing => Verdict::Pending,
-            Some(now) => Verdict::Done(Ok(Some(now.clone()))),
+            None => PollVerdict::Unchanged(Ok(None)),
+            Some(now) if now.status == passing => PollVerdict::Pending,
+            Some(now) => PollVerdict::Done(Ok(Some(now.clone()))),
         })
         .await
 }
 
 /// Joins the texts that are not empty with `; `.
-pub(crate) fn joined(text: &str, more: &str) -> String {
+pub(crate) fn join_texts(text: &str, more: &str) -> String {
     [text, more]
         .into_iter()
         .filter(|text| !text.is_empty())

@@ -61,7 +61,7 @@ const LATER: f64 = 1.5;
 
 /// The learned duration of a kind of operation.
 #[derive(Debug, Clone, Copy)]
-struct Remembered {
+struct LearnedDuration {
     /// The time to the next first poll, in seconds.
     took: f64,
     /// The number of consecutive operations that had finished by their first poll.
@@ -70,13 +70,13 @@ struct Remembered {
 
 #[derive(Debug, Default)]
 pub(crate) struct PollSchedule {
-    remembered: [Option<Remembered>; KINDS],
+    learned: [Option<LearnedDuration>; KINDS],
 }
 
 impl PollSchedule {
     /// The time from the request to the first poll.
     pub(crate) fn first_poll(&self, kind: Kind) -> Duration {
-        let took = self.remembered[kind.index()].map_or(kind.prior(), |remembered| remembered.took);
+        let took = self.learned[kind.index()].map_or(kind.prior(), |learned| learned.took);
         Duration::from_secs_f64(took).clamp(TIMING.first_poll_min, TIMING.first_poll_max)
     }
 
@@ -85,9 +85,9 @@ impl PollSchedule {
     pub(crate) fn finished(&mut self, kind: Kind, first_poll: Duration, polls: u32, found: Duration) {
         let next = self.first_poll(kind);
         let (found, expected) = (found.as_secs_f64(), next.as_secs_f64());
-        let before = self.remembered[kind.index()];
-        let at_first = before.map_or(0, |before| before.at_first);
-        let (took, at_first) = match (polls, before) {
+        let previous = self.learned[kind.index()];
+        let at_first = previous.map_or(0, |previous| previous.at_first);
+        let (took, at_first) = match (polls, previous) {
             // One of many operations that started before the first of them was seen finished. It adds no information.
             (0 | 1, Some(_)) if first_poll > next => return,
             (0 | 1, _) => (found * SOONER[at_first.min(SOONER.len() - 1)], at_first + 1),
@@ -95,7 +95,7 @@ impl PollSchedule {
             (_, None) => (expected, 0),
             (_, Some(_)) => (found.min(expected * LATER), 0),
         };
-        self.remembered[kind.index()] = Some(Remembered { took, at_first });
+        self.learned[kind.index()] = Some(LearnedDuration { took, at_first });
     }
 }
 

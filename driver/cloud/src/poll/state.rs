@@ -80,7 +80,7 @@ pub(super) struct Waiter<T: Pollable> {
     pub(super) polls: u32,
     /// The time of the last report about the resource, or of the registration.
     pub(super) reported: Instant,
-    pub(super) last_look: Option<Duration>,
+    pub(super) last_poll: Option<Duration>,
     /// Whether a list has contained the resource. Lists come when other waiters are due, so they do not show how long
     /// the operation takes.
     pub(super) listed: bool,

@@ -68,13 +68,13 @@ pub(super) async fn run<T: Pollable>(shared: Arc<Shared<T>>) {
         // Reaps the finished polls.
         while polls.try_join_next().is_some() {}
         let ahead = shared.transport.cinder_is_ahead();
-        for request in requests(&mut shared.state(), ahead) {
+        for request in due_requests(&mut shared.state(), ahead) {
             // In a task of its own, so that a slow response delays no other poll.
             let (shared, lanes) = (Arc::clone(&shared), Arc::clone(&lanes));
             polls.spawn(async move {
                 match request {
                     PollRequest::One(id) => poll_one(&shared, &lanes, &id).await,
-                    PollRequest::ChangedSince(since) => list(&shared, since).await,
+                    PollRequest::ChangedSince(since) => poll_changes(&shared, since).await,
                 }
             });
         }
@@ -102,7 +102,7 @@ fn is_young<T: Pollable>(waiter: &Waiter<T>, now: Instant) -> bool {
 }
 
 /// The time at which the waiter is due, and whether a list serves it.
-fn turn<T: Pollable>(state: &WatchState<T>, waiter: &Waiter<T>, lists: bool, now: Instant) -> (Instant, bool) {
+fn next_turn<T: Pollable>(state: &WatchState<T>, waiter: &Waiter<T>, lists: bool, now: Instant) -> (Instant, bool) {
     let by_list = lists && !waiter.unlisted && is_young(waiter, now);
     let not_before = if by_list {
         state.next_list
@@ -116,16 +116,16 @@ fn next_due<T: Pollable>(state: &WatchState<T>) -> Option<Instant> {
     let now = Instant::now();
     let lists = lists(state, now);
     let waiters = state.waiters.values();
-    waiters.map(|waiter| turn(state, waiter, lists, now).0).min()
+    waiters.map(|waiter| next_turn(state, waiter, lists, now).0).min()
 }
 
 /// Returns the requests that are due. A request does not start again before it has ended. `ahead` is the lead of
 /// Cinder's clock over the local clock.
-fn requests<T: Pollable>(state: &mut WatchState<T>, ahead: SignedDuration) -> Vec<PollRequest<T::Id>> {
+fn due_requests<T: Pollable>(state: &mut WatchState<T>, ahead: SignedDuration) -> Vec<PollRequest<T::Id>> {
     let now = Instant::now();
     let lists = lists(state, now);
     let due = state.waiters.values().filter_map(|waiter| {
-        let (at, by_list) = turn(state, waiter, lists, now);
+        let (at, by_list) = next_turn(state, waiter, lists, now);
         (at <= now).then(|| (!by_list).then(|| waiter.id.clone()))
     });
     // `None` is the list of changes. The set contains it once at most.
@@ -160,7 +160,7 @@ async fn poll_one<T: Pollable>(shared: &Shared<T>, lanes: &Lanes, id: &T::Id) {
     let lane = if was_slow { &lanes.slow } else { &lanes.fast };
     // The semaphore is never closed.
     let permit = lane.acquire().await;
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     let what = format!("look at {id}");
     let mut poll = std::pin::pin!(within_time(&what, T::get(&shared.transport, id)));
     let in_time = timeout(TIMING.slow_poll, &mut poll).await;
@@ -178,12 +178,12 @@ async fn poll_one<T: Pollable>(shared: &Shared<T>, lanes: &Lanes, id: &T::Id) {
         state.slow.remove(id);
     }
     let waiters: Vec<u64> = (state.waiters.iter())
-        .filter(|(_, waiter)| waiter.id == *id && waiter.registered <= asked)
+        .filter(|(_, waiter)| waiter.id == *id && waiter.registered <= requested_at)
         .map(|(number, _)| *number)
         .collect();
     if waiters.len() > 1 {
         let gap = shared_gap(waiters.iter().filter_map(|number| state.waiters.get(number)));
-        state.next_polls.insert(id.clone(), asked + gap);
+        state.next_polls.insert(id.clone(), requested_at + gap);
     } else {
         state.next_polls.remove(id);
     }
@@ -195,13 +195,13 @@ async fn poll_one<T: Pollable>(shared: &Shared<T>, lanes: &Lanes, id: &T::Id) {
 }
 
 /// Polls all recent waiters by one list of changes.
-async fn list<T: Pollable>(shared: &Shared<T>, since: Timestamp) {
-    let asked = Instant::now();
+async fn poll_changes<T: Pollable>(shared: &Shared<T>, since: Timestamp) {
+    let requested_at = Instant::now();
     let listed = within_time("list of changes", T::changed_since(&shared.transport, since)).await;
     let mut state = shared.state();
-    state.next_list = Some(asked + shared_gap(state.waiters.values()));
+    state.next_list = Some(requested_at + shared_gap(state.waiters.values()));
     let now = Instant::now();
-    let served = |waiter: &Waiter<T>| waiter.registered <= asked && is_young(waiter, now);
+    let served = |waiter: &Waiter<T>| waiter.registered <= requested_at && is_young(waiter, now);
     match listed {
         Ok(Some(things)) => {
             state.failed_lists = 0;
@@ -214,7 +214,7 @@ async fn list<T: Pollable>(shared: &Shared<T>, since: Timestamp) {
                 match things.get(&waiter.id) {
                     // Waiters that are not due get the result too.
                     Some(thing) => deliver(&mut state, number, Ok(Some(thing.clone())), true),
-                    None if waiter.due > asked => {}
+                    None if waiter.due > requested_at => {}
                     None if waiter.kind == Kind::Create && waiter.reported.elapsed() < TIMING.unlisted_creation => {
                         waiter.due = now + poll_interval(waiter.started.elapsed());
                     }
@@ -234,7 +234,7 @@ async fn list<T: Pollable>(shared: &Shared<T>, since: Timestamp) {
                 state.lists_rest = Some(now + TIMING.list_rest);
             }
             tracing::debug!(%error, failures = state.failed_lists, "a list of changes failed; its waits are polled directly");
-            let due = |waiter: &&mut Waiter<T>| served(waiter) && waiter.due <= asked;
+            let due = |waiter: &&mut Waiter<T>| served(waiter) && waiter.due <= requested_at;
             for waiter in state.waiters.values_mut().filter(due) {
                 waiter.unlisted = true;
             }
@@ -269,7 +269,7 @@ fn deliver<T: Pollable>(state: &mut WatchState<T>, number: u64, result: PollResu
     waiter.due = waiter.due.max(Instant::now() + gap);
     waiter.polls += 1;
     waiter.reported = Instant::now();
-    waiter.last_look = Some(elapsed);
+    waiter.last_poll = Some(elapsed);
     waiter.unlisted = false;
     waiter.listed |= by_list;
     if let Ok(Some(thing)) = &result {

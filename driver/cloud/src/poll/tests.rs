@@ -165,8 +165,8 @@ async fn wait(watch: &Watch<Thing>, kind: Kind, id: u32, takes: Duration) -> Dur
         what: format!("thing {id}"),
     };
     let end = watch.until(wait, |thing| match thing {
-        Some(thing) if thing.status == "busy" => Verdict::Pending,
-        _ => Verdict::Done(Ok(())),
+        Some(thing) if thing.status == "busy" => PollVerdict::Pending,
+        _ => PollVerdict::Done(Ok(())),
     });
     end.await.expect("it ends");
     started.elapsed().saturating_sub(takes)
@@ -365,8 +365,8 @@ async fn minimum_interval_limits_only_own_polls() {
         .until(rare, |thing| {
             polls += 1;
             match thing {
-                Some(thing) if thing.status == "done" => Verdict::Done(Ok(())),
-                _ => Verdict::Pending,
+                Some(thing) if thing.status == "done" => PollVerdict::Done(Ok(())),
+                _ => PollVerdict::Pending,
             }
         })
         .await
@@ -422,8 +422,8 @@ async fn wait_unchanged(watch: &Watch<Thing>, takes: Option<Duration>) -> (bool,
         what: "thing 1".to_owned(),
     };
     let end = watch.until(wait, |thing| match thing {
-        Some(thing) if thing.status == "done" => Verdict::Done(Ok(true)),
-        _ => Verdict::Unchanged(Ok(false)),
+        Some(thing) if thing.status == "done" => PollVerdict::Done(Ok(true)),
+        _ => PollVerdict::Unchanged(Ok(false)),
     });
     (end.await.expect("it ends"), started.elapsed())
 }
@@ -456,5 +456,5 @@ async fn state_that_changed_after_the_request_is_news() {
 #[case::clock_ahead(3_000, -1_000, true)]
 fn news_allows_for_rounded_times(#[case] elapsed: u64, #[case] changed: i64, #[case] expected: bool) {
     let changed = SignedDuration::from_millis(changed);
-    assert_eq!(is_news(Duration::from_millis(elapsed), changed), expected);
+    assert_eq!(is_newer(Duration::from_millis(elapsed), changed), expected);
 }

@@ -13,7 +13,7 @@ use super::step::ShelvedVersion;
 use crate::api::block_storage::{BlockStorage, Volume, VolumeAttachment, VolumeStatus};
 use crate::api::compute::{Compute, MULTIATTACH, SHELVED};
 use crate::context::Context;
-use crate::context::server_queue::{Crowded, ServerPermit};
+use crate::context::server_queue::{QueueFull, ServerPermit};
 use crate::error::{CloudError, Failure, Obstacle};
 use crate::http::observer::Observer;
 use crate::http::service::{MicroVersion, Service};
@@ -21,7 +21,7 @@ use crate::ids::{ServerId, VolumeId};
 use crate::metadata_keys;
 use crate::operations::attachments::AttachOutcome;
 use crate::poll::schedule::Kind;
-use crate::poll::{Verdict, Wait, timestamp};
+use crate::poll::{PollVerdict, Wait, timestamp};
 use crate::timing::TIMING;
 
 /// Whether the refusal reports a full server, for which Nova has no error code of its own.
@@ -102,19 +102,19 @@ pub(super) async fn check_room(
 impl AttachmentStateMachine<'_> {
     /// Requests the attachment from Nova, and waits for its end. A 404, 409 or 400 is [`RequestOutcome::Refused`], and
     /// [`step`](super::step) decides.
-    pub(super) async fn ask_to_attach(&mut self) -> Result<RequestOutcome, CloudError> {
+    pub(super) async fn request_attach(&mut self) -> Result<RequestOutcome, CloudError> {
         let version = self.version().await?;
         let turn = self
-            .wait_in_queue("attach", self.inner.server_queues.acquire_attach(self.server))
+            .wait_in_queue("attach", self.cx.server_queues.acquire_attach(self.server))
             .await?;
         // From now on only a detachment can revert the request.
         self.withdrawn = None;
         let started = Instant::now();
         // Before the request, because the request may succeed without a response.
-        let newly_attached = &self.inner.newly_attached;
+        let newly_attached = &self.cx.newly_attached;
         let was_new = newly_attached.get(&self.key()).is_some();
         newly_attached.insert(self.key(), None);
-        let answer = Compute::new(&self.inner.transport)
+        let answer = Compute::new(&self.cx.transport)
             .attach(self.server, self.volume_id, version)
             .await;
         drop(turn);
@@ -154,8 +154,8 @@ impl AttachmentStateMachine<'_> {
         if !self.is_multiattach() {
             return self.version_for_shelved().await;
         }
-        self.needs(MULTIATTACH, "the volume is multiattach").await?;
-        self.asked_for_several = true;
+        self.require_version(MULTIATTACH, "the volume is multiattach").await?;
+        self.multiattach_requested = true;
         self.shelved_version = ShelvedVersion::Used;
         Ok(Some(MULTIATTACH))
     }
@@ -165,7 +165,7 @@ impl AttachmentStateMachine<'_> {
         if self.shelved_version == ShelvedVersion::Unneeded {
             return Ok(None);
         }
-        if self.inner.transport.highest_version(Service::Compute).await? < Some(SHELVED) {
+        if self.cx.transport.highest_version(Service::Compute).await? < Some(SHELVED) {
             self.shelved_version = ShelvedVersion::Missing;
             return Err(self.obstructed(Obstacle::Server).await);
         }
@@ -173,8 +173,8 @@ impl AttachmentStateMachine<'_> {
         Ok(Some(SHELVED))
     }
 
-    async fn needs(&self, version: MicroVersion, because: &str) -> Result<(), CloudError> {
-        if self.inner.transport.highest_version(Service::Compute).await? >= Some(version) {
+    async fn require_version(&self, version: MicroVersion, because: &str) -> Result<(), CloudError> {
+        if self.cx.transport.highest_version(Service::Compute).await? >= Some(version) {
             return Ok(());
         }
         Err(CloudError::BadRequest(Failure {
@@ -191,9 +191,9 @@ impl AttachmentStateMachine<'_> {
     pub(super) async fn wait_in_queue(
         &self,
         queue: &'static str,
-        turn: impl Future<Output = Result<ServerPermit, Crowded>>,
+        turn: impl Future<Output = Result<ServerPermit, QueueFull>>,
     ) -> Result<ServerPermit, CloudError> {
-        let queued = QueuePlace::new(self.inner.transport.observer(), queue);
+        let queued = QueuePlace::new(self.cx.transport.observer(), queue);
         let withdrawn = async {
             match self.withdrawn {
                 Some(withdrawn) => withdrawn.cancelled().await,
@@ -217,7 +217,7 @@ impl AttachmentStateMachine<'_> {
         };
         match turn {
             Ok(Ok(turn)) => Ok(turn),
-            Ok(Err(Crowded(waiting))) => Err(CloudError::Conflict(Failure {
+            Ok(Err(QueueFull(waiting))) => Err(CloudError::Conflict(Failure {
                 operation: "turn",
                 object: self.pair(),
                 status: None,
@@ -246,8 +246,8 @@ impl AttachmentStateMachine<'_> {
         request_id: Option<&str>,
     ) -> Result<(), CloudError> {
         let found = volume.attachment_to(self.server);
-        let now = self.inner.transport.time_of_cinder();
-        let nova = Compute::new(&self.inner.transport);
+        let now = self.cx.transport.time_of_cinder();
+        let nova = Compute::new(&self.cx.transport);
         if found.is_some_and(|found| is_younger(found, now, started.elapsed()))
             || nova.attachment(self.server, self.volume_id).await?.is_some()
         {
@@ -282,28 +282,30 @@ impl AttachmentStateMachine<'_> {
             request_id: request_id.map(str::to_owned),
         };
         let arrived = self
-            .inner
+            .cx
             .watch
             .until(wait, |now| {
                 let Some(now) = now else {
-                    return Verdict::Unchanged(Err(CloudError::no_volume(volume)));
+                    return PollVerdict::Unchanged(Err(CloudError::no_volume(volume)));
                 };
                 match (&now.status, now.attachment_to(server)) {
-                    (VolumeStatus::Detaching, _) => Verdict::Pending,
+                    (VolumeStatus::Detaching, _) => PollVerdict::Pending,
                     // A stale attachment without a record in Nova, next to the pending one.
-                    (VolumeStatus::Reserved | VolumeStatus::Attaching, Some(_)) if !now.multiattach => Verdict::Pending,
-                    (_, Some(_)) => Verdict::Done(Ok(now.clone())),
-                    (VolumeStatus::Available, None) => Verdict::Unchanged(Err(failed(&now.status))),
-                    (status, None) if status.is_error() => Verdict::Done(Err(failed(status))),
+                    (VolumeStatus::Reserved | VolumeStatus::Attaching, Some(_)) if !now.multiattach => {
+                        PollVerdict::Pending
+                    }
+                    (_, Some(_)) => PollVerdict::Done(Ok(now.clone())),
+                    (VolumeStatus::Available, None) => PollVerdict::Unchanged(Err(failed(&now.status))),
+                    (status, None) if status.is_error() => PollVerdict::Done(Err(failed(status))),
                     (VolumeStatus::InUse, None) if !now.multiattach => {
-                        Verdict::Unchanged(Err(CloudError::AttachedElsewhere {
+                        PollVerdict::Unchanged(Err(CloudError::AttachedElsewhere {
                             volume: volume.clone(),
                             server: server.clone(),
                             servers: now.servers(),
                             request_id: request_id.map(str::to_owned),
                         }))
                     }
-                    _ => Verdict::Pending,
+                    _ => PollVerdict::Pending,
                 }
             })
             .await;

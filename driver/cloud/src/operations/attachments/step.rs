@@ -46,7 +46,7 @@ pub(super) enum Refusal {
 impl Refusal {
     /// Classifies a refusal of Nova (400, 409, 5xx). `None` for an error that the state cannot explain, for instance
     /// 403 or 429.
-    pub(super) fn of(error: &CloudError) -> Option<Self> {
+    pub(super) fn classify(error: &CloudError) -> Option<Self> {
         if error.is_uncertain() {
             return Some(Self::Uncertain);
         }
@@ -65,7 +65,7 @@ impl Refusal {
 
 /// The state in Cinder and Nova. Cinder is read before Nova.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Views {
+pub(super) struct CloudState {
     /// Cinder's volume. If it is missing, nothing else was read.
     pub(super) volume: Option<Volume>,
     /// Cinder's attachments, including incomplete ones; `None` if Cinder does not list them.
@@ -76,7 +76,7 @@ pub(super) struct Views {
     pub(super) offloaded: Vec<ServerId>,
     /// Whether Nova has a record of the volume at the server.
     pub(super) recorded: bool,
-    pub(super) host: Option<Server>,
+    pub(super) nova_server: Option<Server>,
 }
 
 /// The use of microversion 2.20 or later, in which Nova supports volumes of shelved servers.
@@ -95,13 +95,13 @@ pub(super) enum ShelvedVersion {
 
 /// The input of the decision about a volume and a server.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct View<'a> {
+pub(super) struct StepInput<'a> {
     pub(super) server: &'a ServerId,
     /// The number of further requests.
     pub(super) rounds_left: u32,
     /// The reason of the last refusal; `None` before the first one.
     pub(super) refusal: Option<Refusal>,
-    pub(super) snapshot: &'a Views,
+    pub(super) state: &'a CloudState,
     /// How long the volume has been in its status.
     pub(super) age: Duration,
     /// Whether the volume has been in its status for so long that an administrator must act.
@@ -109,7 +109,7 @@ pub(super) struct View<'a> {
     /// The attachments that were found stale some time ago.
     pub(super) stale_candidates: &'a [AttachmentId],
     /// Whether the last request allowed a multiattach volume.
-    pub(super) asked_for_several: bool,
+    pub(super) multiattach_requested: bool,
     pub(super) shelved_version: ShelvedVersion,
 }
 
@@ -144,11 +144,11 @@ pub(super) enum Step {
 
 /// Returns the next step towards `desired`, from the state after a refusal. Detach after a 404 of Nova: [`detach`]
 /// decides, and the result is [`Step::Done`] unless Cinder still has an attachment of the server.
-pub(super) fn next_step(desired: DesiredAttachment, view: &View<'_>) -> Step {
+pub(super) fn next_step(desired: DesiredAttachment, view: &StepInput<'_>) -> Step {
     let Some(refusal) = view.refusal else {
         return Step::Request;
     };
-    match (&view.snapshot.volume, desired) {
+    match (&view.state.volume, desired) {
         (None, DesiredAttachment::Attach { .. }) => Step::Missing(ObjectKind::Volume),
         (None, DesiredAttachment::Detach) => Step::Done(None),
         (Some(volume), DesiredAttachment::Attach { exclusive }) => attach(view, refusal, volume, exclusive),
@@ -161,11 +161,11 @@ pub(super) fn next_step(desired: DesiredAttachment, view: &View<'_>) -> Step {
     }
 }
 
-fn attach(view: &View<'_>, refusal: Refusal, volume: &Volume, exclusive: bool) -> Step {
-    if refusal == Refusal::NotFound && view.snapshot.host.is_none() {
+fn attach(view: &StepInput<'_>, refusal: Refusal, volume: &Volume, exclusive: bool) -> Step {
+    if refusal == Refusal::NotFound && view.state.nova_server.is_none() {
         return Step::Missing(ObjectKind::Server);
     }
-    let recorded = view.snapshot.recorded;
+    let recorded = view.state.recorded;
     let needs_alone = exclusive || !volume.multiattach;
     match (&volume.status, volume.attachment_to(view.server)) {
         (VolumeStatus::Detaching, Some(_)) => {
@@ -179,7 +179,7 @@ fn attach(view: &View<'_>, refusal: Refusal, volume: &Volume, exclusive: bool) -
         (status, None) if status.is_error() => Step::Broken,
         (VolumeStatus::Reserved | VolumeStatus::Attaching, None) if recorded => {
             // The volume reaches a server without a host when that is unshelved.
-            let is_offloaded = view.snapshot.host.as_ref().is_some_and(Server::is_offloaded);
+            let is_offloaded = view.state.nova_server.as_ref().is_some_and(Server::is_offloaded);
             settle(
                 view,
                 if is_offloaded {
@@ -205,15 +205,15 @@ fn attach(view: &View<'_>, refusal: Refusal, volume: &Volume, exclusive: bool) -
         (VolumeStatus::Available, None) if needs_alone && !volume.attachments.is_empty() => {
             remove_stale(view, |_| true).unwrap_or(Step::Elsewhere)
         }
-        (VolumeStatus::Available | VolumeStatus::InUse, None) => free(view, refusal, volume),
+        (VolumeStatus::Available | VolumeStatus::InUse, None) => attach_available(view, refusal, volume),
         _ => Step::Obstructed(Obstacle::Busy),
     }
 }
 
 /// Waits for a volume with a pending operation at another server, or that is reserved for a server without a host until
 /// it is unshelved.
-fn await_release(view: &View<'_>, is_elsewhere: bool) -> Step {
-    if !view.snapshot.offloaded.is_empty() || (is_elsewhere && view.stuck) {
+fn await_release(view: &StepInput<'_>, is_elsewhere: bool) -> Step {
+    if !view.state.offloaded.is_empty() || (is_elsewhere && view.stuck) {
         Step::Elsewhere
     } else {
         settle(view, Obstacle::Stuck)
@@ -221,13 +221,13 @@ fn await_release(view: &View<'_>, is_elsewhere: bool) -> Step {
 }
 
 /// Whether Cinder lists no attachment of the volume, whatever the status.
-fn has_no_attachment(view: &View<'_>, volume: &Volume) -> bool {
-    volume.attachments.is_empty() && view.snapshot.attachments.as_ref().is_some_and(Vec::is_empty)
+fn has_no_attachment(view: &StepInput<'_>, volume: &Volume) -> bool {
+    volume.attachments.is_empty() && view.state.attachments.as_ref().is_some_and(Vec::is_empty)
 }
 
 /// Cinder shows no obstacle to an attachment.
-fn free(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
-    if refusal == Refusal::Outdated || (volume.multiattach && !view.asked_for_several) {
+fn attach_available(view: &StepInput<'_>, refusal: Refusal, volume: &Volume) -> Step {
+    if refusal == Refusal::Outdated || (volume.multiattach && !view.multiattach_requested) {
         return Step::Request;
     }
     let server = match server_allows(view, refusal) {
@@ -239,7 +239,7 @@ fn free(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
         Step::Obstructed(Obstacle::Server)
     } else if server.is_shelved() && view.shelved_version != ShelvedVersion::Used {
         Step::Request
-    } else if view.snapshot.recorded || matches!(refusal, Refusal::Busy | Refusal::Recorded) {
+    } else if view.state.recorded || matches!(refusal, Refusal::Busy | Refusal::Recorded) {
         // Nova still has the record of a detachment, or has not updated Cinder about an attachment yet.
         Step::Pause
     } else {
@@ -248,18 +248,18 @@ fn free(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
     }
 }
 
-fn detach(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
+fn detach(view: &StepInput<'_>, refusal: Refusal, volume: &Volume) -> Step {
     let here = volume.attachment_to(view.server).is_some();
     match volume.status {
-        _ if view.snapshot.recorded => recorded(view, refusal, volume, here),
+        _ if view.state.recorded => detach_recorded(view, refusal, volume, here),
         // The deletion of an attachment would end the status of the volume.
         _ if here && volume.status.is_under_work() && !volume.is_in_attachment() => settle(view, Obstacle::Busy),
         _ if here => unknown_to_nova(view, volume),
         VolumeStatus::Reserved | VolumeStatus::Attaching => {
             // A server that does not exist yet is not a node of the cluster, so this one is deleted.
-            remove_stale(view, |server| server == view.server).unwrap_or_else(|| cut_short(view, volume))
+            remove_stale(view, |server| server == view.server).unwrap_or_else(|| resolve_interrupted(view, volume))
         }
-        VolumeStatus::Detaching => cut_short(view, volume),
+        VolumeStatus::Detaching => resolve_interrupted(view, volume),
         // Other servers may have a multiattach volume.
         VolumeStatus::InUse => remove_stale(view, |server| server == view.server).unwrap_or(Step::Done(None)),
         _ => Step::Done(None),
@@ -268,7 +268,7 @@ fn detach(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
 
 /// Nova has no record (404), and Cinder has a pending attachment or detachment. It may concern another server. It may
 /// also be one of this server that the server's deletion interrupted.
-fn cut_short(view: &View<'_>, volume: &Volume) -> Step {
+fn resolve_interrupted(view: &StepInput<'_>, volume: &Volume) -> Step {
     match attachments_here(view).next() {
         None => Step::Done(None),
         Some(_) if has_host(view) => {
@@ -281,11 +281,11 @@ fn cut_short(view: &View<'_>, volume: &Volume) -> Step {
 /// Cinder has an attachment of which Nova has no record (404). It is stale if the server is deleted, or has no host:
 /// Nova ignores a failure of Cinder when it detaches a volume from such a server. Otherwise it stays, because the guest
 /// may still have the disk.
-fn unknown_to_nova(view: &View<'_>, volume: &Volume) -> Step {
+fn unknown_to_nova(view: &StepInput<'_>, volume: &Volume) -> Step {
     if !has_host(view) {
         let here = attachments_here(view).map(|attachment| attachment.id.clone());
         // Without an attachment here, this Cinder does not list the attachments to remove.
-        remove(view, here.collect()).unwrap_or_else(|| settle(view, Obstacle::Disagreement))
+        remove_rechecked(view, here.collect()).unwrap_or_else(|| settle(view, Obstacle::Disagreement))
     } else if volume.status == VolumeStatus::Detaching {
         settle(view, Obstacle::Stuck)
     } else {
@@ -294,13 +294,13 @@ fn unknown_to_nova(view: &View<'_>, volume: &Volume) -> Step {
 }
 
 /// Whether a guest may run with the disk: the server exists, and Nova has not taken it off its host.
-fn has_host(view: &View<'_>) -> bool {
-    (view.snapshot.host.as_ref()).is_some_and(|server| !server.is_offloaded())
+fn has_host(view: &StepInput<'_>) -> bool {
+    (view.state.nova_server.as_ref()).is_some_and(|server| !server.is_offloaded())
 }
 
 /// Nova has a record of the volume at the server and refuses to detach it.
-fn recorded(view: &View<'_>, refusal: Refusal, volume: &Volume, here: bool) -> Step {
-    if let Some(server) = view.snapshot.host.as_ref().filter(|server| server.is_shelved())
+fn detach_recorded(view: &StepInput<'_>, refusal: Refusal, volume: &Volume, here: bool) -> Step {
+    if let Some(server) = view.state.nova_server.as_ref().filter(|server| server.is_shelved())
         && let Some(step) = detach_from_shelved(view, refusal, volume, server)
     {
         return step;
@@ -329,7 +329,7 @@ fn recorded(view: &View<'_>, refusal: Refusal, volume: &Volume, here: bool) -> S
 
 /// The step for a shelved server, if its state alone decides. The first request uses the version for shelved servers.
 /// For a server without a host, the volume's status shows no pending operation, and Nova detaches in every status.
-fn detach_from_shelved(view: &View<'_>, refusal: Refusal, volume: &Volume, server: &Server) -> Option<Step> {
+fn detach_from_shelved(view: &StepInput<'_>, refusal: Refusal, volume: &Volume, server: &Server) -> Option<Step> {
     if refusal == Refusal::Locked {
         Some(Step::Obstructed(Obstacle::Server))
     } else if server.task_state.is_some() {
@@ -361,16 +361,16 @@ fn retry_detach(refusal: Refusal) -> Step {
 }
 
 /// Whether the server refuses every request and does not change by itself.
-fn is_refused_by_server(view: &View<'_>, refusal: Refusal) -> bool {
+fn is_refused_by_server(view: &StepInput<'_>, refusal: Refusal) -> bool {
     let is_resting = |server: &Server| {
         server.task_state.is_none() && matches!(server.status.as_str(), "SUSPENDED" | "RESCUE" | "ERROR")
     };
-    matches!(refusal, Refusal::Locked | Refusal::HostDown) || view.snapshot.host.as_ref().is_some_and(is_resting)
+    matches!(refusal, Refusal::Locked | Refusal::HostDown) || view.state.nova_server.as_ref().is_some_and(is_resting)
 }
 
 /// The server, if its state allows attachments and detachments.
-fn server_allows<'a>(view: &View<'a>, refusal: Refusal) -> Result<&'a Server, Step> {
-    let Some(server) = &view.snapshot.host else {
+fn server_allows<'a>(view: &StepInput<'a>, refusal: Refusal) -> Result<&'a Server, Step> {
+    let Some(server) = &view.state.nova_server else {
         return Err(Step::Missing(ObjectKind::Server));
     };
     if matches!(refusal, Refusal::Locked | Refusal::HostDown) {
@@ -388,25 +388,25 @@ fn server_allows<'a>(view: &View<'a>, refusal: Refusal) -> Result<&'a Server, St
 }
 
 /// The step that removes stale attachments to the servers concerned; `None` if there are none.
-fn remove_stale(view: &View<'_>, concerns: impl Fn(&ServerId) -> bool) -> Option<Step> {
-    let found = (view.snapshot.attachments.iter().flatten())
+fn remove_stale(view: &StepInput<'_>, concerns: impl Fn(&ServerId) -> bool) -> Option<Step> {
+    let found = (view.state.attachments.iter().flatten())
         .filter(|attachment| attachment.instance.as_ref().is_some_and(&concerns))
-        .filter(|attachment| view.snapshot.stale.contains(&attachment.id))
+        .filter(|attachment| view.state.stale.contains(&attachment.id))
         .map(|attachment| attachment.id.clone());
-    remove(view, found.collect())
+    remove_rechecked(view, found.collect())
 }
 
 /// Cinder's attachments to the server, including incomplete ones.
-fn attachments_here<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Attachment> {
-    let (all, server) = (view.snapshot.attachments.iter().flatten(), view.server);
+fn attachments_here<'a>(view: &StepInput<'a>) -> impl Iterator<Item = &'a Attachment> {
+    let (all, server) = (view.state.attachments.iter().flatten(), view.server);
     all.filter(move |attachment| attachment.instance.as_ref() == Some(server))
 }
 
 /// Removes attachments that were found stale twice. Removes nothing while Nova has a record at the server, or if Ironic
 /// may have the attachment.
-fn remove(view: &View<'_>, attachments: Vec<AttachmentId>) -> Option<Step> {
-    let is_of_ironic = (view.snapshot.volume.as_ref()).is_some_and(Volume::is_attached_by_ironic);
-    if attachments.is_empty() || view.snapshot.recorded || is_of_ironic {
+fn remove_rechecked(view: &StepInput<'_>, attachments: Vec<AttachmentId>) -> Option<Step> {
+    let is_of_ironic = (view.state.volume.as_ref()).is_some_and(Volume::is_attached_by_ironic);
+    if attachments.is_empty() || view.state.recorded || is_of_ironic {
         None
     } else if attachments.iter().all(|id| view.stale_candidates.contains(id)) {
         Some(Step::DeleteStale(attachments))
@@ -415,7 +415,7 @@ fn remove(view: &View<'_>, attachments: Vec<AttachmentId>) -> Option<Step> {
     }
 }
 
-fn settle(view: &View<'_>, otherwise: Obstacle) -> Step {
+fn settle(view: &StepInput<'_>, otherwise: Obstacle) -> Step {
     if view.stuck {
         Step::Obstructed(otherwise)
     } else {

@@ -14,11 +14,11 @@ use crate::ids::BackupId;
 use crate::metadata_keys::{self, CLUSTER};
 use crate::operations::clusters::other_cluster;
 use crate::operations::deletion::snapshot::thaw;
-use crate::operations::deletion::{final_if_removed, remove_remains, wait_gone};
+use crate::operations::deletion::{final_if_removed, remove_remains, wait_deleted};
 use crate::operations::snapshots::create::create_snapshot;
-use crate::operations::snapshots::{ROUNDS, joined, words};
+use crate::operations::snapshots::{ROUNDS, cinder_messages, join_texts};
 use crate::poll::schedule::Kind;
-use crate::poll::{Verdict, Wait};
+use crate::poll::{PollVerdict, Wait};
 use crate::timing::TIMING;
 
 /// How often the id of a failed backup is returned before its failure. Each response may be lost.
@@ -41,15 +41,15 @@ async fn find_or_create(cx: &Context, new: &NewBackup) -> Result<Backup, CloudEr
     loop {
         rounds += 1;
         let Some(found) = find_backup(cx, new).await? else {
-            let id = make_backup(cx, new).await?;
-            let made = match cinder.backup(&id).await? {
-                Some(made) => made,
+            let id = request_backup(cx, new).await?;
+            let created = match cinder.backup(&id).await? {
+                Some(created) => created,
                 None => wait_shown(cx, &id, deadline).await?,
             };
-            if made.status == BackupStatus::Error {
-                return Err(remove_failed(cx, &made).await);
+            if created.status == BackupStatus::Error {
+                return Err(remove_failed(cx, &created).await);
             }
-            return judged(cx, made).await;
+            return finish_creation(cx, created).await;
         };
         if found.volume_id != new.volume_id {
             return Err(CloudError::SnapshotExists {
@@ -69,10 +69,10 @@ async fn find_or_create(cx: &Context, new: &NewBackup) -> Result<Backup, CloudEr
         }
         match &found.status {
             BackupStatus::Deleting if rounds < ROUNDS => {
-                wait_gone::<Backup>(cx, &found.id, Instant::now(), deadline).await?;
+                wait_deleted::<Backup>(cx, &found.id, Instant::now(), deadline).await?;
             }
-            BackupStatus::Error if is_ours(&found, new) => return answer_failed(cx, found).await,
-            _ => return judged(cx, found).await,
+            BackupStatus::Error if is_ours(&found, new) => return return_failed_backup(cx, found).await,
+            _ => return finish_creation(cx, found).await,
         }
     }
 }
@@ -90,15 +90,15 @@ async fn wait_shown(cx: &Context, id: &BackupId, deadline: Instant) -> Result<Ba
         what: format!("backup {id}"),
     };
     let shown = cx.backups.until(wait, |backup| match backup {
-        None => Verdict::Unchanged(Err(no_backup(id))),
-        Some(backup) => Verdict::Done(Ok(backup.clone())),
+        None => PollVerdict::Unchanged(Err(no_backup(id))),
+        Some(backup) => PollVerdict::Done(Ok(backup.clone())),
     });
     shown.await
 }
 
 /// Returns a complete or pending backup, and removes the temporary snapshot of a complete one. A failed backup is an
 /// error.
-async fn judged(cx: &Context, backup: Backup) -> Result<Backup, CloudError> {
+async fn finish_creation(cx: &Context, backup: Backup) -> Result<Backup, CloudError> {
     if backup.status.is_complete() {
         if let Err(error) = thaw(cx, &backup).await {
             tracing::warn!(%error, backup = %backup.id, "the temporary snapshot of a complete backup remains until the backup is deleted");
@@ -108,44 +108,44 @@ async fn judged(cx: &Context, backup: Backup) -> Result<Backup, CloudError> {
     if backup.status == BackupStatus::Creating {
         return Ok(backup);
     }
-    Err(failed(cx, &backup, "it stays".to_owned()).await)
+    Err(creation_error(cx, &backup, "it stays".to_owned()).await)
 }
 
 /// Removes a backup that failed before a caller knew its id.
 async fn remove_failed(cx: &Context, backup: &Backup) -> CloudError {
     let removal = remove_remains::<Backup>(cx, &backup.id).await;
-    failed(cx, backup, removal.err().unwrap_or_default()).await
+    creation_error(cx, backup, removal.err().unwrap_or_default()).await
 }
 
 /// The error about a failed backup, with Cinder's messages and the result of the removal. `removal` is empty if it was
 /// removed.
-async fn failed(cx: &Context, backup: &Backup, removal: String) -> CloudError {
-    let words = joined(&backup.fail_reason, &words(cx, backup.id.as_str()).await);
+async fn creation_error(cx: &Context, backup: &Backup, removal: String) -> CloudError {
+    let messages = join_texts(&backup.fail_reason, &cinder_messages(cx, backup.id.as_str()).await);
     CloudError::SnapshotFailed {
         kind: ObjectKind::Backup,
         id: backup.id.to_string(),
         status: backup.status.to_string(),
         removed: removal.is_empty(),
-        message: joined(&words, &removal),
+        message: join_texts(&messages, &removal),
     }
 }
 
 /// Handles a backup of this driver that failed after a caller may have received its id. The error ends any retry of
 /// that caller, so the caller must know the id by then. Therefore the next calls return the id again, as incomplete, in
 /// case no earlier response arrived.
-async fn answer_failed(cx: &Context, mut backup: Backup) -> Result<Backup, CloudError> {
+async fn return_failed_backup(cx: &Context, mut backup: Backup) -> Result<Backup, CloudError> {
     if let Err(error) = thaw(cx, &backup).await {
         tracing::warn!(%error, backup = %backup.id, "the snapshot of a backup that failed stays until the backup is deleted");
     }
     let answered = backup.metadata.get(metadata_keys::FAILURE_SEEN);
     let answered = answered.map_or(0, |count| count.parse().unwrap_or(1_u32));
     if answered >= ANSWERS_OF_FAILED {
-        let words = joined(&backup.fail_reason, &words(cx, backup.id.as_str()).await);
+        let messages = join_texts(&backup.fail_reason, &cinder_messages(cx, backup.id.as_str()).await);
         return Err(CloudError::Broken {
             kind: ObjectKind::Backup,
             id: backup.id.to_string(),
             status: backup.status.to_string(),
-            message: joined(&words, "delete it and make another"),
+            message: join_texts(&messages, "delete it and make another"),
         });
     }
     tracing::warn!(backup = %backup.id, name = %backup.name, reason = backup.fail_reason, "a backup failed after its id was answered");
@@ -179,7 +179,7 @@ async fn find_backup(cx: &Context, new: &NewBackup) -> Result<Option<Backup>, Cl
 }
 
 /// Freezes the data in a snapshot and requests a backup of it.
-async fn make_backup(cx: &Context, new: &NewBackup) -> Result<BackupId, CloudError> {
+async fn request_backup(cx: &Context, new: &NewBackup) -> Result<BackupId, CloudError> {
     let cinder = BlockStorage::new(&cx.transport);
     let frozen = freeze(cx, new).await?;
     let mut answer = cinder.create_backup(new, &frozen.id).await;
@@ -201,7 +201,7 @@ async fn make_backup(cx: &Context, new: &NewBackup) -> Result<BackupId, CloudErr
         Err(CloudError::Server(failure)) if failure.fault.contains("cinder-backup") => CloudError::NoBackups(failure),
         Err(error) if error.is_uncertain() => {
             // The snapshot is not removed, because the backup may be read from it. The next call finds both by name.
-            return look_up_backup(cx, new, error).await;
+            return find_after_uncertain_creation(cx, new, error).await;
         }
         // Another process may continue with the snapshot.
         Err(error @ CloudError::Unawaited(_)) => return Err(error),
@@ -214,7 +214,7 @@ async fn make_backup(cx: &Context, new: &NewBackup) -> Result<BackupId, CloudErr
 /// Creates the temporary snapshot, and waits until it is complete. This fixes the moment of the backup.
 async fn freeze(cx: &Context, new: &NewBackup) -> Result<Snapshot, CloudError> {
     let mut metadata = new.metadata.clone();
-    metadata.insert(metadata_keys::TEMPORARY_FOR.to_owned(), short(&new.name));
+    metadata.insert(metadata_keys::TEMPORARY_FOR.to_owned(), truncate_name(&new.name));
     let snapshot = NewSnapshot {
         name: new.name.clone(),
         volume_id: new.volume_id.clone(),
@@ -235,7 +235,11 @@ async fn freeze(cx: &Context, new: &NewBackup) -> Result<Snapshot, CloudError> {
 }
 
 /// Searches for the backup by name after an uncertain response to its creation.
-async fn look_up_backup(cx: &Context, new: &NewBackup, error: CloudError) -> Result<BackupId, CloudError> {
+async fn find_after_uncertain_creation(
+    cx: &Context,
+    new: &NewBackup,
+    error: CloudError,
+) -> Result<BackupId, CloudError> {
     tracing::warn!(%error, name = %new.name, "looking for the backup by name after an uncertain creation");
     for pause in TIMING.name_lookups {
         sleep(jitter(pause, &cx.options.sources)).await;
@@ -267,6 +271,6 @@ fn no_backup(id: &BackupId) -> CloudError {
 }
 
 /// Truncates a name to the length of a metadata value.
-fn short(name: &str) -> String {
+fn truncate_name(name: &str) -> String {
     name.chars().take(metadata_keys::LONGEST_VALUE).collect()
 }

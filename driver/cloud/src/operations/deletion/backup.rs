@@ -3,16 +3,16 @@
 
 use tokio::time::Instant;
 
-use super::{Attempt, Deletable, NextStep, accepted, delete, remedy};
+use super::{Attempt, Deletable, NextStep, delete, next_step_after, remedy};
 use crate::api::block_storage::{Backup, BackupStatus, BlockStorage, Snapshot};
 use crate::context::Context;
-use crate::error::words::names_text;
+use crate::error::text::names_text;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::{BackupId, SnapshotId};
 use crate::operations::deletion::snapshot::{delete_snapshot, thaw};
-use crate::operations::snapshots::{PointInTime, joined, point_in_time, words};
+use crate::operations::snapshots::{PointInTime, cinder_messages, join_texts, point_in_time};
 use crate::poll::schedule::Kind;
-use crate::poll::{Verdict, Wait, Watch};
+use crate::poll::{PollVerdict, Wait, Watch};
 use crate::timing::TIMING;
 
 /// See [`crate::Cloud::delete_point_in_time`].
@@ -73,7 +73,7 @@ impl Deletable for Backup {
                     settle_backup(cx, backup, attempt.deadline).await?;
                     return Ok(NextStep::Retry);
                 }
-                BackupStatus::Creating | BackupStatus::Restoring => return Err(busy(backup)),
+                BackupStatus::Creating | BackupStatus::Restoring => return Err(busy_error(backup)),
                 _ if backup.has_dependent_backups => return Err(needed_backup(cx, backup, "").await),
                 _ => {}
             }
@@ -85,7 +85,11 @@ impl Deletable for Backup {
         let answer = cinder.delete_backup(id).await?;
         // The next read may show the backup and its snapshot.
         let is_unseen = seen.is_none() && !answer.missing() && !attempt.is_last;
-        Ok(if is_unseen { NextStep::Retry } else { accepted(&answer) })
+        Ok(if is_unseen {
+            NextStep::Retry
+        } else {
+            next_step_after(&answer)
+        })
     }
 
     async fn resolve_refusal(
@@ -107,7 +111,7 @@ impl Deletable for Backup {
         Ok(NextStep::Pause)
     }
 
-    async fn remaining(self, cx: &Context, _started: Instant) -> Result<CloudError, CloudError> {
+    async fn remaining_error(self, cx: &Context, _started: Instant) -> Result<CloudError, CloudError> {
         Ok(backup_not_deleted(cx, &self).await)
     }
 }
@@ -127,22 +131,22 @@ async fn settle_backup(cx: &Context, backup: &Backup, deadline: Instant) -> Resu
     };
     let passing = backup.status.clone();
     let settled = cx.backups.until(wait, |now| match now {
-        Some(now) if now.status == passing => Verdict::Pending,
-        _ => Verdict::Done(Ok(())),
+        Some(now) if now.status == passing => PollVerdict::Pending,
+        _ => PollVerdict::Done(Ok(())),
     });
     settled.await.map_err(|error| match error {
-        CloudError::Timeout { .. } => busy(backup),
+        CloudError::Timeout { .. } => busy_error(backup),
         other => other,
     })
 }
 
 async fn backup_not_deleted(cx: &Context, backup: &Backup) -> CloudError {
-    let words = joined(&backup.fail_reason, &words(cx, backup.id.as_str()).await);
+    let messages = join_texts(&backup.fail_reason, &cinder_messages(cx, backup.id.as_str()).await);
     CloudError::SnapshotFailed {
         kind: ObjectKind::Backup,
         id: backup.id.to_string(),
         status: backup.status.to_string(),
-        message: joined(&words, remedy(backup.status.as_str())),
+        message: join_texts(&messages, remedy(backup.status.as_str())),
         removed: false,
     }
 }
@@ -178,7 +182,7 @@ fn dependents(backup: &Backup, mut all: Vec<Backup>) -> Vec<Backup> {
     all.into_iter().take_while(|other| other.is_incremental).collect()
 }
 
-fn busy(backup: &Backup) -> CloudError {
+fn busy_error(backup: &Backup) -> CloudError {
     CloudError::Busy {
         kind: ObjectKind::Backup,
         id: backup.id.to_string(),

@@ -3,13 +3,13 @@
 
 use tokio::time::Instant;
 
-use super::{Attempt, Deletable, NextStep, accepted, delete, remedy};
+use super::{Attempt, Deletable, NextStep, delete, next_step_after, remedy};
 use crate::api::block_storage::{Backup, BlockStorage, Snapshot, SnapshotStatus, Volume};
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::SnapshotId;
-use crate::operations::dependents::{or_unknown, volumes_built_on};
-use crate::operations::snapshots::{is_temporary, joined, settled_snapshot, words};
+use crate::operations::dependents::{or_unknown_dependents, volumes_built_on};
+use crate::operations::snapshots::{cinder_messages, is_temporary, join_texts, wait_snapshot_settled};
 use crate::poll::Watch;
 use crate::poll::schedule::Kind;
 use crate::timing::TIMING;
@@ -57,7 +57,7 @@ impl Deletable for Snapshot {
 
     async fn request(cx: &Context, id: &SnapshotId, _attempt: &mut Attempt) -> Result<NextStep, CloudError> {
         let answer = BlockStorage::new(&cx.transport).delete_snapshot(id).await?;
-        Ok(accepted(&answer))
+        Ok(next_step_after(&answer))
     }
 
     async fn resolve_refusal(
@@ -76,31 +76,35 @@ impl Deletable for Snapshot {
             (SnapshotStatus::ErrorDeleting, _) => Err(not_deleted(cx, &self).await),
             (SnapshotStatus::Creating | SnapshotStatus::BackingUp, _) if !attempt.is_last => {
                 let until = attempt.deadline.min(attempt.started + TIMING.settle_timeout);
-                match settled_snapshot(cx, Kind::Settle, &self, attempt.started, until).await {
-                    Err(CloudError::Timeout { .. }) => Err(busy(&self)),
+                match wait_snapshot_settled(cx, Kind::Settle, &self, attempt.started, until).await {
+                    Err(CloudError::Timeout { .. }) => Err(busy_error(&self)),
                     settled => settled.map(|_| NextStep::Retry),
                 }
             }
-            (SnapshotStatus::Creating | SnapshotStatus::BackingUp, _) => Err(busy(&self)),
+            (SnapshotStatus::Creating | SnapshotStatus::BackingUp, _) => Err(busy_error(&self)),
             _ if !attempt.is_last && refusal.is_uncertain() => Ok(NextStep::Pause),
             _ => {
                 let dependents = volumes_of_snapshot(cx, &self.id).await?;
                 Err(if dependents.is_empty() {
                     refusal
                 } else {
-                    needed(&self.id, dependents, refusal.to_string())
+                    needed_error(&self.id, dependents, refusal.to_string())
                 })
             }
         }
     }
 
-    async fn remaining(self, cx: &Context, _started: Instant) -> Result<CloudError, CloudError> {
+    async fn remaining_error(self, cx: &Context, _started: Instant) -> Result<CloudError, CloudError> {
         if self.status.is_error() {
             return Ok(not_deleted(cx, &self).await);
         }
         // The backend refused the deletion: the snapshot has dependents.
         let dependents = volumes_of_snapshot(cx, &self.id).await?;
-        Ok(needed(&self.id, dependents, words(cx, self.id.as_str()).await))
+        Ok(needed_error(
+            &self.id,
+            dependents,
+            cinder_messages(cx, self.id.as_str()).await,
+        ))
     }
 }
 
@@ -109,7 +113,10 @@ async fn not_deleted(cx: &Context, snapshot: &Snapshot) -> CloudError {
         kind: ObjectKind::Snapshot,
         id: snapshot.id.to_string(),
         status: snapshot.status.to_string(),
-        message: joined(&words(cx, snapshot.id.as_str()).await, remedy(snapshot.status.as_str())),
+        message: join_texts(
+            &cinder_messages(cx, snapshot.id.as_str()).await,
+            remedy(snapshot.status.as_str()),
+        ),
         removed: false,
     }
 }
@@ -120,7 +127,7 @@ async fn volumes_of_snapshot(cx: &Context, id: &SnapshotId) -> Result<String, Cl
     volumes_built_on(cx, id.as_str(), is_made).await
 }
 
-fn busy(snapshot: &Snapshot) -> CloudError {
+fn busy_error(snapshot: &Snapshot) -> CloudError {
     CloudError::Busy {
         kind: ObjectKind::Snapshot,
         id: snapshot.id.to_string(),
@@ -129,11 +136,11 @@ fn busy(snapshot: &Snapshot) -> CloudError {
     }
 }
 
-fn needed(id: &SnapshotId, dependents: String, message: String) -> CloudError {
+fn needed_error(id: &SnapshotId, dependents: String, message: String) -> CloudError {
     CloudError::StillNeeded {
         kind: ObjectKind::Snapshot,
         id: id.to_string(),
-        dependents: or_unknown(dependents),
+        dependents: or_unknown_dependents(dependents),
         message,
     }
 }

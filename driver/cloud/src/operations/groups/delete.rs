@@ -12,7 +12,7 @@ use crate::ids::{GroupSnapshotId, SnapshotId};
 use crate::last_failure::LastFailure;
 use crate::operations::groups::members::{refuse_other_members, with_members};
 use crate::operations::groups::own::{dissolve_group_of, dissolve_if_own, free_volumes};
-use crate::operations::groups::poll::{group_snapshot_settled, settled, shown};
+use crate::operations::groups::poll::{poll_until_shown, settled, wait_group_snapshot_settled};
 
 /// See [`crate::Cloud::delete_group_snapshot`].
 pub(crate) async fn delete_group_snapshot(
@@ -26,8 +26,8 @@ pub(crate) async fn delete_group_snapshot(
     }
     let deadline = Instant::now() + cx.options.operation_timeout;
     // A new group snapshot may be deleted at once, and an API node with a lagging database does not show it (404).
-    let look = || cinder.group_snapshot(id.as_str());
-    let Some(record) = shown(cx, deadline, look, |found| found.is_some()).await? else {
+    let read = || cinder.group_snapshot(id.as_str());
+    let Some(record) = poll_until_shown(cx, deadline, read, |found| found.is_some()).await? else {
         // An earlier call may have been killed between the snapshot and its group.
         return dissolve_group_of(cx, id.as_str(), deadline).await;
     };
@@ -51,7 +51,7 @@ pub(super) async fn remove_group_snapshot(
     if let Some(record) = settled(cx, record.clone(), deadline).await? {
         // Before the deletion: without the snapshot, no later call would find its group.
         free_volumes(cx, &record, deadline).await?;
-        let (asked, mut denied) = (Instant::now(), false);
+        let (requested_at, mut denied) = (Instant::now(), false);
         let refused = match cinder.delete_group_snapshot(id).await {
             Ok(known) => {
                 // A 404 of the deletion.
@@ -62,11 +62,11 @@ pub(super) async fn remove_group_snapshot(
             Err(error) => return Err(error),
         };
         // After an accepted request the previous status proves nothing.
-        let is_news = |left: Option<&GroupSnapshotRecord>| {
-            refused.is_some() || denied || left.is_none_or(|left| left.status != record.status)
+        let is_news = |remaining: Option<&GroupSnapshotRecord>| {
+            refused.is_some() || denied || remaining.is_none_or(|remaining| remaining.status != record.status)
         };
-        let look = || group_snapshot_settled(cx, id, deadline);
-        if let Some(left) = shown(cx, deadline, look, is_news).await? {
+        let read = || wait_group_snapshot_settled(cx, id, deadline);
+        if let Some(remaining) = poll_until_shown(cx, deadline, read, is_news).await? {
             return Err(match refused {
                 Some(message) => CloudError::StillNeeded {
                     kind: ObjectKind::GroupSnapshot,
@@ -80,15 +80,15 @@ pub(super) async fn remove_group_snapshot(
                     status: Some(404),
                     fault: format!(
                         "Cinder says that it does not exist, and shows it in status {}",
-                        left.status
+                        remaining.status
                     ),
                     request_id: LastFailure::request_that_missed(id),
-                    elapsed: asked.elapsed(),
+                    elapsed: requested_at.elapsed(),
                 }),
                 None => CloudError::SnapshotFailed {
                     kind: ObjectKind::GroupSnapshot,
                     id: id.clone(),
-                    status: left.status,
+                    status: remaining.status,
                     message:
                         "a member could not be deleted, for instance because a volume was made from it; see the log of \
                               cinder-volume"

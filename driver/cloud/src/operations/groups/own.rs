@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::VolumeId;
 use crate::operations::clusters::other_cluster;
-use crate::operations::groups::poll::{group_gone, group_made, group_settled, shown};
+use crate::operations::groups::poll::{poll_until_shown, wait_group_created, wait_group_deleted, wait_group_settled};
 use crate::poll::timestamp;
 
 /// The beginning of the description of every group snapshot and every group of this driver. In a group snapshot, the
@@ -65,7 +65,7 @@ pub(super) fn cluster_of(description: &str) -> Option<&str> {
 
 /// The number of volumes of a group snapshot of this driver. The snapshot has fewer members if a volume left the group
 /// too early.
-pub(super) fn members_wanted(record: &GroupSnapshotRecord) -> Option<usize> {
+pub(super) fn expected_members(record: &GroupSnapshotRecord) -> Option<usize> {
     let rest = record.description.strip_prefix(MARK)?;
     let (volumes, _) = rest.strip_prefix(" Volumes: ")?.split_once('.')?;
     volumes.parse().ok()
@@ -77,7 +77,7 @@ fn description_of(id: &str) -> String {
 }
 
 /// Whether this driver created the group for a snapshot of this name in this cluster.
-fn is_of_request(group: &Group, name: &str, cluster: &str) -> bool {
+fn belongs_to_request(group: &Group, name: &str, cluster: &str) -> bool {
     group.name == name && is_own(group) && other_cluster(cluster_of(&group.description), Some(cluster)).is_none()
 }
 
@@ -91,8 +91,8 @@ pub(super) async fn own_group(
 ) -> Result<Option<Group>, CloudError> {
     let all = BlockStorage::new(&cx.transport).groups().await?;
     let mut usable: Option<Group> = None;
-    for found in all.iter().filter(|group| is_of_request(group, name, cluster)) {
-        let Some(group) = group_settled(cx, &found.id, deadline).await? else {
+    for found in all.iter().filter(|group| belongs_to_request(group, name, cluster)) {
+        let Some(group) = wait_group_settled(cx, &found.id, deadline).await? else {
             continue;
         };
         let is_good = group.status == "available" && group.type_id == group_type.id;
@@ -121,7 +121,7 @@ pub(super) async fn dissolve_groups_named(
     deadline: Instant,
 ) -> Result<(), CloudError> {
     let all = BlockStorage::new(&cx.transport).groups().await?;
-    for found in all.iter().filter(|group| is_of_request(group, name, cluster)) {
+    for found in all.iter().filter(|group| belongs_to_request(group, name, cluster)) {
         dissolve_if_own(cx, &found.id, deadline).await?;
     }
     Ok(())
@@ -163,17 +163,17 @@ pub(super) async fn empty_group(
         Err(error @ CloudError::BadRequest(_)) => Some(error),
         Err(error) => return Err(error),
     };
-    let look = || group_settled(cx, &group.id, deadline);
-    let is_empty = |left: Option<&Group>| left.is_none_or(|left| left.volumes.is_empty());
-    let left = shown(cx, deadline, look, is_empty).await?;
-    match (left, refused) {
-        (Some(left), refused) if !left.volumes.is_empty() => Err(refused.unwrap_or(CloudError::Busy {
+    let read = || wait_group_settled(cx, &group.id, deadline);
+    let is_empty = |remaining: Option<&Group>| remaining.is_none_or(|remaining| remaining.volumes.is_empty());
+    let remaining = poll_until_shown(cx, deadline, read, is_empty).await?;
+    match (remaining, refused) {
+        (Some(remaining), refused) if !remaining.volumes.is_empty() => Err(refused.unwrap_or(CloudError::Busy {
             kind: ObjectKind::Group,
-            id: left.id,
-            status: left.status,
+            id: remaining.id,
+            status: remaining.status,
             wanted: "empty",
         })),
-        (Some(left), Some(_)) if description.is_some_and(|description| left.description != description) => {
+        (Some(remaining), Some(_)) if description.is_some_and(|description| remaining.description != description) => {
             cinder.update_group(&group.id, &[], &[], description).await
         }
         _ => Ok(()),
@@ -200,7 +200,7 @@ pub(super) async fn try_free_volumes(
 /// change its volumes.
 pub(super) async fn dissolve_if_own(cx: &Context, id: &str, deadline: Instant) -> Result<(), CloudError> {
     let cinder = BlockStorage::new(&cx.transport);
-    let Some(group) = group_made(cx, id, deadline).await?.filter(is_own) else {
+    let Some(group) = wait_group_created(cx, id, deadline).await?.filter(is_own) else {
         return Ok(());
     };
     if !group.volumes.is_empty() {
@@ -211,7 +211,7 @@ pub(super) async fn dissolve_if_own(cx: &Context, id: &str, deadline: Instant) -
         Err(CloudError::BadRequest(failure)) => return Err(CloudError::Conflict(failure)),
         result => result?,
     }
-    group_gone(cx, id, deadline).await
+    wait_group_deleted(cx, id, deadline).await
 }
 
 /// Deletes the group of a group snapshot that does not exist any more.
@@ -270,10 +270,12 @@ async fn take_out(cx: &Context, volume: &VolumeId) -> Result<bool, CloudError> {
     cinder
         .update_group(&group.id, &[], std::slice::from_ref(volume), None)
         .await?;
-    let is_out = |left: Option<&Group>| left.is_none_or(|left| !left.volumes.contains(volume));
-    let left = shown(cx, deadline, || group_settled(cx, &group.id, deadline), is_out).await?;
-    let out = left.as_ref().is_none_or(|left| !left.volumes.contains(volume));
-    if out && left.is_some_and(|left| left.volumes.is_empty()) {
+    let is_out = |remaining: Option<&Group>| remaining.is_none_or(|remaining| !remaining.volumes.contains(volume));
+    let remaining = poll_until_shown(cx, deadline, || wait_group_settled(cx, &group.id, deadline), is_out).await?;
+    let out = remaining
+        .as_ref()
+        .is_none_or(|remaining| !remaining.volumes.contains(volume));
+    if out && remaining.is_some_and(|remaining| remaining.volumes.is_empty()) {
         // Cinder refuses this while the group's snapshot exists. The deletion of the snapshot then deletes the group.
         drop(dissolve_if_own(cx, &group.id, deadline).await);
     }
@@ -284,9 +286,9 @@ async fn take_out(cx: &Context, volume: &VolumeId) -> Result<bool, CloudError> {
 /// more.
 async fn is_abandoned(cx: &Context, group: &Group) -> Result<bool, CloudError> {
     let all = BlockStorage::new(&cx.transport).group_snapshots().await?;
-    let mut cut = all.iter().filter(|snapshot| snapshot.group_id == group.id).peekable();
-    if cut.peek().is_some() {
-        return Ok(cut.all(|snapshot| is_settled(&snapshot.status)));
+    let mut snapshots = all.iter().filter(|snapshot| snapshot.group_id == group.id).peekable();
+    if snapshots.peek().is_some() {
+        return Ok(snapshots.all(|snapshot| is_settled(&snapshot.status)));
     }
     Ok(age(cx, &group.created_at) >= attempts_end(cx))
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::api::block_storage::{GroupSnapshotRecord, Snapshot};
-use crate::error::words::names_text;
+use crate::error::text::names_text;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::{GroupSnapshotId, VolumeId};
 
@@ -26,7 +26,7 @@ impl GroupSnapshot {
 
     /// Whether volumes are missing for which it was created, and all others are requested.
     pub(super) fn lacks_volumes(&self, record: &GroupSnapshotRecord, new: &NewGroupSnapshot) -> bool {
-        super::own::members_wanted(record).is_some_and(|wanted| self.snapshots.len() < wanted)
+        super::own::expected_members(record).is_some_and(|wanted| self.snapshots.len() < wanted)
             && self.sources().into_iter().all(|source| new.volumes.contains(source))
     }
 

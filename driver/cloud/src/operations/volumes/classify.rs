@@ -15,12 +15,12 @@ pub(super) enum ExistingVolume {
     /// The requested volume, complete.
     Ready,
     /// The requested volume, not complete yet.
-    Coming,
+    Pending,
     /// A volume that is being deleted. The name becomes free.
-    Going,
+    Deleting,
     /// A volume of an earlier attempt that no caller received, and that is unusable for this reason. The driver removes
     /// it.
-    Ours(&'static str),
+    Discard(&'static str),
     /// Another volume. The driver does not remove it.
     Other(Reason),
 }
@@ -45,19 +45,19 @@ pub(super) enum Reason {
 /// Classifies a volume of the requested name.
 pub(super) fn classify_existing(volume: &Volume, new: &NewVolume, ignore_zone: bool) -> ExistingVolume {
     match &volume.status {
-        VolumeStatus::Deleting => return ExistingVolume::Going,
-        status if failed_creation(status) && is_ours(volume, new) && never_used(volume) => {
-            return ExistingVolume::Ours(FAILED);
+        VolumeStatus::Deleting => return ExistingVolume::Deleting,
+        status if failed_creation(status) && is_ours(volume, new) && was_never_used(volume) => {
+            return ExistingVolume::Discard(FAILED);
         }
         status if status.is_error() => return ExistingVolume::Other(Reason::Failed),
         _ => {}
     }
-    let is_misplaced = !ignore_zone && zone_difference(volume, new).is_some() && misplaced(volume);
-    if (is_misplaced || for_one_only(volume, new)) && never_answered(volume, new) {
+    let is_misplaced = !ignore_zone && zone_difference(volume, new).is_some() && is_misplaced_by_mark(volume);
+    if (is_misplaced || lacks_multiattach(volume, new)) && was_never_returned(volume, new) {
         match &volume.status {
-            VolumeStatus::Available => return ExistingVolume::Ours(UNFIT),
+            VolumeStatus::Available => return ExistingVolume::Discard(UNFIT),
             // It cannot be deleted yet, and Cinder may still schedule it elsewhere.
-            status if status.is_coming() => return ExistingVolume::Coming,
+            status if status.is_coming() => return ExistingVolume::Pending,
             _ => {}
         }
     }
@@ -75,7 +75,7 @@ pub(super) fn classify_existing(volume: &Volume, new: &NewVolume, ignore_zone: b
         return ExistingVolume::Other(Reason::Different(difference));
     }
     if volume.status.is_coming() {
-        ExistingVolume::Coming
+        ExistingVolume::Pending
     } else {
         ExistingVolume::Ready
     }
@@ -99,27 +99,27 @@ pub(super) fn is_ours(volume: &Volume, new: &NewVolume) -> bool {
 
 /// Whether Cinder's record shows that a volume was never used: it has no attachments, and its record has not changed
 /// since shortly after its creation. If such a volume is in error, its creation failed.
-fn never_used(volume: &Volume) -> bool {
+fn was_never_used(volume: &Volume) -> bool {
     if !volume.attachments.is_empty() {
         return false;
     }
     let Some(updated) = &volume.updated_at else {
         return true;
     };
-    let (Ok(made), Ok(updated)) = (volume.created_at.parse::<DateTime>(), updated.parse::<DateTime>()) else {
+    let (Ok(created), Ok(updated)) = (volume.created_at.parse::<DateTime>(), updated.parse::<DateTime>()) else {
         return false;
     };
-    updated.duration_since(made).unsigned_abs() <= TIMING.creation_window
+    updated.duration_since(created).unsigned_abs() <= TIMING.creation_window
 }
 
 /// Whether a volume that does not match its own marks was never returned to a caller. The marks must come from its own
 /// creation, and the creation from this request.
-fn never_answered(volume: &Volume, new: &NewVolume) -> bool {
+fn was_never_returned(volume: &Volume, new: &NewVolume) -> bool {
     volume.attachments.is_empty() && is_ours(volume, new) && marks_are_own(volume)
 }
 
 /// Whether the zone of the volume is not one of the zones in its mark.
-fn misplaced(volume: &Volume) -> bool {
+fn is_misplaced_by_mark(volume: &Volume) -> bool {
     let requested = volume.metadata.get(metadata_keys::REQUESTED_ZONES);
     let (Some(requested), Some(zone)) = (requested, &volume.availability_zone) else {
         return false;
@@ -129,9 +129,9 @@ fn misplaced(volume: &Volume) -> bool {
 
 /// Whether the mark of the volume requires multiattach, and the volume lacks it. A retype can remove multiattach later
 /// too, so the record must not have changed since the creation.
-fn for_one_only(volume: &Volume, new: &NewVolume) -> bool {
+fn lacks_multiattach(volume: &Volume, new: &NewVolume) -> bool {
     let requested = volume.metadata.get(metadata_keys::REQUESTED_MULTIATTACH);
-    new.multiattach && !volume.multiattach && requested.is_some_and(|text| text == "true") && never_used(volume)
+    new.multiattach && !volume.multiattach && requested.is_some_and(|text| text == "true") && was_never_used(volume)
 }
 
 /// Whether the marks come from this volume's creation, and not from the volume of the backup from which it was
@@ -276,7 +276,7 @@ fn source_difference(volume: &Volume, wanted: Option<&Source>) -> Option<String>
 
 /// Chooses the volume with which a creation continues, among several of one name: complete before pending before
 /// failed, then the oldest.
-pub(super) fn choose(volumes: impl Iterator<Item = Volume>) -> Option<Volume> {
+pub(super) fn choose_volume(volumes: impl Iterator<Item = Volume>) -> Option<Volume> {
     volumes.min_by_key(|volume| {
         let rank = match &volume.status {
             VolumeStatus::Available | VolumeStatus::InUse => 0,
@@ -291,12 +291,12 @@ pub(super) fn choose(volumes: impl Iterator<Item = Volume>) -> Option<Volume> {
 }
 
 /// The ids of the volumes that were created for this request, if there are several that are not being deleted.
-pub(super) fn several<'a>(named: &'a [Volume], new: &NewVolume) -> Vec<&'a str> {
-    let made = named
+pub(super) fn find_duplicates<'a>(named: &'a [Volume], new: &NewVolume) -> Vec<&'a str> {
+    let created = named
         .iter()
         .filter(|volume| volume.status != VolumeStatus::Deleting && is_ours(volume, new));
-    let made: Vec<&str> = made.map(|volume| volume.id.as_str()).collect();
-    if made.len() > 1 { made } else { Vec::new() }
+    let created: Vec<&str> = created.map(|volume| volume.id.as_str()).collect();
+    if created.len() > 1 { created } else { Vec::new() }
 }
 
 #[cfg(test)]

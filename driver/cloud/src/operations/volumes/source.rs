@@ -15,14 +15,14 @@ use super::classify::{requested_zones, zone_fits};
 
 /// The parts of a request for a new volume.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(super) struct VolumeRequest {
     pub(super) new: NewVolume,
     pub(super) filling: Filling,
 }
 
 /// Resolves and checks the source, and adds the metadata that later calls need.
-pub(super) async fn order(cx: &Context, new: &NewVolume) -> Result<Order, CloudError> {
-    let (filling, zone) = filling(cx, new).await?;
+pub(super) async fn resolve_request(cx: &Context, new: &NewVolume) -> Result<VolumeRequest, CloudError> {
+    let (filling, zone) = resolve_source(cx, new).await?;
     let mut new = new.clone();
     new.metadata.append(&mut new.mutable_metadata.clone());
     if let Filling::Backup(id) = &filling {
@@ -43,7 +43,7 @@ pub(super) async fn order(cx: &Context, new: &NewVolume) -> Result<Order, CloudE
             new.availability_zone = Some(zone);
         }
     }
-    Ok(Order { new, filling })
+    Ok(VolumeRequest { new, filling })
 }
 
 /// The metadata entry for the volume mode.
@@ -53,7 +53,7 @@ pub(super) fn mode_mark(new: &NewVolume) -> Option<(String, String)> {
 }
 
 /// The source and, if known, its zone. A source that Cinder does not know (404) is [`CloudError::NoSource`].
-async fn filling(cx: &Context, new: &NewVolume) -> Result<(Filling, Option<String>), CloudError> {
+async fn resolve_source(cx: &Context, new: &NewVolume) -> Result<(Filling, Option<String>), CloudError> {
     match &new.source {
         None => Ok((Filling::Nothing, None)),
         Some(Source::Volume(id)) => {
@@ -69,8 +69,8 @@ async fn filling(cx: &Context, new: &NewVolume) -> Result<(Filling, Option<Strin
             let usable = matches!(volume.status, VolumeStatus::Available | VolumeStatus::InUse);
             let error = volume.status.is_error();
             let (kind, status) = (ObjectKind::Volume, volume.status.as_str());
-            check(kind, id.as_str(), status, usable, error, "available or in-use")?;
-            fits(kind, id.as_str(), volume.size, new.size)?;
+            check_status(kind, id.as_str(), status, usable, error, "available or in-use")?;
+            check_size(kind, id.as_str(), volume.size, new.size)?;
             check_mode(kind, id.as_str(), volume.mode(), new)?;
             Ok((Filling::Volume(id.clone()), volume.availability_zone))
         }
@@ -84,8 +84,8 @@ async fn filling(cx: &Context, new: &NewVolume) -> Result<(Filling, Option<Strin
                 let usable = snapshot.status == SnapshotStatus::Available;
                 let error = snapshot.status.is_error();
                 let (kind, status) = (ObjectKind::Snapshot, snapshot.status.as_str());
-                check(kind, id, status, usable, error, "available")?;
-                fits(kind, id, snapshot.size, new.size)?;
+                check_status(kind, id, status, usable, error, "available")?;
+                check_size(kind, id, snapshot.size, new.size)?;
                 check_mode(kind, id, mode_of_volume(cx, new, &snapshot.volume_id).await?, new)?;
                 let zone = snapshot.metadata.get(metadata_keys::ZONE).cloned();
                 Ok((Filling::Snapshot(snapshot.id), zone))
@@ -94,9 +94,9 @@ async fn filling(cx: &Context, new: &NewVolume) -> Result<(Filling, Option<Strin
                 let usable = backup.status == BackupStatus::Available;
                 let error = backup.status.is_error();
                 let (kind, status) = (ObjectKind::Backup, backup.status.as_str());
-                check(kind, id, status, usable, error, "available")?;
+                check_status(kind, id, status, usable, error, "available")?;
                 if let Some(size) = backup.size {
-                    fits(kind, id, size, new.size)?;
+                    check_size(kind, id, size, new.size)?;
                 }
                 let mode = match VolumeMode::recorded(&backup.metadata) {
                     None => mode_of_volume(cx, new, &backup.volume_id).await?,
@@ -109,7 +109,7 @@ async fn filling(cx: &Context, new: &NewVolume) -> Result<(Filling, Option<Strin
     }
 }
 
-fn check(
+fn check_status(
     kind: ObjectKind,
     id: &str,
     status: &str,
@@ -161,7 +161,7 @@ fn check_mode(kind: ObjectKind, id: &str, source: Option<VolumeMode>, new: &NewV
     Ok(())
 }
 
-fn fits(kind: ObjectKind, id: &str, size: GiB, wanted: GiB) -> Result<(), CloudError> {
+fn check_size(kind: ObjectKind, id: &str, size: GiB, wanted: GiB) -> Result<(), CloudError> {
     if size <= wanted {
         return Ok(());
     }

@@ -43,7 +43,7 @@ fn ids(id: &str) -> Vec<AttachmentId> {
 
 /// A test case. The defaults are the state of an idle cloud.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-struct CloudFactsCache {
+struct KnownFacts {
     rounds_left: u32,
     refusal: Option<Refusal>,
     volume: Option<Volume>,
@@ -51,14 +51,14 @@ struct CloudFactsCache {
     attachments: Option<Vec<Attachment>>,
     stale: Vec<AttachmentId>,
     offloaded: Vec<ServerId>,
-    host: Option<Server>,
+    nova_server: Option<Server>,
     stuck: bool,
     stale_candidates: Vec<AttachmentId>,
     several: bool,
     shelved: bool,
 }
 
-impl CloudFactsCache {
+impl KnownFacts {
     fn volume(status: &str, multiattach: bool, servers: &[&str]) -> Self {
         Self {
             rounds_left: 1,
@@ -68,7 +68,7 @@ impl CloudFactsCache {
             attachments: Some(Vec::new()),
             stale: Vec::new(),
             offloaded: Vec::new(),
-            host: Some(server("ACTIVE", None)),
+            nova_server: Some(server("ACTIVE", None)),
             stuck: false,
             stale_candidates: Vec::new(),
             several: multiattach,
@@ -78,23 +78,23 @@ impl CloudFactsCache {
 
     fn next(&self, desired: DesiredAttachment) -> Step {
         let here = ServerId::new(HERE);
-        let snapshot = Views {
+        let state = CloudState {
             volume: self.volume.clone(),
             attachments: self.attachments.clone(),
             stale: self.stale.clone(),
             offloaded: self.offloaded.clone(),
             recorded: self.recorded,
-            host: self.host.clone(),
+            nova_server: self.nova_server.clone(),
         };
-        let view = View {
+        let view = StepInput {
             server: &here,
             rounds_left: self.rounds_left,
             refusal: self.refusal,
-            snapshot: &snapshot,
+            state: &state,
             age: Duration::ZERO,
             stuck: self.stuck,
             stale_candidates: &self.stale_candidates,
-            asked_for_several: self.several,
+            multiattach_requested: self.several,
             shelved_version: if self.shelved {
                 ShelvedVersion::Used
             } else {
@@ -107,10 +107,10 @@ impl CloudFactsCache {
 
 #[test]
 fn first_step_is_a_request() {
-    let nothing = CloudFactsCache {
+    let nothing = KnownFacts {
         refusal: None,
         volume: None,
-        ..CloudFactsCache::volume("available", false, &[])
+        ..KnownFacts::volume("available", false, &[])
     };
     for desired in [ATTACH, ALONE, DesiredAttachment::Detach] {
         assert_eq!(nothing.next(desired), Step::Request);
@@ -167,9 +167,9 @@ fn each_state_has_one_next_step(
     #[case] desired: DesiredAttachment,
     #[case] expected: Step,
 ) {
-    let known = CloudFactsCache {
+    let known = KnownFacts {
         recorded,
-        ..CloudFactsCache::volume(status, multiattach, servers)
+        ..KnownFacts::volume(status, multiattach, servers)
     };
     assert_eq!(known.next(desired), expected);
 }
@@ -193,14 +193,14 @@ fn server_state_decides_about_unexplained_refusal(
     #[case] task: Option<&str>,
     #[case] expected: Option<Step>,
 ) {
-    let attach = CloudFactsCache {
-        host: Some(server(status, task)),
-        ..CloudFactsCache::volume("available", false, &[])
+    let attach = KnownFacts {
+        nova_server: Some(server(status, task)),
+        ..KnownFacts::volume("available", false, &[])
     };
-    let detach = CloudFactsCache {
-        host: Some(server(status, task)),
+    let detach = KnownFacts {
+        nova_server: Some(server(status, task)),
         recorded: true,
-        ..CloudFactsCache::volume("in-use", false, &[HERE])
+        ..KnownFacts::volume("in-use", false, &[HERE])
     };
     for (known, desired) in [(attach, ATTACH), (detach, DesiredAttachment::Detach)] {
         assert_eq!(
@@ -209,7 +209,7 @@ fn server_state_decides_about_unexplained_refusal(
             "{desired:?}"
         );
         // The version for a shelved server was used already.
-        let mut again = CloudFactsCache { shelved: true, ..known };
+        let mut again = KnownFacts { shelved: true, ..known };
         let expected = expected.clone().filter(|step| *step != Step::Request);
         assert_eq!(again.next(desired), expected.unwrap_or(Step::Refused), "{desired:?}");
         for refusal in [Refusal::Locked, Refusal::HostDown] {
@@ -221,14 +221,14 @@ fn server_state_decides_about_unexplained_refusal(
 
 #[rstest]
 fn interrupted_detachment_is_not_complete(#[values("attaching", "detaching")] status: &str) {
-    let left = |attachments, host| CloudFactsCache {
+    let left = |attachments, nova_server| KnownFacts {
         attachments,
-        host,
+        nova_server,
         // Nova does not show the server, like a server that it is about to create. Such a server is skipped.
         stale: Vec::new(),
-        ..CloudFactsCache::volume(status, false, &[])
+        ..KnownFacts::volume(status, false, &[])
     };
-    let next = |known: &CloudFactsCache| known.next(DesiredAttachment::Detach);
+    let next = |known: &KnownFacts| known.next(DesiredAttachment::Detach);
     let ours = || Some(vec![attachment(OURS, status, Some(HERE))]);
     assert_eq!(next(&left(ours(), None)), Step::RecheckStale(ids(OURS)));
     let there = Some(server("ACTIVE", None));
@@ -248,11 +248,11 @@ fn detach_retries_after_lost_response() {
         (Refusal::Uncertain, 0, Step::Done(None)),
         (Refusal::NotFound, 1, Step::Done(None)),
     ] {
-        let known = CloudFactsCache {
+        let known = KnownFacts {
             rounds_left,
             refusal: Some(refusal),
             recorded: false,
-            ..CloudFactsCache::volume("available", false, &[])
+            ..KnownFacts::volume("available", false, &[])
         };
         assert_eq!(known.next(DesiredAttachment::Detach), step, "{refusal:?}");
     }
@@ -266,10 +266,10 @@ fn stuck_attachment_is_reported() {
         ("detaching", ATTACH, false),
         ("reserved", DesiredAttachment::Detach, true),
     ] {
-        let known = |stuck| CloudFactsCache {
+        let known = |stuck| KnownFacts {
             recorded,
             stuck,
-            ..CloudFactsCache::volume(status, false, &[])
+            ..KnownFacts::volume(status, false, &[])
         };
         assert_eq!(known(false).next(desired), Step::WaitForTransition, "{status}");
         assert_eq!(known(true).next(desired), Step::Obstructed(Obstacle::Stuck), "{status}");
@@ -289,11 +289,11 @@ fn stale_attachment_is_removed_after_recheck_issue_2553(
             Step::WaitForTransition
         }
     };
-    let known = |attachments: Vec<Attachment>, stale, stale_candidates| CloudFactsCache {
+    let known = |attachments: Vec<Attachment>, stale, stale_candidates| KnownFacts {
         attachments: Some(attachments),
         stale,
         stale_candidates,
-        ..CloudFactsCache::volume(status, false, &[])
+        ..KnownFacts::volume(status, false, &[])
     };
     let stray = ids;
     let ours = || vec![attachment(OURS, "reserved", Some(HERE))];
@@ -328,13 +328,13 @@ fn stale_attachment_is_removed_after_recheck_issue_2553(
     };
     assert_eq!(known(theirs(), stray(THEIRS), ids(THEIRS)).next(desired), expected);
     // Nova has a record of it here, so it is pending.
-    let recorded = CloudFactsCache {
+    let recorded = KnownFacts {
         recorded: true,
         ..known(ours(), stray(OURS), ids(OURS))
     };
     assert_eq!(recorded.next(desired), Step::WaitForTransition);
     // A Cinder that does not list attachments removes none.
-    let unlisted = CloudFactsCache {
+    let unlisted = KnownFacts {
         attachments: None,
         ..known(Vec::new(), Vec::new(), Vec::new())
     };
@@ -343,12 +343,12 @@ fn stale_attachment_is_removed_after_recheck_issue_2553(
 
 #[test]
 fn attachment_is_removed_only_when_server_was_deleted() {
-    let gone = |attachments: Vec<Attachment>, stale_candidates: Vec<AttachmentId>| CloudFactsCache {
+    let gone = |attachments: Vec<Attachment>, stale_candidates: Vec<AttachmentId>| KnownFacts {
         refusal: Some(Refusal::NotFound),
-        host: None,
+        nova_server: None,
         attachments: Some(attachments),
         stale_candidates,
-        ..CloudFactsCache::volume("in-use", true, &[HERE, THERE])
+        ..KnownFacts::volume("in-use", true, &[HERE, THERE])
     };
     let both = || {
         vec![
@@ -364,8 +364,8 @@ fn attachment_is_removed_only_when_server_was_deleted() {
         gone(both(), ids(OURS)).next(DesiredAttachment::Detach),
         Step::DeleteStale(ids(OURS))
     );
-    let there = CloudFactsCache {
-        host: Some(server("ACTIVE", None)),
+    let there = KnownFacts {
+        nova_server: Some(server("ACTIVE", None)),
         ..gone(both(), ids(OURS))
     };
     assert_eq!(
@@ -377,27 +377,27 @@ fn attachment_is_removed_only_when_server_was_deleted() {
 /// An API node with a lagging database still shows the record.
 #[test]
 fn detach_retries_while_deleted_server_has_record() {
-    let deleted = CloudFactsCache {
+    let deleted = KnownFacts {
         refusal: Some(Refusal::NotFound),
-        host: None,
+        nova_server: None,
         recorded: true,
-        ..CloudFactsCache::volume("in-use", false, &[HERE])
+        ..KnownFacts::volume("in-use", false, &[HERE])
     };
     assert_eq!(deleted.next(DesiredAttachment::Detach), Step::Pause);
 }
 
 #[test]
 fn error_names_kind_of_missing_object() {
-    let no_server = CloudFactsCache {
+    let no_server = KnownFacts {
         refusal: Some(Refusal::NotFound),
-        host: None,
-        ..CloudFactsCache::volume("available", false, &[])
+        nova_server: None,
+        ..KnownFacts::volume("available", false, &[])
     };
     assert_eq!(no_server.next(ATTACH), Step::Missing(ObjectKind::Server));
     assert_eq!(no_server.next(DesiredAttachment::Detach), Step::Done(None));
-    let no_volume = CloudFactsCache {
+    let no_volume = KnownFacts {
         volume: None,
-        ..CloudFactsCache::volume("available", false, &[])
+        ..KnownFacts::volume("available", false, &[])
     };
     assert_eq!(no_volume.next(ATTACH), Step::Missing(ObjectKind::Volume));
     assert_eq!(no_volume.next(DesiredAttachment::Detach), Step::Done(None));
@@ -405,9 +405,9 @@ fn error_names_kind_of_missing_object() {
 
 #[test]
 fn multiattach_request_uses_required_version() {
-    let learned = CloudFactsCache {
+    let learned = KnownFacts {
         several: false,
-        ..CloudFactsCache::volume("in-use", true, &[THERE])
+        ..KnownFacts::volume("in-use", true, &[THERE])
     };
     assert_eq!(learned.next(ATTACH), Step::Request);
     assert_eq!(learned.next(ALONE), Step::Elsewhere);
@@ -426,10 +426,10 @@ fn attach_retries_when_state_may_change(
     #[case] desired: DesiredAttachment,
     #[case] expected: Step,
 ) {
-    let known = CloudFactsCache {
+    let known = KnownFacts {
         refusal: Some(refusal),
         recorded,
-        ..CloudFactsCache::volume("available", false, &[])
+        ..KnownFacts::volume("available", false, &[])
     };
     assert_eq!(known.next(desired), expected);
 }
@@ -448,14 +448,14 @@ fn shelved_server_needs_versioned_detach(
     )]
     status: &str,
 ) {
-    let known = CloudFactsCache {
+    let known = KnownFacts {
         refusal: Some(Refusal::Busy),
         recorded: true,
-        host: Some(server(state, None)),
-        ..CloudFactsCache::volume(status, false, &[])
+        nova_server: Some(server(state, None)),
+        ..KnownFacts::volume(status, false, &[])
     };
     assert_eq!(known.next(DesiredAttachment::Detach), Step::Request);
-    let locked = CloudFactsCache {
+    let locked = KnownFacts {
         refusal: Some(Refusal::Locked),
         ..known
     };
@@ -475,12 +475,12 @@ fn offloaded_detach_ignores_volume_status(
     #[case] expected: Step,
     #[values("in-use", "reserved", "detaching", "available")] status: &str,
 ) {
-    let known = CloudFactsCache {
+    let known = KnownFacts {
         refusal: Some(refusal),
         recorded: true,
         shelved: true,
-        host: Some(server("SHELVED_OFFLOADED", None)),
-        ..CloudFactsCache::volume(status, false, &[])
+        nova_server: Some(server("SHELVED_OFFLOADED", None)),
+        ..KnownFacts::volume(status, false, &[])
     };
     assert_eq!(known.next(DesiredAttachment::Detach), expected);
 }
@@ -497,12 +497,12 @@ fn detach_waits_for_shelving_tasks(
     #[case] status: &str,
     #[case] expected: Step,
 ) {
-    let known = |stuck| CloudFactsCache {
+    let known = |stuck| KnownFacts {
         refusal: Some(Refusal::Busy),
         recorded: true,
         stuck,
-        host: Some(server(state, Some(task))),
-        ..CloudFactsCache::volume(status, false, &[])
+        nova_server: Some(server(state, Some(task))),
+        ..KnownFacts::volume(status, false, &[])
     };
     assert_eq!(known(false).next(DesiredAttachment::Detach), expected);
     let is_waiting = expected == Step::WaitForTransition;
@@ -520,38 +520,38 @@ fn resting_server_obstructs_before_volume(
     #[values(ATTACH, DesiredAttachment::Detach)] desired: DesiredAttachment,
     #[values("reserved", "attaching")] status: &str,
 ) {
-    let known = CloudFactsCache {
+    let known = KnownFacts {
         recorded: desired == DesiredAttachment::Detach,
-        host: Some(server(state, None)),
-        ..CloudFactsCache::volume(status, false, &[])
+        nova_server: Some(server(state, None)),
+        ..KnownFacts::volume(status, false, &[])
     };
     assert_eq!(known.next(desired), Step::Obstructed(Obstacle::Server));
 }
 
 #[test]
 fn attach_to_offloaded_server_names_the_server() {
-    let known = |stuck| CloudFactsCache {
+    let known = |stuck| KnownFacts {
         recorded: true,
         stuck,
-        host: Some(server("SHELVED_OFFLOADED", None)),
-        ..CloudFactsCache::volume("reserved", false, &[])
+        nova_server: Some(server("SHELVED_OFFLOADED", None)),
+        ..KnownFacts::volume("reserved", false, &[])
     };
     assert_eq!(known(false).next(ATTACH), Step::WaitForTransition);
     assert_eq!(known(true).next(ATTACH), Step::Obstructed(Obstacle::Server));
-    let shared = CloudFactsCache {
+    let shared = KnownFacts {
         shelved: true,
-        host: Some(server("SHELVED_OFFLOADED", None)),
-        ..CloudFactsCache::volume("in-use", true, &[THERE])
+        nova_server: Some(server("SHELVED_OFFLOADED", None)),
+        ..KnownFacts::volume("in-use", true, &[THERE])
     };
     assert_eq!(shared.next(ATTACH), Step::Obstructed(Obstacle::Server));
 }
 
 #[test]
 fn volume_of_offloaded_server_is_elsewhere() {
-    let known = CloudFactsCache {
+    let known = KnownFacts {
         attachments: Some(vec![attachment(THEIRS, "reserved", Some(THERE))]),
         offloaded: vec![ServerId::new(THERE)],
-        ..CloudFactsCache::volume("reserved", false, &[])
+        ..KnownFacts::volume("reserved", false, &[])
     };
     assert_eq!(known.next(ATTACH), Step::Elsewhere);
     assert_eq!(known.next(DesiredAttachment::Detach), Step::Done(None));
@@ -562,11 +562,11 @@ fn volume_of_offloaded_server_is_elsewhere() {
 #[case("in-use", true)]
 #[case("detaching", false)]
 fn complete_attachment_of_deleted_server_is_removed(#[case] status: &str, #[case] multiattach: bool) {
-    let known = |stale, stale_candidates| CloudFactsCache {
+    let known = |stale, stale_candidates| KnownFacts {
         attachments: Some(vec![attachment(THEIRS, "attached", Some(THERE))]),
         stale,
         stale_candidates,
-        ..CloudFactsCache::volume(status, multiattach, &[THERE])
+        ..KnownFacts::volume(status, multiattach, &[THERE])
     };
     let first = known(ids(THEIRS), Vec::new());
     assert_eq!(first.next(ALONE), Step::RecheckStale(ids(THEIRS)));
@@ -582,12 +582,12 @@ fn complete_attachment_of_deleted_server_is_removed(#[case] status: &str, #[case
 #[rstest]
 fn attachments_of_ironic_stay(#[values(ALONE, DesiredAttachment::Detach)] desired: DesiredAttachment) {
     let there = if desired == ALONE { THERE } else { HERE };
-    let mut known = CloudFactsCache {
+    let mut known = KnownFacts {
         attachments: Some(vec![attachment(OURS, "attached", Some(there))]),
         stale: ids(OURS),
         stale_candidates: ids(OURS),
-        host: (desired == ALONE).then(|| server("ACTIVE", None)),
-        ..CloudFactsCache::volume("in-use", false, &[there])
+        nova_server: (desired == ALONE).then(|| server("ACTIVE", None)),
+        ..KnownFacts::volume("in-use", false, &[there])
     };
     assert_eq!(known.next(desired), Step::DeleteStale(ids(OURS)));
     let metadata = (format!("ironic_node_{there}"), "{}".to_owned());
@@ -601,11 +601,11 @@ fn attachments_of_ironic_stay(#[values(ALONE, DesiredAttachment::Detach)] desire
 #[test]
 fn pending_operation_precedes_clean_up() {
     for status in ["extending", "retyping", "backing-up"] {
-        let known = CloudFactsCache {
-            host: None,
+        let known = KnownFacts {
+            nova_server: None,
             attachments: Some(vec![attachment(OURS, "attached", Some(HERE))]),
             stale_candidates: ids(OURS),
-            ..CloudFactsCache::volume(status, false, &[HERE])
+            ..KnownFacts::volume(status, false, &[HERE])
         };
         assert_eq!(
             known.next(DesiredAttachment::Detach),
@@ -674,22 +674,22 @@ fn no_combination_reaches_an_unsafe_step() {
     for ((status, attached), (refusal, multiattach)) in
         iproduct(iproduct(statuses, servers), iproduct(refusals, [false, true]))
     {
-        for ((attachments, host), (recorded, (stuck, stale))) in iproduct(
+        for ((attachments, nova_server), (recorded, (stuck, stale))) in iproduct(
             iproduct(lists(), hosts()),
             iproduct(
                 [false, true],
                 [(false, Vec::new()), (true, Vec::new()), (false, ids(OURS))],
             ),
         ) {
-            let known = CloudFactsCache {
+            let known = KnownFacts {
                 refusal: Some(refusal),
                 recorded,
                 attachments,
-                host,
+                nova_server,
                 stuck,
                 stale,
                 stale_candidates: ids(OURS),
-                ..CloudFactsCache::volume(status, multiattach, attached)
+                ..KnownFacts::volume(status, multiattach, attached)
             };
             for desired in [ATTACH, ALONE, DesiredAttachment::Detach] {
                 check(&known, desired, attached);
@@ -710,13 +710,13 @@ fn iproduct<A: Clone, B: Clone>(
         .flat_map(move |one| others.clone().into_iter().map(move |other| (one.clone(), other)))
 }
 
-fn check(known: &CloudFactsCache, desired: DesiredAttachment, attached: &[&str]) {
+fn check(known: &KnownFacts, desired: DesiredAttachment, attached: &[&str]) {
     let step = known.next(desired);
     let here = attached.contains(&HERE);
     let context = || {
         format!(
             "{desired:?}, {:?}, recorded {:?}, attachments {:?}, host {:?}: {step:?}",
-            known.volume, known.recorded, known.attachments, known.host
+            known.volume, known.recorded, known.attachments, known.nova_server
         )
     };
     match &step {
@@ -731,7 +731,8 @@ fn check(known: &CloudFactsCache, desired: DesiredAttachment, attached: &[&str])
             };
             assert!(all.iter().any(|one| one.id == which[0]), "{}", context());
             // Only attachments without a server, or the remains of a detachment from a server without a host.
-            let is_off_host = (known.host.as_ref()).is_none_or(|host| host.status == "SHELVED_OFFLOADED");
+            let is_off_host =
+                (known.nova_server.as_ref()).is_none_or(|nova_server| nova_server.status == "SHELVED_OFFLOADED");
             let is_left = is_off_host && desired == DesiredAttachment::Detach;
             assert!(is_left || known.stale == ids(OURS), "{}", context());
         }

@@ -73,7 +73,7 @@ fn zones_are_ignored_when_configured() {
 #[case(&[("1", "deleting"), ("2", "creating")], "2")]
 #[case(&[("1", "error_deleting"), ("2", "error")], "2")]
 fn oldest_complete_volume_of_name_is_chosen(#[case] found: &[(&str, &str)], #[case] id: &str) {
-    let chosen = choose(found.iter().map(|(id, status)| volume(id, status)));
+    let chosen = choose_volume(found.iter().map(|(id, status)| volume(id, status)));
     assert_eq!(chosen.expect("one").id.as_str(), id);
 }
 
@@ -122,25 +122,29 @@ fn volume_of_another_cluster_is_refused(#[case] found: Option<&str>, #[case] own
                 assert!(is_refused && difference.contains("theirs"), "{difference}");
             }
             found => assert!(
-                !is_refused && matches!(found, ExistingVolume::Ready | ExistingVolume::Coming),
+                !is_refused && matches!(found, ExistingVolume::Ready | ExistingVolume::Pending),
                 "{found:?}"
             ),
         }
     }
 }
 
-fn changed(volume: Volume, made: &str, updated: Option<&str>) -> Volume {
+fn changed(volume: Volume, created: &str, updated: Option<&str>) -> Volume {
     Volume {
-        created_at: made.into(),
+        created_at: created.into(),
         updated_at: updated.map(str::to_owned),
         ..volume
     }
 }
 
 #[rstest]
-#[case("error", Some("2026-01-01T10:03:00.000000"), ExistingVolume::Ours(FAILED))]
-#[case("error", None, ExistingVolume::Ours(FAILED))]
-#[case("error_restoring", Some("2026-01-01T10:03:00.000000"), ExistingVolume::Ours(FAILED))]
+#[case("error", Some("2026-01-01T10:03:00.000000"), ExistingVolume::Discard(FAILED))]
+#[case("error", None, ExistingVolume::Discard(FAILED))]
+#[case(
+    "error_restoring",
+    Some("2026-01-01T10:03:00.000000"),
+    ExistingVolume::Discard(FAILED)
+)]
 // It may have been in use in the meantime, and may have data that a user can still rescue.
 #[case("error", Some("2026-03-01T10:00:00.000000"), ExistingVolume::Other(Reason::Failed))]
 #[case("error", Some("not a date"), ExistingVolume::Other(Reason::Failed))]
@@ -190,8 +194,8 @@ fn attached_or_foreign_failed_volume_stays() {
 }
 
 #[rstest]
-#[case("east", "available", ExistingVolume::Ours(UNFIT))]
-#[case("east,west", "available", ExistingVolume::Ours(UNFIT))]
+#[case("east", "available", ExistingVolume::Discard(UNFIT))]
+#[case("east,west", "available", ExistingVolume::Discard(UNFIT))]
 // An earlier attempt created it in a zone that was acceptable then, and a caller may have received it.
 #[case(
     "east,nova",
@@ -202,7 +206,7 @@ fn attached_or_foreign_failed_volume_stays() {
 #[case("east", "in-use", ExistingVolume::Other(Reason::Different(String::new())))]
 #[case("east", "reserved", ExistingVolume::Other(Reason::Different(String::new())))]
 // It cannot be deleted yet.
-#[case("east", "creating", ExistingVolume::Coming)]
+#[case("east", "creating", ExistingVolume::Pending)]
 #[case(
     "east,nova",
     "creating",
@@ -230,7 +234,7 @@ fn misplaced_volume_needs_own_mark_for_removal(
     };
     assert_eq!(judged, expected);
     let anywhere = if found.status.is_coming() {
-        ExistingVolume::Coming
+        ExistingVolume::Pending
     } else {
         ExistingVolume::Ready
     };
@@ -242,8 +246,8 @@ fn misplaced_volume_needs_own_mark_for_removal(
 }
 
 #[rstest]
-#[case(Some("true"), "available", None, ExistingVolume::Ours(UNFIT))]
-#[case(Some("true"), "creating", None, ExistingVolume::Coming)]
+#[case(Some("true"), "available", None, ExistingVolume::Discard(UNFIT))]
+#[case(Some("true"), "creating", None, ExistingVolume::Pending)]
 // A caller may have received it, with multiattach from an earlier type or for a single server; or a server has it.
 #[case(
     Some("true"),
@@ -369,7 +373,7 @@ fn restored_marks_prove_nothing_about_the_volume() {
         .insert(metadata_keys::SOURCE_BACKUP.into(), "b-2".into());
     assert_eq!(
         classify_existing(&restored, &wanted, false),
-        ExistingVolume::Ours(UNFIT)
+        ExistingVolume::Discard(UNFIT)
     );
 }
 
@@ -382,7 +386,7 @@ fn restored_mutable_metadata_is_not_a_difference() {
     };
     assert_eq!(
         classify_existing(&volume("1", "restoring-backup"), &wanted, false),
-        ExistingVolume::Coming
+        ExistingVolume::Pending
     );
     let mut restored = volume("1", "available");
     restored
@@ -420,7 +424,7 @@ fn duplicate_volume_of_late_request_is_reported() {
     let mut of_another = volume("3", "available");
     of_another.metadata.clear();
     let alone = [volume("1", "available"), volume("2", "deleting"), of_another];
-    assert_eq!(several(&alone, &new()), [""; 0]);
+    assert_eq!(find_duplicates(&alone, &new()), [""; 0]);
     let two = [volume("1", "in-use"), volume("2", "creating")];
-    assert_eq!(several(&two, &new()), ["1", "2"]);
+    assert_eq!(find_duplicates(&two, &new()), ["1", "2"]);
 }
