@@ -25,8 +25,8 @@
 //! | | 406 | Cinder cannot restore the backup into a new volume: `CannotRestore` |
 //! | | 5xx | finds the volume by name, otherwise `Server` |
 //! | | 404 while waiting | the volume was deleted: `NotFound` after the database lag |
-//! | [delete volume](deletion::volume::delete_volume), | 400, 409 | reads the object, then waits, retries, or names the blocker |
-//! | [delete snapshot or backup](deletion::backup::delete_point_in_time) | 404 | deleted; for a new object, repeated after the lag |
+//! | [delete volume](deletion::volume::delete_volume) | 400, 409 | reads the object, then waits, retries, or names the blocker |
+//! | or [snapshot, backup](deletion::backup::delete_point_in_time) | 404 | deleted; for a new object, repeated after the lag |
 //! | | 404 of the read | retries; deleted if it is the second one, after a lost response |
 //! | | 5xx | reads the object, then waits or retries |
 //! | [expand volume](volumes::expand::expand_volume) | 400, 409 | retries if the volume changed, otherwise `Conflict` or `BadRequest` |
