@@ -19,7 +19,7 @@
 //! | | 502, 503, 504 | retries of a GET within the request timeout, then like 5xx |
 //! | | 5xx | `Server`; the request may have taken effect |
 //! | poll (`poll::task`) | 400 | of a list of changes: the task polls each resource instead |
-//! | | 404 | of a resource: it is deleted, or hidden by a database lag (`Verdict::Unchanged`) |
+//! | | 404 | of a resource: it is deleted, or hidden by a database lag (`PollVerdict::Unchanged`) |
 //! | [create volume](volumes::create::create_volume) | 400 | ends the operation; for a copy, one retry without a refused zone |
 //! | | 404 | the type, zone or source does not exist: `BadRequest` |
 //! | | 406 | Cinder cannot restore the backup into a new volume: `CannotRestore` |
@@ -34,7 +34,7 @@
 //! | | 5xx | reads the volume and retries |
 //! | [modify volume](modify::modify_volume) | 400, 409 | retries if the volume changed, otherwise `Conflict` or `BadRequest` |
 //! | | 404 | the volume does not exist: `NotFound` |
-//! | | 5xx | reads the volume and retries |
+//! | | 5xx | reads the volume; `Server` if its type is unchanged |
 //! | [create snapshot](snapshots::create::create_snapshot) | 400 | waits for a volume in transition, `Conflict`, or `SnapshotRefused` |
 //! | | 404 | the volume does not exist: `NotFound` |
 //! | | 409 | waits for a volume in transition, otherwise `Conflict` |
