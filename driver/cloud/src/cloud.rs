@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One cloud, ready to use: the crate's front door.
+//! The public API of one cloud.
 
 mod facts;
 mod groups;
@@ -33,18 +33,19 @@ use crate::poll::Progress;
 pub use facts::CloudService;
 pub use handle::Cloud;
 
-/// What a login told.
+/// The result of a login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Login {
-    /// The project worked in.
+    /// The project of the token.
     pub project_id: String,
     pub project_name: String,
     pub user_id: String,
-    /// When the token ends; a new one is fetched before.
+    /// The expiry of the token. The driver fetches a new one earlier.
     pub expires_at: Timestamp,
     /// The service types in the catalogue.
     pub services: Vec<String>,
-    /// The region in use: the configured one, else the only one of the catalogue. `None` where the catalogue names none.
+    /// The region in use: the configured one, otherwise the only one in the catalogue. `None` if the catalogue names no
+    /// region.
     pub region: Option<String>,
 }
 
@@ -66,25 +67,28 @@ impl Login {
 }
 
 impl Cloud {
-    /// Prepares everything and asks nobody yet: an error is about the configuration (a CA file that cannot be read, a bad URL).
-    /// The TLS provider of the process must be installed before.
+    /// Prepares a cloud without a request. An error concerns the configuration, for instance an unreadable CA file or
+    /// an invalid URL. The caller must install the TLS provider of the process first.
     pub fn new(config: CloudConfig, options: CloudOptions) -> Result<Self, CloudError> {
         Ok(Self {
             inner: Arc::new(Context::new(config, options)?),
         })
     }
 
-    /// The configuration in use. [`Cloud::reload`] may replace it: ask again rather than keep it.
+    /// The configuration in use. [`Cloud::reload`] may replace it, so callers should read it again instead of storing
+    /// it.
     pub fn config(&self) -> Arc<CloudConfig> {
         self.inner.config()
     }
 
-    /// Tries to log in with another configuration of the same cloud, and uses it from then on, for whatever is under way too. On
-    /// an error nothing changes. Another project or region is another cloud, whose "no such volume" would be false for the volumes
-    /// of this one, and is refused.
+    /// Logs in with another configuration of the same cloud. On success, all operations use it from now on, pending
+    /// ones included. On an error nothing changes.
+    ///
+    /// Refuses another project or region. Such a configuration is for another cloud, which would answer 404 for the
+    /// volumes of this one.
     pub async fn reload(&self, config: CloudConfig) -> Result<Login, CloudError> {
         let connection = Arc::new(Connection::new(&config, &self.inner.options)?);
-        let before = self.inner.transport.connection();
+        let previous = self.inner.transport.connection();
         let token = connection.keystone().token().await;
         let token = token.map_err(|error| self.inner.transport.for_caller(error))?;
         let other = |what: &str, old: &str, new: &str| {
@@ -93,16 +97,16 @@ impl Cloud {
                  this is meant, restart the driver"
             ))
         };
-        // The connection in use may be the one that leads to the wrong project.
+        // The current credentials may be the ones of the wrong project.
         let project = match self.inner.transport.project() {
             Some(own) => Some(own.to_owned()),
-            None => before.keystone().project_id().await,
+            None => previous.keystone().project_id().await,
         };
         if let Some(project) = project.filter(|id| *id != token.project_id) {
             return Err(other("project", &project, &token.project_id));
         }
-        // Without a configured region the driver stays where it is, whatever the catalogue lists now.
-        let region = before.known_region();
+        // Without a configured region the driver stays in the current one, whatever the catalogue lists now.
+        let region = previous.known_region();
         if let Some(region) = region {
             connection.default_region(region);
         }
@@ -115,17 +119,17 @@ impl Cloud {
         Ok(login)
     }
 
-    /// The wall time, by [`CloudOptions::sources`].
+    /// The wall clock time of [`CloudOptions::sources`].
     pub fn now(&self) -> Timestamp {
         self.inner.options.sources.now()
     }
 
-    /// Whether both are handles of one session.
+    /// Whether both handles share one session.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Logs in, or tells about the login that is in use. Whoever wants to know whether credentials are good asks here.
+    /// Logs in, or returns the current login. Callers use it to check credentials.
     pub async fn login(&self) -> Result<Login, CloudError> {
         let transport = &self.inner.transport;
         let connection = transport.connection();
@@ -135,19 +139,19 @@ impl Cloud {
             .map_err(|error| transport.for_caller(error))
     }
 
-    /// Checks that the credentials in use lead to [`CloudOptions::project`], and logs in if the token is missing. Passes without such a
-    /// project.
+    /// Checks that the credentials in use lead to [`CloudOptions::project`], and logs in if the token is missing.
+    /// Passes if no project is set.
     pub async fn check_project(&self) -> Result<(), CloudError> {
         self.inner.transport.check_project().await
     }
 
-    /// How far the operation on a volume has come that is under way in this process, by the volume's id or, for a creation, by
-    /// its name; `None` when nothing is waited for. Asks nobody.
+    /// Progress of the pending operation on a volume in this process, by the volume's id or, for a creation, by its
+    /// name. `None` if no operation is pending. Sends no request.
     pub fn progress(&self, volume: &str) -> Option<Progress> {
         self.inner.watch.progress(volume)
     }
 
-    /// A volume; `None` when Cinder does not know it, or the id is no UUID.
+    /// Gets a volume; `None` if Cinder does not know it (404), or if the id is not a UUID.
     pub async fn volume(&self, volume: &VolumeId) -> Result<Option<Volume>, CloudError> {
         if !volume.is_uuid() {
             return Ok(None);
@@ -155,7 +159,7 @@ impl Cloud {
         BlockStorage::new(&self.inner.transport).volume(volume).await
     }
 
-    /// A server; `None` when Nova does not know it, or the id is no UUID.
+    /// Gets a server; `None` if Nova does not know it (404), or if the id is not a UUID.
     pub async fn server(&self, server: &ServerId) -> Result<Option<Server>, CloudError> {
         if !server.is_uuid() {
             return Ok(None);
@@ -163,30 +167,42 @@ impl Cloud {
         Compute::new(&self.inner.transport).server(server).await
     }
 
-    /// Makes a volume, or finds the one that an earlier call with the same name made, and waits until it is complete.
+    /// Creates a volume, or adopts the one that an earlier call created under the same name, and waits until it is
+    /// complete.
     ///
-    /// The name is looked up first. A volume of this name with another size, type or zone is [`CloudError::AlreadyExists`]; of
-    /// several equal ones the oldest complete one is taken, and none is removed. The request is never repeated blindly: after an
-    /// uncertain answer the name is looked up again. A volume in `error` is removed only if it carries the name and all of the
-    /// metadata; then [`CloudError::VolumeFailed`] tells Cinder's message.
+    /// The name is looked up first. A volume of this name with another size, type or zone is
+    /// [`CloudError::AlreadyExists`]. Of several matching volumes, the oldest complete one is adopted and none is
+    /// removed.
+    ///
+    /// The request is never repeated blindly: after an uncertain response the name is looked up again. A volume in
+    /// `error` is removed only if its name and all metadata match. The error is then [`CloudError::VolumeFailed`] with
+    /// Cinder's message.
     pub async fn create_volume(&self, new: NewVolume) -> Result<CreatedVolume, CloudError> {
-        self.inner.then_forget_lists(create_volume(&self.inner, &new)).await
+        self.inner
+            .invalidate_lists_after(create_volume(&self.inner, &new))
+            .await
     }
 
-    /// Whether this process created the resource of this id here a moment ago. For that time a 404 does not mean that it does not exist:
-    /// an API node with a lagging database does not show it.
+    /// Whether this process created the resource of this id a moment ago. Until the database lag has passed, a 404 does
+    /// not prove that such a resource is missing: an API node with a lagging database does not show it.
     pub fn has_new(&self, id: &str) -> bool {
         self.inner.is_new(id)
     }
 
-    /// Deletes a volume, by its id, and waits until Cinder no longer knows it. A volume that is not there is deleted. An attached
-    /// one is [`CloudError::VolumeInUse`], one with snapshots [`CloudError::VolumeHasDependents`].
+    /// Deletes a volume by its id, and waits until Cinder no longer knows it. A missing volume counts as deleted.
+    ///
+    /// An attached volume is [`CloudError::VolumeInUse`], one with snapshots [`CloudError::VolumeHasDependents`].
     pub async fn delete_volume(&self, volume: &VolumeId) -> Result<(), CloudError> {
-        self.inner.then_forget_lists(delete_volume(&self.inner, volume)).await
+        self.inner
+            .invalidate_lists_after(delete_volume(&self.inner, volume))
+            .await
     }
 
-    /// Attaches a volume and waits until it has arrived. Does nothing for one that is there. A volume on its way from or to a
-    /// server is waited for; one that another server has is [`CloudError::AttachedElsewhere`].
+    /// Attaches a volume and waits for the end of the attachment. Does nothing if the volume is attached to the server
+    /// already.
+    ///
+    /// If an attachment or detachment of the volume is pending, it waits for its end first. A volume that another
+    /// server has is [`CloudError::AttachedElsewhere`].
     pub async fn attach(
         &self,
         volume: &VolumeId,
@@ -194,12 +210,16 @@ impl Cloud {
         options: AttachOptions,
     ) -> Result<AttachOutcome, CloudError> {
         let attachment = attach_in_mode(&self.inner, volume, server, options);
-        self.inner.then_forget_lists(attachment).await
+        self.inner.invalidate_lists_after(attachment).await
     }
 
-    /// Detaches a volume from a server, or from all with `None`, and waits until Cinder and Nova agree on it. A volume or a server
-    /// that is not there, or not together, is detached. What a deleted server left behind in Cinder is cleared away.
+    /// Detaches a volume from a server, or from all servers for `None`, and waits until Cinder and Nova agree on it.
+    ///
+    /// A missing volume, a missing server (404), or a volume that is not attached to the server counts as detached.
+    /// Attachments of a deleted server that remain in Cinder are deleted.
     pub async fn detach(&self, volume: &VolumeId, server: Option<&ServerId>) -> Result<(), CloudError> {
-        self.inner.then_forget_lists(detach(&self.inner, volume, server)).await
+        self.inner
+            .invalidate_lists_after(detach(&self.inner, volume, server))
+            .await
     }
 }

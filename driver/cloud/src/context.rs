@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What every operation on one cloud works with: the session, the polls, what is remembered for a while.
+//! The state that all operations on one cloud share: the session, the polls and the caches.
 
 pub(crate) mod cached_answer;
 pub(crate) mod cloud_facts;
@@ -28,26 +28,30 @@ use expiring::ExpiringMap;
 use list_cache::ListCache;
 use server_queue::ServerQueues;
 
-/// How many refusals are remembered; more are listed at each repeat.
+/// The number of refused deletions with cached dependents. The driver lists the dependents of any further one at each
+/// retry.
 const MOST_DEPENDENTS: usize = 256;
-/// More than any cloud attaches or detaches while a database may lag; what does not fit is believed as it is shown.
+/// More than any cloud attaches or detaches during a database lag. For entries beyond it, the driver trusts the state
+/// that Cinder shows.
 const MOST_MOVED: usize = 10_000;
-/// More than a cloud attaches within their lifetime; those beyond are asked of Nova again.
+/// More than a cloud attaches during the lifetime of an entry. For attachments beyond it, the driver queries Nova
+/// again.
 const MOST_ATTACHED: usize = 1024;
-/// More than a cloud creates while a database may lag.
+/// More than a cloud creates during a database lag.
 const MOST_CREATED: usize = 10_000;
-/// More than sidecars ask about again; those beyond are asked of Cinder.
+/// More deletions than sidecars retry during the lifetime of an entry. For volumes beyond it, the driver queries
+/// Cinder.
 const MOST_DELETED: usize = 1024;
 
 /// A complete attachment, as it was polled.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SeenAttached {
+pub(crate) struct ObservedAttachment {
     pub(crate) at: Instant,
-    /// The last change of the volume then, by Cinder's clock.
+    /// The time of the volume's last change at that time, by Cinder's clock.
     pub(crate) changed_at: Timestamp,
 }
 
-/// One cloud as its operations see it.
+/// The shared state of the operations on one cloud.
 #[derive(Debug)]
 pub(crate) struct Context {
     config: RwLock<Arc<CloudConfig>>,
@@ -58,23 +62,25 @@ pub(crate) struct Context {
     pub(crate) snapshots: Watch<Snapshot>,
     pub(crate) backups: Watch<Backup>,
     pub(crate) server_queues: ServerQueues,
-    /// What refused deletions named as built on a thing, by its id: sidecars repeat a refused deletion for ever.
+    /// The dependents that blocked the deletion of a resource, by its id. Sidecars retry a refused deletion
+    /// indefinitely.
     pub(crate) dependents: ExpiringMap<String, String>,
     pub(crate) cloud_facts: CloudFactsCache,
     pub(crate) list_cache: ListCache,
-    /// The detachments that this process saw the end of a moment ago. An API node whose database lags still shows what was before, so
-    /// for that time an attachment is not believed because it is shown.
+    /// The detachments that this process completed a moment ago. An API node with a lagging database still shows the
+    /// attachment, so during that time a shown attachment proves nothing.
     pub(crate) detached: ExpiringMap<(VolumeId, ServerId), ()>,
-    /// The attachments that this process requested a moment ago, and how each was seen complete. For that time a volume does not count
-    /// as detached because an API node does not show the attachment.
-    pub(crate) newly_attached: ExpiringMap<(VolumeId, ServerId), Option<SeenAttached>>,
-    /// The server and the id of each volume's attachment that was seen complete a little while ago: external-attacher asks for an
-    /// attachment again until it sees its own note of the answer.
+    /// The attachments that this process requested a moment ago, with the state in which each was complete. During that
+    /// time a volume does not count as detached because an API node does not show the attachment.
+    pub(crate) newly_attached: ExpiringMap<(VolumeId, ServerId), Option<ObservedAttachment>>,
+    /// The server and the attachment id of each volume whose attachment was complete a short time ago.
+    /// external-attacher repeats its request until its cache contains the recorded response.
     pub(crate) attached: ExpiringMap<VolumeId, (ServerId, String)>,
-    /// When this process created or adopted a resource, by its id, for as long as an API node may not know it.
+    /// The time at which this process created or adopted a resource, by its id, as long as an API node may not know it.
     created: ExpiringMap<String, Instant>,
     began: Instant,
-    /// The volumes whose deletion was followed to its end. Cinder gives no id twice, and external-provisioner asks again.
+    /// The volumes whose deletion this process has completed. Cinder never reuses an id, and external-provisioner
+    /// repeats its request.
     pub(crate) deleted: ExpiringMap<VolumeId, ()>,
 }
 
@@ -83,7 +89,7 @@ impl Context {
         Arc::clone(&self.config.read())
     }
 
-    /// Prepares everything and sends no request.
+    /// Prepares the state without a request.
     pub(crate) fn new(config: CloudConfig, options: CloudOptions) -> Result<Self, CloudError> {
         let transport = Arc::new(Transport::new(Connection::new(&config, &options)?, &options));
         let watch = Watch::new(Arc::clone(&transport));
@@ -111,37 +117,39 @@ impl Context {
         })
     }
 
-    /// Records a resource that exists since now at the latest.
+    /// Records a resource that exists now.
     pub(crate) fn note_created(&self, id: &str) {
         self.created.insert(id.to_owned(), Instant::now());
     }
 
-    /// Whether this process created or adopted a resource of this id so lately that an API node may not know it.
+    /// Whether this process created or adopted a resource of this id so recently that an API node may not know it
+    /// (404).
     pub(crate) fn is_new(&self, id: &str) -> bool {
         self.created.get(&id.to_owned()).is_some()
     }
 
-    /// How long an API node may still not know a resource of this id; `None`: a 404 means that it does not exist.
+    /// Returns how long an API node may still not know a resource of this id. `None`: a 404 proves that it does not
+    /// exist.
     ///
-    /// A resource is only deleted by the process that created it or by a later one. An earlier process of this controller may have
-    /// created it just before this one began. A process on another node has to lose its Lease first, which takes longer than the lag
-    /// unless that process releases it.
+    /// Only the process that created a resource deletes it, or a later process. An earlier process of this controller
+    /// may have created it just before this one started. A process on another node must lose its Lease first, which
+    /// takes longer than the lag unless that process releases it.
     pub(crate) fn unknown_for(&self, id: &str) -> Option<Duration> {
         let since = self.created.get(&id.to_owned()).unwrap_or(self.began);
-        let left = TIMING.database_lag.checked_sub(since.elapsed())?;
-        (!left.is_zero()).then_some(left)
+        let remaining = TIMING.database_lag.checked_sub(since.elapsed())?;
+        (!remaining.is_zero()).then_some(remaining)
     }
 
-    /// Uses another configuration of the same cloud from now on.
+    /// Switches to another configuration of the same cloud.
     pub(crate) fn reconnect(&self, config: CloudConfig, connection: Arc<Connection>) {
         self.transport.reconnect(connection);
         *self.config.write() = Arc::new(config);
     }
 
-    /// Does what makes, removes, attaches, detaches or changes a volume. The next list is a new one, whatever came of it.
-    pub(crate) async fn then_forget_lists<T>(&self, change: impl Future<Output = T>) -> T {
+    /// Runs a change of a volume and then invalidates the cached list of volumes, whether the change succeeded or not.
+    pub(crate) async fn invalidate_lists_after<T>(&self, change: impl Future<Output = T>) -> T {
         let changed = change.await;
-        self.list_cache.volumes.forget();
+        self.list_cache.volumes.invalidate();
         changed
     }
 }

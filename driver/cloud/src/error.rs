@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can go wrong with OpenStack, one variant per thing a caller would handle differently.
+//! The errors of OpenStack, with one variant per reaction of a caller.
 
 mod endpoint_problem;
 mod failure;
 mod object;
 mod obstacle;
+pub(crate) mod text;
 mod tls_problem;
-pub(crate) mod words;
 
 use std::time::Duration;
 
@@ -16,71 +16,69 @@ pub use endpoint_problem::EndpointProblem;
 pub use failure::Failure;
 pub use object::ObjectKind;
 pub use obstacle::Obstacle;
+use text::{message_text, names_text, region_text, request_text, servers_text, version_text};
 pub use tls_problem::TlsProblem;
-use words::{message_text, names_text, region_text, request_text, servers_text, version_text};
 
 use crate::ids::{GiB, GroupSnapshotId, ServerId, SnapshotId, VolumeId};
 use crate::last_failure::LastFailure;
 use crate::migration::MigrationPolicy;
 
-/// A failed operation on OpenStack.
+/// A failed operation on OpenStack. The HTTP status in a comment is the one that the response had.
 #[derive(Debug, Clone, Error)]
 pub enum CloudError {
-    /// Keystone refused the credentials, or a service refused a fresh token.
+    /// Keystone refused the credentials, or a service refused a fresh token (401).
     #[error(
         "[auth] {0}; check user, application credential, project and domain, and whether the credential has expired"
     )]
     Auth(Failure),
-    /// The same for credentials that came with the request.
+    /// Keystone refused the credentials that came with the CSI request (401).
     #[error("[auth] {0}; the credentials in the request's secrets are refused: fix the Secret that the class names")]
     Unauthenticated(Failure),
-    /// The credentials lead to another project than the one in which the cloud works. Nothing was sent.
+    /// The credentials are for another project than the one of the cloud. No request was sent.
     #[error(
         "the credentials lead to project {found}, and the volumes are in project {own}: what is missing in the one may exist in the \
          other; use credentials of project {own}"
     )]
     OtherProject {
-        /// The project in which the cloud works.
+        /// The project of the cloud.
         own: String,
         /// The project of the credentials.
         found: String,
     },
-    /// The credentials are good, the action is not allowed (policy).
+    /// The policy of the service does not allow the action (403). The credentials are valid.
     #[error("[policy] {0}; the role of the driver's user does not allow this action")]
     Forbidden(Failure),
-    /// A quota of the project is used up.
+    /// A quota of the project is exhausted (413 of Cinder, 403 of Nova).
     #[error("[quota] {0}; raise the project's quota or free volumes")]
     Quota(Failure),
-    /// The object does not exist, or its id is none that OpenStack could know.
+    /// The object does not exist (404), or its id cannot be one of OpenStack's.
     #[error("{kind} {id} does not exist{}", request_text(.request_id.as_deref()))]
     NotFound {
-        /// What was looked for.
+        /// The kind of the missing object.
         kind: ObjectKind,
         id: String,
-        /// The request that said so; `None` when OpenStack was not asked.
+        /// The request id of the 404; `None` if the driver sent no request.
         request_id: Option<String>,
     },
-    /// The object is in a state that forbids the operation for now.
+    /// The object is in a state that forbids the operation for now (409).
     #[error("{0}; the object is busy, the operation can be repeated")]
     Conflict(Failure),
-    /// OpenStack does not accept the request as it is.
+    /// OpenStack does not accept the request (400, and any other 4xx without a variant).
     #[error("{0}")]
     BadRequest(Failure),
-    /// No caller waits any longer for what the request would make, so it was not sent: see [`crate::Awaited`].
+    /// No caller waits any longer for the new resource, so the driver did not send the request: see [`crate::Awaited`].
     #[error("{0}; it was not sent, a later call does it")]
     Unawaited(Failure),
-    /// OpenStack asked for fewer requests, for longer than a call may wait.
+    /// OpenStack limits the rate of requests (429, 413, 498), for longer than a call may wait.
     #[error("[throttled] {failure}")]
     Throttled {
-        /// What was refused.
         failure: Failure,
-        /// After how long OpenStack wants to be asked again.
+        /// The delay that OpenStack requests before the next attempt.
         retry_after: Option<Duration>,
     },
-    /// No answer came. Whether the request took effect is unknown unless `sent` is false.
+    /// No response arrived. Unless `sent` is false, the request may have taken effect.
     #[error("[network] {failure}")]
     Unreachable {
-        /// What was asked.
         failure: Failure,
         /// Whether the request may have reached the service.
         sent: bool,
@@ -89,31 +87,32 @@ pub enum CloudError {
     #[error("[tls] {failure}; {problem}")]
     Tls {
         failure: Failure,
-        /// Why, with the remedy.
+        /// The cause with the remedy.
         problem: TlsProblem,
         /// Whether the request may have reached the service.
         sent: bool,
     },
-    /// A Keystone with https leads to a service without it. Nothing was sent there.
+    /// Keystone has https, and the service has http. The driver sent no request there.
     #[error(
         "the endpoint of service {service} in the catalogue has http, and auth-url has https: the token would be sent in clear text; \
          correct the catalogue or choose another interface (os-endpoint-type), or set allow-http-endpoints to true in cloud.conf \
          (allow_http_endpoints in clouds.yaml) if the network between them is trusted"
     )]
     InsecureEndpoint { service: &'static str },
-    /// The service failed (5xx). Whether the request took effect is unknown.
+    /// The service failed (5xx). The request may have taken effect.
     #[error("{0}")]
     Server(Failure),
-    /// The answer is not what the API promises.
+    /// The response does not have the form that the API documents.
     #[error("{0}; the answer does not have the documented form")]
     Decode(Failure),
-    /// The response is larger than any of its operation. Whether the request took effect is unknown.
+    /// The response is larger than any valid one of its operation. The request may have taken effect.
     #[error(
         "[response-size] {0}; a response of this operation is smaller: check that the endpoint is that of the service, and that no proxy or \
          gateway answers in its place"
     )]
     ResponseTooLarge(Failure),
-    /// A list did not end, or is larger than allowed. It is not used, because an item that is not on its pages may exist.
+    /// A list did not end, or exceeds the limit. The driver does not use it, because an item outside of its pages may
+    /// exist.
     #[error(
         "[list] {0}; the list is not used: check that the endpoint is that of the service, and clean up the project if it really has that \
          many"
@@ -126,15 +125,15 @@ pub enum CloudError {
         region_text(.region.as_deref())
     )]
     NoEndpoint {
-        /// The service looked for.
+        /// The requested service.
         service: &'static str,
-        /// The region asked for.
+        /// The requested region.
         region: Option<String>,
-        /// The interface asked for.
+        /// The requested interface.
         interface: &'static str,
-        /// What there is: type, interface, region and address of each endpoint.
+        /// The endpoints of the catalogue: type, interface, region and address of each.
         known: String,
-        /// Why, with the remedy.
+        /// The cause with the remedy.
         problem: EndpointProblem,
     },
     /// The catalogue has endpoints in several regions, and the configuration names none of them.
@@ -148,27 +147,27 @@ pub enum CloudError {
         /// The regions, as text.
         regions: String,
     },
-    /// The HTTP client could not be set up: a CA that cannot be read, a URL that is none.
+    /// The HTTP client could not be created, for instance because of an unreadable CA or an invalid URL.
     #[error("the connection to OpenStack cannot be set up: {0}")]
     Setup(String),
-    /// A volume is attached and cannot be deleted.
+    /// A volume is attached and cannot be deleted (400 of the deletion).
     #[error("volume {volume} is {status} and cannot be deleted, attached to {}{}", servers_text(.servers), request_text(.request_id.as_deref()))]
     VolumeInUse {
         volume: VolumeId,
         status: String,
-        /// The servers that hold it; may be empty when Cinder does not say.
+        /// The servers to which it is attached; may be empty if Cinder does not name them.
         servers: Vec<ServerId>,
         request_id: Option<String>,
     },
-    /// A volume has snapshots or other dependents and cannot be deleted.
+    /// A volume has snapshots or other dependents and cannot be deleted (400 of the deletion).
     #[error("volume {volume} has snapshots and stays: {}; delete them first: {failure}", if .dependents.is_empty() { "none that Cinder lists" } else { .dependents })]
     VolumeHasDependents {
         volume: VolumeId,
-        /// Its snapshots, each by name and id, as text; may be empty.
+        /// Its snapshots by name and id, as text; may be empty.
         dependents: String,
         failure: Failure,
     },
-    /// A volume that only one server may have is attached to another one.
+    /// A volume that only one server may have is attached to another server.
     #[error(
         "volume {volume} is attached to {} and cannot be attached to server {server}{}; detach it there first",
         servers_text(.servers),
@@ -176,27 +175,27 @@ pub enum CloudError {
     )]
     AttachedElsewhere {
         volume: VolumeId,
-        /// The server that wanted it.
+        /// The server of the request.
         server: ServerId,
-        /// The servers that have it.
+        /// The servers that have the volume.
         servers: Vec<ServerId>,
-        /// The last request that was refused.
+        /// The request id of the last refusal.
         request_id: Option<String>,
     },
-    /// The volume went into an error state.
+    /// The volume entered an error state.
     #[error("volume {volume} ended in status {status} after {:.1} s{}{}", .elapsed.as_secs_f64(), message_text(.message), if *.removed { "; the volume was removed again" } else { "" })]
     VolumeFailed {
         volume: VolumeId,
         /// `error`, `error_deleting`, …
         status: String,
-        /// What Cinder's user messages or the clean-up say; may be empty.
+        /// Cinder's user messages and the result of the clean-up; may be empty.
         message: String,
-        /// Whether the failed volume was removed again, so that nothing is left behind.
+        /// Whether the failed volume was deleted, so that nothing remains.
         removed: bool,
         /// Time from the request to the error.
         elapsed: Duration,
     },
-    /// Nova accepted an attachment and gave it up afterwards.
+    /// Nova accepted an attachment and abandoned it later.
     #[error(
         "server {server} did not take volume {volume}: back in status {status} after {:.1} s{}; see the log of nova-compute on the server's host: `No more \
          available PCI slots` means that the server is full (set [libvirt] num_pcie_ports, or lower the node's attach limit)",
@@ -206,14 +205,14 @@ pub enum CloudError {
     AttachFailed {
         volume: VolumeId,
         server: ServerId,
-        /// The volume's status now.
+        /// The current status of the volume.
         status: String,
         /// Time from the request.
         elapsed: Duration,
-        /// The request that Nova accepted.
+        /// The id of the request that Nova accepted.
         request_id: Option<String>,
     },
-    /// An attachment or a detachment cannot go on before somebody does something. What is there stays as it is.
+    /// An administrator must act before an attachment or detachment can continue. The driver changes nothing.
     #[error(
         "[cloud-state] {act} of volume {volume}, server {server}: {obstacle}: {states} (after {:.1} s{}); {remedy}",
         .elapsed.as_secs_f64(),
@@ -224,47 +223,44 @@ pub enum CloudError {
         act: &'static str,
         volume: VolumeId,
         server: ServerId,
-        /// What is in the way.
         obstacle: Obstacle,
-        /// What Cinder and Nova say, in words.
+        /// The states in Cinder and Nova, as text.
         states: String,
-        /// What to do about it.
         remedy: String,
         /// Time since the operation began.
         elapsed: Duration,
-        /// The last request that was refused.
+        /// The request id of the last refusal.
         request_id: Option<String>,
     },
-    /// The server cannot take one more volume.
+    /// The server cannot have another volume.
     #[error(
         "server {server} cannot take one more volume: {failure}; lower the node's attach limit or move pods to other nodes"
     )]
     TooManyAttachments { server: ServerId, failure: Failure },
-    /// A volume of this name exists and differs from what is asked for.
+    /// A volume of this name exists and differs from the request.
     #[error("volume {volume} has the name {name} already and differs: {difference}")]
     AlreadyExists {
         name: String,
-        /// The volume that has it.
+        /// The existing volume.
         volume: VolumeId,
-        /// What differs, wanted and found.
+        /// The difference: requested and actual value.
         difference: String,
     },
-    /// The source of a new volume does not exist.
+    /// The source of a new volume does not exist (404).
     #[error("{kind} {id}, from which the volume shall be made, does not exist{}", request_text(.request_id.as_deref()))]
     NoSource {
-        /// What was looked for; a snapshot also stands for a backup.
+        /// The kind of the source; a snapshot also represents a backup.
         kind: ObjectKind,
         id: String,
-        /// The request that said so; `None` when OpenStack was not asked.
+        /// The request id of the 404; `None` if the driver sent no request.
         request_id: Option<String>,
     },
-    /// The source of a new volume is larger than the volume shall be.
+    /// The source of a new volume is larger than the requested size.
     #[error("{kind} {id} has {size}, and no volume of {wanted} can be made from it; ask for {size} at least")]
     SourceTooLarge {
         kind: ObjectKind,
         id: String,
         size: GiB,
-        /// The size asked for.
         wanted: GiB,
     },
     /// The source of a new volume with a file system was used as a raw device.
@@ -274,47 +270,47 @@ pub enum CloudError {
          allowVolumeModeChange: \"true\""
     )]
     SourceMode { kind: ObjectKind, id: String },
-    /// An object is in a status in which the operation is not possible; it may pass.
+    /// An object is in a status that does not allow the operation. The status may change by itself.
     #[error("{kind} {id} is in status {status}, and has to be {wanted} first")]
     Busy {
         kind: ObjectKind,
         id: String,
         status: String,
-        /// The statuses that it could be used in.
+        /// The statuses that allow the operation.
         wanted: &'static str,
     },
-    /// An object is in an error status, which does not pass by itself.
+    /// An object is in an error status, which does not change by itself.
     #[error("{kind} {id} is in status {status} and cannot be used{}", message_text(.message))]
     Broken {
         kind: ObjectKind,
         id: String,
         status: String,
-        /// What Cinder says about it; may be empty.
+        /// Cinder's messages about it; may be empty.
         message: String,
     },
-    /// A volume was to be usable by several servers at once, and its type does not allow that.
+    /// The volume must support several servers at once, and its type does not.
     #[error(
         "a volume of type {volume_type} can be attached to one server only; name a type with multiattach in parameter type of the \
          StorageClass"
     )]
     NotMultiattach {
-        /// The type that Cinder gave to the volume.
+        /// The type that Cinder chose for the volume.
         volume_type: String,
     },
-    /// The volume did not grow.
+    /// The size of the volume did not change as requested.
     #[error("volume {volume} has {size} in status {status} and did not grow to {wanted} within {:.1} s{}", .elapsed.as_secs_f64(), message_text(.message))]
     ExpandFailed {
         volume: VolumeId,
         size: GiB,
-        /// The size asked for.
+        /// The requested size.
         wanted: GiB,
         status: String,
-        /// What Cinder's user messages say; may be empty.
+        /// Cinder's user messages; may be empty.
         message: String,
         /// Time from the request.
         elapsed: Duration,
     },
-    /// This Cinder cannot grow what is in use.
+    /// This Cinder cannot expand volumes in use.
     #[error(
         "volume {volume} is in use by {} and this Cinder grows only volumes that are not (it has no microversion 3.42, or the \
          configuration says ignore-volume-microversion); stop the pods that use it",
@@ -322,119 +318,115 @@ pub enum CloudError {
     )]
     OnlineExpansion {
         volume: VolumeId,
-        /// The servers that have it.
+        /// The servers that have the volume.
         servers: Vec<ServerId>,
     },
-    /// A snapshot or backup of this name exists and is one of another volume.
+    /// A snapshot or backup of this name exists and is of another volume.
     #[error("{kind} {id} has the name {name} already and differs: {difference}")]
     SnapshotExists {
         kind: ObjectKind,
         id: String,
         name: String,
-        /// What differs, wanted and found.
+        /// The difference: requested and actual value.
         difference: String,
     },
-    /// A snapshot or backup went into an error status.
+    /// A snapshot or backup entered an error status.
     #[error("{kind} {id} ended in status {status}{}{}", message_text(.message), if *.removed { "; it was removed again" } else { "" })]
     SnapshotFailed {
         kind: ObjectKind,
         id: String,
         /// `error`, `error_deleting`, …
         status: String,
-        /// What Cinder's user messages, the backup service or the clean-up say; may be empty.
+        /// Cinder's user messages, the failure of the backup service, and the result of the clean-up; may be empty.
         message: String,
-        /// Whether the failed one was removed again, so that nothing is left behind.
+        /// Whether the failed resource was deleted, so that nothing remains.
         removed: bool,
     },
-    /// Something that others are built on cannot be deleted.
+    /// A resource with dependents cannot be deleted.
     #[error("{kind} {id} is still needed and stays: {dependents}; delete those first{}", message_text(.message))]
     StillNeeded {
         kind: ObjectKind,
         id: String,
-        /// What is built on it, as text.
+        /// The dependents, as text.
         dependents: String,
-        /// The refusal; may be empty.
+        /// The text of the refusal; may be empty.
         message: String,
     },
-    /// A snapshot that belongs to a group snapshot cannot be deleted alone.
+    /// A member of a group snapshot cannot be deleted alone.
     #[error("snapshot {snapshot} is a member of group snapshot {group}; delete that")]
     MemberOfGroup { snapshot: SnapshotId, group: String },
-    /// The cloud makes no backups.
+    /// The cloud has no backup service (5xx that names cinder-backup).
     #[error("this cloud has no backup service: {0}; use type: snapshot in the VolumeSnapshotClass")]
     NoBackups(Failure),
-    /// This Cinder makes no volumes from backups.
+    /// This Cinder cannot create volumes from backups (406).
     #[error(
         "backup {backup} cannot be restored into a new volume: {failure}; that takes a Cinder with microversion 3.47"
     )]
     CannotRestore { backup: String, failure: Failure },
-    /// No snapshot of the volume can be made as it is asked for.
+    /// Cinder refuses a snapshot of the volume in its current status (400).
     #[error("no snapshot of volume {volume} can be made in its status {status}: {failure}{}", if status == "in-use" { "; set force-create to true in the VolumeSnapshotClass, or leave it out" } else { "" })]
     SnapshotRefused {
         volume: VolumeId,
         status: String,
         failure: Failure,
     },
-    /// A volume cannot become what is asked for; nothing was changed.
+    /// The requested change of a volume is impossible. Nothing was changed.
     #[error("volume {volume} cannot be changed so: {reason}")]
     CannotModify {
         volume: VolumeId,
-        /// Why, and what would help.
+        /// The cause and the remedy.
         reason: String,
     },
-    /// A volume did not get another type, and is as it was before.
+    /// Cinder did not change the type of a volume. The volume is unchanged.
     #[error("volume {volume} is still of type {found}: Cinder gave up its change to {wanted} with migration policy {} after {:.1} s{}{}", .migration.as_str(), .elapsed.as_secs_f64(), message_text(.message), if *.migration == MigrationPolicy::Never { "; if the new type is on another backend, set migration-policy: on-demand" } else { "" })]
     RetypeFailed {
         volume: VolumeId,
-        /// The name of the type asked for.
+        /// The name of the requested type.
         wanted: String,
-        /// The name of its type.
+        /// The name of the current type.
         found: String,
-        /// Whether the data might have moved.
+        /// The requested migration policy.
         migration: MigrationPolicy,
-        /// What Cinder's user messages say; may be empty.
+        /// Cinder's user messages; may be empty.
         message: String,
         /// Time from the request.
         elapsed: Duration,
     },
-    /// Volumes cannot be cut together at one moment; nothing was made.
+    /// The volumes cannot be snapshotted at one moment. Nothing was created.
     #[error("group snapshot {name} cannot be made: {reason}")]
     CannotGroup {
-        /// The group snapshot's name.
         name: String,
-        /// Why, and what would help.
+        /// The cause and the remedy.
         reason: String,
     },
-    /// A group snapshot has other members than those named; it stays.
+    /// A group snapshot has other members than the named ones. It was not deleted.
     #[error("group snapshot {id} has other members than those named: {}", names_text(.members.iter().map(SnapshotId::to_string)))]
     OtherMembers {
         id: GroupSnapshotId,
-        /// The members that it has.
         members: Vec<SnapshotId>,
     },
-    /// A volume is attached to the server, and not in the mode asked for.
+    /// A volume is attached to the server in the other access mode.
     #[error("volume {volume} is attached to server {server} {} already; detach it first", if *.read_only { "read-only" } else { "for writing" })]
     AttachedDifferently {
         volume: VolumeId,
         server: ServerId,
-        /// Whether it is attached read-only.
         read_only: bool,
     },
-    /// OpenStack did not finish within the operation's time.
+    /// OpenStack did not finish within the time of the operation.
     #[error("{what} did not finish within {:.0} s, last status {last_status}{}", .elapsed.as_secs_f64(), message_text(.last_error))]
     Timeout {
-        /// What was waited for, with ids.
+        /// The subject of the wait, with ids.
         what: String,
-        /// The status seen last.
+        /// The status of the last successful poll.
         last_status: String,
-        /// The last failure of looking; empty when looking worked.
+        /// The failure of the last poll; empty if it succeeded.
         last_error: String,
-        /// Time waited.
         elapsed: Duration,
     },
 }
 
 impl CloudError {
-    /// The request id of the answer behind this error, where there was one.
+    /// The request id of the response that caused this error, if there was one.
     pub fn request_id(&self) -> Option<&str> {
         match self {
             Self::NotFound { request_id, .. }
@@ -447,12 +439,12 @@ impl CloudError {
         }
     }
 
-    /// The HTTP status behind this error, where there was one.
+    /// The HTTP status of the response that caused this error, if there was one.
     pub fn status(&self) -> Option<u16> {
         self.failure().and_then(|failure| failure.status)
     }
 
-    /// Whether the request may have taken effect although this error came back, so that only a look at the cloud can tell.
+    /// Whether the request may have taken effect in spite of this error. Only the state of the cloud shows the result.
     pub fn is_uncertain(&self) -> bool {
         match self {
             Self::Unreachable { sent, .. } | Self::Tls { sent, .. } => *sent,
@@ -461,7 +453,7 @@ impl CloudError {
         }
     }
 
-    /// Whether an equal request may succeed later although nothing is changed.
+    /// Whether an identical request may succeed later, although no one changes anything.
     pub fn is_transient(&self) -> bool {
         matches!(
             self,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Identifiers and sizes as types, so that a server id can never be passed where a volume id is meant.
+//! Identifiers and sizes as types, so that the compiler rejects a server id in place of a volume id.
 
 use std::fmt;
 
@@ -13,18 +13,17 @@ macro_rules! id {
         pub struct $name(String);
 
         impl $name {
-            /// Wraps an identifier as it is; nothing is checked or changed.
+            /// Wraps an identifier without a check or a change.
             pub fn new(id: impl Into<String>) -> Self {
                 Self(id.into())
             }
 
-            /// The identifier as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
 
-            /// Whether this is a UUID in the hyphenated form that OpenStack uses. Anything else never reaches OpenStack:
-            /// an identifier becomes a part of a URL, and no object of Cinder or Nova has another form.
+            /// Whether this is a UUID in the hyphenated form of OpenStack. Other identifiers never reach OpenStack: an
+            /// identifier becomes a part of a URL, and no object of Cinder or Nova has another form.
             pub fn is_uuid(&self) -> bool {
                 self.0.len() == 36 && uuid::Uuid::try_parse(&self.0).is_ok()
             }
@@ -57,11 +56,9 @@ macro_rules! id {
 }
 
 id! {
-    /// A Cinder volume, which is also the CSI volume handle.
     VolumeId
 }
 id! {
-    /// A Nova server, which is also the CSI node id.
     ServerId
 }
 id! {
@@ -81,36 +78,37 @@ id! {
     ProjectId
 }
 
-/// A size in gibibytes, the unit in which Cinder sells volumes.
+/// A size in gibibytes, the unit of Cinder's volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GiB(u64);
 
 impl GiB {
     const BYTES: u64 = 1 << 30;
-    /// None at all: no volume has it, but a cloud may have no more room than this.
+    /// Zero, for clouds without free capacity. No volume has this size.
     pub const ZERO: Self = Self(0);
-    /// The largest size whose bytes fit into 64 bits.
+    /// The largest size with a number of bytes that fits into 64 bits.
     pub const MAX: Self = Self(u64::MAX / Self::BYTES);
 
-    /// A size of so many gibibytes; `None` when its bytes would not fit into 64 bits.
+    /// Creates a size of so many gibibytes. `None` if the number of bytes does not fit into 64 bits.
     pub fn new(gibibytes: u64) -> Option<Self> {
         gibibytes.checked_mul(Self::BYTES).map(|_| Self(gibibytes))
     }
 
-    /// The smallest size that holds `bytes`, at least 1 GiB because Cinder has no smaller volume. `None` when the bytes
-    /// of that size would not fit into 64 bits.
+    /// The smallest size of at least `bytes`, and at least 1 GiB because Cinder has no smaller volume. `None` if the
+    /// number of bytes of that size does not fit into 64 bits.
     pub fn from_bytes_rounded_up(bytes: u64) -> Option<Self> {
         Self::new(bytes.div_ceil(Self::BYTES).max(1))
     }
 
-    /// The size in bytes. A size that came off the wire beyond 64 bits of bytes saturates.
+    /// The size in bytes. Saturates for a size from the network that exceeds 64 bits.
     pub fn bytes(self) -> u64 {
         self.0.saturating_mul(Self::BYTES)
     }
 
-    /// The bytes that the disk of a volume of this size has at least. Cinder rounds up the size of what it takes over
-    /// (`cinder manage`), so it is more than one gibibyte less, and still more than the disk of any smaller volume that Cinder made.
+    /// The minimum number of bytes of a volume of this size. Cinder rounds up the size of a volume that it imports
+    /// (`cinder manage`), so the volume can be smaller by less than one gibibyte. It is still larger than any smaller
+    /// volume that Cinder created.
     pub fn least_bytes(self) -> u64 {
         self.0.saturating_sub(1).saturating_mul(Self::BYTES).saturating_add(1)
     }
@@ -141,7 +139,7 @@ mod tests {
     #[case("{11111111-2222-4333-8444-555555555555}", false)]
     #[case("../servers", false)]
     #[case("", false)]
-    fn only_hyphenated_uuids_are_taken_for_ids_of_openstack(#[case] text: &str, #[case] expected: bool) {
+    fn only_hyphenated_uuids_are_openstack_ids(#[case] text: &str, #[case] expected: bool) {
         assert_eq!(VolumeId::new(text).is_uuid(), expected);
     }
 
@@ -156,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn a_size_beyond_64_bits_of_bytes_does_not_exist() {
+    fn size_beyond_64_bits_is_rejected() {
         assert_eq!(GiB::from_bytes_rounded_up(u64::MAX), None);
         assert_eq!(GiB::new(1 << 34), None);
     }
 
     proptest! {
         #[test]
-        fn a_rounded_size_holds_the_bytes_and_wastes_less_than_one_gibibyte(bytes in 1..u64::MAX / 2) {
+        fn rounding_adds_less_than_one_gibibyte(bytes in 1..u64::MAX / 2) {
             let size = GiB::from_bytes_rounded_up(bytes).expect("fits").bytes();
             prop_assert!(size >= bytes && size - bytes < 1 << 30);
         }

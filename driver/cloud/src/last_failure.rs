@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The last failure that an operation met and went on from: what those who wait for it are told when their time is up first.
+//! The last failure of a pending operation, for callers with a timeout shorter than the operation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use tokio::task::JoinHandle;
 use tracing::Instrument;
 
 tokio::task_local! {
-    /// Where the requests of the operation that this task works on leave their failures.
-    static OF_TASK: LastFailure;
+    /// The record of the operation of the current task. Requests record their failures here.
+    static CURRENT: LastFailure;
 }
 
-/// The last failure of some work's requests to OpenStack that was not made good by a later answer. Clones are the same one.
+/// The last failure of an operation's requests that no later success resolved. Clones share one record.
 ///
-/// Repeated requests, looks after an uncertain answer and polls that fail end in no error as long as there is hope. A caller that
-/// gives up before the work does has a right to know what the work is struggling with.
+/// Retries, lookups after an uncertain response, and failed polls return no error while the operation may still
+/// succeed. A caller that stops waiting earlier can report this failure.
 #[derive(Debug, Clone, Default)]
 pub struct LastFailure(Arc<Mutex<FailureState>>);
 
@@ -32,7 +32,7 @@ struct FailureSeen {
     text: String,
 }
 
-/// A service said that it does not know something.
+/// A 404 of a service.
 #[derive(Debug)]
 struct Absence {
     object: String,
@@ -40,43 +40,40 @@ struct Absence {
 }
 
 impl LastFailure {
-    /// Does `work`, and keeps what its requests meet. What it hands over to other tasks is not seen.
+    /// Runs `work` and records the failures of its requests. Does not see the requests of tasks that `work` spawns.
     pub async fn during<F: Future>(&self, work: F) -> F::Output {
-        OF_TASK.scope(self.clone(), work).await
+        CURRENT.scope(self.clone(), work).await
     }
 
-    /// Starts a task that records its failures for the operation of this task, and logs in the same span.
+    /// Spawns a task that records its failures for the operation of this task, and logs in the same span.
     pub(crate) fn spawn<F>(work: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,
     {
         let work = work.in_current_span();
-        match OF_TASK.try_with(Self::clone) {
-            Ok(of_task) => tokio::spawn(async move { of_task.during(work).await }),
+        match CURRENT.try_with(Self::clone) {
+            Ok(current) => tokio::spawn(async move { current.during(work).await }),
             Err(_) => tokio::spawn(work),
         }
     }
 
-    /// The request by which the work of this task was told last that there is no such thing; `None` where that was not asked.
+    /// The id of the last request of this task's operation with a 404 for this object; `None` if there was none.
     pub fn request_that_missed(id: &str) -> Option<String> {
         let mut found = None;
-        Self::change(|list_cache| {
-            let absence = list_cache
-                .absence
-                .as_ref()
-                .filter(|absence| absence.object.contains(id));
+        Self::change(|state| {
+            let absence = state.absence.as_ref().filter(|absence| absence.object.contains(id));
             found = absence.map(|absence| absence.request_id.clone());
         });
         found
     }
 
     fn change(change: impl FnOnce(&mut FailureState)) {
-        // Work that nobody keeps book of has nowhere to leave it.
-        let _ = OF_TASK.try_with(|list_cache| change(&mut list_cache.0.lock()));
+        // Without a record, the failure is dropped.
+        let _ = CURRENT.try_with(|state| change(&mut state.0.lock()));
     }
 }
 
-/// The failure with operation, object, status and request id; nothing where there was none.
+/// The failure with operation, object, status and request id, or an empty text.
 impl fmt::Display for LastFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.lock().failure {
@@ -86,28 +83,28 @@ impl fmt::Display for LastFailure {
     }
 }
 
-/// A request for this operation, or a look on behalf of this work, has failed.
+/// Records that a request for this operation, or a poll on its behalf, has failed.
 pub(crate) fn met(operation: &'static str, error: &impl fmt::Display) {
-    LastFailure::change(|list_cache| {
-        list_cache.failure = Some(FailureSeen {
+    LastFailure::change(|state| {
+        state.failure = Some(FailureSeen {
             operation,
             text: error.to_string(),
         });
     });
 }
 
-/// A request for this operation was answered: what an earlier one met is over.
+/// Records that a request for this operation succeeded, which resolves its earlier failure.
 pub(crate) fn answered(operation: &'static str) {
-    LastFailure::change(|list_cache| {
-        list_cache.failure.take_if(|met| met.operation == operation);
+    LastFailure::change(|state| {
+        state.failure.take_if(|met| met.operation == operation);
     });
 }
 
-/// A request was answered by the service's word that it does not know the object.
+/// Records a 404 of the service for the object.
 pub(crate) fn missed(object: &str, request_id: Option<&str>) {
     if let Some(request_id) = request_id {
-        LastFailure::change(|list_cache| {
-            list_cache.absence = Some(Absence {
+        LastFailure::change(|state| {
+            state.absence = Some(Absence {
                 object: object.to_owned(),
                 request_id: request_id.to_owned(),
             });
@@ -132,26 +129,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_is_kept_until_the_same_operation_is_answered() {
-        let list_cache = LastFailure::default();
-        assert_eq!(list_cache.to_string(), "");
-        list_cache
+    async fn failure_lasts_until_same_operation_succeeds() {
+        let state = LastFailure::default();
+        assert_eq!(state.to_string(), "");
+        state
             .during(async {
                 met("volume_create", &failure("volume_create"));
                 answered("volume_list");
             })
             .await;
-        let text = list_cache.to_string();
+        let text = state.to_string();
         assert!(
             text.contains("volume_create of volume v: HTTP 500: boom") && text.contains("req-1"),
             "{text}"
         );
-        list_cache.during(async { answered("volume_create") }).await;
-        assert_eq!(list_cache.to_string(), "");
+        state.during(async { answered("volume_create") }).await;
+        assert_eq!(state.to_string(), "");
     }
 
     #[tokio::test]
-    async fn an_absence_is_told_of_the_object_that_was_asked_for_and_of_no_other() {
+    async fn absence_concerns_only_the_requested_object() {
         LastFailure::default()
             .during(async {
                 missed("volume one", Some("req-1"));
@@ -163,10 +160,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_keeps_book_of_is_nowhere() {
+    async fn failure_without_record_is_dropped() {
         met("volume_create", &failure("volume_create"));
-        let list_cache = LastFailure::default();
-        list_cache.during(async {}).await;
-        assert_eq!(list_cache.to_string(), "");
+        let state = LastFailure::default();
+        state.during(async {}).await;
+        assert_eq!(state.to_string(), "");
     }
 }

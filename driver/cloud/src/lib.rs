@@ -1,18 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! OpenStack for the driver: Keystone, Cinder and Nova, and nothing of gRPC or Kubernetes.
+//! A client of OpenStack for the driver: Keystone, Cinder and Nova. It contains no gRPC and no Kubernetes.
 //!
 //! ```text
-//! volumes, attachments        operations that finish: create, delete, attach, detach
-//!         watch               one task per cloud looks at all volumes in transition
-//! block_storage, compute      typed calls
-//!       transport             session, repeats, throttling, microversions, metrics
-//!         auth                Keystone tokens and the catalogue
-//!      http_client            the seam: one request, one answer
-//!        resolver             host names, without musl's `getaddrinfo`
+//! cloud             `Cloud`, the public API of one cloud
+//! operations        complete operations (create, delete, attach, detach, …), one module per resource
+//! poll              one task per cloud and resource type polls every resource in transition
+//! context           state that the operations of one cloud share: the session, caches, queues
+//! api               typed calls: `api::block_storage` is Cinder, `api::compute` is Nova
+//! http              session, tokens, catalogue, retries, throttling, microversions, metrics
+//! config            `cloud.conf` and `clouds.yaml`
+//! resolver          host names, without musl's `getaddrinfo`
+//! error             `CloudError`, one variant per reaction of a caller
+//! last_failure      the last failure of a pending operation, for callers that stop waiting
+//! metadata          the metadata service and its documents: id and zone of an instance
+//! metadata_keys     keys that the driver writes into the metadata of Cinder's resources
+//! ids, migration    identifiers, sizes and the migration policy as types
+//! certificates      expiry of certificates
+//! timing            every interval, timeout and retry
 //! ```
 //!
-//! Invariants: a request that makes something is never repeated blindly; a volume is deleted by id only, and by this crate's own
-//! decision only when this very creation made it; identifiers that are no UUIDs never reach OpenStack; every wait is bounded.
+//! The module documentation of `operations` has a table of the HTTP status codes of Cinder and Nova and their meaning
+//! for each operation.
+//!
+//! Invariants:
+//!
+//! * The crate never repeats a request that creates something unless the service certainly did not process it.
+//! * The crate deletes volumes by id only. Without a request for that id, it deletes a volume only if it belongs to a
+//!   failed creation of the same name and metadata.
+//! * An identifier that is not a UUID never reaches OpenStack.
+//! * Every wait has a limit.
 
 mod api;
 pub mod certificates;

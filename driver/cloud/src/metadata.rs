@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who an instance is, and where: the metadata service, and the documents that say the same elsewhere.
+//! The id and the zone of the current instance, from the metadata service and from documents with the same content.
 
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
@@ -16,54 +16,51 @@ use crate::resolver::SystemResolver;
 
 const DOCUMENT: &str = "openstack/latest/meta_data.json";
 
-/// No document is larger.
+/// The maximum size of a document.
 const LARGEST: usize = 1 << 20;
 
-/// Where the service is in a network without IPv4; the address is known on every link.
+/// The address of the service in a network without IPv4. It is valid on every link.
 const IPV6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xa9fe, 0xa9fe);
-/// A name for it, because a URL cannot name a link.
+/// A host name for that address, because a URL cannot name a link.
 const IPV6_NAME: &str = "metadata.link-local";
 
-/// What the metadata service says about this instance.
+/// The metadata of this instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceMetadata {
     /// The id of the Nova server, which is the CSI node id.
     pub instance_id: ServerId,
     /// The availability zone of Nova.
     pub availability_zone: Option<String>,
-    /// The name of the server.
     pub name: Option<String>,
 }
 
-/// Why the metadata service could not be used.
+/// An error of the metadata service.
 #[derive(Debug, Error)]
 pub enum MetadataError {
-    /// The HTTP client could not be made.
+    /// The HTTP client could not be created.
     #[error("the HTTP client for the metadata service cannot be made: {0}")]
     Client(String),
-    /// No answer in time.
+    /// There was no response in time.
     #[error(
         "the metadata service at {url} did not answer: {reason}; is it reachable from this network namespace? Else give --instance-id"
     )]
     Request {
-        /// The document asked for.
+        /// The URL of the document.
         url: String,
-        /// What broke.
         reason: String,
     },
-    /// An answer that is no success.
+    /// A response with another status than success.
     #[error("the metadata service at {url} answered HTTP {status}")]
     Status {
-        /// The document asked for.
+        /// The URL of the document.
         url: String,
         status: u16,
     },
-    /// An answer without a server id.
+    /// A response without a server id.
     #[error("the metadata document at {url} cannot be used: {reason}")]
     Document {
-        /// The document asked for.
+        /// The URL of the document.
         url: String,
-        /// What is wrong with it.
         reason: String,
     },
 }
@@ -77,13 +74,13 @@ struct MetaData {
     availability_zone: Option<String>,
 }
 
-/// Asks the metadata service once. `base_url` is `http://169.254.169.254` in a cloud. Ends within `timeout`; proxies of the
-/// environment are not used, since the address is link-local. May be cancelled and repeated at will.
+/// Gets the metadata from the metadata service with one request. `base_url` is `http://169.254.169.254` in a cloud.
+/// Ends within `timeout`. Ignores the proxies of the environment, since the address is link-local. Cancel safe.
 pub async fn instance_metadata(base_url: &str, timeout: Duration) -> Result<InstanceMetadata, MetadataError> {
-    ask(format!("{}/{DOCUMENT}", base_url.trim_end_matches('/')), None, timeout).await
+    fetch_document(format!("{}/{DOCUMENT}", base_url.trim_end_matches('/')), None, timeout).await
 }
 
-/// An address of IPv6 that means another machine on each link, so that it takes an interface to reach it.
+/// A link-local IPv6 address. It is ambiguous without a network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkLocal {
     address: Ipv6Addr,
@@ -92,15 +89,15 @@ pub struct LinkLocal {
 }
 
 impl LinkLocal {
-    /// Where the metadata service is in a network without IPv4.
+    /// The address of the metadata service in a network without IPv4.
     pub const WELL_KNOWN: Self = Self {
         address: IPV6,
         port: 80,
         zone: None,
     };
 
-    /// The address of a base URL such as `http://[fe80::a9fe:a9fe%eth0]:80`, with the `%` as it is or as `%25`; `None` where its host is
-    /// something else. Names and other addresses need no interface, and what is no URL is told by whoever asks it.
+    /// Parses the address of a base URL such as `http://[fe80::a9fe:a9fe%eth0]:80`, with the `%` in plain form or as
+    /// `%25`. `None` for any other host, which needs no interface. The request reports invalid URLs.
     pub fn of(base_url: &str) -> Option<Self> {
         let (host, port) = base_url
             .strip_prefix("http://[")?
@@ -118,14 +115,14 @@ impl LinkLocal {
         (address.is_unicast_link_local() && zone.as_deref() != Some("")).then_some(Self { address, port, zone })
     }
 
-    /// The interface that the address names, by its name or its number.
+    /// The interface in the address, by name or number.
     pub fn zone(&self) -> Option<&str> {
         self.zone.as_deref()
     }
 }
 
-/// Asks the metadata service at a link-local address on all of these interfaces (by number) at once; the first that answers well
-/// tells. Ends within `timeout`. May be cancelled and repeated at will.
+/// Queries the metadata service at a link-local address on all of these interfaces (by number) at once. Returns the
+/// first successful response. Ends within `timeout`. Cancel safe.
 pub async fn instance_metadata_over_ipv6(
     place: &LinkLocal,
     interfaces: &[u32],
@@ -141,28 +138,32 @@ async fn over_ipv6(
     addresses: impl Iterator<Item = SocketAddrV6>,
     timeout: Duration,
 ) -> Result<InstanceMetadata, MetadataError> {
-    let questions: Vec<_> = addresses
+    let requests: Vec<_> = addresses
         .map(|address| {
             let url = format!("http://{IPV6_NAME}:{}/{DOCUMENT}", address.port());
-            ask(url, Some(address), timeout).boxed()
+            fetch_document(url, Some(address), timeout).boxed()
         })
         .collect();
-    if questions.is_empty() {
+    if requests.is_empty() {
         return Err(MetadataError::Request {
             url: format!("http://[{IPV6}]/{DOCUMENT}"),
             reason: "no network interface of a physical or virtio device is up".into(),
         });
     }
-    select_ok(questions).await.map(|(metadata, _)| metadata)
+    select_ok(requests).await.map(|(metadata, _)| metadata)
 }
 
-async fn ask(url: String, address: Option<SocketAddrV6>, timeout: Duration) -> Result<InstanceMetadata, MetadataError> {
+async fn fetch_document(
+    url: String,
+    address: Option<SocketAddrV6>,
+    timeout: Duration,
+) -> Result<InstanceMetadata, MetadataError> {
     let mut client = reqwest::Client::builder()
         .no_proxy()
         .timeout(timeout)
         .dns_resolver(Arc::new(SystemResolver::default()));
     if url.starts_with("http://") {
-        // The CA certificates of the system are many, and nobody shows one here.
+        // Loading the CA certificates of the system is slow, and the service has no TLS.
         client = client.tls_built_in_root_certs(false);
     }
     let mut host = None;
@@ -173,13 +174,13 @@ async fn ask(url: String, address: Option<SocketAddrV6>, timeout: Duration) -> R
     let client = client
         .build()
         .map_err(|error| MetadataError::Client(crate::http::client::chain(&error)))?;
-    // What is told names the link instead of our own name for it.
-    let url_told = match address {
+    // Errors name the address with its link instead of the internal host name.
+    let shown_url = match address {
         Some(address) => format!("http://{address}/{DOCUMENT}"),
         None => url.clone(),
     };
     let unreachable = |error: reqwest::Error| MetadataError::Request {
-        url: url_told.clone(),
+        url: shown_url.clone(),
         reason: crate::http::client::chain(&error.without_url()),
     };
     let mut request = client.get(&url);
@@ -189,7 +190,7 @@ async fn ask(url: String, address: Option<SocketAddrV6>, timeout: Duration) -> R
     let response = request.send().await.map_err(unreachable)?;
     if !response.status().is_success() {
         return Err(MetadataError::Status {
-            url: url_told,
+            url: shown_url,
             status: response.status().as_u16(),
         });
     }
@@ -198,15 +199,15 @@ async fn ask(url: String, address: Option<SocketAddrV6>, timeout: Duration) -> R
         Err(BodyError::Broken(error)) => return Err(unreachable(error)),
         Err(error @ BodyError::TooLarge { .. }) => {
             return Err(MetadataError::Document {
-                url: url_told,
+                url: shown_url,
                 reason: error.to_string(),
             });
         }
     };
-    InstanceMetadata::from_document(&text).map_err(|reason| MetadataError::Document { url: url_told, reason })
+    InstanceMetadata::from_document(&text).map_err(|reason| MetadataError::Document { url: shown_url, reason })
 }
 
-/// The part of cloud-init's `instance-data.json` that says where it ran.
+/// The part of cloud-init's `instance-data.json` that describes the instance.
 #[derive(Deserialize)]
 struct InstanceData {
     v1: StandardData,
@@ -224,22 +225,22 @@ struct StandardData {
 }
 
 impl InstanceMetadata {
-    /// From `meta_data.json`, as the metadata service and the config drive have it. The error is the reason in words.
+    /// Parses `meta_data.json` of the metadata service or the config drive. The error is the reason as text.
     pub fn from_document(text: &[u8]) -> Result<Self, String> {
         let document: MetaData = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        Self::of(document.uuid, document.availability_zone, document.name)
+        Self::new(document.uuid, document.availability_zone, document.name)
     }
 
-    /// From cloud-init's `instance-data.json`, if it ran on OpenStack. The error is the reason in words.
+    /// Parses cloud-init's `instance-data.json`, if cloud-init ran on OpenStack. The error is the reason as text.
     pub fn from_cloud_init(text: &[u8]) -> Result<Self, String> {
         let InstanceData { v1 } = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         if !v1.cloud_name.eq_ignore_ascii_case("openstack") {
             return Err(format!("its cloud is {:?} and not openstack", v1.cloud_name));
         }
-        Self::of(v1.instance_id, v1.availability_zone, v1.local_hostname)
+        Self::new(v1.instance_id, v1.availability_zone, v1.local_hostname)
     }
 
-    fn of(uuid: ServerId, zone: Option<String>, name: Option<String>) -> Result<Self, String> {
+    fn new(uuid: ServerId, zone: Option<String>, name: Option<String>) -> Result<Self, String> {
         if !uuid.is_uuid() {
             return Err(format!("its uuid {:?} is none", uuid.as_str()));
         }
@@ -258,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_gives_id_zone_and_name() {
+    fn document_has_id_zone_and_name() {
         let text = r#"{"uuid":"11111111-2222-4333-8444-555555555555","availability_zone":"nova","name":"worker-1","devices":[]}"#;
         let metadata = InstanceMetadata::from_document(text.as_bytes()).expect("usable");
         assert_eq!(metadata.instance_id.as_str(), "11111111-2222-4333-8444-555555555555");
@@ -270,13 +271,13 @@ mod tests {
     #[case("{}", "uuid")]
     #[case(r#"{"uuid":"i-0001"}"#, "is none")]
     #[case("<html>", "expected value")]
-    fn a_document_without_a_server_id_is_refused(#[case] text: &str, #[case] reason: &str) {
+    fn document_without_server_id_is_refused(#[case] text: &str, #[case] reason: &str) {
         let refused = InstanceMetadata::from_document(text.as_bytes()).expect_err("unusable");
         assert!(refused.contains(reason), "{refused}");
     }
 
     #[tokio::test]
-    async fn a_service_that_does_not_answer_ends_within_the_timeout() {
+    async fn silent_metadata_service_ends_within_timeout() {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
         let url = format!("http://{}", silent.local_addr().expect("address"));
         let error = instance_metadata(&url, Duration::from_millis(50))
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn cloud_init_tells_the_same_where_it_ran_on_openstack() {
+    fn cloud_init_document_counts_only_on_openstack() {
         let data = |cloud: &str| {
             format!(
                 r#"{{"v1":{{"cloud_name":"{cloud}","instance_id":"11111111-2222-4333-8444-555555555555","availability_zone":"nova","region":null}},"ds":{{}}}}"#
@@ -299,7 +300,7 @@ mod tests {
         assert!(refused.contains("aws"), "{refused}");
     }
 
-    /// Answers one request with `body` and tells what was asked for.
+    /// Answers one request with `body`. Returns the request.
     async fn serve_once(listener: tokio::net::TcpListener, body: &str) -> String {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let (mut stream, _) = listener.accept().await.expect("somebody asks");
@@ -311,16 +312,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn over_ipv6_the_first_link_that_answers_tells() {
+    async fn first_successful_ipv6_link_wins() {
         let Ok(listener) = tokio::net::TcpListener::bind("[::1]:0").await else {
-            // A kernel without IPv6 has nobody to ask.
+            // The kernel has no IPv6.
             return;
         };
         let SocketAddr::V6(address) = listener.local_addr().expect("address") else {
             return;
         };
         let body = r#"{"uuid":"11111111-2222-4333-8444-555555555555","availability_zone":"nova"}"#;
-        // Nobody listens on port 1.
+        // Port 1 has no listener.
         let nobody = SocketAddrV6::new(*address.ip(), 1, 0, 0);
         let (metadata, asked) = tokio::join!(
             over_ipv6([nobody, address].into_iter(), Duration::from_secs(10)),
@@ -341,7 +342,7 @@ mod tests {
     #[case("http://[fe80::a9fe:a9fe%25eth0]:8775/", "fe80::a9fe:a9fe", 8775, Some("eth0"))]
     #[case("http://[fe80::1%2]", "fe80::1", 80, Some("2"))]
     #[case("http://[fe80::a9fe:a9fe]/", "fe80::a9fe:a9fe", 80, None)]
-    fn a_link_local_address_is_told_with_its_interface(
+    fn link_local_address_is_parsed_with_interface(
         #[case] url: &str,
         #[case] address: &str,
         #[case] port: u16,
@@ -361,7 +362,7 @@ mod tests {
     #[case("http://[fe80::1%]")]
     #[case("http://[fe80::1%eth0]:none")]
     #[case("http://[fe80::1%eth0")]
-    fn other_addresses_are_asked_as_they_are(#[case] url: &str) {
+    fn other_addresses_are_not_link_local(#[case] url: &str) {
         assert_eq!(LinkLocal::of(url), None);
     }
 }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Moves of a volume from one backend to another.
+//! The migration policy of a retype.
 
-/// Whether a change of type may move the data to another backend.
+/// Whether a change of the type may move the data to another backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MigrationPolicy {
-    /// It may not; a change that takes it fails and leaves the volume as it was.
+    /// Cinder must not move the data. A change that requires it fails, and the volume stays unchanged.
     #[default]
     Never,
-    /// It may where it must.
+    /// Cinder may move the data if the change requires it.
     OnDemand,
 }
 
 impl MigrationPolicy {
-    /// As Cinder writes it.
+    /// The spelling of Cinder's API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Never => "never",

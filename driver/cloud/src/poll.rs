@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shared status watch: one task per cloud and kind of thing looks at all that somebody waits for.
+//! Polls the status of resources. One task per cloud and resource type polls on behalf of all waiters.
 //!
-//! A few things are looked at directly. For more, one list of what has changed since the oldest of their requests tells about all of
-//! them, whatever was asked for: polling costs by time and not by number. A Cinder that cannot list changes is asked directly. The
-//! task lives while there are waiters.
+//! The task polls a few resources directly. For more, it requests one list of all changes since the oldest of the
+//! waiters' requests. That list serves every waiter, so the cost grows with time and not with the number of resources.
+//! A Cinder that cannot list changes is polled directly. The task ends with the last waiter.
 
 mod pollable;
 pub(crate) mod schedule;
@@ -27,23 +27,23 @@ use crate::timing::TIMING;
 pub(crate) use pollable::{Pollable, ServerRecords, timestamp};
 use state::{PollResult, Shared, Waiter, WatchState};
 
-/// The looks on behalf of those who wait, as an operation.
+/// The operation name of polls in the record of the last failure.
 const POLL_OPERATION: &str = "look";
 
-/// The watch of one cloud over one kind of thing.
+/// The polls of one cloud for one type of resource.
 #[derive(Debug)]
 pub(crate) struct Watch<T: Pollable> {
     shared: Arc<Shared<T>>,
 }
 
-/// How far a wait has come.
+/// Progress of a pending operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
     /// `create`, `delete`, `attach` and so on.
     pub operation: &'static str,
-    /// What is waited for: the id of a volume, for instance.
+    /// The id of the resource, for instance a volume.
     pub id: String,
-    /// The status seen last, or expected where none was seen yet.
+    /// The last known status, or the expected one before the first poll.
     pub status: String,
     /// Time since the request.
     pub waited: Duration,
@@ -51,7 +51,7 @@ pub struct Progress {
 
 /// Result of a poll for a wait.
 #[derive(Debug)]
-pub(crate) enum Verdict<R> {
+pub(crate) enum PollVerdict<R> {
     /// The operation continues.
     Pending,
     /// The wait has ended.
@@ -60,22 +60,22 @@ pub(crate) enum Verdict<R> {
     Unchanged(Result<R, CloudError>),
 }
 
-/// What to wait for.
+/// The subject and the limits of a wait.
 #[derive(Debug)]
 pub(crate) struct Wait<'a, T: Pollable> {
     pub(crate) kind: Kind,
     pub(crate) id: &'a T::Id,
-    /// The name by which a progress report can be asked for besides the id.
+    /// A name under which [`Watch::progress`] finds the wait too.
     pub(crate) name: Option<&'a str>,
-    /// The status seen last, where one was seen.
+    /// The status before the wait, if known.
     pub(crate) status: Option<T::Status>,
     /// When the request was accepted.
     pub(crate) started: Instant,
     pub(crate) deadline: Instant,
-    /// No look for this wait's sake comes sooner or more often, though looks for others serve it, too; and it teaches nothing
-    /// about how long operations take.
+    /// The minimum interval of polls for this wait. Polls for other waiters serve it too. The duration of such a wait
+    /// does not change the schedule.
     pub(crate) at_most_every: Option<Duration>,
-    /// For the error: `volume …, server …`.
+    /// The subject in errors: `volume …, server …`.
     pub(crate) what: String,
 }
 
@@ -90,14 +90,15 @@ impl<T: Pollable> Watch<T> {
         }
     }
 
-    /// Polls until `verdict` ends the wait (`None`: the cloud does not know the thing), or until the deadline. Transient errors
-    /// of a poll are ignored. May be cancelled: the polls end with the last waiter.
+    /// Polls until `verdict` ends the wait, or until the deadline. The argument of `verdict` is `None` if the cloud
+    /// does not know the resource (404). Transient errors of a poll are ignored. Cancel safe: the polls end with the
+    /// last waiter.
     pub(crate) async fn until<R>(
         &self,
         wait: Wait<'_, T>,
-        mut verdict: impl FnMut(Option<&T>) -> Verdict<R>,
+        mut verdict: impl FnMut(Option<&T>) -> PollVerdict<R>,
     ) -> Result<R, CloudError> {
-        // The request was accepted by now; `wait.started` may be before it was sent.
+        // The request was accepted by now, and `wait.started` may be earlier than the time at which it was sent.
         let began = Instant::now();
         let mut registration = self.register(&wait);
         let mut last_status = wait
@@ -117,12 +118,12 @@ impl<T: Pollable> Watch<T> {
             match result {
                 Ok(thing) => {
                     match verdict(thing.as_ref()) {
-                        Verdict::Unchanged(_) if self.may_precede(began, thing.as_ref()) => {}
-                        Verdict::Done(result) | Verdict::Unchanged(result) => {
+                        PollVerdict::Unchanged(_) if self.may_precede(began, thing.as_ref()) => {}
+                        PollVerdict::Done(result) | PollVerdict::Unchanged(result) => {
                             registration.learn(result.is_ok());
                             return result;
                         }
-                        Verdict::Pending => {}
+                        PollVerdict::Pending => {}
                     }
                     last_status =
                         thing.map_or_else(|| "unknown to the cloud".to_owned(), |thing| thing.status().to_string());
@@ -131,7 +132,8 @@ impl<T: Pollable> Watch<T> {
                 }
                 Err(error) if error.is_transient() => {
                     last_error = error.to_string();
-                    // The request was made by the watch's own task, for all who wait.
+                    // The task of the watch sent the request for all waiters, so it recorded no failure for this
+                    // operation.
                     last_failure::met(POLL_OPERATION, &error);
                 }
                 Err(error) => return Err(error),
@@ -139,8 +141,9 @@ impl<T: Pollable> Watch<T> {
         }
     }
 
-    /// Whether a polled state may be older than a request that was accepted before `began`. An API node with a lagging database shows
-    /// such a state for [`database_lag`](crate::timing::Timing::database_lag). A state that changed after the request is news.
+    /// Whether a polled state may be older than a request that was accepted before `began`. An API node with a lagging
+    /// database shows such a state for up to [`database_lag`](crate::timing::Timing::database_lag). A state that
+    /// changed after the request is new.
     fn may_precede(&self, began: Instant, thing: Option<&T>) -> bool {
         let elapsed = began.elapsed();
         if elapsed >= TIMING.database_lag {
@@ -148,10 +151,10 @@ impl<T: Pollable> Watch<T> {
         }
         let now = self.shared.transport.time_of_cinder();
         let changed_for = thing.and_then(T::changed_at).map(|at| now.duration_since(at));
-        !changed_for.is_some_and(|changed_for| is_news(elapsed, changed_for))
+        !changed_for.is_some_and(|changed_for| is_newer(elapsed, changed_for))
     }
 
-    /// What is waited for about a thing, by id or name; the longest wait where there are several.
+    /// Progress of the waits for a resource, by id or name. Of several waits, the longest one.
     pub(crate) fn progress(&self, what: &str) -> Option<Progress> {
         let state = self.shared.state();
         let about = state
@@ -173,7 +176,7 @@ impl<T: Pollable> Watch<T> {
         let mut state = self.shared.state();
         let id = state.next_id;
         state.next_id += 1;
-        // A wait that is short is worth a look before its end.
+        // A short wait polls once before its end.
         let longest = wait.deadline.saturating_duration_since(wait.started) / 2;
         let first_poll = state.schedule.first_poll(wait.kind).min(longest);
         let first_poll = wait.at_most_every.unwrap_or(first_poll);
@@ -192,7 +195,7 @@ impl<T: Pollable> Watch<T> {
             at_most_every: wait.at_most_every,
             polls: 0,
             reported: registered,
-            last_look: None,
+            last_poll: None,
             listed: false,
             unlisted: false,
             polls_out,
@@ -221,13 +224,13 @@ struct Registration<T: Pollable> {
 }
 
 impl<T: Pollable> Registration<T> {
-    /// Teaches the pace how long this took. A failure teaches nothing.
+    /// Records the duration of a successful operation in the schedule.
     fn learn(&self, succeeded: bool) {
         let mut state = self.shared.state();
         let WatchState { waiters, schedule, .. } = &mut *state;
         let waiter =
             (waiters.get(&self.id)).filter(|waiter| succeeded && waiter.at_most_every.is_none() && !waiter.listed);
-        if let Some((waiter, found)) = waiter.and_then(|waiter| Some((waiter, waiter.last_look?))) {
+        if let Some((waiter, found)) = waiter.and_then(|waiter| Some((waiter, waiter.last_poll?))) {
             schedule.finished(waiter.kind, waiter.first_poll, waiter.polls, found);
         }
     }
@@ -240,7 +243,7 @@ impl<T: Pollable> Drop for Registration<T> {
         if waiter.is_some() {
             observer.queue_changed("wait", -1);
         }
-        // A wait that serves another one is not counted besides it.
+        // A wait with a minimum interval accompanies another wait, which is counted.
         if let Some(waiter) = waiter.filter(|waiter| waiter.at_most_every.is_none()) {
             observer.wait_finished(T::operation(waiter.kind), waiter.started.elapsed(), waiter.polls);
         }
@@ -248,9 +251,9 @@ impl<T: Pollable> Drop for Registration<T> {
     }
 }
 
-/// Whether a state that changed so long ago is newer than a request of `elapsed` ago. Cinder rounds its times and its clock to seconds, so
-/// that a change before the request can seem to be in the future.
-fn is_news(elapsed: Duration, changed_for: SignedDuration) -> bool {
+/// Whether a state that changed `changed_for` ago is newer than a request of `elapsed` ago. Cinder rounds its
+/// timestamps and its clock to seconds, so a change before the request can appear to be in the future.
+fn is_newer(elapsed: Duration, changed_for: SignedDuration) -> bool {
     elapsed
         .checked_sub(TIMING.whole_seconds)
         .and_then(|since| SignedDuration::try_from(since).ok())

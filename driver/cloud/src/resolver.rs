@@ -27,7 +27,7 @@ use crate::timing::TIMING;
 use error::{NameFailure, QueryFailure};
 use system::{NameServer, SystemConfiguration, find_static_addresses, read_bounded};
 
-/// More addresses of one host are ignored.
+/// The maximum number of addresses of one host. Further ones are ignored.
 const ADDRESSES_MAX: usize = 32;
 
 /// Resolves host names as `/etc/hosts` and `/etc/resolv.conf` describe. Cheap to clone.

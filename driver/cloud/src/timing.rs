@@ -5,124 +5,125 @@ use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct Timing {
-    /// No first look comes sooner than this after a request.
+    /// The minimum time from a request to the first poll.
     pub(crate) first_poll_min: Duration,
-    /// No first look comes later: one slow operation must not make the next, quick one late.
+    /// The maximum time from a request to the first poll, so that one slow operation does not delay the next, fast one.
     pub(crate) first_poll_max: Duration,
-    /// The shortest gap between looks at one thing.
+    /// The minimum interval between polls of one resource.
     pub(crate) poll_gap_min: Duration,
-    /// The longest gap between looks in the first minute.
+    /// The maximum interval between polls in the first minute.
     pub(crate) poll_gap_max: Duration,
-    /// The longest gap between looks at one thing, reached after five minutes.
+    /// The maximum interval between polls of one resource, reached after five minutes.
     pub(crate) poll_gap_old_max: Duration,
-    /// How long one HTTP exchange may take, where the options do not say it.
+    /// The default timeout of one HTTP exchange.
     pub(crate) request_timeout: Duration,
-    /// How long one operation may take with all its waits, where the options do not say it.
+    /// The default timeout of one operation with all its waits.
     pub(crate) operation_timeout: Duration,
-    /// How long a volume may be on its way to or from a server before the operation ends with an error, where the options do
-    /// not say it.
+    /// The default time after which a pending attachment or detachment is an error.
     pub(crate) stuck_after: Duration,
-    /// A token is renewed this long before its end, or at 4/5 of its life where that is shorter.
+    /// A token is renewed this long before its expiry, or after 4/5 of its lifetime if that is later.
     pub(crate) token_renewal: Duration,
-    /// After a failed renewal of a token that still works, the next attempt waits this long.
+    /// The time until the next attempt after a failed renewal of a token that is still valid.
     pub(crate) token_renewal_retry: Duration,
-    /// How long a TCP and TLS connection may take to come up.
+    /// The timeout for a TCP and TLS connection.
     pub(crate) connect_timeout: Duration,
-    /// How long the resolution of a host name may take. It is part of `connect_timeout`.
+    /// The timeout for the resolution of a host name. It is part of `connect_timeout`.
     pub(crate) name_lookup_timeout: Duration,
-    /// How long one name server may take to answer. `/etc/resolv.conf` may set a shorter time.
+    /// The timeout of one name server. `/etc/resolv.conf` may set a shorter one.
     pub(crate) name_query_timeout: Duration,
-    /// After this time without an answer the next name server is queried too.
+    /// After this time without a response the next name server is queried too.
     pub(crate) name_server_patience: Duration,
     /// How long IPv4 addresses wait for the AAAA query.
     pub(crate) ipv6_patience: Duration,
-    /// The pause before a request is repeated; each is twice as long as the one before, up to the longest.
+    /// The first pause before a retry of a request. Each further pause is twice as long, up to the maximum.
     pub(crate) request_retry_first: Duration,
-    /// The longest pause before a request is repeated.
+    /// The maximum pause before a retry of a request.
     pub(crate) request_retry_max: Duration,
-    /// The longest pause that a service may request. A probe finds out whether it still needs one.
+    /// The maximum pause that a service may request. After it, a probe checks whether the service still needs a pause.
     pub(crate) throttle_max: Duration,
-    /// Over how long those come back that waited for the end of a pause, so that they do not come all at once.
+    /// The time over which requests resume after a pause, so that they do not arrive all at once.
     pub(crate) throttle_spread: Duration,
-    /// How long what was just made may be unknown to an API node whose database lags.
+    /// How long an API node with a lagging database may not show a new resource or state.
     pub(crate) database_lag: Duration,
-    /// Between two lists of changes, and between two looks at one thing for which several wait.
+    /// The interval between two lists of changes, and between two polls of a resource with several waiters.
     pub(crate) shared_poll_interval: Duration,
-    /// The same while one of them is an attachment, for which a pod waits.
+    /// The same if one of the waiters is an attachment, for which a pod waits.
     pub(crate) shared_poll_interval_attach: Duration,
-    /// How long one poll may take. The next poll starts a new request.
+    /// The timeout of one poll. The next poll starts a new request.
     pub(crate) poll_timeout: Duration,
-    /// A poll that takes longer is slow: it gives its permit to others.
+    /// A poll that takes longer is slow, and releases its permit.
     pub(crate) slow_poll: Duration,
-    /// How long no list of changes is requested after lists have failed.
+    /// How long lists of changes pause after repeated failures.
     pub(crate) list_rest: Duration,
-    /// What is made changes when it is given a place, and once more when it is complete: until then no list shows it.
+    /// A new resource changes when Cinder schedules it, and once more when it is complete. No list of changes contains
+    /// it before that.
     pub(crate) unlisted_creation: Duration,
-    /// What is waited for longer is looked at directly, so that the list of changes stays short.
+    /// Resources of longer waits are polled directly, so that the list of changes stays short.
     pub(crate) list_horizon: Duration,
-    /// The largest difference between Cinder's clock and ours that is believed.
+    /// The largest difference between Cinder's clock and the local clock that the driver accepts.
     pub(crate) clock_difference_max: jiff::SignedDuration,
-    /// How far apart the clocks of Cinder's processes may be.
+    /// The maximum difference between the clocks of Cinder's processes.
     pub(crate) clock_skew: jiff::SignedDuration,
-    /// How long an attachment that was seen complete needs no more than a look at its volume.
+    /// How long a complete attachment can be confirmed by its volume alone, without a query of Nova.
     pub(crate) attached_ttl: Duration,
-    /// How long a deleted volume is known to be gone without asking.
+    /// How long a deleted volume counts as deleted without a request.
     pub(crate) deleted_ttl: Duration,
-    /// How long names of dependents are repeated.
+    /// How long the names of dependents are cached.
     pub(crate) dependents_ttl: Duration,
-    /// How long a list is good: sidecars that begin a walk together share one.
+    /// How long a list of volumes is valid. Sidecars that start to page at the same time share one.
     pub(crate) volume_list_ttl: Duration,
-    /// How long the servers' list is good: it tells of trouble, which does not pass in seconds.
+    /// How long the list of servers is valid. It serves the volume health, which does not change within seconds.
     pub(crate) server_list_ttl: Duration,
-    /// How long what was read of quotas, pools, zones and types is good.
+    /// How long quotas, pools, zones and types are cached.
     pub(crate) cloud_facts_ttl: Duration,
-    /// How long a refusal to show the pools is remembered: roles change seldom.
+    /// How long a refusal to show the pools is cached. Roles change rarely.
     pub(crate) pools_refusal_ttl: Duration,
-    /// How long an operation that somebody else began may stand in the way.
+    /// How long an operation that another client started may block ours.
     pub(crate) settle_timeout: Duration,
-    /// After an uncertain answer to a creation, the name is looked up after each of these pauses: Cinder may still be at it.
+    /// The pauses before the lookups by name after an uncertain response to a creation, which Cinder may still process.
     pub(crate) name_lookups: [Duration; 4],
-    /// How long the removal of a volume, a snapshot or a backup that failed to be made may take.
+    /// The timeout for the removal of a volume, snapshot or backup with a failed creation.
     pub(crate) clean_up_timeout: Duration,
-    /// A volume whose record changed last within this time after it was made, and that is in error now, failed while it was
-    /// made. One that has been of use for longer and failed then is never taken for that.
+    /// A volume in error whose record changed last within this time after its creation has failed during the creation.
+    /// A volume that failed later may contain data, and never counts as a failed creation.
     pub(crate) creation_window: Duration,
-    /// A server that Nova does not show so long after its volume was reserved is gone, and not about to come.
+    /// A server that Nova does not show this long after its volume was reserved is deleted, and not still to be
+    /// created.
     pub(crate) unseen_server: jiff::SignedDuration,
-    /// Cinder's timestamps are whole seconds.
+    /// The resolution of Cinder's timestamps.
     pub(crate) timestamp_resolution: Duration,
-    /// How much is lost to whole seconds, in Cinder's times and in its clock.
+    /// The maximum rounding error of Cinder's timestamps and clock together.
     pub(crate) whole_seconds: Duration,
-    /// The pause before a request to a busy server is made anew, growing by the round.
+    /// The pause before a request to a busy server is repeated. It grows with each round.
     pub(crate) busy_server_retry: Duration,
-    /// How long what looks left over is left alone before it is looked at again: Nova may be cleaning up.
+    /// The pause before the second check of a stale attachment. Nova may be deleting it.
     pub(crate) orphan_grace: Duration,
-    /// Between looks at an attachment that is shown and may be past.
+    /// The interval between checks of an attachment that may be outdated.
     pub(crate) stale_attachment_recheck: Duration,
-    /// How long a volume may be on its way to or from a server before that is trouble: the slowest clouds need less.
+    /// After this time a pending attachment counts as unhealthy. The slowest clouds need less.
     pub(crate) slow_attachment: jiff::SignedDuration,
-    /// How often a detachment is looked at in Cinder: only there it shows that Nova has given it up, or that the volume has
-    /// vanished.
+    /// The interval between polls of the volume during a detachment. Only Cinder shows that Nova has abandoned it, or
+    /// that the volume has disappeared.
     pub(crate) detach_volume_poll: Duration,
-    /// The first pause; each is half as long again as the one before, up to the longest.
+    /// The first pause between polls of a group. Each further pause is 1.5 times as long, up to the maximum.
     pub(crate) group_poll_first: Duration,
-    /// The longest pause between looks at a group.
+    /// The maximum pause between polls of a group.
     pub(crate) group_poll_max: Duration,
-    /// Between looks for what is not shown yet.
+    /// The interval between polls for a result that Cinder does not show yet.
     pub(crate) unshown_recheck: Duration,
-    /// The pause before a deletion that was refused is asked for again.
+    /// The pause before a refused deletion is repeated.
     pub(crate) deletion_retry: Duration,
-    /// The pause before a growth that was refused is asked for again.
+    /// The pause before a refused expansion is repeated.
     pub(crate) expand_retry: Duration,
-    /// A list that takes longer is slow: many callers do not wait for its end.
+    /// A list that takes longer is slow. Many callers stop waiting before its end.
     pub(crate) slow_answer: Duration,
-    /// How long a slow list is good.
+    /// How long a slow list is valid.
     pub(crate) slow_answer_ttl: Duration,
-    /// How long after its time a list is dropped.
+    /// How long after its expiry a list is dropped.
     pub(crate) list_eviction: Duration,
 }
 
-/// What holds in the product and in tests alike.
+/// The values for the product and for tests.
 pub(crate) const TIMING: Timing = Timing {
     first_poll_min: Duration::from_millis(20),
     first_poll_max: Duration::from_secs(3),

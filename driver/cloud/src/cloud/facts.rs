@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a cloud tells about itself. Each of these asks anew and only reads.
+//! Facts about a cloud: versions, zones, quotas, credentials. Each call sends a new request and changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,14 @@ use crate::http::auth::CredentialFacts;
 use crate::http::service::Service;
 use crate::http::transport::Request;
 
-/// A service of the cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CloudService {
-    /// Cinder.
     BlockStorage,
-    /// Nova.
     Compute,
 }
 
 impl CloudService {
-    /// Its name in the catalogue.
+    /// The name of the service in the catalogue.
     pub fn as_str(self) -> &'static str {
         self.service().name()
     }
@@ -39,20 +36,21 @@ impl CloudService {
 }
 
 impl Cloud {
-    /// The highest microversion of a service, `3.71`; `None` for one without microversions, or where the configuration wants none
-    /// used.
+    /// The highest microversion of a service, for instance `3.71`. `None` if the service has no microversions, or if
+    /// the configuration disables them.
     pub async fn microversion(&self, service: CloudService) -> Result<Option<String>, CloudError> {
         let version = self.inner.transport.ask_version(service.service()).await?;
         Ok(version.map(|version| version.to_string()))
     }
 
-    /// Lists one volume or one server: whether the catalogue has the service, it answers, and the role may ask it.
+    /// Lists one volume or one server. This checks that the catalogue has the service, that it answers, and that the
+    /// role may use it.
     pub async fn try_list(&self, service: CloudService) -> Result<(), CloudError> {
         let (operation, list) = match service {
             CloudService::BlockStorage => ("volume_list", "volumes"),
             CloudService::Compute => ("server_list", "servers"),
         };
-        // As the other lists do, for which an application credential has its access rule.
+        // Like all other lists of the driver. The access rules of an application credential name this path.
         let path = [list, "detail"];
         let mut request = Request::new(service.service(), operation, Method::GET, &path, list.to_owned());
         request.query.push(("limit", "1".to_owned()));
@@ -60,18 +58,19 @@ impl Cloud {
         answer.json::<IgnoredAny>().map(drop)
     }
 
-    /// The availability zones of Cinder that take volumes.
+    /// The availability zones of Cinder that accept volumes.
     pub async fn volume_zones(&self) -> Result<Vec<String>, CloudError> {
         BlockStorage::new(&self.inner.transport).zones().await
     }
 
-    /// The availability zones of Nova that take servers.
+    /// The availability zones of Nova that accept servers.
     pub async fn compute_zones(&self) -> Result<Vec<String>, CloudError> {
         Compute::new(&self.inner.transport).zones().await
     }
 
-    /// The quotas of the project by name: `volumes`, `gigabytes`, `snapshots`, …, and the same with `_` and a type's name. Where the
-    /// cloud keeps the quotas to itself, the project's limits, which tell less.
+    /// The quotas of the project by name: `volumes`, `gigabytes`, `snapshots`, …, and the same with `_` and the name of
+    /// a type. If the project may not read its quotas (403 or 404), the result contains the project's limits, which
+    /// have fewer entries.
     pub async fn quotas(&self) -> Result<BTreeMap<String, Quota>, CloudError> {
         let cinder = BlockStorage::new(&self.inner.transport);
         let project = self.inner.transport.keystone().token().await?.project_id.clone();
@@ -81,8 +80,8 @@ impl Cloud {
         }
     }
 
-    /// The application credential that this session logs in with; `None` for other ways to log in, and where Keystone does not
-    /// let its owner see it.
+    /// The application credential of this session. `None` for other login methods, and if Keystone does not show it to
+    /// its owner (403 or 404).
     pub async fn application_credential(&self) -> Result<Option<CredentialFacts>, CloudError> {
         let config = self.config();
         let Auth::ApplicationCredential { credential, .. } = &config.auth else {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use crate::context::Context;
 
-/// One cloud. Cheap to clone; clones share the session, the token and the watch.
+/// A handle of one cloud. Cheap to clone; clones share the session, the token and the polls.
 ///
-/// The operations (create, delete, attach, detach) end within [`CloudOptions::operation_timeout`]. Dropping their futures stops the
-/// waiting but nothing that OpenStack has begun; calling again with the same arguments goes on where they were.
+/// The operations (create, delete, attach, detach) end within [`CloudOptions::operation_timeout`]. Dropping their
+/// futures stops the wait, but not an action that OpenStack has started. Another call with the same arguments continues
+/// it.
 #[derive(Debug, Clone)]
 pub struct Cloud {
     pub(super) inner: Arc<Context>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Snapshots and backups through the front door.
+//! Snapshots and backups in the public API.
 
 use super::Cloud;
 use crate::api::block_storage::{Backup, BlockStorage, NewBackup, NewSnapshot, Snapshot};
@@ -8,50 +8,52 @@ use crate::ids::VolumeId;
 use crate::operations::backups::create::create_backup;
 use crate::operations::deletion::backup::delete_point_in_time;
 use crate::operations::snapshots::create::create_snapshot;
-use crate::operations::snapshots::{PointInTime, is_temporary, point_in_time, words};
+use crate::operations::snapshots::{PointInTime, cinder_messages, is_temporary, point_in_time};
 
 impl Cloud {
-    /// Makes a snapshot, or finds the one that an earlier call with the same name made, and waits until it is complete, as long as
-    /// [`CloudOptions::operation_timeout`](crate::CloudOptions) lasts; then the error is [`CloudError::Timeout`].
+    /// Creates a snapshot, or adopts the one that an earlier call created under the same name, and waits until it is
+    /// complete. The wait ends with [`CloudError::Timeout`] after
+    /// [`CloudOptions::operation_timeout`](crate::CloudOptions).
     ///
-    /// A snapshot of this name and another volume is [`CloudError::SnapshotExists`]. One that failed is removed, if it carries all of
-    /// the metadata, and made anew by the next call; then [`CloudError::SnapshotFailed`] tells Cinder's message. The request is
-    /// never repeated blindly.
+    /// A snapshot of this name and of another volume is [`CloudError::SnapshotExists`]. A failed snapshot is removed if
+    /// all of its metadata matches, and the next call creates another one. The error is then
+    /// [`CloudError::SnapshotFailed`] with Cinder's message. The request is never repeated blindly.
     pub async fn create_snapshot(&self, new: NewSnapshot) -> Result<Snapshot, CloudError> {
         create_snapshot(&self.inner, &new).await
     }
 
-    /// Freezes the data of a volume in a snapshot, asks for a backup of it, and returns as soon as Cinder has a record of it; or
-    /// finds the one that an earlier call with the same name made. When it finds a complete one, the snapshot is removed.
+    /// Creates a backup through a temporary snapshot, and returns as soon as Cinder has a record of the backup. Adopts
+    /// the backup that an earlier call created under the same name. If that one is complete, the temporary snapshot is
+    /// removed.
     ///
-    /// One that failed at once is removed; the error is [`CloudError::SnapshotFailed`] then. One that fails later stays until it is deleted,
-    /// because its id is known: the first call that finds it returns it once more, and each further one [`CloudError::Broken`].
-    /// Other errors as for [`Cloud::create_snapshot`].
+    /// A backup that failed at once is removed, and the error is [`CloudError::SnapshotFailed`]. A backup that fails
+    /// later stays until it is deleted, because a caller may know its id: further calls return it a few times, and then
+    /// [`CloudError::Broken`]. Other errors are as for [`Cloud::create_snapshot`].
     pub async fn create_backup(&self, new: NewBackup) -> Result<Backup, CloudError> {
         create_backup(&self.inner, &new).await
     }
 
-    /// The snapshot or the backup of this id; `None` when Cinder knows neither, or the id is no UUID.
+    /// Gets the snapshot or the backup of this id; `None` if Cinder knows neither (404), or if the id is not a UUID.
     pub async fn point_in_time(&self, id: &str) -> Result<Option<PointInTime>, CloudError> {
         point_in_time(&self.inner, id).await
     }
 
-    /// Cinder's words about a snapshot or a backup that failed; empty when there are none.
+    /// Cinder's messages about a failed snapshot or backup; may be empty.
     pub async fn failure_of(&self, point: &PointInTime) -> String {
-        let words = words(&self.inner, point.id()).await;
+        let messages = cinder_messages(&self.inner, point.id()).await;
         match point {
-            PointInTime::Backup(backup) => crate::operations::snapshots::joined(&backup.fail_reason, &words),
-            PointInTime::Snapshot(_) => words,
+            PointInTime::Backup(backup) => crate::operations::snapshots::join_texts(&backup.fail_reason, &messages),
+            PointInTime::Snapshot(_) => messages,
         }
     }
 
-    /// Deletes the snapshot or the backup of this id, and waits until Cinder no longer knows it. What is not there is deleted. What
-    /// others are built on stays: [`CloudError::StillNeeded`].
+    /// Deletes the snapshot or the backup of this id, and waits until Cinder no longer knows it. A missing one counts
+    /// as deleted. One with dependents is not deleted: [`CloudError::StillNeeded`].
     pub async fn delete_point_in_time(&self, id: &str) -> Result<(), CloudError> {
         delete_point_in_time(&self.inner, id).await
     }
 
-    /// The snapshots of the project, or of one volume. Those that only freeze data for a backup are left out.
+    /// Lists the snapshots of the project, or of one volume, without the temporary snapshots of backups.
     pub async fn list_snapshots(&self, volume: Option<&VolumeId>) -> Result<Vec<Snapshot>, CloudError> {
         let cinder = BlockStorage::new(&self.inner.transport);
         let mut snapshots = match volume {
@@ -62,7 +64,8 @@ impl Cloud {
         Ok(snapshots)
     }
 
-    /// The backups of the project, or of one volume; none in a cloud that does not serve or allow them.
+    /// Lists the backups of the project, or of one volume. The list is empty if the cloud has no backup service (404)
+    /// or does not allow its use (403).
     pub async fn list_backups(&self, volume: Option<&VolumeId>) -> Result<Vec<Backup>, CloudError> {
         let cinder = BlockStorage::new(&self.inner.transport);
         let listed = match volume {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An answer that is kept for a while and asked for once at a time.
+//! A cached response that is fetched once at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,21 +11,21 @@ use tokio::time::{Instant, sleep};
 use crate::error::CloudError;
 use crate::timing::TIMING;
 
-/// One kept answer. Those who want it while it is being asked for wait for that very answer, a failure included.
+/// A cached response. Concurrent callers share one fetch, and its failure too.
 #[derive(Debug)]
 pub(crate) struct CachedAnswer<T> {
     lifetime: Duration,
-    /// Whether a task drops the answer at its end.
+    /// Whether a task is running that drops the response at its expiry.
     evicts: AtomicBool,
-    list_cache: tokio::sync::Mutex<Option<KeptAnswer<T>>>,
-    /// Answers that were asked for before this moment no longer count.
+    entry: tokio::sync::Mutex<Option<CachedEntry<T>>>,
+    /// Responses that were requested before this moment are outdated.
     changed: Mutex<Option<Instant>>,
 }
 
 #[derive(Debug)]
-struct KeptAnswer<T> {
-    asked: Instant,
-    came: Instant,
+struct CachedEntry<T> {
+    requested_at: Instant,
+    arrived_at: Instant,
     answer: Result<Arc<T>, CloudError>,
 }
 
@@ -34,34 +34,34 @@ impl<T> CachedAnswer<T> {
         Self {
             lifetime,
             evicts: AtomicBool::new(false),
-            list_cache: tokio::sync::Mutex::default(),
+            entry: tokio::sync::Mutex::default(),
             changed: Mutex::default(),
         }
     }
 
-    /// The kept answer, or that of `ask`. May be cancelled; the next caller asks then. A failure is kept for nobody who comes
-    /// after it.
+    /// Returns the cached response, or the result of `fetch`. Cancel safe: the next caller fetches then. A failure is
+    /// only for callers that waited for it.
     pub(crate) async fn get<F: Future<Output = Result<T, CloudError>>>(
         &self,
-        ask: impl FnOnce() -> F,
+        fetch: impl FnOnce() -> F,
     ) -> Result<Arc<T>, CloudError> {
         let arrived = Instant::now();
-        let mut list_cache = self.list_cache.lock().await;
-        if let Some(known) = list_cache.as_ref().filter(|known| self.is_good(known, arrived)) {
-            return known.answer.clone();
+        let mut entry = self.entry.lock().await;
+        if let Some(cached) = entry.as_ref().filter(|cached| self.is_valid(cached, arrived)) {
+            return cached.answer.clone();
         }
-        let asked = Instant::now();
-        // In a box: most callers find a kept answer.
-        let answer = Box::pin(ask()).await.map(Arc::new);
-        *list_cache = Some(KeptAnswer {
-            asked,
-            came: Instant::now(),
+        let requested_at = Instant::now();
+        // On the heap: most callers find a cached response.
+        let answer = Box::pin(fetch()).await.map(Arc::new);
+        *entry = Some(CachedEntry {
+            requested_at,
+            arrived_at: Instant::now(),
             answer: answer.clone(),
         });
         answer
     }
 
-    /// Starts the task that drops the answer once it is out of date, unless it runs.
+    /// Starts the task that drops the response after its expiry, if none is running.
     pub(crate) fn evict_later(self: &Arc<Self>)
     where
         T: Send + Sync + 'static,
@@ -81,37 +81,39 @@ impl<T> CachedAnswer<T> {
         });
     }
 
-    /// Drops an answer that is out of date. Returns whether none remains. Waits for a request that is under way.
+    /// Drops an expired response. Returns whether the cache is empty then. Waits for the end of a running fetch.
     async fn evict(&self) -> bool {
-        let mut list_cache = self.list_cache.lock().await;
-        if let Some(known) = list_cache.as_ref()
-            && self.is_good(known, Instant::now())
+        let mut entry = self.entry.lock().await;
+        if let Some(cached) = entry.as_ref()
+            && self.is_valid(cached, Instant::now())
         {
             return false;
         }
-        *list_cache = None;
+        *entry = None;
         self.evicts.store(false, Ordering::Relaxed);
         true
     }
 
-    /// The world has changed: no answer that was asked for before now is good any more.
-    pub(crate) fn forget(&self) {
+    /// Invalidates the response if it was requested before now.
+    pub(crate) fn invalidate(&self) {
         *self.changed.lock() = Some(Instant::now());
     }
 
-    fn is_good(&self, known: &KeptAnswer<T>, arrived: Instant) -> bool {
+    fn is_valid(&self, cached: &CachedEntry<T>, arrived: Instant) -> bool {
         let changed = *self.changed.lock();
-        let took = known.came - known.asked;
-        // Callers that do not wait so long get a slow answer at a later call, also while the cloud changes all the time.
+        let took = cached.arrived_at - cached.requested_at;
+        // Some callers do not wait for a slow response. They get it at a later call, even if the cloud changes all the
+        // time.
         let is_slow = took >= TIMING.slow_answer;
-        if !is_slow && changed.is_some_and(|changed| known.asked <= changed) {
+        if !is_slow && changed.is_some_and(|changed| cached.requested_at <= changed) {
             return false;
         }
         let lifetime = if is_slow { TIMING.slow_answer_ttl } else { self.lifetime };
-        match known.answer {
-            // From when it came: the answer of a slow cloud would be old at once, and all who wait for it would ask anew in turn.
-            Ok(_) => known.came.elapsed() < lifetime,
-            Err(_) => known.came >= arrived,
+        match cached.answer {
+            // The lifetime begins with the arrival. Otherwise the response of a slow cloud would expire at once, and
+            // every waiting caller would fetch again.
+            Ok(_) => cached.arrived_at.elapsed() < lifetime,
+            Err(_) => cached.arrived_at >= arrived,
         }
     }
 }
@@ -129,12 +131,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_is_asked_for_once_in_its_lifetime() {
-        let (cached, asked) = (CachedAnswer::for_time(LIFETIME), Cell::new(0));
+    async fn response_is_fetched_once_per_lifetime() {
+        let (cached, fetches) = (CachedAnswer::for_time(LIFETIME), Cell::new(0));
         let get = || {
             cached.get(|| async {
-                asked.set(asked.get() + 1);
-                Ok(asked.get())
+                fetches.set(fetches.get() + 1);
+                Ok(fetches.get())
             })
         };
         assert_eq!((*get().await.expect("one"), *get().await.expect("one")), (1, 1));
@@ -143,31 +145,31 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_at_once_share_one_question_and_its_failure() {
-        let (cached, asked) = (CachedAnswer::<u32>::for_time(LIFETIME), Cell::new(0));
+    async fn concurrent_callers_share_fetch_and_failure() {
+        let (cached, fetches) = (CachedAnswer::<u32>::for_time(LIFETIME), Cell::new(0));
         let get = || {
             cached.get(|| async {
-                asked.set(asked.get() + 1);
+                fetches.set(fetches.get() + 1);
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 Err(failed())
             })
         };
         let (one, two, three) = tokio::join!(get(), get(), get());
         assert!(one.is_err() && two.is_err() && three.is_err());
-        assert_eq!(asked.get(), 1);
+        assert_eq!(fetches.get(), 1);
         tokio::time::advance(Duration::from_millis(1)).await;
         get().await.expect_err("asked anew");
-        assert_eq!(asked.get(), 2);
+        assert_eq!(fetches.get(), 2);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_took_long_serves_all_who_waited_for_it() {
-        let (cached, asked) = (CachedAnswer::for_time(LIFETIME), Cell::new(0));
+    async fn slow_response_serves_all_waiters() {
+        let (cached, fetches) = (CachedAnswer::for_time(LIFETIME), Cell::new(0));
         let get = || {
             cached.get(|| async {
-                asked.set(asked.get() + 1);
+                fetches.set(fetches.get() + 1);
                 tokio::time::sleep(2 * LIFETIME).await;
-                Ok(asked.get())
+                Ok(fetches.get())
             })
         };
         let (one, two) = tokio::join!(get(), get());
@@ -176,16 +178,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_outdates_also_the_answer_that_is_on_its_way() {
-        let (cached, asked) = (CachedAnswer::for_time(LIFETIME), Cell::new(0));
+    async fn change_invalidates_pending_response() {
+        let (cached, fetches) = (CachedAnswer::for_time(LIFETIME), Cell::new(0));
         let get = || {
             cached.get(|| async {
-                asked.set(asked.get() + 1);
-                if asked.get() == 1 {
+                fetches.set(fetches.get() + 1);
+                if fetches.get() == 1 {
                     tokio::time::sleep(Duration::from_millis(5)).await;
-                    cached.forget();
+                    cached.invalidate();
                 }
-                Ok(asked.get())
+                Ok(fetches.get())
             })
         };
         get().await.expect("one");
@@ -194,14 +196,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn slow_answer_outlives_changes() {
-        let (cached, asked) = (CachedAnswer::for_time(LIFETIME), Cell::new(0));
+    async fn slow_response_outlives_changes() {
+        let (cached, fetches) = (CachedAnswer::for_time(LIFETIME), Cell::new(0));
         let get = || {
             cached.get(|| async {
-                asked.set(asked.get() + 1);
-                cached.forget();
+                fetches.set(fetches.get() + 1);
+                cached.invalidate();
                 tokio::time::sleep(TIMING.slow_answer).await;
-                Ok(asked.get())
+                Ok(fetches.get())
             })
         };
         get().await.expect("one");

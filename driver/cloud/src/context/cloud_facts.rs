@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was read of a cloud lately.
+//! Caches of facts about a cloud: quotas, types, zones, pools.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::timing::TIMING;
 
 type Pools = CachedAnswer<Vec<Pool>>;
 
-/// What was read of a cloud lately.
+/// Facts about a cloud that were read recently.
 #[derive(Debug)]
 pub(crate) struct CloudFactsCache {
     pub(crate) quotas: CachedAnswer<Quotas>,
@@ -21,7 +21,7 @@ pub(crate) struct CloudFactsCache {
     pub(crate) zones: CachedAnswer<Vec<String>>,
     /// Each backend with its zone.
     pub(crate) backends: CachedAnswer<HashSet<(String, String)>>,
-    /// By type; `None` for all pools.
+    /// The pools by volume type; `None` for all pools.
     pools: Mutex<HashMap<Option<String>, Arc<Pools>>>,
     refused: Mutex<Option<Instant>>,
 }

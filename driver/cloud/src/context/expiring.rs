@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is remembered for a while.
+//! A map whose entries expire.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-/// Entries that end after their lifetime. What does not fit is not remembered.
+/// A map of limited size whose entries expire after a fixed lifetime. Ignores new keys while it is full.
 #[derive(Debug)]
 pub(crate) struct ExpiringMap<K, V> {
     lifetime: Duration,
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_entry_lives_for_its_lifetime_and_no_more_are_kept_than_fit() {
+    async fn entries_expire_and_capacity_is_limited() {
         let lifetime = Duration::from_secs(3);
         let map = ExpiringMap::new(lifetime, 2);
         for key in 0..3 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The lists that are kept, and for how long.
+//! The cached lists of volumes and servers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use crate::api::compute::Server;
 use crate::ids::{GiB, ServerId, VolumeId};
 use crate::timing::TIMING;
 
-/// What a list tells of a volume. Small, because lists of many thousands of volumes are kept for a while.
+/// The facts about a volume in a cached list. It is small, because lists of many thousands of volumes stay in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedVolume {
     pub id: VolumeId,
     pub size: GiB,
-    /// The availability zone of Cinder; volumes of one list share its name.
+    /// The availability zone of Cinder. The volumes of one list share one string per zone.
     pub zone: Option<Arc<str>>,
-    /// What it was made from.
+    /// The source from which Cinder created the volume.
     pub source: Option<Source>,
-    /// The servers that have it.
+    /// The servers to which it is attached.
     pub servers: Box<[ServerId]>,
 }
 
 impl ListedVolume {
-    pub(crate) fn of(volume: &Volume, zone: impl FnOnce(&str) -> Arc<str>) -> Self {
+    pub(crate) fn from_volume(volume: &Volume, zone: impl FnOnce(&str) -> Arc<str>) -> Self {
         Self {
             id: volume.id.clone(),
             size: volume.size,
@@ -37,11 +37,10 @@ impl ListedVolume {
 
 impl From<&Volume> for ListedVolume {
     fn from(volume: &Volume) -> Self {
-        Self::of(volume, |zone| zone.into())
+        Self::from_volume(volume, |zone| zone.into())
     }
 }
 
-/// The lists that are kept.
 #[derive(Debug)]
 pub(crate) struct ListCache {
     pub(crate) volumes: Arc<CachedAnswer<Vec<ListedVolume>>>,

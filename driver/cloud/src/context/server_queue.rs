@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What goes by server: turns at asking Nova to attach and to detach.
+//! Queues of attach and detach requests, per server.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::ids::ServerId;
 
-/// How many requests to one server may wait for their turn: more volumes than Nova attaches to any.
+/// The maximum number of queued requests per server: more volumes than Nova attaches to any server.
 const MAX_QUEUED: usize = 512;
-/// How many detachments of one server are under way at most. Nova does them one by one, and an attachment that is asked for
-/// meanwhile waits behind them, for no longer than its message queue allows.
+/// The maximum number of concurrent detachments per server. Nova runs them one after the other. An attachment waits
+/// behind them in Nova's message queue, and fails after that queue's timeout.
 const MAX_DETACHING: usize = 16;
 
-/// The queues of the servers that somebody asks for just now.
+/// The queues of the servers that have a request in progress.
 #[derive(Debug, Default)]
 pub(crate) struct ServerQueues {
     servers: Mutex<HashMap<ServerId, Arc<ServerQueue>>>,
@@ -30,39 +30,42 @@ struct ServerQueue {
 #[derive(Debug)]
 struct Queue {
     permits: Arc<Semaphore>,
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
 }
 
-/// A turn. Ends with its drop.
+/// A permit for one request. The permit ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct ServerPermit {
     _permit: OwnedSemaphorePermit,
     _queues: Arc<ServerQueue>,
 }
 
-/// So many are waiting that nobody else may.
+/// The error of a full queue, with the number of requests in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Crowded(pub(crate) usize);
+pub(crate) struct QueueFull(pub(crate) usize);
 
 impl Queue {
     fn new(at_once: usize) -> Self {
         Self {
             permits: Arc::new(Semaphore::new(at_once)),
-            places: Arc::new(Semaphore::new(MAX_QUEUED)),
+            slots: Arc::new(Semaphore::new(MAX_QUEUED)),
         }
     }
 
-    async fn acquire(&self) -> Result<OwnedSemaphorePermit, Crowded> {
-        let _place = Arc::clone(&self.places)
+    async fn acquire(&self) -> Result<OwnedSemaphorePermit, QueueFull> {
+        let _slot = Arc::clone(&self.slots)
             .try_acquire_owned()
-            .map_err(|_| Crowded(MAX_QUEUED))?;
+            .map_err(|_| QueueFull(MAX_QUEUED))?;
         // First come, first served. The semaphore is never closed.
-        Arc::clone(&self.permits).acquire_owned().await.map_err(|_| Crowded(0))
+        Arc::clone(&self.permits)
+            .acquire_owned()
+            .await
+            .map_err(|_| QueueFull(0))
     }
 }
 
 impl ServerQueues {
-    fn of(&self, server: &ServerId) -> Arc<ServerQueue> {
+    fn for_server(&self, server: &ServerId) -> Arc<ServerQueue> {
         let mut servers = self.servers.lock();
         servers.retain(|_, queues| Arc::strong_count(queues) > 1);
         let queues = servers.entry(server.clone()).or_insert_with(|| {
@@ -74,18 +77,19 @@ impl ServerQueues {
         Arc::clone(queues)
     }
 
-    /// One request to attach at a time per server: Nova does them one by one anyway, and those that wait there longest fail.
-    pub(crate) async fn acquire_attach(&self, server: &ServerId) -> Result<ServerPermit, Crowded> {
-        let queues = self.of(server);
+    /// Limits the attach requests to one at a time per server. Nova runs them one after the other, and the requests
+    /// that wait longest in Nova fail.
+    pub(crate) async fn acquire_attach(&self, server: &ServerId) -> Result<ServerPermit, QueueFull> {
+        let queues = self.for_server(server);
         Ok(ServerPermit {
             _permit: queues.attach.acquire().await?,
             _queues: queues,
         })
     }
 
-    /// A few detachments at a time per server.
-    pub(crate) async fn acquire_detach(&self, server: &ServerId) -> Result<ServerPermit, Crowded> {
-        let queues = self.of(server);
+    /// Limits the concurrent detachments per server.
+    pub(crate) async fn acquire_detach(&self, server: &ServerId) -> Result<ServerPermit, QueueFull> {
+        let queues = self.for_server(server);
         Ok(ServerPermit {
             _permit: queues.detach.acquire().await?,
             _queues: queues,
@@ -100,7 +104,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn requests_to_one_server_take_turns_and_leave_nothing_behind() {
+    async fn attach_requests_of_one_server_are_serialized() {
         let server_queues = ServerQueues::default();
         let (here, there) = (ServerId::new("here"), ServerId::new("there"));
         let first = server_queues.acquire_attach(&here).await.expect("room");
@@ -113,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_queue_is_served_in_order_and_no_longer_than_it_may_be() {
+    async fn queue_is_ordered_and_bounded() {
         let server_queues = ServerQueues::default();
         let here = ServerId::new("here");
         let held = server_queues.acquire_attach(&here).await.expect("room");
@@ -125,7 +129,7 @@ mod tests {
         }
         assert_eq!(
             server_queues.acquire_attach(&here).await.err(),
-            Some(Crowded(MAX_QUEUED))
+            Some(QueueFull(MAX_QUEUED))
         );
         drop(held);
         assert!(waiting[1].as_mut().now_or_never().is_none(), "not its turn");

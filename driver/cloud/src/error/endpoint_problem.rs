@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a catalogue has no endpoint for a service.
+//! Reasons why a catalogue has no endpoint for a service.
 
 use thiserror::Error;
 
-/// Why a catalogue has no endpoint for a service. The text is the remedy.
+/// The reason why a catalogue has no endpoint for a service. `Display` is the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum EndpointProblem {
-    /// It does not list the service.
+    /// The catalogue does not list the service.
     #[error(
         "it does not list the service: have the service added to the catalogue, or use credentials of a project that has it"
     )]
@@ -14,7 +14,7 @@ pub enum EndpointProblem {
     /// The service has endpoints of other regions or interfaces only.
     #[error("check region and os-endpoint-type")]
     Place,
-    /// The endpoints of this region and interface are of other versions, or their addresses are not URLs.
+    /// The endpoints of this region and interface have other versions, or their addresses are not URLs.
     #[error(
         "region and interface are right, and these versions are not supported: have an endpoint of this version added to the catalogue"
     )]

@@ -4,20 +4,20 @@
 use std::fmt;
 use std::time::Duration;
 
-/// One failed exchange with OpenStack: what was attempted on what, and what came back.
+/// One failed exchange with OpenStack: the operation, its object, and the response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The operation from the closed set that [`crate::Observer::request`] knows, for instance `volume_create`.
+    /// The operation. [`crate::Observer::request`] has the closed set of names, for instance `volume_create`.
     pub operation: &'static str,
-    /// The object, in words: `volume 1234…`, `server 1234…, volume 5678…`. May be empty.
+    /// The object as text: `volume 1234…`, `server 1234…, volume 5678…`. May be empty.
     pub object: String,
-    /// The HTTP status; `None` when there was no answer.
+    /// The HTTP status; `None` if there was no response.
     pub status: Option<u16>,
-    /// The fault text of the service, or what broke on the way to it.
+    /// The fault text of the service, or the failure of the connection.
     pub fault: String,
-    /// `x-openstack-request-id` of the answer, the key to the service's own logs.
+    /// `x-openstack-request-id` of the response, which identifies the request in the service's logs.
     pub request_id: Option<String>,
-    /// Time from the first attempt to the failure, repeats included.
+    /// Time from the first attempt to the failure, including retries.
     pub elapsed: Duration,
 }
 

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an error is about.
+//! The kinds of objects in errors.
 
 use std::fmt;
 
-/// The kind of an object that was looked for.
+/// The kind of an object in an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObjectKind {
     Volume,
     Snapshot,
     Backup,
-    /// A group of volumes in Cinder.
     Group,
-    /// A snapshot of a group in Cinder.
+    /// A snapshot of a group of volumes in Cinder.
     GroupSnapshot,
     Server,
-    /// What a path of the API names, when it cannot be told more exactly.
+    /// Any object of an API path, if the kind is unknown.
     Resource,
 }
 

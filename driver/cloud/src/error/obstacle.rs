@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is in the way of an attachment or a detachment.
+//! Obstacles to an attachment or a detachment.
 
 use std::fmt;
 
-/// Why an attachment or a detachment cannot go on by itself.
+/// The reason why an attachment or a detachment cannot continue by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Obstacle {
-    /// It has been under way for too long.
+    /// The operation exceeds its time.
     Stuck,
-    /// Something else is being done to the volume.
+    /// Another operation on the volume is in progress.
     Busy,
-    /// The server is in a state in which nothing is attached to it or detached from it.
+    /// The state of the server does not allow attachments and detachments.
     Server,
-    /// Cinder has an attachment of which Nova knows nothing.
+    /// Cinder has an attachment of which Nova has no record.
     Disagreement,
 }
 

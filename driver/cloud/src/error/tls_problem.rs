@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why TLS with a service failed.
+//! Reasons why TLS with a service failed.
 
 use std::error::Error;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::io;
 
 use rustls::{AlertDescription, CertificateError};
 
-/// Why TLS with a service failed. `Display` is the remedy.
+/// The reason why TLS with a service failed. `Display` is the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsProblem {
     Expired,
@@ -15,20 +15,20 @@ pub enum TlsProblem {
     WrongName,
     UnknownIssuer,
     UnsupportedKey,
-    /// The service does not accept the driver's own certificate, or the lack of one.
+    /// The service rejects the driver's certificate, or requires one.
     ClientCertificate,
     Other,
 }
 
 impl TlsProblem {
-    /// Finds the failure of TLS among the causes of an error.
+    /// Finds the TLS failure among the causes of an error.
     pub(crate) fn find(error: &(dyn Error + 'static)) -> Option<Self> {
         let mut next = Some(error);
         while let Some(error) = next {
             if let Some(cause) = error.downcast_ref::<rustls::Error>() {
                 return Some(Self::classify(cause));
             }
-            // The source of an I/O error is that of the error in it, and not the error in it.
+            // The source of an I/O error is the source of the inner error, and not the inner error itself.
             let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
             next = match inner {
                 Some(inner) => Some(inner),
@@ -63,7 +63,7 @@ impl TlsProblem {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => Self::WrongName,
             CertificateError::UnsupportedSignatureAlgorithmContext { .. }
             | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => Self::UnsupportedKey,
-            // Another authority of the same name, or a certificate that is its own authority and not configured.
+            // Another authority of the same name, or a self-signed certificate that is not configured.
             CertificateError::UnknownIssuer | CertificateError::BadSignature | CertificateError::Other(_) => {
                 Self::UnknownIssuer
             }
@@ -104,12 +104,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alerts_of_service_name_the_side_to_fix() {
+    fn service_alerts_name_the_side_to_fix() {
         let problem = |alert| {
             let cause = io::Error::new(io::ErrorKind::InvalidData, rustls::Error::AlertReceived(alert));
             TlsProblem::find(&io::Error::other(cause))
         };
-        // The answer of a server with a P-521 key, which no client of ours has an algorithm for.
+        // The alert of a server with a P-521 key, for which the driver has no algorithm.
         assert_eq!(
             problem(AlertDescription::HandshakeFailure),
             Some(TlsProblem::UnsupportedKey)

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Attachments that are there to be read only.
+//! Read-only attachments.
 //!
-//! Nova knows one way to attach, for writing; it is the node that keeps the promise. Which mode an attachment was asked for in is
-//! kept in the volume's metadata, under the server's name: first that a read-only one is to come, then the id of the attachment that
-//! came of it. So a mark that outlives its attachment means nothing, and a process that was killed between the two goes on. It is removed
-//! after the detachment all the same, so that volumes do not gather marks of servers that are long gone.
+//! Nova attaches volumes for writing only, and the node enforces the read-only mode. The mode of an attachment is
+//! recorded in the volume's metadata under the server's id: first that a read-only attachment is pending, then the id
+//! of that attachment.
+//!
+//! So a mark of an earlier attachment has no effect, and a process that was killed in between can continue. The mark is
+//! removed after the detachment nevertheless, so that volumes do not collect the marks of deleted servers.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +19,17 @@ use crate::operations::attachments::{AttachOptions, AttachOutcome, attach};
 
 /// The mark before the attachment has an id.
 const PENDING: &str = "pending";
-/// The mark of an attachment for writing that came after a read-only one was given up.
+/// The mark of an attachment for writing after a read-only one was abandoned.
 const NONE: &str = "";
-/// For attachments without an id, of an old Cinder.
+/// The mark of attachments without an id, which an old Cinder has.
 const UNNAMED: &str = "attached";
 
-/// What the mark says of the attachment that a volume has at a server.
+/// The mode of an attachment, according to its mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Writing,
     ReadOnly,
-    /// A read-only one was to come, and this may be it.
+    /// A read-only attachment was pending, and this attachment may be it.
     Undecided,
 }
 
@@ -58,14 +60,15 @@ pub(crate) async fn attach_in_mode(
     if options.read_only {
         prepare_read_only(cx, volume, server).await?;
     }
-    let attached = match attached_lately(cx, volume, server, options.exclusive).await? {
+    let attached = match find_recent_attachment(cx, volume, server, options.exclusive).await? {
         Some(attached) => attached,
         None => attach(cx, volume, server, &options).await?,
     };
     let seen = match &attached.volume {
         Some(seen) => seen.clone(),
-        None if options.read_only => look(cx, volume).await?,
-        // Attached just now, and nobody has seen a mark; one that was left over means nothing, and goes with the detachment.
+        None if options.read_only => get_volume(cx, volume).await?,
+        // The attachment is new, so no call has evaluated its mark. An older mark has no effect, and the detachment
+        // removes it.
         None => return Ok(attached),
     };
     let Some(attachment) = attachment_id(&seen, server) else {
@@ -75,8 +78,8 @@ pub(crate) async fn attach_in_mode(
         .insert(volume.clone(), (server.clone(), attachment.to_owned()));
     let mark = match (mode(&seen, server, attachment), options.read_only) {
         (Mode::ReadOnly, true) | (Mode::Writing, false) => return Ok(attached),
-        (Mode::ReadOnly, false) => return Err(differently(volume, server, true)),
-        (Mode::Writing, true) if attached.already => return Err(differently(volume, server, false)),
+        (Mode::ReadOnly, false) => return Err(mode_conflict(volume, server, true)),
+        (Mode::Writing, true) if attached.already => return Err(mode_conflict(volume, server, false)),
         (Mode::Writing | Mode::Undecided, true) => attachment,
         (Mode::Undecided, false) => NONE,
     };
@@ -84,9 +87,10 @@ pub(crate) async fn attach_in_mode(
     Ok(attached)
 }
 
-/// What this process attached a little while ago and Cinder still shows: one look, where Nova would refuse a second request and both
-/// would have to be asked why.
-async fn attached_lately(
+/// Returns an attachment that this process completed a short time ago, if Cinder still shows it. This costs one
+/// request. Otherwise Nova would refuse a second attachment, and the driver would have to read the state of both
+/// services.
+async fn find_recent_attachment(
     cx: &Context,
     volume: &VolumeId,
     server: &ServerId,
@@ -95,7 +99,7 @@ async fn attached_lately(
     let Some((_, known)) = cx.attached.get(volume).filter(|(at, _)| at == server) else {
         return Ok(None);
     };
-    let seen = look(cx, volume).await?;
+    let seen = get_volume(cx, volume).await?;
     let is_still = seen.status == VolumeStatus::InUse && attachment_id(&seen, server) == Some(known.as_str());
     Ok(
         (is_still && (!exclusive || seen.attachments.len() == 1)).then(|| AttachOutcome {
@@ -106,16 +110,16 @@ async fn attached_lately(
     )
 }
 
-/// Removes the mark of an attachment that is gone. `seen` is the volume, where somebody has looked at it anyway. Never fails: what
-/// is left of it means nothing, and the next call tries again.
-pub(crate) async fn forget_mode(cx: &Context, volume: &VolumeId, server: &ServerId, seen: Option<&Volume>) {
+/// Removes the mark of an ended attachment. `seen` is the volume, if it was read already. Never fails: a remaining mark
+/// has no effect, and the next call tries again.
+pub(crate) async fn remove_mode_mark(cx: &Context, volume: &VolumeId, server: &ServerId, seen: Option<&Volume>) {
     let key = key(server);
     let removed = async {
-        let looked = match seen {
+        let fetched = match seen {
             Some(_) => None,
             None => BlockStorage::new(&cx.transport).volume(volume).await?,
         };
-        match seen.or(looked.as_ref()) {
+        match seen.or(fetched.as_ref()) {
             Some(seen) if seen.metadata.contains_key(&key) => {
                 BlockStorage::new(&cx.transport).remove_metadata(volume, &key).await
             }
@@ -127,29 +131,29 @@ pub(crate) async fn forget_mode(cx: &Context, volume: &VolumeId, server: &Server
     }
 }
 
-/// Says that the attachment to come is a read-only one, unless there is one already.
+/// Records that a read-only attachment is pending, unless the volume is attached already.
 async fn prepare_read_only(cx: &Context, volume: &VolumeId, server: &ServerId) -> Result<(), CloudError> {
     if !volume.is_uuid() {
         return Err(CloudError::no_volume(volume));
     }
-    let seen = look(cx, volume).await?;
+    let seen = get_volume(cx, volume).await?;
     let found = attachment_id(&seen, server).map(|attachment| mode(&seen, server, attachment));
     match found {
-        Some(Mode::Writing) => Err(differently(volume, server, false)),
+        Some(Mode::Writing) => Err(mode_conflict(volume, server, false)),
         Some(Mode::ReadOnly | Mode::Undecided) => Ok(()),
         None => write_mark(cx, volume, server, PENDING).await,
     }
 }
 
-async fn look(cx: &Context, volume: &VolumeId) -> Result<Volume, CloudError> {
+async fn get_volume(cx: &Context, volume: &VolumeId) -> Result<Volume, CloudError> {
     let found = BlockStorage::new(&cx.transport).volume(volume).await?;
     found.ok_or_else(|| CloudError::no_volume(volume))
 }
 
 async fn write_mark(cx: &Context, volume: &VolumeId, server: &ServerId, mark: &str) -> Result<(), CloudError> {
-    let metadata_keys = BTreeMap::from([(key(server), mark.to_owned())]);
+    let metadata = BTreeMap::from([(key(server), mark.to_owned())]);
     let written = BlockStorage::new(&cx.transport)
-        .merge_metadata(volume, &metadata_keys)
+        .merge_metadata(volume, &metadata)
         .await?;
     if written {
         Ok(())
@@ -158,7 +162,7 @@ async fn write_mark(cx: &Context, volume: &VolumeId, server: &ServerId, mark: &s
     }
 }
 
-fn differently(volume: &VolumeId, server: &ServerId, read_only: bool) -> CloudError {
+fn mode_conflict(volume: &VolumeId, server: &ServerId, read_only: bool) -> CloudError {
     CloudError::AttachedDifferently {
         volume: volume.clone(),
         server: server.clone(),

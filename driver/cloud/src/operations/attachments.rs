@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Attaching and detaching, each to its end, over the two views that there are: Nova keeps a record of the volume at the server from
-//! the request to attach until after the detachment, Cinder a status and the list of complete attachments.
+//! Attaches and detaches volumes. An operation ends when Nova and Cinder agree.
 //!
-//! In Nova the compute manager completes an attachment in Cinder last, so that a volume that Cinder shows at the server has arrived. A
-//! detachment ends the other way round: the manager has Cinder let go and destroys its own record after that, so that a volume of which
-//! Nova has no record any more is free in both.
+//! Nova has a record of the volume at the server, from the request to attach until after the detachment. Cinder has a
+//! status of the volume and a list of complete attachments.
 //!
-//! [`step`] decides what to do next, [`case`] does it. The usual case costs one request: Nova and Cinder refuse what cannot be, and
-//! only then are all views taken.
+//! Nova's compute manager completes an attachment in Cinder last, so a volume with a complete attachment in Cinder is
+//! attached. At a detachment the manager first deletes Cinder's attachment and then its own record, so a volume without
+//! a record is free in both services.
+//!
+//! [`step`] decides the next step, [`state_machine`] executes it. The normal case takes one request. The driver reads
+//! the state of both services only after a refusal.
 
 mod attach;
 mod detach;
@@ -22,10 +24,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::api::block_storage::{BlockStorage, Volume};
-use crate::context::{Context, SeenAttached};
+use crate::context::{Context, ObservedAttachment};
 use crate::error::{CloudError, Failure};
 use crate::ids::{ServerId, VolumeId};
-use crate::operations::access_mode::forget_mode;
+use crate::operations::access_mode::remove_mode_mark;
 use crate::operations::attachments::attach::check_room;
 use crate::poll::Pollable;
 pub(crate) use owners::delete_stale_attachments;
@@ -54,12 +56,12 @@ pub(crate) async fn attach(
     let desired = DesiredAttachment::Attach {
         exclusive: options.exclusive,
     };
-    let case = AttachmentStateMachine::new(cx, volume, server, desired, deadline);
-    let attached = case.until(&options.withdrawn).run().await?;
+    let machine = AttachmentStateMachine::new(cx, volume, server, desired, deadline);
+    let attached = machine.cancelled_by(&options.withdrawn).run().await?;
     let pair = (volume.clone(), server.clone());
     cx.detached.remove(&pair);
     let changed_at = attached.volume.as_ref().and_then(Volume::changed_at);
-    let seen = changed_at.map(|changed_at| SeenAttached {
+    let seen = changed_at.map(|changed_at| ObservedAttachment {
         at: Instant::now(),
         changed_at,
     });
@@ -79,18 +81,18 @@ pub(crate) async fn detach(cx: &Context, volume: &VolumeId, server: Option<&Serv
         None => servers_of(cx, volume).await?,
     };
     for server in servers.iter().filter(|server| server.is_uuid()) {
-        // Of an id that is none: no server has it, so none has the volume by it.
-        let gone = AttachmentStateMachine::new(cx, volume, server, DesiredAttachment::Detach, deadline)
+        // An id that is not a UUID belongs to no server, so no server can have the volume.
+        let outcome = AttachmentStateMachine::new(cx, volume, server, DesiredAttachment::Detach, deadline)
             .run()
             .await?;
         cx.detached.insert((volume.clone(), server.clone()), ());
         cx.newly_attached.remove(&(volume.clone(), server.clone()));
-        forget_mode(cx, volume, server, gone.volume.as_ref()).await;
+        remove_mode_mark(cx, volume, server, outcome.volume.as_ref()).await;
     }
     Ok(())
 }
 
-/// All servers that have the volume, or are about to have it.
+/// The servers that have the volume, or have a pending attachment of it.
 async fn servers_of(cx: &Context, volume: &VolumeId) -> Result<Vec<ServerId>, CloudError> {
     let cinder = BlockStorage::new(&cx.transport);
     let newly_attached = cx.newly_attached.keys().into_iter();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much room a cloud has for new volumes: what the project's quotas leave, and what the scheduler's pools have.
+//! The free capacity of a cloud for new volumes: the remaining quotas of the project, and the space in the scheduler's
+//! pools.
 //!
-//! Quotas every project may read; pools by default administrators only. A cloud that says so once is not asked again for an hour.
+//! Every project may read its quotas, but by default only administrators may read the pools. After a refusal (403) the
+//! driver does not request the pools again for an hour.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use crate::context::Context;
 use crate::error::CloudError;
 use crate::ids::GiB;
 
-/// What fits. `None` means that nothing limits it as far as the project is told.
+/// The free capacity. `None` if there is no limit that the project can see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeCapacity {
     /// For all new volumes together.
@@ -23,14 +25,13 @@ pub struct FreeCapacity {
 }
 
 impl FreeCapacity {
-    /// There is none.
     pub const NONE: Self = Self {
         available: Some(GiB::ZERO),
         largest: Some(GiB::ZERO),
     };
 }
 
-/// The zones that take volumes, of a few seconds ago.
+/// The zones that accept volumes, cached for half a minute.
 pub(crate) async fn zones(cx: &Context) -> Result<Arc<Vec<String>>, CloudError> {
     let zones = &cx.cloud_facts.zones;
     zones
@@ -38,7 +39,7 @@ pub(crate) async fn zones(cx: &Context) -> Result<Arc<Vec<String>>, CloudError> 
         .await
 }
 
-/// The types that the project may use, of a few seconds ago.
+/// The types that the project may use, cached for half a minute.
 pub(crate) async fn known_types(cx: &Context) -> Result<Arc<Vec<VolumeType>>, CloudError> {
     let types = &cx.cloud_facts.types;
     types
@@ -46,17 +47,17 @@ pub(crate) async fn known_types(cx: &Context) -> Result<Arc<Vec<VolumeType>>, Cl
         .await
 }
 
-/// A type by its name or id; one that is not known is looked for once more, for it may be new.
-pub(crate) async fn type_named(cx: &Context, wanted: &str) -> Result<Option<VolumeType>, CloudError> {
+/// Gets a type by its name or id. The cache is refreshed once for an unknown type, which may be new.
+pub(crate) async fn find_type(cx: &Context, wanted: &str) -> Result<Option<VolumeType>, CloudError> {
     let find = |types: &[VolumeType]| types.iter().find(|one| one.is(wanted)).cloned();
     if let Some(found) = find(&known_types(cx).await?) {
         return Ok(Some(found));
     }
-    cx.cloud_facts.types.forget();
+    cx.cloud_facts.types.invalidate();
     Ok(find(&known_types(cx).await?))
 }
 
-/// See [`crate::Cloud::free`].
+/// See [`crate::Cloud::free_capacity`].
 pub(crate) async fn free_capacity(
     cx: &Context,
     volume_type: Option<&str>,
@@ -82,7 +83,7 @@ pub(crate) async fn free_capacity(
     Ok(smaller(quota_room, pool_room))
 }
 
-/// What the pools have; unlimited for a project that may not see them.
+/// The free capacity of the pools; unlimited for a project that may not see them.
 async fn within_pools(cx: &Context, volume_type: Option<&str>, zone: Option<&str>) -> Result<FreeCapacity, CloudError> {
     let unlimited = FreeCapacity {
         available: None,
@@ -95,7 +96,7 @@ async fn within_pools(cx: &Context, volume_type: Option<&str>, zone: Option<&str
     if volume_type.is_some() && !cinder.knows_pools_of_types().await? {
         return Ok(unlimited);
     }
-    let look = async {
+    let read_pools = async {
         let pools = cx.cloud_facts.pools_of(volume_type);
         let pools = pools.get(|| cinder.pools(volume_type)).await?;
         let zones = match zone {
@@ -107,7 +108,7 @@ async fn within_pools(cx: &Context, volume_type: Option<&str>, zone: Option<&str
         };
         Ok((pools, zones))
     };
-    match look.await {
+    match read_pools.await {
         Ok((pools, zones)) => {
             let in_zone = |pool: &&Pool| match (zone, &zones) {
                 (Some(zone), Some(zones)) => zones.contains(&(backend_of(&pool.name).to_owned(), zone.to_owned())),
@@ -115,7 +116,7 @@ async fn within_pools(cx: &Context, volume_type: Option<&str>, zone: Option<&str
             };
             Ok(within(pools.iter().filter(in_zone).map(|pool| &pool.capabilities)))
         }
-        // Normal for a member of a project.
+        // Expected for a member of a project (403).
         Err(CloudError::Forbidden(failure)) => {
             tracing::info!(
                 %failure,
@@ -128,14 +129,14 @@ async fn within_pools(cx: &Context, volume_type: Option<&str>, zone: Option<&str
     }
 }
 
-/// The zones of the backends that take volumes.
+/// The zones of the backends that accept volumes.
 fn zones_of(backends: Vec<Backend>) -> HashSet<(String, String)> {
     let open = |backend: &Backend| backend.state != "down" && backend.status != "disabled";
     let backends = backends.into_iter().filter(open);
     backends.map(|backend| (backend.host, backend.zone)).collect()
 }
 
-/// `host@backend` of `host@backend#pool`.
+/// Returns `host@backend` of `host@backend#pool`.
 fn backend_of(pool: &str) -> &str {
     pool.split_once('#').map_or(pool, |(backend, _)| backend)
 }
@@ -155,7 +156,7 @@ fn within_quotas(quotas: &Quotas, volume_type: Option<&str>) -> FreeCapacity {
     }
 }
 
-/// The room of several pools: all together, and the most that one of them has. Without any pool there is none.
+/// The free capacity of several pools: their sum, and the largest one. Zero without a pool.
 fn within<'a>(pools: impl Iterator<Item = &'a PoolCapabilities>) -> FreeCapacity {
     let mut total = Some(0_u64);
     let mut largest = Some(0_u64);
@@ -170,8 +171,8 @@ fn within<'a>(pools: impl Iterator<Item = &'a PoolCapabilities>) -> FreeCapacity
     }
 }
 
-/// What Cinder's scheduler would still place in a pool, in GiB; `None` for one that is endless or does not know. What is reserved
-/// stays free, and a thin pool may promise more than it has.
+/// The capacity that Cinder's scheduler would still allocate in a pool, in GiB; `None` for a pool of infinite or
+/// unknown size. The reserved part stays free, and a thin pool may allocate more than it has.
 fn free(pool: &PoolCapabilities) -> Option<u64> {
     let total = number(&pool.total_capacity_gb);
     let reserved = total.unwrap_or_default() * number(&pool.reserved_percentage).unwrap_or_default() / 100.0;
@@ -185,7 +186,7 @@ fn free(pool: &PoolCapabilities) -> Option<u64> {
     Some(whole(free))
 }
 
-/// The whole GiB in a number of them; none in a negative one.
+/// Truncates to whole GiB; zero for a negative number.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -198,7 +199,7 @@ fn whole(gibibytes: f64) -> u64 {
 fn number(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number.as_f64(),
-        // Some drivers write numbers as words.
+        // Some drivers report numbers as strings.
         Value::String(text) => text.trim().parse().ok(),
         _ => None,
     }
@@ -217,12 +218,12 @@ fn smaller(one: FreeCapacity, other: FreeCapacity) -> FreeCapacity {
     let available = least(one.available, other.available);
     FreeCapacity {
         available,
-        // No volume is larger than the room for all of them.
+        // No volume is larger than the capacity for all of them.
         largest: least(least(one.largest, other.largest), available),
     }
 }
 
-/// The least of two bounds, of which either may be missing.
+/// The smaller of two optional bounds.
 fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),

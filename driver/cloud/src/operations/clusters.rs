@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cluster that an object was created for.
+//! The cluster for which a resource was created.
 //!
-//! A cluster that was restored from the backup of another one requests objects of the same names. Creations check the cluster of every
-//! object that they find by name.
+//! A cluster that was restored from a backup of another cluster requests resources of the same names. Therefore
+//! creations check the cluster of every resource that they find by name.
 
 use crate::metadata_keys;
 
-/// The difference between an object of the requested name and the request, if the object was created for another cluster. An
-/// object without a cluster is not refused: the Go driver and administrators create such objects.
+/// Returns the difference if a resource of the requested name was created for another cluster. A resource without a
+/// cluster passes, because the Go driver and administrators create such resources.
 pub(crate) fn other_cluster(found: Option<impl AsRef<str>>, own: Option<impl AsRef<str>>) -> Option<String> {
     let (found, own) = (found?, own?);
     let (found, own) = (found.as_ref(), own.as_ref());

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Deletes volumes, snapshots and backups, and waits until Cinder no longer has them.
 //!
-//! Cinder refuses a deletion without the whole reason. So the resource is read after a refusal, and the error names the blocker.
+//! Cinder refuses a deletion (400 or 409) without the complete reason. Therefore the driver reads the resource after a
+//! refusal, and names the blocker in the error.
 
 pub(crate) mod backup;
 pub(crate) mod snapshot;
@@ -17,7 +18,7 @@ use crate::http::retry::jitter;
 use crate::http::transport::Answer;
 use crate::operations::snapshots::ROUNDS;
 use crate::poll::schedule::Kind;
-use crate::poll::{Pollable, Verdict, Wait, Watch};
+use crate::poll::{PollVerdict, Pollable, Wait, Watch};
 use crate::timing::TIMING;
 
 /// A resource that can be deleted.
@@ -26,14 +27,14 @@ pub(super) trait Deletable: Pollable {
 
     fn watch(cx: &Context) -> &Watch<Self>;
 
-    /// Requests the deletion. Returns how to continue after an accepted request.
+    /// Requests the deletion. Returns how to continue after an accepted request or a 404.
     fn request(
         cx: &Context,
         id: &Self::Id,
         attempt: &mut Attempt,
     ) -> impl Future<Output = Result<NextStep, CloudError>> + Send;
 
-    /// Decides how to continue with a resource that still exists after a refused deletion or a lost answer.
+    /// Decides how to continue with a resource that still exists after a refused deletion or a lost response.
     fn resolve_refusal(
         self,
         cx: &Context,
@@ -42,10 +43,14 @@ pub(super) trait Deletable: Pollable {
     ) -> impl Future<Output = Result<NextStep, CloudError>> + Send;
 
     /// Records a completed deletion.
-    fn gone(_: &Context, _: &Self::Id) {}
+    fn record_deletion(_: &Context, _: &Self::Id) {}
 
     /// Returns the error about a resource that still exists, in another status than `deleting`.
-    fn remaining(self, cx: &Context, started: Instant) -> impl Future<Output = Result<CloudError, CloudError>> + Send;
+    fn remaining_error(
+        self,
+        cx: &Context,
+        started: Instant,
+    ) -> impl Future<Output = Result<CloudError, CloudError>> + Send;
 }
 
 /// One of several requests for the same deletion.
@@ -54,15 +59,15 @@ pub(super) struct Attempt {
     started: Instant,
     deadline: Instant,
     is_last: bool,
-    /// The status that was read before the request.
+    /// The status before the request.
     seen: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// It does not exist.
+    /// The resource does not exist (404).
     Finish,
-    /// Cinder deletes it.
+    /// Cinder deletes the resource.
     Wait,
     /// Nothing blocks the deletion any more.
     Retry,
@@ -70,8 +75,9 @@ pub(super) enum NextStep {
     Pause,
 }
 
-/// How to continue after an answer to a request.
-fn accepted(answer: &Answer) -> NextStep {
+/// Decides how to continue after a successful request: a 404 finishes the deletion, any other response is an accepted
+/// request.
+fn next_step_after(answer: &Answer) -> NextStep {
     if answer.missing() {
         NextStep::Finish
     } else {
@@ -79,10 +85,10 @@ fn accepted(answer: &Answer) -> NextStep {
     }
 }
 
-/// Deletes a resource and waits until Cinder no longer has it. A missing one counts as deleted.
+/// Deletes a resource and waits until Cinder no longer has it. A missing one (404) counts as deleted.
 ///
-/// A 404 does not prove that a new resource is missing: an API node with a lagging database does not find it, and does not delete it.
-/// The request is repeated when all API nodes know the resource.
+/// A 404 does not prove that a new resource is missing. An API node with a lagging database does not find it, and does
+/// not delete it. The driver repeats the request when all API nodes know the resource.
 async fn delete<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), CloudError> {
     let deadline = Instant::now() + cx.options.operation_timeout;
     let (mut rounds, mut missed) = (0, false);
@@ -104,9 +110,9 @@ async fn delete<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), CloudError
         match next {
             NextStep::Finish => match cx.unknown_for(&id.to_string()) {
                 None => return Ok(()),
-                Some(left) => sleep(left).await,
+                Some(remaining) => sleep(remaining).await,
             },
-            NextStep::Wait => return wait_gone::<R>(cx, id, attempt.started, deadline).await,
+            NextStep::Wait => return wait_deleted::<R>(cx, id, attempt.started, deadline).await,
             NextStep::Retry => {}
             NextStep::Pause => sleep(jitter(TIMING.deletion_retry, &cx.options.sources)).await,
         }
@@ -117,8 +123,9 @@ fn is_refused(error: &CloudError) -> bool {
     matches!(error, CloudError::BadRequest(_) | CloudError::Conflict(_))
 }
 
-/// A read that finds nothing does not prove a deletion: an API node with a lagging database does not show a new resource. The
-/// answer to the next deletion proves it, or the second such read after lost answers.
+/// Decides how to continue after a refusal. A 404 of the following read does not prove a deletion, because an API node
+/// with a lagging database does not show a new resource. The response to the next deletion proves it, or a second such
+/// 404 after lost responses.
 async fn continue_after<R: Deletable>(
     found: Option<R>,
     cx: &Context,
@@ -134,8 +141,8 @@ async fn continue_after<R: Deletable>(
     }
 }
 
-/// Waits for the end of a deletion that Cinder has accepted.
-pub(super) async fn wait_gone<R: Deletable>(
+/// Waits for the end of a deletion that Cinder has accepted. A 404 ends it.
+pub(super) async fn wait_deleted<R: Deletable>(
     cx: &Context,
     id: &R::Id,
     started: Instant,
@@ -152,20 +159,20 @@ pub(super) async fn wait_gone<R: Deletable>(
         what: format!("{} {id}", R::KIND),
     };
     let remaining = R::watch(cx).until(wait, |now| match now {
-        None => Verdict::Done(Ok(None)),
-        Some(now) if now.status().to_string() == "deleting" => Verdict::Pending,
-        Some(now) => Verdict::Unchanged(Ok(Some(now.clone()))),
+        None => PollVerdict::Done(Ok(None)),
+        Some(now) if now.status().to_string() == "deleting" => PollVerdict::Pending,
+        Some(now) => PollVerdict::Unchanged(Ok(Some(now.clone()))),
     });
     match remaining.await? {
         None => {
-            R::gone(cx, id);
+            R::record_deletion(cx, id);
             Ok(())
         }
-        Some(remaining) => Err(remaining.remaining(cx, started).await?),
+        Some(remaining) => Err(remaining.remaining_error(cx, started).await?),
     }
 }
 
-/// Removes the remains of a failed creation. Returns the reason why something may remain.
+/// Removes a failed creation. Returns the reason if something may remain.
 pub(super) async fn remove_remains<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), String> {
     cx.note_created(&id.to_string());
     // On the heap: a creation that cleans up would be as large as a deletion.
@@ -177,8 +184,8 @@ pub(super) async fn remove_remains<R: Deletable>(cx: &Context, id: &R::Id) -> Re
     }
 }
 
-/// Returns the error of a failed creation if nothing remains of it. Otherwise the caller has to retry: after a final error the rest would
-/// stay for ever.
+/// Returns the error of a failed creation if nothing remains of it. Otherwise the caller has to retry: after a final
+/// error the remaining resource would exist permanently.
 pub(super) fn final_if_removed(
     error: CloudError,
     kind: ObjectKind,

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is built on a volume or a snapshot, for the text of a refused deletion.
+//! The dependents of a volume or a snapshot, for the error about a refused deletion.
 //!
-//! Cinder filters volumes by their source for administrators only, so this takes a list of the whole project. Sidecars repeat a refused
-//! deletion for ever: one list serves the repeats of half an hour.
+//! Cinder filters volumes by their source for administrators only, so this requires a list of the whole project.
+//! Sidecars retry a refused deletion indefinitely. Therefore the result is cached for half an hour.
 
 use crate::api::block_storage::{BlockStorage, Volume};
 use crate::context::Context;
 use crate::error::CloudError;
-use crate::error::words::names_text;
+use crate::error::text::names_text;
 
-/// The names and ids of the volumes that are built on `id`, as they were when its deletion was refused first; empty for none.
+/// The names and ids of the volumes that are built on `id`, as of the first refusal of its deletion; empty if there are
+/// none.
 pub(crate) async fn volumes_built_on(
     cx: &Context,
     id: &str,
@@ -25,8 +26,8 @@ pub(crate) async fn volumes_built_on(
     Ok(names)
 }
 
-/// The names, or that Cinder gives none.
-pub(crate) fn or_unknown(names: String) -> String {
+/// The names, or a text for unknown dependents.
+pub(crate) fn or_unknown_dependents(names: String) -> String {
     if names.is_empty() {
         "something that Cinder does not name is built on it".to_owned()
     } else {

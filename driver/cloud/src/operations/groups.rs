@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Snapshots of several volumes at one moment, through Cinder's generic groups.
 //!
-//! Cinder takes such a snapshot of a group only, never of a list of volumes, and only a group of a type with
-//! `consistent_group_snapshot_enabled` is cut at one moment: a group of another type is cut one volume after the other, without a
-//! word. A volume that is in a group can neither be deleted nor get another type, and the snapshot of a group stays good when the
-//! volumes leave the group; the group itself has to stay as long as its snapshot. So every group snapshot gets a group of its own:
-//! the volumes enter it, are cut, and leave it at once; the empty group goes after its snapshot. Volumes that somebody has put
-//! into a group beforehand are cut there, if they are all that is in it.
+//! Cinder takes such a snapshot only of a group, not of a list of volumes. Only groups of a type with
+//! `consistent_group_snapshot_enabled` have snapshots of one moment. For other groups, Cinder takes one snapshot after
+//! the other without an error.
 //!
-//! The group bears the snapshot's name and, in its description, our mark: whatever a killed process left is found by these.
+//! A volume in a group can neither be deleted nor retyped. The snapshot of a group stays valid when the volumes leave
+//! the group, but the group must exist as long as its snapshot. Therefore every group snapshot has its own group: the
+//! volumes join it, Cinder takes the snapshot, and the volumes leave at once. The empty group is deleted after its
+//! snapshot. If the volumes are already in a group of another client, and the group has no other volumes, the snapshot
+//! is taken of that group.
+//!
+//! The group has the snapshot's name and a mark of this driver in its description. These identify the remains of a
+//! killed process.
 
 pub(crate) mod delete;
 pub(crate) mod members;
@@ -36,23 +40,23 @@ use crate::operations::groups::members::with_members;
 use crate::operations::groups::own::{
     age, dissolve_groups_named, dissolve_if_own, leave_own_group, own_group, try_free_volumes,
 };
-use crate::operations::groups::poll::{group_made, group_snapshot_made, group_with, settled};
+use crate::operations::groups::poll::{settled, wait_group_created, wait_group_members, wait_group_snapshot_created};
 use crate::timing::TIMING;
 pub use snapshot::GroupSnapshot;
 pub use snapshot::NewGroupSnapshot;
 
-/// How often a creation begins anew after the remains of an earlier one were cleared away.
+/// The maximum number of attempts of a creation, each after the removal of an earlier attempt's remains.
 const ROUNDS: u32 = 5;
-/// Looks at volumes at the same time.
+/// Concurrent reads of volumes.
 const PARALLEL: usize = 8;
-/// The most volumes of one group snapshot: their ids travel in one request.
+/// The maximum number of volumes of one group snapshot. One request contains all of their ids.
 const MOST_VOLUMES: usize = 100;
 
 /// See [`crate::Cloud::create_group_snapshot`].
 pub(crate) async fn create_group_snapshot(cx: &Context, new: &NewGroupSnapshot) -> Result<GroupSnapshot, CloudError> {
     let began = Instant::now();
     let deadline = began + cx.options.operation_timeout;
-    // Other processes count on this end, however slow the answers are: see `own`.
+    // Other processes rely on this end, however slow the responses are: see `own`.
     let attempt = timeout_at(deadline, attempt_group_snapshot(cx, new, deadline));
     let created = attempt.await.unwrap_or_else(|_| {
         Err(CloudError::Timeout {
@@ -89,7 +93,7 @@ async fn attempt_group_snapshot(
     }
     for _ in 0..ROUNDS {
         let Some(found) = group_snapshot_named(cx, &new.name).await? else {
-            return make_group_snapshot(cx, new, deadline).await;
+            return create_grouped_snapshot(cx, new, deadline).await;
         };
         if let Some(difference) = other_cluster(own::cluster_of(&found.description), Some(&new.cluster)) {
             return Err(CloudError::SnapshotExists {
@@ -166,14 +170,14 @@ pub(crate) async fn group_snapshot(cx: &Context, id: &GroupSnapshotId) -> Result
 async fn group_snapshot_named(cx: &Context, name: &str) -> Result<Option<GroupSnapshotRecord>, CloudError> {
     let all = BlockStorage::new(&cx.transport).group_snapshots().await?;
     let mut named: Vec<_> = all.into_iter().filter(|found| found.name == name).collect();
-    // One that is complete goes before one that is not.
+    // Complete ones first.
     named.sort_by_key(|found| (found.status != "available", found.created_at.clone()));
     Ok(named.into_iter().next())
 }
 
-/// From nothing to a complete group snapshot with its volumes free again. Whatever fails, nothing is left behind but what the
-/// next attempt finds by its name.
-async fn make_group_snapshot(
+/// Creates a complete group snapshot and takes its volumes out of the group again. After a failure, only resources
+/// remain that the next attempt finds by name.
+async fn create_grouped_snapshot(
     cx: &Context,
     new: &NewGroupSnapshot,
     deadline: Instant,
@@ -182,17 +186,17 @@ async fn make_group_snapshot(
         Ok(group) => group,
         Err(error) if error.is_transient() || matches!(error, CloudError::Busy { .. }) => return Err(error),
         Err(error) => {
-            // It may be the last answer: what an earlier attempt left goes with it.
+            // The error may be final, so the remains of earlier attempts are removed too.
             let removal = dissolve_groups_named(cx, &new.name, &new.cluster, deadline).await;
             return Err(final_if_removed(error, ObjectKind::Group, &new.name, removal));
         }
     };
-    match cut(cx, new, &group, deadline).await {
+    match take_snapshot(cx, new, &group, deadline).await {
         Ok(record) => {
             let found = with_all_members(cx, &record, new).await?;
             if found.lacks_volumes(&record, new) {
                 let removed = remove_group_snapshot(cx, &record, deadline).await;
-                let left = removed
+                let removal_failure = removed
                     .as_ref()
                     .err()
                     .map(|error| format!("; its removal failed: {error}"));
@@ -200,7 +204,10 @@ async fn make_group_snapshot(
                     kind: ObjectKind::GroupSnapshot,
                     id: record.id,
                     status: record.status,
-                    message: format!("a volume left its group while it was taken{}", left.unwrap_or_default()),
+                    message: format!(
+                        "a volume left its group while it was taken{}",
+                        removal_failure.unwrap_or_default()
+                    ),
                     removed: removed.is_ok(),
                 });
             }
@@ -209,7 +216,8 @@ async fn make_group_snapshot(
         }
         Err(error) => {
             if may_be_cut(cx, new, &error).await {
-                // A volume that left the group now would be missing in the snapshot. The next attempt finds it by its name.
+                // A volume that left the group now would be missing in the snapshot. The next attempt finds the group
+                // by its name.
                 tracing::warn!(%error, group = group.id, "the group of a group snapshot stays as it is, because Cinder may still work on it");
                 return Err(error);
             }
@@ -219,7 +227,7 @@ async fn make_group_snapshot(
     }
 }
 
-/// Whether Cinder may be at the snapshot although its creation ended with this error, or another process at its group.
+/// Whether Cinder may still take the snapshot in spite of this error, or another process uses its group.
 async fn may_be_cut(cx: &Context, new: &NewGroupSnapshot, error: &CloudError) -> bool {
     if matches!(error, CloudError::Unawaited(_)) {
         return true;
@@ -236,14 +244,14 @@ async fn may_be_cut(cx: &Context, new: &NewGroupSnapshot, error: &CloudError) ->
     }
     match group_snapshot_named(cx, &new.name).await {
         Ok(found) => found.is_some(),
-        Err(look) => {
-            tracing::warn!(error = %look, name = new.name, "the look for a group snapshot by name failed");
+        Err(lookup) => {
+            tracing::warn!(error = %lookup, name = new.name, "the look for a group snapshot by name failed");
             true
         }
     }
 }
 
-async fn cut(
+async fn take_snapshot(
     cx: &Context,
     new: &NewGroupSnapshot,
     group: &Group,
@@ -261,7 +269,7 @@ async fn cut(
             Err(CloudError::BadRequest(failure)) => return Err(cannot(new, failure.to_string())),
             answer => answer?,
         }
-        let ready = group_with(cx, &group.id, &absent, deadline).await?;
+        let ready = wait_group_members(cx, &group.id, &absent, deadline).await?;
         let ready = ready.ok_or_else(|| failed(new, "deleted", "its group vanished"))?;
         if ready.status != "available" || !new.volumes.iter().all(|volume| ready.volumes.contains(volume)) {
             return Err(failed(
@@ -271,7 +279,7 @@ async fn cut(
             ));
         }
     }
-    // Since the first look by name the group was made ready, and another process may have gone on with it meanwhile.
+    // Since the first lookup by name, another process may have continued with the group.
     if let Some(found) = group_snapshot_named(cx, &new.name).await? {
         return Err(CloudError::Busy {
             kind: ObjectKind::GroupSnapshot,
@@ -285,7 +293,7 @@ async fn cut(
         Err(CloudError::BadRequest(failure)) => return Err(cannot(new, failure.to_string())),
         answer => answer?,
     };
-    let record = group_snapshot_made(cx, &id, deadline).await?;
+    let record = wait_group_snapshot_created(cx, &id, deadline).await?;
     let record = record.ok_or_else(|| failed(new, "deleted", "it vanished while it was waited for"))?;
     if record.status == "available" {
         return Ok(record);
@@ -304,15 +312,15 @@ async fn cut(
     })
 }
 
-/// The group snapshot with its members, once there are as many as it was made for: an API node whose database lags may not list them
-/// yet.
+/// The group snapshot with its members. Waits until all members are listed, because an API node with a lagging database
+/// may not list them yet.
 async fn with_all_members(
     cx: &Context,
     record: &GroupSnapshotRecord,
     new: &NewGroupSnapshot,
 ) -> Result<GroupSnapshot, CloudError> {
     let end = Instant::now() + TIMING.database_lag;
-    let wanted = own::members_wanted(record).unwrap_or(new.volumes.len());
+    let wanted = own::expected_members(record).unwrap_or(new.volumes.len());
     let mut found = with_members(cx, record).await?;
     while found.snapshots.len() < wanted && Instant::now() < end {
         sleep(jitter(TIMING.unshown_recheck, &cx.options.sources)).await;
@@ -321,17 +329,17 @@ async fn with_all_members(
     Ok(found)
 }
 
-/// The volumes, which must be there, sound and in one zone.
+/// Gets the volumes, which must exist, be usable, and be in one zone.
 async fn volumes_to_group(cx: &Context, new: &NewGroupSnapshot) -> Result<Vec<GroupedVolume>, CloudError> {
     let cinder = BlockStorage::new(&cx.transport);
-    let looks = stream::iter(new.volumes.iter().cloned())
+    let reads = stream::iter(new.volumes.iter().cloned())
         .map(|id| async move {
             let found = cinder.grouped_volume(&id).await?;
             found.ok_or_else(|| CloudError::no_volume(&id))
         })
         .buffered(PARALLEL);
-    let looks: Vec<Result<GroupedVolume, CloudError>> = looks.collect().await;
-    let volumes = looks.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let reads: Vec<Result<GroupedVolume, CloudError>> = reads.collect().await;
+    let volumes = reads.into_iter().collect::<Result<Vec<_>, _>>()?;
     for GroupedVolume { volume, .. } in &volumes {
         match &volume.status {
             VolumeStatus::Available | VolumeStatus::InUse => {}
@@ -367,8 +375,8 @@ async fn volumes_to_group(cx: &Context, new: &NewGroupSnapshot) -> Result<Vec<Gr
     Ok(volumes)
 }
 
-/// The type of the group, which must be one whose snapshots are of one moment. Cinder shows that to administrators only; for
-/// others the class that names the type vouches for it.
+/// Gets the type of the group, which must have consistent snapshots. Cinder shows this property to administrators only.
+/// For other users, the class that names the type is trusted.
 async fn group_type(cx: &Context, new: &NewGroupSnapshot) -> Result<GroupType, CloudError> {
     let types = BlockStorage::new(&cx.transport).group_types().await?;
     let Some(wanted) = &new.group_type else {
@@ -395,7 +403,7 @@ async fn group_type(cx: &Context, new: &NewGroupSnapshot) -> Result<GroupType, C
     Ok(found)
 }
 
-/// The group to cut: the one that the volumes are in already, all of them and nothing else, or one of our own.
+/// Returns the group for the snapshot: the group that consists of exactly these volumes, or one of this driver.
 async fn group_for(cx: &Context, new: &NewGroupSnapshot, deadline: Instant) -> Result<Group, CloudError> {
     let volumes = volumes_to_group(cx, new).await?;
     let group_type = group_type(cx, new).await?;
@@ -405,7 +413,7 @@ async fn group_for(cx: &Context, new: &NewGroupSnapshot, deadline: Instant) -> R
     for placed in volumes.iter().filter(elsewhere) {
         let cinder = BlockStorage::new(&cx.transport);
         let Some(group) = cinder.group(&placed.group_id).await? else {
-            // What an abandoned attempt left was just removed.
+            // It was the group of an abandoned attempt, which was just removed.
             continue;
         };
         let members: BTreeSet<&VolumeId> = group.volumes.iter().collect();
@@ -422,7 +430,7 @@ async fn group_for(cx: &Context, new: &NewGroupSnapshot, deadline: Instant) -> R
             ));
         }
         if own::is_own(&group) && leave_own_group(cx, &placed.volume.id).await? {
-            // What a killed process left; the next attempt finds the volume free.
+            // The group of a killed process. The next attempt finds the volume outside of it.
             return Err(CloudError::Busy {
                 kind: ObjectKind::Volume,
                 id: placed.volume.id.to_string(),
@@ -455,7 +463,7 @@ async fn group_for(cx: &Context, new: &NewGroupSnapshot, deadline: Instant) -> R
             availability_zone: volumes.first().and_then(|one| one.volume.availability_zone.as_deref()),
         })
         .await?;
-    let group = group_made(cx, &id, deadline).await?;
+    let group = wait_group_created(cx, &id, deadline).await?;
     let group = group.ok_or_else(|| failed(new, "deleted", "its group vanished"))?;
     if group.status == "available" {
         return Ok(group);
@@ -486,7 +494,7 @@ fn failed(new: &NewGroupSnapshot, status: &str, message: &str) -> CloudError {
         id: new.name.clone(),
         status: status.to_owned(),
         message: message.to_owned(),
-        // Nothing proves that nothing is left.
+        // Something may remain.
         removed: false,
     }
 }

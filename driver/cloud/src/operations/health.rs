@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is wrong with a volume, as far as Cinder and Nova tell.
+//! The health of a volume, as Cinder and Nova report it.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -13,25 +13,24 @@ use crate::api::compute::Server;
 use crate::ids::ServerId;
 use crate::timing::TIMING;
 
-/// How bad it is.
+/// The severity of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It works, but not well, or something that was asked for failed.
+    /// The volume works with restrictions, or an operation on it failed.
     Degraded,
-    /// It cannot be reached; its data is thought to be whole.
+    /// The volume cannot be reached. Its data is probably intact.
     Inaccessible,
-    /// Data is lost, or there is good reason to fear so.
+    /// Data is lost, or a loss is probable.
     DataLoss,
 }
 
-/// One thing that is wrong.
+/// A problem with a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
-    /// How bad it is.
     pub severity: Severity,
-    /// A word for programs, unique among the troubles of one volume.
+    /// The reason for programs, unique among the problems of one volume.
     pub reason: &'static str,
-    /// A sentence for people.
+    /// The message for users.
     pub message: String,
 }
 
@@ -46,21 +45,21 @@ impl Trouble {
 }
 
 impl Volume {
-    /// All that is wrong with the volume at the moment `now`. `servers` holds what Nova says of those that have the volume;
-    /// `None` for one that it does not know. Of servers that are not in it nothing is said.
+    /// Returns all problems of the volume at the time `now`. `servers` contains Nova's reports about servers with the
+    /// volume, `None` for an unknown server (404). A server that is missing in `servers` causes no problem.
     pub fn troubles(&self, servers: &BTreeMap<ServerId, Option<Server>>, now: SystemTime) -> Vec<Trouble> {
         let now = Timestamp::try_from(now).ok();
         let mut troubles = Vec::new();
-        troubles.extend(of_status(self));
-        troubles.extend(of_migration(self));
-        troubles.extend(of_replication(self));
-        troubles.extend(of_servers(self, servers));
-        troubles.extend(of_attachment(self, now));
+        troubles.extend(status_problem(self));
+        troubles.extend(migration_problem(self));
+        troubles.extend(replication_problem(self));
+        troubles.extend(server_problems(self, servers));
+        troubles.extend(attachment_problem(self, now));
         troubles
     }
 }
 
-fn of_status(volume: &Volume) -> Option<Trouble> {
+fn status_problem(volume: &Volume) -> Option<Trouble> {
     use Severity::{DataLoss, Degraded, Inaccessible};
     let status = volume.status.as_str();
     let (severity, reason, what) = match status {
@@ -78,7 +77,7 @@ fn of_status(volume: &Volume) -> Option<Trouble> {
         "error_deleting" => (Degraded, "DeleteFailed", "the volume could not be deleted"),
         "error_backing-up" => (Degraded, "BackupFailed", "a backup of the volume failed"),
         "maintenance" => (Degraded, "Maintenance", "the volume is being maintained"),
-        // An error of a later Cinder.
+        // An error status of a later Cinder.
         other if other.starts_with("error") => (Degraded, "VolumeError", "an operation on the volume has failed"),
         _ => return None,
     };
@@ -86,7 +85,7 @@ fn of_status(volume: &Volume) -> Option<Trouble> {
     Some(Trouble::new(severity, reason, message))
 }
 
-fn of_migration(volume: &Volume) -> Option<Trouble> {
+fn migration_problem(volume: &Volume) -> Option<Trouble> {
     let status = volume.migration_status.as_deref()?;
     let (reason, what) = match status {
         "migrating" | "starting" | "completing" => ("Migrating", "the data is moving to another backend"),
@@ -100,7 +99,7 @@ fn of_migration(volume: &Volume) -> Option<Trouble> {
     Some(Trouble::new(Severity::Degraded, reason, message))
 }
 
-fn of_replication(volume: &Volume) -> Option<Trouble> {
+fn replication_problem(volume: &Volume) -> Option<Trouble> {
     let status = volume.replication_status.as_deref()?;
     let (reason, what) = match status {
         "error" => ("ReplicationFailed", "the second copy of the data is not kept any more"),
@@ -112,26 +111,26 @@ fn of_replication(volume: &Volume) -> Option<Trouble> {
     Some(Trouble::new(Severity::Degraded, reason, message))
 }
 
-/// At most one for servers that are gone and one for those in error: a volume has no two troubles of one reason.
-fn of_servers(volume: &Volume, servers: &BTreeMap<ServerId, Option<Server>>) -> Vec<Trouble> {
-    let (mut gone, mut broken) = (Vec::new(), Vec::new());
+/// Reports at most one problem for deleted servers and one for servers in error, because a reason is unique per volume.
+fn server_problems(volume: &Volume, servers: &BTreeMap<ServerId, Option<Server>>) -> Vec<Trouble> {
+    let (mut deleted, mut broken) = (Vec::new(), Vec::new());
     for id in volume.servers() {
         match servers.get(&id) {
-            Some(None) => gone.push(id),
-            Some(Some(server)) if matches!(server.status.as_str(), "DELETED" | "SOFT_DELETED") => gone.push(id),
+            Some(None) => deleted.push(id),
+            Some(Some(server)) if matches!(server.status.as_str(), "DELETED" | "SOFT_DELETED") => deleted.push(id),
             Some(Some(server)) if server.status == "ERROR" => broken.push(id),
             _ => {}
         }
     }
     let named = |ids: &[ServerId]| ids.iter().map(ServerId::as_str).collect::<Vec<_>>().join(", ");
     let mut troubles = Vec::new();
-    if !gone.is_empty() {
+    if !deleted.is_empty() {
         troubles.push(Trouble::new(
             Severity::Inaccessible,
             "ServerGone",
             format!(
                 "the volume is attached to server {}, which does not exist any more; it is free once it is detached",
-                named(&gone)
+                named(&deleted)
             ),
         ));
     }
@@ -148,8 +147,8 @@ fn of_servers(volume: &Volume, servers: &BTreeMap<ServerId, Option<Server>>) -> 
     troubles
 }
 
-/// A clock that tells no time makes nothing slow.
-fn of_attachment(volume: &Volume, now: Option<Timestamp>) -> Option<Trouble> {
+/// Reports a pending attachment that takes too long. Without a valid clock, none does.
+fn attachment_problem(volume: &Volume, now: Option<Timestamp>) -> Option<Trouble> {
     let status = &volume.status;
     let message = match status {
         VolumeStatus::InUse if volume.attachments.is_empty() => {
@@ -170,7 +169,7 @@ fn of_attachment(volume: &Volume, now: Option<Timestamp>) -> Option<Trouble> {
     Some(Trouble::new(Severity::Degraded, "AttachmentInconsistent", message))
 }
 
-/// A time as Cinder writes it: UTC without a zone.
+/// Parses a timestamp of Cinder: UTC without a time zone.
 pub(crate) fn moment(text: &str) -> Option<Timestamp> {
     let time: DateTime = text.trim_end_matches('Z').parse().ok()?;
     Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Another type and other metadata for a volume that exists.
+//! Changes the type and the metadata of a volume.
 //!
-//! Everything that can be known to be impossible is found out before anything is changed. The type goes first, because Cinder may
-//! refuse it or fail at it, and then nothing else has changed. A change of type that fails leaves the volume as it was, under its
-//! old type and in no state of error: only the type that is read back tells.
+//! The driver detects impossible changes before it changes anything. The type is changed first, because Cinder may
+//! refuse or fail to change it, and then nothing else has changed. After a failed change of type, the volume has its
+//! old type and is not in an error status. Only the resulting type shows the success.
 
 use std::collections::BTreeMap;
 
@@ -14,24 +14,24 @@ use crate::context::Context;
 use crate::error::CloudError;
 use crate::ids::VolumeId;
 use crate::migration::MigrationPolicy;
-use crate::operations::capacity::type_named;
+use crate::operations::capacity::find_type;
 use crate::operations::groups::own::leave_own_group;
-use crate::operations::snapshots::words;
-use crate::operations::volumes::{blocked_because, passing, passing_unseen, settle};
+use crate::operations::snapshots::cinder_messages;
+use crate::operations::volumes::{blocked_error_with, hidden_work_conflict, pending_work_conflict, settle};
 use crate::poll::schedule::Kind;
-use crate::poll::{Verdict, Wait};
+use crate::poll::{PollVerdict, Wait};
 
-/// How often a change is asked for anew after an obstacle to it has gone.
+/// The maximum number of requests for a change. A request is repeated after its obstacle has disappeared.
 const ROUNDS: u32 = 5;
 
-/// What a volume shall become.
+/// The desired changes of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
-    /// The type, by name or id; any type will do when `None`.
+    /// The type by name or id; `None` for no change.
     pub volume_type: Option<String>,
-    /// Whether the data may move for that.
+    /// Whether the data may move to another backend for the type.
     pub migration: MigrationPolicy,
-    /// Metadata to set; what is not named stays as it is.
+    /// Metadata to set. Other keys stay unchanged.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) async fn modify_volume(cx: &Context, id: &VolumeId, changes: &Changes
     let mut rounds = 0;
     while let Some(wanted) = another_type(cx, &volume, changes).await? {
         if volume.status.is_transition() {
-            // A change that an earlier call began, or something else that ends by itself.
+            // A change of an earlier call, or another operation that ends by itself.
             volume = if volume.status == VolumeStatus::Retyping {
                 wait_retyped(cx, id, &wanted, Instant::now(), deadline).await?
             } else {
@@ -64,7 +64,7 @@ pub(crate) async fn modify_volume(cx: &Context, id: &VolumeId, changes: &Changes
                 if volume.volume_type.as_deref() == Some(&wanted.name) {
                     break;
                 }
-                let message = words(cx, id.as_str()).await;
+                let message = cinder_messages(cx, id.as_str()).await;
                 return Err(CloudError::RetypeFailed {
                     message: [message, migration_text(&volume)]
                         .into_iter()
@@ -78,17 +78,19 @@ pub(crate) async fn modify_volume(cx: &Context, id: &VolumeId, changes: &Changes
                     elapsed: started.elapsed(),
                 });
             }
+            // 404.
             Ok(false) => return Err(CloudError::no_volume(id)),
             Err(error) => {
                 let refused = matches!(error, CloudError::BadRequest(_) | CloudError::Conflict(_));
                 if !(refused || error.is_uncertain()) || rounds >= ROUNDS {
                     return Err(error);
                 }
-                // What was in the way, or what the lost answer was, the volume tells.
+                // The volume shows the obstacle (400, 409), or the result of a request with a lost response.
                 volume = find_volume(cx, id).await?;
                 let stands = !volume.status.is_transition() && another_type(cx, &volume, changes).await?.is_some();
                 if stands && !(refused && leave_own_group(cx, id).await?) {
-                    let passing = passing(&volume, &error).or_else(|| passing_unseen(&volume, &error));
+                    let passing =
+                        pending_work_conflict(&volume, &error).or_else(|| hidden_work_conflict(&volume, &error));
                     return Err(passing.unwrap_or(error));
                 }
             }
@@ -114,7 +116,7 @@ async fn find_volume(cx: &Context, id: &VolumeId) -> Result<Volume, CloudError> 
     found.ok_or_else(|| CloudError::no_volume(id))
 }
 
-/// The type that the volume must get; `None` when it has it, or any will do.
+/// The requested type; `None` if the volume has it, or if no type is requested.
 async fn another_type(cx: &Context, volume: &Volume, changes: &Changes) -> Result<Option<VolumeType>, CloudError> {
     let Some(wanted) = &changes.volume_type else {
         return Ok(None);
@@ -122,7 +124,7 @@ async fn another_type(cx: &Context, volume: &Volume, changes: &Changes) -> Resul
     if volume.volume_type.as_ref() == Some(wanted) {
         return Ok(None);
     }
-    let found = type_named(cx, wanted).await?;
+    let found = find_type(cx, wanted).await?;
     let found = found.ok_or_else(|| cannot(volume, format!("the project knows no volume type {wanted}")))?;
     Ok((volume.volume_type.as_ref() != Some(&found.name)).then_some(found))
 }
@@ -146,17 +148,17 @@ async fn wait_retyped(
     };
     cx.watch
         .until(wait, |now| match now {
-            None => Verdict::Unchanged(Err(CloudError::no_volume(id))),
-            Some(now) if now.status == VolumeStatus::Retyping => Verdict::Pending,
+            None => PollVerdict::Unchanged(Err(CloudError::no_volume(id))),
+            Some(now) if now.status == VolumeStatus::Retyping => PollVerdict::Pending,
             Some(now) if now.volume_type.as_ref() == Some(&wanted.name) || now.status.is_error() => {
-                Verdict::Done(Ok(now.clone()))
+                PollVerdict::Done(Ok(now.clone()))
             }
-            Some(now) => Verdict::Unchanged(Ok(now.clone())),
+            Some(now) => PollVerdict::Unchanged(Ok(now.clone())),
         })
         .await
 }
 
-/// Whether the volume can get the type at all, as far as that can be told beforehand.
+/// Checks whether the volume can have the type, as far as this is known before the request.
 fn suits(volume: &Volume, wanted: &VolumeType) -> Result<(), CloudError> {
     if let Some(zone) = volume
         .availability_zone
@@ -181,7 +183,7 @@ fn suits(volume: &Volume, wanted: &VolumeType) -> Result<(), CloudError> {
                 wanted.name
             ),
         )),
-        _ => Err(blocked_because(volume, "its type cannot be changed in this status")),
+        _ => Err(blocked_error_with(volume, "its type cannot be changed in this status")),
     }
 }
 

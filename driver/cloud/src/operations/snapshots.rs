@@ -11,12 +11,13 @@ use crate::error::CloudError;
 use crate::ids::{BackupId, SnapshotId, VolumeId};
 use crate::metadata_keys;
 use crate::poll::schedule::Kind;
-use crate::poll::{Verdict, Wait};
+use crate::poll::{PollVerdict, Wait};
 
-/// How often a request is made anew after the obstacle to it has gone.
+/// The maximum number of requests of one operation. A request is repeated after its obstacle has disappeared.
 pub(crate) const ROUNDS: u32 = 5;
 
-/// The frozen data of a volume: a snapshot beside it, or a backup away from it. Their ids are of one kind.
+/// The frozen data of a volume: a snapshot in the same backend, or a backup in another store. Both have ids of the same
+/// form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PointInTime {
     Snapshot(Snapshot),
@@ -31,7 +32,7 @@ impl PointInTime {
         }
     }
 
-    /// The volume that it is one of.
+    /// The volume from which it was taken.
     pub fn volume(&self) -> &VolumeId {
         match self {
             Self::Snapshot(snapshot) => &snapshot.volume_id,
@@ -39,7 +40,7 @@ impl PointInTime {
         }
     }
 
-    /// Whether a volume can be made from it.
+    /// Whether a volume can be created from it.
     pub fn is_complete(&self) -> bool {
         match self {
             Self::Snapshot(snapshot) => snapshot.status.is_complete(),
@@ -47,7 +48,6 @@ impl PointInTime {
         }
     }
 
-    /// Whether it is being made.
     pub fn is_coming(&self) -> bool {
         match self {
             Self::Snapshot(snapshot) => snapshot.status == SnapshotStatus::Creating,
@@ -55,7 +55,7 @@ impl PointInTime {
         }
     }
 
-    /// Its error status, where it has failed.
+    /// The error status, if it has failed.
     pub fn failed(&self) -> Option<&str> {
         match self {
             Self::Snapshot(snapshot) => snapshot.status.is_error().then(|| snapshot.status.as_str()),
@@ -69,7 +69,7 @@ pub(crate) fn is_temporary(snapshot: &Snapshot) -> bool {
     snapshot.metadata.contains_key(metadata_keys::TEMPORARY_FOR)
 }
 
-/// The snapshot or the backup of this id.
+/// Gets the snapshot or the backup of this id. `None` if Cinder answers 404 for both.
 pub(crate) async fn point_in_time(cx: &Context, id: &str) -> Result<Option<PointInTime>, CloudError> {
     let snapshot = SnapshotId::new(id);
     if !snapshot.is_uuid() {
@@ -82,17 +82,17 @@ pub(crate) async fn point_in_time(cx: &Context, id: &str) -> Result<Option<Point
     Ok(cinder.backup(&BackupId::new(id)).await?.map(PointInTime::Backup))
 }
 
-/// Cinder's messages about a volume, a snapshot or a backup. Never fails: they only add to an error.
-pub(crate) async fn words(cx: &Context, id: &str) -> String {
-    let words = BlockStorage::new(&cx.transport).messages(id).await;
-    words.unwrap_or_else(|error| {
+/// Cinder's messages about a volume, a snapshot or a backup. Never fails, because they only supplement an error.
+pub(crate) async fn cinder_messages(cx: &Context, id: &str) -> String {
+    let messages = BlockStorage::new(&cx.transport).messages(id).await;
+    messages.unwrap_or_else(|error| {
         tracing::debug!(%error, id, "Cinder's messages could not be read");
         String::new()
     })
 }
 
-/// The snapshot when it has left the status in which it was seen; `None` when it is gone.
-pub(crate) async fn settled_snapshot(
+/// Waits until the snapshot has another status than now; `None` if it is deleted (404).
+pub(crate) async fn wait_snapshot_settled(
     cx: &Context,
     kind: Kind,
     snapshot: &Snapshot,
@@ -112,15 +112,15 @@ pub(crate) async fn settled_snapshot(
     let passing = snapshot.status.clone();
     cx.snapshots
         .until(wait, |now| match now {
-            None => Verdict::Unchanged(Ok(None)),
-            Some(now) if now.status == passing => Verdict::Pending,
-            Some(now) => Verdict::Done(Ok(Some(now.clone()))),
+            None => PollVerdict::Unchanged(Ok(None)),
+            Some(now) if now.status == passing => PollVerdict::Pending,
+            Some(now) => PollVerdict::Done(Ok(Some(now.clone()))),
         })
         .await
 }
 
-/// `text; more`, or whichever is not empty.
-pub(crate) fn joined(text: &str, more: &str) -> String {
+/// Joins the texts that are not empty with `; `.
+pub(crate) fn join_texts(text: &str, more: &str) -> String {
     [text, more]
         .into_iter()
         .filter(|text| !text.is_empty())

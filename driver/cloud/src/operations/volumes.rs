@@ -11,20 +11,20 @@ use tokio::time::Instant;
 use crate::api::block_storage::Volume;
 use crate::context::Context;
 use crate::error::{CloudError, Failure, ObjectKind};
-use crate::operations::snapshots::{joined, words};
+use crate::operations::snapshots::{cinder_messages, join_texts};
 use crate::poll::schedule::Kind;
-use crate::poll::{Verdict, Wait};
+use crate::poll::{PollVerdict, Wait};
 use crate::timing::TIMING;
 
-/// How often a request is made anew after the obstacle to it has gone.
+/// The maximum number of requests of one operation. A request is repeated after its obstacle has disappeared.
 const ROUNDS: u32 = 5;
 
-/// A refusal that comes from what else is being done to the volume: it passes, so it is a conflict that names the state. `None` for
-/// one that has another cause.
+/// Converts a refusal (400) into a conflict with the state of the volume, if another operation on the volume caused it.
+/// `None` for other causes.
 ///
-/// Cinder refuses these with 400 like a request that is wrong, and shows a migration to administrators only: others know it by the
-/// words of the refusal.
-pub(crate) fn passing(volume: &Volume, refusal: &CloudError) -> Option<CloudError> {
+/// Cinder answers 400 for these refusals too, like for an invalid request, and shows a migration to administrators
+/// only. For other users the fault text identifies it.
+pub(crate) fn pending_work_conflict(volume: &Volume, refusal: &CloudError) -> Option<CloudError> {
     let CloudError::BadRequest(failure) = refusal else {
         return None;
     };
@@ -37,42 +37,42 @@ pub(crate) fn passing(volume: &Volume, refusal: &CloudError) -> Option<CloudErro
 }
 
 /// The error about a volume with a status that allows no operation, with Cinder's message about a failure.
-pub(crate) async fn blocked(cx: &Context, volume: &Volume) -> CloudError {
+pub(crate) async fn blocked_error(cx: &Context, volume: &Volume) -> CloudError {
     if volume.status.is_error() {
-        blocked_because(volume, &words(cx, volume.id.as_str()).await)
+        blocked_error_with(volume, &cinder_messages(cx, volume.id.as_str()).await)
     } else {
-        blocked_because(volume, "")
+        blocked_error_with(volume, "")
     }
 }
 
-/// As [`blocked`], with this reason.
-pub(crate) fn blocked_because(volume: &Volume, reason: &str) -> CloudError {
+/// As [`blocked_error`], with this reason.
+pub(crate) fn blocked_error_with(volume: &Volume, reason: &str) -> CloudError {
     let (kind, id, status) = (ObjectKind::Volume, volume.id.to_string(), &volume.status);
     if status.is_error() {
         CloudError::Broken {
             kind,
             id,
             status: status.to_string(),
-            message: joined(reason, status.remedy()),
+            message: join_texts(reason, status.remedy()),
         }
     } else {
         CloudError::Busy {
             kind,
             id,
-            status: format!("{status} ({})", joined(reason, status.remedy())),
+            status: format!("{status} ({})", join_texts(reason, status.remedy())),
             wanted: "available or in-use",
         }
     }
 }
 
-/// As [`passing`], of a free volume that Cinder refuses with a list of all that may be in the way: nothing of it can be seen, so it is
-/// what cannot.
-pub(crate) fn passing_unseen(volume: &Volume, refusal: &CloudError) -> Option<CloudError> {
+/// As [`pending_work_conflict`], for an available volume whose refusal (400) lists all possible causes. No visible state explains it,
+/// so the cause is one that Cinder does not show.
+pub(crate) fn hidden_work_conflict(volume: &Volume, refusal: &CloudError) -> Option<CloudError> {
     let CloudError::BadRequest(failure) = refusal else {
         return None;
     };
     let listed = ["must not be migrating", "active migration"];
-    let is_listed = listed.iter().any(|words| failure.fault.contains(words));
+    let is_listed = listed.iter().any(|text| failure.fault.contains(text));
     let is_free = volume.status.is_deletable() && volume.attachments.is_empty();
     (is_listed && is_free).then(|| in_state("migrating, or in a group that is not this driver's", failure))
 }
@@ -84,7 +84,7 @@ fn in_state(state: &str, failure: &Failure) -> CloudError {
     })
 }
 
-/// Waits until the volume has left the state of transition in which it was seen; bounded by `settle_timeout`, too.
+/// Waits until the volume is no longer in transition; for `settle_timeout` at most.
 pub(crate) async fn settle(
     cx: &Context,
     volume: &Volume,
@@ -104,8 +104,8 @@ pub(crate) async fn settle(
     };
     cx.watch
         .until(wait, |now| match now {
-            Some(now) if now.status.is_transition() => Verdict::Pending,
-            other => Verdict::Done(Ok(other.cloned())),
+            Some(now) if now.status.is_transition() => PollVerdict::Pending,
+            other => PollVerdict::Done(Ok(other.cloned())),
         })
         .await
 }

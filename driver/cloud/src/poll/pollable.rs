@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can be watched.
+//! The resources that can be polled.
 
 use std::collections::HashSet;
 use std::fmt::{Debug, Display};
@@ -15,20 +15,19 @@ use crate::http::transport::Transport;
 use crate::ids::{BackupId, ServerId, SnapshotId, VolumeId};
 use crate::poll::schedule::Kind;
 
-/// A thing with a status that changes by itself.
+/// A resource with a status that changes by itself.
 pub(crate) trait Pollable: Clone + Debug + Send + Sync + 'static {
-    /// What it is known by.
     type Id: Clone + Debug + Display + Ord + Hash + Send + Sync;
     type Status: Clone + Debug + Display + Send + Sync;
 
-    /// Whether there are lists of what has changed.
+    /// Whether the cloud can list changed resources.
     const LISTS: bool = false;
 
     fn id(&self) -> &Self::Id;
 
     fn status(&self) -> &Self::Status;
 
-    /// Time of the last change of its record, by Cinder's clock, if known.
+    /// Time of the last change of the record, by Cinder's clock, if known.
     fn changed_at(&self) -> Option<Timestamp> {
         None
     }
@@ -38,13 +37,13 @@ pub(crate) trait Pollable: Clone + Debug + Send + Sync + 'static {
         kind.name()
     }
 
-    /// The status in which an operation of this kind is under way.
+    /// The status while an operation of this kind is pending.
     fn under_way(kind: Kind) -> Self::Status;
 
-    /// One of them; `None` when the cloud does not know it.
+    /// Gets one resource; `None` if the cloud does not know it (404).
     fn get(transport: &Transport, id: &Self::Id) -> impl Future<Output = Result<Option<Self>, CloudError>> + Send;
 
-    /// All that have changed since then, by Cinder's clock; `None` when the cloud has no such list.
+    /// Lists the resources that changed since `since`, by Cinder's clock; `None` if the cloud has no such list.
     fn changed_since(
         _: &Transport,
         _: Timestamp,
@@ -53,7 +52,7 @@ pub(crate) trait Pollable: Clone + Debug + Send + Sync + 'static {
     }
 }
 
-/// A point in time as Cinder writes it: UTC, without saying so.
+/// Parses a timestamp of Cinder: UTC without a time zone.
 pub(crate) fn timestamp(text: &str) -> Option<Timestamp> {
     let written: jiff::civil::DateTime = text.trim_end_matches('Z').parse().ok()?;
     Some(written.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
@@ -97,7 +96,7 @@ impl Pollable for Volume {
     }
 }
 
-/// Nova's records of the volumes at a server, as one thing to watch; it is gone when the server is.
+/// Nova's records of the volumes at a server, as one resource. It disappears with the server.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerRecords {
     server: ServerId,

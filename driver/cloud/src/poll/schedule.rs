@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When to look: one remembered duration per kind of operation, then gaps that grow with the wait.
+//! The times of polls: one learned duration per kind of operation, then intervals that grow with the wait.
 //!
-//! A wait's first look comes when the last operation of its kind was found finished, or a little before; a look that comes too early
-//! is followed by others, a quarter of the time waited apart.
+//! The first poll comes at the learned duration of the operation or a little earlier. Later polls follow at a quarter
+//! of the elapsed time.
 
 use std::time::Duration;
 
 use crate::timing::TIMING;
 
-/// What is waited for.
+/// A kind of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Create,
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     Detach,
     Extend,
     Retype,
-    /// An operation that somebody else began comes to its end.
+    /// The end of an operation that another client started.
     Settle,
 }
 
@@ -40,8 +40,8 @@ impl Kind {
         self as usize
     }
 
-    /// The first guess, from the times of Cinder and Nova on an idle cloud with a file driver. One that is too short costs a few looks
-    /// once; one that is too long makes the first operations late.
+    /// The initial estimate in seconds, measured with Cinder and Nova on an idle cloud with a file driver. An estimate
+    /// that is too short costs a few polls once. An estimate that is too long delays the first operations.
     fn prior(self) -> f64 {
         match self {
             Self::Create => 0.9,
@@ -53,52 +53,53 @@ impl Kind {
     }
 }
 
-/// How much sooner the next first look comes when one found its operation finished, when two in a row did, and when more did: a look
-/// that comes first does not tell since when its operation was finished.
+/// The reduction of the next first poll after one, two, or more consecutive operations that had finished by their first
+/// poll. Such a poll does not show when the operation finished.
 const SOONER: [f64; 3] = [0.8, 0.7, 0.5];
-/// How much later it comes at most when one came too early: one slow operation is no rule.
+/// The maximum increase after a first poll that came too early. A single slow operation has a limited effect.
 const LATER: f64 = 1.5;
 
-/// What is remembered of a kind of operation.
+/// The learned duration of a kind of operation.
 #[derive(Debug, Clone, Copy)]
-struct Remembered {
-    /// The time to the next first look, in seconds.
+struct LearnedDuration {
+    /// The time to the next first poll, in seconds.
     took: f64,
-    /// How many first looks in a row found their operation finished.
+    /// The number of consecutive operations that had finished by their first poll.
     at_first: usize,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct PollSchedule {
-    remembered: [Option<Remembered>; KINDS],
+    learned: [Option<LearnedDuration>; KINDS],
 }
 
 impl PollSchedule {
-    /// The time from the request to the first look.
+    /// The time from the request to the first poll.
     pub(crate) fn first_poll(&self, kind: Kind) -> Duration {
-        let took = self.remembered[kind.index()].map_or(kind.prior(), |remembered| remembered.took);
+        let took = self.learned[kind.index()].map_or(kind.prior(), |learned| learned.took);
         Duration::from_secs_f64(took).clamp(TIMING.first_poll_min, TIMING.first_poll_max)
     }
 
-    /// An operation was found finished so long after its request, by look number `polls`; the first was to come after `first_poll`.
+    /// Records an operation that poll number `polls` saw finished `found` after its request. `first_poll` was its time
+    /// to the first poll.
     pub(crate) fn finished(&mut self, kind: Kind, first_poll: Duration, polls: u32, found: Duration) {
         let next = self.first_poll(kind);
         let (found, expected) = (found.as_secs_f64(), next.as_secs_f64());
-        let before = self.remembered[kind.index()];
-        let at_first = before.map_or(0, |before| before.at_first);
-        let (took, at_first) = match (polls, before) {
-            // One of many that began before the first of them was found: it tells nothing new.
+        let previous = self.learned[kind.index()];
+        let at_first = previous.map_or(0, |previous| previous.at_first);
+        let (took, at_first) = match (polls, previous) {
+            // One of many operations that started before the first of them was seen finished. It adds no information.
             (0 | 1, Some(_)) if first_poll > next => return,
             (0 | 1, _) => (found * SOONER[at_first.min(SOONER.len() - 1)], at_first + 1),
-            // The first of a process takes longer than those after it.
+            // The first operation of a process takes longer than later ones.
             (_, None) => (expected, 0),
             (_, Some(_)) => (found.min(expected * LATER), 0),
         };
-        self.remembered[kind.index()] = Some(Remembered { took, at_first });
+        self.learned[kind.index()] = Some(LearnedDuration { took, at_first });
     }
 }
 
-/// The time to the next look from one that found an operation unfinished so long after its request.
+/// The interval to the next poll of an operation that was pending `waited` after its request.
 pub(crate) fn poll_interval(waited: Duration) -> Duration {
     let gap = (waited / 4).clamp(TIMING.poll_gap_min, TIMING.poll_gap_max);
     gap.max((waited / 30).min(TIMING.poll_gap_old_max))
@@ -108,7 +109,7 @@ pub(crate) fn poll_interval(waited: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    /// The looks that an operation of this length takes, and how late it is noticed.
+    /// Simulates an operation. Returns its number of polls and the delay until its end is seen.
     fn operation(schedule: &mut PollSchedule, latency: f64) -> (u32, f64) {
         let first_poll = schedule.first_poll(Kind::Attach);
         let (mut at, mut polls) = (first_poll, 1);
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_of_equal_length_take_two_looks_at_most_and_are_noticed_in_time() {
+    fn equal_operations_take_two_polls_at_most() {
         for latency in [0.0, 0.05, 0.3, 0.8, 1.2, 2.5] {
             let mut schedule = PollSchedule::default();
             for _ in 0..20 {
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_that_take_far_less_than_the_first_one_are_noticed_in_time_soon() {
+    fn schedule_adapts_to_much_faster_operations() {
         let mut schedule = PollSchedule::default();
         operation(&mut schedule, 1.1);
         let late: Vec<f64> = (0..4).map(|_| operation(&mut schedule, 0.2).1).collect();
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_operation_does_not_make_the_next_one_late() {
+    fn slow_operation_does_not_delay_next_poll() {
         let mut schedule = PollSchedule::default();
         schedule.finished(Kind::Create, Duration::from_secs(1), 9, Duration::from_mins(10));
         assert!(schedule.first_poll(Kind::Create) <= Duration::from_secs(2));
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_grow_with_the_wait_and_stay_bounded() {
+    fn poll_intervals_grow_and_are_bounded() {
         for (waited, gap) in [
             (0.2, 0.1),
             (2.0, 0.5),

@@ -26,22 +26,22 @@ pub(super) struct Shared<T: Pollable> {
 
 #[derive(Debug)]
 pub(super) struct WatchState<T: Pollable> {
-    /// In the order in which they came, which is the order of the looks for them.
+    /// The waiters in the order of their registration, which is also the order of their polls.
     pub(super) waiters: BTreeMap<u64, Waiter<T>>,
     pub(super) next_id: u64,
     pub(super) running: bool,
-    /// Before then no thing is looked at again that was looked at for several waiters, or is being looked at.
+    /// The earliest time of the next poll, for each resource that has several waiters or is being polled.
     pub(super) next_polls: HashMap<T::Id, Instant>,
-    /// Before then no list of changes is asked for.
+    /// The earliest time of the next list of changes.
     pub(super) next_list: Option<Instant>,
-    /// Failed lists of changes in a row.
+    /// The number of consecutive failed lists of changes.
     pub(super) failed_lists: u32,
-    /// Before then all polls are direct, because lists of changes fail.
+    /// Until this time, all polls are direct because lists of changes fail.
     pub(super) lists_rest: Option<Instant>,
-    /// The things with a slow last poll.
+    /// The resources with a slow last poll.
     pub(super) slow: HashSet<T::Id>,
     pub(super) schedule: PollSchedule,
-    /// Whether a list of changes was refused.
+    /// Whether Cinder refused a list of changes.
     pub(super) no_changes: bool,
 }
 
@@ -69,21 +69,22 @@ pub(super) struct Waiter<T: Pollable> {
     pub(super) kind: Kind,
     pub(super) status: T::Status,
     pub(super) started: Instant,
-    /// No look that was begun before tells about the operation.
+    /// Polls that began before this time do not count for the operation.
     pub(super) registered: Instant,
-    /// `started`, by the calendar.
+    /// `started` as wall clock time.
     pub(super) since: Timestamp,
-    /// From `started` to the first look.
+    /// The time from `started` to the first poll.
     pub(super) first_poll: Duration,
     pub(super) due: Instant,
     pub(super) at_most_every: Option<Duration>,
     pub(super) polls: u32,
-    /// When something was last seen of it, or it began.
+    /// The time of the last report about the resource, or of the registration.
     pub(super) reported: Instant,
-    pub(super) last_look: Option<Duration>,
-    /// Whether a list has told of it: that happens when others are due, and says nothing about how long the operation takes.
+    pub(super) last_poll: Option<Duration>,
+    /// Whether a list has contained the resource. Lists come when other waiters are due, so they do not show how long
+    /// the operation takes.
     pub(super) listed: bool,
-    /// Whether it is due, and the last list failed or did not contain it. It is polled directly then.
+    /// Whether the waiter is due and the last list failed or lacked the resource. The resource is then polled directly.
     pub(super) unlisted: bool,
     pub(super) polls_out: mpsc::UnboundedSender<PollResult<T>>,
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The task that polls for all who wait: a few things directly, many by one list of what has changed.
+//! The task that polls for all waiters: a few resources directly, many by one list of changes.
 //!
-//! A list that contains a thing is news about it. A list without it proves nothing, because an API node with a lagging database does not
-//! list recent changes. Direct polls follow then, and after a list that fails. Only a 404 for the thing itself proves that it is deleted.
+//! A resource in a list has changed. A resource that is not in the list may have changed too, because an API node with
+//! a lagging database does not list recent changes. Direct polls follow then, and also after a failed list. Only a 404
+//! for the resource itself proves that it is deleted.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,29 +20,28 @@ use crate::error::{CloudError, Failure};
 use crate::poll::schedule::{Kind, poll_interval};
 use crate::timing::TIMING;
 
-/// So many things are looked at directly; more by one list.
+/// Up to this number of resources are polled directly, more of them by one list.
 const FEW: usize = 4;
-/// Concurrent direct polls.
 const PARALLEL: usize = 8;
-/// Failed lists in a row after which lists rest.
+/// After this number of consecutive failed lists, all polls are direct for a while.
 const FAILED_LISTS: u32 = 2;
 
-/// Limits the concurrent direct polls. Slow things have permits of their own, so that servers of a cell that does not answer delay no
-/// other server.
+/// Limits the concurrent direct polls. Slow resources have permits of their own, so that servers of an unreachable Nova
+/// cell do not delay other servers.
 #[derive(Debug)]
 struct Lanes {
     fast: Semaphore,
     slow: Semaphore,
 }
 
-/// One request that is due.
+/// A request that is due.
 #[derive(Debug)]
 enum PollRequest<I> {
     One(I),
     ChangedSince(Timestamp),
 }
 
-/// Polls until the last waiter has left. A look under way ends with it: no waiter is left for its answer.
+/// Polls until the last waiter disappears. Aborts the pending polls at the end, which have no waiter any more.
 pub(super) async fn run<T: Pollable>(shared: Arc<Shared<T>>) {
     let lanes = Arc::new(Lanes {
         fast: Semaphore::new(PARALLEL),
@@ -65,30 +65,30 @@ pub(super) async fn run<T: Pollable>(shared: Arc<Shared<T>>) {
             () = shared.wake.notified() => continue,
             () = tokio::time::sleep_until(due) => {}
         }
-        // Those that have ended.
+        // Reaps the finished polls.
         while polls.try_join_next().is_some() {}
         let ahead = shared.transport.cinder_is_ahead();
-        for request in requests(&mut shared.state(), ahead) {
-            // On its own, so that an answer that does not come delays no other.
+        for request in due_requests(&mut shared.state(), ahead) {
+            // In a task of its own, so that a slow response delays no other poll.
             let (shared, lanes) = (Arc::clone(&shared), Arc::clone(&lanes));
             polls.spawn(async move {
                 match request {
                     PollRequest::One(id) => poll_one(&shared, &lanes, &id).await,
-                    PollRequest::ChangedSince(since) => list(&shared, since).await,
+                    PollRequest::ChangedSince(since) => poll_changes(&shared, since).await,
                 }
             });
         }
     }
 }
 
-/// Whether a list of changes serves the waiters that are young.
+/// Whether lists of changes serve the recent waiters.
 fn lists<T: Pollable>(state: &WatchState<T>, now: Instant) -> bool {
     let young = || state.waiters.values().filter(|waiter| is_young(waiter, now));
     let may_list = T::LISTS && !state.no_changes && state.lists_rest.is_none_or(|end| end <= now);
     may_list && young().map(|waiter| &waiter.id).collect::<BTreeSet<_>>().len() > FEW
 }
 
-/// How long a request that serves all of these is good for.
+/// The interval until the next request that serves all of these waiters.
 fn shared_gap<'a, T: Pollable>(mut waiters: impl Iterator<Item = &'a Waiter<T>>) -> Duration {
     if waiters.any(|waiter| waiter.kind == Kind::Attach) {
         TIMING.shared_poll_interval_attach
@@ -101,8 +101,8 @@ fn is_young<T: Pollable>(waiter: &Waiter<T>, now: Instant) -> bool {
     waiter.started + TIMING.list_horizon > now
 }
 
-/// When the waiter is to be served, and whether by a list.
-fn turn<T: Pollable>(state: &WatchState<T>, waiter: &Waiter<T>, lists: bool, now: Instant) -> (Instant, bool) {
+/// The time at which the waiter is due, and whether a list serves it.
+fn next_turn<T: Pollable>(state: &WatchState<T>, waiter: &Waiter<T>, lists: bool, now: Instant) -> (Instant, bool) {
     let by_list = lists && !waiter.unlisted && is_young(waiter, now);
     let not_before = if by_list {
         state.next_list
@@ -116,20 +116,21 @@ fn next_due<T: Pollable>(state: &WatchState<T>) -> Option<Instant> {
     let now = Instant::now();
     let lists = lists(state, now);
     let waiters = state.waiters.values();
-    waiters.map(|waiter| turn(state, waiter, lists, now).0).min()
+    waiters.map(|waiter| next_turn(state, waiter, lists, now).0).min()
 }
 
-/// The requests to make now; none is made again before it has ended. `ahead` is by how much Cinder's clock is ahead of ours.
-fn requests<T: Pollable>(state: &mut WatchState<T>, ahead: SignedDuration) -> Vec<PollRequest<T::Id>> {
+/// Returns the requests that are due. A request does not start again before it has ended. `ahead` is the lead of
+/// Cinder's clock over the local clock.
+fn due_requests<T: Pollable>(state: &mut WatchState<T>, ahead: SignedDuration) -> Vec<PollRequest<T::Id>> {
     let now = Instant::now();
     let lists = lists(state, now);
     let due = state.waiters.values().filter_map(|waiter| {
-        let (at, by_list) = turn(state, waiter, lists, now);
+        let (at, by_list) = next_turn(state, waiter, lists, now);
         (at <= now).then(|| (!by_list).then(|| waiter.id.clone()))
     });
-    // `None` is the list, which comes once, too.
+    // `None` is the list of changes. The set contains it once at most.
     let due: BTreeSet<Option<T::Id>> = due.collect();
-    // Also those that are left of waiters who have gone.
+    // This also drops the entries of resources without a waiter.
     state.next_polls.retain(|_, next| *next > now);
     let WatchState { waiters, slow, .. } = &mut *state;
     slow.retain(|id| waiters.values().any(|waiter| waiter.id == *id));
@@ -147,7 +148,7 @@ fn requests<T: Pollable>(state: &mut WatchState<T>, ahead: SignedDuration) -> Ve
             requests.push(PollRequest::ChangedSince(since.min().unwrap_or(Timestamp::MIN)));
             continue;
         };
-        // Until the poll ends, however long it waits for a permit.
+        // The entry lasts until the poll ends, however long it waits for a permit.
         state.next_polls.insert(id.clone(), now + TIMING.operation_timeout);
         requests.push(PollRequest::One(id));
     }
@@ -157,9 +158,9 @@ fn requests<T: Pollable>(state: &mut WatchState<T>, ahead: SignedDuration) -> Ve
 async fn poll_one<T: Pollable>(shared: &Shared<T>, lanes: &Lanes, id: &T::Id) {
     let was_slow = shared.state().slow.contains(id);
     let lane = if was_slow { &lanes.slow } else { &lanes.fast };
-    // Never closed.
+    // The semaphore is never closed.
     let permit = lane.acquire().await;
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     let what = format!("look at {id}");
     let mut poll = std::pin::pin!(within_time(&what, T::get(&shared.transport, id)));
     let in_time = timeout(TIMING.slow_poll, &mut poll).await;
@@ -177,12 +178,12 @@ async fn poll_one<T: Pollable>(shared: &Shared<T>, lanes: &Lanes, id: &T::Id) {
         state.slow.remove(id);
     }
     let waiters: Vec<u64> = (state.waiters.iter())
-        .filter(|(_, waiter)| waiter.id == *id && waiter.registered <= asked)
+        .filter(|(_, waiter)| waiter.id == *id && waiter.registered <= requested_at)
         .map(|(number, _)| *number)
         .collect();
     if waiters.len() > 1 {
         let gap = shared_gap(waiters.iter().filter_map(|number| state.waiters.get(number)));
-        state.next_polls.insert(id.clone(), asked + gap);
+        state.next_polls.insert(id.clone(), requested_at + gap);
     } else {
         state.next_polls.remove(id);
     }
@@ -193,14 +194,14 @@ async fn poll_one<T: Pollable>(shared: &Shared<T>, lanes: &Lanes, id: &T::Id) {
     shared.wake.notify_one();
 }
 
-/// One list tells about all that have changed since their requests.
-async fn list<T: Pollable>(shared: &Shared<T>, since: Timestamp) {
-    let asked = Instant::now();
+/// Polls all recent waiters by one list of changes.
+async fn poll_changes<T: Pollable>(shared: &Shared<T>, since: Timestamp) {
+    let requested_at = Instant::now();
     let listed = within_time("list of changes", T::changed_since(&shared.transport, since)).await;
     let mut state = shared.state();
-    state.next_list = Some(asked + shared_gap(state.waiters.values()));
+    state.next_list = Some(requested_at + shared_gap(state.waiters.values()));
     let now = Instant::now();
-    let served = |waiter: &Waiter<T>| waiter.registered <= asked && is_young(waiter, now);
+    let served = |waiter: &Waiter<T>| waiter.registered <= requested_at && is_young(waiter, now);
     match listed {
         Ok(Some(things)) => {
             state.failed_lists = 0;
@@ -211,9 +212,9 @@ async fn list<T: Pollable>(shared: &Shared<T>, since: Timestamp) {
                     continue;
                 };
                 match things.get(&waiter.id) {
-                    // All who wait are told, also those that are not due.
+                    // Waiters that are not due get the result too.
                     Some(thing) => deliver(&mut state, number, Ok(Some(thing.clone())), true),
-                    None if waiter.due > asked => {}
+                    None if waiter.due > requested_at => {}
                     None if waiter.kind == Kind::Create && waiter.reported.elapsed() < TIMING.unlisted_creation => {
                         waiter.due = now + poll_interval(waiter.started.elapsed());
                     }
@@ -222,7 +223,7 @@ async fn list<T: Pollable>(shared: &Shared<T>, since: Timestamp) {
             }
         }
         Ok(None) => state.no_changes = true,
-        // A filter that Cinder's operator has not enabled.
+        // A filter that the administrator of Cinder has not enabled (400).
         Err(CloudError::BadRequest(failure)) => {
             tracing::info!(%failure, "Cinder does not list changes; what is waited for is looked at directly");
             state.no_changes = true;
@@ -233,7 +234,7 @@ async fn list<T: Pollable>(shared: &Shared<T>, since: Timestamp) {
                 state.lists_rest = Some(now + TIMING.list_rest);
             }
             tracing::debug!(%error, failures = state.failed_lists, "a list of changes failed; its waits are polled directly");
-            let due = |waiter: &&mut Waiter<T>| served(waiter) && waiter.due <= asked;
+            let due = |waiter: &&mut Waiter<T>| served(waiter) && waiter.due <= requested_at;
             for waiter in state.waiters.values_mut().filter(due) {
                 waiter.unlisted = true;
             }
@@ -243,7 +244,7 @@ async fn list<T: Pollable>(shared: &Shared<T>, since: Timestamp) {
     shared.wake.notify_one();
 }
 
-/// The result of a poll, or an error after `poll_timeout`.
+/// Returns the result of a poll, or an error after `poll_timeout`.
 async fn within_time<R>(what: &str, poll: impl Future<Output = Result<R, CloudError>>) -> Result<R, CloudError> {
     timeout(TIMING.poll_timeout, poll).await.unwrap_or_else(|_| {
         let failure = Failure {
@@ -268,12 +269,12 @@ fn deliver<T: Pollable>(state: &mut WatchState<T>, number: u64, result: PollResu
     waiter.due = waiter.due.max(Instant::now() + gap);
     waiter.polls += 1;
     waiter.reported = Instant::now();
-    waiter.last_look = Some(elapsed);
+    waiter.last_poll = Some(elapsed);
     waiter.unlisted = false;
     waiter.listed |= by_list;
     if let Ok(Some(thing)) = &result {
         waiter.status = thing.status().clone();
     }
-    // The other end is gone only when its registration is about to be.
+    // The receiver closes only when its registration is about to be dropped.
     drop(waiter.polls_out.send(result));
 }

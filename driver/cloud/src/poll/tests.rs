@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The watch in a time of its own: what it costs and how late it is, without any cloud.
+//! Tests of the watch with simulated time: the number of requests and the delay, without a cloud.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -13,7 +13,7 @@ use crate::error::Failure;
 use crate::http::connection::Connection;
 use crate::http::options::CloudOptions;
 
-/// A thing that is done some time after it was begun.
+/// A resource with an operation that finishes after some time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Thing {
     id: u32,
@@ -21,7 +21,6 @@ struct Thing {
     changed: Timestamp,
 }
 
-/// How the cloud lists changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum ListMode {
     #[default]
@@ -34,17 +33,17 @@ enum ListMode {
 
 #[derive(Debug, Default)]
 struct World {
-    /// When each is done; `None` for never.
+    /// The time at which each operation finishes; `None` for never.
     ends: HashMap<u32, Option<Instant>>,
-    /// What it is then; absent for what is gone.
+    /// The final status; `None` for a deleted resource.
     ended: Option<&'static str>,
     since: Vec<Timestamp>,
     lists: usize,
     gets: usize,
     list_mode: ListMode,
-    /// Whether what is busy has not changed since it was made, so that no list of changes tells of it.
+    /// Whether pending resources have not changed since their creation, so that no list of changes contains them.
     unplaced: bool,
-    /// The things of which no poll ends.
+    /// The resources with polls that never end.
     dead: HashSet<u32>,
     changed: Timestamp,
 }
@@ -151,7 +150,7 @@ fn watch() -> Watch<Thing> {
     Watch::new(Arc::new(Transport::new(connection, &options)))
 }
 
-/// Waits for a thing that takes so long, and returns how late that was noticed.
+/// Waits for an operation of this duration. Returns the delay until its end is seen.
 async fn wait(watch: &Watch<Thing>, kind: Kind, id: u32, takes: Duration) -> Duration {
     let started = Instant::now();
     world(|world| world.ends.insert(id, Some(started + takes)));
@@ -166,14 +165,14 @@ async fn wait(watch: &Watch<Thing>, kind: Kind, id: u32, takes: Duration) -> Dur
         what: format!("thing {id}"),
     };
     let end = watch.until(wait, |thing| match thing {
-        Some(thing) if thing.status == "busy" => Verdict::Pending,
-        _ => Verdict::Done(Ok(())),
+        Some(thing) if thing.status == "busy" => PollVerdict::Pending,
+        _ => PollVerdict::Done(Ok(())),
     });
     end.await.expect("it ends");
     started.elapsed().saturating_sub(takes)
 }
 
-/// Numbers between 0 and 1 that look like chance and are the same each time.
+/// Returns pseudo-random numbers between 0 and 1, the same each time.
 fn chances() -> impl Iterator<Item = f64> {
     let mut state = 12_345_u64;
     std::iter::from_fn(move || {
@@ -184,14 +183,14 @@ fn chances() -> impl Iterator<Item = f64> {
     })
 }
 
-/// The median and the 99th percentile.
+/// Returns the median and the 99th percentile.
 fn summary(mut late: Vec<Duration>) -> (Duration, Duration) {
     late.sort();
     (late[late.len() / 2], late[(late.len() * 99).div_ceil(100) - 1])
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crowd_costs_by_time_and_is_noticed_in_time() {
+async fn crowd_needs_few_requests_and_little_delay() {
     for count in [40, 100, 400] {
         let watch = watch();
         let takes = chances()
@@ -209,11 +208,11 @@ async fn a_crowd_costs_by_time_and_is_noticed_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_one_after_the_other_costs_little_more_than_one_look_each_and_is_noticed_in_time() {
+async fn sequential_operations_cost_about_one_poll_each() {
     let watch = watch();
     let mut free = Instant::now();
     let mut waits = Vec::new();
-    // As Nova attaches to one server: the answer to the next request comes when the one before is done.
+    // Like Nova at one server: the response to the next request comes when the previous operation has finished.
     for (id, chance) in (0..100).zip(chances()) {
         let takes = Duration::from_secs_f64(0.6 + 0.2 * chance);
         let (watch, answered) = (&watch, free);
@@ -231,10 +230,10 @@ async fn what_comes_one_after_the_other_costs_little_more_than_one_look_each_and
 }
 
 #[tokio::test(start_paused = true)]
-async fn attachments_of_all_lengths_are_noticed_in_time() {
+async fn attachments_of_any_duration_are_seen_promptly() {
     let watch = watch();
     let mut late = Vec::new();
-    // One at a time, as in a quiet cluster, with the spread of a real cloud.
+    // One operation at a time, as in a quiet cluster, with the variance of a real cloud.
     for (id, chance) in (0..300).zip(chances()) {
         let takes = Duration::from_secs_f64(0.9 + 0.5 * chance + if chance > 0.95 { 3.0 } else { 0.0 });
         late.push(wait(&watch, Kind::Attach, id, takes).await);
@@ -245,7 +244,7 @@ async fn attachments_of_all_lengths_are_noticed_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_list_of_changes_does_not_hold_is_asked_for_before_it_is_gone() {
+async fn unlisted_resource_is_polled_before_it_counts_deleted() {
     let watch = watch();
     world(|world| world.ended = None);
     join_all((0..40).map(|id| wait(&watch, Kind::Delete, id, Duration::from_millis(900)))).await;
@@ -255,20 +254,20 @@ async fn what_a_list_of_changes_does_not_hold_is_asked_for_before_it_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_api_node_that_lags_does_not_list_is_not_gone() {
+async fn resource_hidden_by_lag_is_not_deleted() {
     let watch = watch();
-    // Nothing that has changed is listed, though all of it was seen before and is there.
+    // The lists are empty, although the cloud has all of the resources and they have changed.
     world(|world| world.list_mode = ListMode::Forgetful);
     let waits = (0..40).map(|id| wait(&watch, Kind::Attach, id, Duration::from_millis(900)));
     join_all(waits).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_things_that_no_list_tells_of_yet_are_not_looked_at_one_by_one() {
+async fn unlisted_new_resources_are_not_polled_singly() {
     for count in [40, 100] {
         let watch = watch();
         world(|world| world.unplaced = true);
-        // As a busy scheduler places them: one after the other.
+        // Like a busy scheduler, which places them one after the other.
         let waits = (0..count).map(|id| {
             let watch = &watch;
             async move {
@@ -296,7 +295,7 @@ async fn new_things_that_no_list_tells_of_yet_are_not_looked_at_one_by_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attachments_are_noticed_in_time_among_many_that_have_waited_for_long() {
+async fn attachments_are_prompt_among_long_waits() {
     let watch = watch();
     let creations = (0..60).map(|id| wait(&watch, Kind::Create, id, Duration::from_mins(1)));
     let attachments = (100..140).map(|id| {
@@ -314,9 +313,9 @@ async fn attachments_are_noticed_in_time_among_many_that_have_waited_for_long() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_of_a_crowd_whose_time_comes_alone_wait_for_the_list_of_all() {
+async fn crowd_members_wait_for_shared_list() {
     let watch = watch();
-    // It is known that one alone is done at once; in a crowd it takes longer.
+    // A single operation finishes at once. In a crowd it takes longer.
     for id in 1000..1004 {
         wait(&watch, Kind::Attach, id, Duration::ZERO).await;
     }
@@ -330,13 +329,13 @@ async fn those_of_a_crowd_whose_time_comes_alone_wait_for_the_list_of_all() {
     });
     let (_, worst) = summary(join_all(waits).await);
     let (lists, gets) = world(|world| (world.lists, world.gets));
-    // The first ones come before there is a crowd.
+    // The first waiters arrive before there is a crowd.
     assert!(gets <= 12 && lists <= 10, "{lists} lists, {gets} looks");
     assert!(worst <= Duration::from_secs(1), "{worst:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cloud_that_does_not_list_changes_is_asked_directly() {
+async fn cloud_without_change_lists_is_polled_directly() {
     let watch = watch();
     world(|world| world.list_mode = ListMode::Unserved);
     let waits = (0..40).map(|id| wait(&watch, Kind::Attach, id, Duration::from_secs(1)));
@@ -347,7 +346,7 @@ async fn a_cloud_that_does_not_list_changes_is_asked_directly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_wants_few_looks_gets_few_of_its_own_and_all_of_the_others() {
+async fn minimum_interval_limits_only_own_polls() {
     let watch = watch();
     let started = Instant::now();
     world(|world| world.ends.insert(1000, Some(started + Duration::from_secs(20))));
@@ -366,8 +365,8 @@ async fn a_wait_that_wants_few_looks_gets_few_of_its_own_and_all_of_the_others()
         .until(rare, |thing| {
             polls += 1;
             match thing {
-                Some(thing) if thing.status == "done" => Verdict::Done(Ok(())),
-                _ => Verdict::Pending,
+                Some(thing) if thing.status == "done" => PollVerdict::Done(Ok(())),
+                _ => PollVerdict::Pending,
             }
         })
         .await
@@ -391,7 +390,7 @@ async fn dead_servers_do_not_delay_others() {
     let watch = watch();
     let healthy = async {
         world(|world| world.list_mode = ListMode::Unserved);
-        // The first polls of the dead ones are under way.
+        // The first polls of the dead servers are pending.
         sleep(Duration::from_secs(30)).await;
         let waits = (0..8).map(|id| wait(&watch, Kind::Detach, id, Duration::from_millis(900)));
         summary(join_all(waits).await)
@@ -407,7 +406,8 @@ async fn dead_servers_do_not_delay_others() {
     assert!(worst <= Duration::from_secs(1), "{worst:?}");
 }
 
-/// Waits for a thing whose state may be the one from before the request, and returns how long that takes.
+/// Waits for a resource with a state that may be older than the request. Returns the result and the duration of the
+/// wait.
 async fn wait_unchanged(watch: &Watch<Thing>, takes: Option<Duration>) -> (bool, Duration) {
     let started = Instant::now();
     world(|world| world.ends.insert(1, takes.map(|takes| started + takes)));
@@ -422,8 +422,8 @@ async fn wait_unchanged(watch: &Watch<Thing>, takes: Option<Duration>) -> (bool,
         what: "thing 1".to_owned(),
     };
     let end = watch.until(wait, |thing| match thing {
-        Some(thing) if thing.status == "done" => Verdict::Done(Ok(true)),
-        _ => Verdict::Unchanged(Ok(false)),
+        Some(thing) if thing.status == "done" => PollVerdict::Done(Ok(true)),
+        _ => PollVerdict::Unchanged(Ok(false)),
     });
     (end.await.expect("it ends"), started.elapsed())
 }
@@ -449,7 +449,6 @@ async fn state_that_changed_after_the_request_is_news() {
     assert!(!done && took <= Duration::from_secs(3), "{took:?}");
 }
 
-/// Elapsed and changed in milliseconds.
 #[rstest::rstest]
 #[case::clock_behind(850, -1_000, false)]
 #[case::just_before(5_000, 4_000, false)]
@@ -457,5 +456,5 @@ async fn state_that_changed_after_the_request_is_news() {
 #[case::clock_ahead(3_000, -1_000, true)]
 fn news_allows_for_rounded_times(#[case] elapsed: u64, #[case] changed: i64, #[case] expected: bool) {
     let changed = SignedDuration::from_millis(changed);
-    assert_eq!(is_news(Duration::from_millis(elapsed), changed), expected);
+    assert_eq!(is_newer(Duration::from_millis(elapsed), changed), expected);
 }

@@ -54,7 +54,7 @@ pub(super) fn find_static_addresses(text: &[u8], host: &str) -> Vec<IpAddr> {
     addresses
 }
 
-/// What `/etc/resolv.conf` configures.
+/// The configuration in `/etc/resolv.conf`.
 pub(super) struct SystemConfiguration {
     pub(super) servers: Vec<IpAddr>,
     /// Whether AAAA records are queried.

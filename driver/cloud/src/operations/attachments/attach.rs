@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a volume to a server.
+//! Attaches a volume to a server.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::step::ShelvedVersion;
 use crate::api::block_storage::{BlockStorage, Volume, VolumeAttachment, VolumeStatus};
 use crate::api::compute::{Compute, MULTIATTACH, SHELVED};
 use crate::context::Context;
-use crate::context::server_queue::{Crowded, ServerPermit};
+use crate::context::server_queue::{QueueFull, ServerPermit};
 use crate::error::{CloudError, Failure, Obstacle};
 use crate::http::observer::Observer;
 use crate::http::service::{MicroVersion, Service};
@@ -21,16 +21,16 @@ use crate::ids::{ServerId, VolumeId};
 use crate::metadata_keys;
 use crate::operations::attachments::AttachOutcome;
 use crate::poll::schedule::Kind;
-use crate::poll::{Verdict, Wait, timestamp};
+use crate::poll::{PollVerdict, Wait, timestamp};
 use crate::timing::TIMING;
 
-/// The refusals that mean: this server is full. Nova has no error code of its own for them.
+/// Whether the refusal reports a full server, for which Nova has no error code of its own.
 fn is_full(failure: &Failure) -> bool {
     let fault = failure.fault.to_ascii_lowercase();
     fault.contains("disk devices") || fault.contains("no free disk device names")
 }
 
-/// A place in a queue that is watched. Ends with its drop.
+/// An entry in a queue, which the observer counts until it is dropped.
 struct QueuePlace<'a> {
     observer: &'a dyn Observer,
     queue: &'static str,
@@ -54,14 +54,14 @@ impl Drop for QueuePlace<'_> {
     }
 }
 
-/// Whether an attachment is for certain no older than that, by Cinder's account and clock.
+/// Whether the attachment is certainly no older than `age`, by Cinder's record and clock.
 fn is_younger(attachment: &VolumeAttachment, now: Timestamp, age: Duration) -> bool {
     let attached_at = attachment.attached_at.as_deref().and_then(timestamp);
     let limit = SignedDuration::try_from(age + TIMING.whole_seconds).unwrap_or(SignedDuration::MAX);
     attached_at.is_some_and(|at| now.duration_since(at) <= limit)
 }
 
-/// Refuses a server that has as many volumes of CSI drivers as it may have.
+/// Refuses a server that has the maximum number of volumes of CSI drivers. A missing server is an error (404).
 pub(super) async fn check_room(
     cx: &Context,
     volume: &VolumeId,
@@ -77,7 +77,7 @@ pub(super) async fn check_room(
     if attached.contains(volume) || attached.len() < limit {
         return Ok(());
     }
-    // The limit is that of the scheduler, which counts no other volumes, such as the one that the server boots from.
+    // The limit is the one of the scheduler, which does not count other volumes, for instance the boot volume.
     let counts = |listed: Volume| {
         let is_csi = attached.contains(&listed.id) && listed.metadata.contains_key(metadata_keys::CLUSTER);
         is_csi.then_some(())
@@ -100,20 +100,21 @@ pub(super) async fn check_room(
 }
 
 impl AttachmentStateMachine<'_> {
-    /// Asks Nova to attach, and waits until the volume has arrived.
-    pub(super) async fn ask_to_attach(&mut self) -> Result<RequestOutcome, CloudError> {
+    /// Requests the attachment from Nova, and waits for its end. A 404, 409 or 400 is [`RequestOutcome::Refused`], and
+    /// [`step`](super::step) decides.
+    pub(super) async fn request_attach(&mut self) -> Result<RequestOutcome, CloudError> {
         let version = self.version().await?;
         let turn = self
-            .wait_in_queue("attach", self.inner.server_queues.acquire_attach(self.server))
+            .wait_in_queue("attach", self.cx.server_queues.acquire_attach(self.server))
             .await?;
-        // From here on only a detachment takes it back.
+        // From now on only a detachment can revert the request.
         self.withdrawn = None;
         let started = Instant::now();
-        // Before the request, which may be carried out without an answer.
-        let newly_attached = &self.inner.newly_attached;
+        // Before the request, because the request may succeed without a response.
+        let newly_attached = &self.cx.newly_attached;
         let was_new = newly_attached.get(&self.key()).is_some();
         newly_attached.insert(self.key(), None);
-        let answer = Compute::new(&self.inner.transport)
+        let answer = Compute::new(&self.cx.transport)
             .attach(self.server, self.volume_id, version)
             .await;
         drop(turn);
@@ -129,6 +130,7 @@ impl AttachmentStateMachine<'_> {
                     already: false,
                 }));
             }
+            // 404: the state of Cinder and Nova decides, in `step::attach`.
             Ok(Err(failure)) => {
                 let error = CloudError::Conflict(failure);
                 return Ok(RequestOutcome::Refused { unknown: true, error });
@@ -147,13 +149,13 @@ impl AttachmentStateMachine<'_> {
         }
     }
 
-    /// The lowest version of Nova's API in which the request can be made.
+    /// The lowest version of Nova's API that supports the request.
     async fn version(&mut self) -> Result<Option<MicroVersion>, CloudError> {
         if !self.is_multiattach() {
             return self.version_for_shelved().await;
         }
-        self.needs(MULTIATTACH, "the volume is multiattach").await?;
-        self.asked_for_several = true;
+        self.require_version(MULTIATTACH, "the volume is multiattach").await?;
+        self.multiattach_requested = true;
         self.shelved_version = ShelvedVersion::Used;
         Ok(Some(MULTIATTACH))
     }
@@ -163,7 +165,7 @@ impl AttachmentStateMachine<'_> {
         if self.shelved_version == ShelvedVersion::Unneeded {
             return Ok(None);
         }
-        if self.inner.transport.highest_version(Service::Compute).await? < Some(SHELVED) {
+        if self.cx.transport.highest_version(Service::Compute).await? < Some(SHELVED) {
             self.shelved_version = ShelvedVersion::Missing;
             return Err(self.obstructed(Obstacle::Server).await);
         }
@@ -171,8 +173,8 @@ impl AttachmentStateMachine<'_> {
         Ok(Some(SHELVED))
     }
 
-    async fn needs(&self, version: MicroVersion, because: &str) -> Result<(), CloudError> {
-        if self.inner.transport.highest_version(Service::Compute).await? >= Some(version) {
+    async fn require_version(&self, version: MicroVersion, because: &str) -> Result<(), CloudError> {
+        if self.cx.transport.highest_version(Service::Compute).await? >= Some(version) {
             return Ok(());
         }
         Err(CloudError::BadRequest(Failure {
@@ -185,13 +187,13 @@ impl AttachmentStateMachine<'_> {
         }))
     }
 
-    /// Waits for a turn at the server, in the queue of this name.
+    /// Waits for a permit of the server in the named queue.
     pub(super) async fn wait_in_queue(
         &self,
         queue: &'static str,
-        turn: impl Future<Output = Result<ServerPermit, Crowded>>,
+        turn: impl Future<Output = Result<ServerPermit, QueueFull>>,
     ) -> Result<ServerPermit, CloudError> {
-        let queued = QueuePlace::new(self.inner.transport.observer(), queue);
+        let queued = QueuePlace::new(self.cx.transport.observer(), queue);
         let withdrawn = async {
             match self.withdrawn {
                 Some(withdrawn) => withdrawn.cancelled().await,
@@ -199,7 +201,7 @@ impl AttachmentStateMachine<'_> {
             }
         };
         let turn = tokio::select! {
-            // First: whose turn comes at the same moment does not begin either.
+            // First, so that a cancelled request does not start even if its permit arrives at the same moment.
             biased;
             () = withdrawn => {
                 return Err(CloudError::Conflict(Failure {
@@ -215,7 +217,7 @@ impl AttachmentStateMachine<'_> {
         };
         match turn {
             Ok(Ok(turn)) => Ok(turn),
-            Ok(Err(Crowded(waiting))) => Err(CloudError::Conflict(Failure {
+            Ok(Err(QueueFull(waiting))) => Err(CloudError::Conflict(Failure {
                 operation: "turn",
                 object: self.pair(),
                 status: None,
@@ -234,8 +236,9 @@ impl AttachmentStateMachine<'_> {
         }
     }
 
-    /// Cinder may have shown an attachment from before, which Nova has lost, while Nova gave the new one up: one that is not as
-    /// young as the request is believed only if Nova has it recorded.
+    /// Checks that the attachment belongs to the request. Cinder may show an older attachment that Nova has lost,
+    /// although Nova abandoned the new one. An attachment that is older than the request counts only if Nova has a
+    /// record of it.
     async fn check_fresh(
         &mut self,
         volume: &Volume,
@@ -243,8 +246,8 @@ impl AttachmentStateMachine<'_> {
         request_id: Option<&str>,
     ) -> Result<(), CloudError> {
         let found = volume.attachment_to(self.server);
-        let now = self.inner.transport.time_of_cinder();
-        let nova = Compute::new(&self.inner.transport);
+        let now = self.cx.transport.time_of_cinder();
+        let nova = Compute::new(&self.cx.transport);
         if found.is_some_and(|found| is_younger(found, now, started.elapsed()))
             || nova.attachment(self.server, self.volume_id).await?.is_some()
         {
@@ -279,28 +282,30 @@ impl AttachmentStateMachine<'_> {
             request_id: request_id.map(str::to_owned),
         };
         let arrived = self
-            .inner
+            .cx
             .watch
             .until(wait, |now| {
                 let Some(now) = now else {
-                    return Verdict::Unchanged(Err(CloudError::no_volume(volume)));
+                    return PollVerdict::Unchanged(Err(CloudError::no_volume(volume)));
                 };
                 match (&now.status, now.attachment_to(server)) {
-                    (VolumeStatus::Detaching, _) => Verdict::Pending,
-                    // An attachment of which Nova knew nothing, beside the one that is on its way.
-                    (VolumeStatus::Reserved | VolumeStatus::Attaching, Some(_)) if !now.multiattach => Verdict::Pending,
-                    (_, Some(_)) => Verdict::Done(Ok(now.clone())),
-                    (VolumeStatus::Available, None) => Verdict::Unchanged(Err(failed(&now.status))),
-                    (status, None) if status.is_error() => Verdict::Done(Err(failed(status))),
+                    (VolumeStatus::Detaching, _) => PollVerdict::Pending,
+                    // A stale attachment without a record in Nova, next to the pending one.
+                    (VolumeStatus::Reserved | VolumeStatus::Attaching, Some(_)) if !now.multiattach => {
+                        PollVerdict::Pending
+                    }
+                    (_, Some(_)) => PollVerdict::Done(Ok(now.clone())),
+                    (VolumeStatus::Available, None) => PollVerdict::Unchanged(Err(failed(&now.status))),
+                    (status, None) if status.is_error() => PollVerdict::Done(Err(failed(status))),
                     (VolumeStatus::InUse, None) if !now.multiattach => {
-                        Verdict::Unchanged(Err(CloudError::AttachedElsewhere {
+                        PollVerdict::Unchanged(Err(CloudError::AttachedElsewhere {
                             volume: volume.clone(),
                             server: server.clone(),
                             servers: now.servers(),
                             request_id: request_id.map(str::to_owned),
                         }))
                     }
-                    _ => Verdict::Pending,
+                    _ => PollVerdict::Pending,
                 }
             })
             .await;

@@ -1,35 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a server to freedom.
+//! Detaches a volume from a server.
 
 use tokio::time::{Instant, sleep_until};
 
 use super::state_machine::{AttachmentStateMachine, RequestOutcome};
-use super::step::{ShelvedVersion, Views};
+use super::step::{CloudState, ShelvedVersion};
 use crate::api::block_storage::{BlockStorage, VolumeStatus};
 use crate::api::compute::{Compute, Server};
 use crate::error::{CloudError, Failure};
 use crate::operations::attachments::AttachOutcome;
 use crate::poll::schedule::Kind;
-use crate::poll::{Pollable, Verdict, Wait};
+use crate::poll::{PollVerdict, Pollable, Wait};
 use crate::timing::TIMING;
 
 impl AttachmentStateMachine<'_> {
-    /// Asks Nova to detach, and waits until both have let go.
-    pub(super) async fn ask_to_detach(&mut self) -> Result<RequestOutcome, CloudError> {
-        if let Some(attached) = self.inner.newly_attached.get(&self.key()).flatten() {
+    /// Requests the detachment from Nova, and waits until Nova and Cinder have completed it. A 404 is `unknown`: no
+    /// server, no volume or no attachment. [`step`](super::step) then decides from the state of Cinder.
+    pub(super) async fn request_detach(&mut self) -> Result<RequestOutcome, CloudError> {
+        if let Some(attached) = self.cx.newly_attached.get(&self.key()).flatten() {
             // So that the volume's change has a later timestamp.
             sleep_until(attached.at + TIMING.timestamp_resolution).await;
         }
         let version = self.version_for_shelved().await?;
-        // Held until the end: Nova detaches one by one what is asked of it, and what waits for its turn there would keep attachments waiting, too.
+        // Held until the end: Nova runs the detachments of a server one after the other, and queued ones would delay
+        // attachments too.
         let _turn = self
-            .wait_in_queue("detach", self.inner.server_queues.acquire_detach(self.server))
+            .wait_in_queue("detach", self.cx.server_queues.acquire_detach(self.server))
             .await?;
         let started = Instant::now();
-        let answer = Compute::new(&self.inner.transport)
+        let answer = Compute::new(&self.cx.transport)
             .detach(self.server, self.volume_id, version)
             .await;
         match answer {
+            // 404: the state of Cinder decides, in `step::detach`.
             Ok(answer) if answer.missing() => Ok(RequestOutcome::Refused {
                 unknown: true,
                 error: CloudError::Conflict(answer.into_failure()),
@@ -52,7 +55,7 @@ impl AttachmentStateMachine<'_> {
                 }
                 Ok(RequestOutcome::Done(AttachOutcome {
                     device: None,
-                    volume: self.snapshot.take().and_then(|snapshot| snapshot.volume),
+                    volume: self.state.take().and_then(|state| state.volume),
                     already: false,
                 }))
             }
@@ -60,13 +63,13 @@ impl AttachmentStateMachine<'_> {
         }
     }
 
-    /// Whether Cinder may still have the attachment that Nova has forgotten: Nova ignores a failure of Cinder when it detaches a volume from
-    /// a server without a host. Nova may have taken a shelved server off its host after the last poll.
+    /// Whether Cinder may still have the attachment without a record of Nova. Nova ignores a failure of Cinder when it
+    /// detaches a volume from a server without a host. Nova may have offloaded a shelved server after the last poll.
     async fn may_have_failed_in_cinder(&self) -> bool {
         if self.shelved_version != ShelvedVersion::Used {
             return false;
         }
-        let server = Compute::new(&self.inner.transport).server(self.server).await;
+        let server = Compute::new(&self.cx.transport).server(self.server).await;
         !server.is_ok_and(|server| server.is_some_and(|server| !server.is_offloaded()))
     }
 
@@ -81,10 +84,10 @@ impl AttachmentStateMachine<'_> {
         })
     }
 
-    /// Follows a detachment until Nova has forgotten the volume: what Nova has forgotten, Cinder has given up before. `false`: Nova no
-    /// longer knows the server, or has taken it off its host, and that may have cut the detachment short.
+    /// Follows a detachment until Nova deletes its record. Cinder has completed the detachment by then. `false`: Nova
+    /// no longer knows the server (404), or has offloaded it, which may have interrupted the detachment.
     ///
-    /// After a new attachment an API node may show the time before it: then Cinder has to show a later change.
+    /// After a new attachment, an API node may show the state before it. Then Cinder must show a later change.
     pub(super) async fn follow_detachment(
         &mut self,
         started: Instant,
@@ -92,10 +95,10 @@ impl AttachmentStateMachine<'_> {
     ) -> Result<bool, CloudError> {
         loop {
             let is_complete = self.follow_nova(started, request_id).await?;
-            if !self.was_attached_lately() || self.is_released().await {
+            if !self.was_attached_recently() || self.is_released().await {
                 return Ok(is_complete);
             }
-            while self.was_attached_lately() {
+            while self.was_attached_recently() {
                 self.pause_for_lag().await;
             }
         }
@@ -103,19 +106,19 @@ impl AttachmentStateMachine<'_> {
 
     /// Whether Cinder shows a state after the attachment in which the server does not have the volume.
     async fn is_released(&mut self) -> bool {
-        let found = BlockStorage::new(&self.inner.transport).volume(self.volume_id).await;
+        let found = BlockStorage::new(&self.cx.transport).volume(self.volume_id).await;
         let Ok(Some(volume)) = found else { return false };
         let is_moving = matches!(
             volume.status,
             VolumeStatus::Reserved | VolumeStatus::Attaching | VolumeStatus::Detaching
         );
-        let attached = self.inner.newly_attached.get(&self.key()).flatten();
+        let attached = self.cx.newly_attached.get(&self.key()).flatten();
         let is_later = attached.is_some_and(|attached| volume.changed_at() > Some(attached.changed_at));
         let is_released = is_later && !is_moving && volume.attachment_to(self.server).is_none();
         if is_released {
-            self.snapshot = Some(Views {
+            self.state = Some(CloudState {
                 volume: Some(volume),
-                ..Views::default()
+                ..CloudState::default()
             });
         }
         is_released
@@ -129,7 +132,7 @@ impl AttachmentStateMachine<'_> {
             Some(id) => format!("{} (request {id})", self.pair()),
             None => self.pair(),
         };
-        let forgotten = self.inner.servers.until(
+        let forgotten = self.cx.servers.until(
             Wait {
                 kind: Kind::Detach,
                 id: server,
@@ -141,11 +144,12 @@ impl AttachmentStateMachine<'_> {
                 what: what.clone(),
             },
             |records| match records {
-                Some(records) if records.has(volume) => Verdict::Pending,
-                known => Verdict::Done(Ok(known.is_some())),
+                Some(records) if records.has(volume) => PollVerdict::Pending,
+                // `None` is a 404: the server was deleted.
+                known => PollVerdict::Done(Ok(known.is_some())),
             },
         );
-        let given_up = self.inner.watch.until(
+        let given_up = self.cx.watch.until(
             Wait {
                 kind: Kind::Detach,
                 id: volume,
@@ -157,14 +161,14 @@ impl AttachmentStateMachine<'_> {
                 what,
             },
             |now| {
-                // A volume that Cinder no longer knows is attached to no server.
+                // A volume that Cinder no longer knows (404) is attached to no server.
                 let Some(now) = now else {
-                    return Verdict::Unchanged(Ok(true));
+                    return PollVerdict::Unchanged(Ok(true));
                 };
                 if now.status != VolumeStatus::InUse || now.attachment_to(server).is_none() {
-                    return Verdict::Pending;
+                    return PollVerdict::Pending;
                 }
-                Verdict::Unchanged(Err(CloudError::Conflict(Failure {
+                PollVerdict::Unchanged(Err(CloudError::Conflict(Failure {
                     operation: "volume_detach",
                     object: super::pair(volume, server),
                     status: None,
@@ -183,8 +187,9 @@ impl AttachmentStateMachine<'_> {
         match end {
             Err(CloudError::Timeout { .. }) if !is_all => {
                 let error = self.stuck(request_id).await;
-                // The host that worked on it has lost the server. Nova detaches without a host if requested again.
-                let is_offloaded = self.host().is_some_and(Server::is_offloaded);
+                // The host that ran the detachment has lost the server. Nova detaches without a host if requested
+                // again.
+                let is_offloaded = self.nova_server().is_some_and(Server::is_offloaded);
                 if is_offloaded { Ok(false) } else { Err(error) }
             }
             other => other,

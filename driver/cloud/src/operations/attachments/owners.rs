@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finds the attachments of a volume that no server has, and removes them.
 //!
-//! Cinder lists attachments, and Nova knows the servers. An attachment is stale only where Nova answers twice, some seconds apart, that
-//! it has no record of the volume at the server and, for a complete attachment, that it does not know the server. Any other answer, an
-//! error included, keeps the attachment: the guest may have the disk.
+//! Cinder lists attachments, and Nova knows the servers. An attachment is stale only if Nova reports twice, some
+//! seconds apart, that it has no record of the volume at the server (404). For a complete attachment, Nova must also
+//! report that it does not know the server (404). Any other response, including an error, keeps the attachment: the
+//! guest may have the disk.
 
 use tokio::time::sleep;
 
@@ -44,14 +45,14 @@ enum Owner {
     OffloadedServer,
     /// No server.
     Missing,
-    /// A server that Nova does not show, or does not show yet.
+    /// A server that Nova does not show, or does not show yet (404).
     Unseen,
 }
 
 /// Sorts the attachments that were listed just now.
 ///
-/// Nova records an attachment before it creates Cinder's, except for the volumes of a new server: their attachments come before the
-/// server can be seen, and the records when the scheduler has found a host.
+/// Nova records an attachment before it creates Cinder's, except for the volumes of a new server. Their attachments
+/// exist before Nova shows the server, and the records follow when the scheduler has found a host.
 pub(super) async fn find_owners(
     cx: &Context,
     volume: &VolumeId,
@@ -99,8 +100,8 @@ async fn find_owner(
     })
 }
 
-/// Whether an attachment of the volume may be as young as a server that cannot be seen yet. Cinder shows no time for an attachment
-/// that is not complete, but its creation changes the volume's record.
+/// Whether an attachment of the volume may be as young as a server that Nova does not show yet. Cinder shows no time
+/// for an incomplete attachment, but its creation changes the volume's record.
 async fn changed_lately(cx: &Context, volume: &VolumeId) -> Result<bool, CloudError> {
     let found = BlockStorage::new(&cx.transport).volume(volume).await?;
     let changed = found.and_then(|found| timestamp(found.updated_at.as_deref().unwrap_or(&found.created_at)));
@@ -108,9 +109,10 @@ async fn changed_lately(cx: &Context, volume: &VolumeId) -> Result<bool, CloudEr
     Ok(changed.is_some_and(|changed| now.duration_since(changed) < TIMING.unseen_server))
 }
 
-/// Deletes the stale attachments of a volume, so that the volume can be deleted or changed. Takes a few seconds where there is one.
+/// Deletes the stale attachments of a volume, so that the volume can be deleted or changed. This takes a few seconds if
+/// there are any.
 ///
-/// Where Nova does not answer, a volume that Cinder shows attached counts as attached.
+/// If Nova does not respond, a volume with an attachment in Cinder counts as attached.
 pub(crate) async fn delete_stale_attachments(cx: &Context, volume: &Volume) -> Result<CleanUp, CloudError> {
     match delete_stale(cx, volume).await {
         Err(error) if !volume.attachments.is_empty() => {

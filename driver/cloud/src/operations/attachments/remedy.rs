@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What to say and to advise when an attachment or a detachment cannot go on.
+//! The states and the remedy in the error about an obstructed attachment or detachment.
 
-use super::step::{DesiredAttachment, Refusal, ShelvedVersion, View, Views};
+use super::step::{CloudState, DesiredAttachment, Refusal, ShelvedVersion, StepInput};
 use crate::api::block_storage::VolumeStatus;
 use crate::api::compute::Server;
 use crate::error::Obstacle;
 use crate::ids::ServerId;
 
-/// The states on both sides, in words.
-pub(super) fn states(view: &View<'_>) -> String {
-    let Views {
+/// Describes the states in Cinder and Nova.
+pub(super) fn states(view: &StepInput<'_>) -> String {
+    let CloudState {
         volume,
         attachments,
         recorded,
-        host,
+        nova_server,
         ..
-    } = view.snapshot;
+    } = view.state;
     let Some(volume) = volume else {
         return "Cinder does not know the volume".to_owned();
     };
@@ -37,7 +37,7 @@ pub(super) fn states(view: &View<'_>) -> String {
     } else {
         "Nova has no record of it at the server".to_owned()
     });
-    parts.push(match host {
+    parts.push(match nova_server {
         Some(server) => {
             let task = server.task_state.as_ref().map(|task| format!(" ({task})"));
             format!("the server is {}{}", server.status, task.unwrap_or_default())
@@ -56,11 +56,11 @@ pub(super) fn states(view: &View<'_>) -> String {
     parts.join(", ")
 }
 
-/// What to do about it.
-pub(super) fn remedy(obstacle: Obstacle, desired: DesiredAttachment, view: &View<'_>) -> String {
+/// The remedy for an obstacle.
+pub(super) fn remedy(obstacle: Obstacle, desired: DesiredAttachment, view: &StepInput<'_>) -> String {
     let server = view.server;
     match obstacle {
-        Obstacle::Server => match (view.refusal, &view.snapshot.host) {
+        Obstacle::Server => match (view.refusal, &view.state.nova_server) {
             (Some(Refusal::Locked), _) => format!("unlock it: openstack server unlock {server}"),
             (_, Some(server)) if server.is_offloaded() => for_shelved(desired, view),
             (Some(Refusal::HostDown), _) => host_down(desired),
@@ -69,12 +69,12 @@ pub(super) fn remedy(obstacle: Obstacle, desired: DesiredAttachment, view: &View
             _ => format!("look at the server: openstack server show {server}"),
         },
         Obstacle::Busy => {
-            let status = view.snapshot.volume.as_ref().map(|volume| &volume.status);
+            let status = view.state.volume.as_ref().map(|volume| &volume.status);
             let remedy = status.map(VolumeStatus::remedy).unwrap_or_default();
             format!("the call can be repeated when that is over; {remedy}")
         }
         Obstacle::Stuck | Obstacle::Disagreement if reset(view).is_some() => reset(view).unwrap_or_default(),
-        Obstacle::Stuck => match (desired, view.snapshot.recorded) {
+        Obstacle::Stuck => match (desired, view.state.recorded) {
             (_, false) => match others(view).next() {
                 Some(other) => format!("see the log of nova-compute on the host of server {other}, which gets or loses the volume"),
                 None => "its owner is unknown: find out who reserved it (openstack volume attachment list), then have an administrator \
@@ -84,7 +84,7 @@ pub(super) fn remedy(obstacle: Obstacle, desired: DesiredAttachment, view: &View
             (DesiredAttachment::Attach { .. }, _) => {
                 "see the log of nova-compute on the server's host; it goes on when Nova does".to_owned()
             }
-            (DesiredAttachment::Detach, _) if view.snapshot.host.as_ref().is_some_and(Server::is_shelved) => {
+            (DesiredAttachment::Detach, _) if view.state.nova_server.as_ref().is_some_and(Server::is_shelved) => {
                 for_shelved(desired, view)
             }
             (DesiredAttachment::Detach, _) => format!(
@@ -100,22 +100,22 @@ pub(super) fn remedy(obstacle: Obstacle, desired: DesiredAttachment, view: &View
     }
 }
 
-/// The other servers that Cinder lists attachments of.
-fn others<'a>(view: &View<'a>) -> impl Iterator<Item = &'a ServerId> {
-    let (listed, server) = (view.snapshot.attachments.iter().flatten(), view.server);
+/// The other servers with attachments in Cinder.
+fn others<'a>(view: &StepInput<'a>) -> impl Iterator<Item = &'a ServerId> {
+    let (listed, server) = (view.state.attachments.iter().flatten(), view.server);
     listed
         .filter_map(|attachment| attachment.instance.as_ref())
         .filter(move |other| *other != server)
 }
 
 /// The remedy for a volume with a status that contradicts its attachments.
-fn reset(view: &View<'_>) -> Option<String> {
-    let Views {
+fn reset(view: &StepInput<'_>) -> Option<String> {
+    let CloudState {
         volume,
         attachments,
         recorded,
         ..
-    } = view.snapshot;
+    } = view.state;
     let volume = volume.as_ref()?;
     let is_here = volume.attachment_to(view.server).is_some();
     let (id, status) = (&volume.id, &volume.status);
@@ -137,10 +137,11 @@ fn reset(view: &View<'_>) -> Option<String> {
     ))
 }
 
-/// A shelved server need not be deleted: Nova detaches its volumes, or gives them to it when it is unshelved.
-fn for_shelved(desired: DesiredAttachment, view: &View<'_>) -> String {
+/// The remedy for a shelved server. It need not be deleted: Nova detaches its volumes, or attaches them when it is
+/// unshelved.
+fn for_shelved(desired: DesiredAttachment, view: &StepInput<'_>) -> String {
     let server = view.server;
-    let is_offloaded = view.snapshot.host.as_ref().is_some_and(Server::is_offloaded);
+    let is_offloaded = view.state.nova_server.as_ref().is_some_and(Server::is_offloaded);
     if desired != DesiredAttachment::Detach || view.shelved_version == ShelvedVersion::Missing {
         format!("unshelve it: openstack server unshelve {server}")
     } else if is_offloaded {

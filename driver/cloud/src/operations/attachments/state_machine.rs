@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::owners::{delete_attachment, find_owners};
-use super::step::{DesiredAttachment, Refusal, ShelvedVersion, Step, View, Views, next_step};
+use super::step::{CloudState, DesiredAttachment, Refusal, ShelvedVersion, Step, StepInput, next_step};
 use super::{pair, remedy};
 use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus};
 use crate::api::compute::{Compute, Server};
@@ -18,61 +18,61 @@ use crate::http::retry::jitter;
 use crate::ids::{AttachmentId, ServerId, VolumeId};
 use crate::operations::attachments::AttachOutcome;
 use crate::poll::schedule::Kind;
-use crate::poll::{Verdict, Wait, timestamp};
+use crate::poll::{PollVerdict, Wait, timestamp};
 use crate::timing::TIMING;
 
-/// How often Nova is asked.
+/// The maximum number of requests to Nova.
 const ROUNDS: u32 = 4;
-/// How many steps there can be: each of the looks, waits and pauses in each of the rounds.
+/// The maximum number of steps: each of the reads, waits and pauses in each of the rounds.
 const STEPS: u32 = 64;
 
-/// What is known about the two, and what was tried.
+/// The attachment or detachment of one volume and one server, with the known state and the results of earlier requests.
 #[derive(Debug)]
 pub(super) struct AttachmentStateMachine<'a> {
-    pub(super) inner: &'a Context,
+    pub(super) cx: &'a Context,
     pub(super) volume_id: &'a VolumeId,
     pub(super) server: &'a ServerId,
     pub(super) desired: DesiredAttachment,
     pub(super) started: Instant,
     pub(super) deadline: Instant,
-    /// How often Nova was asked.
+    /// The number of requests to Nova.
     rounds: u32,
-    /// The last refusal, and what it means.
+    /// The last refusal and its meaning.
     refused: Option<(Refusal, CloudError)>,
-    /// What an earlier request was answered.
-    said: Option<CloudError>,
-    /// What was seen after it.
-    pub(super) snapshot: Option<Views>,
-    /// How long the volume was seen in its status.
+    /// The error of an earlier request.
+    earlier_error: Option<CloudError>,
+    /// The state after the last request.
+    pub(super) state: Option<CloudState>,
+    /// How long the volume was observed in its status.
     watched: Duration,
     stale_candidates: Vec<AttachmentId>,
-    /// The request that Nova accepted.
+    /// The request id of the request that Nova accepted.
     accepted: Option<String>,
-    pub(super) asked_for_several: bool,
+    pub(super) multiattach_requested: bool,
     pub(super) shelved_version: ShelvedVersion,
-    /// Heeded until the first request is on its way.
+    /// Cancels the operation until the first request is sent.
     pub(super) withdrawn: Option<&'a CancellationToken>,
 }
 
-/// What became of a request to Nova.
+/// The result of a request to Nova.
 #[derive(Debug)]
 pub(super) enum RequestOutcome {
-    /// It was carried out.
+    /// Nova completed it.
     Done(AttachOutcome),
-    /// It was refused; Nova may have said that it knows the server, the volume or their attachment not.
+    /// Nova refused it. `unknown`: a 404, so Nova does not know the server, the volume or their attachment.
     Refused { unknown: bool, error: CloudError },
 }
 
 impl<'a> AttachmentStateMachine<'a> {
     pub(super) fn new(
-        inner: &'a Context,
+        cx: &'a Context,
         volume_id: &'a VolumeId,
         server: &'a ServerId,
         desired: DesiredAttachment,
         deadline: Instant,
     ) -> Self {
         Self {
-            inner,
+            cx,
             volume_id,
             server,
             desired,
@@ -80,61 +80,63 @@ impl<'a> AttachmentStateMachine<'a> {
             deadline,
             rounds: 0,
             refused: None,
-            said: None,
-            snapshot: None,
+            earlier_error: None,
+            state: None,
             watched: Duration::ZERO,
             stale_candidates: Vec::new(),
             accepted: None,
-            asked_for_several: false,
+            multiattach_requested: false,
             shelved_version: ShelvedVersion::default(),
             withdrawn: None,
         }
     }
 
-    /// The same, which ends before its first request when this is cancelled.
-    pub(super) fn until(self, withdrawn: &'a CancellationToken) -> Self {
+    /// Adds a token that cancels the operation before its first request.
+    pub(super) fn cancelled_by(self, withdrawn: &'a CancellationToken) -> Self {
         Self {
             withdrawn: Some(withdrawn),
             ..self
         }
     }
 
-    fn view<'s>(&'s self, snapshot: &'s Views) -> View<'s> {
-        View {
+    fn view<'s>(&'s self, state: &'s CloudState) -> StepInput<'s> {
+        StepInput {
             server: self.server,
             rounds_left: ROUNDS.saturating_sub(self.rounds),
             refusal: self.refused.as_ref().map(|(refusal, _)| *refusal),
-            snapshot,
+            state,
             age: self.age(),
             stuck: self.age() >= self.stuck_after(),
             stale_candidates: &self.stale_candidates,
-            asked_for_several: self.asked_for_several,
+            multiattach_requested: self.multiattach_requested,
             shelved_version: self.shelved_version,
         }
     }
 
-    /// How long the volume has been in its status: what we saw, or more if Cinder says so.
+    /// How long the volume has been in its status: the observed time, or the time in Cinder's record if that is longer.
     fn age(&self) -> Duration {
         let Some(volume) = self.volume() else {
             return Duration::ZERO;
         };
-        let now = self.inner.transport.time_of_cinder();
+        let now = self.cx.transport.time_of_cinder();
         let changed = volume.updated_at.as_deref().and_then(timestamp);
         let by_cinder = changed.and_then(|at| Duration::try_from(now.duration_since(at)).ok());
         by_cinder.unwrap_or_default().max(self.watched)
     }
 
     fn stuck_after(&self) -> Duration {
-        self.inner.options.stuck_after
+        self.cx.options.stuck_after
     }
 
     pub(super) async fn run(mut self) -> Result<AttachOutcome, CloudError> {
         for _ in 0..STEPS {
-            let step = match &self.snapshot {
+            let step = match &self.state {
                 _ if self.refused.is_none() => Step::Request,
-                Some(snapshot) => next_step(self.desired, &self.view(snapshot)),
+                Some(state) => next_step(self.desired, &self.view(state)),
                 None => {
-                    Box::pin(self.look()).await.map_err(|error| self.unseen(error))?;
+                    Box::pin(self.read_state())
+                        .await
+                        .map_err(|error| self.explain_with_refusal(error))?;
                     continue;
                 }
             };
@@ -146,43 +148,43 @@ impl<'a> AttachmentStateMachine<'a> {
                     }
                 }
                 Step::WaitForTransition => self.settle().await?,
-                Step::Done(_) if self.was_detached_lately() => {
+                Step::Done(_) if self.was_detached_recently() => {
                     self.pause_for_lag().await;
-                    self.forget();
+                    self.discard_state();
                 }
-                Step::Done(_) | Step::WaitForDetach if self.was_attached_lately() => {
+                Step::Done(_) | Step::WaitForDetach if self.was_attached_recently() => {
                     self.pause_for_lag().await;
-                    self.forget();
-                    // The answer to another request is better evidence than a view.
+                    self.discard_state();
+                    // The response to another request is better evidence than the current state.
                     if self.rounds < ROUNDS {
-                        self.said = self.refused.take().map(|(_, error)| error);
+                        self.earlier_error = self.refused.take().map(|(_, error)| error);
                     }
                 }
                 Step::WaitForDetach => {
                     if self.follow_detachment(Instant::now(), None).await? {
-                        return Ok(self.attached(None, true));
+                        return Ok(self.outcome(None, true));
                     }
-                    self.forget();
+                    self.discard_state();
                 }
                 Step::Pause => {
                     if self.rounds >= ROUNDS {
-                        return Err(self.given_up().await);
+                        return Err(self.last_round_error().await);
                     }
                     sleep(jitter(
                         TIMING.busy_server_retry * self.rounds.max(1),
-                        &self.inner.options.sources,
+                        &self.cx.options.sources,
                     ))
                     .await;
-                    self.forget();
-                    self.said = self.refused.take().map(|(_, error)| error);
+                    self.discard_state();
+                    self.earlier_error = self.refused.take().map(|(_, error)| error);
                 }
                 Step::RecheckStale(attachments) => {
                     self.stale_candidates = attachments;
                     sleep(TIMING.orphan_grace).await;
-                    self.forget();
+                    self.discard_state();
                 }
-                Step::DeleteStale(attachments) => self.clear(&attachments).await?,
-                Step::Done(device) => return Ok(self.attached(device, true)),
+                Step::DeleteStale(attachments) => self.delete_stale(&attachments).await?,
+                Step::Done(device) => return Ok(self.outcome(device, true)),
                 Step::Missing(ObjectKind::Server) => return Err(CloudError::no_server(self.server)),
                 Step::Missing(_) => return Err(CloudError::no_volume(self.volume_id)),
                 Step::Elsewhere => {
@@ -198,104 +200,111 @@ impl<'a> AttachmentStateMachine<'a> {
                 Step::Refused => return Err(self.refusal()),
             }
         }
-        Err(self.given_up().await)
+        Err(self.last_round_error().await)
     }
 
-    /// The keys of what this process remembers of the two.
+    /// The key of the cached facts about the volume and the server.
     pub(super) fn key(&self) -> (VolumeId, ServerId) {
         (self.volume_id.clone(), self.server.clone())
     }
 
-    /// Whether an attachment that is shown may be the one that this process has just seen the end of.
-    fn was_detached_lately(&self) -> bool {
-        matches!(self.desired, DesiredAttachment::Attach { .. }) && self.inner.detached.get(&self.key()).is_some()
+    /// Whether a shown attachment may be the one that this process has just detached.
+    fn was_detached_recently(&self) -> bool {
+        matches!(self.desired, DesiredAttachment::Attach { .. }) && self.cx.detached.get(&self.key()).is_some()
     }
 
-    /// Whether an attachment that is not shown may be the one that this process has just made.
-    pub(super) fn was_attached_lately(&self) -> bool {
-        self.desired == DesiredAttachment::Detach && self.inner.newly_attached.get(&self.key()).is_some()
+    /// Whether this process has just attached the volume, so that a missing attachment may only be hidden by a database
+    /// lag.
+    pub(super) fn was_attached_recently(&self) -> bool {
+        self.desired == DesiredAttachment::Detach && self.cx.newly_attached.get(&self.key()).is_some()
     }
 
-    /// Waits before the next look at what an API node may not show yet.
+    /// Waits before the next read of a state that an API node may not show yet.
     pub(super) async fn pause_for_lag(&self) {
-        sleep(jitter(TIMING.stale_attachment_recheck, &self.inner.options.sources)).await;
+        sleep(jitter(TIMING.stale_attachment_recheck, &self.cx.options.sources)).await;
     }
 
     fn volume(&self) -> Option<&Volume> {
-        self.snapshot.as_ref()?.volume.as_ref()
+        self.state.as_ref()?.volume.as_ref()
     }
 
-    pub(super) fn host(&self) -> Option<&Server> {
-        self.snapshot.as_ref()?.host.as_ref()
+    pub(super) fn nova_server(&self) -> Option<&Server> {
+        self.state.as_ref()?.nova_server.as_ref()
     }
 
     /// The servers that have the volume, and the servers for which Nova reserves it.
     fn servers_elsewhere(&self) -> Vec<ServerId> {
-        let Some(snapshot) = &self.snapshot else {
+        let Some(state) = &self.state else {
             return Vec::new();
         };
-        let mut servers = snapshot.volume.as_ref().map(Volume::servers).unwrap_or_default();
-        servers.extend(snapshot.offloaded.iter().cloned());
+        let mut servers = state.volume.as_ref().map(Volume::servers).unwrap_or_default();
+        servers.extend(state.offloaded.iter().cloned());
         servers
     }
 
-    fn attached(self, device: Option<String>, already: bool) -> AttachOutcome {
+    fn outcome(self, device: Option<String>, already: bool) -> AttachOutcome {
         AttachOutcome {
             device,
-            volume: self.snapshot.and_then(|snapshot| snapshot.volume),
+            volume: self.state.and_then(|state| state.volume),
             already,
         }
     }
 
-    /// The views grow old; who waited looks again.
-    fn forget(&mut self) {
-        self.snapshot = None;
+    /// Discards the state, which is outdated after a wait.
+    fn discard_state(&mut self) {
+        self.state = None;
         self.watched = Duration::ZERO;
     }
 
-    /// Takes the snapshot: Cinder's views, then Nova's, and last whose the half-made attachments are.
-    async fn look(&mut self) -> Result<(), CloudError> {
-        let cinder = BlockStorage::new(&self.inner.transport);
-        let nova = Compute::new(&self.inner.transport);
+    /// Reads the state: first Cinder, then Nova, and last the owners of incomplete attachments.
+    async fn read_state(&mut self) -> Result<(), CloudError> {
+        let cinder = BlockStorage::new(&self.cx.transport);
+        let nova = Compute::new(&self.cx.transport);
         let (volume, attachments) = try_join!(cinder.volume(self.volume_id), cinder.attachments(self.volume_id))?;
-        let mut snapshot = Views {
+        let mut state = CloudState {
             volume,
             attachments,
-            ..Views::default()
+            ..CloudState::default()
         };
-        if snapshot.volume.is_some() {
+        if state.volume.is_some() {
             let record = nova.attachment(self.server, self.volume_id);
-            let (record, host) = try_join!(record, nova.server(self.server))?;
-            snapshot.recorded = record.is_some();
-            if self.shelved_version == ShelvedVersion::Unneeded && host.as_ref().is_some_and(Server::is_shelved) {
+            let (record, nova_server) = try_join!(record, nova.server(self.server))?;
+            state.recorded = record.is_some();
+            if self.shelved_version == ShelvedVersion::Unneeded && nova_server.as_ref().is_some_and(Server::is_shelved)
+            {
                 self.shelved_version = ShelvedVersion::Needed;
             }
-            snapshot.host = host;
-            let listed = snapshot.attachments.iter().flatten();
-            let needs_alone = self.needs_alone(&snapshot);
+            state.nova_server = nova_server;
+            let listed = state.attachments.iter().flatten();
+            let needs_alone = self.needs_alone(&state);
             let blocking: Vec<_> = listed
                 .filter(|attachment| !attachment.is_complete() || needs_alone)
                 .collect();
-            let owners = find_owners(self.inner, self.volume_id, &blocking).await?;
-            (snapshot.stale, snapshot.offloaded) = (owners.stale, owners.offloaded);
+            let owners = find_owners(self.cx, self.volume_id, &blocking).await?;
+            (state.stale, state.offloaded) = (owners.stale, owners.offloaded);
         }
-        self.snapshot = Some(snapshot);
+        self.state = Some(state);
         Ok(())
     }
 
     /// Whether a complete attachment to another server blocks the desired one.
-    fn needs_alone(&self, snapshot: &Views) -> bool {
+    fn needs_alone(&self, state: &CloudState) -> bool {
         let is_shared = |volume: &Volume| volume.multiattach && volume.status == VolumeStatus::InUse;
         match self.desired {
-            DesiredAttachment::Attach { exclusive } => exclusive || !snapshot.volume.as_ref().is_some_and(is_shared),
+            DesiredAttachment::Attach { exclusive } => exclusive || !state.volume.as_ref().is_some_and(is_shared),
             DesiredAttachment::Detach => false,
         }
     }
 
-    /// The error when a query for the present state failed. Without an answer to the query, the refusal that it should explain is
-    /// more precise. An unexplained refusal is not final: the volume may be attached or detached already.
-    fn unseen(&self, error: CloudError) -> CloudError {
-        let refusal = self.refused.as_ref().map(|(_, refusal)| refusal).or(self.said.as_ref());
+    /// The error after a failed read of the state. If the read has no response, the refusal that it should explain is
+    /// more precise. An unexplained refusal (400) is reported as a conflict, because the volume may be attached or
+    /// detached already.
+    fn explain_with_refusal(&self, error: CloudError) -> CloudError {
+        let refusal = self
+            .refused
+            .as_ref()
+            .map(|(_, refusal)| refusal)
+            .or(self.earlier_error.as_ref());
         match refusal {
             Some(refusal) if error.request_id().is_none() && refusal.request_id().is_some() => match refusal {
                 CloudError::BadRequest(failure) => CloudError::Conflict(failure.clone()),
@@ -307,25 +316,25 @@ impl<'a> AttachmentStateMachine<'a> {
 
     async fn request(&mut self) -> Result<Option<AttachOutcome>, CloudError> {
         if self.rounds >= ROUNDS {
-            return Err(self.given_up().await);
+            return Err(self.last_round_error().await);
         }
         self.rounds += 1;
-        let asked = match self.desired {
-            DesiredAttachment::Attach { .. } => self.ask_to_attach().await?,
-            DesiredAttachment::Detach => self.ask_to_detach().await?,
+        let outcome = match self.desired {
+            DesiredAttachment::Attach { .. } => self.request_attach().await?,
+            DesiredAttachment::Detach => self.request_detach().await?,
         };
-        let (unknown, error) = match asked {
+        let (unknown, error) = match outcome {
             RequestOutcome::Done(attached) => return Ok(Some(attached)),
             RequestOutcome::Refused { unknown, error } => (unknown, error),
         };
-        self.forget();
+        self.discard_state();
         let refusal = if unknown {
             Some(Refusal::NotFound)
         } else {
-            Refusal::of(&error)
+            Refusal::classify(&error)
         };
         let Some(refusal) = refusal else {
-            return Err(self.unseen(error));
+            return Err(self.explain_with_refusal(error));
         };
         self.refused = Some((refusal, error));
         Ok(None)
@@ -333,8 +342,8 @@ impl<'a> AttachmentStateMachine<'a> {
 
     /// Waits until the volume has left its status, or has been in it for too long.
     async fn settle(&mut self) -> Result<(), CloudError> {
-        let Some(before) = self.volume().map(|volume| volume.status.clone()) else {
-            self.forget();
+        let Some(previous) = self.volume().map(|volume| volume.status.clone()) else {
+            self.discard_state();
             return Ok(());
         };
         let started = Instant::now();
@@ -343,28 +352,28 @@ impl<'a> AttachmentStateMachine<'a> {
             kind: Kind::Settle,
             id: self.volume_id,
             name: None,
-            status: Some(before.clone()),
+            status: Some(previous.clone()),
             started,
             deadline: self.deadline.min(started + patience),
             at_most_every: None,
             what: self.pair(),
         };
-        let left = self
-            .inner
+        let settled = self
+            .cx
             .watch
             .until(wait, |now| match now {
-                Some(now) if now.status == before => Verdict::Pending,
-                other => Verdict::Done(Ok(other.cloned())),
+                Some(now) if now.status == previous => PollVerdict::Pending,
+                other => PollVerdict::Done(Ok(other.cloned())),
             })
             .await;
-        match left {
+        match settled {
             Ok(now) => {
-                self.forget();
+                self.discard_state();
                 if self.desired == DesiredAttachment::Detach && now.is_some() {
-                    // Asking is the shortest way to know.
+                    // Another request is the fastest check.
                     self.refused = None;
                 } else {
-                    self.outdated();
+                    self.mark_refusal_outdated();
                 }
                 Ok(())
             }
@@ -376,20 +385,20 @@ impl<'a> AttachmentStateMachine<'a> {
         }
     }
 
-    fn outdated(&mut self) {
+    fn mark_refusal_outdated(&mut self) {
         if let Some((refusal, _)) = &mut self.refused {
             *refusal = Refusal::Outdated;
         }
     }
 
     /// Deletes stale attachments.
-    async fn clear(&mut self, attachments: &[AttachmentId]) -> Result<(), CloudError> {
+    async fn delete_stale(&mut self, attachments: &[AttachmentId]) -> Result<(), CloudError> {
         for attachment in attachments {
-            delete_attachment(self.inner, attachment, &self.pair()).await?;
+            delete_attachment(self.cx, attachment, &self.pair()).await?;
         }
         self.stale_candidates.clear();
-        self.forget();
-        self.outdated();
+        self.discard_state();
+        self.mark_refusal_outdated();
         Ok(())
     }
 
@@ -405,7 +414,7 @@ impl<'a> AttachmentStateMachine<'a> {
     fn refusal(self) -> CloudError {
         match self.refused {
             Some((_, error)) => error,
-            // Nothing was refused: there is no such step.
+            // Unreachable: this step requires a refusal.
             None => CloudError::Conflict(Failure {
                 operation: "volume_attach",
                 object: pair(self.volume_id, self.server),
@@ -437,9 +446,9 @@ impl<'a> AttachmentStateMachine<'a> {
         }
     }
 
-    /// A busy server stayed busy.
-    async fn given_up(&mut self) -> CloudError {
-        if self.host().is_some_and(|server| server.task_state.is_some()) {
+    /// The error after the last round at a busy server.
+    async fn last_round_error(&mut self) -> CloudError {
+        if self.nova_server().is_some_and(|server| server.task_state.is_some()) {
             return self.obstructed(Obstacle::Server).await;
         }
         if self.is_recorded_by_nova_alone() {
@@ -453,7 +462,7 @@ impl<'a> AttachmentStateMachine<'a> {
 
     /// Whether Nova refuses to attach a volume of which it has a record, and Cinder has the volume available.
     fn is_recorded_by_nova_alone(&self) -> bool {
-        let is_recorded = self.snapshot.as_ref().is_some_and(|snapshot| snapshot.recorded)
+        let is_recorded = self.state.as_ref().is_some_and(|state| state.recorded)
             || matches!(self.refused, Some((Refusal::Recorded, _)));
         let is_attach = matches!(self.desired, DesiredAttachment::Attach { .. });
         is_attach
@@ -464,13 +473,13 @@ impl<'a> AttachmentStateMachine<'a> {
     }
 
     pub(super) async fn obstructed(&mut self, obstacle: Obstacle) -> CloudError {
-        // Whoever reads the error wants to know how the two are. That they cannot be asked is no reason to say less.
-        if self.snapshot.is_none()
-            && let Err(error) = Box::pin(self.look()).await
+        // The error contains the state of the volume and of the server, if they can be read.
+        if self.state.is_none()
+            && let Err(error) = Box::pin(self.read_state()).await
         {
             tracing::debug!(%error, volume = %self.volume_id, server = %self.server, "the volume and the server could not be looked at");
         }
-        let view = self.snapshot.as_ref().map(|snapshot| self.view(snapshot));
+        let view = self.state.as_ref().map(|state| self.view(state));
         CloudError::Obstructed {
             act: match self.desired {
                 DesiredAttachment::Attach { .. } => "attachment",
@@ -494,21 +503,21 @@ impl<'a> AttachmentStateMachine<'a> {
         }
     }
 
-    /// Records that Nova accepted a request, after which the views are outdated.
+    /// Records that Nova accepted a request, after which the state is outdated.
     pub(super) fn accept(&mut self, request_id: Option<&str>) {
-        self.forget();
+        self.discard_state();
         self.accepted = request_id.map(str::to_owned);
     }
 
-    /// An accepted request has been under way for too long.
+    /// The error about an accepted request that takes too long.
     pub(super) async fn stuck(&mut self, request_id: Option<&str>) -> CloudError {
         self.accept(request_id);
-        if let Err(error) = Box::pin(self.look()).await {
+        if let Err(error) = Box::pin(self.read_state()).await {
             tracing::debug!(%error, volume = %self.volume_id, server = %self.server, "the volume and the server could not be looked at");
         }
         self.watched = self.stuck_after();
-        // Nothing moves at a server without a host.
-        let is_offloaded = self.host().is_some_and(Server::is_offloaded);
+        // A server without a host makes no progress.
+        let is_offloaded = self.nova_server().is_some_and(Server::is_offloaded);
         let obstacle = if is_offloaded {
             Obstacle::Server
         } else {
@@ -518,10 +527,10 @@ impl<'a> AttachmentStateMachine<'a> {
     }
 
     pub(super) fn is_multiattach(&self) -> bool {
-        self.volume().is_some_and(|volume| volume.multiattach) || self.asked_for_several
+        self.volume().is_some_and(|volume| volume.multiattach) || self.multiattach_requested
     }
 
-    /// How long an accepted request is waited for, and whether that is all the time there is.
+    /// The end of the wait for an accepted request, and whether it is the deadline of the whole operation.
     pub(super) fn patience(&self, started: Instant) -> (Instant, bool) {
         let stuck = started + self.stuck_after();
         (self.deadline.min(stuck), self.deadline <= stuck)

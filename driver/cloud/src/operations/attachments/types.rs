@@ -6,29 +6,29 @@ use tokio_util::sync::CancellationToken;
 use crate::api::block_storage::Volume;
 use crate::ids::{ServerId, VolumeId};
 
-/// A volume that is attached.
+/// The result of an attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachOutcome {
-    /// The device name that Nova thought of; the guest may see another one.
+    /// The device name that Nova chose. The guest may use another one.
     pub device: Option<String>,
-    /// The volume as it was seen attached.
+    /// The volume with its attachment.
     pub volume: Option<Volume>,
-    /// Whether it was there before it was asked for.
+    /// Whether the volume was attached before the request.
     pub already: bool,
 }
 
-/// How to attach.
+/// The options of an attachment.
 #[derive(Debug, Clone, Default)]
 pub struct AttachOptions {
-    /// Whether no other server may have the volume, even if it is a multiattach one.
+    /// Whether no other server may have the volume, even if it is a multiattach volume.
     pub exclusive: bool,
-    /// How many volumes of CSI drivers the server may have; Nova's own limit when `None`. Checked beforehand: one more request, and a
-    /// list of the project's volumes for a server that has as many volumes of any kind.
+    /// The maximum number of volumes of CSI drivers at the server. `None`: only Nova's own limit. The check costs one
+    /// request, and a list of the project's volumes for a server with at least as many volumes of any kind.
     pub server_limit: Option<u32>,
-    /// Whether the node only reads. A volume that the server has in the other mode is [`CloudError::AttachedDifferently`].
+    /// Whether the node only reads. A volume that is attached in the other mode is [`CloudError::AttachedDifferently`].
     pub read_only: bool,
-    /// Ends an attachment that waits for its turn at the server, before anything was asked of Nova: the error is
-    /// [`CloudError::Conflict`]. Once the request is on its way this changes nothing.
+    /// Cancels an attachment that waits in the queue of the server, before any request to Nova. The error is
+    /// [`CloudError::Conflict`]. Has no effect after the request was sent.
     pub withdrawn: CancellationToken,
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A backup by its name: found, or the data frozen and the backup asked for. Its end is not waited for, so its id is answered before
-//! it is known whether it fails. A caller keeps the first id that it gets: what may have been answered is never replaced.
+//! Creates a backup, or adopts the one that an earlier attempt created under the same name.
+//!
+//! The creation does not wait for the end of the backup, so a caller gets the id before a failure is known. Callers
+//! store the first id that they get, so a backup with a known id is never replaced.
 
 use tokio::time::{Instant, sleep};
 
@@ -12,14 +14,14 @@ use crate::ids::BackupId;
 use crate::metadata_keys::{self, CLUSTER};
 use crate::operations::clusters::other_cluster;
 use crate::operations::deletion::snapshot::thaw;
-use crate::operations::deletion::{final_if_removed, remove_remains, wait_gone};
+use crate::operations::deletion::{final_if_removed, remove_remains, wait_deleted};
 use crate::operations::snapshots::create::create_snapshot;
-use crate::operations::snapshots::{ROUNDS, joined, words};
+use crate::operations::snapshots::{ROUNDS, cinder_messages, join_texts};
 use crate::poll::schedule::Kind;
-use crate::poll::{Verdict, Wait};
+use crate::poll::{PollVerdict, Wait};
 use crate::timing::TIMING;
 
-/// How often the id of a backup that failed is answered before its failure is: each answer may be lost.
+/// How often the id of a failed backup is returned before its failure. Each response may be lost.
 const ANSWERS_OF_FAILED: u32 = 3;
 
 /// See [`crate::Cloud::create_backup`].
@@ -39,15 +41,15 @@ async fn find_or_create(cx: &Context, new: &NewBackup) -> Result<Backup, CloudEr
     loop {
         rounds += 1;
         let Some(found) = find_backup(cx, new).await? else {
-            let id = make_backup(cx, new).await?;
-            let made = match cinder.backup(&id).await? {
-                Some(made) => made,
+            let id = request_backup(cx, new).await?;
+            let created = match cinder.backup(&id).await? {
+                Some(created) => created,
                 None => wait_shown(cx, &id, deadline).await?,
             };
-            if made.status == BackupStatus::Error {
-                return Err(remove_failed(cx, &made).await);
+            if created.status == BackupStatus::Error {
+                return Err(remove_failed(cx, &created).await);
             }
-            return judged(cx, made).await;
+            return finish_creation(cx, created).await;
         };
         if found.volume_id != new.volume_id {
             return Err(CloudError::SnapshotExists {
@@ -67,15 +69,15 @@ async fn find_or_create(cx: &Context, new: &NewBackup) -> Result<Backup, CloudEr
         }
         match &found.status {
             BackupStatus::Deleting if rounds < ROUNDS => {
-                wait_gone::<Backup>(cx, &found.id, Instant::now(), deadline).await?;
+                wait_deleted::<Backup>(cx, &found.id, Instant::now(), deadline).await?;
             }
-            BackupStatus::Error if is_ours(&found, new) => return answer_failed(cx, found).await,
-            _ => return judged(cx, found).await,
+            BackupStatus::Error if is_ours(&found, new) => return return_failed_backup(cx, found).await,
+            _ => return finish_creation(cx, found).await,
         }
     }
 }
 
-/// Waits until Cinder shows a new backup: an API node whose database lags does not show it at once.
+/// Waits until Cinder shows a new backup. An API node with a lagging database answers 404 at first.
 async fn wait_shown(cx: &Context, id: &BackupId, deadline: Instant) -> Result<Backup, CloudError> {
     let wait = Wait {
         kind: Kind::Create,
@@ -88,14 +90,15 @@ async fn wait_shown(cx: &Context, id: &BackupId, deadline: Instant) -> Result<Ba
         what: format!("backup {id}"),
     };
     let shown = cx.backups.until(wait, |backup| match backup {
-        None => Verdict::Unchanged(Err(no_backup(id))),
-        Some(backup) => Verdict::Done(Ok(backup.clone())),
+        None => PollVerdict::Unchanged(Err(no_backup(id))),
+        Some(backup) => PollVerdict::Done(Ok(backup.clone())),
     });
     shown.await
 }
 
-/// What is to be done about a backup in the status in which it is.
-async fn judged(cx: &Context, backup: Backup) -> Result<Backup, CloudError> {
+/// Returns a complete or pending backup, and removes the temporary snapshot of a complete one. A failed backup is an
+/// error.
+async fn finish_creation(cx: &Context, backup: Backup) -> Result<Backup, CloudError> {
     if backup.status.is_complete() {
         if let Err(error) = thaw(cx, &backup).await {
             tracing::warn!(%error, backup = %backup.id, "the temporary snapshot of a complete backup remains until the backup is deleted");
@@ -105,42 +108,44 @@ async fn judged(cx: &Context, backup: Backup) -> Result<Backup, CloudError> {
     if backup.status == BackupStatus::Creating {
         return Ok(backup);
     }
-    Err(failed(cx, &backup, "it stays".to_owned()).await)
+    Err(creation_error(cx, &backup, "it stays".to_owned()).await)
 }
 
-/// Removes a backup that failed before its id was answered.
+/// Removes a backup that failed before a caller knew its id.
 async fn remove_failed(cx: &Context, backup: &Backup) -> CloudError {
     let removal = remove_remains::<Backup>(cx, &backup.id).await;
-    failed(cx, backup, removal.err().unwrap_or_default()).await
+    creation_error(cx, backup, removal.err().unwrap_or_default()).await
 }
 
-/// The failure, in Cinder's words and with what became of the backup; nothing where it is removed.
-async fn failed(cx: &Context, backup: &Backup, removal: String) -> CloudError {
-    let words = joined(&backup.fail_reason, &words(cx, backup.id.as_str()).await);
+/// The error about a failed backup, with Cinder's messages and the result of the removal. `removal` is empty if it was
+/// removed.
+async fn creation_error(cx: &Context, backup: &Backup, removal: String) -> CloudError {
+    let messages = join_texts(&backup.fail_reason, &cinder_messages(cx, backup.id.as_str()).await);
     CloudError::SnapshotFailed {
         kind: ObjectKind::Backup,
         id: backup.id.to_string(),
         status: backup.status.to_string(),
         removed: removal.is_empty(),
-        message: joined(&words, &removal),
+        message: join_texts(&messages, &removal),
     }
 }
 
-/// A backup of ours that failed after its id may have been answered. The answer with the failure ends what its caller may have begun,
-/// so it has to have the id by then: the id is answered a few times more before, incomplete, in case no earlier answer arrived.
-async fn answer_failed(cx: &Context, mut backup: Backup) -> Result<Backup, CloudError> {
+/// Handles a backup of this driver that failed after a caller may have received its id. The error ends any retry of
+/// that caller, so the caller must know the id by then. Therefore the next calls return the id again, as incomplete, in
+/// case no earlier response arrived.
+async fn return_failed_backup(cx: &Context, mut backup: Backup) -> Result<Backup, CloudError> {
     if let Err(error) = thaw(cx, &backup).await {
         tracing::warn!(%error, backup = %backup.id, "the snapshot of a backup that failed stays until the backup is deleted");
     }
     let answered = backup.metadata.get(metadata_keys::FAILURE_SEEN);
     let answered = answered.map_or(0, |count| count.parse().unwrap_or(1_u32));
     if answered >= ANSWERS_OF_FAILED {
-        let words = joined(&backup.fail_reason, &words(cx, backup.id.as_str()).await);
+        let messages = join_texts(&backup.fail_reason, &cinder_messages(cx, backup.id.as_str()).await);
         return Err(CloudError::Broken {
             kind: ObjectKind::Backup,
             id: backup.id.to_string(),
             status: backup.status.to_string(),
-            message: joined(&words, "delete it and make another"),
+            message: join_texts(&messages, "delete it and make another"),
         });
     }
     tracing::warn!(backup = %backup.id, name = %backup.name, reason = backup.fail_reason, "a backup failed after its id was answered");
@@ -149,13 +154,13 @@ async fn answer_failed(cx: &Context, mut backup: Backup) -> Result<Backup, Cloud
         .insert(metadata_keys::FAILURE_SEEN.to_owned(), (answered + 1).to_string());
     let cinder = BlockStorage::new(&cx.transport);
     if let Err(error) = cinder.set_backup_metadata(&backup.id, &backup.metadata).await {
-        // To answer the id is never wrong.
+        // The id is a valid response in any case.
         tracing::warn!(%error, backup = %backup.id, "that a backup failed is not answered yet, for its mark could not be written");
     }
     Ok(backup)
 }
 
-/// The backup of the wanted name that a creation goes on with.
+/// Finds the backup with which the creation continues, by its name.
 async fn find_backup(cx: &Context, new: &NewBackup) -> Result<Option<Backup>, CloudError> {
     let named = BlockStorage::new(&cx.transport)
         .backups(&[("name", new.name.clone())])
@@ -173,8 +178,8 @@ async fn find_backup(cx: &Context, new: &NewBackup) -> Result<Option<Backup>, Cl
     }))
 }
 
-/// Freezes the data and asks for the backup of it.
-async fn make_backup(cx: &Context, new: &NewBackup) -> Result<BackupId, CloudError> {
+/// Freezes the data in a snapshot and requests a backup of it.
+async fn request_backup(cx: &Context, new: &NewBackup) -> Result<BackupId, CloudError> {
     let cinder = BlockStorage::new(&cx.transport);
     let frozen = freeze(cx, new).await?;
     let mut answer = cinder.create_backup(new, &frozen.id).await;
@@ -191,13 +196,14 @@ async fn make_backup(cx: &Context, new: &NewBackup) -> Result<BackupId, CloudErr
     }
     let error = match answer {
         Ok(Some(id)) => return Ok(id),
+        // 404.
         Ok(None) => CloudError::no_volume(&new.volume_id),
         Err(CloudError::Server(failure)) if failure.fault.contains("cinder-backup") => CloudError::NoBackups(failure),
         Err(error) if error.is_uncertain() => {
-            // The snapshot stays: the backup may be read from it. The next call finds both by their name.
-            return look_up_backup(cx, new, error).await;
+            // The snapshot is not removed, because the backup may be read from it. The next call finds both by name.
+            return find_after_uncertain_creation(cx, new, error).await;
         }
-        // The snapshot may be the one that another process goes on with.
+        // Another process may continue with the snapshot.
         Err(error @ CloudError::Unawaited(_)) => return Err(error),
         Err(error) => error,
     };
@@ -205,10 +211,10 @@ async fn make_backup(cx: &Context, new: &NewBackup) -> Result<BackupId, CloudErr
     Err(final_if_removed(error, ObjectKind::Snapshot, &frozen.id, removal))
 }
 
-/// The snapshot whose data the backup gets; complete, so that the moment is fixed.
+/// Creates the temporary snapshot, and waits until it is complete. This fixes the moment of the backup.
 async fn freeze(cx: &Context, new: &NewBackup) -> Result<Snapshot, CloudError> {
     let mut metadata = new.metadata.clone();
-    metadata.insert(metadata_keys::TEMPORARY_FOR.to_owned(), short(&new.name));
+    metadata.insert(metadata_keys::TEMPORARY_FOR.to_owned(), truncate_name(&new.name));
     let snapshot = NewSnapshot {
         name: new.name.clone(),
         volume_id: new.volume_id.clone(),
@@ -228,8 +234,12 @@ async fn freeze(cx: &Context, new: &NewBackup) -> Result<Snapshot, CloudError> {
     })
 }
 
-/// Finds out what became of a creation whose answer was lost.
-async fn look_up_backup(cx: &Context, new: &NewBackup, error: CloudError) -> Result<BackupId, CloudError> {
+/// Searches for the backup by name after an uncertain response to its creation.
+async fn find_after_uncertain_creation(
+    cx: &Context,
+    new: &NewBackup,
+    error: CloudError,
+) -> Result<BackupId, CloudError> {
     tracing::warn!(%error, name = %new.name, "looking for the backup by name after an uncertain creation");
     for pause in TIMING.name_lookups {
         sleep(jitter(pause, &cx.options.sources)).await;
@@ -242,7 +252,7 @@ async fn look_up_backup(cx: &Context, new: &NewBackup, error: CloudError) -> Res
     Err(error)
 }
 
-/// Whether this very request, or an earlier attempt at it, made the backup.
+/// Whether this request, or an earlier attempt at it, created the backup.
 fn is_ours(backup: &Backup, new: &NewBackup) -> bool {
     backup.name == new.name
         && !new.metadata.is_empty()
@@ -260,7 +270,7 @@ fn no_backup(id: &BackupId) -> CloudError {
     }
 }
 
-/// What of a name fits into metadata.
-fn short(name: &str) -> String {
+/// Truncates a name to the length of a metadata value.
+fn truncate_name(name: &str) -> String {
     name.chars().take(metadata_keys::LONGEST_VALUE).collect()
 }

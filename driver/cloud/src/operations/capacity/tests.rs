@@ -31,20 +31,20 @@ fn free_capacity(available: Option<u64>, largest: Option<u64>) -> FreeCapacity {
 }
 
 #[rstest]
-// Nothing limits it.
+// No limit.
 #[case(&[("volumes", -1, 3, 0), ("gigabytes", -1, 30, 0)], free_capacity(None, None))]
-// What is reserved is used, too.
+// The reserved part counts as used.
 #[case(&[("gigabytes", 100, 30, 5)], free_capacity(Some(65), Some(65)))]
 #[case(&[("gigabytes", 100, 130, 0)], free_capacity(Some(0), Some(0)))]
 #[case(&[("gigabytes", 100, 30, 0), ("per_volume_gigabytes", 20, 0, 0)], free_capacity(Some(70), Some(20)))]
 #[case(&[("gigabytes", 100, 30, 0), ("per_volume_gigabytes", -1, 0, 0)], free_capacity(Some(70), Some(70)))]
-// Room for bytes and none for one more volume.
+// Enough gigabytes, but no further volume.
 #[case(&[("volumes", 10, 10, 0), ("gigabytes", 100, 30, 0)], FreeCapacity::NONE)]
 #[case(&[("volumes", 10, 1, 0), ("volumes_fast", 2, 1, 1)], FreeCapacity::NONE)]
-// The type's own quota where it is the smaller one, and no other type's.
+// The type's own quota counts if it is smaller, and no other type's.
 #[case(&[("gigabytes", 100, 30, 0), ("gigabytes_fast", 40, 30, 0), ("gigabytes_slow", 1, 1, 0)], free_capacity(Some(10), Some(10)))]
 #[case(&[("gigabytes", 100, 30, 0), ("gigabytes_fast", -1, 30, 0)], free_capacity(Some(70), Some(70)))]
-fn quotas_leave_what_the_least_of_them_leaves(#[case] pairs: &[(&str, i64, i64, i64)], #[case] expected: FreeCapacity) {
+fn smallest_quota_limits_capacity(#[case] pairs: &[(&str, i64, i64, i64)], #[case] expected: FreeCapacity) {
     assert_eq!(within_quotas(&quotas(pairs), Some("fast")), expected);
 }
 
@@ -61,19 +61,16 @@ fn pool(value: serde_json::Value) -> PoolCapabilities {
 #[case(json!({"free_capacity_gb": "unknown"}), None)]
 #[case(json!({"free_capacity_gb": 5, "total_capacity_gb": 100, "provisioned_capacity_gb": 150, "thin_provisioning_support": true,
               "max_over_subscription_ratio": "20.0", "reserved_percentage": 0}), Some(1850))]
-// Without a ratio that can be read, what is really free counts.
+// Without a valid ratio, the free capacity counts.
 #[case(json!({"free_capacity_gb": 5, "total_capacity_gb": 100, "provisioned_capacity_gb": 150, "thin_provisioning_support": true,
               "max_over_subscription_ratio": "auto"}), Some(5))]
 #[case(json!({"free_capacity_gb": null}), None)]
-fn a_pool_has_what_the_scheduler_would_place_in_it(
-    #[case] capabilities: serde_json::Value,
-    #[case] expected: Option<u64>,
-) {
+fn pool_capacity_matches_scheduler(#[case] capabilities: serde_json::Value, #[case] expected: Option<u64>) {
     assert_eq!(free(&pool(capabilities)), expected);
 }
 
 #[test]
-fn pools_add_up_and_one_volume_fits_into_one_of_them() {
+fn pools_add_up_and_volume_fits_one() {
     let of = |free: &[serde_json::Value]| {
         let pools: Vec<_> = free
             .iter()
@@ -87,7 +84,7 @@ fn pools_add_up_and_one_volume_fits_into_one_of_them() {
 }
 
 #[test]
-fn no_volume_is_larger_than_all_the_room() {
+fn volume_never_exceeds_total_capacity() {
     let quota = free_capacity(Some(20), None);
     assert_eq!(
         smaller(quota, free_capacity(Some(40), Some(30))),
@@ -100,6 +97,6 @@ fn no_volume_is_larger_than_all_the_room() {
 }
 
 #[test]
-fn the_backend_of_a_pool_stands_before_the_hash() {
+fn backend_of_pool_precedes_hash() {
     assert_eq!((backend_of("h@b#p"), backend_of("h@b")), ("h@b", "h@b"));
 }

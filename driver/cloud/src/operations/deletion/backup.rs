@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Deletes backups, and the snapshot or backup behind a CSI snapshot id.
+//! Deletes backups, and the snapshot or backup of a CSI snapshot id.
 
 use tokio::time::Instant;
 
-use super::{Attempt, Deletable, NextStep, accepted, delete, remedy};
+use super::{Attempt, Deletable, NextStep, delete, next_step_after, remedy};
 use crate::api::block_storage::{Backup, BackupStatus, BlockStorage, Snapshot};
 use crate::context::Context;
-use crate::error::words::names_text;
+use crate::error::text::names_text;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::{BackupId, SnapshotId};
 use crate::operations::deletion::snapshot::{delete_snapshot, thaw};
-use crate::operations::snapshots::{PointInTime, joined, point_in_time, words};
+use crate::operations::snapshots::{PointInTime, cinder_messages, join_texts, point_in_time};
 use crate::poll::schedule::Kind;
-use crate::poll::{Verdict, Wait, Watch};
+use crate::poll::{PollVerdict, Wait, Watch};
 use crate::timing::TIMING;
 
 /// See [`crate::Cloud::delete_point_in_time`].
@@ -21,7 +21,7 @@ pub(crate) async fn delete_point_in_time(cx: &Context, id: &str) -> Result<(), C
     if !snapshot.is_uuid() {
         return Ok(());
     }
-    // Read first: it alone shows whether it is a member of a group snapshot.
+    // Read first, because only the snapshot shows that it is a member of a group snapshot.
     let found = point_in_time(cx, id).await?;
     match &found {
         Some(PointInTime::Snapshot(Snapshot {
@@ -38,13 +38,14 @@ pub(crate) async fn delete_point_in_time(cx: &Context, id: &str) -> Result<(), C
     }
     delete_snapshot(cx, &snapshot).await?;
     if found.is_none() {
-        // An API node whose database lags does not show a new backup. Only the answer to its deletion proves that it does not exist.
+        // An API node with a lagging database does not show a new backup. Only a 404 of its deletion proves that it
+        // does not exist.
         delete_backup(cx, &BackupId::new(id)).await?;
     }
     Ok(())
 }
 
-/// Deletes a backup, and the snapshot that froze its data if it still exists. A missing one counts as deleted.
+/// Deletes a backup, and the snapshot that froze its data if it still exists. A missing one (404) counts as deleted.
 pub(crate) async fn delete_backup(cx: &Context, id: &BackupId) -> Result<(), CloudError> {
     // On the heap: a creation that cleans up would be as large as a deletion.
     Box::pin(delete::<Backup>(cx, id)).await
@@ -72,18 +73,23 @@ impl Deletable for Backup {
                     settle_backup(cx, backup, attempt.deadline).await?;
                     return Ok(NextStep::Retry);
                 }
-                BackupStatus::Creating | BackupStatus::Restoring => return Err(busy(backup)),
+                BackupStatus::Creating | BackupStatus::Restoring => return Err(busy_error(backup)),
                 _ if backup.has_dependent_backups => return Err(needed_backup(cx, backup, "").await),
                 _ => {}
             }
             attempt.seen = Some(backup.status.to_string());
-            // Before the backup, whose metadata alone names it: after a kill in between the next call still sees the backup.
+            // Before the backup, because only its metadata names the snapshot. If this process is killed in between,
+            // the next call still finds both.
             thaw(cx, backup).await?;
         }
         let answer = cinder.delete_backup(id).await?;
         // The next read may show the backup and its snapshot.
         let is_unseen = seen.is_none() && !answer.missing() && !attempt.is_last;
-        Ok(if is_unseen { NextStep::Retry } else { accepted(&answer) })
+        Ok(if is_unseen {
+            NextStep::Retry
+        } else {
+            next_step_after(&answer)
+        })
     }
 
     async fn resolve_refusal(
@@ -95,7 +101,7 @@ impl Deletable for Backup {
         if refusal.is_uncertain() && !attempt.is_last {
             return Ok(NextStep::Pause);
         }
-        // An incremental one may have been created since the read.
+        // An incremental backup may have been created since the read.
         if self.has_dependent_backups {
             return Err(needed_backup(cx, &self, &refusal.to_string()).await);
         }
@@ -105,7 +111,7 @@ impl Deletable for Backup {
         Ok(NextStep::Pause)
     }
 
-    async fn remaining(self, cx: &Context, _started: Instant) -> Result<CloudError, CloudError> {
+    async fn remaining_error(self, cx: &Context, _started: Instant) -> Result<CloudError, CloudError> {
         Ok(backup_not_deleted(cx, &self).await)
     }
 }
@@ -125,27 +131,27 @@ async fn settle_backup(cx: &Context, backup: &Backup, deadline: Instant) -> Resu
     };
     let passing = backup.status.clone();
     let settled = cx.backups.until(wait, |now| match now {
-        Some(now) if now.status == passing => Verdict::Pending,
-        _ => Verdict::Done(Ok(())),
+        Some(now) if now.status == passing => PollVerdict::Pending,
+        _ => PollVerdict::Done(Ok(())),
     });
     settled.await.map_err(|error| match error {
-        CloudError::Timeout { .. } => busy(backup),
+        CloudError::Timeout { .. } => busy_error(backup),
         other => other,
     })
 }
 
 async fn backup_not_deleted(cx: &Context, backup: &Backup) -> CloudError {
-    let words = joined(&backup.fail_reason, &words(cx, backup.id.as_str()).await);
+    let messages = join_texts(&backup.fail_reason, &cinder_messages(cx, backup.id.as_str()).await);
     CloudError::SnapshotFailed {
         kind: ObjectKind::Backup,
         id: backup.id.to_string(),
         status: backup.status.to_string(),
-        message: joined(&words, remedy(backup.status.as_str())),
+        message: join_texts(&messages, remedy(backup.status.as_str())),
         removed: false,
     }
 }
 
-/// Names the incremental backups that come after this one, up to the next full one. Cinder does not tell the chain itself.
+/// Names the incremental backups between this one and the next full one. Cinder does not show the chain itself.
 async fn needed_backup(cx: &Context, backup: &Backup, message: &str) -> CloudError {
     let all = BlockStorage::new(&cx.transport).backups_of(&backup.volume_id).await;
     let dependents = all.map(|all| dependents(backup, all)).unwrap_or_default();
@@ -176,7 +182,7 @@ fn dependents(backup: &Backup, mut all: Vec<Backup>) -> Vec<Backup> {
     all.into_iter().take_while(|other| other.is_incremental).collect()
 }
 
-fn busy(backup: &Backup) -> CloudError {
+fn busy_error(backup: &Backup) -> CloudError {
     CloudError::Busy {
         kind: ObjectKind::Backup,
         id: backup.id.to_string(),
@@ -199,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_built_on_a_backup_are_the_incremental_ones_up_to_the_next_full_one() {
+    fn backup_dependents_end_at_next_full_backup() {
         let all = vec![
             backup("4", "2026-01-04T00:00:00.000000", false),
             backup("5", "2026-01-05T00:00:00.000000", true),

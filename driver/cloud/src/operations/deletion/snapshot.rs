@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Deletes snapshots, the temporary ones of backups included.
+//! Deletes snapshots, including the temporary snapshots of backups.
 
 use tokio::time::Instant;
 
-use super::{Attempt, Deletable, NextStep, accepted, delete, remedy};
+use super::{Attempt, Deletable, NextStep, delete, next_step_after, remedy};
 use crate::api::block_storage::{Backup, BlockStorage, Snapshot, SnapshotStatus, Volume};
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::SnapshotId;
-use crate::operations::dependents::{or_unknown, volumes_built_on};
-use crate::operations::snapshots::{is_temporary, joined, settled_snapshot, words};
+use crate::operations::dependents::{or_unknown_dependents, volumes_built_on};
+use crate::operations::snapshots::{cinder_messages, is_temporary, join_texts, wait_snapshot_settled};
 use crate::poll::Watch;
 use crate::poll::schedule::Kind;
 use crate::timing::TIMING;
 
-/// Deletes a snapshot; a missing one counts as deleted.
+/// Deletes a snapshot. A missing one (404) counts as deleted.
 pub(crate) async fn delete_snapshot(cx: &Context, id: &SnapshotId) -> Result<(), CloudError> {
     // On the heap: a creation that cleans up would be as large as a deletion.
     Box::pin(delete::<Snapshot>(cx, id)).await
 }
 
-/// Removes the snapshot that froze the data for a backup. Nothing else is ever touched: the mark decides.
+/// Removes the snapshot that froze the data for a backup. The mark prevents the removal of any other snapshot.
 pub(crate) async fn thaw(cx: &Context, backup: &Backup) -> Result<(), CloudError> {
     let Some(id) = &backup.snapshot_id else {
         return Ok(());
@@ -34,11 +34,11 @@ pub(crate) async fn thaw(cx: &Context, backup: &Backup) -> Result<(), CloudError
     }
 }
 
-/// Deletes the temporary snapshots of a volume's completed or abandoned backups. Returns whether one existed.
+/// Deletes the temporary snapshots of a volume's completed or abandoned backups. Returns whether there were any.
 pub(super) async fn clear_temporary(cx: &Context, snapshots: &[Snapshot]) -> Result<bool, CloudError> {
     let mut cleared = false;
     for snapshot in snapshots.iter().filter(|snapshot| is_temporary(snapshot)) {
-        // One that is still read is in another status.
+        // A snapshot that Cinder still reads is in another status.
         if snapshot.status == SnapshotStatus::Available || snapshot.status.is_error() {
             tracing::warn!(snapshot = %snapshot.id, volume = %snapshot.volume_id, "removing the temporary snapshot of a backup that has ended or was given up");
             delete_snapshot(cx, &snapshot.id).await?;
@@ -57,7 +57,7 @@ impl Deletable for Snapshot {
 
     async fn request(cx: &Context, id: &SnapshotId, _attempt: &mut Attempt) -> Result<NextStep, CloudError> {
         let answer = BlockStorage::new(&cx.transport).delete_snapshot(id).await?;
-        Ok(accepted(&answer))
+        Ok(next_step_after(&answer))
     }
 
     async fn resolve_refusal(
@@ -76,31 +76,35 @@ impl Deletable for Snapshot {
             (SnapshotStatus::ErrorDeleting, _) => Err(not_deleted(cx, &self).await),
             (SnapshotStatus::Creating | SnapshotStatus::BackingUp, _) if !attempt.is_last => {
                 let until = attempt.deadline.min(attempt.started + TIMING.settle_timeout);
-                match settled_snapshot(cx, Kind::Settle, &self, attempt.started, until).await {
-                    Err(CloudError::Timeout { .. }) => Err(busy(&self)),
+                match wait_snapshot_settled(cx, Kind::Settle, &self, attempt.started, until).await {
+                    Err(CloudError::Timeout { .. }) => Err(busy_error(&self)),
                     settled => settled.map(|_| NextStep::Retry),
                 }
             }
-            (SnapshotStatus::Creating | SnapshotStatus::BackingUp, _) => Err(busy(&self)),
+            (SnapshotStatus::Creating | SnapshotStatus::BackingUp, _) => Err(busy_error(&self)),
             _ if !attempt.is_last && refusal.is_uncertain() => Ok(NextStep::Pause),
             _ => {
                 let dependents = volumes_of_snapshot(cx, &self.id).await?;
                 Err(if dependents.is_empty() {
                     refusal
                 } else {
-                    needed(&self.id, dependents, refusal.to_string())
+                    needed_error(&self.id, dependents, refusal.to_string())
                 })
             }
         }
     }
 
-    async fn remaining(self, cx: &Context, _started: Instant) -> Result<CloudError, CloudError> {
+    async fn remaining_error(self, cx: &Context, _started: Instant) -> Result<CloudError, CloudError> {
         if self.status.is_error() {
             return Ok(not_deleted(cx, &self).await);
         }
-        // The backend refused: something is built on it.
+        // The backend refused the deletion: the snapshot has dependents.
         let dependents = volumes_of_snapshot(cx, &self.id).await?;
-        Ok(needed(&self.id, dependents, words(cx, self.id.as_str()).await))
+        Ok(needed_error(
+            &self.id,
+            dependents,
+            cinder_messages(cx, self.id.as_str()).await,
+        ))
     }
 }
 
@@ -109,7 +113,10 @@ async fn not_deleted(cx: &Context, snapshot: &Snapshot) -> CloudError {
         kind: ObjectKind::Snapshot,
         id: snapshot.id.to_string(),
         status: snapshot.status.to_string(),
-        message: joined(&words(cx, snapshot.id.as_str()).await, remedy(snapshot.status.as_str())),
+        message: join_texts(
+            &cinder_messages(cx, snapshot.id.as_str()).await,
+            remedy(snapshot.status.as_str()),
+        ),
         removed: false,
     }
 }
@@ -120,7 +127,7 @@ async fn volumes_of_snapshot(cx: &Context, id: &SnapshotId) -> Result<String, Cl
     volumes_built_on(cx, id.as_str(), is_made).await
 }
 
-fn busy(snapshot: &Snapshot) -> CloudError {
+fn busy_error(snapshot: &Snapshot) -> CloudError {
     CloudError::Busy {
         kind: ObjectKind::Snapshot,
         id: snapshot.id.to_string(),
@@ -129,11 +136,11 @@ fn busy(snapshot: &Snapshot) -> CloudError {
     }
 }
 
-fn needed(id: &SnapshotId, dependents: String, message: String) -> CloudError {
+fn needed_error(id: &SnapshotId, dependents: String, message: String) -> CloudError {
     CloudError::StillNeeded {
         kind: ObjectKind::Snapshot,
         id: id.to_string(),
-        dependents: or_unknown(dependents),
+        dependents: or_unknown_dependents(dependents),
         message,
     }
 }

@@ -3,18 +3,18 @@
 
 use tokio::time::Instant;
 
-use super::{Attempt, Deletable, NextStep, accepted, delete, remedy};
+use super::{Attempt, Deletable, NextStep, delete, next_step_after, remedy};
 use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus};
 use crate::context::Context;
-use crate::error::words::names_text;
+use crate::error::text::names_text;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::{ServerId, VolumeId};
 use crate::operations::attachments::delete_stale_attachments;
 use crate::operations::deletion::snapshot::clear_temporary;
-use crate::operations::dependents::{or_unknown, volumes_built_on};
+use crate::operations::dependents::{or_unknown_dependents, volumes_built_on};
 use crate::operations::groups::own::leave_own_group;
-use crate::operations::snapshots::{joined, words};
-use crate::operations::volumes::{blocked, passing, passing_unseen, settle};
+use crate::operations::snapshots::{cinder_messages, join_texts};
+use crate::operations::volumes::{blocked_error, hidden_work_conflict, pending_work_conflict, settle};
 use crate::poll::Watch;
 
 /// See [`crate::Cloud::delete_volume`].
@@ -35,7 +35,7 @@ impl Deletable for Volume {
 
     async fn request(cx: &Context, id: &VolumeId, _attempt: &mut Attempt) -> Result<NextStep, CloudError> {
         let answer = BlockStorage::new(&cx.transport).delete(id).await?;
-        Ok(accepted(&answer))
+        Ok(next_step_after(&answer))
     }
 
     async fn resolve_refusal(
@@ -56,56 +56,59 @@ impl Deletable for Volume {
         }
         match &self.status {
             VolumeStatus::Deleting => Ok(NextStep::Wait),
-            VolumeStatus::InUse => Err(in_use(&self, &refusal)),
+            VolumeStatus::InUse => Err(in_use_error(&self, &refusal)),
             status if status.is_transition() && !attempt.is_last => {
                 match settle(cx, &self, attempt.deadline, format!("volume {}", self.id)).await {
-                    Err(CloudError::Timeout { .. }) if self.attachments.is_empty() => Err(blocked(cx, &self).await),
-                    Err(CloudError::Timeout { .. }) => Err(in_use(&self, &refusal)),
+                    Err(CloudError::Timeout { .. }) if self.attachments.is_empty() => {
+                        Err(blocked_error(cx, &self).await)
+                    }
+                    Err(CloudError::Timeout { .. }) => Err(in_use_error(&self, &refusal)),
                     settled => settled.map(|_| NextStep::Retry),
                 }
             }
-            _ if !self.attachments.is_empty() => Err(in_use(&self, &refusal)),
+            _ if !self.attachments.is_empty() => Err(in_use_error(&self, &refusal)),
             _ if !attempt.is_last && refusal.is_uncertain() => Ok(NextStep::Pause),
-            _ if !attempt.is_last && removed_obstacle(cx, &self.id).await? => Ok(NextStep::Retry),
+            _ if !attempt.is_last && remove_obstacle(cx, &self.id).await? => Ok(NextStep::Retry),
             _ => Err(dependents(cx, &self, refusal).await?),
         }
     }
 
-    fn gone(cx: &Context, id: &VolumeId) {
+    fn record_deletion(cx: &Context, id: &VolumeId) {
         cx.deleted.insert(id.clone(), ());
     }
 
-    async fn remaining(self, cx: &Context, started: Instant) -> Result<CloudError, CloudError> {
+    async fn remaining_error(self, cx: &Context, started: Instant) -> Result<CloudError, CloudError> {
         if self.status != VolumeStatus::Available {
             return Ok(not_deleted(cx, &self, started).await);
         }
-        // The backend refused: something is built on the volume.
+        // The backend refused the deletion: the volume has dependents.
         let is_copy = |volume: &Volume| volume.source_volid.as_ref() == Some(&self.id);
         let dependents = volumes_built_on(cx, self.id.as_str(), is_copy).await?;
         Ok(CloudError::StillNeeded {
             kind: ObjectKind::Volume,
             id: self.id.to_string(),
-            dependents: or_unknown(dependents),
-            message: words(cx, self.id.as_str()).await,
+            dependents: or_unknown_dependents(dependents),
+            message: cinder_messages(cx, self.id.as_str()).await,
         })
     }
 }
 
-/// Removes remnants of the driver's own operations from a volume before its deletion. Returns whether one existed.
-async fn removed_obstacle(cx: &Context, id: &VolumeId) -> Result<bool, CloudError> {
+/// Removes remains of the driver's own operations from a volume before its deletion. Returns whether there were any.
+async fn remove_obstacle(cx: &Context, id: &VolumeId) -> Result<bool, CloudError> {
     let snapshots = BlockStorage::new(&cx.transport).snapshots_of(id).await?;
     Ok(clear_temporary(cx, &snapshots).await? || leave_own_group(cx, id).await?)
 }
 
-/// Adds the names of the snapshots to a refusal. Users manage the snapshots independently, so the driver does not delete them.
+/// Adds the names of the snapshots to a refusal. Users manage the snapshots independently, so the driver does not
+/// delete them.
 async fn dependents(cx: &Context, volume: &Volume, refusal: CloudError) -> Result<CloudError, CloudError> {
     let id = &volume.id;
     let snapshots = BlockStorage::new(&cx.transport).snapshots_of(id).await?;
     if snapshots.is_empty() {
         return Ok(
-            match passing(volume, &refusal).or_else(|| passing_unseen(volume, &refusal)) {
-                Some(passing) => passing,
-                None if !volume.status.is_deletable() => blocked(cx, volume).await,
+            match pending_work_conflict(volume, &refusal).or_else(|| hidden_work_conflict(volume, &refusal)) {
+                Some(conflict) => conflict,
+                None if !volume.status.is_deletable() => blocked_error(cx, volume).await,
                 None => refusal,
             },
         );
@@ -124,17 +127,17 @@ async fn dependents(cx: &Context, volume: &Volume, refusal: CloudError) -> Resul
 }
 
 async fn not_deleted(cx: &Context, volume: &Volume, started: Instant) -> CloudError {
-    let message = words(cx, volume.id.as_str()).await;
+    let message = cinder_messages(cx, volume.id.as_str()).await;
     CloudError::VolumeFailed {
         volume: volume.id.clone(),
         status: volume.status.to_string(),
-        message: joined(&message, remedy(volume.status.as_str())),
+        message: join_texts(&message, remedy(volume.status.as_str())),
         removed: false,
         elapsed: started.elapsed(),
     }
 }
 
-fn in_use(volume: &Volume, refusal: &CloudError) -> CloudError {
+fn in_use_error(volume: &Volume, refusal: &CloudError) -> CloudError {
     reserved_for(volume, Vec::new(), refusal)
 }
 

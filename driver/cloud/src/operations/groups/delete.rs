@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The end of a group snapshot, its members and its group.
+//! Deletes group snapshots with their members and their groups.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::ids::{GroupSnapshotId, SnapshotId};
 use crate::last_failure::LastFailure;
 use crate::operations::groups::members::{refuse_other_members, with_members};
 use crate::operations::groups::own::{dissolve_group_of, dissolve_if_own, free_volumes};
-use crate::operations::groups::poll::{group_snapshot_settled, settled, shown};
+use crate::operations::groups::poll::{poll_until_shown, settled, wait_group_snapshot_settled};
 
 /// See [`crate::Cloud::delete_group_snapshot`].
 pub(crate) async fn delete_group_snapshot(
@@ -25,9 +25,9 @@ pub(crate) async fn delete_group_snapshot(
         return Ok(());
     }
     let deadline = Instant::now() + cx.options.operation_timeout;
-    // One that was just made may be deleted at once, and an API node whose database lags says that it is not there.
-    let look = || cinder.group_snapshot(id.as_str());
-    let Some(record) = shown(cx, deadline, look, |found| found.is_some()).await? else {
+    // A new group snapshot may be deleted at once, and an API node with a lagging database does not show it (404).
+    let read = || cinder.group_snapshot(id.as_str());
+    let Some(record) = poll_until_shown(cx, deadline, read, |found| found.is_some()).await? else {
         // An earlier call may have been killed between the snapshot and its group.
         return dissolve_group_of(cx, id.as_str(), deadline).await;
     };
@@ -39,7 +39,8 @@ pub(crate) async fn delete_group_snapshot(
     remove_group_snapshot(cx, &record, deadline).await
 }
 
-/// Deletes a group snapshot with its members, waits until it is gone, and removes its group if that is ours.
+/// Deletes a group snapshot with its members, waits until it is deleted, and removes its group if the group is from
+/// this driver.
 pub(super) async fn remove_group_snapshot(
     cx: &Context,
     record: &GroupSnapshotRecord,
@@ -48,23 +49,24 @@ pub(super) async fn remove_group_snapshot(
     let cinder = BlockStorage::new(&cx.transport);
     let id = &record.id;
     if let Some(record) = settled(cx, record.clone(), deadline).await? {
-        // Without its group nobody would find the group any more once the snapshot is gone.
+        // Before the deletion: without the snapshot, no later call would find its group.
         free_volumes(cx, &record, deadline).await?;
-        let (asked, mut denied) = (Instant::now(), false);
+        let (requested_at, mut denied) = (Instant::now(), false);
         let refused = match cinder.delete_group_snapshot(id).await {
             Ok(known) => {
+                // A 404 of the deletion.
                 denied = !known;
                 None
             }
             Err(CloudError::BadRequest(failure)) => Some(failure.to_string()),
             Err(error) => return Err(error),
         };
-        // After an accepted request the status from before it proves nothing.
-        let is_news = |left: Option<&GroupSnapshotRecord>| {
-            refused.is_some() || denied || left.is_none_or(|left| left.status != record.status)
+        // After an accepted request the previous status proves nothing.
+        let is_news = |remaining: Option<&GroupSnapshotRecord>| {
+            refused.is_some() || denied || remaining.is_none_or(|remaining| remaining.status != record.status)
         };
-        let look = || group_snapshot_settled(cx, id, deadline);
-        if let Some(left) = shown(cx, deadline, look, is_news).await? {
+        let read = || wait_group_snapshot_settled(cx, id, deadline);
+        if let Some(remaining) = poll_until_shown(cx, deadline, read, is_news).await? {
             return Err(match refused {
                 Some(message) => CloudError::StillNeeded {
                     kind: ObjectKind::GroupSnapshot,
@@ -78,15 +80,15 @@ pub(super) async fn remove_group_snapshot(
                     status: Some(404),
                     fault: format!(
                         "Cinder says that it does not exist, and shows it in status {}",
-                        left.status
+                        remaining.status
                     ),
                     request_id: LastFailure::request_that_missed(id),
-                    elapsed: asked.elapsed(),
+                    elapsed: requested_at.elapsed(),
                 }),
                 None => CloudError::SnapshotFailed {
                     kind: ObjectKind::GroupSnapshot,
                     id: id.clone(),
-                    status: left.status,
+                    status: remaining.status,
                     message:
                         "a member could not be deleted, for instance because a volume was made from it; see the log of \
                               cinder-volume"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The snapshots that make up a group snapshot.
+//! The member snapshots of a group snapshot.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::error::CloudError;
 use crate::ids::{GroupSnapshotId, SnapshotId};
 use crate::operations::groups::own::cluster_of;
 
-/// The group snapshot with its members. Cinder has no filter for them, but they bear its name.
+/// Gets the group snapshot with its members. Cinder has no filter for members, but they have its name.
 pub(super) async fn with_members(cx: &Context, record: &GroupSnapshotRecord) -> Result<GroupSnapshot, CloudError> {
     let named = BlockStorage::new(&cx.transport)
         .snapshots(&[("name", record.name.clone())])
@@ -28,8 +28,8 @@ pub(super) async fn with_members(cx: &Context, record: &GroupSnapshotRecord) -> 
     })
 }
 
-/// [`CloudError::OtherMembers`] unless every member is named and every other named snapshot is missing: an interrupted deletion may
-/// have removed it.
+/// Fails with [`CloudError::OtherMembers`] unless every member is named and every other named snapshot is missing. An
+/// interrupted deletion may have removed such a snapshot.
 pub(super) async fn refuse_other_members(
     cx: &Context,
     id: &GroupSnapshotId,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The groups that we make: how they are known, when they may be touched, and how they go.
+//! The groups that this driver creates: their marks, their reuse, and their removal.
 //!
-//! A volume that leaves a group while its snapshot is taken is missing in it. Which process takes the snapshot is nowhere written, so
-//! age tells: an attempt ends within the operation timeout, and it takes a group up only while the group is younger than that. A group
-//! of twice that age, and of the time that the last request may take, is no attempt's any more.
+//! A volume that leaves a group while its snapshot is taken is missing in the snapshot. No record shows which process
+//! takes the snapshot, so the age of the group decides. An attempt ends within the operation timeout, and uses an
+//! existing group only if the group is younger than that. A group older than twice the operation timeout plus the
+//! timeout of a last request belongs to no attempt any more.
 
 use std::time::Duration;
 
@@ -16,23 +17,24 @@ use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::VolumeId;
 use crate::operations::clusters::other_cluster;
-use crate::operations::groups::poll::{group_gone, group_made, group_settled, shown};
+use crate::operations::groups::poll::{poll_until_shown, wait_group_created, wait_group_deleted, wait_group_settled};
 use crate::poll::timestamp;
 
-/// How the description of every group snapshot and every group of ours begins. Behind it are the number of volumes of the one, and the id
-/// of the snapshot of the other once it is known.
+/// The beginning of the description of every group snapshot and every group of this driver. In a group snapshot, the
+/// number of volumes follows. In a group, the id of the snapshot follows once it is known.
 pub(super) const MARK: &str = "Made by the OpenStack Cinder CSI driver for one snapshot of several volumes.";
 
 /// Introduces the cluster in a description.
 const CLUSTER: &str = " Cluster: ";
-/// A longer name of a cluster is not written: a description has 255 characters.
+/// A longer name of a cluster is omitted, because a description has 255 characters.
 const LONGEST_CLUSTER: usize = 128;
 
 pub(super) fn is_own(group: &Group) -> bool {
     group.description.starts_with(MARK)
 }
 
-/// Whether a group snapshot bears our mark. Only such a one is removed without being asked for by its id.
+/// Whether a group snapshot has the mark of this driver. Only such a group snapshot is removed without a request for
+/// its id.
 pub(super) fn is_own_snapshot(record: &GroupSnapshotRecord) -> bool {
     record.description.starts_with(MARK)
 }
@@ -55,14 +57,15 @@ fn cluster_text(cluster: &str) -> String {
     }
 }
 
-/// The cluster that a group or group snapshot of this driver was created for, by its description.
+/// The cluster for which this driver created a group or group snapshot, by its description.
 pub(super) fn cluster_of(description: &str) -> Option<&str> {
     let (_, cluster) = description.strip_prefix(MARK)?.split_once(CLUSTER)?;
     cluster.strip_suffix('.')
 }
 
-/// Number of volumes of a group snapshot of this driver. The snapshot has fewer members if a volume left the group too early.
-pub(super) fn members_wanted(record: &GroupSnapshotRecord) -> Option<usize> {
+/// The number of volumes of a group snapshot of this driver. The snapshot has fewer members if a volume left the group
+/// too early.
+pub(super) fn expected_members(record: &GroupSnapshotRecord) -> Option<usize> {
     let rest = record.description.strip_prefix(MARK)?;
     let (volumes, _) = rest.strip_prefix(" Volumes: ")?.split_once('.')?;
     volumes.parse().ok()
@@ -74,11 +77,11 @@ fn description_of(id: &str) -> String {
 }
 
 /// Whether this driver created the group for a snapshot of this name in this cluster.
-fn is_of_request(group: &Group, name: &str, cluster: &str) -> bool {
+fn belongs_to_request(group: &Group, name: &str, cluster: &str) -> bool {
     group.name == name && is_own(group) && other_cluster(cluster_of(&group.description), Some(cluster)).is_none()
 }
 
-/// Our group of this name, if an earlier attempt left one that can be used; others of the name are removed.
+/// Returns a usable group of an earlier attempt with this name, and removes the other groups of the name.
 pub(super) async fn own_group(
     cx: &Context,
     name: &str,
@@ -88,8 +91,8 @@ pub(super) async fn own_group(
 ) -> Result<Option<Group>, CloudError> {
     let all = BlockStorage::new(&cx.transport).groups().await?;
     let mut usable: Option<Group> = None;
-    for found in all.iter().filter(|group| is_of_request(group, name, cluster)) {
-        let Some(group) = group_settled(cx, &found.id, deadline).await? else {
+    for found in all.iter().filter(|group| belongs_to_request(group, name, cluster)) {
+        let Some(group) = wait_group_settled(cx, &found.id, deadline).await? else {
             continue;
         };
         let is_good = group.status == "available" && group.type_id == group_type.id;
@@ -110,7 +113,7 @@ pub(super) async fn own_group(
     Ok(usable)
 }
 
-/// Deletes what an earlier attempt at the group snapshot of this name left, its volumes aside.
+/// Deletes the groups of earlier attempts at the group snapshot of this name, without their volumes.
 pub(super) async fn dissolve_groups_named(
     cx: &Context,
     name: &str,
@@ -118,14 +121,15 @@ pub(super) async fn dissolve_groups_named(
     deadline: Instant,
 ) -> Result<(), CloudError> {
     let all = BlockStorage::new(&cx.transport).groups().await?;
-    for found in all.iter().filter(|group| is_of_request(group, name, cluster)) {
+    for found in all.iter().filter(|group| belongs_to_request(group, name, cluster)) {
         dissolve_if_own(cx, &found.id, deadline).await?;
     }
     Ok(())
 }
 
-/// Takes the volumes out of the group of a complete group snapshot, if it is ours, and notes there whose group it was. What the
-/// volumes' statuses do not allow now is left to the next call: a volume that stays in the group cannot be deleted.
+/// Takes the volumes out of the group of a complete group snapshot, if the group is from this driver, and records the
+/// snapshot in the group. If the status of a volume does not allow it now, the next call does it. A volume in the group
+/// cannot be deleted.
 pub(super) async fn free_volumes(
     cx: &Context,
     record: &GroupSnapshotRecord,
@@ -144,7 +148,8 @@ pub(super) async fn free_volumes(
 
 /// Removes all volumes from a group, sets its description, and waits until Cinder shows the group without volumes.
 ///
-/// Cinder refuses to remove a volume after it was removed. An API node with a lagging database may still show it there.
+/// Cinder refuses (400) to remove a volume that was removed before. An API node with a lagging database may still show
+/// it in the group.
 pub(super) async fn empty_group(
     cx: &Context,
     group: &Group,
@@ -158,25 +163,25 @@ pub(super) async fn empty_group(
         Err(error @ CloudError::BadRequest(_)) => Some(error),
         Err(error) => return Err(error),
     };
-    let look = || group_settled(cx, &group.id, deadline);
-    let is_empty = |left: Option<&Group>| left.is_none_or(|left| left.volumes.is_empty());
-    let left = shown(cx, deadline, look, is_empty).await?;
-    match (left, refused) {
-        (Some(left), refused) if !left.volumes.is_empty() => Err(refused.unwrap_or(CloudError::Busy {
+    let read = || wait_group_settled(cx, &group.id, deadline);
+    let is_empty = |remaining: Option<&Group>| remaining.is_none_or(|remaining| remaining.volumes.is_empty());
+    let remaining = poll_until_shown(cx, deadline, read, is_empty).await?;
+    match (remaining, refused) {
+        (Some(remaining), refused) if !remaining.volumes.is_empty() => Err(refused.unwrap_or(CloudError::Busy {
             kind: ObjectKind::Group,
-            id: left.id,
-            status: left.status,
+            id: remaining.id,
+            status: remaining.status,
             wanted: "empty",
         })),
-        (Some(left), Some(_)) if description.is_some_and(|description| left.description != description) => {
+        (Some(remaining), Some(_)) if description.is_some_and(|description| remaining.description != description) => {
             cinder.update_group(&group.id, &[], &[], description).await
         }
         _ => Ok(()),
     }
 }
 
-/// The same for a complete group snapshot: only an error that passes delays its answer. A volume that stays in the group is removed
-/// from it before its deletion and its retype.
+/// The same for a complete group snapshot. Only a transient error delays its result. A volume that remains in the group
+/// is removed from it before the volume is deleted or retyped.
 pub(super) async fn try_free_volumes(
     cx: &Context,
     record: &GroupSnapshotRecord,
@@ -191,24 +196,25 @@ pub(super) async fn try_free_volumes(
     }
 }
 
-/// Empties and deletes a group that was seen or made just now, if it is ours, and waits until it is gone. Its volumes stay as they are.
+/// Empties and deletes a new or existing group, if it is from this driver, and waits until it is deleted. Does not
+/// change its volumes.
 pub(super) async fn dissolve_if_own(cx: &Context, id: &str, deadline: Instant) -> Result<(), CloudError> {
     let cinder = BlockStorage::new(&cx.transport);
-    let Some(group) = group_made(cx, id, deadline).await?.filter(is_own) else {
+    let Some(group) = wait_group_created(cx, id, deadline).await?.filter(is_own) else {
         return Ok(());
     };
     if !group.volumes.is_empty() {
         empty_group(cx, &group, None, deadline).await?;
     }
     match cinder.delete_group(id).await {
-        // Its snapshot is not deleted yet. An API node with a lagging database may have shown otherwise.
+        // The snapshot of the group still exists (400). An API node with a lagging database may have shown otherwise.
         Err(CloudError::BadRequest(failure)) => return Err(CloudError::Conflict(failure)),
         result => result?,
     }
-    group_gone(cx, id, deadline).await
+    wait_group_deleted(cx, id, deadline).await
 }
 
-/// Deletes the group that a group snapshot which is no longer there has left behind.
+/// Deletes the group of a group snapshot that does not exist any more.
 pub(super) async fn dissolve_group_of(cx: &Context, group_snapshot: &str, deadline: Instant) -> Result<(), CloudError> {
     let all = BlockStorage::new(&cx.transport).groups().await?;
     let description = description_of(group_snapshot);
@@ -218,20 +224,21 @@ pub(super) async fn dissolve_group_of(cx: &Context, group_snapshot: &str, deadli
     Ok(())
 }
 
-/// How old something of Cinder's is by Cinder's own clock; nothing where it tells no time that can be read.
+/// The age of a resource by Cinder's clock; zero if its time is invalid.
 pub(super) fn age(cx: &Context, created_at: &str) -> Duration {
     let created = timestamp(created_at);
     let age = created.map(|created| cx.transport.time_of_cinder().duration_since(created));
     age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default()
 }
 
-/// Takes a volume out of a group of ours in which a killed process left it. `false`: it is in none, or in one that is not ours.
+/// Takes a volume out of a group of this driver that a killed process did not remove. `false`: it is in no group, or in
+/// a group of another client.
 ///
 /// # Errors
 ///
-/// Fails with [`CloudError::Busy`] while a process may be at work on the group's snapshot.
+/// Fails with [`CloudError::Busy`] while a process may work on the group's snapshot.
 pub(crate) fn leave_own_group<'a>(cx: &'a Context, volume: &'a VolumeId) -> BoxFuture<'a, Result<bool, CloudError>> {
-    // In a box, for it is seldom needed by those who might.
+    // On the heap, because it is rarely used.
     Box::pin(take_out(cx, volume))
 }
 
@@ -263,27 +270,30 @@ async fn take_out(cx: &Context, volume: &VolumeId) -> Result<bool, CloudError> {
     cinder
         .update_group(&group.id, &[], std::slice::from_ref(volume), None)
         .await?;
-    let is_out = |left: Option<&Group>| left.is_none_or(|left| !left.volumes.contains(volume));
-    let left = shown(cx, deadline, || group_settled(cx, &group.id, deadline), is_out).await?;
-    let out = left.as_ref().is_none_or(|left| !left.volumes.contains(volume));
-    if out && left.is_some_and(|left| left.volumes.is_empty()) {
-        // Refused while its snapshot exists, with which it goes.
+    let is_out = |remaining: Option<&Group>| remaining.is_none_or(|remaining| !remaining.volumes.contains(volume));
+    let remaining = poll_until_shown(cx, deadline, || wait_group_settled(cx, &group.id, deadline), is_out).await?;
+    let out = remaining
+        .as_ref()
+        .is_none_or(|remaining| !remaining.volumes.contains(volume));
+    if out && remaining.is_some_and(|remaining| remaining.volumes.is_empty()) {
+        // Cinder refuses this while the group's snapshot exists. The deletion of the snapshot then deletes the group.
         drop(dissolve_if_own(cx, &group.id, deadline).await);
     }
     Ok(out)
 }
 
-/// Whether volumes may leave a group of ours: its snapshot is complete, or no attempt can be at work on it in any process.
+/// Whether volumes may leave a group of this driver: its snapshot is complete, or no process can use the group any
+/// more.
 async fn is_abandoned(cx: &Context, group: &Group) -> Result<bool, CloudError> {
     let all = BlockStorage::new(&cx.transport).group_snapshots().await?;
-    let mut cut = all.iter().filter(|snapshot| snapshot.group_id == group.id).peekable();
-    if cut.peek().is_some() {
-        return Ok(cut.all(|snapshot| is_settled(&snapshot.status)));
+    let mut snapshots = all.iter().filter(|snapshot| snapshot.group_id == group.id).peekable();
+    if snapshots.peek().is_some() {
+        return Ok(snapshots.all(|snapshot| is_settled(&snapshot.status)));
     }
     Ok(age(cx, &group.created_at) >= attempts_end(cx))
 }
 
-/// From which age on no attempt is at work on a group.
+/// The age after which no attempt uses a group.
 fn attempts_end(cx: &Context) -> Duration {
     2 * cx.options.operation_timeout + cx.options.request_timeout
 }

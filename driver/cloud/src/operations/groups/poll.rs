@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Waiting for groups and their snapshots. They are few and seldom, so each is looked at for itself.
+//! Waits for groups and their snapshots. They are rare, so each is polled on its own.
 
 use tokio::time::{Instant, sleep};
 
@@ -10,19 +10,19 @@ use crate::http::retry::jitter;
 use crate::ids::VolumeId;
 use crate::timing::TIMING;
 
-/// A group that was just asked for, once it is made; `None` when it is gone.
-pub(super) async fn group_made(cx: &Context, id: &str, deadline: Instant) -> Result<Option<Group>, CloudError> {
-    shown(
+/// Waits until a new group is complete; `None` if it was deleted.
+pub(super) async fn wait_group_created(cx: &Context, id: &str, deadline: Instant) -> Result<Option<Group>, CloudError> {
+    poll_until_shown(
         cx,
         deadline,
-        || group_settled(cx, id, deadline),
+        || wait_group_settled(cx, id, deadline),
         |found| found.is_some(),
     )
     .await
 }
 
-/// The group once nothing is under way with it and these volumes are in it; as it is where they do not get there.
-pub(super) async fn group_with(
+/// Waits until the group is settled and contains these volumes. Returns it without them if they do not join.
+pub(super) async fn wait_group_members(
     cx: &Context,
     id: &str,
     volumes: &[VolumeId],
@@ -30,35 +30,35 @@ pub(super) async fn group_with(
 ) -> Result<Option<Group>, CloudError> {
     let has_all = |group: &Group| volumes.iter().all(|one| group.volumes.contains(one));
     let are_in = |group: Option<&Group>| group.is_some_and(|group| group.status != "available" || has_all(group));
-    shown(cx, deadline, || group_settled(cx, id, deadline), are_in).await
+    poll_until_shown(cx, deadline, || wait_group_settled(cx, id, deadline), are_in).await
 }
 
-/// A group snapshot that was just asked for, once it is made; `None` when it is gone.
-pub(super) async fn group_snapshot_made(
+/// Waits until a new group snapshot is complete; `None` if it was deleted.
+pub(super) async fn wait_group_snapshot_created(
     cx: &Context,
     id: &str,
     deadline: Instant,
 ) -> Result<Option<GroupSnapshotRecord>, CloudError> {
-    shown(
+    poll_until_shown(
         cx,
         deadline,
-        || group_snapshot_settled(cx, id, deadline),
+        || wait_group_snapshot_settled(cx, id, deadline),
         |found| found.is_some(),
     )
     .await
 }
 
-/// Polls until the result of a request is shown: an API node whose database lags shows the state from before the request. A result
-/// that is not shown within `database_lag` does not exist.
-pub(super) async fn shown<T, L: Future<Output = Result<Option<T>, CloudError>>>(
+/// Polls until Cinder shows the result of a request. An API node with a lagging database shows the state before the
+/// request. A result that is not shown within `database_lag` does not exist.
+pub(super) async fn poll_until_shown<T, L: Future<Output = Result<Option<T>, CloudError>>>(
     cx: &Context,
     deadline: Instant,
-    look: impl Fn() -> L,
+    read: impl Fn() -> L,
     is_shown: impl Fn(Option<&T>) -> bool,
 ) -> Result<Option<T>, CloudError> {
     let last = (Instant::now() + TIMING.database_lag).min(deadline);
     loop {
-        let found = look().await?;
+        let found = read().await?;
         if is_shown(found.as_ref()) || Instant::now() >= last {
             return Ok(found);
         }
@@ -66,16 +66,23 @@ pub(super) async fn shown<T, L: Future<Output = Result<Option<T>, CloudError>>>(
     }
 }
 
-/// The group once nothing is under way with it; `None` when it is gone.
-pub(super) async fn group_settled(cx: &Context, id: &str, deadline: Instant) -> Result<Option<Group>, CloudError> {
+/// Waits until no operation on the group is pending; `None` if it is deleted (404).
+pub(super) async fn wait_group_settled(cx: &Context, id: &str, deadline: Instant) -> Result<Option<Group>, CloudError> {
     let cinder = BlockStorage::new(&cx.transport);
-    let look = || cinder.group(id);
-    until_settled(cx, "group", id, deadline, look, |group| &group.status).await
+    let read = || cinder.group(id);
+    until_settled(cx, "group", id, deadline, read, |group| &group.status).await
 }
 
-/// Waits until the group is gone.
-pub(super) async fn group_gone(cx: &Context, id: &str, deadline: Instant) -> Result<(), CloudError> {
-    match shown(cx, deadline, || group_settled(cx, id, deadline), |left| left.is_none()).await? {
+/// Waits until the group is deleted (404).
+pub(super) async fn wait_group_deleted(cx: &Context, id: &str, deadline: Instant) -> Result<(), CloudError> {
+    match poll_until_shown(
+        cx,
+        deadline,
+        || wait_group_settled(cx, id, deadline),
+        |remaining| remaining.is_none(),
+    )
+    .await?
+    {
         None => Ok(()),
         Some(group) => Err(CloudError::Busy {
             kind: crate::error::ObjectKind::Group,
@@ -86,18 +93,18 @@ pub(super) async fn group_gone(cx: &Context, id: &str, deadline: Instant) -> Res
     }
 }
 
-/// The group snapshot once nothing is under way with it; `None` when it is gone.
-pub(super) async fn group_snapshot_settled(
+/// Waits until no operation on the group snapshot is pending; `None` if it is deleted (404).
+pub(super) async fn wait_group_snapshot_settled(
     cx: &Context,
     id: &str,
     deadline: Instant,
 ) -> Result<Option<GroupSnapshotRecord>, CloudError> {
     let cinder = BlockStorage::new(&cx.transport);
-    let look = || cinder.group_snapshot(id);
-    until_settled(cx, "group_snapshot", id, deadline, look, |record| &record.status).await
+    let read = || cinder.group_snapshot(id);
+    until_settled(cx, "group_snapshot", id, deadline, read, |record| &record.status).await
 }
 
-/// As [`Self::group_snapshot_settled`], without a look at one that is settled.
+/// As [`wait_group_snapshot_settled`], without a request for a record that is settled already.
 pub(super) async fn settled(
     cx: &Context,
     record: GroupSnapshotRecord,
@@ -106,7 +113,7 @@ pub(super) async fn settled(
     if is_settled(&record.status) {
         return Ok(Some(record));
     }
-    group_snapshot_settled(cx, &record.id, deadline).await
+    wait_group_snapshot_settled(cx, &record.id, deadline).await
 }
 
 async fn until_settled<T, L: Future<Output = Result<Option<T>, CloudError>>>(
@@ -114,7 +121,7 @@ async fn until_settled<T, L: Future<Output = Result<Option<T>, CloudError>>>(
     what: &'static str,
     id: &str,
     deadline: Instant,
-    look: impl Fn() -> L,
+    read: impl Fn() -> L,
     status: impl Fn(&T) -> &String,
 ) -> Result<Option<T>, CloudError> {
     let started = Instant::now();
@@ -122,7 +129,7 @@ async fn until_settled<T, L: Future<Output = Result<Option<T>, CloudError>>>(
     let (mut last_status, mut last_error) = ("not seen".to_owned(), String::new());
     loop {
         polls += 1;
-        match look().await {
+        match read().await {
             Ok(found) if found.as_ref().is_none_or(|found| is_settled(status(found))) => {
                 cx.transport.observer().wait_finished(what, started.elapsed(), polls);
                 return Ok(found);
@@ -147,7 +154,7 @@ async fn until_settled<T, L: Future<Output = Result<Option<T>, CloudError>>>(
     }
 }
 
-/// Cinder says `deleted` for a moment, before the record goes.
+/// Whether no operation is pending. Cinder shows `deleted` for a moment, before it removes the record.
 pub(super) fn is_settled(status: &str) -> bool {
     !matches!(status, "creating" | "updating" | "deleting" | "deleted")
 }
@@ -166,7 +173,7 @@ mod tests {
     #[case("available", true)]
     #[case("error", true)]
     #[case("error_deleting", true)]
-    fn what_is_on_its_way_is_waited_for(#[case] status: &str, #[case] settled: bool) {
+    fn pending_statuses_are_not_settled(#[case] status: &str, #[case] settled: bool) {
         assert_eq!(is_settled(status), settled);
     }
 }

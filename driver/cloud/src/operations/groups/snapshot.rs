@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A group snapshot.
+//! Group snapshots.
 
 use std::collections::BTreeSet;
 
 use crate::api::block_storage::{GroupSnapshotRecord, Snapshot};
-use crate::error::words::names_text;
+use crate::error::text::names_text;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::{GroupSnapshotId, VolumeId};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupSnapshot {
     pub id: GroupSnapshotId,
-    /// When it was made, UTC without a zone, as Cinder writes it.
+    /// The time of its creation, UTC without a time zone, as Cinder writes it.
     pub created_at: String,
     /// The snapshots of its volumes.
     pub snapshots: Vec<Snapshot>,
-    /// The cluster that it was taken for, if this driver took it.
+    /// The cluster for which it was taken, if this driver took it.
     pub cluster: Option<String>,
 }
 
@@ -24,13 +24,13 @@ impl GroupSnapshot {
         self.snapshots.iter().map(|snapshot| &snapshot.volume_id).collect()
     }
 
-    /// Whether it lacks volumes that it was made for, and has none that are not asked for.
+    /// Whether volumes are missing for which it was created, and all others are requested.
     pub(super) fn lacks_volumes(&self, record: &GroupSnapshotRecord, new: &NewGroupSnapshot) -> bool {
-        super::own::members_wanted(record).is_some_and(|wanted| self.snapshots.len() < wanted)
+        super::own::expected_members(record).is_some_and(|wanted| self.snapshots.len() < wanted)
             && self.sources().into_iter().all(|source| new.volumes.contains(source))
     }
 
-    /// Itself, if its members are those of the volumes asked for.
+    /// Returns the group snapshot if its members are exactly the snapshots of the requested volumes.
     pub(super) fn of_all(self, new: &NewGroupSnapshot) -> Result<Self, CloudError> {
         let sources = self.sources();
         if sources == new.volumes.iter().collect() {
@@ -47,14 +47,14 @@ impl GroupSnapshot {
     }
 }
 
-/// What a new group snapshot shall be.
+/// The request for a new group snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewGroupSnapshot {
-    /// Its name, by which a repeated creation finds the first one's.
+    /// The name, by which a repeated creation finds an earlier one.
     pub name: String,
     pub volumes: BTreeSet<VolumeId>,
-    /// The type of the group, by name or id. Without it the first one that Cinder shows to be consistent is taken.
+    /// The type of the group, by name or id. `None`: the first type that Cinder shows to be consistent.
     pub group_type: Option<String>,
-    /// The cluster that it is taken for; empty for none.
+    /// The cluster for which it is taken; empty for none.
     pub cluster: String,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What only this crate can bring about: a group snapshot that is not of our making.
+//! Group snapshots of another client, which only a test in this crate can create.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::NewVolume;
 use crate::config::CloudConfig;
 use crate::http::options::CloudOptions;
 use crate::ids::GiB;
-use crate::operations::groups::poll::{group_settled, group_snapshot_settled};
+use crate::operations::groups::poll::{wait_group_settled, wait_group_snapshot_settled};
 use crate::operations::volumes::create::create_volume;
 
 /// A group that another client created, with one volume.
@@ -60,7 +60,7 @@ async fn other_group() -> OtherGroup {
         availability_zone: volume.availability_zone.as_deref(),
     };
     let group = cinder.create_group(&group).await.expect("a group");
-    group_settled(&cx, &group, deadline())
+    wait_group_settled(&cx, &group, deadline())
         .await
         .expect("a look")
         .expect("it is there");
@@ -69,7 +69,7 @@ async fn other_group() -> OtherGroup {
         .update_group(&group, inside, &[], None)
         .await
         .expect("the volume enters");
-    group_settled(&cx, &group, deadline()).await.expect("a look");
+    wait_group_settled(&cx, &group, deadline()).await.expect("a look");
     OtherGroup {
         sim,
         volume: volume.id,
@@ -97,7 +97,9 @@ async fn failed_group_snapshot_of_another_client_stays() {
         .create_group_snapshot(&group, "groupsnapshot-1", "made by hand")
         .await;
     let theirs = theirs.expect("accepted");
-    group_snapshot_settled(&cx, &theirs, deadline()).await.expect("a look");
+    wait_group_snapshot_settled(&cx, &theirs, deadline())
+        .await
+        .expect("a look");
     let before = sim.state();
 
     let new = NewGroupSnapshot {
@@ -120,7 +122,7 @@ async fn failed_group_snapshot_of_another_client_stays() {
 }
 
 #[tokio::test]
-async fn group_with_a_stale_record_is_emptied() {
+async fn group_with_stale_record_is_emptied() {
     let OtherGroup {
         sim: _running,
         cx,
@@ -132,7 +134,7 @@ async fn group_with_a_stale_record_is_emptied() {
     let inside = std::slice::from_ref(&volume);
     let removed = cinder.update_group(&id, &[], inside, None).await;
     removed.expect("the volume leaves");
-    group_settled(&cx, &id, deadline()).await.expect("an answer");
+    wait_group_settled(&cx, &id, deadline()).await.expect("an answer");
     let emptied = own::empty_group(&cx, &record, Some("emptied"), deadline()).await;
     emptied.expect("no volume is in the group");
     let left = cinder.group(&id).await.expect("an answer").expect("the group");

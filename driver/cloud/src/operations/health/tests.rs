@@ -32,7 +32,8 @@ fn attached(status: &str) -> Volume {
     ])
 }
 
-/// What Nova says of the server: nothing asked, or its status, or that it knows none.
+/// The problems of a volume. `server` is empty without a report of Nova, or has the server's status, or `None` for an
+/// unknown server.
 fn found(volume: &Volume, server: &[Option<&str>]) -> Vec<(Severity, &'static str)> {
     let server = server.iter().map(|status| {
         let server = status.map(|status| json!({"id": SERVER, "name": "node", "status": status}));
@@ -58,7 +59,7 @@ fn found(volume: &Volume, server: &[Option<&str>]) -> Vec<(Severity, &'static st
 #[case("maintenance", Some((Severity::Degraded, "Maintenance")))]
 #[case("error_of_tomorrow", Some((Severity::Degraded, "VolumeError")))]
 #[case("in-use", Some((Severity::Degraded, "AttachmentInconsistent")))]
-fn the_status_tells_what_is_wrong(#[case] status: &str, #[case] expected: Option<(Severity, &'static str)>) {
+fn error_status_maps_to_problem(#[case] status: &str, #[case] expected: Option<(Severity, &'static str)>) {
     assert_eq!(
         found(&volume(&[("status", json!(status))]), &[]),
         expected.into_iter().collect::<Vec<_>>()
@@ -72,7 +73,7 @@ fn the_status_tells_what_is_wrong(#[case] status: &str, #[case] expected: Option
 #[case("replication_status", "error", Some("ReplicationFailed"))]
 #[case("replication_status", "failed-over", Some("ReplicationFailedOver"))]
 #[case("replication_status", "enabled", None)]
-fn a_move_or_a_copy_that_fails_degrades_the_volume(
+fn failed_migration_or_replication_degrades_volume(
     #[case] key: &str,
     #[case] status: &str,
     #[case] reason: Option<&'static str>,
@@ -91,7 +92,7 @@ fn a_move_or_a_copy_that_fails_degrades_the_volume(
 #[case(&[Some("ERROR")], Some("ServerError"))]
 #[case(&[Some("DELETED")], Some("ServerGone"))]
 #[case(&[None], Some("ServerGone"))]
-fn a_volume_shares_the_fate_of_its_server(#[case] of: &[Option<&str>], #[case] reason: Option<&'static str>) {
+fn server_state_affects_volume_health(#[case] of: &[Option<&str>], #[case] reason: Option<&'static str>) {
     let expected = reason.map(|reason| (Severity::Inaccessible, reason));
     assert_eq!(found(&attached("in-use"), of), expected.into_iter().collect::<Vec<_>>());
 }
@@ -101,7 +102,7 @@ fn a_volume_shares_the_fate_of_its_server(#[case] of: &[Option<&str>], #[case] r
 #[case("attaching", "2026-01-01T11:00:00", true)]
 #[case("detaching", "2026-01-01T11:55:01.000000", false)]
 #[case("creating", "2026-01-01T11:00:00.000000", false)]
-fn an_attachment_that_gets_nowhere_is_inconsistent(#[case] status: &str, #[case] since: &str, #[case] expected: bool) {
+fn slow_attachment_is_inconsistent(#[case] status: &str, #[case] since: &str, #[case] expected: bool) {
     let volume = volume(&[("status", json!(status)), ("updated_at", json!(since))]);
     assert_eq!(!found(&volume, &[]).is_empty(), expected);
 }

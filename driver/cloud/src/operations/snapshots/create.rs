@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A snapshot by its name: found, made, waited for to its end.
+//! Creates a snapshot, or adopts the one that an earlier attempt created under the same name.
 
 use tokio::time::{Instant, sleep};
 
-use super::{ROUNDS, joined};
+use super::{ROUNDS, join_texts};
 use crate::api::block_storage::{BlockStorage, NewSnapshot, Snapshot, SnapshotStatus, VolumeStatus};
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
@@ -12,8 +12,8 @@ use crate::metadata_keys::{self, CLUSTER};
 use crate::operations::clusters::other_cluster;
 use crate::operations::deletion::remove_remains;
 use crate::operations::deletion::snapshot::delete_snapshot;
-use crate::operations::snapshots::{settled_snapshot, words};
-use crate::operations::volumes::{passing, settle};
+use crate::operations::snapshots::{cinder_messages, wait_snapshot_settled};
+use crate::operations::volumes::{pending_work_conflict, settle};
 use crate::poll::schedule::Kind;
 use crate::timing::TIMING;
 
@@ -34,7 +34,7 @@ async fn find_or_create(cx: &Context, new: &NewSnapshot) -> Result<Snapshot, Clo
         rounds += 1;
         let started = Instant::now();
         let Some(found) = find_snapshot(cx, new).await? else {
-            match make_snapshot(cx, new, deadline, rounds).await? {
+            match request_snapshot(cx, new, deadline, rounds).await? {
                 Some(snapshot) => return wait_snapshot(cx, new, snapshot, started).await,
                 None => continue,
             }
@@ -58,7 +58,7 @@ async fn find_or_create(cx: &Context, new: &NewSnapshot) -> Result<Snapshot, Clo
         match &found.status {
             SnapshotStatus::Creating => return wait_snapshot(cx, new, found, started).await,
             SnapshotStatus::Deleting if rounds < ROUNDS => {
-                settled_snapshot(cx, Kind::Delete, &found, started, deadline).await?;
+                wait_snapshot_settled(cx, Kind::Delete, &found, started, deadline).await?;
             }
             SnapshotStatus::Error if rounds < ROUNDS && is_ours(&found, new) => {
                 tracing::warn!(snapshot = %found.id, name = %new.name, "removing a snapshot that failed in an earlier creation");
@@ -68,7 +68,7 @@ async fn find_or_create(cx: &Context, new: &NewSnapshot) -> Result<Snapshot, Clo
                 return Err(CloudError::SnapshotFailed {
                     kind: ObjectKind::Snapshot,
                     status: status.to_string(),
-                    message: words(cx, found.id.as_str()).await,
+                    message: cinder_messages(cx, found.id.as_str()).await,
                     id: found.id.to_string(),
                     removed: false,
                 });
@@ -78,8 +78,8 @@ async fn find_or_create(cx: &Context, new: &NewSnapshot) -> Result<Snapshot, Clo
     }
 }
 
-/// The snapshot of the wanted name that a creation goes on with. Cinder's filter is exact, and the name is compared here, too.
-/// One that only freezes data for a backup bears the backup's name and is meant only where it is asked for.
+/// Finds the snapshot with which the creation continues. Cinder's filter is exact, and the name is compared again here.
+/// A temporary snapshot has the name of its backup, and matches only if a temporary snapshot is requested.
 async fn find_snapshot(cx: &Context, new: &NewSnapshot) -> Result<Option<Snapshot>, CloudError> {
     let temporary = new.metadata.get(metadata_keys::TEMPORARY_FOR);
     let named = BlockStorage::new(&cx.transport)
@@ -95,14 +95,14 @@ async fn find_snapshot(cx: &Context, new: &NewSnapshot) -> Result<Option<Snapsho
             SnapshotStatus::Deleting => 2,
             _ => 3,
         };
-        // Another volume's is named only where there is no better one.
+        // A snapshot of another volume is only relevant without a better one.
         let other = snapshot.volume_id != new.volume_id;
         (other, rank, snapshot.created_at.clone(), snapshot.id.clone())
     }))
 }
 
-/// Asks for the snapshot; `None` when an obstacle has gone and everything is to be looked at anew.
-async fn make_snapshot(
+/// Requests the snapshot. `None` if an obstacle disappeared, and the caller has to start again.
+async fn request_snapshot(
     cx: &Context,
     new: &NewSnapshot,
     deadline: Instant,
@@ -111,8 +111,9 @@ async fn make_snapshot(
     let cinder = BlockStorage::new(&cx.transport);
     let refusal = match cinder.create_snapshot(new).await {
         Ok(Some(snapshot)) => return Ok(Some(snapshot)),
+        // 404.
         Ok(None) => return Err(CloudError::no_volume(&new.volume_id)),
-        Err(error) if error.is_uncertain() => return look_up_snapshot(cx, new, error).await.map(Some),
+        Err(error) if error.is_uncertain() => return find_after_uncertain_creation(cx, new, error).await.map(Some),
         Err(error @ (CloudError::BadRequest(_) | CloudError::Conflict(_))) => error,
         Err(error) => return Err(error),
     };
@@ -123,10 +124,11 @@ async fn make_snapshot(
         settle(cx, &volume, deadline, format!("volume {}", volume.id)).await?;
         return Ok(None);
     }
-    if let Some(passing) = passing(&volume, &refusal) {
+    if let Some(passing) = pending_work_conflict(&volume, &refusal) {
         return Err(passing);
     }
-    // A conflict passes; what the volume's state forbids does not. A free volume forbids nothing: then it is the request itself.
+    // A 409 is temporary, a 400 for a volume in the wrong status is not. For an available volume, a 400 concerns the
+    // request itself.
     let failure = match refusal {
         CloudError::BadRequest(failure) if volume.status != VolumeStatus::Available => failure,
         refusal => return Err(refusal),
@@ -138,8 +140,12 @@ async fn make_snapshot(
     })
 }
 
-/// Finds out what became of a creation whose answer was lost. Nothing is made here.
-async fn look_up_snapshot(cx: &Context, new: &NewSnapshot, error: CloudError) -> Result<Snapshot, CloudError> {
+/// Searches for the snapshot by name after an uncertain response to its creation. Creates nothing.
+async fn find_after_uncertain_creation(
+    cx: &Context,
+    new: &NewSnapshot,
+    error: CloudError,
+) -> Result<Snapshot, CloudError> {
     tracing::warn!(%error, name = %new.name, "looking for the snapshot by name after an uncertain creation");
     for pause in TIMING.name_lookups {
         sleep(jitter(pause, &cx.options.sources)).await;
@@ -154,7 +160,7 @@ async fn look_up_snapshot(cx: &Context, new: &NewSnapshot, error: CloudError) ->
     Err(error)
 }
 
-/// Waits for the end.
+/// Waits for the end of the creation.
 async fn wait_snapshot(
     cx: &Context,
     new: &NewSnapshot,
@@ -163,7 +169,7 @@ async fn wait_snapshot(
 ) -> Result<Snapshot, CloudError> {
     let now = if snapshot.status == SnapshotStatus::Creating {
         let deadline = started + cx.options.operation_timeout;
-        let settled = settled_snapshot(cx, Kind::Create, &snapshot, started, deadline).await?;
+        let settled = wait_snapshot_settled(cx, Kind::Create, &snapshot, started, deadline).await?;
         settled.ok_or_else(|| CloudError::NotFound {
             kind: ObjectKind::Snapshot,
             id: snapshot.id.to_string(),
@@ -175,7 +181,7 @@ async fn wait_snapshot(
     if !now.status.is_error() {
         return Ok(now);
     }
-    let message = words(cx, now.id.as_str()).await;
+    let message = cinder_messages(cx, now.id.as_str()).await;
     let removal = if is_ours(&now, new) {
         remove_remains::<Snapshot>(cx, &now.id).await.err().unwrap_or_default()
     } else {
@@ -186,11 +192,11 @@ async fn wait_snapshot(
         id: now.id.to_string(),
         status: now.status.to_string(),
         removed: removal.is_empty(),
-        message: joined(&message, &removal),
+        message: join_texts(&message, &removal),
     })
 }
 
-/// Whether this very request, or an earlier attempt at it, made the snapshot.
+/// Whether this request, or an earlier attempt at it, created the snapshot.
 fn is_ours(snapshot: &Snapshot, new: &NewSnapshot) -> bool {
     snapshot.name == new.name
         && !new.metadata.is_empty()

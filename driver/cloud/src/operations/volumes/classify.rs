@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a volume that was found by its name means for a creation of that name.
+//! Decides how a creation continues with an existing volume of the requested name.
 
 use jiff::civil::DateTime;
 
@@ -9,54 +9,55 @@ use crate::metadata_keys;
 use crate::operations::clusters::other_cluster;
 use crate::timing::TIMING;
 
-/// What a volume found by name means.
+/// The meaning of an existing volume for a creation of its name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ExistingVolume {
-    /// It is the one, and complete.
+    /// The requested volume, complete.
     Ready,
-    /// It is the one, and on its way.
-    Coming,
-    /// It is on its way out, the name will be free.
-    Going,
-    /// The same request made it, no caller ever got it, and it is of no use for this reason: it is removed.
-    Ours(&'static str),
-    /// It is not the one, and it stays.
+    /// The requested volume, not complete yet.
+    Pending,
+    /// A volume that is being deleted. The name becomes free.
+    Deleting,
+    /// A volume of an earlier attempt that no caller received, and that is unusable for this reason. The driver removes
+    /// it.
+    Discard(&'static str),
+    /// Another volume. The driver does not remove it.
     Other(Reason),
 }
 
-/// It failed while it was made.
+/// It failed during its creation.
 pub(super) const FAILED: &str = "it failed in an earlier creation";
-/// Cinder put it where it was not wanted, or made it for one server only.
+/// Cinder created it in another zone than the acceptable ones, or without multiattach.
 pub(super) const UNFIT: &str = "Cinder made it otherwise than it was asked to";
 
-/// Why a volume is not the one.
+/// The reason why a volume is not the requested one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// It failed, and another request made it, or it was of use before, or it cannot be deleted.
+    /// It failed, and another request created it, or it was in use before, or it cannot be deleted.
     Failed,
-    /// It differs, and an earlier attempt at this request may have created it: with other acceptable zones, with an earlier content of
-    /// the class, or interrupted before it wrote the marks of a restored volume.
+    /// It differs, and an earlier attempt at this request may have created it: with other acceptable zones, with
+    /// earlier parameters of the class, or interrupted before it wrote the metadata of a restored volume.
     EarlierAttempt(String),
-    /// It differs in this.
+    /// It differs as described.
     Different(String),
 }
 
-/// Judges a volume of the wanted name.
+/// Classifies a volume of the requested name.
 pub(super) fn classify_existing(volume: &Volume, new: &NewVolume, ignore_zone: bool) -> ExistingVolume {
     match &volume.status {
-        VolumeStatus::Deleting => return ExistingVolume::Going,
-        status if failed_creation(status) && is_ours(volume, new) && never_used(volume) => {
-            return ExistingVolume::Ours(FAILED);
+        VolumeStatus::Deleting => return ExistingVolume::Deleting,
+        status if failed_creation(status) && is_ours(volume, new) && was_never_used(volume) => {
+            return ExistingVolume::Discard(FAILED);
         }
         status if status.is_error() => return ExistingVolume::Other(Reason::Failed),
         _ => {}
     }
-    let is_misplaced = !ignore_zone && zone_difference(volume, new).is_some() && misplaced(volume);
-    if (is_misplaced || for_one_only(volume, new)) && never_answered(volume, new) {
+    let is_misplaced = !ignore_zone && zone_difference(volume, new).is_some() && is_misplaced_by_mark(volume);
+    if (is_misplaced || lacks_multiattach(volume, new)) && was_never_returned(volume, new) {
         match &volume.status {
-            VolumeStatus::Available => return ExistingVolume::Ours(UNFIT),
-            // It cannot be deleted yet, and Cinder may still find another place for it.
-            status if status.is_coming() => return ExistingVolume::Coming,
+            VolumeStatus::Available => return ExistingVolume::Discard(UNFIT),
+            // It cannot be deleted yet, and Cinder may still schedule it elsewhere.
+            status if status.is_coming() => return ExistingVolume::Pending,
             _ => {}
         }
     }
@@ -74,18 +75,19 @@ pub(super) fn classify_existing(volume: &Volume, new: &NewVolume, ignore_zone: b
         return ExistingVolume::Other(Reason::Different(difference));
     }
     if volume.status.is_coming() {
-        ExistingVolume::Coming
+        ExistingVolume::Pending
     } else {
         ExistingVolume::Ready
     }
 }
 
-/// Whether a creation may end in this status. A failed growth or deletion is no failed creation.
+/// Whether a creation may end in this status. A failed expansion or deletion has another status.
 pub(super) fn failed_creation(status: &VolumeStatus) -> bool {
     *status == VolumeStatus::Error || status.as_str() == "error_restoring"
 }
 
-/// Whether this very request, or an earlier attempt at it, made the volume: the name and all our metadata, the cluster's included.
+/// Whether this request, or an earlier attempt at it, created the volume. Its name and all of the requested metadata
+/// must match, including the cluster.
 pub(super) fn is_ours(volume: &Volume, new: &NewVolume) -> bool {
     volume.name == new.name
         && !new.metadata.is_empty()
@@ -95,29 +97,29 @@ pub(super) fn is_ours(volume: &Volume, new: &NewVolume) -> bool {
             .all(|(key, value)| volume.metadata.get(key) == Some(value))
 }
 
-/// Whether a volume was never of use, as far as Cinder's record shows: it is attached to nothing, and its record has not changed since
-/// a short while after it was made. One in error failed while it was made then.
-fn never_used(volume: &Volume) -> bool {
+/// Whether Cinder's record shows that a volume was never used: it has no attachments, and its record has not changed
+/// since shortly after its creation. If such a volume is in error, its creation failed.
+fn was_never_used(volume: &Volume) -> bool {
     if !volume.attachments.is_empty() {
         return false;
     }
     let Some(updated) = &volume.updated_at else {
         return true;
     };
-    let (Ok(made), Ok(updated)) = (volume.created_at.parse::<DateTime>(), updated.parse::<DateTime>()) else {
+    let (Ok(created), Ok(updated)) = (volume.created_at.parse::<DateTime>(), updated.parse::<DateTime>()) else {
         return false;
     };
-    updated.duration_since(made).unsigned_abs() <= TIMING.creation_window
+    updated.duration_since(created).unsigned_abs() <= TIMING.creation_window
 }
 
-/// Whether a volume that is not what its marks ask for was never given to anybody: the marks are those of its own creation, which
-/// was this very request's.
-fn never_answered(volume: &Volume, new: &NewVolume) -> bool {
+/// Whether a volume that does not match its own marks was never returned to a caller. The marks must come from its own
+/// creation, and the creation from this request.
+fn was_never_returned(volume: &Volume, new: &NewVolume) -> bool {
     volume.attachments.is_empty() && is_ours(volume, new) && marks_are_own(volume)
 }
 
-/// Whether the volume lies in none of the zones that its marks ask for.
-fn misplaced(volume: &Volume) -> bool {
+/// Whether the zone of the volume is not one of the zones in its mark.
+fn is_misplaced_by_mark(volume: &Volume) -> bool {
     let requested = volume.metadata.get(metadata_keys::REQUESTED_ZONES);
     let (Some(requested), Some(zone)) = (requested, &volume.availability_zone) else {
         return false;
@@ -125,20 +127,21 @@ fn misplaced(volume: &Volume) -> bool {
     !requested.split(',').any(|requested| same_zone(requested, zone))
 }
 
-/// Whether only one server can have the volume, and its marks ask for several. Another type would give it that later, too, so its
-/// record must not have changed since.
-fn for_one_only(volume: &Volume, new: &NewVolume) -> bool {
+/// Whether the mark of the volume requires multiattach, and the volume lacks it. A retype can remove multiattach later
+/// too, so the record must not have changed since the creation.
+fn lacks_multiattach(volume: &Volume, new: &NewVolume) -> bool {
     let requested = volume.metadata.get(metadata_keys::REQUESTED_MULTIATTACH);
-    new.multiattach && !volume.multiattach && requested.is_some_and(|text| text == "true") && never_used(volume)
+    new.multiattach && !volume.multiattach && requested.is_some_and(|text| text == "true") && was_never_used(volume)
 }
 
-/// Whether the marks are those of this volume's creation, and not of the volume that the backup it was restored from was one of.
+/// Whether the marks come from this volume's creation, and not from the volume of the backup from which it was
+/// restored.
 pub(super) fn marks_are_own(volume: &Volume) -> bool {
     let restored = volume.metadata.get(metadata_keys::CINDERS_SOURCE_BACKUP);
     restored.is_none() || restored == volume.metadata.get(metadata_keys::SOURCE_BACKUP)
 }
 
-/// The zones of which the volume is to be in one, as a mark; `None` where any will do, or where they do not fit into metadata.
+/// The acceptable zones as a mark. `None` if there are none, or if they do not fit into metadata.
 pub(super) fn requested_zones(new: &NewVolume) -> Option<String> {
     let zones = zones(new);
     if zones.is_empty() || zones.iter().any(|zone| zone.contains(',')) {
@@ -155,21 +158,22 @@ fn zones(new: &NewVolume) -> Vec<&str> {
     }
 }
 
-/// Whether one of the wanted zones is this one, or any will do.
+/// Whether the zone is acceptable.
 pub(super) fn zone_fits(zone: &str, new: &NewVolume) -> bool {
     let zones = zones(new);
     zones.is_empty() || zones.iter().any(|wanted| same_zone(wanted, zone))
 }
 
 impl NewVolume {
-    /// Whether a volume in this zone of Cinder's is taken for the one that is wanted, now and by a repeated request.
+    /// Whether a volume in this zone of Cinder matches the request, now and when the request is repeated.
     pub fn fits_zone(&self, zone: &str) -> bool {
         zone_fits(zone, self)
     }
 }
 
-/// Zones come from the labels of nodes, too, which cannot hold every character and 63 of them at most: one may be the label that the Go
-/// driver makes of the other. Two that lose different characters are not the same, and of a name that loses all there is no label.
+/// Compares zones. Zones may come from labels of nodes, which have a smaller character set and 63 characters at most.
+/// One zone may therefore be the label that the Go driver derives from the other. Two zones that lose different
+/// characters are not the same, and a name without any permitted character has no label.
 fn same_zone(one: &str, other: &str) -> bool {
     let edge = |c: char| !c.is_ascii_alphanumeric();
     let plain = |zone: &str| -> String {
@@ -195,7 +199,7 @@ fn zone_difference(volume: &Volume, new: &NewVolume) -> Option<String> {
     (!zone_fits(found, new)).then(|| format!("zone {} is wanted, it is in {found}", zones(new).join(" or ")))
 }
 
-/// How a volume differs from what is asked for, in words; `None` when it fits.
+/// Returns the difference between a volume and the request as text; `None` if it matches.
 pub(super) fn difference(volume: &Volume, new: &NewVolume, ignore_zone: bool) -> Option<String> {
     if volume.size < new.size {
         return Some(format!("size {} is wanted, it has {}", new.size, volume.size));
@@ -206,7 +210,7 @@ pub(super) fn difference(volume: &Volume, new: &NewVolume, ignore_zone: bool) ->
     let type_by_id = |name: &str| VolumeId::new(name).is_uuid();
     if let (Some(wanted), Some(found)) = (&new.volume_type, &volume.volume_type)
         && wanted != found
-        // A type may be wanted by id, and Cinder shows names.
+        // The request may have the id of the type, and Cinder shows its name.
         && !type_by_id(wanted)
     {
         return Some(format!("type {wanted} is wanted, it has {found}"));
@@ -217,7 +221,7 @@ pub(super) fn difference(volume: &Volume, new: &NewVolume, ignore_zone: bool) ->
     if let Some(difference) = source_difference(volume, new.source.as_ref()) {
         return Some(difference);
     }
-    // Until ours is written again, a restored volume has the metadata of the volume in the backup, which tells nothing about it.
+    // Until the requested metadata is written again, a restored volume has the metadata of the backed up volume.
     let own = volume.status != VolumeStatus::RestoringBackup && marks_are_own(volume);
     if let (true, Some(wanted), Some(found)) = (own, new.mode, volume.mode())
         && wanted != found
@@ -242,7 +246,7 @@ pub(super) fn difference(volume: &Volume, new: &NewVolume, ignore_zone: bool) ->
 }
 
 fn cluster_difference(volume: &Volume, new: &NewVolume) -> Option<String> {
-    // Until ours is written again, a restored volume has the metadata of the volume in the backup.
+    // Until the requested metadata is written again, a restored volume has the metadata of the backed up volume.
     if volume.status == VolumeStatus::RestoringBackup || !marks_are_own(volume) {
         return None;
     }
@@ -251,7 +255,7 @@ fn cluster_difference(volume: &Volume, new: &NewVolume) -> Option<String> {
 }
 
 fn source_difference(volume: &Volume, wanted: Option<&Source>) -> Option<String> {
-    // While a backup is restored, the metadata is on its way, too.
+    // During a restore, Cinder has not written all metadata yet.
     if volume.status == VolumeStatus::RestoringBackup {
         return None;
     }
@@ -270,8 +274,9 @@ fn source_difference(volume: &Volume, wanted: Option<&Source>) -> Option<String>
     })
 }
 
-/// Of several volumes of one name the one to go on with: complete before coming before failed, then the oldest.
-pub(super) fn choose(volumes: impl Iterator<Item = Volume>) -> Option<Volume> {
+/// Chooses the volume with which a creation continues, among several of one name: complete before pending before
+/// failed, then the oldest.
+pub(super) fn choose_volume(volumes: impl Iterator<Item = Volume>) -> Option<Volume> {
     volumes.min_by_key(|volume| {
         let rank = match &volume.status {
             VolumeStatus::Available | VolumeStatus::InUse => 0,
@@ -285,13 +290,13 @@ pub(super) fn choose(volumes: impl Iterator<Item = Volume>) -> Option<Volume> {
     })
 }
 
-/// The ids of the volumes that were made for this request, where there is more than one that stays.
-pub(super) fn several<'a>(named: &'a [Volume], new: &NewVolume) -> Vec<&'a str> {
-    let made = named
+/// The ids of the volumes that were created for this request, if there are several that are not being deleted.
+pub(super) fn find_duplicates<'a>(named: &'a [Volume], new: &NewVolume) -> Vec<&'a str> {
+    let created = named
         .iter()
         .filter(|volume| volume.status != VolumeStatus::Deleting && is_ours(volume, new));
-    let made: Vec<&str> = made.map(|volume| volume.id.as_str()).collect();
-    if made.len() > 1 { made } else { Vec::new() }
+    let created: Vec<&str> = created.map(|volume| volume.id.as_str()).collect();
+    if created.len() > 1 { created } else { Vec::new() }
 }
 
 #[cfg(test)]

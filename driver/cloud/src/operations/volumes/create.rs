@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A volume by its name: found, made, waited for.
+//! Creates a volume, or adopts the one that an earlier attempt created under the same name.
 
 use tokio::time::{Instant, sleep};
 
 use super::ROUNDS;
 use super::classify::{
-    ExistingVolume, Reason, choose, classify_existing, failed_creation, is_ours, marks_are_own, requested_zones,
-    several,
+    ExistingVolume, Reason, choose_volume, classify_existing, failed_creation, find_duplicates, is_ours, marks_are_own,
+    requested_zones,
 };
 use crate::api::block_storage::{BlockStorage, CreatedVolume, Filling, NewVolume, Volume, VolumeStatus};
 use crate::context::Context;
@@ -14,13 +14,13 @@ use crate::error::{CloudError, ObjectKind};
 use crate::http::retry::jitter;
 use crate::ids::VolumeId;
 use crate::metadata_keys;
-use crate::operations::capacity::type_named;
+use crate::operations::capacity::find_type;
 use crate::operations::deletion::volume::delete_volume;
-use crate::operations::deletion::{final_if_removed, remove_remains, wait_gone};
-use crate::operations::snapshots::words;
-use crate::operations::volumes::source::{mode_mark, order};
+use crate::operations::deletion::{final_if_removed, remove_remains, wait_deleted};
+use crate::operations::snapshots::cinder_messages;
+use crate::operations::volumes::source::{mode_mark, resolve_request};
 use crate::poll::schedule::Kind;
-use crate::poll::{Verdict, Wait};
+use crate::poll::{PollVerdict, Wait};
 use crate::timing::TIMING;
 
 /// See [`crate::Cloud::create_volume`].
@@ -36,22 +36,22 @@ async fn find_or_create(cx: &Context, new: &NewVolume) -> Result<CreatedVolume, 
     loop {
         rounds += 1;
         let started = Instant::now();
-        let Some(mut volume) = find(cx, new).await? else {
+        let Some(mut volume) = find_existing(cx, new).await? else {
             check_type(cx, new).await?;
-            let volume = make(cx, new).await?;
+            let volume = request_volume(cx, new).await?;
             let created = wait_created(cx, new, volume, false, started, deadline).await?;
-            let created = checked(cx, new, created).await?;
-            return marked(cx, new, created).await;
+            let created = verify_multiattach(cx, new, created).await?;
+            return restore_metadata(cx, new, created).await;
         };
         let ignore_zone = cx.config().block_storage.ignore_volume_az;
-        let mut found = classify_existing(&volume, new, ignore_zone);
-        if found == ExistingVolume::Coming {
+        let mut class = classify_existing(&volume, new, ignore_zone);
+        if class == ExistingVolume::Pending {
             volume = wait_created(cx, new, volume, true, started, deadline).await?.volume;
-            // Only now it shows its source, and where it is.
-            found = classify_existing(&volume, new, ignore_zone);
+            // The source and the zone are unknown before the end of the creation.
+            class = classify_existing(&volume, new, ignore_zone);
         }
-        match found {
-            ExistingVolume::Ready => return marked(cx, new, CreatedVolume { volume, adopted: true }).await,
+        match class {
+            ExistingVolume::Ready => return restore_metadata(cx, new, CreatedVolume { volume, adopted: true }).await,
             ExistingVolume::Other(Reason::Different(difference)) => {
                 return Err(CloudError::AlreadyExists {
                     name: new.name.clone(),
@@ -59,7 +59,8 @@ async fn find_or_create(cx: &Context, new: &NewVolume) -> Result<CreatedVolume, 
                     difference,
                 });
             }
-            // It may be ours: a final answer would leave it behind. It is not removed, for it may be in use.
+            // An earlier attempt may have created it, so a final error could leak it. It may be in use, so it is not
+            // removed.
             ExistingVolume::Other(Reason::EarlierAttempt(difference)) => {
                 return Err(CloudError::Busy {
                     kind: ObjectKind::Volume,
@@ -68,19 +69,19 @@ async fn find_or_create(cx: &Context, new: &NewVolume) -> Result<CreatedVolume, 
                     wanted: "deleted by hand, if nothing uses it,",
                 });
             }
-            ExistingVolume::Going if rounds < ROUNDS => {
-                wait_gone::<Volume>(cx, &volume.id, started, deadline).await?;
+            ExistingVolume::Deleting if rounds < ROUNDS => {
+                wait_deleted::<Volume>(cx, &volume.id, started, deadline).await?;
             }
-            ExistingVolume::Ours(reason) if rounds < ROUNDS => {
+            ExistingVolume::Discard(reason) if rounds < ROUNDS => {
                 tracing::warn!(volume = %volume.id, name = %new.name, reason, "removing a volume of an earlier attempt");
                 delete_volume(cx, &volume.id).await?;
             }
-            ExistingVolume::Coming
-            | ExistingVolume::Going
-            | ExistingVolume::Ours(_)
+            ExistingVolume::Pending
+            | ExistingVolume::Deleting
+            | ExistingVolume::Discard(_)
             | ExistingVolume::Other(Reason::Failed) => {
                 return Err(CloudError::VolumeFailed {
-                    message: words(cx, volume.id.as_str()).await,
+                    message: cinder_messages(cx, volume.id.as_str()).await,
                     volume: volume.id,
                     status: volume.status.to_string(),
                     removed: false,
@@ -91,12 +92,12 @@ async fn find_or_create(cx: &Context, new: &NewVolume) -> Result<CreatedVolume, 
     }
 }
 
-/// Refuses a volume for several servers of a named type that is for one only, as far as that can be seen beforehand.
+/// Refuses a multiattach volume of a type without multiattach, if the type is known before the creation.
 async fn check_type(cx: &Context, new: &NewVolume) -> Result<(), CloudError> {
     let Some(wanted) = new.volume_type.as_deref().filter(|_| new.multiattach) else {
         return Ok(());
     };
-    match type_named(cx, wanted).await {
+    match find_type(cx, wanted).await {
         Ok(Some(found)) if found.is_for_one_server() => Err(CloudError::NotMultiattach {
             volume_type: found.name,
         }),
@@ -108,29 +109,35 @@ async fn check_type(cx: &Context, new: &NewVolume) -> Result<(), CloudError> {
     }
 }
 
-/// Asks for the volume.
-async fn make(cx: &Context, new: &NewVolume) -> Result<Volume, CloudError> {
+/// Requests the volume. A 404 for its type, zone or source is an error like a 400; after an uncertain response the name
+/// decides.
+async fn request_volume(cx: &Context, new: &NewVolume) -> Result<Volume, CloudError> {
     let cinder = BlockStorage::new(&cx.transport);
-    let mut order = order(cx, new).await?;
-    let mut answer = cinder.create(&order.new, &order.filling).await;
+    let mut request = resolve_request(cx, new).await?;
+    let mut answer = cinder.create(&request.new, &request.filling).await;
     if let Err(CloudError::BadRequest(failure)) = &answer
-        && order.filling != Filling::Nothing
-        && order.new.availability_zone.is_some()
+        && request.filling != Filling::Nothing
+        && request.new.availability_zone.is_some()
         && failure.fault.to_ascii_lowercase().contains("zone")
     {
-        // Copies stay in the zone of their source where the cloud says so. What is made there is judged by its zone.
+        // Many clouds create copies in the zone of their source only. Cinder refuses another zone (400) and chooses one
+        // itself now. The zone of the result is checked later.
         tracing::debug!(name = %new.name, fault = failure.fault, "leaving the zone of the copy to Cinder");
-        order.new.availability_zone = None;
-        answer = cinder.create(&order.new, &order.filling).await;
+        request.new.availability_zone = None;
+        answer = cinder.create(&request.new, &request.filling).await;
     }
     match answer {
-        Err(error) if error.is_uncertain() => look_up(cx, new, error).await,
+        Err(error) if error.is_uncertain() => find_after_uncertain_creation(cx, new, error).await,
         answer => answer,
     }
 }
 
-/// A new volume that cannot be what it was asked to be is removed again.
-async fn checked(cx: &Context, new: &NewVolume, created: CreatedVolume) -> Result<CreatedVolume, CloudError> {
+/// Removes a new volume without multiattach, if multiattach is required.
+async fn verify_multiattach(
+    cx: &Context,
+    new: &NewVolume,
+    created: CreatedVolume,
+) -> Result<CreatedVolume, CloudError> {
     if !new.multiattach || created.volume.multiattach {
         return Ok(created);
     }
@@ -142,8 +149,13 @@ async fn checked(cx: &Context, new: &NewVolume, created: CreatedVolume) -> Resul
     Err(final_if_removed(error, ObjectKind::Volume, id, removal))
 }
 
-/// A volume that was restored from a backup has the metadata of the volume in the backup: its own is written again.
-async fn marked(cx: &Context, new: &NewVolume, mut created: CreatedVolume) -> Result<CreatedVolume, CloudError> {
+/// Writes the requested metadata again to a volume that was restored from a backup, because Cinder replaced it with the
+/// metadata of the backed up volume.
+async fn restore_metadata(
+    cx: &Context,
+    new: &NewVolume,
+    mut created: CreatedVolume,
+) -> Result<CreatedVolume, CloudError> {
     let volume = &mut created.volume;
     let Some(backup) = volume.source_backup().map(str::to_owned) else {
         return Ok(created);
@@ -155,7 +167,7 @@ async fn marked(cx: &Context, new: &NewVolume, mut created: CreatedVolume) -> Re
     own.extend(new.mutable_metadata.clone());
     own.insert(metadata_keys::SOURCE_BACKUP.to_owned(), backup);
     own.extend(mode_mark(new));
-    // Also where any zone would do: a mark of the other volume's would lie about this one.
+    // Also without a required zone: the restored mark describes another volume.
     let zones = requested_zones(new).or_else(|| volume.availability_zone.clone());
     own.extend(zones.map(|zones| (metadata_keys::REQUESTED_ZONES.to_owned(), zones)));
     if new.multiattach || volume.metadata.contains_key(metadata_keys::REQUESTED_MULTIATTACH) {
@@ -171,31 +183,31 @@ async fn marked(cx: &Context, new: &NewVolume, mut created: CreatedVolume) -> Re
     Ok(created)
 }
 
-/// The volume of the wanted name that a creation goes on with.
-async fn find(cx: &Context, new: &NewVolume) -> Result<Option<Volume>, CloudError> {
+/// Finds the volume with which the creation continues, by its name.
+async fn find_existing(cx: &Context, new: &NewVolume) -> Result<Option<Volume>, CloudError> {
     let named = BlockStorage::new(&cx.transport)
         .all(&[("name", new.name.clone())])
         .await?;
     let named: Vec<Volume> = named.into_iter().filter(|volume| volume.name == new.name).collect();
-    let made = several(&named, new);
-    if !made.is_empty() {
+    let created = find_duplicates(&named, new);
+    if !created.is_empty() {
         tracing::warn!(
             name = %new.name,
-            volumes = made.join(", "),
+            volumes = created.join(", "),
             "several volumes were made for one: Cinder carried out an earlier request late; the claim gets one of them, the others \
              have to be deleted by hand"
         );
     }
-    Ok(choose(named.into_iter()))
+    Ok(choose_volume(named.into_iter()))
 }
 
-/// Finds out what became of a creation whose answer was lost. Nothing is made here: without a trace the error goes to the
-/// caller, whose next attempt looks for the name first.
-async fn look_up(cx: &Context, new: &NewVolume, error: CloudError) -> Result<Volume, CloudError> {
+/// Searches for the volume by name after an uncertain response to its creation. Creates nothing: if the name is not
+/// found, the caller gets the error, and its next attempt searches for the name first.
+async fn find_after_uncertain_creation(cx: &Context, new: &NewVolume, error: CloudError) -> Result<Volume, CloudError> {
     tracing::warn!(%error, name = %new.name, "looking for the volume by name after an uncertain creation");
     for pause in TIMING.name_lookups {
         sleep(jitter(pause, &cx.options.sources)).await;
-        match find(cx, new).await {
+        match find_existing(cx, new).await {
             Ok(Some(volume)) if is_ours(&volume, new) => return Ok(volume),
             Ok(_) => {}
             Err(lookup) => tracing::warn!(error = %lookup, name = %new.name, "the look by name failed"),
@@ -213,7 +225,7 @@ async fn wait_created(
     deadline: Instant,
 ) -> Result<CreatedVolume, CloudError> {
     let id = volume.id.clone();
-    let created = if let Verdict::Done(result) = judge_creation(&id, Some(&volume)) {
+    let created = if let PollVerdict::Done(result) = judge_creation(&id, Some(&volume)) {
         result?
     } else {
         let wait = Wait {
@@ -234,7 +246,7 @@ async fn wait_created(
             adopted,
         });
     }
-    let message = words(cx, id.as_str()).await;
+    let message = cinder_messages(cx, id.as_str()).await;
     let elapsed = started.elapsed();
     let removal = if adopted && !is_ours(&created, new) {
         Some("another caller created it; not deleted".to_owned())
@@ -254,13 +266,14 @@ async fn wait_created(
     })
 }
 
-/// A creation ends with the volume, also one in error, or with its deletion.
-fn judge_creation(id: &VolumeId, volume: Option<&Volume>) -> Verdict<Volume> {
+/// A creation ends with a complete volume, with a failed one, or with a deletion. A 404 ends it only after the database
+/// lag.
+fn judge_creation(id: &VolumeId, volume: Option<&Volume>) -> PollVerdict<Volume> {
     match volume {
-        None => Verdict::Unchanged(Err(CloudError::no_volume(id))),
-        Some(volume) if volume.status.is_coming() => Verdict::Pending,
-        Some(volume) if volume.status == VolumeStatus::Deleting => Verdict::Done(Err(CloudError::no_volume(id))),
-        Some(volume) => Verdict::Done(Ok(volume.clone())),
+        None => PollVerdict::Unchanged(Err(CloudError::no_volume(id))),
+        Some(volume) if volume.status.is_coming() => PollVerdict::Pending,
+        Some(volume) if volume.status == VolumeStatus::Deleting => PollVerdict::Done(Err(CloudError::no_volume(id))),
+        Some(volume) => PollVerdict::Done(Ok(volume.clone())),
     }
 }
 
@@ -271,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_that_somebody_deletes_while_it_is_made_is_not_handed_out() {
+    fn creation_fails_when_volume_is_deleted() {
         let seen = |status: &str| {
             let volume = json!({"id": "1", "size": 1, "status": status});
             let volume: Volume = serde_json::from_value(volume).expect("a volume");
@@ -279,9 +292,9 @@ mod tests {
         };
         assert!(matches!(
             seen("deleting"),
-            Verdict::Done(Err(CloudError::NotFound { .. }))
+            PollVerdict::Done(Err(CloudError::NotFound { .. }))
         ));
-        assert!(matches!(seen("available"), Verdict::Done(Ok(_))));
-        assert!(matches!(seen("creating"), Verdict::Pending));
+        assert!(matches!(seen("available"), PollVerdict::Done(Ok(_))));
+        assert!(matches!(seen("creating"), PollVerdict::Pending));
     }
 }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A volume to a larger size, until the size can be read back.
+//! Expands volumes and waits until Cinder shows the new size.
 
 use tokio::time::{Instant, sleep};
 
-use super::{ROUNDS, blocked, passing};
+use super::{ROUNDS, blocked_error, pending_work_conflict};
 use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus};
 use crate::context::Context;
 use crate::error::CloudError;
 use crate::http::retry::jitter;
 use crate::ids::{GiB, VolumeId};
 use crate::operations::attachments::delete_stale_attachments;
-use crate::operations::snapshots::words;
+use crate::operations::snapshots::cinder_messages;
 use crate::operations::volumes::settle;
 use crate::poll::schedule::Kind;
-use crate::poll::{Verdict, Wait};
+use crate::poll::{PollVerdict, Wait};
 use crate::timing::TIMING;
 
 /// See [`crate::Cloud::expand_volume`].
@@ -29,7 +29,7 @@ pub(crate) async fn expand_volume(cx: &Context, id: &VolumeId, size: GiB) -> Res
         let started = Instant::now();
         let volume = cinder.volume(id).await?.ok_or_else(|| CloudError::no_volume(id))?;
         if volume.status == VolumeStatus::Extending {
-            // Somebody's request, an earlier one of ours as a rule: its end decides what is left to do.
+            // Usually an earlier request of this driver. Its result determines the next step.
             let grown = wait_extended(cx, &volume, size, started, deadline).await?;
             if grown.size >= size {
                 return Ok(grown);
@@ -49,12 +49,12 @@ pub(crate) async fn expand_volume(cx: &Context, id: &VolumeId, size: GiB) -> Res
                 continue;
             }
             if volume.status == VolumeStatus::Reserved && !clean_up.offloaded.is_empty() {
-                return Err(blocked(cx, &volume).await);
+                return Err(blocked_error(cx, &volume).await);
             }
         }
         if volume.status.is_transition() && volume.status != VolumeStatus::Deleting && rounds < ROUNDS {
             match settle(cx, &volume, deadline, format!("volume {id}")).await {
-                Err(CloudError::Timeout { .. }) => return Err(blocked(cx, &volume).await),
+                Err(CloudError::Timeout { .. }) => return Err(blocked_error(cx, &volume).await),
                 settled => settled?,
             };
             continue;
@@ -68,20 +68,23 @@ pub(crate) async fn expand_volume(cx: &Context, id: &VolumeId, size: GiB) -> Res
                     volume: volume.id,
                 });
             }
-            _ => return Err(blocked(cx, &volume).await),
+            _ => return Err(blocked_error(cx, &volume).await),
         }
         let refusal = match cinder.extend(&volume, size).await {
+            // 404.
             Ok(answer) if answer.missing() => return Err(CloudError::no_volume(id)),
             Ok(_) => {
                 let grown = wait_extended(cx, &volume, size, started, deadline).await?;
-                // Cinder gives the former status back to a volume for which it found no room: only the size tells.
+                // Cinder restores the former status of a volume for which it found no space, so only the size shows
+                // success.
                 return if grown.size >= size {
                     Ok(grown)
                 } else {
                     Err(not_expanded(cx, &grown, size, started).await)
                 };
             }
-            // The status may have changed since the look, or the answer was lost: the next look tells.
+            // 400 or 409: the status may have changed since it was read. After a lost response, the next read shows the
+            // result.
             Err(error @ (CloudError::BadRequest(_) | CloudError::Conflict(_))) => error,
             Err(error) if error.is_uncertain() => error,
             Err(error) => return Err(error),
@@ -92,14 +95,14 @@ pub(crate) async fn expand_volume(cx: &Context, id: &VolumeId, size: GiB) -> Res
         if !refusal.is_uncertain() {
             let now = cinder.volume(id).await?.ok_or_else(|| CloudError::no_volume(id))?;
             if now.status == volume.status && now.size == volume.size {
-                return Err(passing(&now, &refusal).unwrap_or(refusal));
+                return Err(pending_work_conflict(&now, &refusal).unwrap_or(refusal));
             }
         }
         sleep(jitter(TIMING.expand_retry, &cx.options.sources)).await;
     }
 }
 
-/// The volume when it is no longer `extending`, whichever way that ended.
+/// Waits until the volume is no longer `extending`, and returns it in any resulting status.
 async fn wait_extended(
     cx: &Context,
     volume: &Volume,
@@ -119,16 +122,16 @@ async fn wait_extended(
     };
     cx.watch
         .until(wait, |now| match now {
-            None => Verdict::Unchanged(Err(CloudError::no_volume(&volume.id))),
-            Some(now) if now.status == VolumeStatus::Extending => Verdict::Pending,
-            Some(now) if now.size >= wanted || now.status.is_error() => Verdict::Done(Ok(now.clone())),
-            Some(now) => Verdict::Unchanged(Ok(now.clone())),
+            None => PollVerdict::Unchanged(Err(CloudError::no_volume(&volume.id))),
+            Some(now) if now.status == VolumeStatus::Extending => PollVerdict::Pending,
+            Some(now) if now.size >= wanted || now.status.is_error() => PollVerdict::Done(Ok(now.clone())),
+            Some(now) => PollVerdict::Unchanged(Ok(now.clone())),
         })
         .await
 }
 
 async fn not_expanded(cx: &Context, volume: &Volume, wanted: GiB, started: Instant) -> CloudError {
-    let mut message = words(cx, volume.id.as_str()).await;
+    let mut message = cinder_messages(cx, volume.id.as_str()).await;
     if volume.status.is_error() {
         let separator = if message.is_empty() { "" } else { "; " };
         let remedy = "an administrator has to find out why and reset its status to what it was, available or in-use";

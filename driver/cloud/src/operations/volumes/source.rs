@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a new volume is filled with: looked for, checked, put into the request.
+//! Resolves the source (snapshot, volume or backup) of a new volume.
 
 use crate::api::block_storage::{
     BackupStatus, BlockStorage, Filling, NewVolume, SnapshotStatus, Source, VolumeMode, VolumeStatus,
@@ -13,16 +13,16 @@ use crate::operations::snapshots::{PointInTime, point_in_time};
 
 use super::classify::{requested_zones, zone_fits};
 
-/// A request for a volume as it goes to Cinder.
+/// The parts of a request for a new volume.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(super) struct VolumeRequest {
     pub(super) new: NewVolume,
     pub(super) filling: Filling,
 }
 
-/// Looks for the source and checks it, and adds what a later look must be able to read from the volume itself.
-pub(super) async fn order(cx: &Context, new: &NewVolume) -> Result<Order, CloudError> {
-    let (filling, zone) = filling(cx, new).await?;
+/// Resolves and checks the source, and adds the metadata that later calls need.
+pub(super) async fn resolve_request(cx: &Context, new: &NewVolume) -> Result<VolumeRequest, CloudError> {
+    let (filling, zone) = resolve_source(cx, new).await?;
     let mut new = new.clone();
     new.metadata.append(&mut new.mutable_metadata.clone());
     if let Filling::Backup(id) = &filling {
@@ -38,22 +38,22 @@ pub(super) async fn order(cx: &Context, new: &NewVolume) -> Result<Order, CloudE
         let zones = requested_zones(&new);
         new.metadata
             .extend(zones.map(|zones| (metadata_keys::REQUESTED_ZONES.to_owned(), zones)));
-        // Most clouds copy within one zone only: where that one will do, it is the one to ask for.
+        // Most clouds copy within one zone only, so the zone of the source is preferred among the acceptable ones.
         if let Some(zone) = zone.filter(|zone| new.availability_zone.is_some() && zone_fits(zone, &new)) {
             new.availability_zone = Some(zone);
         }
     }
-    Ok(Order { new, filling })
+    Ok(VolumeRequest { new, filling })
 }
 
-/// The mode as a mark of the new volume.
+/// The metadata entry for the volume mode.
 pub(super) fn mode_mark(new: &NewVolume) -> Option<(String, String)> {
     let mode = new.mode?;
     Some((metadata_keys::VOLUME_MODE.to_owned(), mode.name().to_owned()))
 }
 
-/// The source and, where it is known, its zone.
-async fn filling(cx: &Context, new: &NewVolume) -> Result<(Filling, Option<String>), CloudError> {
+/// The source and, if known, its zone. A source that Cinder does not know (404) is [`CloudError::NoSource`].
+async fn resolve_source(cx: &Context, new: &NewVolume) -> Result<(Filling, Option<String>), CloudError> {
     match &new.source {
         None => Ok((Filling::Nothing, None)),
         Some(Source::Volume(id)) => {
@@ -69,8 +69,8 @@ async fn filling(cx: &Context, new: &NewVolume) -> Result<(Filling, Option<Strin
             let usable = matches!(volume.status, VolumeStatus::Available | VolumeStatus::InUse);
             let error = volume.status.is_error();
             let (kind, status) = (ObjectKind::Volume, volume.status.as_str());
-            check(kind, id.as_str(), status, usable, error, "available or in-use")?;
-            fits(kind, id.as_str(), volume.size, new.size)?;
+            check_status(kind, id.as_str(), status, usable, error, "available or in-use")?;
+            check_size(kind, id.as_str(), volume.size, new.size)?;
             check_mode(kind, id.as_str(), volume.mode(), new)?;
             Ok((Filling::Volume(id.clone()), volume.availability_zone))
         }
@@ -84,8 +84,8 @@ async fn filling(cx: &Context, new: &NewVolume) -> Result<(Filling, Option<Strin
                 let usable = snapshot.status == SnapshotStatus::Available;
                 let error = snapshot.status.is_error();
                 let (kind, status) = (ObjectKind::Snapshot, snapshot.status.as_str());
-                check(kind, id, status, usable, error, "available")?;
-                fits(kind, id, snapshot.size, new.size)?;
+                check_status(kind, id, status, usable, error, "available")?;
+                check_size(kind, id, snapshot.size, new.size)?;
                 check_mode(kind, id, mode_of_volume(cx, new, &snapshot.volume_id).await?, new)?;
                 let zone = snapshot.metadata.get(metadata_keys::ZONE).cloned();
                 Ok((Filling::Snapshot(snapshot.id), zone))
@@ -94,9 +94,9 @@ async fn filling(cx: &Context, new: &NewVolume) -> Result<(Filling, Option<Strin
                 let usable = backup.status == BackupStatus::Available;
                 let error = backup.status.is_error();
                 let (kind, status) = (ObjectKind::Backup, backup.status.as_str());
-                check(kind, id, status, usable, error, "available")?;
+                check_status(kind, id, status, usable, error, "available")?;
                 if let Some(size) = backup.size {
-                    fits(kind, id, size, new.size)?;
+                    check_size(kind, id, size, new.size)?;
                 }
                 let mode = match VolumeMode::recorded(&backup.metadata) {
                     None => mode_of_volume(cx, new, &backup.volume_id).await?,
@@ -109,7 +109,7 @@ async fn filling(cx: &Context, new: &NewVolume) -> Result<(Filling, Option<Strin
     }
 }
 
-fn check(
+fn check_status(
     kind: ObjectKind,
     id: &str,
     status: &str,
@@ -135,7 +135,8 @@ fn check(
     }
 }
 
-/// Returns the recorded mode of the volume that a snapshot or backup is of. `None` where it is not needed, or the volume was deleted.
+/// Gets the recorded mode of the volume of a snapshot or backup. `None` if it is not needed, or if the volume was
+/// deleted.
 async fn mode_of_volume(cx: &Context, new: &NewVolume, id: &VolumeId) -> Result<Option<VolumeMode>, CloudError> {
     if !is_mode_checked(new) || !id.is_uuid() {
         return Ok(None);
@@ -144,13 +145,14 @@ async fn mode_of_volume(cx: &Context, new: &NewVolume, id: &VolumeId) -> Result<
     Ok(volume.and_then(|volume| volume.mode()))
 }
 
-/// The other direction is safe: no node mounts the file system of a raw device.
+/// Whether the mode of the source matters. The other direction is safe: no node mounts the file system of a raw device.
 fn is_mode_checked(new: &NewVolume) -> bool {
     new.mode == Some(VolumeMode::Filesystem) && !new.allow_mode_change
 }
 
-/// Refuses a file system on bytes that users of a raw device wrote. csi-provisioner refuses it, too, if the snapshot-controller of the
-/// cluster recorded the mode of the source. A source without a record is allowed, because earlier drivers recorded no mode.
+/// Refuses a file system on bytes that users of a raw device wrote. csi-provisioner refuses it too, if the cluster's
+/// snapshot-controller recorded the mode of the source. A source without a record is allowed, because earlier drivers
+/// recorded no mode.
 fn check_mode(kind: ObjectKind, id: &str, source: Option<VolumeMode>, new: &NewVolume) -> Result<(), CloudError> {
     if is_mode_checked(new) && source == Some(VolumeMode::Block) {
         let id = id.to_owned();
@@ -159,7 +161,7 @@ fn check_mode(kind: ObjectKind, id: &str, source: Option<VolumeMode>, new: &NewV
     Ok(())
 }
 
-fn fits(kind: ObjectKind, id: &str, size: GiB, wanted: GiB) -> Result<(), CloudError> {
+fn check_size(kind: ObjectKind, id: &str, size: GiB, wanted: GiB) -> Result<(), CloudError> {
     if size <= wanted {
         return Ok(());
     }

@@ -20,7 +20,7 @@ const HERE: &str = "11111111-2222-4333-8444-555555555555";
 )]
 #[case("No free disk device names for prefix 'vd'", true)]
 #[case("Quota exceeded for cores", false)]
-fn a_full_server_is_told_by_the_text_of_the_refusal(#[case] fault: &str, #[case] expected: bool) {
+fn refusal_text_identifies_full_server(#[case] fault: &str, #[case] expected: bool) {
     let failure = Failure {
         operation: "volume_attach",
         object: String::new(),
@@ -37,14 +37,11 @@ fn a_full_server_is_told_by_the_text_of_the_refusal(#[case] fault: &str, #[case]
 #[case(Some("2026-11-21T11:59:57.000000"), true)]
 #[case(Some("2026-11-21T11:59:56.000000"), false)]
 #[case(Some("2025-01-01T00:00:00.000000"), false)]
-// By another clock than the one that answered.
+// The server of Cinder has another clock.
 #[case(Some("2026-11-21T12:00:09.000000"), true)]
 #[case(Some("yesterday"), false)]
 #[case(None, false)]
-fn an_attachment_from_before_the_request_is_not_taken_for_its_outcome_issue_2115(
-    #[case] attached_at: Option<&str>,
-    #[case] expected: bool,
-) {
+fn older_attachment_is_not_accepted_issue_2115(#[case] attached_at: Option<&str>, #[case] expected: bool) {
     let attachment = VolumeAttachment {
         attachment_id: None,
         server_id: Some(ServerId::new(HERE)),
@@ -56,10 +53,10 @@ fn an_attachment_from_before_the_request_is_not_taken_for_its_outcome_issue_2115
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_does_not_come_ends_with_the_operations_time() {
+async fn wait_in_queue_ends_with_operation_timeout() {
     // A second installation in this process changes nothing.
     drop(rustls::crypto::ring::default_provider().install_default());
-    // Nobody listens on port 1, and nobody is asked.
+    // Port 1 has no listener, and the test sends no request.
     let config = crate::CloudConfig::from_cloud_conf(
         "[Global]\nauth-url=http://127.0.0.1:1\napplication-credential-id=i\napplication-credential-secret=s\n",
     )

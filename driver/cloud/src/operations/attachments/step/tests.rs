@@ -41,9 +41,9 @@ fn ids(id: &str) -> Vec<AttachmentId> {
     vec![AttachmentId::new(id)]
 }
 
-/// A case whose views are those of a quiet cloud unless a test says otherwise.
+/// A test case. The defaults are the state of an idle cloud.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-struct CloudFactsCache {
+struct KnownFacts {
     rounds_left: u32,
     refusal: Option<Refusal>,
     volume: Option<Volume>,
@@ -51,14 +51,14 @@ struct CloudFactsCache {
     attachments: Option<Vec<Attachment>>,
     stale: Vec<AttachmentId>,
     offloaded: Vec<ServerId>,
-    host: Option<Server>,
+    nova_server: Option<Server>,
     stuck: bool,
     stale_candidates: Vec<AttachmentId>,
     several: bool,
     shelved: bool,
 }
 
-impl CloudFactsCache {
+impl KnownFacts {
     fn volume(status: &str, multiattach: bool, servers: &[&str]) -> Self {
         Self {
             rounds_left: 1,
@@ -68,7 +68,7 @@ impl CloudFactsCache {
             attachments: Some(Vec::new()),
             stale: Vec::new(),
             offloaded: Vec::new(),
-            host: Some(server("ACTIVE", None)),
+            nova_server: Some(server("ACTIVE", None)),
             stuck: false,
             stale_candidates: Vec::new(),
             several: multiattach,
@@ -78,23 +78,23 @@ impl CloudFactsCache {
 
     fn next(&self, desired: DesiredAttachment) -> Step {
         let here = ServerId::new(HERE);
-        let snapshot = Views {
+        let state = CloudState {
             volume: self.volume.clone(),
             attachments: self.attachments.clone(),
             stale: self.stale.clone(),
             offloaded: self.offloaded.clone(),
             recorded: self.recorded,
-            host: self.host.clone(),
+            nova_server: self.nova_server.clone(),
         };
-        let view = View {
+        let view = StepInput {
             server: &here,
             rounds_left: self.rounds_left,
             refusal: self.refusal,
-            snapshot: &snapshot,
+            state: &state,
             age: Duration::ZERO,
             stuck: self.stuck,
             stale_candidates: &self.stale_candidates,
-            asked_for_several: self.several,
+            multiattach_requested: self.several,
             shelved_version: if self.shelved {
                 ShelvedVersion::Used
             } else {
@@ -106,11 +106,11 @@ impl CloudFactsCache {
 }
 
 #[test]
-fn nova_is_asked_before_anything_is_looked_at() {
-    let nothing = CloudFactsCache {
+fn first_step_is_a_request() {
+    let nothing = KnownFacts {
         refusal: None,
         volume: None,
-        ..CloudFactsCache::volume("available", false, &[])
+        ..KnownFacts::volume("available", false, &[])
     };
     for desired in [ATTACH, ALONE, DesiredAttachment::Detach] {
         assert_eq!(nothing.next(desired), Step::Request);
@@ -120,7 +120,7 @@ fn nova_is_asked_before_anything_is_looked_at() {
 #[rstest]
 #[case("available", false, &[], false, ATTACH, Step::Refused)]
 #[case("in-use", false, &[HERE], true, ALONE, done())]
-// Nova knows nothing of what Cinder shows: the guest has no disk.
+// Nova has no record of Cinder's attachment: the guest has no disk.
 #[case("in-use", false, &[HERE], false, ALONE, Step::Obstructed(Obstacle::Disagreement))]
 #[case("in-use", false, &[THERE], false, ATTACH, Step::Elsewhere)]
 #[case("in-use", true, &[THERE], false, ATTACH, Step::Refused)]
@@ -143,7 +143,7 @@ fn nova_is_asked_before_anything_is_looked_at() {
 // An administrator reset the status of an attached volume.
 #[case("available", false, &[THERE], false, ATTACH, Step::Elsewhere)]
 #[case("available", false, &[HERE], true, DesiredAttachment::Detach, Step::Obstructed(Obstacle::Disagreement))]
-// Nova has not yet forgotten a detachment.
+// Nova still has the record of a detachment.
 #[case("available", false, &[], true, ATTACH, Step::Pause)]
 #[case("available", false, &[], false, DesiredAttachment::Detach, Step::Done(None))]
 #[case("in-use", false, &[THERE], false, DesiredAttachment::Detach, Step::Done(None))]
@@ -167,9 +167,9 @@ fn each_state_has_one_next_step(
     #[case] desired: DesiredAttachment,
     #[case] expected: Step,
 ) {
-    let known = CloudFactsCache {
+    let known = KnownFacts {
         recorded,
-        ..CloudFactsCache::volume(status, multiattach, servers)
+        ..KnownFacts::volume(status, multiattach, servers)
     };
     assert_eq!(known.next(desired), expected);
 }
@@ -188,19 +188,19 @@ fn each_state_has_one_next_step(
 #[case("BUILD", None, Some(Step::Obstructed(Obstacle::Server)))]
 #[case("MIGRATING", Some("migrating"), Some(Step::Pause))]
 #[case("ACTIVE", Some("image_snapshot"), Some(Step::Pause))]
-fn a_servers_state_decides_about_a_refusal_that_the_volume_does_not_explain(
+fn server_state_decides_about_unexplained_refusal(
     #[case] status: &str,
     #[case] task: Option<&str>,
     #[case] expected: Option<Step>,
 ) {
-    let attach = CloudFactsCache {
-        host: Some(server(status, task)),
-        ..CloudFactsCache::volume("available", false, &[])
+    let attach = KnownFacts {
+        nova_server: Some(server(status, task)),
+        ..KnownFacts::volume("available", false, &[])
     };
-    let detach = CloudFactsCache {
-        host: Some(server(status, task)),
+    let detach = KnownFacts {
+        nova_server: Some(server(status, task)),
         recorded: true,
-        ..CloudFactsCache::volume("in-use", false, &[HERE])
+        ..KnownFacts::volume("in-use", false, &[HERE])
     };
     for (known, desired) in [(attach, ATTACH), (detach, DesiredAttachment::Detach)] {
         assert_eq!(
@@ -208,8 +208,8 @@ fn a_servers_state_decides_about_a_refusal_that_the_volume_does_not_explain(
             expected.clone().unwrap_or(Step::Refused),
             "{desired:?}"
         );
-        // The version that a shelved server takes was used already.
-        let mut again = CloudFactsCache { shelved: true, ..known };
+        // The version for a shelved server was used already.
+        let mut again = KnownFacts { shelved: true, ..known };
         let expected = expected.clone().filter(|step| *step != Step::Request);
         assert_eq!(again.next(desired), expected.unwrap_or(Step::Refused), "{desired:?}");
         for refusal in [Refusal::Locked, Refusal::HostDown] {
@@ -220,15 +220,15 @@ fn a_servers_state_decides_about_a_refusal_that_the_volume_does_not_explain(
 }
 
 #[rstest]
-fn what_the_servers_deletion_cut_short_is_not_taken_for_detached(#[values("attaching", "detaching")] status: &str) {
-    let left = |attachments, host| CloudFactsCache {
+fn interrupted_detachment_is_not_complete(#[values("attaching", "detaching")] status: &str) {
+    let left = |attachments, nova_server| KnownFacts {
         attachments,
-        host,
-        // The server cannot be seen, as one that Nova is about to make: such a one is passed over.
+        nova_server,
+        // Nova does not show the server, like a server that it is about to create. Such a server is skipped.
         stale: Vec::new(),
-        ..CloudFactsCache::volume(status, false, &[])
+        ..KnownFacts::volume(status, false, &[])
     };
-    let next = |known: &CloudFactsCache| known.next(DesiredAttachment::Detach);
+    let next = |known: &KnownFacts| known.next(DesiredAttachment::Detach);
     let ours = || Some(vec![attachment(OURS, status, Some(HERE))]);
     assert_eq!(next(&left(ours(), None)), Step::RecheckStale(ids(OURS)));
     let there = Some(server("ACTIVE", None));
@@ -242,34 +242,34 @@ fn what_the_servers_deletion_cut_short_is_not_taken_for_detached(#[values("attac
 }
 
 #[test]
-fn after_a_lost_answer_a_single_look_does_not_say_that_there_is_nothing_to_detach() {
+fn detach_retries_after_lost_response() {
     for (refusal, rounds_left, step) in [
         (Refusal::Uncertain, 1, Step::Pause),
         (Refusal::Uncertain, 0, Step::Done(None)),
         (Refusal::NotFound, 1, Step::Done(None)),
     ] {
-        let known = CloudFactsCache {
+        let known = KnownFacts {
             rounds_left,
             refusal: Some(refusal),
             recorded: false,
-            ..CloudFactsCache::volume("available", false, &[])
+            ..KnownFacts::volume("available", false, &[])
         };
         assert_eq!(known.next(DesiredAttachment::Detach), step, "{refusal:?}");
     }
 }
 
 #[test]
-fn what_is_stuck_is_named_and_not_waited_for_without_end() {
+fn stuck_attachment_is_reported() {
     for (status, desired, recorded) in [
         ("reserved", ATTACH, true),
         ("attaching", ATTACH, false),
         ("detaching", ATTACH, false),
         ("reserved", DesiredAttachment::Detach, true),
     ] {
-        let known = |stuck| CloudFactsCache {
+        let known = |stuck| KnownFacts {
             recorded,
             stuck,
-            ..CloudFactsCache::volume(status, false, &[])
+            ..KnownFacts::volume(status, false, &[])
         };
         assert_eq!(known(false).next(desired), Step::WaitForTransition, "{status}");
         assert_eq!(known(true).next(desired), Step::Obstructed(Obstacle::Stuck), "{status}");
@@ -278,7 +278,7 @@ fn what_is_stuck_is_named_and_not_waited_for_without_end() {
 
 /// Issue 2553: an attachment that failed half way leaves the volume `reserved`.
 #[rstest]
-fn a_half_made_attachment_is_removed_only_when_it_is_a_stray_that_was_seen_twice_issue_2553(
+fn stale_attachment_is_removed_after_recheck_issue_2553(
     #[values(ATTACH, DesiredAttachment::Detach)] desired: DesiredAttachment,
     #[values("reserved", "attaching")] status: &str,
 ) {
@@ -289,15 +289,15 @@ fn a_half_made_attachment_is_removed_only_when_it_is_a_stray_that_was_seen_twice
             Step::WaitForTransition
         }
     };
-    let known = |attachments: Vec<Attachment>, stale, stale_candidates| CloudFactsCache {
+    let known = |attachments: Vec<Attachment>, stale, stale_candidates| KnownFacts {
         attachments: Some(attachments),
         stale,
         stale_candidates,
-        ..CloudFactsCache::volume(status, false, &[])
+        ..KnownFacts::volume(status, false, &[])
     };
     let stray = ids;
     let ours = || vec![attachment(OURS, "reserved", Some(HERE))];
-    // The server is being made.
+    // Nova is creating the server.
     assert_eq!(
         known(ours(), Vec::new(), ids(OURS)).next(desired),
         Step::WaitForTransition
@@ -327,14 +327,14 @@ fn a_half_made_attachment_is_removed_only_when_it_is_a_stray_that_was_seen_twice
         DesiredAttachment::Detach => Step::Done(None),
     };
     assert_eq!(known(theirs(), stray(THEIRS), ids(THEIRS)).next(desired), expected);
-    // Nova has a record of it here: it is under way.
-    let recorded = CloudFactsCache {
+    // Nova has a record of it here, so it is pending.
+    let recorded = KnownFacts {
         recorded: true,
         ..known(ours(), stray(OURS), ids(OURS))
     };
     assert_eq!(recorded.next(desired), Step::WaitForTransition);
     // A Cinder that does not list attachments removes none.
-    let unlisted = CloudFactsCache {
+    let unlisted = KnownFacts {
         attachments: None,
         ..known(Vec::new(), Vec::new(), Vec::new())
     };
@@ -342,13 +342,13 @@ fn a_half_made_attachment_is_removed_only_when_it_is_a_stray_that_was_seen_twice
 }
 
 #[test]
-fn what_a_server_left_behind_is_removed_only_when_nova_says_that_it_is_gone() {
-    let gone = |attachments: Vec<Attachment>, stale_candidates: Vec<AttachmentId>| CloudFactsCache {
+fn attachment_is_removed_only_when_server_was_deleted() {
+    let gone = |attachments: Vec<Attachment>, stale_candidates: Vec<AttachmentId>| KnownFacts {
         refusal: Some(Refusal::NotFound),
-        host: None,
+        nova_server: None,
         attachments: Some(attachments),
         stale_candidates,
-        ..CloudFactsCache::volume("in-use", true, &[HERE, THERE])
+        ..KnownFacts::volume("in-use", true, &[HERE, THERE])
     };
     let both = || {
         vec![
@@ -364,8 +364,8 @@ fn what_a_server_left_behind_is_removed_only_when_nova_says_that_it_is_gone() {
         gone(both(), ids(OURS)).next(DesiredAttachment::Detach),
         Step::DeleteStale(ids(OURS))
     );
-    let there = CloudFactsCache {
-        host: Some(server("ACTIVE", None)),
+    let there = KnownFacts {
+        nova_server: Some(server("ACTIVE", None)),
         ..gone(both(), ids(OURS))
     };
     assert_eq!(
@@ -377,37 +377,37 @@ fn what_a_server_left_behind_is_removed_only_when_nova_says_that_it_is_gone() {
 /// An API node with a lagging database still shows the record.
 #[test]
 fn detach_retries_while_deleted_server_has_record() {
-    let deleted = CloudFactsCache {
+    let deleted = KnownFacts {
         refusal: Some(Refusal::NotFound),
-        host: None,
+        nova_server: None,
         recorded: true,
-        ..CloudFactsCache::volume("in-use", false, &[HERE])
+        ..KnownFacts::volume("in-use", false, &[HERE])
     };
     assert_eq!(deleted.next(DesiredAttachment::Detach), Step::Pause);
 }
 
 #[test]
-fn a_missing_thing_is_told_by_its_kind() {
-    let no_server = CloudFactsCache {
+fn error_names_kind_of_missing_object() {
+    let no_server = KnownFacts {
         refusal: Some(Refusal::NotFound),
-        host: None,
-        ..CloudFactsCache::volume("available", false, &[])
+        nova_server: None,
+        ..KnownFacts::volume("available", false, &[])
     };
     assert_eq!(no_server.next(ATTACH), Step::Missing(ObjectKind::Server));
     assert_eq!(no_server.next(DesiredAttachment::Detach), Step::Done(None));
-    let no_volume = CloudFactsCache {
+    let no_volume = KnownFacts {
         volume: None,
-        ..CloudFactsCache::volume("available", false, &[])
+        ..KnownFacts::volume("available", false, &[])
     };
     assert_eq!(no_volume.next(ATTACH), Step::Missing(ObjectKind::Volume));
     assert_eq!(no_volume.next(DesiredAttachment::Detach), Step::Done(None));
 }
 
 #[test]
-fn a_multiattach_volume_is_asked_for_in_the_version_that_allows_it() {
-    let learned = CloudFactsCache {
+fn multiattach_request_uses_required_version() {
+    let learned = KnownFacts {
         several: false,
-        ..CloudFactsCache::volume("in-use", true, &[THERE])
+        ..KnownFacts::volume("in-use", true, &[THERE])
     };
     assert_eq!(learned.next(ATTACH), Step::Request);
     assert_eq!(learned.next(ALONE), Step::Elsewhere);
@@ -420,22 +420,22 @@ fn a_multiattach_volume_is_asked_for_in_the_version_that_allows_it() {
 #[case(Refusal::Bad, false, ATTACH, Step::Refused)]
 #[case(Refusal::NotFound, false, ATTACH, Step::Refused)]
 #[case(Refusal::Outdated, false, ATTACH, Step::Request)]
-fn what_cinder_would_allow_is_asked_again_where_that_can_help(
+fn attach_retries_when_state_may_change(
     #[case] refusal: Refusal,
     #[case] recorded: bool,
     #[case] desired: DesiredAttachment,
     #[case] expected: Step,
 ) {
-    let known = CloudFactsCache {
+    let known = KnownFacts {
         refusal: Some(refusal),
         recorded,
-        ..CloudFactsCache::volume("available", false, &[])
+        ..KnownFacts::volume("available", false, &[])
     };
     assert_eq!(known.next(desired), expected);
 }
 
 #[rstest]
-fn shelved_servers_get_a_versioned_detach_first(
+fn shelved_server_needs_versioned_detach(
     #[values("SHELVED", "SHELVED_OFFLOADED")] state: &str,
     #[values(
         "in-use",
@@ -448,14 +448,14 @@ fn shelved_servers_get_a_versioned_detach_first(
     )]
     status: &str,
 ) {
-    let known = CloudFactsCache {
+    let known = KnownFacts {
         refusal: Some(Refusal::Busy),
         recorded: true,
-        host: Some(server(state, None)),
-        ..CloudFactsCache::volume(status, false, &[])
+        nova_server: Some(server(state, None)),
+        ..KnownFacts::volume(status, false, &[])
     };
     assert_eq!(known.next(DesiredAttachment::Detach), Step::Request);
-    let locked = CloudFactsCache {
+    let locked = KnownFacts {
         refusal: Some(Refusal::Locked),
         ..known
     };
@@ -470,17 +470,17 @@ fn shelved_servers_get_a_versioned_detach_first(
 #[case(Refusal::Busy, Step::Pause)]
 #[case(Refusal::NotFound, Step::Pause)]
 #[case(Refusal::Bad, Step::Refused)]
-fn offloaded_detach_ignores_the_volume_status(
+fn offloaded_detach_ignores_volume_status(
     #[case] refusal: Refusal,
     #[case] expected: Step,
     #[values("in-use", "reserved", "detaching", "available")] status: &str,
 ) {
-    let known = CloudFactsCache {
+    let known = KnownFacts {
         refusal: Some(refusal),
         recorded: true,
         shelved: true,
-        host: Some(server("SHELVED_OFFLOADED", None)),
-        ..CloudFactsCache::volume(status, false, &[])
+        nova_server: Some(server("SHELVED_OFFLOADED", None)),
+        ..KnownFacts::volume(status, false, &[])
     };
     assert_eq!(known.next(DesiredAttachment::Detach), expected);
 }
@@ -497,12 +497,12 @@ fn detach_waits_for_shelving_tasks(
     #[case] status: &str,
     #[case] expected: Step,
 ) {
-    let known = |stuck| CloudFactsCache {
+    let known = |stuck| KnownFacts {
         refusal: Some(Refusal::Busy),
         recorded: true,
         stuck,
-        host: Some(server(state, Some(task))),
-        ..CloudFactsCache::volume(status, false, &[])
+        nova_server: Some(server(state, Some(task))),
+        ..KnownFacts::volume(status, false, &[])
     };
     assert_eq!(known(false).next(DesiredAttachment::Detach), expected);
     let is_waiting = expected == Step::WaitForTransition;
@@ -515,43 +515,43 @@ fn detach_waits_for_shelving_tasks(
 }
 
 #[rstest]
-fn resting_server_obstructs_before_the_volume(
+fn resting_server_obstructs_before_volume(
     #[values("SUSPENDED", "RESCUE", "ERROR")] state: &str,
     #[values(ATTACH, DesiredAttachment::Detach)] desired: DesiredAttachment,
     #[values("reserved", "attaching")] status: &str,
 ) {
-    let known = CloudFactsCache {
+    let known = KnownFacts {
         recorded: desired == DesiredAttachment::Detach,
-        host: Some(server(state, None)),
-        ..CloudFactsCache::volume(status, false, &[])
+        nova_server: Some(server(state, None)),
+        ..KnownFacts::volume(status, false, &[])
     };
     assert_eq!(known.next(desired), Step::Obstructed(Obstacle::Server));
 }
 
 #[test]
 fn attach_to_offloaded_server_names_the_server() {
-    let known = |stuck| CloudFactsCache {
+    let known = |stuck| KnownFacts {
         recorded: true,
         stuck,
-        host: Some(server("SHELVED_OFFLOADED", None)),
-        ..CloudFactsCache::volume("reserved", false, &[])
+        nova_server: Some(server("SHELVED_OFFLOADED", None)),
+        ..KnownFacts::volume("reserved", false, &[])
     };
     assert_eq!(known(false).next(ATTACH), Step::WaitForTransition);
     assert_eq!(known(true).next(ATTACH), Step::Obstructed(Obstacle::Server));
-    let shared = CloudFactsCache {
+    let shared = KnownFacts {
         shelved: true,
-        host: Some(server("SHELVED_OFFLOADED", None)),
-        ..CloudFactsCache::volume("in-use", true, &[THERE])
+        nova_server: Some(server("SHELVED_OFFLOADED", None)),
+        ..KnownFacts::volume("in-use", true, &[THERE])
     };
     assert_eq!(shared.next(ATTACH), Step::Obstructed(Obstacle::Server));
 }
 
 #[test]
 fn volume_of_offloaded_server_is_elsewhere() {
-    let known = CloudFactsCache {
+    let known = KnownFacts {
         attachments: Some(vec![attachment(THEIRS, "reserved", Some(THERE))]),
         offloaded: vec![ServerId::new(THERE)],
-        ..CloudFactsCache::volume("reserved", false, &[])
+        ..KnownFacts::volume("reserved", false, &[])
     };
     assert_eq!(known.next(ATTACH), Step::Elsewhere);
     assert_eq!(known.next(DesiredAttachment::Detach), Step::Done(None));
@@ -562,11 +562,11 @@ fn volume_of_offloaded_server_is_elsewhere() {
 #[case("in-use", true)]
 #[case("detaching", false)]
 fn complete_attachment_of_deleted_server_is_removed(#[case] status: &str, #[case] multiattach: bool) {
-    let known = |stale, stale_candidates| CloudFactsCache {
+    let known = |stale, stale_candidates| KnownFacts {
         attachments: Some(vec![attachment(THEIRS, "attached", Some(THERE))]),
         stale,
         stale_candidates,
-        ..CloudFactsCache::volume(status, multiattach, &[THERE])
+        ..KnownFacts::volume(status, multiattach, &[THERE])
     };
     let first = known(ids(THEIRS), Vec::new());
     assert_eq!(first.next(ALONE), Step::RecheckStale(ids(THEIRS)));
@@ -582,12 +582,12 @@ fn complete_attachment_of_deleted_server_is_removed(#[case] status: &str, #[case
 #[rstest]
 fn attachments_of_ironic_stay(#[values(ALONE, DesiredAttachment::Detach)] desired: DesiredAttachment) {
     let there = if desired == ALONE { THERE } else { HERE };
-    let mut known = CloudFactsCache {
+    let mut known = KnownFacts {
         attachments: Some(vec![attachment(OURS, "attached", Some(there))]),
         stale: ids(OURS),
         stale_candidates: ids(OURS),
-        host: (desired == ALONE).then(|| server("ACTIVE", None)),
-        ..CloudFactsCache::volume("in-use", false, &[there])
+        nova_server: (desired == ALONE).then(|| server("ACTIVE", None)),
+        ..KnownFacts::volume("in-use", false, &[there])
     };
     assert_eq!(known.next(desired), Step::DeleteStale(ids(OURS)));
     let metadata = (format!("ironic_node_{there}"), "{}".to_owned());
@@ -599,13 +599,13 @@ fn attachments_of_ironic_stay(#[values(ALONE, DesiredAttachment::Detach)] desire
 }
 
 #[test]
-fn work_on_a_volume_ends_before_clean_up() {
+fn pending_operation_precedes_clean_up() {
     for status in ["extending", "retyping", "backing-up"] {
-        let known = CloudFactsCache {
-            host: None,
+        let known = KnownFacts {
+            nova_server: None,
             attachments: Some(vec![attachment(OURS, "attached", Some(HERE))]),
             stale_candidates: ids(OURS),
-            ..CloudFactsCache::volume(status, false, &[HERE])
+            ..KnownFacts::volume(status, false, &[HERE])
         };
         assert_eq!(
             known.next(DesiredAttachment::Detach),
@@ -615,9 +615,9 @@ fn work_on_a_volume_ends_before_clean_up() {
     }
 }
 
-/// Every combination of what can be known, against what may never be decided.
+/// Checks every combination of known facts against the decisions that are never allowed.
 #[test]
-fn no_combination_reports_what_is_uncertain_or_touches_what_is_not_ours() {
+fn no_combination_reaches_an_unsafe_step() {
     let statuses = [
         "available",
         "reserved",
@@ -674,22 +674,22 @@ fn no_combination_reports_what_is_uncertain_or_touches_what_is_not_ours() {
     for ((status, attached), (refusal, multiattach)) in
         iproduct(iproduct(statuses, servers), iproduct(refusals, [false, true]))
     {
-        for ((attachments, host), (recorded, (stuck, stale))) in iproduct(
+        for ((attachments, nova_server), (recorded, (stuck, stale))) in iproduct(
             iproduct(lists(), hosts()),
             iproduct(
                 [false, true],
                 [(false, Vec::new()), (true, Vec::new()), (false, ids(OURS))],
             ),
         ) {
-            let known = CloudFactsCache {
+            let known = KnownFacts {
                 refusal: Some(refusal),
                 recorded,
                 attachments,
-                host,
+                nova_server,
                 stuck,
                 stale,
                 stale_candidates: ids(OURS),
-                ..CloudFactsCache::volume(status, multiattach, attached)
+                ..KnownFacts::volume(status, multiattach, attached)
             };
             for desired in [ATTACH, ALONE, DesiredAttachment::Detach] {
                 check(&known, desired, attached);
@@ -710,17 +710,17 @@ fn iproduct<A: Clone, B: Clone>(
         .flat_map(move |one| others.clone().into_iter().map(move |other| (one.clone(), other)))
 }
 
-fn check(known: &CloudFactsCache, desired: DesiredAttachment, attached: &[&str]) {
+fn check(known: &KnownFacts, desired: DesiredAttachment, attached: &[&str]) {
     let step = known.next(desired);
     let here = attached.contains(&HERE);
     let context = || {
         format!(
             "{desired:?}, {:?}, recorded {:?}, attachments {:?}, host {:?}: {step:?}",
-            known.volume, known.recorded, known.attachments, known.host
+            known.volume, known.recorded, known.attachments, known.nova_server
         )
     };
     match &step {
-        // Both agree, or it is not attached.
+        // Both services agree, or the volume is not attached.
         Step::Done(_) if desired != DesiredAttachment::Detach => assert!(here && known.recorded, "{}", context()),
         Step::Done(_) => assert!(!here && !known.recorded, "{}", context()),
         Step::DeleteStale(which) | Step::RecheckStale(which) => {
@@ -730,8 +730,9 @@ fn check(known: &CloudFactsCache, desired: DesiredAttachment, attached: &[&str])
                 panic!("{}", context())
             };
             assert!(all.iter().any(|one| one.id == which[0]), "{}", context());
-            // Only what no server has, or what a detachment from a server without a host left.
-            let is_off_host = (known.host.as_ref()).is_none_or(|host| host.status == "SHELVED_OFFLOADED");
+            // Only attachments without a server, or the remains of a detachment from a server without a host.
+            let is_off_host =
+                (known.nova_server.as_ref()).is_none_or(|nova_server| nova_server.status == "SHELVED_OFFLOADED");
             let is_left = is_off_host && desired == DesiredAttachment::Detach;
             assert!(is_left || known.stale == ids(OURS), "{}", context());
         }

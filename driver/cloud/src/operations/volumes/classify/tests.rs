@@ -51,17 +51,14 @@ fn volume(id: &str, status: &str) -> Volume {
     },
     None
 )]
-fn a_volume_of_the_name_fits_or_the_difference_is_told(
-    #[case] change: fn(&mut NewVolume),
-    #[case] expected: Option<&str>,
-) {
+fn existing_volume_matches_or_differs(#[case] change: fn(&mut NewVolume), #[case] expected: Option<&str>) {
     let mut new = new();
     change(&mut new);
     assert_eq!(difference(&volume("1", "available"), &new, false).as_deref(), expected);
 }
 
 #[test]
-fn zones_do_not_matter_where_the_configuration_says_so() {
+fn zones_are_ignored_when_configured() {
     let new = NewVolume {
         availability_zone: Some("other".into()),
         ..new()
@@ -75,13 +72,13 @@ fn zones_do_not_matter_where_the_configuration_says_so() {
 #[case(&[("2", "available"), ("1", "available")], "1")]
 #[case(&[("1", "deleting"), ("2", "creating")], "2")]
 #[case(&[("1", "error_deleting"), ("2", "error")], "2")]
-fn of_several_volumes_of_one_name_the_furthest_and_oldest_is_taken(#[case] found: &[(&str, &str)], #[case] id: &str) {
-    let chosen = choose(found.iter().map(|(id, status)| volume(id, status)));
+fn oldest_complete_volume_of_name_is_chosen(#[case] found: &[(&str, &str)], #[case] id: &str) {
+    let chosen = choose_volume(found.iter().map(|(id, status)| volume(id, status)));
     assert_eq!(chosen.expect("one").id.as_str(), id);
 }
 
 #[test]
-fn a_volume_is_ours_only_with_the_name_and_all_of_the_metadata() {
+fn volume_is_ours_only_with_name_and_metadata() {
     assert!(is_ours(&volume("1", "error"), &new()));
     let other_cluster = NewVolume {
         metadata: BTreeMap::from([("cluster".into(), "theirs".into())]),
@@ -106,11 +103,7 @@ fn a_volume_is_ours_only_with_the_name_and_all_of_the_metadata() {
 #[case(Some("mine"), "mine", false)]
 #[case(Some(""), "mine", false)]
 #[case(None, "mine", false)]
-fn a_volume_that_was_made_for_another_cluster_is_refused(
-    #[case] found: Option<&str>,
-    #[case] own: &str,
-    #[case] is_refused: bool,
-) {
+fn volume_of_another_cluster_is_refused(#[case] found: Option<&str>, #[case] own: &str, #[case] is_refused: bool) {
     let marked = |cluster: Option<&str>| -> BTreeMap<String, String> {
         let pair = |cluster: &str| (metadata_keys::CLUSTER.to_owned(), cluster.to_owned());
         cluster.map(pair).into_iter().collect()
@@ -129,26 +122,30 @@ fn a_volume_that_was_made_for_another_cluster_is_refused(
                 assert!(is_refused && difference.contains("theirs"), "{difference}");
             }
             found => assert!(
-                !is_refused && matches!(found, ExistingVolume::Ready | ExistingVolume::Coming),
+                !is_refused && matches!(found, ExistingVolume::Ready | ExistingVolume::Pending),
                 "{found:?}"
             ),
         }
     }
 }
 
-fn changed(volume: Volume, made: &str, updated: Option<&str>) -> Volume {
+fn changed(volume: Volume, created: &str, updated: Option<&str>) -> Volume {
     Volume {
-        created_at: made.into(),
+        created_at: created.into(),
         updated_at: updated.map(str::to_owned),
         ..volume
     }
 }
 
 #[rstest]
-#[case("error", Some("2026-01-01T10:03:00.000000"), ExistingVolume::Ours(FAILED))]
-#[case("error", None, ExistingVolume::Ours(FAILED))]
-#[case("error_restoring", Some("2026-01-01T10:03:00.000000"), ExistingVolume::Ours(FAILED))]
-// It may have been of use in between, and hold data that somebody can still save.
+#[case("error", Some("2026-01-01T10:03:00.000000"), ExistingVolume::Discard(FAILED))]
+#[case("error", None, ExistingVolume::Discard(FAILED))]
+#[case(
+    "error_restoring",
+    Some("2026-01-01T10:03:00.000000"),
+    ExistingVolume::Discard(FAILED)
+)]
+// It may have been in use in the meantime, and may have data that a user can still rescue.
 #[case("error", Some("2026-03-01T10:00:00.000000"), ExistingVolume::Other(Reason::Failed))]
 #[case("error", Some("not a date"), ExistingVolume::Other(Reason::Failed))]
 #[case(
@@ -161,7 +158,7 @@ fn changed(volume: Volume, made: &str, updated: Option<&str>) -> Volume {
     Some("2026-01-01T10:03:00.000000"),
     ExistingVolume::Other(Reason::Failed)
 )]
-fn a_failed_volume_is_removed_only_where_its_record_shows_that_it_failed_while_it_was_made(
+fn failed_volume_is_removed_only_after_failed_creation(
     #[case] status: &str,
     #[case] updated: Option<&str>,
     #[case] expected: ExistingVolume,
@@ -171,7 +168,7 @@ fn a_failed_volume_is_removed_only_where_its_record_shows_that_it_failed_while_i
 }
 
 #[test]
-fn a_failed_volume_that_is_attached_or_of_another_cluster_stays() {
+fn attached_or_foreign_failed_volume_stays() {
     let failed = changed(volume("1", "error"), "2026-01-01T10:00:00.000000", None);
     let attached = Volume {
         attachments: vec![crate::api::block_storage::VolumeAttachment {
@@ -197,9 +194,9 @@ fn a_failed_volume_that_is_attached_or_of_another_cluster_stays() {
 }
 
 #[rstest]
-#[case("east", "available", ExistingVolume::Ours(UNFIT))]
-#[case("east,west", "available", ExistingVolume::Ours(UNFIT))]
-// An earlier attempt made it where it was wanted then, and its answer may have arrived.
+#[case("east", "available", ExistingVolume::Discard(UNFIT))]
+#[case("east,west", "available", ExistingVolume::Discard(UNFIT))]
+// An earlier attempt created it in a zone that was acceptable then, and a caller may have received it.
 #[case(
     "east,nova",
     "available",
@@ -209,13 +206,13 @@ fn a_failed_volume_that_is_attached_or_of_another_cluster_stays() {
 #[case("east", "in-use", ExistingVolume::Other(Reason::Different(String::new())))]
 #[case("east", "reserved", ExistingVolume::Other(Reason::Different(String::new())))]
 // It cannot be deleted yet.
-#[case("east", "creating", ExistingVolume::Coming)]
+#[case("east", "creating", ExistingVolume::Pending)]
 #[case(
     "east,nova",
     "creating",
     ExistingVolume::Other(Reason::EarlierAttempt(String::new()))
 )]
-fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_got_it(
+fn misplaced_volume_needs_own_mark_for_removal(
     #[case] requested: &str,
     #[case] status: &str,
     #[case] expected: ExistingVolume,
@@ -237,7 +234,7 @@ fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_
     };
     assert_eq!(judged, expected);
     let anywhere = if found.status.is_coming() {
-        ExistingVolume::Coming
+        ExistingVolume::Pending
     } else {
         ExistingVolume::Ready
     };
@@ -249,9 +246,9 @@ fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_
 }
 
 #[rstest]
-#[case(Some("true"), "available", None, ExistingVolume::Ours(UNFIT))]
-#[case(Some("true"), "creating", None, ExistingVolume::Coming)]
-// Somebody may have been given it: under another type once, or for one server; or has it.
+#[case(Some("true"), "available", None, ExistingVolume::Discard(UNFIT))]
+#[case(Some("true"), "creating", None, ExistingVolume::Pending)]
+// A caller may have received it, with multiattach from an earlier type or for a single server; or a server has it.
 #[case(
     Some("true"),
     "available",
@@ -271,7 +268,7 @@ fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_
     None,
     ExistingVolume::Other(Reason::Different(String::new()))
 )]
-fn a_volume_for_one_server_is_removed_only_where_its_own_mark_asks_for_several(
+fn single_attach_volume_needs_own_mark_for_removal(
     #[case] mark: Option<&str>,
     #[case] status: &str,
     #[case] updated: Option<&str>,
@@ -298,7 +295,7 @@ fn a_volume_for_one_server_is_removed_only_where_its_own_mark_asks_for_several(
 }
 
 #[test]
-fn the_mark_of_the_requested_zones_holds_what_fits_and_nothing_else() {
+fn zone_mark_is_omitted_when_too_long() {
     let of = |zones: &[&str]| {
         requested_zones(&NewVolume {
             acceptable_zones: zones.iter().map(|&zone| zone.to_owned()).collect(),
@@ -322,11 +319,7 @@ fn the_mark_of_the_requested_zones_holds_what_fits_and_nothing_else() {
     Some("source nothing is wanted, it was made from snapshot or backup s")
 )]
 #[case(Some(Source::Volume("v".into())), "{}", Some("source volume v is wanted, it was made from nothing"))]
-fn the_source_of_a_volume_is_compared(
-    #[case] wanted: Option<Source>,
-    #[case] found: &str,
-    #[case] expected: Option<&str>,
-) {
+fn volume_source_is_compared(#[case] wanted: Option<Source>, #[case] found: &str, #[case] expected: Option<&str>) {
     let mut json = json!({"id": "1", "size": 2, "status": "available"});
     let more: serde_json::Map<_, _> = serde_json::from_str(found).expect("json");
     json.as_object_mut().expect("an object").extend(more);
@@ -335,7 +328,7 @@ fn the_source_of_a_volume_is_compared(
 }
 
 #[test]
-fn metadata_that_can_be_changed_later_is_compared() {
+fn mutable_metadata_is_compared() {
     let wanted = NewVolume {
         mutable_metadata: BTreeMap::from([("other".into(), "y".into())]),
         ..new()
@@ -347,7 +340,7 @@ fn metadata_that_can_be_changed_later_is_compared() {
 }
 
 #[test]
-fn the_marks_that_a_backup_brought_along_prove_nothing_about_the_volume_restored_from_it() {
+fn restored_marks_prove_nothing_about_the_volume() {
     let wanted = NewVolume {
         acceptable_zones: vec!["east".into()],
         source: Some(Source::PointInTime("b-2".into())),
@@ -380,12 +373,12 @@ fn the_marks_that_a_backup_brought_along_prove_nothing_about_the_volume_restored
         .insert(metadata_keys::SOURCE_BACKUP.into(), "b-2".into());
     assert_eq!(
         classify_existing(&restored, &wanted, false),
-        ExistingVolume::Ours(UNFIT)
+        ExistingVolume::Discard(UNFIT)
     );
 }
 
 #[test]
-fn the_changeable_metadata_that_a_backup_brought_along_is_no_difference_until_ours_is_written_again() {
+fn restored_mutable_metadata_is_not_a_difference() {
     let wanted = NewVolume {
         source: Some(Source::PointInTime("b-2".into())),
         mutable_metadata: BTreeMap::from([("other".into(), "y".into())]),
@@ -393,7 +386,7 @@ fn the_changeable_metadata_that_a_backup_brought_along_is_no_difference_until_ou
     };
     assert_eq!(
         classify_existing(&volume("1", "restoring-backup"), &wanted, false),
-        ExistingVolume::Coming
+        ExistingVolume::Pending
     );
     let mut restored = volume("1", "available");
     restored
@@ -414,28 +407,24 @@ fn the_changeable_metadata_that_a_backup_brought_along_is_no_difference_until_ou
 #[case("zone-one", "zone one", true)]
 #[case("zone one", "zone-one", true)]
 #[case("zone one", "zone+one", false)]
-// All that is not ASCII is lost in a label: what is left of these is nothing.
+// A label has ASCII characters only, so neither name has a label.
 #[case("北京", "上海", false)]
 #[case("北京", "北京", true)]
 #[case("", "北京", false)]
-// What is left of these is the same, and neither is the label of the other.
+// Both have the same label, and neither name is the label of the other.
 #[case("nord-é", "nord-è", false)]
 #[case("nord", "nord-è", true)]
-fn a_zone_is_met_under_its_own_name_or_the_label_that_is_made_of_it(
-    #[case] wanted: &str,
-    #[case] found: &str,
-    #[case] is_it: bool,
-) {
+fn zone_matches_its_name_or_label(#[case] wanted: &str, #[case] found: &str, #[case] is_it: bool) {
     assert_eq!(same_zone(wanted, found), is_it);
     assert_eq!(same_zone(found, wanted), is_it);
 }
 
 #[test]
-fn a_second_volume_that_a_late_request_made_is_named() {
+fn duplicate_volume_of_late_request_is_reported() {
     let mut of_another = volume("3", "available");
     of_another.metadata.clear();
     let alone = [volume("1", "available"), volume("2", "deleting"), of_another];
-    assert_eq!(several(&alone, &new()), [""; 0]);
+    assert_eq!(find_duplicates(&alone, &new()), [""; 0]);
     let two = [volume("1", "in-use"), volume("2", "creating")];
-    assert_eq!(several(&two, &new()), ["1", "2"]);
+    assert_eq!(find_duplicates(&two, &new()), ["1", "2"]);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parts of the sentences of errors; empty where there is nothing to say.
+//! Parts of error messages; each is empty without a value.
 
 use crate::ids::ServerId;
 
-/// The most names of a list in a text.
+/// The maximum number of names in a message.
 const MOST_NAMED: usize = 10;
 
 pub(super) fn request_text(id: Option<&str>) -> String {
@@ -14,7 +14,7 @@ pub(super) fn region_text(name: Option<&str>) -> String {
     name.map(|name| format!(" in region {name}")).unwrap_or_default()
 }
 
-/// The API version that a service needs.
+/// The API version that the driver needs from a service.
 pub(super) fn version_text(service: &str) -> &'static str {
     match service {
         "compute" => "v2.1 (or v2)",
@@ -38,7 +38,7 @@ pub(super) fn servers_text(servers: &[ServerId]) -> String {
     }
 }
 
-/// The first names of a list, and how many more there are.
+/// The first names of a list, and the number of the remaining ones.
 pub(crate) fn names_text(names: impl ExactSizeIterator<Item = String>) -> String {
     let more = names.len().saturating_sub(MOST_NAMED);
     let mut shown: Vec<String> = names.take(MOST_NAMED).collect();
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lists_are_cut_with_their_count() {
+    fn long_lists_are_truncated_with_count() {
         let names = |count: usize| names_text((0..count).map(|number| number.to_string()));
         assert_eq!(names(0), "");
         assert_eq!(names(3), "0, 1, 2");
