@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Both drivers as a cluster runs them: claims go through the real external-provisioner and external-attacher to a cloud whose
-//! servers the cluster's nodes are.
+//! Measures both drivers behind the real external-provisioner and external-attacher, on a cloud whose servers are the
+//! nodes of the cluster.
 //!
-//! Each driver has a cluster of its own, installed as its makers do: ours by the operator, the Go driver from its own manifests,
-//! with the arguments that either gives to the sidecars. The sidecars' programs are the same. One claim after the other gets a
-//! pod; of a crowd of claims the controller's part is measured alone, with VolumeAttachments that are made as the
-//! attach-detach controller makes them: nobody runs fifty containers for it.
+//! Each driver runs in its own cluster and is installed as documented: ours by the operator, the Go driver from its own
+//! manifests, with the sidecar arguments that each of them sets. The sidecar programs are the same. In the sequential
+//! run, every claim gets a pod. In the crowd run, only the controller service is measured: the benchmark creates the
+//! VolumeAttachments itself, as the attach-detach controller would, because fifty containers would dominate the result.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -31,68 +31,69 @@ use site::{CLASS, Processes, Who};
 pub(crate) use table::render;
 use watch::{Kind, Story, Watch};
 
-/// How long a step of one claim may take.
+/// Limit of one step of a single claim.
 const STEP: Duration = Duration::from_mins(2);
-/// How long a step of a crowd may take: sidecars repeat what failed after pauses that double.
+/// Limit of one step of a crowd. It is longer because sidecars retry failed calls with exponential back-off.
 const CROWD_STEP: Duration = Duration::from_mins(5);
-/// Events that tell of a call that failed. Attaching and detaching have no event of the attacher's.
+/// Events that report a failed call. The external-attacher records no event for a failed attach or detach.
 const FAILURES: [&str; 2] = ["ProvisioningFailed", "VolumeFailedDelete"];
 
-/// How much is done.
+/// The amount of work of one run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
-    /// Claims with a pod each, one after the other.
+    /// Number of claims with a pod each, created sequentially.
     pub(crate) alone: u32,
-    /// Claims at once.
+    /// Number of claims created at once.
     pub(crate) crowd: u32,
-    /// How long the driver is watched with nothing to do; not at all when zero.
+    /// Observation time of the idle driver; zero skips the measurement.
     pub(crate) idle: Duration,
 }
 
-/// All of one driver.
+/// Figures of one driver.
 #[derive(Debug, Clone)]
 pub(crate) struct Figures {
     processes: Roles<usize>,
     /// Memory after the start.
     idle: Roles<Memory>,
-    /// The same in the end.
+    /// Memory at the end of the run.
     loaded: Roles<Memory>,
-    /// Processor time in a minute in which nobody asks for anything.
+    /// Processor time of an idle minute.
     minute: Option<Roles<Duration>>,
     alone: Claims,
     crowd: Option<Claims>,
 }
 
-/// Of some claims.
+/// Figures of a number of claims.
 #[derive(Debug, Clone, Default)]
 struct Claims {
-    /// The driver's figures. Its lateness is that of attaching, as the API server tells it.
+    /// Figures of the driver. The lateness is that of attaching, as observed through the API server.
     lives: Lives,
-    /// The same of detaching.
+    /// Lateness of detaching, as observed through the API server.
     late_detach: Vec<Duration>,
-    /// Claims that did not get or lose their volume in time.
+    /// Number of claims that did not bind or release their volume in time.
     failed: usize,
     steps: BTreeMap<Step, Vec<Span>>,
-    /// From the wish for the first volume's end until the cloud had none.
+    /// Time from the first deletion until the cloud had no volume.
     cleared: Option<Duration>,
-    /// The operator's requests meanwhile.
+    /// Number of requests that the operator sent during the run.
     operator: usize,
 }
 
-/// What Kubernetes waits for.
+/// The steps that Kubernetes waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Bind,
     Attach,
-    /// Of a pod.
+    /// The pod is ready.
     Ready,
-    /// All that is before the volume can be used: the Go driver's claims are bound before their volumes are there.
+    /// All steps before the volume is usable. The Go driver binds claims before their volumes exist, so `Bind` alone is
+    /// not comparable.
     Use,
     Detach,
     Delete,
 }
 
-/// A step of one claim.
+/// Begin and end of a step of one claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Span {
     begin: Timestamp,
@@ -106,14 +107,14 @@ impl Span {
 }
 
 impl Claims {
-    /// The time that this many per cent of the claims did not need longer than.
+    /// Returns the percentile of the step's duration over all claims.
     fn time(&self, step: Step, per_cent: usize) -> Option<Duration> {
         let mut times: Vec<_> = self.steps.get(&step)?.iter().map(|span| span.time()).collect();
         times.sort();
         percentile(&times, per_cent)
     }
 
-    /// From the first claim's beginning to the last one's end.
+    /// Returns the time from the begin of the first claim to the end of the last one.
     fn all(&self, step: Step) -> Option<Duration> {
         let spans = self.steps.get(&step)?;
         let (begin, end) = (
@@ -124,7 +125,7 @@ impl Claims {
     }
 }
 
-/// Runs ours, then the Go driver.
+/// Measures our driver, then the Go driver.
 pub(crate) async fn both(kind: CloudKind, plan: Plan) -> Result<(Figures, Figures)> {
     Ok((one(kind, plan, Who::Ours).await?, one(kind, plan, Who::Go).await?))
 }
@@ -136,7 +137,7 @@ async fn one(kind: CloudKind, plan: Plan, who: Who) -> Result<Figures> {
         eprintln!("{}", world.describe().await);
         eprintln!("bench: logs: {}", world.cluster.collect_logs().await?.display());
     }
-    // What a driver leaves behind is among its failures, and the next one gets a cloud without it.
+    // Volumes that a driver fails to delete count as failures. The next driver starts with a new cloud.
     if let Err(error) = world.stop().await {
         eprintln!("bench: {}: {error:#}", who.name());
     }
@@ -158,7 +159,7 @@ async fn measure(world: &World, plan: Plan, who: Who) -> Result<Figures> {
         who.name(),
         plan.alone
     ));
-    // Logins and discoveries are of the process and not of a volume.
+    // Logins and version discovery belong to the process, not to a volume, so they happen before the measurement.
     let first = bench.alone("first", 1).await?;
     ensure!(
         first.failed == 0,
@@ -186,14 +187,14 @@ async fn measure(world: &World, plan: Plan, who: Who) -> Result<Figures> {
     })
 }
 
-/// A driver at work.
+/// A running driver in its cluster.
 struct Bench<'a> {
     world: &'a World,
     processes: &'a Processes,
     watch: Watch,
 }
 
-/// The counters before.
+/// Counters at the start of a measurement.
 struct Start {
     at: Instant,
     asked: Asked,
@@ -202,7 +203,7 @@ struct Start {
 }
 
 impl Bench<'_> {
-    /// One claim with a pod after the other.
+    /// Runs claims with a pod each, one after the other.
     async fn alone(&self, prefix: &str, count: u32) -> Result<Claims> {
         let start = self.start().await?;
         let names = names(prefix, count);
@@ -213,7 +214,7 @@ impl Bench<'_> {
         self.end(start, &names, true, moments).await
     }
 
-    /// A claim and a pod, to their end. What does not come in time is missing in what the watch tells.
+    /// Creates a claim and a pod, and deletes them. Steps that exceed their limit are missing in the watch.
     async fn life(&self, name: &str, moments: &mut Moments) -> Result<()> {
         let one = [name.to_owned()];
         self.create(vec![of_class(name)]).await?;
@@ -238,7 +239,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Many claims, each step for all of them at once, spread over the nodes of their zone.
+    /// Creates many claims at once, and runs each step for all of them. The claims are spread over the nodes of their
+    /// zone.
     async fn crowd(&self, prefix: &str, count: u32) -> Result<Claims> {
         let start = self.start().await?;
         let names = names(prefix, count);
@@ -277,7 +279,7 @@ impl Bench<'_> {
         let kubectl = self.world.cluster.tools().path("kubectl")?;
         let kubectl = kubectl.to_str().context("the path of kubectl is not UTF-8")?;
         let create = self.world.cluster.command_in_network(kubectl)?;
-        // Validation would read the API's description first.
+        // Validation would fetch the OpenAPI description first.
         let create = create
             .args(["create", "--validate=false", "-f", "-"])
             .stdin(list.to_string());
@@ -289,7 +291,7 @@ impl Bench<'_> {
         self.world.cluster.kubectl(&words).await.map(drop)
     }
 
-    /// The PersistentVolume of a claim; empty where it has none.
+    /// Returns the name of the PersistentVolume of a claim; empty if the claim is not bound.
     fn volume(&self, claim: &str) -> String {
         let object = self.watch.story(Kind::Claim, claim).object;
         object["spec"]["volumeName"].as_str().unwrap_or_default().to_owned()
@@ -304,7 +306,7 @@ impl Bench<'_> {
         })
     }
 
-    /// How many failed calls events have told of.
+    /// Counts the events that report failed calls.
     async fn failures(&self) -> Result<usize> {
         let events = self.world.cluster.get(&["events", "-A"]).await?;
         let events = events["items"].as_array().context("a list without items")?;
@@ -318,7 +320,7 @@ impl Bench<'_> {
         Ok(failures.map(of).sum())
     }
 
-    /// The counters' growth since then, when the cloud has no volume any more, and what the watch tells.
+    /// Waits until the cloud has no volume, and returns the growth of the counters and the times from the watch.
     async fn end(&self, start: Start, names: &[String], with_pods: bool, mut moments: Moments) -> Result<Claims> {
         let cleared = wait_for("the end of all volumes in the cloud", CROWD_STEP, async || {
             let left = self.world.cloud_volumes().await?;
@@ -395,7 +397,7 @@ impl Bench<'_> {
     }
 }
 
-/// How long after the cloud was done with a volume the API server told so.
+/// Returns the delay between the end of the operation in the cloud and the update on the API server.
 fn late(moments: &BTreeMap<String, Timestamp>, volume: &Story, told: Option<Timestamp>) -> Option<Duration> {
     let handle = volume.object["spec"]["csi"]["volumeHandle"].as_str()?;
     let span = Span {
@@ -409,7 +411,7 @@ fn names(prefix: &str, count: u32) -> Vec<String> {
     (0..count).map(|number| format!("{prefix}-{number}")).collect()
 }
 
-/// A claim of the class that both drivers have here.
+/// Returns a claim with the StorageClass that both drivers share.
 fn of_class(name: &str) -> Value {
     let mut claim = claim(name, "Filesystem");
     claim["spec"]["storageClassName"] = json!(CLASS);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the cloud knows of the drivers' work: who asked for what, and when volumes were attached and detached.
+//! Observes the drivers in the cloud: the requests by client, and the times at which volumes were attached and
+//! detached.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +13,22 @@ use suites::cluster::World;
 use crate::cloud::{attached_at, operation};
 use crate::measure::{Requests, since};
 
-/// Where Cinder and Nova write what their APIs were asked.
+/// Name of the log file in which Cinder and Nova record their API requests.
 const LOG: &str = "serve.py.log";
-/// Digits of a moment in that log.
+/// Length of the timestamp at the start of each log line.
 const MOMENT: usize = "2026-01-01 00:00:00.000".len();
 
-/// What was asked for so far.
+/// Numbers of requests so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Asked {
-    /// By the driver, by operation.
+    /// Requests of the driver, by operation.
     pub(super) driver: Requests,
-    /// By the operator.
+    /// Number of requests of the operator.
     pub(super) operator: usize,
 }
 
 impl Asked {
-    /// Of the cloud of a cluster, through its gateway or in its simulator.
+    /// Counts the requests to the cloud of a cluster, through its gateway or in its simulator.
     pub(super) async fn so_far(world: &World) -> Result<Self> {
         let mut asked = Self::default();
         let mut count = |client: &str, operation: String| {
@@ -50,7 +51,7 @@ impl Asked {
         Ok(asked)
     }
 
-    /// What of it came after `before`.
+    /// Returns the requests since `before`.
     pub(super) fn since(self, before: &Self) -> Self {
         Self {
             driver: since(self.driver, &before.driver),
@@ -59,18 +60,17 @@ impl Asked {
     }
 }
 
-/// When the cloud itself was done with volumes, by their ids.
+/// Times at which the cloud finished operations, by volume id.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Moments {
-    /// With attaching them.
     pub(super) attached: BTreeMap<String, Timestamp>,
-    /// With detaching them.
     pub(super) detached: BTreeMap<String, Timestamp>,
 }
 
 impl Moments {
-    /// Takes over when those were attached that are attached now. The simulator tells no more than that; of real services
-    /// [`Moments::read_log`] tells all later: the times in Cinder's answers have no fractions of a second.
+    /// Records the attach times of all currently attached volumes. Only the simulator supports this; with real
+    /// services, [`Moments::read_log`] reads the times later, because Cinder returns times without fractions of a
+    /// second.
     pub(super) async fn look(&mut self, world: &World) -> Result<()> {
         if world.openstack().is_err() {
             let state = world.cluster.simulator()?.state().await?;
@@ -79,7 +79,7 @@ impl Moments {
         Ok(())
     }
 
-    /// Takes over what the log of real services tells of all that was done since they were started.
+    /// Reads the times of all operations since the start of real services from their log.
     pub(super) fn read_log(&mut self, world: &World) -> Result<()> {
         if let Ok(openstack) = world.openstack() {
             let path = openstack.log().join(LOG);
@@ -89,8 +89,9 @@ impl Moments {
         Ok(())
     }
 
-    /// By the lines of the APIs' log: Nova tells Cinder of the end of an attach by `os-complete` and of a detach by a DELETE of
-    /// the attachment, under the id of the request that Nova was asked with. A volume's id is in those that detach it.
+    /// Parses the times from the API log. Nova finishes an attach with `os-complete` and a detach with a DELETE of the
+    /// Cinder attachment, both under the id of the request that Nova received. Only the DELETE request to Nova contains
+    /// the volume id.
     fn of_log(text: &str) -> Self {
         let mut volumes = BTreeMap::new();
         let mut asked = BTreeMap::new();
@@ -125,8 +126,8 @@ impl Moments {
     }
 }
 
-/// A line: `MOMENT PROCESS LEVEL LOGGER [ID ID …] TEXT`. Cinder has the id of the request that it was asked for first, and then
-/// its own; Nova has only its own, after `None`.
+/// A log line: `MOMENT PROCESS LEVEL LOGGER [ID ID …] TEXT`. In Cinder's lines, the first id is that of the caller's
+/// request and the second is Cinder's own. In Nova's lines, the first id is `None` and the second is Nova's own.
 #[derive(Debug)]
 struct Line<'a> {
     at: Timestamp,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the API server tells of objects, with the moments at which it was told.
+//! Watches objects of the API server and records the times of their changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
@@ -17,14 +17,12 @@ use tokio::process::{Child, ChildStdout, Command};
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is watched.
+/// The watched kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// PersistentVolumeClaims of the users.
     Claim,
-    /// PersistentVolumes.
     Volume,
-    /// VolumeAttachments.
     Attachment,
     /// Pods of the users.
     Pod,
@@ -42,7 +40,7 @@ impl Kind {
         }
     }
 
-    /// Whether an object is what it was made for.
+    /// Whether a claim or volume is bound, an attachment attached, or a pod ready.
     fn is_done(self, object: &Value) -> bool {
         let status = &object["status"];
         match self {
@@ -56,26 +54,26 @@ impl Kind {
     }
 }
 
-/// An object's way.
+/// The lifecycle of an object.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Story {
-    /// When it was made.
+    /// Time of the first event.
     pub(super) began: Option<Timestamp>,
-    /// When it was bound, attached or ready.
+    /// Time when it was bound, attached or ready.
     pub(super) done: Option<Timestamp>,
-    /// When somebody wanted its end.
+    /// Time of the deletion request.
     pub(super) ending: Option<Timestamp>,
-    /// When it was gone.
+    /// Time of the removal.
     pub(super) gone: Option<Timestamp>,
-    /// The failed attempts that its status told of, by their times.
+    /// Failed attempts from the status, by their timestamps.
     pub(super) failures: BTreeSet<String>,
-    /// How it was last.
+    /// The latest version of the object.
     pub(super) object: Value,
 }
 
 type Stories = BTreeMap<(Kind, String), Story>;
 
-/// Notes an event of a watch. Answers whether all that was there before has been told.
+/// Records a watch event. Returns true for the bookmark that ends the initial list.
 fn note(stories: &mut Stories, kind: Kind, event: &mut Value, at: Timestamp) -> Result<bool> {
     let object = event["object"].take();
     let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -105,7 +103,7 @@ fn note(stories: &mut Stories, kind: Kind, event: &mut Value, at: Timestamp) -> 
     Ok(false)
 }
 
-/// What the watches have told so far.
+/// State shared by all watches.
 #[derive(Debug, Default)]
 struct Told {
     stories: Stories,
@@ -113,7 +111,7 @@ struct Told {
     ended: Option<anyhow::Error>,
 }
 
-/// Watches of all kinds. They end when this is dropped.
+/// Watches of all kinds. They end when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Watch {
     told: Arc<Mutex<Told>>,
@@ -121,7 +119,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Starts them and waits until they are told what is there.
+    /// Starts the watches and waits for the initial lists.
     pub(super) async fn start(cluster: &Cluster) -> Result<Self> {
         let told = Arc::new(Mutex::new(Told::default()));
         let mut running = Vec::new();
@@ -168,13 +166,13 @@ impl Watch {
         Ok(())
     }
 
-    /// The way of an object so far.
+    /// Returns the lifecycle of an object so far.
     pub(super) fn story(&self, kind: Kind, name: &str) -> Story {
         let told = self.told();
         told.stories.get(&(kind, name.to_owned())).cloned().unwrap_or_default()
     }
 
-    /// The way so far of the VolumeAttachment of a PersistentVolume, with its name.
+    /// Returns the name and the lifecycle so far of the VolumeAttachment of a PersistentVolume.
     pub(super) fn attachment_of(&self, volume: &str) -> Option<(String, Story)> {
         let told = self.told();
         let mut all = told.stories.iter().filter(|((kind, _), _)| *kind == Kind::Attachment);
@@ -182,7 +180,7 @@ impl Watch {
             .map(|((_, name), story)| (name.clone(), story.clone()))
     }
 
-    /// Waits until all of these objects have come to a point, and no longer than the limit; answers those that have.
+    /// Waits until all objects reach a state, or until the limit. Returns the objects that reached it.
     pub(super) async fn reached(
         &self,
         kind: Kind,
@@ -194,7 +192,7 @@ impl Watch {
             let there = |name: &&String| point(&self.story(kind, name)).is_some();
             names.iter().filter(there).cloned().collect()
         };
-        // Those that have not come there are missing in the answer.
+        // A timeout is not an error here: the result lacks the late objects.
         drop(
             wait_for_some("objects", limit, async || {
                 self.check()?;
@@ -207,7 +205,7 @@ impl Watch {
     }
 }
 
-/// Reads a watch to its end, which is an error: it is ended by the end of this program's interest.
+/// Reads a watch until it ends. An early end is an error, because only this program ends its watches.
 async fn read(kind: Kind, output: ChildStdout, told: Arc<Mutex<Told>>) {
     let lock = || told.lock();
     let lines = async {

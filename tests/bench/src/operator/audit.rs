@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operator's requests, as the API server's audit log tells them: all of them, with their times.
+//! Reads the operator's requests and their times from the audit log of the API server.
 
 use std::fmt;
 use std::fs::File;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{ACCOUNT, NAMESPACE};
 
-/// What is written there that is no operand: what the operator says, asks and holds for itself.
+/// Resources that the operator writes and that are not operands: its status, its access reviews, and its Lease.
 const OTHERS: [&str; 5] = [
     "cindercsidrivers",
     "events",
@@ -21,10 +21,10 @@ const OTHERS: [&str; 5] = [
     "tokenreviews",
 ];
 
-/// A write of an operand that has been done.
+/// A completed write of an operand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Write {
-    /// When the API server had answered it.
+    /// Time of the API server's response.
     pub(super) at: Timestamp,
     pub(super) verb: String,
     /// Plural name of the kind.
@@ -38,7 +38,7 @@ impl fmt::Display for Write {
     }
 }
 
-/// What the API server is to note.
+/// Returns the audit policy of the API server.
 pub(super) fn policy() -> Value {
     let account = format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}");
     json!({
@@ -47,14 +47,14 @@ pub(super) fn policy() -> Value {
     })
 }
 
-/// The writes of operands so far.
+/// Returns the writes of operands so far.
 pub(super) fn writes(log: &Path) -> Result<Vec<Write>> {
     let mut writes: Vec<Write> = read(log)?.lines().filter_map(write).collect();
     writes.sort_by_key(|write| write.at);
     Ok(writes)
 }
 
-/// Those in the part of the log that begins at a byte.
+/// Returns the writes of operands in the log from this byte on.
 pub(super) fn writes_after(log: &Path, begin: u64) -> Result<Vec<Write>> {
     let mut file = File::open(log).with_context(|| format!("cannot read {}", log.display()))?;
     let mut text = String::new();
@@ -66,12 +66,12 @@ pub(super) fn writes_after(log: &Path, begin: u64) -> Result<Vec<Write>> {
     Ok(writes)
 }
 
-/// How much the operator has asked so far.
+/// Numbers of the operator's requests so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Count {
-    /// All requests that were answered; a watch counts at its end.
+    /// All requests with a response. A watch counts when it ends.
     pub(super) requests: u32,
-    /// Writes of the object's status among them.
+    /// Writes of the object's status.
     pub(super) statuses: u32,
 }
 
@@ -95,7 +95,7 @@ fn read(log: &Path) -> Result<String> {
     std::fs::read_to_string(log).with_context(|| format!("cannot read {}", log.display()))
 }
 
-/// What a line tells: nothing when it is none of an operand, or incomplete.
+/// Parses a log line; `None` if it is incomplete or not a write of an operand.
 fn write(line: &str) -> Option<Write> {
     let entry: Value = serde_json::from_str(line).ok()?;
     let object = &entry["objectRef"];

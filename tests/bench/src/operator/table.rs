@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operator's figures.
+//! Table of the operator's figures.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use super::load::CLAIMS;
 use super::{AWAY, Change, Figures, Scale, Usage};
 use crate::table::{mib, short};
 
-/// At most so much is wanted, in MiB, in a cluster of more than a thousand nodes.
+/// Goal for the memory in MiB in a cluster with more than a thousand nodes.
 const MEMORY_LARGE: f64 = 160.0;
-/// The same in a smaller one.
+/// Goal for the memory in MiB in a smaller cluster.
 const MEMORY: f64 = 64.0;
-/// At most so much is wanted, in seconds.
+/// Goal for the delay of a change in seconds.
 const REACTION: f64 = 5.0;
-/// Of all changes, in the time that is wanted.
+/// Share of changes that must meet the goal.
 const QUANTILE: f64 = 0.99;
 
-/// The table.
+/// Renders the table.
 pub(crate) fn render(scale: Scale, figures: &Figures) -> String {
     let Figures { listed, ended, .. } = figures;
     let mut text = format!("\nOperator ({scale})\n");
@@ -117,14 +117,14 @@ pub(crate) fn render(scale: Scale, figures: &Figures) -> String {
     text
 }
 
-/// Seconds, the least first.
+/// Returns the delays in seconds, ascending.
 fn sorted(figures: &Figures, of: impl Fn(&Change) -> Duration) -> Vec<f64> {
     let mut all: Vec<f64> = figures.changes.iter().map(|change| of(change).as_secs_f64()).collect();
     all.sort_by(f64::total_cmp);
     all
 }
 
-/// The least that so many are not above; zero of none.
+/// Returns a quantile of a sorted list; zero for an empty list.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
