@@ -423,7 +423,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_of_all_lasts_from_the_first_beginning_to_the_last_end() {
+    fn step_spans_first_begin_to_last_end() {
         let span = |begin: i64, end: i64| Span {
             begin: Timestamp::from_second(begin).unwrap(),
             end: Timestamp::from_second(end).unwrap(),

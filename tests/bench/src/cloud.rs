@@ -118,7 +118,7 @@ mod tests {
     use super::operation;
 
     #[test]
-    fn requests_that_differ_in_ids_alone_are_one_operation() {
+    fn operation_ignores_ids() {
         let id = "11111111-2222-4333-8444-555555555555";
         let project = "11111111222243338444555555555555";
         assert_eq!(

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_of_the_sorted_list() {
+    fn computes_percentiles_of_sorted_list() {
         let lives = Lives {
             lateness: (0..=100).map(Duration::from_millis).collect(),
             ..Lives::default()

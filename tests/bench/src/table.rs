@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_goal_is_met_up_to_its_limit_and_not_judged_without_figures() {
+    fn goal_includes_limit_and_needs_figures() {
         let row = |ours, go| Row {
             what: String::new(),
             ours,

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_good_inputs_have_an_end() {
+    fn valid_certificates_have_an_expiry() {
         for seed in (TARGET.seeds)() {
             let text = String::from_utf8(seed.clone())
                 .ok()

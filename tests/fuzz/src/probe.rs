@@ -11,7 +11,7 @@ use csi_host::{Device, FsType};
 use crate::{Target, texts};
 
 const ALL: [FsType; 5] = [FsType::Ext2, FsType::Ext3, FsType::Ext4, FsType::Xfs, FsType::Btrfs];
-/// An input has two parts of a device: its beginning, and where btrfs has its superblock. All else is zero.
+/// An input has two parts of a device: the start, and the position of the btrfs superblock. The rest is zero.
 const FIRST: usize = 2048;
 const SECOND_AT: usize = 64 << 10;
 const SIZE: usize = SECOND_AT + FIRST;

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_services_log_tells_when_a_volume_was_attached_and_detached() {
+    fn parses_attach_and_detach_times_from_log() {
         let log = "\
 2026-11-21 15:12:51.010 115 INFO cinder.api.openstack.wsgi [req-a req-1 user - -] POST http://127.0.0.1:28776/v3/p/attachments/at/action
 2026-11-21 15:12:51.028 115 INFO cinder.api.openstack.wsgi [req-a req-1 user - -] http://127.0.0.1:28776/v3/p/attachments/at/action returned with HTTP 204

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attachments_way_is_told_by_its_events() {
+    fn watch_events_record_attachment_lifecycle() {
         let mut stories = Stories::new();
         let moment = |second: i64| Timestamp::from_second(second).unwrap();
         let failure = json!({"time": "2026-01-01T00:00:00Z", "message": "no"});
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bookmark_ends_what_was_there_before_and_an_error_is_none() {
+    fn bookmark_ends_initial_list_but_error_fails() {
         let told = |what: &str| {
             let mut event = json!({"type": what, "object": {"metadata": {}}});
             note(&mut Stories::new(), Kind::Pod, &mut event, Timestamp::UNIX_EPOCH)

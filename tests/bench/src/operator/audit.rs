@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_counts_when_it_was_done_to_an_operand() {
+    fn counts_only_successful_writes_of_operands() {
         let told = write(&line("daemonsets", "/x", 200)).expect("a write");
         assert_eq!(told.to_string(), "patch daemonsets x");
         assert_eq!(told.at.subsec_millisecond(), 250);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answered_request_counts_and_writes_of_the_status_apart() {
+    fn counts_requests_and_status_writes_separately() {
         let file = std::env::temp_dir().join(format!("audit-{}", std::process::id()));
         let status =
             line("cindercsidrivers", "/x/status", 200).replace("\"name\"", "\"subresource\":\"status\",\"name\"");

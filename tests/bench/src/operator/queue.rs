@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_waits_of_a_time_are_those_that_have_come_since() {
+    fn queue_growth_counts_only_new_waits() {
         let before = Queue::read(&text([90, 90, 90, 90], 9.0));
         let now = Queue::read(&text([92, 99, 100, 100], 17.0));
         let waits = now.since(&before);

@@ -148,7 +148,7 @@ mod tests {
     use crate::process::Memory;
 
     #[test]
-    fn goals_are_of_the_most_memory_and_of_all_changes_but_one_in_a_hundred() {
+    fn goals_use_peak_memory_and_99th_percentile() {
         let usage = |requests| Usage {
             lasts: Duration::from_mins(1),
             processor: Duration::from_secs(6),
