@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keystone v3: tokens and the catalogue.
+//! Keystone v3: tokens and the catalog.
 
 mod catalogue;
 mod tokens;
@@ -55,7 +55,7 @@ impl Call {
     }
 }
 
-/// The token of a request to Cinder or Nova, as their authentication layer sees it.
+/// Returns the token of a request to Cinder or Nova, as their authentication middleware does.
 pub(crate) fn authenticate(cloud: &Cloud, request: &Request) -> Result<Token, Reply> {
     let tokens = cloud.tokens();
     let token = request
@@ -65,7 +65,7 @@ pub(crate) fn authenticate(cloud: &Cloud, request: &Request) -> Result<Token, Re
     token.cloned().ok_or_else(|| unauthorized(cloud))
 }
 
-/// The answer of the services' authentication layer to a missing, expired or revoked token.
+/// Returns the middleware's response to a missing, expired or revoked token.
 pub(crate) fn unauthorized(cloud: &Cloud) -> Reply {
     Fault::new(401, crate::api::default_message(401))
         .render(crate::api::Style::Keystone)
@@ -75,7 +75,7 @@ pub(crate) fn unauthorized(cloud: &Cloud) -> Reply {
         )
 }
 
-/// Answers a call.
+/// Handles a call.
 pub(crate) fn answer(cloud: &Cloud, call: Call, request: &Request) -> Result<Reply, Fault> {
     match call {
         Call::ListVersions => Ok(Reply::json(300, json!({"versions": {"values": [version(cloud)]}}))),
@@ -103,7 +103,7 @@ pub(crate) fn answer(cloud: &Cloud, call: Call, request: &Request) -> Result<Rep
     }
 }
 
-/// What the owner may see of his application credentials; others are told that they may not.
+/// Returns application credentials to their owner; other users get an error.
 fn credentials(cloud: &Cloud, call: Call, request: &Request) -> Result<Reply, Fault> {
     let identity = &cloud.settings.identity;
     let caller = request.header("x-auth-token").unwrap_or_default();
@@ -117,7 +117,7 @@ fn credentials(cloud: &Cloud, call: Call, request: &Request) -> Result<Reply, Fa
     if token.admin || after("users") != Some(identity.user_id.as_str()) {
         return Err(Fault::forbidden("identity:get_application_credential"));
     }
-    // As Keystone writes it here: without a zone.
+    // Keystone writes this time without a zone.
     let until = identity.application_credential_expires_at;
     let until = until.map(|until| until.strftime("%Y-%m-%dT%H:%M:%S.000000").to_string());
     let view = json!({
@@ -164,7 +164,7 @@ fn denied() -> Fault {
     Fault::new(401, crate::api::default_message(401))
 }
 
-/// A name or an id, alone or in a domain.
+/// A reference by name or id, optionally in a domain.
 #[derive(Debug, Default, Deserialize)]
 struct Reference {
     id: Option<String>,
@@ -182,7 +182,7 @@ impl Reference {
         }
     }
 
-    /// By id alone, or by name in the domain of the cloud.
+    /// Whether the reference matches an object in the cloud's domain, by id alone or by name.
     fn is_in_domain(&self, identity: &Identity, id: &str, name: &str) -> bool {
         let domain = |domain: &Reference| domain.is(&identity.domain_id, &identity.domain_name);
         self.is(id, name) && (self.id.is_some() || self.domain.as_deref().is_some_and(domain))
@@ -300,8 +300,8 @@ fn check_credential(identity: &Identity, given: &Credential) -> Result<(), Fault
     }
 }
 
-/// What a token is to reach; an unknown project is refused like a wrong password. The trust is for the administrator's
-/// account alone, which then works as the user.
+/// Determines the scope of a token. An unknown project is refused like a wrong password. Only the administrator's
+/// account may use the trust; it then acts as the user.
 fn scope(identity: &Identity, scope: Option<&Value>, admin: bool) -> Result<Scope, Fault> {
     let Some(scope) = scope.filter(|scope| *scope != "unscoped") else {
         return Ok(Scope::Nothing);
@@ -382,7 +382,7 @@ fn role(name: &str) -> Value {
     json!({"id": format!("{name:0<32}"), "name": name})
 }
 
-/// Keystone's format: microseconds and a Z.
+/// Formats a time as Keystone does: microseconds and a Z.
 fn time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }

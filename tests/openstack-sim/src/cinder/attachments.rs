@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls on Cinder's own records of attachments, since 3.27.
+//! Handlers for Cinder's attachments (3.27).
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ impl Context<'_> {
                 }
             };
             let mut body = self.list(&LIST, world.attachments.values().flatten(), view)?;
-            // These lists have pages, but no links between them.
+            // This list is paged, but without links.
             body.as_object_mut().map(|body| body.remove("attachments_links"));
             Ok(Reply::json(200, body))
         })

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls on generic volume groups, since 3.13, their types (3.11) and their snapshots (3.14).
+//! Handlers for generic volume groups (3.13), their types (3.11) and their snapshots (3.14).
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -152,7 +152,7 @@ impl Context<'_> {
             Call::ListTypes => self.cloud.read(|world| {
                 let view = |known: &GroupType| self.group_type_view(known);
                 let mut body = self.list(&TYPES, world.rules.group_types.iter(), view)?;
-                // This one list calls its links differently.
+                // Only this list names its links differently.
                 if let Some(body) = body.as_object_mut()
                     && let Some(links) = body.remove("group_types_links")
                 {
@@ -299,7 +299,7 @@ impl Context<'_> {
         view
     }
 
-    /// The specs are for administrators alone.
+    /// Only administrators see the specs.
     fn group_type_view(&self, group_type: &GroupType) -> Value {
         let mut view = json!({
             "id": group_type.id,

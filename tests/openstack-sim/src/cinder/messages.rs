@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages to users, since 3.3.
+//! Handlers for user messages (3.3).
 
 use serde_json::{Value, json};
 
@@ -81,7 +81,7 @@ impl Listed for UserMessage {
             "event_id" => Column::text(&self.event_id),
             "request_id" => Column::text(&self.request_id),
             "message_level" => Column::text("ERROR"),
-            // Finer than Cinder's own seconds, so that the newest is first.
+            // Uses more than Cinder's resolution of seconds, so that the newest message is first.
             "created_at" => Column::Time(Some(self.created_at)),
             _ => return None,
         })

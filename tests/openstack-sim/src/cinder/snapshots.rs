@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls on snapshots.
+//! Handlers for snapshots.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ const LIST: Rules = Rules {
     ],
 };
 
-/// The version from which on attached volumes are snapshotted without `force`.
+/// The microversion from which snapshots of attached volumes do not need `force`.
 const IN_USE: Version = Version(3, 66);
 
 /// A call on snapshots.

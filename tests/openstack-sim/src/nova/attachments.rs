@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls on the volumes of a server.
+//! Handlers for the volumes of a server.
 
 use serde_json::{Map, Value, json};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls on servers.
+//! Handlers for servers.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::paging::Page;
 use crate::state::Server;
 use crate::world::World;
 
-/// A server never moves in time here; nothing that uses the simulator looks at these.
+/// Creation and update time of all servers, which no client of the simulator uses.
 const BORN: &str = "2026-01-01T00:00:00Z";
 
 impl Context<'_> {
@@ -52,7 +52,7 @@ impl Context<'_> {
         })
     }
 
-    /// The zones that the configuration names, or those of the servers.
+    /// Lists the zones of the configuration, or those of the servers.
     pub(super) fn list_zones(&self) -> Reply {
         let zones = self.cloud.read(|world| {
             let mut zones = world.rules.compute_zones.clone();
@@ -144,7 +144,7 @@ impl Context<'_> {
     }
 }
 
-/// What Nova shows for the two states of a server.
+/// Returns Nova's status for the two states of a server.
 fn status(server: &Server) -> &'static str {
     match (server.vm_state.as_str(), server.task_state.as_deref()) {
         ("active", Some("rebooting" | "reboot_pending" | "reboot_started")) => "REBOOT",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Backups: create, delete, restore. A backup holds all data of its volume, an incremental one too.
+//! Backups: create, delete, restore. Every backup, including an incremental one, contains all data of its volume.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use crate::cloud::Cloud;
 use crate::state::Backup;
 use crate::world::Subject;
 
-/// `creating` to `available`, or to `error`.
+/// Ends `creating` with `available` or `error`.
 pub(crate) fn create_backup(cloud: &Arc<Cloud>, backup: Backup, request_id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
-        // The data of a snapshot do not change; those of a volume may be those of this moment.
+        // The data of a snapshot are constant. The data of a volume may be those of any moment during the backup.
         let source = backup.snapshot_id.as_deref().unwrap_or(&backup.volume_id);
         let failed = outcome(&cloud, doom, async |backing| {
             backing.create(&backup.id, backup.size << 30, Some(source)).await
@@ -28,7 +28,7 @@ pub(crate) fn create_backup(cloud: &Arc<Cloud>, backup: Backup, request_id: Stri
     });
 }
 
-/// `deleting` to gone, or to `error_deleting`.
+/// Ends `deleting` with the removal or `error_deleting`.
 pub(crate) fn delete_backup(cloud: &Arc<Cloud>, backup_id: String, request_id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
@@ -43,7 +43,7 @@ pub(crate) fn delete_backup(cloud: &Arc<Cloud>, backup_id: String, request_id: S
     });
 }
 
-/// `restoring-backup` to `available`, or to `error_restoring`: a backup over a volume that exists.
+/// Restores a backup to an existing volume. Ends `restoring-backup` with `available` or `error_restoring`.
 pub(crate) fn restore_backup(cloud: &Arc<Cloud>, backup_id: String, volume_id: String, request_id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {

@@ -7,7 +7,7 @@ use super::{Doom, outcome};
 use crate::cloud::Cloud;
 use crate::world::GroupChange;
 
-/// `creating` to `available`, or to `error`.
+/// Ends `creating` with `available` or `error`.
 pub(crate) fn create_group(cloud: &Arc<Cloud>, group_id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
@@ -16,7 +16,7 @@ pub(crate) fn create_group(cloud: &Arc<Cloud>, group_id: String, doom: Doom) {
     });
 }
 
-/// `updating` to `available`, or to `error`.
+/// Ends `updating` with `available` or `error`.
 pub(crate) fn change_group(cloud: &Arc<Cloud>, group_id: String, change: GroupChange, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
@@ -25,7 +25,7 @@ pub(crate) fn change_group(cloud: &Arc<Cloud>, group_id: String, change: GroupCh
     });
 }
 
-/// `deleting` to gone, with the volumes, or to `error_deleting`.
+/// Ends `deleting` with the removal, including the volumes, or `error_deleting`.
 pub(crate) fn delete_group(cloud: &Arc<Cloud>, group_id: String, members: Vec<String>, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
@@ -38,7 +38,7 @@ pub(crate) fn delete_group(cloud: &Arc<Cloud>, group_id: String, members: Vec<St
     });
 }
 
-/// `creating` to `available`, or to `error`, with a snapshot of every volume that was in the group.
+/// Ends `creating` with `available` or `error`, including a snapshot of every member.
 pub(crate) fn create_group_snapshot(cloud: &Arc<Cloud>, id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
@@ -57,7 +57,7 @@ pub(crate) fn create_group_snapshot(cloud: &Arc<Cloud>, id: String, doom: Doom) 
     });
 }
 
-/// `deleting` to gone, or to `error`.
+/// Ends `deleting` with the removal or `error`.
 pub(crate) fn delete_group_snapshot(cloud: &Arc<Cloud>, id: String, members: Vec<String>, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {

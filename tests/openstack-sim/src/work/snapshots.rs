@@ -8,7 +8,7 @@ use crate::cloud::Cloud;
 use crate::state::{Snapshot, SnapshotStatus};
 use crate::world::Subject;
 
-/// `creating` to `available`, or to `error`. The data are those of the moment at which the snapshot becomes available.
+/// Ends `creating` with `available` or `error`. The data are those of that moment.
 pub(crate) fn create_snapshot(cloud: &Arc<Cloud>, snapshot: Snapshot, request_id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
@@ -28,7 +28,7 @@ pub(crate) fn create_snapshot(cloud: &Arc<Cloud>, snapshot: Snapshot, request_id
     });
 }
 
-/// `deleting` to gone, or to `error_deleting`. A snapshot that clones hold is `available` again.
+/// Ends `deleting` with the removal or `error_deleting`. A snapshot with dependent clones becomes `available` again.
 pub(crate) fn delete_snapshot(cloud: &Arc<Cloud>, snapshot_id: String, request_id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {

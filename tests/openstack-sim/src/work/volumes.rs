@@ -8,10 +8,10 @@ use crate::cloud::Cloud;
 use crate::state::{LoopDevice, Volume, VolumeStatus};
 use crate::world::{Retype, Subject};
 
-/// What Cinder's scheduler says where no backend will do.
+/// Message of Cinder's scheduler if no backend is suitable.
 const NO_BACKEND: &str = "schedule allocate volume:Could not find any available weighted backend.";
 
-/// `creating` to `available`, or to `error`. Half of the time goes to the scheduler; what fails, fails there.
+/// Ends `creating` with `available` or `error`. The scheduler takes half of the time; failures occur there.
 pub(crate) fn create_volume(cloud: &Arc<Cloud>, volume: Volume, request_id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
@@ -41,7 +41,7 @@ pub(crate) fn create_volume(cloud: &Arc<Cloud>, volume: Volume, request_id: Stri
         })
         .await;
         cloud.change(|world| {
-            // A failure before the restore leaves an ordinary error; one within it has a status of its own.
+            // A failure before the restore results in `error`; a failure during it has its own status.
             let restoring = world.volume(&volume.id).is_ok_and(|known| known.backend.is_some());
             match &volume.backup_id {
                 Some(backup) if restoring => world.end_restore(backup, &volume.id, failed.is_some()),
@@ -54,7 +54,7 @@ pub(crate) fn create_volume(cloud: &Arc<Cloud>, volume: Volume, request_id: Stri
     });
 }
 
-/// `deleting` to gone, or to `error_deleting`. A volume that clones hold is `available` again.
+/// Ends `deleting` with the removal or `error_deleting`. A volume with dependent clones becomes `available` again.
 pub(crate) fn delete_volume(cloud: &Arc<Cloud>, volume_id: String, request_id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
@@ -84,7 +84,7 @@ pub(crate) fn delete_volume(cloud: &Arc<Cloud>, volume_id: String, request_id: S
     });
 }
 
-/// `extending` to the new size, or to `error_extending`.
+/// Ends `extending` with the new size or `error_extending`.
 pub(crate) fn extend_volume(cloud: &Arc<Cloud>, volume_id: String, size: u64, request_id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
@@ -115,8 +115,8 @@ pub(crate) fn extend_volume(cloud: &Arc<Cloud>, volume_id: String, size: u64, re
     });
 }
 
-/// `retyping` to the new type, or back to the old one. A migration takes its time twice, and a failed one says so in the
-/// volume's `migration_status` alone.
+/// Ends `retyping` with the new type or the old one. A migration takes twice the time. Its failure appears only in
+/// `migration_status`.
 pub(crate) fn retype_volume(cloud: &Arc<Cloud>, volume_id: String, target: String, way: Retype, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
