@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks the clouds after each step, and each answer of a driver.
+//! Checks the clouds after each step, and each response of a driver.
 
 mod refusals;
 mod snapshots;
@@ -18,7 +18,7 @@ use crate::ledger::{Known, Ledger};
 use crate::schedule::Schedule;
 pub use refusals::StuckResource;
 
-/// Compares the clouds with the records of the callers. Cheap to clone.
+/// Compares the clouds with the records of the clients. Clones share the same state.
 #[derive(Debug, Clone)]
 pub struct Judge {
     clouds: Arc<Clouds>,
@@ -26,9 +26,10 @@ pub struct Judge {
     schedule: Schedule,
 }
 
-/// Whether the caller takes a code for the end of CreateVolume: it forgets the request, and what was made is lost.
+/// Whether a client treats a code as the end of CreateVolume. It then forgets the request, and a created volume would
+/// leak.
 ///
-/// external-provisioner's `checkError`: with these the volume may still be made.
+/// As in external-provisioner's `checkError`, the volume may still be created after the other codes.
 pub fn ends_creation(code: Code) -> bool {
     !matches!(
         code,
@@ -36,13 +37,14 @@ pub fn ends_creation(code: Code) -> bool {
     )
 }
 
-/// The same of CreateSnapshot and of group snapshots: external-snapshotter's `isCSIFinalError`.
+/// Whether a client treats a code as the end of CreateSnapshot or CreateVolumeGroupSnapshot: `isCSIFinalError` of
+/// external-snapshotter.
 pub fn ends_snapshot(code: Code) -> bool {
     ends_creation(code) && code != Code::ResourceExhausted
 }
 
 impl Judge {
-    /// A judge of this cloud.
+    /// Creates a judge of these clouds.
     pub fn new(clouds: Arc<Clouds>, ledger: Ledger, schedule: Schedule) -> Self {
         Self {
             clouds,
@@ -51,7 +53,7 @@ impl Judge {
         }
     }
 
-    /// Checks the rules that are valid at each moment.
+    /// Checks the invariants of every moment.
     pub fn check(&self) {
         if let Some(trespass) = self.clouds.trespass() {
             return self.wrong(&trespass);
@@ -120,7 +122,7 @@ impl Judge {
                 let mut members = state.snapshots.iter();
                 members.any(|one| one.group_snapshot_id.as_ref() == Some(&snapshot.id) && one.volume_id == *volume)
             };
-            // Until a volume is in the group it may be deleted.
+            // A volume may be deleted until it is a member of the group.
             let was_free = |volume: &String| {
                 let is_free = |found: &openstack_sim::Volume| {
                     found.group_id.is_none() && matches!(found.status, VolumeStatus::Available | VolumeStatus::InUse)
@@ -158,7 +160,7 @@ impl Judge {
         }
     }
 
-    /// Checks that nothing remains after all callers have ended.
+    /// Checks that nothing remains after all clients have ended.
     pub fn check_rest(&self) {
         self.check();
         let state = self.clouds.state();
@@ -237,7 +239,7 @@ impl Judge {
         }
     }
 
-    /// Checks that a repeated request does not count as a different one.
+    /// Checks that a repeated request is not reported as a different one.
     fn unchanged(&self, call: &str, name: &str, code: Code, message: &str) {
         let is_foreign = self.clouds.foreign_names().contains(&name);
         if code == Code::AlreadyExists && !is_foreign {
@@ -247,7 +249,8 @@ impl Judge {
         }
     }
 
-    /// Checks an OK of ControllerPublishVolume. The guest sees less of an encrypted volume than Cinder, so its context has no size.
+    /// Checks an OK of ControllerPublishVolume. An encrypted volume is smaller in the guest than in Cinder, so its
+    /// context has no size.
     pub fn published(&self, volume: &str, server: &str, context: &BTreeMap<String, String>) {
         let state = self.clouds.state();
         if self.is_touched(volume) {
@@ -342,7 +345,7 @@ impl Judge {
     }
 }
 
-/// Whether a snapshot only freezes the data for the backup of its name.
+/// Whether a snapshot is only the temporary source of a backup.
 fn freezes(snapshot: &Snapshot) -> bool {
     snapshot.metadata.contains_key(metadata_keys::TEMPORARY_FOR)
 }

@@ -24,38 +24,37 @@ use crate::node::Node;
 use crate::process::{Driver, controller_args};
 use crate::schedule::Schedule;
 
-/// Limit of a run after its faults have ended. Single calls have a shorter one: see [`Cluster::repeat`].
+/// Limit of a run after its faults have ended. Single calls have a shorter limit, see [`Cluster::repeat`].
 const REST: Duration = Duration::from_hours(3);
-/// Claims that live at once, at least and at most.
+/// Minimum and maximum number of concurrent claims.
 const CLAIMS: (u64, u64) = (4, 14);
 
 /// Parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// Decides everything.
+    /// Determines all random choices.
     pub seed: u64,
-    /// Faults end after so many steps.
+    /// Number of steps until the faults end.
     pub steps: u64,
-    /// Keep the whole trace.
+    /// Whether to record the whole trace.
     pub whole: bool,
 }
 
 /// Result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Its seed.
     pub seed: u64,
-    /// Events in all.
+    /// Total number of events.
     pub steps: u64,
     /// The first violation.
     pub violation: Option<String>,
-    /// The trace, or its end.
+    /// The trace, or its last lines.
     pub trace: Vec<String>,
-    /// A digest of the whole trace.
+    /// Digest of the whole trace.
     pub digest: u64,
 }
 
-/// Runs a plan in a runtime of its own. `folder` holds the drivers' cloud.conf.
+/// Runs a plan in a new runtime. `folder` contains the drivers' cloud.conf.
 pub fn run(plan: Plan, folder: &Path) -> std::io::Result<Report> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -65,7 +64,7 @@ pub fn run(plan: Plan, folder: &Path) -> std::io::Result<Report> {
 }
 
 async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
-    // Each process installs it once; a second time changes nothing.
+    // A second installation in the same process returns an error, which is harmless.
     drop(rustls::crypto::ring::default_provider().install_default());
     let start = jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(24 * 365 * 56);
     let sources = Sources::seeded(plan.seed, start);
@@ -73,7 +72,7 @@ async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
     let faults = Faults::draw(&schedule);
     schedule.note(&format!("seed {}: {faults:?}", plan.seed));
     let real = Latencies::real();
-    // In a fast cloud the driver polls before a lagging API node shows a change. A creation takes its time in all clouds.
+    // In a fast cloud, the driver polls before a lagging API node shows a change. A creation takes time in all clouds.
     let latencies = if schedule.chance(400) {
         Latencies {
             create: real.create,
@@ -132,18 +131,18 @@ async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
     })
 }
 
-/// Lets the storage follow the clouds.
+/// Updates the storage after each change of the clouds.
 async fn follow(cluster: Arc<Cluster>) {
     cluster.clouds.follow(|state| cluster.backend.follow(state)).await;
 }
 
-/// The error of a machine's clock.
+/// Draws the clock error of a machine.
 fn clock_error(schedule: &Schedule) -> SignedDuration {
     let seconds = i64::try_from(schedule.below(1_200)).unwrap_or_default() - 600;
     SignedDuration::from_secs(if schedule.chance(500) { seconds } else { 0 })
 }
 
-/// Causes faults for so many steps, ends them, and waits until all claims have ended.
+/// Causes faults for this number of steps, ends them, and waits until all claims have ended.
 async fn whole(cluster: Arc<Cluster>, steps: u64) {
     let schedule = cluster.schedule.clone();
     let mut claims = JoinSet::new();
@@ -161,7 +160,7 @@ async fn whole(cluster: Arc<Cluster>, steps: u64) {
                     ended = claims.join_next() => complain(&schedule, ended),
                     () = schedule.event(Duration::from_secs(5), || "time goes on".into()) => {}
                 }
-                // The trace has the requests.
+                // The trace already contains the requests.
                 cluster.clouds.clear_log();
             }
         };
@@ -190,7 +189,7 @@ async fn whole(cluster: Arc<Cluster>, steps: u64) {
     cluster.nodes().iter().for_each(Node::check_at_rest);
 }
 
-/// Polls both until `work` ends.
+/// Polls both futures until one of them ends.
 async fn until(beside: impl Future, work: impl Future<Output = ()>) {
     tokio::select! {
         biased;

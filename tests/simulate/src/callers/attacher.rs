@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! external-attacher: one VolumeAttachment from its creation to its end.
+//! external-attacher: the lifecycle of a VolumeAttachment.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use crate::call::{Call, Sidecar};
 use crate::cluster::{Answer, Cluster, Controller};
 use crate::ledger::Attached;
 
-/// Publishes a volume and returns the publish context. Dropping the future deletes the VolumeAttachment: the running call ends, and
-/// [`detach`] follows.
+/// Publishes a volume and returns the publish context. Dropping the future deletes the VolumeAttachment: the running
+/// call ends, and the caller must call [`detach`].
 pub(super) async fn attach(cluster: &Cluster, claim: &Claim, server: &str) -> BTreeMap<String, String> {
     let (volume, limit) = (claim.volume.as_str(), claim.limit);
     let pair = (volume.to_owned(), server.to_owned());
@@ -53,7 +53,7 @@ pub(super) async fn attach(cluster: &Cluster, claim: &Claim, server: &str) -> BT
     cluster.repeat(call, publish, end).await
 }
 
-/// Unpublishes a volume, whatever the state of its attachment.
+/// Unpublishes a volume in any state of its attachment.
 pub(super) async fn detach(cluster: &Cluster, claim: &Claim, server: &str) {
     let (volume, limit) = (claim.volume.as_str(), claim.limit);
     let pair = (volume.to_owned(), server.to_owned());

@@ -11,8 +11,8 @@ use crate::cluster::{Answer, Cluster, Controller, Secrets};
 use crate::judge::ends_creation;
 use crate::ledger::Known;
 
-/// Creates the volume of a claim. After the deletion of the claim (`is_deleted`) a final error ends the calls; without one the volume
-/// is created first, and then deleted. Returns `None` without a volume.
+/// Creates the volume of a claim. After the deletion of the claim (`is_deleted`), a final error ends the calls;
+/// otherwise, the volume is created first and then deleted. Returns `None` without a volume.
 pub(super) async fn create(cluster: &Cluster, order: &Order, is_deleted: impl Fn() -> bool) -> Option<Volume> {
     let name = &order.name;
     cluster.ledger.book().volumes.insert(name.clone(), Known::Asked);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! external-snapshotter: snapshots and backups of one volume, and snapshots of several at one moment.
+//! external-snapshotter: snapshots and backups of one volume, and group snapshots.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(super) async fn cut(cluster: &Cluster, name: &str, claim: &Claim, kind: &'st
         let call = async |mut client: Controller, request| client.create_snapshot(request).await;
         cluster.controller(Sidecar::Snapshotter, limit, request, call)
     };
-    // The sidecar keeps the first id that it gets.
+    // The sidecar retains the first id.
     let mut made: Option<String> = None;
     let end = |answer: Answer<CreateSnapshotResponse>| match answer {
         Ok(CreateSnapshotResponse { snapshot }) => {
@@ -49,7 +49,7 @@ pub(super) async fn cut(cluster: &Cluster, name: &str, claim: &Claim, kind: &'st
                 cluster.judge.refused_snapshot(name, code, &message);
                 cluster.ledger.book().snapshots.remove(name);
             }
-            // What was made has a content object, which stays and is deleted with it.
+            // The VolumeSnapshotContent exists and is deleted later, together with the snapshot.
             Some(made.clone())
         }
         Err(_) => None,
@@ -107,7 +107,7 @@ pub(super) async fn cut_group(cluster: &Cluster, name: &str, volumes: &[String],
         let request = CreateVolumeGroupSnapshotRequest {
             name: name.to_owned(),
             source_volume_ids: volumes.to_vec(),
-            // The simulator's group type of consistent snapshots.
+            // The simulator's group type with consistent snapshots.
             parameters: [("group-type".to_owned(), "consistent".to_owned())].into(),
             ..CreateVolumeGroupSnapshotRequest::default()
         };

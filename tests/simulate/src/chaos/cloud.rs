@@ -10,7 +10,7 @@ use super::{pause, running_call};
 use crate::cluster::Cluster;
 use crate::outages::{Manner, Outage, Scope};
 
-/// The operations that a backend may fail to carry out.
+/// Operations that a backend may fail to complete.
 const WORK: [&str; 14] = [
     "create_volume",
     "delete_volume",
@@ -27,7 +27,7 @@ const WORK: [&str; 14] = [
     "create_group_snapshot",
     "delete_group_snapshot",
 ];
-/// How long the work of a stalled backend takes.
+/// Duration of work on a stalled backend.
 const STALLED: Duration = Duration::from_hours(2);
 
 /// Causes faults until it is dropped.
@@ -56,7 +56,7 @@ async fn fail_work(cluster: &Cluster) {
     }
 }
 
-/// A backend accepts work and does not carry it out for minutes.
+/// Stalls a backend for minutes: it accepts work and does not complete it.
 async fn stall_work(cluster: &Cluster) {
     let schedule = &cluster.schedule;
     loop {
@@ -81,7 +81,7 @@ async fn stall_work(cluster: &Cluster) {
     }
 }
 
-/// A service, a cell, some hosts or the project's quota fail for minutes.
+/// Fails a service, a cell, some hosts or the project's quota for minutes.
 async fn fail_parts(cluster: &Cluster) {
     let schedule = &cluster.schedule;
     loop {

@@ -6,14 +6,14 @@ use std::path::Path;
 use super::SimMachine;
 use super::state::{By, State};
 
-/// The names of places that a call creates: staging paths, targets, and drafts of binds.
+/// Names of paths that a call creates: staging paths, targets, and temporary bind targets.
 const PLACES: [&str; 2] = ["globalmount", "mount"];
 const DRAFT: &str = ".preparing";
-/// The places of raw devices are named by ids.
+/// Directory of raw devices, where names are ids.
 const DEVICES: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices";
 
 impl SimMachine {
-    /// The remains of the driver, as a text.
+    /// Lists the driver's remains.
     pub fn leftovers(&self) -> Vec<String> {
         let state = self.node.state();
         let mounts = state
