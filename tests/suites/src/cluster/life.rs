@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes of pods.
+//! Scenarios of pods with volumes.
 
 use anyhow::{Context as _, Result, ensure};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The OpenStack below the cluster, and what classes take from it.
+//! The OpenStack below the cluster, and its names in StorageClasses.
 
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
@@ -7,7 +7,7 @@ use harness::{CloudConfig, ClusterConfig, SimulatorConfig};
 use suites::cluster::World;
 use suites::simulator::REAL_LATENCIES;
 
-/// Which OpenStack the nodes are servers of.
+/// The OpenStack whose servers are the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CloudKind {
     /// The simulator, with loop devices and the latencies of real services.
@@ -25,23 +25,23 @@ impl CloudKind {
     }
 }
 
-/// What classes name of a cloud.
+/// Names of the cloud for StorageClasses.
 #[derive(Debug)]
 pub(crate) struct Offer {
     /// A zone with several nodes.
     zone: String,
-    /// A volume type for every zone.
+    /// A volume type of every zone.
     anywhere: String,
-    /// What a volume of that type can be retyped to.
+    /// A volume type for retypes from `anywhere`.
     archive: String,
-    /// A volume type whose volumes may be on several servers.
+    /// A volume type with multiattach.
     multiattach: String,
-    /// A group type whose groups are cut at one moment.
+    /// A group type with consistent snapshots.
     group_type: String,
 }
 
 impl Offer {
-    /// What the simulator is started with.
+    /// Returns the names in the simulator.
     fn of_simulator() -> Self {
         Self {
             zone: "nova".to_owned(),
@@ -52,7 +52,7 @@ impl Offer {
         }
     }
 
-    /// What the cloud below a cluster tells of itself.
+    /// Returns the names in the cloud below a cluster.
     pub(crate) fn of(world: &World, cloud: CloudKind) -> Result<Self> {
         if cloud == CloudKind::Simulator {
             return Ok(Self::of_simulator());
@@ -79,7 +79,7 @@ impl Offer {
         })
     }
 
-    /// A manifest with the cloud's names in the place of the words for them.
+    /// Replaces placeholders in a manifest by the cloud's names.
     pub(crate) fn fill(&self, manifest: &str) -> String {
         let words = [
             ("$ZONE", &self.zone),
@@ -93,7 +93,7 @@ impl Offer {
     }
 }
 
-/// Two nodes in one zone and one in another, so that there is something to choose, on the simulator.
+/// Returns a cluster on the simulator with two nodes in one zone and one in another, so that specs can choose.
 pub(crate) fn three_nodes() -> ClusterConfig {
     let Offer {
         zone,

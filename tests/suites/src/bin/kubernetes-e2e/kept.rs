@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What runs have shown, kept below `target` so that the drivers can be set side by side.
+//! Results of runs, stored below `target` to compare the drivers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -16,27 +16,27 @@ use crate::verdict::Count;
 /// One run of the suite.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Run {
-    /// What it was asked for; all where there is none.
+    /// The selection of specs; all if absent.
     pub(crate) focus: Option<String>,
-    /// How many specs at a time.
+    /// Number of parallel specs.
     pub(crate) procs: u8,
-    /// How long it took.
+    /// Duration.
     pub(crate) seconds: u64,
-    /// How many specs it chose.
+    /// Number of selected specs.
     pub(crate) specs: usize,
 }
 
-/// What is known of a driver on a cloud.
+/// Results of a driver on a cloud.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Kept {
-    /// The runs, oldest first.
+    /// Runs, oldest first.
     runs: Vec<Run>,
-    /// What each spec did when it was last run, by its name.
+    /// Latest result of each spec, by name.
     specs: BTreeMap<String, Spec>,
 }
 
 impl Kept {
-    /// What earlier runs have left.
+    /// Reads the results of earlier runs.
     pub(crate) fn read(driver: Driver, cloud: CloudKind) -> Result<Self> {
         let path = path(driver, cloud);
         match std::fs::read(&path) {
@@ -47,7 +47,7 @@ impl Kept {
         }
     }
 
-    /// Adds a run; one of all specs takes the place of all before it.
+    /// Adds a run. A run of all specs replaces all earlier runs.
     pub(crate) fn add(&mut self, run: Run, specs: &[Spec]) {
         if run.focus.is_none() {
             *self = Self::default();
@@ -57,7 +57,7 @@ impl Kept {
         self.specs.extend(specs.iter().map(named));
     }
 
-    /// Leaves it for later runs.
+    /// Writes the results for later runs.
     pub(crate) fn write(&self, driver: Driver, cloud: CloudKind) -> Result<()> {
         let path = path(driver, cloud);
         if let Some(directory) = path.parent() {
@@ -84,7 +84,7 @@ fn path(driver: Driver, cloud: CloudKind) -> PathBuf {
     workspace_root().join(format!("target/kubernetes-e2e/{}-{}.json", driver.name(), cloud.name()))
 }
 
-/// Which of Kubernetes' test suites a spec is of: the first word after its pattern that is no tag.
+/// Returns the test suite of a spec: the first word after its pattern that is not a tag.
 fn suite_of(name: &str) -> &str {
     let after = name.split_once("[Testpattern:").map_or(name, |(_, rest)| rest);
     let after = after.split_once(']').map_or(after, |(_, rest)| rest);
@@ -92,7 +92,7 @@ fn suite_of(name: &str) -> &str {
     word.unwrap_or_default()
 }
 
-/// Both drivers in one table, in Markdown, with the runs that it is made of and the specs that fail.
+/// Renders a Markdown table of both drivers, the runs, and the failed specs.
 pub(crate) fn table(cloud: CloudKind, drivers: &[(Driver, Kept)]) -> String {
     let kept = || drivers.iter().map(|(_, kept)| kept);
     let titles: Vec<_> = drivers.iter().map(|(driver, _)| driver.title()).collect();
