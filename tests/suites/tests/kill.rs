@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver's processes end with SIGKILL at the worst moments; the retry finishes the work.
+//! Kills the driver's processes with SIGKILL at critical points; a retry must finish the work.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use suites::mkfs::StoppedMkfs;
 use suites::simulator::Simulator;
 
 const NAME: &str = "pvc-killed";
-/// How long the moment lasts in which the process is killed.
+/// Duration of the state in which the process is killed.
 const MOMENT: Duration = Duration::from_secs(3);
 const REACH_MOMENT: Duration = Duration::from_secs(10);
 
-/// A controller and a node, each a process.
+/// A controller process and a node process.
 struct Cluster {
     simulator: Simulator,
     controller: Driver,
@@ -41,26 +41,26 @@ impl Cluster {
         Life::mounted(lab, self.controller.channel(), self.node.channel(), NAME, fs_type)
     }
 
-    /// The same life over the processes that run now.
+    /// Returns the lifecycle of the same volume over the current processes.
     fn resume(&self, life: &Life) -> Life {
         life.over(self.controller.channel(), self.node.channel())
     }
 
-    /// Kills the controller and starts it anew.
+    /// Kills the controller and restarts it.
     async fn replace_controller(self, lab: &Lab) -> Result<Self> {
         self.controller.kill().await?;
         let controller = Ours::new(Role::Controller).start(lab, &self.simulator).await?;
         Ok(Self { controller, ..self })
     }
 
-    /// Kills the node and starts it anew.
+    /// Kills the node and restarts it.
     async fn replace_node(self, lab: &Lab) -> Result<Self> {
         self.node.kill().await?;
         let node = Ours::new(Role::Node).start(lab, &self.simulator).await?;
         Ok(Self { node, ..self })
     }
 
-    /// From the attached volume on: a file is written and read, and everything is taken down again.
+    /// Stages and publishes an attached volume, writes and reads a file, and removes everything.
     async fn use_and_remove(self, lab: &Lab, life: &Life, volume: &Volume, fs_type: &str) -> Result<()> {
         let context = life.attach(volume).await?;
         life.stage(volume, &context).await?;
@@ -77,7 +77,7 @@ impl Cluster {
         self.remove(lab, life, volume).await
     }
 
-    /// Takes a published volume down; nothing may be left.
+    /// Unpublishes, detaches and deletes a volume; checks that nothing remains.
     async fn remove(self, lab: &Lab, life: &Life, volume: &Volume) -> Result<()> {
         let names = self.simulator.volume_names().await?;
         ensure!(names == [NAME], "the volumes are {names:?}");
@@ -99,7 +99,7 @@ impl Cluster {
     }
 }
 
-/// Runs `work` until `moment` is there, which must come before the work is done. The call is still open then.
+/// Runs `work` until `moment` is reached, which must be before its end. The call is still running then.
 async fn until<T>(work: impl Future<Output = Result<T>>, moment: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::select! {
         done = pin!(work) => match done {
@@ -194,7 +194,8 @@ fn a_controller_that_is_killed_while_nova_detaches_the_volume_finishes_that() {
     });
 }
 
-/// Of about 150 writes of mkfs.ext4 and 65 of mkfs.xfs (1 GiB): enough that something is there, too few to be mounted.
+/// Of about 150 writes of mkfs.ext4 and 65 of mkfs.xfs (1 GiB): sufficient for a visible part, and too few for a
+/// mountable file system.
 const HALF_AN_EXT4: u32 = 60;
 const HALF_AN_XFS: u32 = 20;
 
@@ -229,15 +230,15 @@ async fn interrupted_mkfs(lab: &Lab, fs_type: &str, writes: u32) -> Result<()> {
     );
     let devices = lab.loop_devices().await?;
     let device = devices.first().context("the attachment is no loop device")?;
-    // Not only the driver's own mark, which is near the end.
+    // Excludes the driver's own mark, which is near the end.
     let written = lab
         .shell(&format!("head --bytes=512M {device} | tr --delete '\\0' | wc --bytes"))
         .await?;
     ensure!(written.trim() != "0", "mkfs has written nothing yet");
-    // The new process finds the system's own mkfs.
+    // The new process runs the system's own mkfs.
     let cluster = cluster.replace_node(lab).await?;
     caught.ended().await?;
-    // Otherwise there would be nothing to mend.
+    // Otherwise, there would be nothing to repair.
     let refused = format!(
         "mkdir {0}; if mount -t {fs_type} {device} {0}; then exit 1; fi",
         lab.path("probe").display()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Our driver and real Keystone, Cinder and Nova, beside csi-sanity.
+//! Tests of our driver with real Keystone, Cinder and Nova, in addition to csi-sanity.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,9 +24,9 @@ use suites::openstack::{Api, Service};
 use suites::real_cloud::RealCloud;
 use tonic::transport::Channel;
 
-/// What a volume's whole life may cost at the latencies of real services.
+/// Maximum number of requests of a volume lifecycle with the latencies of real services.
 const CALLS_OF_A_LIFE: usize = 12;
-/// Repetitions of what could be a matter of luck.
+/// Number of repetitions of tests that could pass by chance.
 const ROUNDS: usize = 5;
 const STATE_TIMEOUT: Duration = Duration::from_mins(1);
 const VOLUME: &str = "3.60";
@@ -38,7 +38,7 @@ fn a_volume_lives_from_create_to_delete_within_its_budget_of_calls() {
         let cloud = RealCloud::start(&lab).await?;
         let controller = Ours::new(Role::Controller).start(&lab, &cloud).await?;
         let node = Ours::new(Role::Node).start(&lab, &cloud).await?;
-        // The first life learns how long things take here.
+        // The driver learns the latencies of this cloud in the first lifecycle.
         let mut counts = Vec::new();
         for name in ["pvc-first", "pvc-second", "pvc-third"] {
             let life = Life::mounted(&lab, controller.channel(), node.channel(), name, "ext4")?;
@@ -80,7 +80,7 @@ fn a_volume_lives_from_create_to_delete_within_its_budget_of_calls() {
     });
 }
 
-/// Our detach looks at Nova's record alone while it is there, and believes that Cinder is done when it is gone.
+/// Our detach polls only Nova's record while it exists, and assumes that Cinder is done when it is deleted.
 #[test]
 fn nova_forgets_an_attachment_only_after_cinder_has_let_go() {
     in_lab(async |lab| {
@@ -94,7 +94,7 @@ fn nova_forgets_an_attachment_only_after_cinder_has_let_go() {
             api.call(Method::DELETE, Service::Compute, &mapping, COMPUTE, None)
                 .await?
                 .accepted()?;
-            // One look at Nova, then one at Cinder: what Cinder says is younger than what Nova said.
+            // Queries Nova first and then Cinder, so Cinder's response is newer.
             wait_for_some("Nova to forget the attachment", STATE_TIMEOUT, async || {
                 let nova = api.call(Method::GET, Service::Compute, &mapping, COMPUTE, None).await?;
                 if nova.status != 404 {
@@ -114,7 +114,7 @@ fn nova_forgets_an_attachment_only_after_cinder_has_let_go() {
     });
 }
 
-/// The order is what our watch relies on: which states it has to know, and which one ends a wait.
+/// The driver's polling depends on the order: it must know all states, and which of them end a wait.
 #[test]
 fn the_states_of_a_volume_come_in_the_order_that_the_driver_knows() {
     in_lab(async |lab| {
@@ -142,7 +142,7 @@ fn the_states_of_a_volume_come_in_the_order_that_the_driver_knows() {
         let seen = states(api, &id, "in-use").await?;
         is_part_of(&seen, &["extending", "in-use"])?;
 
-        // The virt driver's state outlives nova-compute, and a detach works after it.
+        // The state of the virt driver survives a restart of nova-compute, and a detach still works.
         cloud.restart("nova-compute").await?;
         let mapping = format!("{mappings}/{id}");
         api.call(Method::DELETE, Service::Compute, &mapping, COMPUTE, None)
@@ -168,7 +168,7 @@ fn the_states_of_a_volume_come_in_the_order_that_the_driver_knows() {
     });
 }
 
-/// No suite that was published has a test of group snapshots that succeed.
+/// No published suite tests successful group snapshots.
 #[test]
 fn two_volumes_are_snapshotted_at_one_moment_and_restored() {
     in_lab(async |lab| {
@@ -185,7 +185,7 @@ fn two_volumes_are_snapshotted_at_one_moment_and_restored() {
         let request = CreateVolumeGroupSnapshotRequest {
             name: "groupsnapshot-1".to_owned(),
             source_volume_ids: ids.clone(),
-            // Cinder shows a project's members no group type's specs: the class has to name a consistent one.
+            // Cinder does not show specs of group types to members, so the class must name a consistent one.
             parameters: BTreeMap::from([("group-type".to_owned(), "consistent".to_owned())]),
             ..CreateVolumeGroupSnapshotRequest::default()
         };
@@ -261,7 +261,7 @@ fn a_backup_serves_as_snapshot_and_is_restored() {
     });
 }
 
-/// Makes a volume from a snapshot, twice: the second answer names the source too.
+/// Creates a volume from a snapshot twice; the second response contains the source too.
 async fn restore(controller: &mut ControllerClient<Channel>, name: &str, snapshot: &str) -> Result<String> {
     let source = VolumeContentSource {
         r#type: Some(volume_content_source::Type::Snapshot(
@@ -326,7 +326,7 @@ async fn act(api: &Api, id: &str, body: &Value) -> Result<()> {
     answer.accepted().with_context(|| format!("{body}")).map(drop)
 }
 
-/// The states from now on until the last, each once.
+/// Polls a volume until its status is `last`; returns the sequence of states.
 async fn states(api: &Api, id: &str, last: &str) -> Result<Vec<String>> {
     let mut seen: Vec<String> = Vec::new();
     wait_for_some(&format!("the volume to be {last}"), STATE_TIMEOUT, async || {
@@ -341,7 +341,7 @@ async fn states(api: &Api, id: &str, last: &str) -> Result<Vec<String>> {
     Ok(seen)
 }
 
-/// States may be too short to be seen, but none comes that is not known, and none out of order.
+/// States may be too short to be observed, but all observed ones must be known and in order.
 fn is_part_of(seen: &[String], order: &[&str]) -> Result<()> {
     println!("{seen:?}");
     let mut known = order.iter();

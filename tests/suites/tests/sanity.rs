@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! csi-sanity against our driver and real loop devices: on the simulator, and on real Keystone, Cinder and Nova.
+//! Runs csi-sanity against our driver on real loop devices: with the simulator, and with real Keystone, Cinder and
+//! Nova.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +16,7 @@ use suites::real_cloud::RealCloud;
 use suites::sanity::{self, Access, Calls, DECIDED_BY_CORRECTION, Options, REPEATS, Suite};
 use suites::simulator::Simulator;
 
-/// The suite fills a node up to its limit; a small one keeps that short.
+/// Volume limit of the node. It is low, because the suite fills the node up to it.
 const LIMIT: u32 = 4;
 
 #[test]
@@ -97,7 +98,7 @@ async fn the_page_on_conformance_names_what_the_correction_decides_and_changes_a
     Ok(())
 }
 
-/// How many processes the driver is.
+/// Number of driver processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Processes {
     /// One with all services.
@@ -120,7 +121,7 @@ async fn on_real_services(lab: &Lab, suite: Suite, access: Access, processes: Pr
     cloud.stop().await
 }
 
-/// Every spec runs and passes, but for those that the suite itself gets wrong, and nothing is left.
+/// Checks that every spec runs and passes, except those with a fault in the suite itself, and that nothing remains.
 async fn run(
     lab: &Lab,
     cloud: &impl Cloud,
@@ -129,14 +130,14 @@ async fn run(
     processes: Processes,
     on: &str,
 ) -> Result<()> {
-    // The suite names no file system, and one of its specs grows what it has mounted: ext4 lets only a process with
-    // CAP_SYS_RESOURCE do that, which root lacks in many a container.
+    // The suite sets no file system, and one of its specs expands a mounted volume. ext4 permits that only with
+    // CAP_SYS_RESOURCE, which root lacks in many containers.
     let limit = lab.path("limit.conf");
     fs::write(&limit, format!("[BlockStorage]\nnode-volume-attach-limit = {LIMIT}\n"))?;
     let start = async |role| {
         let ours = Ours::new(role).json_log().flag("--default-fs-type=xfs");
         let limit = match role {
-            // Its node has no cloud.conf.
+            // The node process has no cloud.conf.
             Role::Node => format!("--max-volumes-per-node={LIMIT}"),
             Role::Controller | Role::Both => format!("--cloud-config={}", limit.display()),
         };
@@ -175,7 +176,7 @@ async fn run(
     }
 }
 
-/// What the suite does only where it is told to, or by a count of its own, has reached the driver.
+/// Checks that optional calls of the suite, and repeated ones, have reached the driver.
 fn check_calls(calls: &Calls) -> Result<()> {
     for rpc in ["ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"] {
         let repeats = calls.repeats(rpc);
@@ -184,7 +185,7 @@ fn check_calls(calls: &Calls) -> Result<()> {
             "{rpc} was repeated {repeats} times for one volume and not {REPEATS}"
         );
     }
-    // By the file of mutable parameters, the limit of volumes, and their absence.
+    // Results of the mutable parameters, the volume limit, and missing volumes.
     for (rpc, code) in [
         ("ControllerModifyVolume", "OK"),
         ("ControllerModifyVolume", "INVALID_ARGUMENT"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Starts every sidecar of every row of the operator's table with exactly the arguments that the operator passes. Without a cluster,
-//! a program that accepts its arguments ends because it finds no cluster. It ends earlier if a flag, value or feature gate is unknown.
+//! Starts every sidecar of every row of the operator's table with exactly the operator's arguments. A program that
+//! accepts its arguments fails because there is no cluster. It fails earlier if a flag, value or feature gate is
+//! unknown.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,9 +12,9 @@ use harness::{Command, Tools, sidecar_programs, workspace_root};
 use serde_json::{Value, json};
 use suites::programs;
 
-/// The error of a program that has accepted its arguments and finds no API server.
+/// The error of a program that has accepted its arguments and has no API server.
 const ACCEPTED: &str = "unable to load in-cluster configuration";
-/// The optional APIs of a cluster, as `render` takes them.
+/// Optional APIs of a cluster, in the format of `render`.
 const APIS: [&str; 4] = [
     "",
     "snapshots",
@@ -86,7 +87,7 @@ async fn an_unknown_gate_is_not_accepted() {
     assert!(error.to_string().contains("NoSuchGate"), "{error}");
 }
 
-/// Starts a program and checks that it ended for lack of a cluster.
+/// Starts a program and checks that it fails because there is no cluster.
 async fn accept(program: &Path, words: &[String]) -> Result<()> {
     let answer = Command::new(program)
         .args(words)
@@ -105,7 +106,7 @@ async fn accept(program: &Path, words: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The containers of the controller that the operator renders.
+/// Returns the controller's containers as rendered by the operator.
 async fn containers(minor: u32, apis: &str) -> Result<Vec<Value>> {
     let driver = json!({
         "apiVersion": "csi.openstack.org/v1beta1", "kind": "CinderCSIDriver", "metadata": {"name": "cinder.csi.openstack.org"},

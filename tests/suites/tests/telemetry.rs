@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a running driver tells of itself: a line per call, metrics on both roles.
+//! Tests of the driver's telemetry: a log line per call, and metrics of both roles.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for_some;
@@ -22,7 +22,7 @@ struct Told {
     volume_id: String,
 }
 
-/// A volume's whole life over two processes with logs and metrics as in a cluster.
+/// Runs a volume's lifecycle on two processes with logs and metrics as in a cluster.
 async fn whole_life(lab: &Lab) -> Result<Told> {
     let simulator = Simulator::start(lab, "create=50ms,attach=50ms,detach=50ms,delete=50ms").await?;
     let serve = |role, address| Ours::new(role).json_log().flag(format!("--http-endpoint={address}"));
@@ -53,7 +53,7 @@ impl Told {
     }
 }
 
-/// The last line of each RPC that succeeded, by the name of the RPC.
+/// Returns the log lines of the last successful call of an RPC.
 fn last_lines(driver: &Driver, rpc: &str) -> Result<Vec<Value>> {
     let log = driver.log()?;
     let mut lines = Vec::new();
@@ -71,7 +71,7 @@ fn each_call_leaves_a_line_with_its_span_its_volume_and_the_requests_that_it_mad
     in_lab(async |lab| {
         let told = whole_life(&lab).await?;
         let requests = told.simulator.log().await?;
-        // The last look of the wait may be shared and belong to nobody; the request that changes something is the call's own.
+        // The last poll may be shared by several calls, but the mutating request belongs to this call.
         for (rpc, operation) in [
             ("CreateVolume", "create_volume"),
             ("ControllerPublishVolume", "attach_volume"),

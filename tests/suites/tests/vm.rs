@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver in a small machine of its own (QEMU without KVM), with the hardware that the tests on loop devices lack: disks
-//! on virtio, SCSI and NVMe that are plugged in while it runs, a config drive, and the right to grow a mounted ext4.
+//! Tests the driver in a virtual machine (QEMU without KVM), with hardware that loop devices lack: virtio, SCSI and
+//! NVMe disks that are plugged in at run time, a config drive, and the capability to grow a mounted ext4.
 //!
-//! `make test-vm` gets QEMU and a kernel (`tests/vm/prepare`) and runs it.
+//! `make test-vm` installs QEMU and a kernel (`tests/vm/prepare`) and runs it.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 const SERVER: &str = "6c1f2b9e-0000-4000-8000-000000000001";
 const SMALL: u64 = 256 << 20;
 const LARGE: u64 = 512 << 20;
-/// It takes about half a minute where nothing else runs.
+/// Limit of the run, which takes about half a minute on an idle machine.
 const LIMIT: Duration = Duration::from_mins(5);
 
 #[tokio::test]
@@ -123,7 +123,7 @@ impl Machine {
         })
     }
 
-    /// Follows what the inside says, and does as it asks. What it told in the end.
+    /// Executes the requests of the guest, and returns its results.
     fn run(mut self) -> Result<BTreeMap<String, String>> {
         let deadline = Instant::now() + LIMIT;
         let mut said = BTreeMap::new();
@@ -168,7 +168,7 @@ impl Machine {
     }
 }
 
-/// QEMU's side of things: a line of JSON for each order and each answer.
+/// QEMU's monitor (QMP): one line of JSON per command and response.
 struct Monitor {
     stream: UnixStream,
     answers: BufReader<UnixStream>,
@@ -212,11 +212,11 @@ impl Monitor {
     }
 }
 
-/// The files of the machine: the driver's image, a shell, modules, and what calls the driver.
+/// Builds the root file system: the driver's image, a shell, modules, and the program that calls the driver.
 async fn root(kernel: &Path, dir: &Path) -> Result<PathBuf> {
     let repository = workspace_root();
     let guest = Path::new(env!("CARGO_BIN_EXE_node-guest"));
-    // Without symbols, which take more room than the machine has.
+    // Without symbols, which would exceed the memory of the machine.
     let stripped = dir.join("stripped");
     fs::create_dir(&stripped)?;
     for name in ["node-guest", "cinder-csi-driver"] {
@@ -241,7 +241,7 @@ async fn root(kernel: &Path, dir: &Path) -> Result<PathBuf> {
     Ok(root)
 }
 
-/// A config drive as Nova makes it, with its program and its options.
+/// Builds a config drive with Nova's program and options.
 fn config_drive(dir: &Path) -> Result<PathBuf> {
     let (content, image) = (dir.join("config"), dir.join("config.iso"));
     let latest = content.join("openstack/latest");
@@ -278,7 +278,7 @@ fn succeed(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The tree below `root` as the kernel takes it (cpio, «newc»).
+/// Packs the tree below `root` in the kernel's format (cpio, "newc").
 fn archive(root: &Path) -> Result<Vec<u8>> {
     let mut archive = Vec::new();
     let mut left = vec![root.to_owned()];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The admission policies on a real API server: what they reject, what they admit, and their switch.
+//! Tests of the admission policies on a real API server: rejections, admissions, and the switch.
 
 use std::path::PathBuf;
 
@@ -50,7 +50,7 @@ impl Installation {
         self.api.ask(method, &format!("{path}?dryRun=All"), body).await
     }
 
-    /// Waits until the API server has read policies and parameters.
+    /// Waits until the API server has loaded policies and parameters.
     async fn rejects_deletion(&self, path: &str, message: &str) -> Result<()> {
         wait_for(&format!("the rejection of {path}"), PATIENCE, async || {
             let answer = self.dry_run(Method::DELETE, path, None).await?;
@@ -78,7 +78,7 @@ impl Installation {
         Ok(())
     }
 
-    /// What the API server answers to a driver with these overrides; the empty text where it accepts them.
+    /// Returns the API server's rejection of a driver with these overrides; empty if it accepts them.
     async fn answer_to(&self, overrides: &Value) -> Result<String> {
         let mut driver = object(USUAL, &json!({}));
         driver["spec"]["overrides"] = overrides.clone();
@@ -197,7 +197,7 @@ fn second_driver_must_not_collide_with_the_first() {
 
 const DAEMON_SET: &str = "DaemonSet";
 
-/// Kind of the target, type, patch, and a part of the message that rejects it.
+/// Kind of the target, type, patch, and a part of the rejection's message.
 const PATCHES: [(&str, &str, &str, &str); 22] = [
     (DAEMON_SET, "merge", "spec: {minReadySeconds: 5}", ""),
     (DAEMON_SET, "merge", "# why\n---\nspec:\n  minReadySeconds: 5\n", ""),
@@ -329,7 +329,7 @@ fn overrides_that_cannot_apply_are_rejected() {
     });
 }
 
-/// The examples of docs/overrides.md.
+/// Returns the examples in docs/overrides.md.
 fn documented_overrides() -> Result<Vec<Value>> {
     let text = std::fs::read_to_string(workspace_root().join("docs/overrides.md"))?;
     let mut examples = Vec::new();
@@ -364,7 +364,7 @@ fn policies_of_the_chart_have_a_switch() {
             .await?;
         it.rejects_deletion(&own, "then delete the namespace").await?;
         it.rejects_deletion(CRD, "then delete the definition").await?;
-        // What is stored already stops no other change.
+        // A stored violation must not prevent other changes.
         it.api.merge(DRIVER, &json!({"spec": {"logLevel": "Debug"}})).await?;
         it.api.merge(DRIVER, &json!({"spec": {"overrides": null}})).await?;
         let refused = it.api.merge(DRIVER, &json!({"spec": {"overrides": broken}})).await;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Helm chart installs what the kustomization installs, and takes a CustomResourceDefinition with it to a new version.
+//! Checks that the Helm chart installs the same objects as the kustomization, and that it updates the
+//! CustomResourceDefinition.
 
 mod admission;
 mod server;
@@ -18,7 +19,7 @@ use suites::programs;
 /// Objects by kind, namespace and name.
 type Objects = BTreeMap<(String, String, String), Value>;
 
-/// Objects in order, each of which is there once.
+/// Collects objects. Fails on duplicates.
 fn objects(listed: Vec<Value>) -> Result<Objects> {
     let mut objects = Objects::new();
     for object in listed {
@@ -35,7 +36,7 @@ fn objects(listed: Vec<Value>) -> Result<Objects> {
     Ok(objects)
 }
 
-/// What the chart makes in a namespace, without the pod of `helm test`.
+/// Renders the chart for a namespace, without the pod of `helm test`.
 fn templated(namespace: &str, settings: &[&str]) -> Result<Objects> {
     let settings = settings.iter().flat_map(|setting| ["--set", setting]);
     let arguments: Vec<&str> = std::iter::once("--skip-tests").chain(settings).collect();
@@ -58,7 +59,7 @@ fn helm_lint_has_nothing_to_say_against_the_chart() -> Result<()> {
 #[test]
 fn chart_and_kustomization_make_the_same_objects() -> Result<()> {
     let mut wanted = kustomized("config/default")?;
-    // Helm makes the namespace itself, and says in its notes how it is labelled.
+    // Helm creates the namespace itself; the chart's notes explain its labels.
     let namespace = wanted.remove(&("Namespace".into(), String::new(), "cinder-csi".into()));
     ensure!(namespace.is_some(), "the kustomization makes no namespace");
     let mut made = templated("cinder-csi", &[])?;
@@ -67,7 +68,7 @@ fn chart_and_kustomization_make_the_same_objects() -> Result<()> {
         String::new(),
         "cindercsidrivers.csi.openstack.org".into(),
     );
-    // Helm would delete it with the release, and every driver with it.
+    // Without the annotation, Helm would delete it with the release, and every driver with it.
     let annotations = made.get_mut(&crd).context("the chart has no CRD")?["metadata"]["annotations"]
         .as_object_mut()
         .context("the chart's CRD has no annotations")?;
@@ -135,7 +136,7 @@ fn rights_beyond_the_usual_come_with_their_values_and_are_those_of_the_kustomiza
     for (setting, folder, objects) in [
         ("rights.startupTaint=true", "startup-taint", 2),
         ("rbac.aggregateEdit=true", "aggregate-edit", 1),
-        // A role in the namespace of the other installation, and one for the pods with its in-line volumes.
+        // A role in the namespace of the other installation, and one for the pods with in-line volumes.
         ("rights.adoption=kube-system", "adoption", 4),
     ] {
         let mut made = templated("cinder-csi", &[setting])?;
@@ -191,7 +192,7 @@ fn monitoring_and_network_policy_are_those_of_the_kustomizations() -> Result<()>
     Ok(())
 }
 
-/// Also where some are left out.
+/// Includes a chart in which some rules are disabled.
 #[test]
 fn prometheus_takes_the_rules() -> Result<()> {
     let settings = [
@@ -259,7 +260,7 @@ fn another_name_is_that_of_all_objects_and_of_what_refers_to_them() -> Result<()
     Ok(())
 }
 
-/// Links lead out of the chart; a package has what they lead to.
+/// Symbolic links lead out of the chart; a package contains their targets.
 #[test]
 fn a_package_of_the_chart_makes_what_the_chart_makes() -> Result<()> {
     let directory = tempfile::tempdir().context("cannot make a directory")?;
@@ -317,7 +318,7 @@ fn in_other_namespaces_for_drivers_the_operator_gets_its_role_and_is_told_of_the
     Ok(())
 }
 
-/// They are text to Helm, which does not read them.
+/// Helm treats these files as opaque text.
 #[test]
 fn what_the_chart_says_about_itself_is_what_it_makes() -> Result<()> {
     let yaml = |path: &Path| -> Result<Value> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What each value changes: exactly what the table beside this file says, and nothing else.
+//! Checks that each value changes exactly the fields in the table `values.yaml`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +13,7 @@ use crate::objects;
 
 type Test = fn() -> Result<()>;
 
-/// Values that are no row of the table, with the tests that change them.
+/// Values without a row in the table, and the tests that set them.
 const ELSEWHERE: [(&str, Test); 3] = [
     ("driver.wait", || {
         crate::server::driver_wait_decides_about_a_hook();
@@ -26,7 +26,7 @@ const ELSEWHERE: [(&str, Test); 3] = [
     ("monitoring.prometheusRule.disabled", crate::prometheus_takes_the_rules),
 ];
 
-/// A row of the table, which explains its fields.
+/// A row of the table, which documents its fields.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
@@ -56,12 +56,12 @@ fn rows() -> Result<Vec<Row>> {
     serde_yaml::from_str(&table).context("the table is none")
 }
 
-/// The values by default.
+/// Returns the default values.
 fn defaults() -> Result<Value> {
     serde_yaml::from_str(&read("values.yaml")?).context("values.yaml is no YAML")
 }
 
-/// The keys that lead to each value that is no map, or an empty one.
+/// Returns the paths of all scalar values and empty maps.
 fn leaves(value: &Value, keys: &[String]) -> Vec<Vec<String>> {
     match value.as_object() {
         Some(map) if !map.is_empty() => map
@@ -72,7 +72,7 @@ fn leaves(value: &Value, keys: &[String]) -> Vec<Vec<String>> {
     }
 }
 
-/// The values with one more. Its path is that of a value by default, or of a map of them.
+/// Sets one more value. Its path must be that of a default value or of an element in a map.
 fn with(values: &Value, path: &str, known: &[Vec<String>], is: &Value) -> Result<Value> {
     let keys = known
         .iter()
@@ -100,7 +100,7 @@ fn with(values: &Value, path: &str, known: &[Vec<String>], is: &Value) -> Result
     Ok(all)
 }
 
-/// What the chart makes of values, by kind and name.
+/// Renders the chart with values; returns the objects by kind and name.
 fn rendered(values: &Value) -> Result<BTreeMap<String, Value>> {
     let values = values.to_string();
     let arguments = if values == "null" {
@@ -111,7 +111,7 @@ fn rendered(values: &Value) -> Result<BTreeMap<String, Value>> {
     let made = objects(chart::template("cinder-csi", &arguments)?)?;
     let mut named = BTreeMap::new();
     for ((kind, namespace, name), object) in made {
-        // Those of the operator, and that of the row that moves them.
+        // The operator's namespaces, and the one of the row that changes it.
         let is_usual = ["", "cinder-csi", "elsewhere"].contains(&namespace.as_str());
         let place = if is_usual {
             String::new()
@@ -124,7 +124,7 @@ fn rendered(values: &Value) -> Result<BTreeMap<String, Value>> {
     Ok(named)
 }
 
-/// What is there afterwards by JSON pointer, where two values differ.
+/// Collects the differences between two values: the new value by JSON pointer.
 fn differences(before: &Value, after: &Value, at: &str, found: &mut BTreeMap<String, Value>) {
     match (before, after) {
         (Value::Object(old), Value::Object(new)) => {
@@ -224,7 +224,7 @@ fn no_value_is_without_a_row_of_the_table() -> Result<()> {
     Ok(())
 }
 
-/// The schema has them from the script that reads values.yaml in its own way.
+/// A script generates the schema with its own parser of values.yaml.
 #[test]
 fn the_schema_knows_each_value_with_its_default() -> Result<()> {
     fn default_of(schema: &Value) -> Option<Value> {

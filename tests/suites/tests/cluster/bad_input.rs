@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an administrator can get wrong: each has a condition with a reason and a sentence, and what runs is not disturbed.
+//! Errors of an administrator: each results in a condition with reason and message, and does not affect running
+//! components.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::world::{DRIVER, NAMESPACE, World};
 
-/// Everything that runs or that the driver reads: unchanged while the input is bad.
+/// Returns all running components and the driver's inputs, which bad input must not change.
 async fn running(world: &World) -> Result<Vec<(String, Value)>> {
     let selector = format!("csi.openstack.org/instance={DRIVER}");
     let mut seen = Vec::new();
@@ -29,7 +30,7 @@ async fn running(world: &World) -> Result<Vec<(String, Value)>> {
     Ok(seen)
 }
 
-/// Makes the input bad, waits for the condition, checks its words, and that nothing else changed.
+/// Makes the input invalid, waits for the condition, and checks its message and that nothing else changed.
 async fn refused(world: &World, reason: &str, words: &[&str], worsen: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
     world.healthy().await?;
     let before = running(world).await?;
@@ -124,7 +125,7 @@ pub(crate) async fn a_storage_class_of_somebody_else_is_left_alone_and_named(wor
     let after = world.cluster.get(&["storageclass", "taken"]).await?;
     ensure!(before == after, "the class of somebody else was touched: {after}");
     world.cluster.kubectl(&["delete", "storageclass", "taken"]).await?;
-    // Now the name is free, and the operator takes it by itself.
+    // The operator creates the class automatically now that the name is free.
     world.condition("Degraded", "False", |_| true).await?;
     world.cluster.get(&["storageclass", "taken"]).await?;
     world.ask_for_driver().await?;

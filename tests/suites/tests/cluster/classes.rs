@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Classes that the operator keeps: the default one, those of the spec, those of attributes.
+//! Classes that the operator manages: the default class, those of the spec, and VolumeAttributesClasses.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
@@ -21,7 +21,7 @@ pub(crate) async fn the_default_class_is_ours_while_nobody_has_another_one(world
     world.cluster.kubectl(&["delete", "storageclass", "theirs"]).await?;
     default_classes(world, &["cinder"]).await?;
 
-    // What a person says on the class itself counts.
+    // An annotation that a user sets on the class has precedence.
     let no = format!("{MARK}=false");
     world
         .cluster
@@ -118,7 +118,7 @@ pub(crate) async fn a_volume_changes_its_attributes_and_their_class_waits_until_
     world.healthy().await
 }
 
-/// Waits until these classes and no others are marked as the default.
+/// Waits until exactly these classes are marked as the default.
 async fn default_classes(world: &World, expected: &[&str]) -> Result<()> {
     wait_for("the default class", PATIENCE, async || {
         let classes = world.cluster.get(&["storageclasses"]).await?;
@@ -135,7 +135,7 @@ async fn default_classes(world: &World, expected: &[&str]) -> Result<()> {
     .await
 }
 
-/// The type of the only volume in the cloud.
+/// Returns the type of the only volume in the cloud.
 async fn volume_type(world: &World) -> Result<String> {
     let state = world.cluster.simulator()?.state().await?;
     let volume_type = &state["volumes"][0]["volume_type"];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Credentials that change while volumes are used, and volumes that wait because the cloud lets nobody in.
+//! Changes of credentials while volumes are in use, and volumes that wait for a login.
 
 use anyhow::{Result, ensure};
 use harness::wait_for;
@@ -17,7 +17,7 @@ pub(crate) async fn changed_credentials_are_taken_over_without_a_restart_and_wit
     world.start_pod("writer", None).await?;
     world.ready("writer").await?;
     let (pods, failed) = (controllers(world).await?, failed_calls(world).await?);
-    // Another way to log in to the same project.
+    // Other credentials for the same project.
     let access = world.cluster.simulator()?.access();
     let clouds = json!({"clouds": {"openstack": {
         "region_name": access.region,
@@ -60,7 +60,7 @@ pub(crate) async fn a_volume_that_stays_because_the_cloud_refuses_the_credential
     world.start_pod("doomed", None).await?;
     world.ready("doomed").await?;
     world.delete_pod("doomed").await?;
-    // Only the deletion is to wait.
+    // Only the deletion must be pending.
     world.detached().await?;
     let simulator = world.cluster.simulator()?;
     simulator

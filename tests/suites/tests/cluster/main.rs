@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The product on a cluster of real parts with two nodes: the life of a volume, its move to another node, bad input,
-//! processes that are killed, and removal.
+//! Tests the product on a cluster of real components with two nodes: the lifecycle of a volume, its move to another
+//! node, bad input, killed processes, and removal.
 //!
-//! The scenarios share one cluster and run in their order, each leaving it as it found it. Names given as arguments choose
-//! scenarios that contain them: `cargo test -p suites --test cluster -- kill`.
+//! The scenarios share one cluster, run in order, and restore it. Arguments select scenarios by a part of their names:
+//! `cargo test -p suites --test cluster -- kill`.
 
 mod bad_input;
 mod classes;
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
 }
 
 async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
-    // The first type is the default; the third one is for devices that several nodes share.
+    // The first type is the default; the third one is for devices on several nodes.
     let types = ["fast", "slow", "shared,multiattach", "luks,encrypted=2"];
     let config = ClusterConfig {
         cloud: CloudConfig::Simulator(SimulatorConfig {

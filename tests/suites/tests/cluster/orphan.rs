@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A driver that goes on without its object.
+//! A driver that continues without its object.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use crate::world::{DRIVER, NAMESPACE, PATIENCE, WITHIN, World};
 
-/// Every kind of which the operator makes something for a driver with the least spec.
+/// Kinds of the operands of a driver with a minimal spec.
 const PARTS: &str = "csidrivers,storageclasses,clusterroles,clusterrolebindings,deployments,daemonsets,serviceaccounts,secrets,\
                      roles,rolebindings,services,configmaps,poddisruptionbudgets,networkpolicies";
-/// The label by which the operator knows what is the driver's.
+/// Label of a driver's operands.
 const MARK: &str = "csi.openstack.org/instance";
 
 pub(crate) async fn an_orphan_goes_on_until_another_object_adopts_it(world: &World) -> Result<()> {
@@ -32,7 +32,7 @@ pub(crate) async fn an_orphan_goes_on_until_another_object_adopts_it(world: &Wor
     words.extend(parts.iter().map(String::as_str));
     world.cluster.kubectl(&words).await.context("something went")?;
 
-    // Nobody looks after it, and it works.
+    // The driver works without a CinderCSIDriver object.
     world.start_pod("alone", None).await?;
     world.ready("alone").await?;
     world.delete_pod("alone").await?;
@@ -44,7 +44,7 @@ pub(crate) async fn an_orphan_goes_on_until_another_object_adopts_it(world: &Wor
     })
     .await?;
 
-    // Another object does not take what is not its own.
+    // Another object does not adopt foreign operands without permission.
     world.apply_driver().await?;
     let foreign = world
         .condition("Degraded", "True", |found| found["reason"] == "OwnershipConflict")
@@ -55,7 +55,7 @@ pub(crate) async fn an_orphan_goes_on_until_another_object_adopts_it(world: &Wor
     );
     let now = pods(world).await?;
     ensure!(now == before, "there were {before:?}, there are {now:?}");
-    // As docs/updates.md tells it.
+    // As documented in docs/updates.md.
     world.patch_spec(&json!({"adoption": {"mode": "Adopt"}})).await?;
     world.healthy().await?;
     let again = marked(world).await?;
@@ -68,7 +68,7 @@ pub(crate) async fn an_orphan_goes_on_until_another_object_adopts_it(world: &Wor
     world.delete_pod_and_volume("keeps").await
 }
 
-/// What carries the operator's mark, as `kind/name`.
+/// Returns the objects with the operator's label, as `kind/name`.
 async fn marked(world: &World) -> Result<Vec<String>> {
     let mark = format!("{MARK}={DRIVER}");
     let words = ["get", PARTS, "-n", NAMESPACE, "-l", &mark, "-o", "name"];
@@ -76,7 +76,7 @@ async fn marked(world: &World) -> Result<Vec<String>> {
     Ok(names.split_whitespace().map(str::to_owned).collect())
 }
 
-/// The driver's pods, each with the restarts of its containers.
+/// Returns the driver's pods with the restarts of their containers.
 async fn pods(world: &World) -> Result<Vec<(Value, Vec<Value>)>> {
     let mark = format!("{MARK}={DRIVER}");
     let list = world.cluster.get(&["pods", "-n", NAMESPACE, "-l", &mark]).await?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `kubectl cinder-csi`: the operator's program as a plugin of kubectl.
+//! `kubectl cinder-csi`: the operator's program as a kubectl plugin.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use suites::chart;
 
 use crate::world::{DRIVER, NAMESPACE, PATIENCE, World};
 
-/// kubectl with the plugin on its path.
+/// kubectl with the plugin in its `PATH`.
 pub(crate) struct Plugin {
     directory: tempfile::TempDir,
     path: String,
@@ -31,12 +31,12 @@ impl Plugin {
         Ok(Self { directory, path })
     }
 
-    /// The plugin.
+    /// Returns a command of the plugin.
     pub(crate) fn kubectl(&self, world: &World, words: &[&str]) -> Result<Command> {
         Ok(self.bare_kubectl(world)?.arg("cinder-csi").args(words))
     }
 
-    /// What the shell offers for the last of the plugin's words.
+    /// Returns the shell completions of the plugin's last argument.
     async fn completed(&self, world: &World, words: &[&str]) -> Result<String> {
         let command = self.bare_kubectl(world)?.args(["__complete", "cinder-csi"]);
         command.args(words).output().await
@@ -80,7 +80,7 @@ pub(crate) async fn kubectl_shows_a_driver_on_one_screen_and_to_programs(world: 
     Ok(())
 }
 
-/// In the operator's image and with its account, as `helm test` has it.
+/// Runs in the operator's image with its service account, like `helm test`.
 pub(crate) async fn the_pod_of_helm_test_shows_the_driver(world: &World) -> Result<()> {
     let mut pods = chart::template(NAMESPACE, &["--show-only=templates/tests/status.yaml"])?;
     let pod = pods.pop().context("the chart has no test")?;
@@ -140,7 +140,7 @@ pub(crate) async fn a_support_bundle_has_what_helps_and_no_secret(world: &World)
             "{name} holds the secret of the application credential"
         );
     }
-    // A second one does not mix with the first.
+    // A second bundle does not overwrite the first one.
     let again = plugin
         .kubectl(world, &["support-bundle", "--directory", &place_text])?
         .output()

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compares how the driver and the originals read configurations. openstacksdk reads `clouds.yaml`; gophercloud reads it where
-//! openstacksdk cannot log in. The reader of cinder-csi-plugin reads `cloud.conf` and the flags with several values.
+//! Compares how the driver and the originals read configurations. openstacksdk reads `clouds.yaml`; gophercloud reads
+//! it if openstacksdk cannot log in. The reader of cinder-csi-plugin reads `cloud.conf` and the flags with several
+//! values.
 //!
-//! The login, the region, the interface, TLS and the options are compared. Prints how many files mean the same, are refused here, and
-//! are accepted here alone, and fails on files that mean something else.
+//! Compares the login, the region, the interface, TLS and the options. Prints the number of files that are equal,
+//! refused by the driver, and accepted only by the driver, and fails on files with a different meaning.
 
 mod generated;
 mod meaning;
@@ -23,16 +24,16 @@ use generated::{ConfFile, YamlFile};
 use meaning::{Meaning, of_go_driver, of_sdk};
 use originals::{go_reader, sdk_reader};
 
-/// How many files of each kind are generated.
+/// Number of generated files of each kind.
 const GENERATED: usize = 1500;
 
-/// The result of a comparison.
+/// Result of a comparison.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Same,
-    /// Refused here.
+    /// The driver refuses the file.
     Refused,
-    /// The original does not use it.
+    /// The original does not use the file.
     AcceptedAlone,
     Different(String),
 }
@@ -78,7 +79,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// The files that the unit tests of the driver have too.
+/// Reads the files of the driver's unit tests.
 fn shared(kind: &str) -> Result<BTreeMap<String, String>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../driver/cloud/tests/configuration")
@@ -105,7 +106,7 @@ fn compare_texts(ours: &str, theirs: &str, text: &str) -> Outcome {
     Outcome::Different(format!("ours {ours}\n  theirs {theirs}\n{text}"))
 }
 
-/// All clouds of the shared files, and the generated files.
+/// Returns all clouds of the shared files, and the generated files.
 fn yaml_files() -> Result<Vec<YamlFile>> {
     let mut files = Vec::new();
     for (name, text) in shared("clouds_yaml")? {
@@ -157,7 +158,7 @@ fn clouds_yaml_means_what_openstacksdk_reads() -> Result<()> {
     counts.check("clouds.yaml")
 }
 
-/// The shared and the generated files, each with the `clouds.yaml` that it may name.
+/// Returns the shared and the generated files, each with the `clouds.yaml` that it may refer to.
 fn conf_files() -> Result<Vec<ConfFile>> {
     let yaml = shared("clouds_yaml")?.remove("two.yaml").context("two.yaml")?;
     let mut files: Vec<ConfFile> = shared("cloud_conf")?

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! kill -9 at every OpenStack call, at every host command and after every system call that changes a mount, of every RPC that
-//! changes something; while the cloud is at work; and inside mkfs.
+//! Kills the driver with SIGKILL during every mutating RPC: at every OpenStack request, at every host command, after
+//! every system call that changes a mount, during asynchronous work of the cloud, and inside mkfs.
 //!
-//! A call or a command stands still, before it takes effect or after; the driver's process is killed then, started anew, and
-//! the RPC is repeated as a sidecar or the kubelet would. After every step the cloud and the node must hold what they hold after
-//! an undisturbed run of the same scenario, the data must be what was written, and nothing may be left at the end.
-//! `CRASH_SEED=N` repeats the choice of points in mkfs.
+//! A request or a command is suspended before or after its effect. Then the test kills and restarts the driver's
+//! process, and repeats the RPC like a sidecar or the kubelet. After every step, the state of cloud and node must equal
+//! that of an undisturbed run. Data must be unchanged, and nothing may remain at the end. `CRASH_SEED=N` repeats the
+//! selection of points in mkfs.
 
 mod mkfs;
 mod report;
@@ -93,18 +93,19 @@ fn a_kill_around_a_group_snapshot_changes_nothing_in_the_end() {
 /// A share of the runs of a scenario.
 #[derive(Debug, Clone, Copy)]
 enum Share {
-    /// Kills at every so many places, from this one on.
+    /// Kills at every [`STRIPES`]-th point, starting with this one.
     At(When, usize),
-    /// Kills in states that take time.
+    /// Kills during asynchronous states.
     Meanwhile,
 }
 
-/// The shares that there are of each kind of [`Share::At`].
+/// Number of shares of each kind of [`Share::At`].
 const STRIPES: usize = 2;
 
-/// Run after run. The first is left alone, and tells what each step does and what must be there after it. Then a kill at the first
-/// thing that every step does, then at the second, and so on; or, at the latencies of real services, a kill in each state that
-/// takes time. The shares run side by side, each on a cloud of its own: a process that was started anew mostly waits.
+/// Runs a scenario repeatedly. The first run is undisturbed and records the points of each step and the state after it.
+/// Further runs kill at the first point of every step, then at the second, and so on, or in each asynchronous state
+/// with the latencies of real services. The shares run in parallel on separate clouds, because a restarted process
+/// mostly waits.
 fn everywhere<S>(what: &str, scenario: S)
 where
     S: AsyncFn(&mut Run<'_>) -> Result<()> + Copy + Send + 'static,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The RPCs that change something, and the states in which the cloud is meanwhile.
+//! Mutating RPCs, and the asynchronous states of the cloud during them.
 
 use suites::drivers::Role;
 
@@ -7,18 +7,18 @@ use suites::drivers::Role;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
     pub(crate) name: &'static str,
-    /// Whose it is.
+    /// The role that serves it.
     pub(crate) role: Role,
-    /// What takes time in the cloud while it runs.
+    /// Asynchronous states during the call.
     pub(crate) lasting: &'static [Lasting],
 }
 
-/// A state that the cloud leaves by itself.
+/// An asynchronous state, which the cloud ends by itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lasting {
-    /// The simulator's latency that says how long.
+    /// The simulator's latency of the state.
     pub(crate) latency: &'static str,
-    /// The list of what is in the state, as the simulator calls it.
+    /// The list of the resource in the simulator's state.
     pub(crate) list: &'static str,
     pub(crate) status: &'static str,
 }

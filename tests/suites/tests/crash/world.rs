@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The processes that are killed, and what makes them stand still at a point.
+//! The driver's processes, and the tools that suspend them at a point.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,24 +13,25 @@ use suites::life::Life;
 use suites::simulator::{Request, Simulator};
 use suites::syscalls::Traced;
 
-/// For one RPC with nothing in its way.
+/// Limit of an undisturbed RPC.
 pub(crate) const RPC_LIMIT: Duration = Duration::from_secs(30);
-/// For what the kernel and the simulator do by themselves.
+/// Limit of waits for the kernel and the simulator.
 const SOON: Duration = Duration::from_secs(10);
 
-/// What a process does in a step, and where it can be killed.
+/// A point in a step at which the process can be killed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A request to OpenStack: the first of its operation in the step, or a later one.
+    /// A request to OpenStack: the first one of its operation in the step, or a later one.
     Request {
         operation: String,
         earlier: usize,
-        /// It changes nothing.
+        /// Whether the request is read-only.
         look: bool,
     },
     /// A host command, counted from 1.
     Command(usize),
-    /// A system call that changes the volume's places on the node, counted from 1. What is before one is after the one before.
+    /// A system call that changes the volume's paths on the node, counted from 1. A kill before a call equals one after
+    /// the previous call.
     SystemCall(usize),
 }
 
@@ -45,7 +46,7 @@ pub(crate) struct World {
 }
 
 impl Place {
-    /// Whether the step may also go without it: whether something has to be looked at again is a matter of time.
+    /// Whether the step may succeed without it: the number of polls depends on timing.
     pub(crate) fn is_of_chance(&self) -> bool {
         matches!(self, Self::Request { look: true, .. })
     }
@@ -68,7 +69,7 @@ impl World {
         Ok(world)
     }
 
-    /// It logs in at its start, beside whatever it is asked to do: that is no part of any step.
+    /// Waits for the login at the start, which is independent of the steps.
     async fn start_controller(&mut self) -> Result<()> {
         let since = self.simulator.log().await?.len();
         self.controller = Some(Ours::new(Role::Controller).start(&self.lab, &self.simulator).await?);
@@ -86,7 +87,7 @@ impl World {
         Ok(())
     }
 
-    /// Ends the node and starts it with other programs, until it is replaced.
+    /// Restarts the node with other programs in its `PATH`, until it is replaced.
     pub(crate) async fn start_node_with(&mut self, programs: &std::path::Path) -> Result<()> {
         self.node.take().context("the node does not run")?.stop().await?;
         let node = Ours::new(Role::Node).programs(programs.to_owned());
@@ -102,7 +103,7 @@ impl World {
         driver.as_ref().context("the process does not run")
     }
 
-    /// A volume's life over the processes that run now.
+    /// Returns the lifecycle of a volume over the current processes.
     pub(crate) fn life(&self, name: &str, fs_type: Option<&str>) -> Result<Life> {
         let (controller, node) = (
             self.driver(Role::Controller)?.channel(),
@@ -114,7 +115,7 @@ impl World {
         }
     }
 
-    /// Kills the process of a role and starts it anew.
+    /// Kills the process of a role and restarts it.
     pub(crate) async fn replace(&mut self, role: Role) -> Result<()> {
         if role == Role::Node {
             self.node.take().context("the node does not run")?.kill().await?;
@@ -132,7 +133,7 @@ impl World {
         }
     }
 
-    /// From now on holds what comes to this place.
+    /// Suspends the process when it reaches this point.
     pub(crate) async fn hold(&mut self, place: &Place, when: When, life: &Life) -> Result<()> {
         match place {
             Place::SystemCall(_) => self.trace(life, true).await,
@@ -141,7 +142,7 @@ impl World {
         }
     }
 
-    /// Begins to note what a process does.
+    /// Starts to record the points of a process.
     pub(crate) async fn watch(&mut self, role: Role, life: &Life) -> Result<usize> {
         if role == Role::Node {
             self.commands.let_pass()?;
@@ -157,12 +158,12 @@ impl World {
         Ok(())
     }
 
-    /// What it did since then. Of several looks at the same, one after the other, the first counts: how many there are is a
-    /// matter of time.
+    /// Returns the recorded points. Of consecutive equal polls, only the first one counts, because their number depends
+    /// on timing.
     pub(crate) async fn watched(&mut self, role: Role, since: usize) -> Result<Vec<Place>> {
         if role == Role::Node {
             let traced = self.traced.take().context("nobody follows the node")?;
-            // Complete once strace has let go.
+            // The trace is complete after strace has detached.
             let calls = traced.detach().await?.len();
             let commands = (1..=self.commands.log().len()).map(Place::Command);
             return Ok(commands.chain((1..=calls).map(Place::SystemCall)).collect());
@@ -184,7 +185,7 @@ impl World {
         Ok(places)
     }
 
-    /// Holds nothing any more.
+    /// Suspends nothing from now on.
     pub(crate) async fn let_pass(&mut self) -> Result<()> {
         if let Some(traced) = self.traced.take() {
             traced.detach().await?;
@@ -193,7 +194,7 @@ impl World {
         self.simulator.clear_faults().await
     }
 
-    /// Waits until the call or the command of the point is held, and names it.
+    /// Waits until the process is suspended at the point, and returns the name of the request, command or call.
     pub(crate) async fn held(&self, place: &Place) -> Result<String> {
         if let Place::SystemCall(number) = place {
             let traced = self.traced.as_ref().context("nobody follows the node")?;
@@ -212,7 +213,7 @@ impl World {
         .await
     }
 
-    /// Removes what a test left and ends the processes.
+    /// Removes remains of a test and stops the processes.
     pub(crate) async fn stop(mut self) -> Result<()> {
         for driver in [self.controller.take(), self.node.take()].into_iter().flatten() {
             driver.stop().await?;
@@ -221,7 +222,7 @@ impl World {
     }
 }
 
-/// A request without the ids of this run: `GET /volume/v3/PROJECT/volumes/ID`.
+/// Returns a request without ids: `GET /volume/v3/PROJECT/volumes/ID`.
 fn short(request: &str) -> String {
     let is_id = |part: &str| part.len() >= 32 && part.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
     let path = request.split('?').next().unwrap_or_default();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Go driver in our driver's place, on the same cluster and the same cloud.
+//! Runs the Go driver instead of our driver, on the same cluster and the same cloud.
 //!
-//! It runs the scenarios that ask for nothing but Kubernetes' own objects. The others ask our operator for something (classes of
-//! attributes, of backups and of group snapshots, snapshots when their kinds appear and go, another Secret or authority), look for
-//! our processes to kill them, or end when our operator says that all is well (zones, services that were away).
+//! It runs the scenarios that use only Kubernetes' own objects. The other scenarios use features of our operator
+//! (classes of attributes, of backups and of group snapshots, snapshot kinds that appear and disappear, another Secret
+//! or CA). Or they kill our processes, or wait for our operator's conditions (zones, outages of services).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use suites::scenarios;
 
 use crate::volumes;
 
-/// What the Go driver took for a scenario.
+/// Result of a scenario with the Go driver.
 pub(crate) struct Theirs {
     pub(crate) passed: bool,
     pub(crate) time: Duration,
@@ -24,7 +24,7 @@ pub(crate) struct Theirs {
 }
 
 impl Theirs {
-    /// Seconds and calls.
+    /// Returns the columns for seconds and requests.
     pub(crate) fn words(&self) -> (String, String) {
         let time = if self.passed {
             format!("{:.1}", self.time.as_secs_f64())
@@ -35,7 +35,7 @@ impl Theirs {
     }
 }
 
-/// Takes our driver away, installs the Go driver, and runs those of the named scenarios that it can run.
+/// Removes our driver, installs the Go driver, and runs those of the named scenarios that it supports.
 pub(crate) async fn run(world: &World, names: &[&str]) -> Result<BTreeMap<&'static str, Theirs>> {
     let mut both = scenarios![
         life::a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind,
@@ -80,7 +80,7 @@ async fn install(world: &World) -> Result<()> {
     let words = ["delete", "cindercsidriver", DRIVER, WITHIN];
     cluster.kubectl_within(PATIENCE, &words).await?;
     go::install(cluster, &go::cloud_conf(world)?).await?;
-    // By the names that the operator gives them.
+    // The operator's names of the classes.
     let classes = json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": CLASS}, "provisioner": DRIVER,
             "allowVolumeExpansion": true, "volumeBindingMode": "WaitForFirstConsumer"},

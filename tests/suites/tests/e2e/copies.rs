@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Backups and group snapshots.
+//! Scenarios of backups and group snapshots.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
@@ -56,7 +56,7 @@ pub(crate) async fn a_backup_outlives_its_volume_and_becomes_another(world: &Wor
 }
 
 pub(crate) async fn a_group_snapshot_is_of_one_moment(world: &World) -> Result<()> {
-    // Which types of groups are cut at one moment, Cinder tells administrators alone.
+    // Only administrators can list which group types have consistent snapshots.
     let class = json!({"name": TOGETHER, "groupType": world.openstack()?.group_type()});
     world
         .patch_spec(&json!({"snapshots": {"groupClasses": [class]}}))

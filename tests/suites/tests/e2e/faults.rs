@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver's processes, killed in the middle of their work.
+//! Scenarios that kill the driver's processes in the middle of an operation.
 
 use anyhow::{Result, ensure};
 use harness::wait_for;

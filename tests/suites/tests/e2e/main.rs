@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The product on a cluster of real parts whose two nodes are servers of a real OpenStack: `make e2e`.
+//! Tests the product on a cluster of real components whose two nodes are servers of a real OpenStack: `make e2e`.
 //!
-//! The scenarios share one cluster and one cloud and run in their order, each leaving both as it found them: nothing may be
-//! left in Cinder, in Nova or on the nodes. Names given as arguments choose scenarios that contain them. With no names and
-//! without `E2E_SCENARIOS=all`, which `make e2e` sets, those run that every change waits for; the others are named.
+//! The scenarios share one cluster and one cloud, run in order, and restore both: nothing may remain in Cinder, in Nova
+//! or on the nodes. Arguments select scenarios by a part of their names. Without arguments, only the scenarios for
+//! every change run, unless `E2E_SCENARIOS=all` is set, as in `make e2e`; the skipped ones are listed.
 
 mod beside;
 mod copies;
@@ -22,7 +22,7 @@ use suites::cluster::{World, growth, life, snapshots};
 use suites::scenarios;
 use suites::scenarios::{Ended, Scenarios};
 
-/// Those that every change waits for.
+/// Scenarios for every change.
 const EVERY_CHANGE: [&str; 7] = [
     "life::a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind",
     "life::a_raw_block_volume_reaches_its_pod",
@@ -70,12 +70,12 @@ fn main() -> ExitCode {
     scenarios::main_of_some(all, |name| whole || EVERY_CHANGE.contains(&name), run)
 }
 
-/// Whether more is asked for than what every change waits for.
+/// Whether all scenarios are requested.
 fn is_whole() -> bool {
     std::env::var("E2E_SCENARIOS").is_ok_and(|value| value == "all")
 }
 
-/// What a scenario took: calls of our driver and our operator, and how the Go driver did.
+/// Result of a scenario: requests of our driver and operator, and the result of the Go driver.
 struct Row {
     ended: Ended,
     driver: usize,
@@ -120,7 +120,7 @@ async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
     outcome.and(beside).and(ended)
 }
 
-/// Has the Go driver run what it can of that which passed.
+/// Runs the passed scenarios with the Go driver, if it supports them.
 async fn beside(world: &World, rows: &mut [Row]) -> Result<()> {
     let passed = rows.iter().filter(|row| row.ended.passed);
     let names: Vec<_> = passed.map(|row| row.ended.name).collect();
@@ -131,7 +131,7 @@ async fn beside(world: &World, rows: &mut [Row]) -> Result<()> {
     Ok(())
 }
 
-/// What driver and operator have asked OpenStack for so far.
+/// Returns the number of requests of driver and operator to OpenStack so far.
 fn calls(world: &World) -> Result<(usize, usize)> {
     let calls = world.openstack()?.calls();
     let operator = calls.iter().filter(|call| call.user_agent.contains("operator")).count();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Services of OpenStack that are away for a while, with a volume in use, one asked for and one given up meanwhile.
+//! Temporary outages of OpenStack services, with a volume in use, and with one that is created and one that is deleted
+//! meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -9,11 +10,11 @@ use harness::wait_for;
 use serde_json::Value;
 use suites::cluster::{PATIENCE, USERS, World};
 
-/// Refused requests after which a service has been away for long enough to be missed.
+/// Number of refused requests after which an outage has affected the driver sufficiently.
 const REFUSALS: usize = 5;
-/// States in which a volume stays while nobody works on it.
+/// States that a volume does not leave during an outage.
 const UNDER_WAY: [&str; 5] = ["creating", "attaching", "detaching", "deleting", "reserved"];
-/// Longer than any of them lasts while somebody does.
+/// Longer than any of these states lasts without an outage.
 const LONG: Duration = Duration::from_secs(6);
 
 pub(crate) async fn keystone_comes_back(world: &World) -> Result<()> {
@@ -56,7 +57,7 @@ async fn comes_back(world: &World, service: &str) -> Result<()> {
     openstack.stop_service(service).await?;
     let asked = openstack.calls().len();
     if service == "keystone" {
-        // A token is good for longer than the suite lasts: only who starts meanwhile needs to log in.
+        // A token outlives the suite, so only a process that starts during the outage must log in.
         world.kill_controllers().await?;
     }
     world.start_pod("comes", None).await?;
@@ -69,7 +70,7 @@ async fn comes_back(world: &World, service: &str) -> Result<()> {
     println!("    without {service}: {}", missed?);
 
     world.ready("comes").await?;
-    // The volume in use was written to all along.
+    // The pod could write to its volume all the time.
     let after = lines(world).await?;
     let pod = world.cluster.get(&["pod", "steady", "-n", USERS]).await?;
     let restarts = &pod["status"]["containerStatuses"][0]["restartCount"];
@@ -81,13 +82,13 @@ async fn comes_back(world: &World, service: &str) -> Result<()> {
     world.healthy().await
 }
 
-/// How many lines the writer has written.
+/// Returns the number of lines that the pod has written.
 async fn lines(world: &World) -> Result<usize> {
     let lines = world.sh("steady", "wc -l < /data/log").await?;
     lines.trim().parse().context("wc printed no number")
 }
 
-/// Waits until the service is missed, and says how: requests that were refused since, or a volume that waits.
+/// Waits until the outage has affected the driver, by refused requests or a waiting volume, and describes the effect.
 async fn missed(world: &World, asked: usize) -> Result<String> {
     let openstack = world.openstack()?;
     let mut waiting = BTreeMap::new();
@@ -101,7 +102,7 @@ async fn missed(world: &World, asked: usize) -> Result<String> {
         if refused >= REFUSALS {
             return Ok(format!("{refused} requests were refused"));
         }
-        // Without Cinder's own interface there is nothing to see.
+        // During an outage of Cinder, its volumes cannot be listed.
         let volumes = world.cloud_things("volumes").await.unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let now = volumes

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes in number, and ones that change.
+//! Scenarios of many volumes, and of changes to volumes.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
@@ -21,7 +21,7 @@ pub(crate) async fn ten_claims_at_once_are_ten_volumes(world: &World) -> Result<
 }
 
 pub(crate) async fn a_volume_gets_the_attributes_of_its_class(world: &World) -> Result<()> {
-    // Cinder gives a volume in use no type of another quality of service at the front end.
+    // Cinder refuses a retype of a volume in use to a type with another front-end QoS.
     let kind = world
         .openstack()?
         .volume_type("archive")
@@ -46,7 +46,7 @@ pub(crate) async fn a_volume_gets_the_attributes_of_its_class(world: &World) -> 
     world.healthy().await
 }
 
-/// The type of the only volume in the cloud, and its metadata `tier`.
+/// Returns type and metadata `tier` of the only volume in the cloud.
 async fn kind_and_tier(world: &World) -> Result<(String, String)> {
     let volumes = world.cloud_things("volumes").await?;
     let volume = volumes.first().context("there is no volume")?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The same requests to real services and to the simulator: statuses, fields, the order of states. What differs and is not
-//! listed in `expected/fidelity.json` fails, and so does what is listed and does not differ.
+//! Sends the same requests to real services and to the simulator, and compares statuses, fields, and sequences of
+//! states. Fails on differences that are not listed in `expected/fidelity.json`, and on listed ones that do not exist.
 
 mod scenario;
 
@@ -37,7 +37,7 @@ fn the_simulator_answers_as_the_real_services_do() {
     });
 }
 
-/// Differences, as `STEP: WHAT`.
+/// Returns the differences as `STEP: WHAT`.
 fn differences(real: &BTreeMap<&'static str, Note>, simulated: &BTreeMap<&'static str, Note>) -> BTreeSet<String> {
     let mut found: BTreeSet<String> = simulated
         .keys()
@@ -69,7 +69,7 @@ fn differences(real: &BTreeMap<&'static str, Note>, simulated: &BTreeMap<&'stati
     found
 }
 
-/// A difference that is known, with the reason why it stays.
+/// A known difference and its reason.
 #[derive(Deserialize)]
 struct Known {
     difference: String,

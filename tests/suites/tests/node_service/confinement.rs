@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rights of the programs that read a volume.
+//! Tests of the confinement of programs that read a volume.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn confined_host(lab: &Lab) -> Host {
     Host::on(Arc::new(machine), paths, Tools::default())
 }
 
-/// Runs a shell script confined, with the device as its last argument.
+/// Runs a confined shell script with the device as its last argument.
 async fn report(task: ToolTask, script: &str, device: &Path) -> (ToolExit, String) {
     let machine = Linux::confined_by(process::program());
     let ended = machine
@@ -63,7 +63,7 @@ fn programs_have_no_needless_rights() {
             let (ended, said) = report(task, script, &device.path).await;
             assert_eq!(ended.code, Some(0), "{task:?}: {ended:?}");
             let words: Vec<&str> = said.split_whitespace().collect();
-            // The machine of the test may lack some itself.
+            // The test itself may lack some capabilities.
             let wanted = format!("{:016x}", capabilities & own_capabilities());
             let expected = [
                 "CapInh:",
@@ -123,7 +123,7 @@ fn memory_of_programs_is_limited() {
         let (_, limit) = report(ToolTask::Check, "ulimit -d", &device.path).await;
         let kib: u64 = limit.trim().parse().expect("a number of KiB");
         assert_eq!(kib * 1024, 512 * MIB + 64 * MIB / 256);
-        // `tail` keeps all that comes from a pipe.
+        // `tail` buffers everything that it reads from a pipe.
         let script = "yes | head -c 1G | tail -c 1G > /dev/null; exit ${PIPESTATUS[2]}";
         let (ended, said) = report(ToolTask::Check, script, &device.path).await;
         assert_eq!(ended.code, Some(1), "{said}");
@@ -180,7 +180,7 @@ fn confined_programs_do_their_work() {
     });
 }
 
-/// 16 TiB is the largest file of many file systems that tests run on, and all but the largest that ext4 can have.
+/// 16 TiB is the maximum file size of many file systems on which tests run, and close to the maximum size of ext4.
 #[test]
 fn check_of_the_largest_ext4_has_enough_memory() {
     run(
@@ -204,7 +204,7 @@ fn driver_writes_no_core_dump() {
         let core = limits.lines().find(|line| line.starts_with("Max core file size"));
         let core: Vec<&str> = core.expect("the line").split_whitespace().collect();
         assert_eq!(core.get(4..6), Some(&["0", "0"][..]), "{limits}");
-        // The kernel shows memory and environment to processes of the same user, unless the process is not dumpable.
+        // The kernel exposes memory and environment to processes of the same user, unless the process is not dumpable.
         let environment = format!("/proc/{}/environ", driver.id());
         let other = Command::new("setpriv")
             .args(["--bounding-set=-all", "--inh-caps=-all", "cat", &environment])

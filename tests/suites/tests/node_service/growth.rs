@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes that grow, clones, and what is read-only.
+//! Tests of expansion, clones, and read-only volumes.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -16,12 +16,12 @@ use tonic::{Code, Request};
 use crate::lab::{self, Lab, MIB, OTHER, VOLUME, read_at, run, write_at};
 use crate::{Kubelet, block, code, mount};
 
-/// What a call waits for a disk that does not come.
+/// Time for which a call waits for a missing disk.
 const SHORT: Duration = Duration::from_secs(2);
-/// Everything here takes moments; what takes this long hangs.
+/// Limit of a call that does not hang.
 const LONG: Duration = Duration::from_secs(80);
 
-/// Makes the disk larger, as Cinder and the hypervisor would.
+/// Enlarges the disk, as Cinder and the hypervisor do.
 pub(crate) fn extend(lab: &Lab, device: &Device, mib: u64) {
     let file = File::options().write(true).open(lab.at(&format!("{VOLUME}.img")));
     file.and_then(|file| file.set_len(mib * MIB)).expect("a sparse file");
@@ -59,7 +59,7 @@ fn a_file_system_grows_with_its_volume_while_it_is_published() {
                     .await
                     .expect("it is there");
                 extend(&lab, &device, 640);
-                // By any of its places, and as often as the kubelet likes.
+                // The kubelet may use any of the paths and repeat the call.
                 for path in ["pod/mount", "pod/read-only", "staging", "staging"] {
                     let grown = kubelet.expand(path, 640 * MIB).await.expect("it grows");
                     assert_eq!(grown, 640 << 20, "{fs_type} at {path}");
@@ -100,7 +100,7 @@ fn a_raw_volume_grows_and_the_file_system_that_it_holds_is_left_alone_issue_2694
                 128 << 20
             );
             assert!(read_at(&device, 1024, 1024) == superblock, "nothing was written");
-            // Of a directory that is no mount the parent's file system is asked nothing.
+            // For a directory without a mount, the driver must not query the parent's file system.
             for path in ["staging", "pod", "elsewhere"] {
                 assert_eq!(code(kubelet.expand(path, 0).await.map(drop)), Code::NotFound, "{path}");
             }
@@ -208,7 +208,8 @@ fn a_clone_is_used_beside_its_source_on_one_node() {
                     staging_target_path: kubelet.path("staging-of-clone"),
                     ..kubelet.stage_request(OTHER, wanted)
                 };
-                // For a moment the kernel may have an entry of another file system with the same UUID. The kubelet repeats the call.
+                // The kernel may temporarily have an entry of another file system with the same UUID. The kubelet
+                // repeats the call.
                 let mut staged = kubelet.node.node_stage_volume(Request::new(request.clone())).await;
                 for _ in 0..4 {
                     if staged
@@ -252,7 +253,7 @@ fn the_kernel_refuses_writes_to_a_device_that_is_published_read_only_issue_1169(
             let device = lab.volume(VOLUME, 64 * MIB).await;
             write_at(&device, 0, b"raw data");
             let kubelet = Kubelet::new(&lab);
-            // To open it is let pass; what is written is refused.
+            // Opening succeeds; only writes are refused.
             let writes = |target: &str| {
                 let device = OpenOptions::new().write(true).open(lab.at(target)).expect("it opens");
                 device.write_all_at(b"new data", 4096).is_ok()
@@ -267,13 +268,13 @@ fn the_kernel_refuses_writes_to_a_device_that_is_published_read_only_issue_1169(
             }
             assert_eq!(read_at(&device, 0, 8), b"raw data");
             kubelet.unpublish("pod/read-only").await.expect("it goes");
-            // What the flag left is taken off for who may write.
+            // A later writable publish clears the read-only flag.
             kubelet
                 .publish("pod/device", false, block())
                 .await
                 .expect("it is published");
             assert!(writes("pod/device"));
-            // The flag is the device's: it is not set below somebody who writes.
+            // The flag belongs to the device, so it is not set while another pod writes.
             kubelet
                 .publish("pod/read-only", true, block())
                 .await
@@ -355,7 +356,7 @@ fn a_disk_that_is_smaller_than_its_volume_is_waited_for_and_gets_no_byte() {
                 kubelet.node.node_stage_volume(request).await.map(drop)
             };
             assert_eq!(code(stage("much".into(), LONG).await), Code::InvalidArgument);
-            // The work goes on, and waits.
+            // The operation continues and waits.
             let late = stage((128 * MIB).to_string(), SHORT)
                 .await
                 .expect_err("it is too small");

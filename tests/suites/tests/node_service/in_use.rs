@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes that are staged while another process keeps their file system in use.
+//! Tests of NodeStageVolume while another process uses the file system.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,12 +17,12 @@ use crate::agent::Agent;
 use crate::lab::{self, Lab, MIB, OTHER, VOLUME, run};
 use crate::{Kubelet, counting_node_on, ext4, mount};
 
-/// How long the node waits here for a device that stays in use.
+/// Time for which the node waits for a device in use.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Less than NodeStageVolume waits for a device that another program has open exclusively.
+/// Shorter than NodeStageVolume waits for a device that another program has opened exclusively.
 const SHORT: Duration = Duration::from_secs(20);
 
-/// A node with programs that refuse to format or check.
+/// Returns a node service with programs that refuse to format or check.
 fn mounting_node(lab: &Lab) -> NodeService {
     let refusal = lab.script("refusal", "echo \"$0 $*\" >> $(dirname \"$0\")/refused; exit 99");
     let tools = Tools {
@@ -39,7 +39,7 @@ async fn large_disk(lab: &Lab) -> Device {
     lab.volume(VOLUME, 320 * MIB).await
 }
 
-/// A volume that was unstaged while `agent` uses its file system.
+/// Unstages a volume while `agent` uses its file system.
 async fn held(lab: &Lab, fs_type: &str, agent: impl FnOnce(&Lab) -> Agent) -> Agent {
     let (kubelet, _) = Kubelet::with_patience(lab, PATIENCE);
     let wanted = mount(fs_type, Mode::SingleNodeWriter);
@@ -139,7 +139,7 @@ fn mount_at_private_place_does_not_prevent_mount() {
     );
 }
 
-/// A read-only mount of a file system that an agent has open, and a writable one after it.
+/// Checks a read-only mount of a file system that an agent has open, and a writable one after it.
 fn is_shared_read_only(name: &str, fs_type: &'static str) {
     run(name, |lab| async move {
         large_disk(&lab).await;
@@ -302,7 +302,7 @@ fn open_device_is_no_file_system() {
     run("in_use::open_device_is_no_file_system", |lab| async move {
         let device = large_disk(&lab).await;
         let kubelet = Kubelet::new(&lab);
-        // As a mkfs of an earlier call: it has the device open exclusively, and nothing is mounted.
+        // Simulates a mkfs of an earlier call: it has opened the device exclusively, and nothing is mounted.
         let program = Agent::with_input(lab::claim(&device));
         let mut request = Request::new(kubelet.stage_request(VOLUME, ext4()));
         request.set_timeout(Duration::from_secs(2));
@@ -318,7 +318,7 @@ fn open_device_is_no_file_system() {
     });
 }
 
-/// The commands of the runbook name the process, by its mounts and by its open files.
+/// Checks that the commands of the runbook name the process, by its mounts and by its open files.
 fn is_named_by_runbook(name: &str, agent: fn(&Lab) -> Agent) {
     run(name, |lab| async move {
         let device = large_disk(&lab).await;
@@ -334,7 +334,7 @@ fn is_named_by_runbook(name: &str, agent: fn(&Lab) -> Agent) {
         let commands = commands.lines().map(str::trim_start).collect::<Vec<_>>().join("\n");
         assert!(commands.contains("DEVICE=/dev/vdb"), "{commands}");
         let commands = commands.replace("DEVICE=/dev/vdb", &format!("DEVICE={node}"));
-        // The last command fails where it prints nothing.
+        // The last command fails if it prints nothing.
         let printed = lab::output(Command::new("sh").args(["-c", &format!("{commands}\ntrue")]));
         let holder = format!("/proc/{}/", agent.id());
         assert!(printed.contains(&holder), "{commands}\n{printed}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a volume goes through when all goes well.
+//! Tests of volume lifecycles without errors.
 
 use std::fs;
 use std::time::Duration;
@@ -209,7 +209,7 @@ fn a_call_that_times_out_leaves_its_mkfs_running_and_the_retry_joins_it_issue_30
             first.set_timeout(Duration::from_secs(2));
             let error = kubelet.node.node_stage_volume(first).await.expect_err("mkfs waits");
             assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
-            // Another volume's calls, and another capability for this one, are told apart from a retry.
+            // Calls for another volume, or with another capability, are not treated as retries.
             assert_eq!(
                 code(kubelet.stage(VOLUME, mount("xfs", Mode::SingleNodeWriter)).await),
                 Code::Aborted

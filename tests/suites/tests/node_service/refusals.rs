@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is refused, and with which code.
+//! Tests of refused requests and their codes.
 
 use std::fs;
 use std::path::Path;

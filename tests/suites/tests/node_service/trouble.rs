@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes that are not well, and those beside them.
+//! Tests of failed volumes, and of other volumes next to them.
 
 use std::time::Duration;
 
@@ -77,8 +77,7 @@ fn a_volume_whose_disk_is_gone_is_named_while_it_is_mounted_and_unknown_afterwar
                 Code::NotFound
             );
             kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
-            // The loop device stays for as long as the mount does; its link and its node go, as with a disk that was
-            // unplugged.
+            // The loop device exists as long as the mount. Its link and its node are removed, as for an unplugged disk.
             std::fs::remove_file(lab.at("dev/disk/by-id/virtio-0cf2a1d9-6b1c-4c3e-9")).expect("its link");
             let gone = [(VolumeHealthErrorType::Inaccessible, "DeviceGone".to_owned())];
             assert_eq!(kubelet.health(VOLUME).await.expect("it is mounted"), gone);

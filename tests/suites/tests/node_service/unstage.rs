@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes that are unstaged while something else has their device.
+//! Tests of NodeUnstageVolume while another process uses the device.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -13,9 +13,9 @@ use crate::agent::Agent;
 use crate::lab::{self, OTHER, VOLUME, claim, run};
 use crate::{Kubelet, block, disk, ext4, mount};
 
-/// How long the node waits here for a device that stays in use.
+/// Time for which the node waits for a device in use.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// A wait that no test needs.
+/// Timeout that no test reaches.
 const LONG: Duration = Duration::from_mins(1);
 
 #[test]
@@ -48,7 +48,7 @@ fn raw_volume_keeps_its_staging_directory() {
         lab.directory("staging");
         kubelet.stage(VOLUME, block()).await.expect("it is staged");
         kubelet.unstage(VOLUME).await.expect("nothing uses it");
-        // The kubelet makes no further call for a raw volume without it.
+        // Without the directory, the kubelet would make no further call for a raw volume.
         assert!(lab.at("staging").exists());
     });
 }
@@ -85,7 +85,7 @@ fn open_file_is_passed_over_with_durable_data() {
             assert_eq!(holders.to_string(), named);
             assert!(holders.has_filesystem());
 
-            // What another node would find.
+            // The content that another node would read.
             let copy = lab.at("copy.img");
             fs::copy(lab.at(&format!("{VOLUME}.img")), &copy).expect("a copy");
             lab.attach(&copy, OTHER).await;
@@ -122,7 +122,7 @@ fn repeated_call_ends_a_private_mount() {
         let (kubelet, _) = Kubelet::with_patience(&lab, LONG);
         kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
         let agent = Agent::with_mounts();
-        // As a driver leaves it that ended between the unmount and the removal.
+        // Simulates a driver that was killed between the unmount and the removal.
         lab.host().unmount(&lab.at("staging")).await.expect("it is idle here");
         let start = Instant::now();
         kubelet.unstage(VOLUME).await.expect("nothing uses it");
@@ -140,7 +140,7 @@ fn a_mount_of_another_namespace_is_named_for_as_long_as_the_flag_refuses_it() {
             let (kubelet, metrics) = Kubelet::with_patience(&lab, Duration::ZERO);
             kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
             let agent = Agent::with_mounts();
-            // As a call leaves it that is repeated.
+            // Simulates a call that was interrupted and is repeated.
             lab.host()
                 .unmount(&lab.at("staging"))
                 .await
@@ -200,7 +200,7 @@ fn a_raw_device_is_flushed_and_not_waited_for_whoever_has_it() {
         "unstage::a_raw_device_is_flushed_and_not_waited_for_whoever_has_it",
         |lab| async move {
             let device = disk(&lab).await;
-            // With the flag that refuses what is in use.
+            // With the flag value that refuses devices in use immediately.
             let (kubelet, _) = Kubelet::with_patience(&lab, Duration::ZERO);
             kubelet.stage(VOLUME, block()).await.expect("it is staged");
             let claimed = claim(&device);

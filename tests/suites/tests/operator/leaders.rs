@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two operators, of which one works.
+//! Tests of two operators with leader election.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::world::{DAEMON_SET, DEPLOYMENT, LEASE, NAMESPACE, Operator, PATIENCE,
 const GATE: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/cinder-csi-operator";
 const GATE_NAME: &str = "gate.suites.example.org";
-/// A write of the administrator's that the gate holds too: it tells when the gate is in force.
+/// A write of the administrator that the gate suspends too, which proves that the gate is active.
 const KNOCK: &str = "gate-knock";
 
 pub(crate) async fn of_two_operators_one_works_and_hands_over_when_it_is_asked_to_end(world: &World) -> Result<()> {
@@ -73,7 +73,7 @@ pub(crate) async fn a_replica_that_cannot_list_does_not_lead(world: &World) -> R
     Ok(())
 }
 
-/// Starts an operator that lacks a right, and returns it once it has reported that.
+/// Starts an operator that lacks a permission, and returns it after it has reported that.
 async fn waits_for_its_lists(world: &World) -> Result<Operator> {
     let mut operator = world.spawn_operator("without-a-right", &[]).await?;
     wait_for("the cause in /readyz", PATIENCE, async || {
@@ -120,7 +120,7 @@ pub(crate) async fn the_successor_of_a_killed_leader_finishes_what_it_had_begun(
     Ok(())
 }
 
-/// Kills the leader while its write of the DaemonSet stands still in the API server; returns the one that stood by.
+/// Kills the leader while its write of the DaemonSet is suspended in the API server; returns the standby.
 async fn killed_mid_step(world: &World, gate: &TcpListener) -> Result<Operator> {
     let address = gate.local_addr().context("the gate has no address")?;
     let user = format!("system:serviceaccount:{NAMESPACE}:cinder-csi-operator");
@@ -165,7 +165,7 @@ async fn killed_mid_step(world: &World, gate: &TcpListener) -> Result<Operator> 
     Ok(successor)
 }
 
-/// Waits until the gate holds what it is to hold.
+/// Waits until the gate is active.
 async fn in_force(world: &World, gate: &TcpListener) -> Result<()> {
     let knock = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": KNOCK}});
     wait_for("the gate", PATIENCE, async || {
@@ -177,13 +177,13 @@ async fn in_force(world: &World, gate: &TcpListener) -> Result<()> {
         }
     })
     .await?;
-    // Connections of the knock are none of the operator's.
+    // Connections of the administrator's write must not count as writes of the operator.
     while let Some(Ok::<(TcpStream, _), _>(_)) = gate.accept().now_or_never() {}
     Ok(())
 }
 
 async fn leads(operator: &Operator) -> Result<()> {
-    // The other's lease may have to run out.
+    // The other operator's Lease may have to expire.
     wait_for(
         &format!("{} to lead", operator.name),
         Duration::from_secs(90),

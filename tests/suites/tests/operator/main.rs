@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operator against a real API server, under exactly the roles that are shipped. There are no nodes and no controllers:
-//! the tests write what those would write.
+//! Tests the operator against a real API server with exactly the shipped roles. There are no nodes and controllers: the
+//! tests write their objects.
 //!
-//! The scenarios share one API server and run in their order, each with an operator of its own. Names given as arguments
-//! choose scenarios that contain them: `cargo test -p suites --test operator -- drift`.
+//! The scenarios share one API server and run in order, each with its own operator. Arguments select scenarios by a
+//! part of their names: `cargo test -p suites --test operator -- drift`.
 
 mod drift;
 mod leaders;
@@ -24,7 +24,7 @@ use suites::{api, scenarios};
 
 use world::World;
 
-// The table is part of the crate whose rules it tries.
+// The table belongs to the crate with the rules.
 #[path = "../../../../crds/src/tests/cases.rs"]
 mod cases;
 

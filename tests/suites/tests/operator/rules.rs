@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rules of the CRD, tried against the API server: the same table that the crate runs offline.
+//! Tests the CRD's validation rules on the API server, with the table of the crate's offline tests.
 
 use anyhow::{Result, ensure};
 use reqwest::Method;

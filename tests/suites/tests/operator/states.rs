@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paused, DryRun, and removals.
+//! Tests of Paused, DryRun, and removal.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
@@ -77,10 +77,10 @@ async fn remove_volume(world: &World, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until nothing of the driver is left, while pods that are to go are ended.
+/// Waits until nothing of the driver remains, and ends deleted pods meanwhile.
 async fn gone(world: &World) -> Result<()> {
     wait_for("the end of the object", PATIENCE, async || {
-        // Nobody here ends what depends on them.
+        // There is no garbage collector here.
         for path in [DEPLOYMENT, crate::world::DAEMON_SET] {
             if let Some(object) = world.api.find(path).await?
                 && !object["metadata"]["deletionTimestamp"].is_null()

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Our driver and real services in situations that csi-sanity does not bring about: other ways to log in, servers that are stopped or locked,
-//! a volume on two servers, a type on another backend.
+//! Tests of our driver with real services in situations that csi-sanity does not cover: other logins, stopped or locked
+//! servers, a volume on two servers, a type on another backend.
 //!
-//! What this cloud cannot show: shelved servers (shelving takes an image service, and there is none), resized and migrating ones (there is
-//! one compute host), a retype that moves a volume in use (nothing mirrors data below a loop device), and a Keystone behind mutual TLS. The
-//! driver's own tests have these on the simulator.
+//! This cloud does not support shelved servers (they need an image service), resizes and migrations (it has one compute
+//! host), retypes that migrate a volume in use (loop devices cannot be mirrored), and a Keystone with mutual TLS. The
+//! driver's own tests cover these with the simulator.
 
 mod calls;
 mod cloud;
@@ -128,7 +128,7 @@ fn a_stopped_server_takes_and_gives_a_volume_and_a_locked_one_is_named() {
             .context("a locked server took it")?;
         is_locked(&refusal, &server)?;
         act(api, &server, &json!({ "unlock": null })).await?;
-        // The refusals left nothing half-made.
+        // The refused calls had no side effect.
         calls.publish(&volume.volume_id, &server, single()).await?;
         calls.unpublish(&volume.volume_id, &server).await?;
         calls.delete(&volume.volume_id).await?;
@@ -156,7 +156,7 @@ fn a_multiattach_volume_is_on_two_servers_and_another_one_is_not() {
             attached(cloud.api(), &shared).await? == 1,
             "the other server lost it, too"
         );
-        // Also for a type that would allow more: a mode for one node means one.
+        // A single-node access mode means one node, even if the type supports multiattach.
         let refusal = calls
             .publish(&shared, &one.id, single())
             .await
@@ -198,7 +198,7 @@ fn a_type_on_another_backend_takes_the_data_along_where_it_may_migrate() {
             life.unpublish(&volume).await?;
             life.unstage(&volume).await?;
             life.detach(&volume).await?;
-            // The second time it is there already, which is no change.
+            // The second line is already present, which is not a change.
             let refusal = calls.modify(&volume.volume_id, &[("type", "other")]).await;
             if script.contains("echo") {
                 let refusal = refusal.err().context("it cannot stay on its backend")?;
@@ -282,7 +282,7 @@ fn a_right_that_is_lacking_is_named() {
     });
 }
 
-/// The member's role in its project, for the trustee: the trust's id and the trustee's.
+/// Delegates the member's role in its project to the trustee; returns the ids of trust and trustee.
 async fn trust(cloud: &RealCloud, member: &Keystone) -> Result<(String, String)> {
     let trustee = Keystone::login_unscoped(cloud.trustee_conf()).await?;
     let trustee = trustee.id("user")?.to_owned();
@@ -294,7 +294,7 @@ async fn trust(cloud: &RealCloud, member: &Keystone) -> Result<(String, String)>
     Ok((made["trust"]["id"].as_str().context("no trust")?.to_owned(), trustee))
 }
 
-/// The refusal can be repeated, and names the server, the lock and what to do.
+/// Checks that the error is retryable and names the server, the lock and the remedy.
 fn is_locked(refusal: &Status, server: &str) -> Result<()> {
     println!("{refusal}");
     let named = [server, "locked", "unlock"]

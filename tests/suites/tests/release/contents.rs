@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is in a release.
+//! Checks the contents of a release.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,17 +12,17 @@ use serde_json::{Value, json};
 use suites::programs;
 use tempfile::TempDir;
 
-/// Packages may have to be fetched first.
+/// Long, because packages may have to be downloaded.
 const LIMIT: Duration = Duration::from_mins(10);
 
-/// What an image has to be.
+/// Expected properties of an image.
 struct Wanted {
     name: &'static str,
     user: Value,
     entrypoint: &'static str,
     /// Some of its files.
     files: &'static [&'static str],
-    /// Some of what its bill of materials lists.
+    /// Some components in its bill of materials.
     parts: &'static [&'static str],
 }
 
@@ -30,7 +30,7 @@ fn wanted() -> [Wanted; 2] {
     [
         Wanted {
             name: "cinder-csi-driver",
-            // The manifests say who runs it.
+            // The manifests set the user.
             user: Value::Null,
             entrypoint: "/usr/bin/cinder-csi-driver",
             files: &[
@@ -68,7 +68,7 @@ fn wanted() -> [Wanted; 2] {
     ]
 }
 
-/// A release that was made.
+/// A built release.
 pub(crate) struct Made {
     pub(crate) version: String,
     driver: PathBuf,
@@ -77,12 +77,12 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// Makes one of programs that are built.
+    /// Builds a release with existing programs.
     pub(crate) async fn of(product: &Product) -> Result<Self> {
         Self::make(&product.version, &product.driver, &product.operator).await
     }
 
-    /// The same once more.
+    /// Builds the same release again.
     pub(crate) async fn again(&self) -> Result<Self> {
         Self::make(&self.version, &self.driver, &self.operator).await
     }
@@ -127,7 +127,7 @@ impl Made {
         self.json(&format!("layout/blobs/{}", digest.replace(':', "/")))
     }
 
-    /// What the layout holds: names with their descriptors.
+    /// Returns the names in the layout and their descriptors.
     fn named(&self) -> Result<Vec<(String, Value)>> {
         let index = self.json("layout/index.json")?;
         let named = index["manifests"].as_array().context("an index without manifests")?;
@@ -138,7 +138,7 @@ impl Made {
         named.iter().map(name).collect()
     }
 
-    /// The product's images, by name and digest, as manifests name them.
+    /// Returns the product's images by name and digest, as in manifests.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
         let named = self.named()?.into_iter().filter(|(name, _)| !name.contains("/charts/"));
         named
@@ -146,7 +146,7 @@ impl Made {
             .collect()
     }
 
-    /// Every file is listed with its sum, and what the layout holds has the name of its sum.
+    /// Checks that every file is listed with its checksum, and that blobs are named by their checksum.
     pub(crate) async fn sums(&self) -> Result<()> {
         let check = Command::new("sha256sum").args(["--check", "--strict", "--quiet", "SHA256SUMS"]);
         check.directory(self.folder()).output().await?;
@@ -292,7 +292,7 @@ fn text(value: &Value) -> Result<&str> {
     value.as_str().with_context(|| format!("{value} is no text"))
 }
 
-/// Crates of this repository have no sum of their own: the revision of the image tells what they are.
+/// Crates of this repository have no checksum of their own; the revision of the image identifies them.
 fn is_of_workspace(name: &str) -> bool {
     ["cinder-", "csi-"].iter().any(|prefix| name.starts_with(prefix))
 }
@@ -308,7 +308,7 @@ fn files_in(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// This machine's architecture, as images name it.
+/// Returns this machine's architecture in the notation of images.
 fn architecture() -> Result<&'static str> {
     match std::env::consts::ARCH {
         "x86_64" => Ok("amd64"),

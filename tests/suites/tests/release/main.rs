@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A release as a user gets it: what `make release` makes is pushed to a registry, and a cluster whose nodes have no image of the
-//! product gets a driver from it, by the chart, by the chart alone, and by `install.yaml`.
+//! Tests a release from a user's perspective: pushes the result of `make release` to a registry, and installs a driver
+//! from it in a cluster without images of the product. Uses the chart, the chart with the driver, and `install.yaml`.
 //!
-//! In the quick form: for this machine's architecture alone, of the programs that the other tests run.
+//! The release contains only this machine's architecture and the programs of the other tests.
 
 mod contents;
 mod packages;
@@ -20,10 +20,10 @@ use suites::scenarios::Scenarios;
 
 use contents::Made;
 
-/// The name of helm's release.
+/// Name of the Helm release.
 const RELEASE: &str = "cinder-csi-operator";
 
-/// A release, and a cluster that can have it.
+/// A release, and a cluster to install it in.
 struct Shop {
     made: Made,
     world: World,
@@ -122,7 +122,7 @@ async fn helm_installs_the_driver_from_the_registry(shop: &Shop) -> Result<()> {
     shop.clear().await
 }
 
-/// As one application of a GitOps tool: the pods of the release's hooks are pulled and run like all others.
+/// Installs one application as a GitOps tool does; the pods of the hooks pull and run like all others.
 async fn one_release_of_helm_has_operator_and_driver(shop: &Shop) -> Result<()> {
     shop.has_no_image_of_the_product().await?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
@@ -141,7 +141,7 @@ async fn one_release_of_helm_has_operator_and_driver(shop: &Shop) -> Result<()> 
     shop.clear().await
 }
 
-/// The driver is a hook of the install, for which a pod of the chart waits, and an object of the release in an upgrade.
+/// On install, the driver is a hook that a pod of the chart waits for. On upgrade, it is an object of the release.
 async fn helm_wait_fails_for_wrong_secret(shop: &Shop) -> Result<()> {
     let world = &shop.world;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
@@ -190,7 +190,7 @@ async fn kubectl_installs_the_driver_from_one_file(shop: &Shop) -> Result<()> {
 }
 
 impl Shop {
-    /// A driver comes of one object, a pod writes to its volume, and all goes again.
+    /// Creates a driver from one object, writes to a volume from a pod, and deletes all.
     async fn a_pod_gets_its_volume(&self) -> Result<()> {
         let world = &self.world;
         world.ask_for_driver().await?;
@@ -199,7 +199,7 @@ impl Shop {
         self.delete_driver().await
     }
 
-    /// The driver goes, and then the Secret that it logs in with.
+    /// Deletes the driver, and then the Secret with its credentials.
     async fn delete_driver(&self) -> Result<()> {
         let cluster = &self.world.cluster;
         cluster
@@ -233,14 +233,14 @@ impl Shop {
         self.helm(&[&words[..], options].concat()).await.map(drop)
     }
 
-    /// helm from where a node is, because the registry is on its loopback.
+    /// Runs helm in the network of a node, because the registry is on its loopback interface.
     async fn helm(&self, words: &[&str]) -> Result<String> {
         let helm = self.world.cluster.command_in_network(path(&programs::helm()?)?)?;
         let place = ["--namespace", NAMESPACE, "--timeout=290s"];
         helm.args(words).args(place).timeout(PATIENCE).output().await
     }
 
-    /// Every container of the product runs an image that the release names, by its digest.
+    /// Checks that every container of the product runs an image of the release by digest.
     async fn all_run_the_release(&self) -> Result<()> {
         let (pods, names) = (
             self.world.cluster.get(&["pods", "-n", NAMESPACE]).await?,
@@ -274,14 +274,14 @@ impl Shop {
         Ok(())
     }
 
-    /// The node's images of the product.
+    /// Returns the node's images of the product.
     async fn images(&self) -> Result<Vec<String>> {
         let listed = self.ctr(&["images", "list", "--quiet"]).await?;
         let ours = listed.lines().filter(|name| name.contains("/cinder-csi/"));
         Ok(ours.map(str::to_owned).collect())
     }
 
-    /// Takes away what `helm uninstall` leaves, as docs/uninstall.md says, and the images.
+    /// Removes the objects that `helm uninstall` retains, as documented in docs/uninstall.md, and the images.
     async fn clear(&self) -> Result<()> {
         let cluster = &self.world.cluster;
         cluster

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Debian packages of the images, as scanners find them: `/var/lib/dpkg/status.d` has a control file for each package.
+//! Debian packages of the images for scanners: `/var/lib/dpkg/status.d` has a control file per package.
 
 use std::collections::BTreeSet;
 use std::fs;

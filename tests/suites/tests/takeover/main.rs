@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From the Go driver to this one and back, in a cluster of two nodes: the Go driver comes from its own manifests and its own chart,
-//! and pods write to volumes that it made all the time.
+//! Tests the migration from the Go driver to this one and back, in a cluster of two nodes. The Go driver comes from its
+//! own manifests and its own chart. Pods write continuously to volumes that it created.
 //!
-//! The scenarios share one cluster and each begins where the one before ended: the first that fails ends the run. What
-//! `docs/migrate-from-cinder-csi-plugin.md` says is what is done here.
+//! The scenarios share one cluster, and each one continues from the previous one: the first failure ends the run. The
+//! steps are those of `docs/migrate-from-cinder-csi-plugin.md`.
 
 mod chart;
 mod check;
@@ -83,7 +83,7 @@ async fn a_check_names_what_the_switch_changes_before_anything_is_installed(site
     {
         ensure!(answer.stdout.contains(part), "no {part:?} in\n{}", answer.stdout);
     }
-    // What the file says too is no finding.
+    // A value that equals that of the file is not a finding.
     let answer = check::adopt(site, &object(go::CLUSTER_ID)).await?;
     ensure!(!answer.stdout.contains("--cluster"), "{}", answer.stdout);
     let answer = check::run(site, &["adopt", "other.example.org", "--check"]).await?;
@@ -91,7 +91,7 @@ async fn a_check_names_what_the_switch_changes_before_anything_is_installed(site
     Ok(())
 }
 
-/// What the administrator asks for.
+/// Returns the administrator's object.
 fn object(cluster_id: &str) -> Value {
     json!({
         "apiVersion": "csi.openstack.org/v1beta1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
@@ -101,7 +101,7 @@ fn object(cluster_id: &str) -> Value {
 
 async fn beside_the_go_driver_the_operator_does_nothing(site: &Site) -> Result<()> {
     site.cluster().install_manifests().await?;
-    // The Go driver's own configuration, as the page copies it.
+    // Copies the Go driver's own configuration, as documented.
     let template = "go-template={{index .data \"cloud.conf\" | base64decode}}";
     let words = ["get", "secret", go::SECRET, "-n", go::NAMESPACE, "-o", template];
     let conf = site.cluster().kubectl(&words).await?;
@@ -131,7 +131,7 @@ async fn beside_the_go_driver_the_operator_does_nothing(site: &Site) -> Result<(
 
 async fn the_operator_takes_the_place_of_the_go_driver_under_writing_pods(site: &Site) -> Result<()> {
     site.world.patch_spec(&json!({"adoption": {"mode": "Migrate"}})).await?;
-    // The role for it is a thing of its own.
+    // The role for the migration must be installed separately.
     site.world
         .condition("Degraded", "True", |found| found["reason"] == "AdoptionForbidden")
         .await?;
@@ -190,7 +190,7 @@ async fn what_the_go_driver_made_grows_is_copied_and_goes(site: &Site) -> Result
     let first = &site.writers.names()[0];
     site.grow(first, 2).await?;
     site.snapshot("of-ours", first).await?;
-    // What the Go driver snapshot can be restored.
+    // A snapshot of the Go driver can be restored.
     let mut claim = suites::cluster::claim("restored", "Filesystem");
     claim["spec"]["storageClassName"] = json!(site::CLASS);
     claim["spec"]["dataSource"] =
@@ -225,7 +225,7 @@ async fn the_way_back_leads_to_the_go_driver(site: &Site) -> Result<()> {
     let cluster = site.cluster();
     let object = site.object().await?;
     let uid = object["metadata"]["uid"].as_str().context("an object without a uid")?;
-    // The driver goes from under its volumes, on purpose: pods keep what is mounted.
+    // Deletes the driver while volumes are in use; pods retain their mounts.
     site.world.patch_spec(&json!({"deletion": {"policy": "Force"}})).await?;
     let acknowledged = format!("csi.openstack.org/force-delete={uid}");
     cluster
@@ -238,7 +238,7 @@ async fn the_way_back_leads_to_the_go_driver(site: &Site) -> Result<()> {
     go::apply(&site.manifests.without_credentials(), cluster).await?;
     go::serves(cluster).await?;
     site.undisturbed().await?;
-    // Ours made this one.
+    // This snapshot was taken by our driver.
     site.world.delete("volumesnapshot", "of-ours").await?;
     site.grow(&site.writers.names()[1], 2).await?;
     site.a_life("after").await?;
@@ -267,10 +267,10 @@ async fn our_image_runs_in_the_go_drivers_manifests(site: &Site) -> Result<()> {
     site.undisturbed().await
 }
 
-/// Nothing is changed in the chart's values but the name of the driver's image, which is pulled as an administrator's would be.
+/// The only changed value is the image of the driver, which is pulled as by an administrator.
 async fn our_image_runs_in_the_go_drivers_chart(site: &Site) -> Result<()> {
     let cluster = site.cluster();
-    // Both have roles and accounts of the same names.
+    // Manifests and chart have roles and accounts with the same names.
     go::delete(&site.manifests, cluster).await?;
     let release = Release::install(&site.world).await?;
     release.serves().await?;
