@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clients_are_told_an_address_that_they_reach_and_what_they_ask_for_is_noted() {
+    async fn gateway_rewrites_addresses_and_records_requests() {
         let service = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = service.local_addr().unwrap().port();
         let app = axum::Router::new().fallback(async || "volumes are at http://127.0.0.1:8776/v3");
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_that_is_away_is_a_bad_gateway() {
+    async fn unreachable_service_is_bad_gateway() {
         let (entrance, gone) = (listener(), listener().local_addr().unwrap().port());
         let address = entrance.local_addr().unwrap();
         let (listener, tls) = (entrance, None);

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_tells_names_outcomes_and_times_of_specs_alone() {
+    fn reads_names_results_and_times_of_specs() {
         let report = serde_json::json!([{"SpecReports": [
             {"ContainerHierarchyTexts": ["[sig-storage]", "", "volumes"], "LeafNodeText": "store data", "LeafNodeType": "It",
                 "State": "passed", "RunTime": 1_500_000_000_u64},

@@ -299,14 +299,14 @@ mod tests {
     }
 
     #[test]
-    fn the_corrected_suite_passes_with_all_specs_alone() {
+    fn corrected_suite_requires_all_specs() {
         report(Suite::Corrected, &[]).check().unwrap();
         let one = report(Suite::Corrected, &[(WRONG, failed(REASON))]);
         assert!(complaint(&one).contains(WRONG));
     }
 
     #[test]
-    fn the_published_suite_passes_if_the_listed_specs_fail_for_their_reason_and_no_others() {
+    fn published_suite_permits_only_listed_failures() {
         report(Suite::Published, &[(WRONG, failed(REASON))]).check().unwrap();
         let another = report(Suite::Published, &[(WRONG, failed(REASON)), ("spec 7", failed(REASON))]);
         assert!(complaint(&another).contains("spec 7"));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_spec_that_passes_or_is_missing_makes_the_list_outdated() {
+    fn passing_or_missing_listed_spec_fails() {
         let passed = report(Suite::Published, &[]);
         assert!(complaint(&passed).contains("outdated"));
         let mut missing = report(Suite::Published, &[("one more", Outcome::Passed)]);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skipped_or_a_lost_spec_fails_either_suite() {
+    fn skipped_or_missing_spec_fails() {
         for suite in [Suite::Corrected, Suite::Published] {
             let wrong = suite.wrong().iter().map(|spec| (*spec, failed(REASON)));
             let wrong: Vec<_> = wrong.collect();

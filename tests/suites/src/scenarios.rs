@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_repeats_what_failed_and_names_what_did_not_run() {
+    async fn summary_lists_failed_and_skipped_scenarios() {
         let end = run(&["bad", "brok"]).await;
         assert_eq!(
             end.to_string(),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_does_not_end_fails() {
+    async fn scenario_fails_at_time_limit() {
         async fn endless(_: &World) -> Result<()> {
             std::future::pending().await
         }
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_words_a_part_may_run() {
+    async fn suite_may_run_part_by_default() {
         let end = run(&[]).await;
         assert_eq!(
             end.to_string(),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_chooses_what_another_one_leaves_out() {
+    fn arguments_select_and_exclude_scenarios() {
         let chosen = |words: &[&str]| {
             let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
             let scenarios = Scenarios::<World>::choose(scenarios![bad, broken, good], &words, |_| true);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_passes_is_good_and_none_is_not() {
+    async fn run_without_scenarios_fails() {
         let end = run(&["good"]).await;
         assert_eq!(
             end.to_string(),
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_world_that_does_not_settle_ends_the_run() {
+    async fn failed_settle_ends_run() {
         let mut scenarios = Scenarios::choose(scenarios![good, bad], &[], |_| true);
         let world = World::default();
         let outcome = scenarios

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_count_when_they_are_done_and_stop_their_own_thread() {
+    fn parses_completed_calls_and_stops_per_thread() {
         let trace = "7 mkdir(\"/x\", 0750 <unfinished ...>\n8 mount(\"/a\", \"/x\", NULL, MS_BIND, NULL) = 0\n\
                      7 <... mkdir resumed>)              = 0\n7 --- SIGSTOP {si_signo=SIGSTOP} ---\n\
                      9 --- stopped by SIGSTOP ---\n7 --- stopped by SIGSTOP ---\n";

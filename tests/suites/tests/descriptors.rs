@@ -91,7 +91,7 @@ fn fields(message: &DynamicMessage) -> BTreeMap<String, Value> {
 }
 
 #[tokio::test]
-async fn our_interfaces_are_those_of_the_published_go_modules() -> Result<()> {
+async fn interfaces_match_published_go_modules() -> Result<()> {
     let pool = DescriptorPool::decode(csi_proto::FILE_DESCRIPTOR_SET).context("our descriptors are not whole")?;
     let ours = interfaces(&pool, csi_proto::FILE_DESCRIPTOR_SET)?;
     let published = interfaces(&pool, &suites::contracts::published_descriptors().await?)?;
@@ -105,7 +105,7 @@ async fn our_interfaces_are_those_of_the_published_go_modules() -> Result<()> {
 }
 
 #[test]
-fn the_comparison_sees_a_changed_number_and_a_changed_option() -> Result<()> {
+fn comparison_detects_changed_number_and_option() -> Result<()> {
     let pool = DescriptorPool::decode(csi_proto::FILE_DESCRIPTOR_SET)?;
     let ours = interfaces(&pool, csi_proto::FILE_DESCRIPTOR_SET)?
         .remove("csi.v1")

@@ -13,12 +13,12 @@ const NAME: &str = "pvc-encrypted";
 const MIB: i64 = 1 << 20;
 
 #[test]
-fn a_volume_with_a_luks1_header_grows_and_its_pod_restarts() {
+fn luks1_volume_expands_and_pod_restarts() {
     in_lab(async |lab| grows(&lab, 2).await);
 }
 
 #[test]
-fn a_volume_with_a_luks2_header_grows_and_its_pod_restarts() {
+fn luks2_volume_expands_and_pod_restarts() {
     in_lab(async |lab| grows(&lab, 16).await);
 }
 

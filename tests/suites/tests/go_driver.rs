@@ -15,7 +15,7 @@ use suites::sanity::{self, Options, Report};
 use suites::simulator::{REAL_LATENCIES, SERVER_ID, Simulator};
 
 #[test]
-fn the_go_driver_takes_a_volume_from_create_to_delete() {
+fn go_driver_runs_volume_lifecycle() {
     in_lab(async |lab| one_life(lab, "ext4").await);
 }
 
@@ -66,7 +66,7 @@ async fn one_life(lab: Rc<Lab>, fs_type: &str) -> Result<()> {
 }
 
 #[test]
-fn a_volume_that_the_go_driver_published_is_carried_on_by_ours() {
+fn our_driver_continues_with_go_driver_volume() {
     in_lab(async |lab| {
         let simulator = Simulator::start(&lab, "").await?;
         let go = Driver::go(&lab, &simulator).await?;
@@ -110,7 +110,7 @@ fn a_volume_that_the_go_driver_published_is_carried_on_by_ours() {
 }
 
 #[test]
-fn csi_sanity_finds_the_same_kinds_of_fault_in_the_go_driver_as_on_real_services() {
+fn go_driver_has_listed_faults_on_simulator() {
     in_lab(async |lab| {
         let simulator = Simulator::start(&lab, REAL_LATENCIES).await?;
         let driver = Driver::go(&lab, &simulator).await?;
@@ -128,7 +128,7 @@ fn csi_sanity_finds_the_same_kinds_of_fault_in_the_go_driver_as_on_real_services
 
 #[test]
 #[ignore = "takes minutes; `make sanity` runs it"]
-fn csi_sanity_finds_the_listed_faults_in_the_go_driver_on_real_services() {
+fn go_driver_has_listed_faults_on_real_services() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         // The application credential of the cloud permits only the requests of our driver.

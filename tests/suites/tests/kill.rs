@@ -111,7 +111,7 @@ async fn until<T>(work: impl Future<Output = Result<T>>, moment: impl Future<Out
 }
 
 #[test]
-fn a_controller_that_is_killed_while_cinder_creates_the_volume_makes_no_second_one() {
+fn controller_killed_during_create_creates_one_volume() {
     in_lab(async |lab| {
         let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
         let life = cluster.life(&lab, "ext4")?;
@@ -133,7 +133,7 @@ fn a_controller_that_is_killed_while_cinder_creates_the_volume_makes_no_second_o
 }
 
 #[test]
-fn a_controller_that_is_killed_before_it_hears_of_the_volume_makes_no_second_one() {
+fn controller_killed_before_response_creates_one_volume() {
     in_lab(async |lab| {
         let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
         let life = cluster.life(&lab, "ext4")?;
@@ -150,7 +150,7 @@ fn a_controller_that_is_killed_before_it_hears_of_the_volume_makes_no_second_one
 }
 
 #[test]
-fn a_controller_that_is_killed_while_nova_attaches_the_volume_attaches_it_once() {
+fn controller_killed_during_attach_attaches_once() {
     in_lab(async |lab| {
         let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
         let life = cluster.life(&lab, "ext4")?;
@@ -173,7 +173,7 @@ fn a_controller_that_is_killed_while_nova_attaches_the_volume_attaches_it_once()
 }
 
 #[test]
-fn a_controller_that_is_killed_while_nova_detaches_the_volume_finishes_that() {
+fn controller_killed_during_detach_finishes_it() {
     in_lab(async |lab| {
         let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
         let life = cluster.life(&lab, "ext4")?;
@@ -200,12 +200,12 @@ const HALF_AN_EXT4: u32 = 60;
 const HALF_AN_XFS: u32 = 20;
 
 #[test]
-fn an_ext4_whose_making_was_interrupted_by_the_end_of_the_node_is_made_anew() {
+fn interrupted_ext4_format_is_repeated() {
     in_lab(async |lab| interrupted_mkfs(&lab, "ext4", HALF_AN_EXT4).await);
 }
 
 #[test]
-fn an_xfs_whose_making_was_interrupted_by_the_end_of_the_node_is_made_anew() {
+fn interrupted_xfs_format_is_repeated() {
     in_lab(async |lab| interrupted_mkfs(&lab, "xfs", HALF_AN_XFS).await);
 }
 
@@ -251,7 +251,7 @@ async fn interrupted_mkfs(lab: &Lab, fs_type: &str, writes: u32) -> Result<()> {
 }
 
 #[test]
-fn a_node_that_is_killed_between_stage_and_publish_goes_on_with_the_same_data() {
+fn node_killed_after_stage_publishes_same_data() {
     in_lab(async |lab| {
         let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
         let life = cluster.life(&lab, "ext4")?;

@@ -33,7 +33,7 @@ const VOLUME: &str = "3.60";
 const COMPUTE: &str = "2.89";
 
 #[test]
-fn a_volume_lives_from_create_to_delete_within_its_budget_of_calls() {
+fn volume_lifecycle_stays_within_request_budget() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let controller = Ours::new(Role::Controller).start(&lab, &cloud).await?;
@@ -82,7 +82,7 @@ fn a_volume_lives_from_create_to_delete_within_its_budget_of_calls() {
 
 /// Our detach polls only Nova's record while it exists, and assumes that Cinder is done when it is deleted.
 #[test]
-fn nova_forgets_an_attachment_only_after_cinder_has_let_go() {
+fn nova_deletes_attachment_after_cinder() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let api = cloud.api();
@@ -116,7 +116,7 @@ fn nova_forgets_an_attachment_only_after_cinder_has_let_go() {
 
 /// The driver's polling depends on the order: it must know all states, and which of them end a wait.
 #[test]
-fn the_states_of_a_volume_come_in_the_order_that_the_driver_knows() {
+fn volume_states_have_expected_order() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let api = cloud.api();
@@ -170,7 +170,7 @@ fn the_states_of_a_volume_come_in_the_order_that_the_driver_knows() {
 
 /// No published suite tests successful group snapshots.
 #[test]
-fn two_volumes_are_snapshotted_at_one_moment_and_restored() {
+fn group_snapshot_is_restored() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let driver = Ours::new(Role::Both).start(&lab, &cloud).await?;
@@ -229,7 +229,7 @@ fn two_volumes_are_snapshotted_at_one_moment_and_restored() {
 }
 
 #[test]
-fn a_backup_serves_as_snapshot_and_is_restored() {
+fn backup_is_restored_as_snapshot() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let driver = Ours::new(Role::Both).start(&lab, &cloud).await?;

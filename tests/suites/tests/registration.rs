@@ -17,7 +17,7 @@ const DRIVER: &str = "cinder.csi.openstack.org";
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[test]
-fn a_client_that_dials_as_the_kubelet_does_can_register_the_driver_before_and_after_a_kill() {
+fn kubelet_client_registers_driver_before_and_after_kill() {
     in_lab(async |lab| {
         let simulator = Simulator::start(&lab, "").await?;
         let Kubelet { endpoint, link, node } = Kubelet::make(&lab)?;
@@ -53,7 +53,7 @@ fn a_client_that_dials_as_the_kubelet_does_can_register_the_driver_before_and_af
 }
 
 #[test]
-fn a_driver_that_finds_its_socket_served_waits_and_takes_over_at_once() {
+fn driver_waits_for_used_socket_and_takes_over() {
     in_lab(async |lab| {
         let simulator = Simulator::start(&lab, "").await?;
         let Kubelet { endpoint, link, node } = Kubelet::make(&lab)?;
@@ -80,7 +80,7 @@ fn a_driver_that_finds_its_socket_served_waits_and_takes_over_at_once() {
 }
 
 #[test]
-fn the_stand_in_for_the_registrar_offers_the_driver_to_the_kubelet_and_withdraws_it_at_its_end() {
+fn registrar_stand_in_registers_and_unregisters_driver() {
     in_lab(async |lab| {
         let simulator = Simulator::start(&lab, "").await?;
         let registry = lab.path("plugins_registry");

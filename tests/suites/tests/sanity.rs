@@ -30,51 +30,51 @@ fn csi_sanity_passes_with_block_volumes() {
 }
 
 #[test]
-fn csi_sanity_passes_with_mounted_volumes_and_two_processes() {
+fn csi_sanity_passes_with_mounts_two_processes() {
     in_lab(async |lab| on_simulator(&lab, Suite::Corrected, Access::Mount, Processes::Two).await);
 }
 
 #[test]
-fn csi_sanity_passes_with_block_volumes_and_two_processes() {
+fn csi_sanity_passes_with_blocks_two_processes() {
     in_lab(async |lab| on_simulator(&lab, Suite::Corrected, Access::Block, Processes::Two).await);
 }
 
 #[test]
-fn csi_sanity_as_published_fails_on_what_it_compares_wrongly_alone() {
+fn published_csi_sanity_fails_only_in_listed_specs() {
     in_lab(async |lab| on_simulator(&lab, Suite::Published, Access::Mount, Processes::One).await);
 }
 
 #[test]
-fn csi_sanity_passes_on_real_services_with_mounted_volumes_and_two_processes() {
+fn real_csi_sanity_passes_with_mounts_two_processes() {
     in_lab(async |lab| on_real_services(&lab, Suite::Corrected, Access::Mount, Processes::Two).await);
 }
 
 #[test]
 #[ignore = "one of the four is enough for each change; `make sanity` runs all"]
-fn csi_sanity_passes_on_real_services_with_mounted_volumes() {
+fn real_csi_sanity_passes_with_mounts() {
     in_lab(async |lab| on_real_services(&lab, Suite::Corrected, Access::Mount, Processes::One).await);
 }
 
 #[test]
 #[ignore = "one of the four is enough for each change; `make sanity` runs all"]
-fn csi_sanity_passes_on_real_services_with_block_volumes() {
+fn real_csi_sanity_passes_with_blocks() {
     in_lab(async |lab| on_real_services(&lab, Suite::Corrected, Access::Block, Processes::One).await);
 }
 
 #[test]
 #[ignore = "one of the four is enough for each change; `make sanity` runs all"]
-fn csi_sanity_passes_on_real_services_with_block_volumes_and_two_processes() {
+fn real_csi_sanity_passes_with_blocks_two_processes() {
     in_lab(async |lab| on_real_services(&lab, Suite::Corrected, Access::Block, Processes::Two).await);
 }
 
 #[test]
 #[ignore = "on the simulator it is the same; `make sanity` runs both"]
-fn csi_sanity_as_published_fails_on_real_services_on_what_it_compares_wrongly_alone() {
+fn real_published_csi_sanity_fails_only_listed_specs() {
     in_lab(async |lab| on_real_services(&lab, Suite::Published, Access::Mount, Processes::Two).await);
 }
 
 #[tokio::test]
-async fn the_page_on_conformance_names_what_the_correction_decides_and_changes_and_shows_why() -> Result<()> {
+async fn conformance_page_explains_corrected_comparison() -> Result<()> {
     let read = |path| fs::read_to_string(workspace_root().join(path)).with_context(|| format!("cannot read {path}"));
     let (page, build) = (read("docs/conformance.md")?, read("tests/tools/build")?);
     for spec in DECIDED_BY_CORRECTION {

@@ -60,7 +60,7 @@ async fn accept_all() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_snapshot_controller_accepts_the_arguments_of_config() {
+async fn snapshot_controller_accepts_configured_arguments() {
     let tools = Tools::modules(&["csi"]).await.unwrap();
     let file = workspace_root().join("config/snapshot-controller/deployment.yaml");
     let text = std::fs::read_to_string(file).unwrap();
@@ -80,7 +80,7 @@ async fn the_snapshot_controller_accepts_the_arguments_of_config() {
 }
 
 #[tokio::test]
-async fn an_unknown_gate_is_not_accepted() {
+async fn unknown_feature_gate_is_rejected() {
     let tools = Tools::modules(&["csi"]).await.unwrap();
     let words = ["--feature-gates=NoSuchGate=true".to_owned()];
     let error = accept(tools.path("csi-attacher").unwrap(), &words).await.unwrap_err();

@@ -53,7 +53,7 @@ impl Told {
     }
 }
 
-/// Returns the log lines of the last successful call of an RPC.
+/// Returns the final log line of each call of an RPC.
 fn last_lines(driver: &Driver, rpc: &str) -> Result<Vec<Value>> {
     let log = driver.log()?;
     let mut lines = Vec::new();
@@ -67,7 +67,7 @@ fn last_lines(driver: &Driver, rpc: &str) -> Result<Vec<Value>> {
 }
 
 #[test]
-fn each_call_leaves_a_line_with_its_span_its_volume_and_the_requests_that_it_made() {
+fn every_call_logs_volume_and_requests() {
     in_lab(async |lab| {
         let told = whole_life(&lab).await?;
         let requests = told.simulator.log().await?;
@@ -118,7 +118,7 @@ fn each_call_leaves_a_line_with_its_span_its_volume_and_the_requests_that_it_mad
 }
 
 #[test]
-fn both_roles_show_their_metrics_and_no_object_is_named_in_a_label_issue_913() {
+fn metrics_contain_no_object_names_issue_913() {
     in_lab(async |lab| {
         let told = whole_life(&lab).await?;
         let page = async |address: &str| -> Result<String> {

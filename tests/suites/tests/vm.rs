@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_mins(5);
 
 #[tokio::test]
 #[ignore = "needs QEMU and a kernel of its own: make test-vm"]
-async fn a_node_finds_uses_and_grows_disks_of_every_bus_and_knows_itself_by_its_config_drive() -> Result<()> {
+async fn node_uses_disks_of_every_bus() -> Result<()> {
     let kernel = PathBuf::from(env::var_os("VM_KERNEL").context("VM_KERNEL is what tests/vm/prepare prints")?);
     let dir = tempfile::tempdir()?;
     let root = root(&kernel, dir.path()).await?;

@@ -105,7 +105,7 @@ async fn lists_snapshots_with_filters_and_pages() {
 }
 
 #[tokio::test]
-async fn snapshot_of_attached_volume_needs_force_before_3_66() {
+async fn attached_volume_snapshot_needs_force_before_3_66() {
     let client = Client::new(|config| config.latencies.snapshot = NEVER).await;
     let id = client.volume("data").await;
     client.attached(NODE, &id).await;

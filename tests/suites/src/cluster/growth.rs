@@ -10,7 +10,7 @@ use super::{DRIVER, PATIENCE, USERS, World};
 /// A separate StorageClass, so that the operator's classes do not matter.
 const CLASS: &str = "growing-xfs";
 
-pub async fn a_claim_grows_while_its_pod_runs(world: &World) -> Result<()> {
+pub async fn claim_expands_while_pod_runs(world: &World) -> Result<()> {
     let class = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": CLASS},
         "provisioner": DRIVER, "allowVolumeExpansion": true,

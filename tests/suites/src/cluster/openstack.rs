@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_knows_the_authority_trusts_the_gateway_and_nobody_else_does() {
+    async fn only_clients_with_ca_trust_gateway() {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let url = format!("https://{}/", listener.local_addr().unwrap());
         let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))

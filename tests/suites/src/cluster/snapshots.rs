@@ -13,7 +13,7 @@ use super::{NAMESPACE, PATIENCE, USERS, WITHIN, World};
 const CLASS: &str = "cinder";
 const NOT_UTF8: &str = "a path that is not UTF-8";
 
-pub async fn snapshots_can_be_taken_from_when_their_kinds_are_installed(world: &World) -> Result<()> {
+pub async fn snapshots_work_after_kinds_are_installed(world: &World) -> Result<()> {
     ensure!(
         !has_snapshotter(world).await?,
         "csi-snapshotter runs without the kinds that it works on"
@@ -65,7 +65,7 @@ fn controller_component() -> PathBuf {
     workspace_root().join("config/snapshot-controller")
 }
 
-pub async fn a_snapshot_becomes_a_volume_with_the_data_of_its_moment(world: &World) -> Result<()> {
+pub async fn restored_volume_has_data_of_snapshot(world: &World) -> Result<()> {
     world.start_pod("origin", None).await?;
     world.ready("origin").await?;
     world.sh("origin", "echo then > /data/witness && sync").await?;
@@ -92,7 +92,7 @@ pub async fn a_snapshot_becomes_a_volume_with_the_data_of_its_moment(world: &Wor
     world.delete_pod_and_volume("origin").await
 }
 
-pub async fn a_clone_has_the_data_of_its_source(world: &World) -> Result<()> {
+pub async fn clone_has_data_of_source(world: &World) -> Result<()> {
     world.start_pod("source", None).await?;
     world.ready("source").await?;
     world.sh("source", "echo cloned > /data/witness && sync").await?;

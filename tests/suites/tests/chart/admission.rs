@@ -95,7 +95,7 @@ fn deletion_message(kind: &str, name: &str, reason: &str, noun: &str) -> String 
 }
 
 #[test]
-fn deletion_of_the_installation_waits_for_its_driver() {
+fn deletion_of_installation_waits_for_driver() {
     in_lab(async |lab| {
         let it = Installation::start(lab).await?;
         it.install_with_kubectl().await?;
@@ -147,7 +147,7 @@ fn deletion_of_the_installation_waits_for_its_driver() {
 }
 
 #[test]
-fn second_driver_must_not_collide_with_the_first() {
+fn second_driver_must_not_conflict_with_first() {
     in_lab(async |lab| {
         let it = Installation::start(lab).await?;
         it.install_with_kubectl().await?;
@@ -299,7 +299,7 @@ const PATCHES: [(&str, &str, &str, &str); 22] = [
 ];
 
 #[test]
-fn overrides_that_cannot_apply_are_rejected() {
+fn rejects_overrides_that_cannot_apply() {
     in_lab(async |lab| {
         let it = Installation::start(lab).await?;
         it.install_with_kubectl().await?;

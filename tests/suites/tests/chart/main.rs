@@ -50,14 +50,14 @@ fn kustomized(folder: &str) -> Result<Objects> {
 }
 
 #[test]
-fn helm_lint_has_nothing_to_say_against_the_chart() -> Result<()> {
+fn helm_lint_accepts_chart() -> Result<()> {
     let lint = said(chart::helm()?.args(["lint", "--strict"]).arg(chart::directory()))?;
     ensure!(lint.contains("1 chart(s) linted, 0 chart(s) failed"), "{lint}");
     Ok(())
 }
 
 #[test]
-fn chart_and_kustomization_make_the_same_objects() -> Result<()> {
+fn chart_renders_same_objects_as_kustomization() -> Result<()> {
     let mut wanted = kustomized("config/default")?;
     // Helm creates the namespace itself; the chart's notes explain its labels.
     let namespace = wanted.remove(&("Namespace".into(), String::new(), "cinder-csi".into()));
@@ -90,7 +90,7 @@ fn chart_and_kustomization_make_the_same_objects() -> Result<()> {
 }
 
 #[test]
-fn what_the_values_say_reaches_the_operator_and_its_namespace_every_object() -> Result<()> {
+fn values_reach_operator_and_namespace_every_object() -> Result<()> {
     let settings = [
         "image.repository=mirror.example.org/operator",
         "image.tag=v9",
@@ -131,7 +131,7 @@ fn what_the_values_say_reaches_the_operator_and_its_namespace_every_object() -> 
 }
 
 #[test]
-fn rights_beyond_the_usual_come_with_their_values_and_are_those_of_the_kustomizations() -> Result<()> {
+fn optional_roles_match_kustomizations() -> Result<()> {
     let usual = templated("cinder-csi", &[])?;
     for (setting, folder, objects) in [
         ("rights.startupTaint=true", "startup-taint", 2),
@@ -161,7 +161,7 @@ fn rights_beyond_the_usual_come_with_their_values_and_are_those_of_the_kustomiza
 }
 
 #[test]
-fn monitoring_and_network_policy_are_those_of_the_kustomizations() -> Result<()> {
+fn monitoring_and_network_policy_match_kustomizations() -> Result<()> {
     let usual = templated("cinder-csi", &[])?;
     let settings = [
         "networkPolicy.enabled=true",
@@ -194,7 +194,7 @@ fn monitoring_and_network_policy_are_those_of_the_kustomizations() -> Result<()>
 
 /// Includes a chart in which some rules are disabled.
 #[test]
-fn prometheus_takes_the_rules() -> Result<()> {
+fn prometheus_accepts_rules() -> Result<()> {
     let settings = [
         "monitoring.prometheusRule.enabled=true",
         "monitoring.prometheusRule.disabled[0]=CinderCSIOperatorDown",
@@ -228,7 +228,7 @@ fn prometheus_takes_the_rules() -> Result<()> {
 }
 
 #[test]
-fn another_name_is_that_of_all_objects_and_of_what_refers_to_them() -> Result<()> {
+fn name_override_applies_to_objects_and_references() -> Result<()> {
     let settings = ["rights.startupTaint=true", "operandNamespaces[0]=more"];
     let usual = templated("cinder-csi", &settings)?;
     let mut made = templated("cinder-csi", &[&settings[..], &["fullnameOverride=storage"]].concat())?;
@@ -262,7 +262,7 @@ fn another_name_is_that_of_all_objects_and_of_what_refers_to_them() -> Result<()
 
 /// Symbolic links lead out of the chart; a package contains their targets.
 #[test]
-fn a_package_of_the_chart_makes_what_the_chart_makes() -> Result<()> {
+fn packaged_chart_renders_same_objects() -> Result<()> {
     let directory = tempfile::tempdir().context("cannot make a directory")?;
     let mut package = chart::helm()?;
     said(
@@ -287,7 +287,7 @@ fn a_package_of_the_chart_makes_what_the_chart_makes() -> Result<()> {
 }
 
 #[test]
-fn in_other_namespaces_for_drivers_the_operator_gets_its_role_and_is_told_of_them() -> Result<()> {
+fn driver_namespaces_get_role_and_operator_flag() -> Result<()> {
     let settings = ["operandNamespaces[0]=cinder-csi-drivers", "operandNamespaces[1]=more"];
     let made = templated("cinder-csi", &settings)?;
     let wanted = kustomized("config/rbac/operand-namespace")?;
@@ -320,7 +320,7 @@ fn in_other_namespaces_for_drivers_the_operator_gets_its_role_and_is_told_of_the
 
 /// Helm treats these files as opaque text.
 #[test]
-fn what_the_chart_says_about_itself_is_what_it_makes() -> Result<()> {
+fn chart_metadata_matches_its_objects() -> Result<()> {
     let yaml = |path: &Path| -> Result<Value> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         serde_yaml::from_str(&text).with_context(|| format!("is no YAML: {}", path.display()))
@@ -358,7 +358,7 @@ fn what_the_chart_says_about_itself_is_what_it_makes() -> Result<()> {
 }
 
 #[test]
-fn a_value_that_nobody_knows_is_refused_by_name() -> Result<()> {
+fn unknown_value_is_refused_by_name() -> Result<()> {
     for setting in [
         "replcias=2",
         "image.tga=v9",

@@ -177,7 +177,7 @@ async fn old_chart(lab: &Lab) -> Result<std::path::PathBuf> {
 }
 
 #[test]
-fn an_upgrade_of_the_chart_brings_its_crd_and_keeps_the_objects() {
+fn upgrade_updates_crd_and_retains_objects() {
     in_lab(async |lab| {
         let it = Installation::start(lab).await?;
         let (old_chart, chart) = (old_chart(&it.lab).await?, chart::directory());
@@ -212,7 +212,7 @@ fn an_upgrade_of_the_chart_brings_its_crd_and_keeps_the_objects() {
 }
 
 #[test]
-fn the_chart_takes_over_what_kubectl_has_installed() {
+fn chart_adopts_objects_installed_by_kubectl() {
     in_lab(async |lab| {
         let it = Installation::start(lab).await?;
         let manifests = previous_source().await?.join("config/default");
@@ -243,7 +243,7 @@ fn the_chart_takes_over_what_kubectl_has_installed() {
 
 /// Helm looks up the kind of each object before it creates any, but this release also creates the kind.
 #[test]
-fn one_release_has_operator_and_driver_and_the_driver_outlives_it() {
+fn driver_outlives_its_release() {
     in_lab(async |lab| {
         let it = Installation::start(lab).await?;
         let chart = chart::directory();

@@ -21,9 +21,9 @@ const ELSEWHERE: [(&str, Test); 3] = [
     }),
     (
         "fullnameOverride",
-        crate::another_name_is_that_of_all_objects_and_of_what_refers_to_them,
+        crate::name_override_applies_to_objects_and_references,
     ),
-    ("monitoring.prometheusRule.disabled", crate::prometheus_takes_the_rules),
+    ("monitoring.prometheusRule.disabled", crate::prometheus_accepts_rules),
 ];
 
 /// A row of the table, which documents its fields.
@@ -190,7 +190,7 @@ fn check(row: &Row, known: &[Vec<String>], cache: &mut BTreeMap<String, BTreeMap
 }
 
 #[test]
-fn each_value_changes_what_it_says_and_nothing_else() -> Result<()> {
+fn each_value_changes_exactly_its_documented_fields() -> Result<()> {
     let known = leaves(&defaults()?, &[]);
     let mut cache = BTreeMap::new();
     let mut wrong = Vec::new();
@@ -204,7 +204,7 @@ fn each_value_changes_what_it_says_and_nothing_else() -> Result<()> {
 }
 
 #[test]
-fn no_value_is_without_a_row_of_the_table() -> Result<()> {
+fn every_value_has_a_table_row() -> Result<()> {
     let rows = rows()?;
     let tried: BTreeSet<&str> = rows
         .iter()
@@ -226,7 +226,7 @@ fn no_value_is_without_a_row_of_the_table() -> Result<()> {
 
 /// A script generates the schema with its own parser of values.yaml.
 #[test]
-fn the_schema_knows_each_value_with_its_default() -> Result<()> {
+fn schema_contains_every_default_value() -> Result<()> {
     fn default_of(schema: &Value) -> Option<Value> {
         if let Some(default) = schema.get("default") {
             return Some(default.clone());

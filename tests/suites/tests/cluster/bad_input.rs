@@ -56,7 +56,7 @@ fn cloud(secret: &str, key: &str, entry: &str) -> Value {
     json!({"clouds": [{"name": "default", "credentialsSecretRef": {"name": secret, "key": key}, "cloudName": entry}]})
 }
 
-pub(crate) async fn an_unknown_cloud_is_named_and_disturbs_nothing(world: &World) -> Result<()> {
+pub(crate) async fn unknown_cloud_is_reported(world: &World) -> Result<()> {
     refused(
         world,
         "UnknownCloud",
@@ -71,7 +71,7 @@ pub(crate) async fn an_unknown_cloud_is_named_and_disturbs_nothing(world: &World
     world.ask_for_driver().await
 }
 
-pub(crate) async fn a_missing_secret_is_named_and_disturbs_nothing(world: &World) -> Result<()> {
+pub(crate) async fn missing_secret_is_reported(world: &World) -> Result<()> {
     refused(world, "SecretMissing", &["absent", NAMESPACE], async || {
         world.patch_spec(&cloud("absent", "clouds.yaml", "openstack")).await
     })
@@ -79,7 +79,7 @@ pub(crate) async fn a_missing_secret_is_named_and_disturbs_nothing(world: &World
     world.ask_for_driver().await
 }
 
-pub(crate) async fn a_secret_that_does_not_log_in_is_refused_and_disturbs_nothing(world: &World) -> Result<()> {
+pub(crate) async fn refuses_secret_with_invalid_credentials(world: &World) -> Result<()> {
     let wrong = "not-the-right-one";
     refused(
         world,
@@ -93,7 +93,7 @@ pub(crate) async fn a_secret_that_does_not_log_in_is_refused_and_disturbs_nothin
     world.ask_for_driver().await
 }
 
-pub(crate) async fn a_malformed_cloud_conf_is_refused_with_its_line_and_disturbs_nothing(world: &World) -> Result<()> {
+pub(crate) async fn refuses_malformed_cloud_conf(world: &World) -> Result<()> {
     world
         .secret(
             "cloud.conf",
@@ -109,7 +109,7 @@ pub(crate) async fn a_malformed_cloud_conf_is_refused_with_its_line_and_disturbs
     world.ask_for_driver().await
 }
 
-pub(crate) async fn a_storage_class_of_somebody_else_is_left_alone_and_named(world: &World) -> Result<()> {
+pub(crate) async fn foreign_storage_class_is_unchanged_and_reported(world: &World) -> Result<()> {
     let foreign = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "taken"},
         "provisioner": "somebody.else.example.org",

@@ -9,7 +9,7 @@ use crate::world::{PATIENCE, World, claim};
 
 const MARK: &str = "storageclass.kubernetes.io/is-default-class";
 
-pub(crate) async fn the_default_class_is_ours_while_nobody_has_another_one(world: &World) -> Result<()> {
+pub(crate) async fn default_class_yields_to_other_default(world: &World) -> Result<()> {
     default_classes(world, &["cinder"]).await?;
 
     let other = json!({
@@ -82,9 +82,7 @@ pub(crate) async fn recreated_class_keeps_annotations_of_other_clients(world: &W
     world.healthy().await
 }
 
-pub(crate) async fn a_volume_changes_its_attributes_and_their_class_waits_until_nobody_has_them(
-    world: &World,
-) -> Result<()> {
+pub(crate) async fn volume_changes_attributes_class(world: &World) -> Result<()> {
     let class = |volume_type: &str| {
         let parameters = json!({"type": volume_type, "metadata.tier": "archive"});
         json!({"volumeAttributesClasses": {"items": [{"name": "archive", "parameters": parameters}]}})

@@ -10,9 +10,7 @@ use crate::diagnose::cause;
 use crate::plugin::Plugin;
 use crate::world::{DRIVER, PATIENCE, USERS, World};
 
-pub(crate) async fn changed_credentials_are_taken_over_without_a_restart_and_without_a_failed_call(
-    world: &World,
-) -> Result<()> {
+pub(crate) async fn changed_credentials_are_used_without_restart(world: &World) -> Result<()> {
     world.healthy().await?;
     world.start_pod("writer", None).await?;
     world.ready("writer").await?;
@@ -51,9 +49,7 @@ pub(crate) async fn changed_credentials_are_taken_over_without_a_restart_and_wit
     world.healthy().await
 }
 
-pub(crate) async fn a_volume_that_stays_because_the_cloud_refuses_the_credentials_is_explained(
-    world: &World,
-) -> Result<()> {
+pub(crate) async fn blocked_deletion_reports_refused_credentials(world: &World) -> Result<()> {
     world.healthy().await?;
     let health = json!({"health": {"credentialCheckInterval": "10s", "stuck": {"delete": "5s"}}});
     world.patch_spec(&health).await?;

@@ -53,7 +53,7 @@ struct Shown<'a> {
     series: Vec<Value>,
 }
 
-pub(crate) async fn every_expression_of_the_dashboard_returns_data(world: &World) -> Result<()> {
+pub(crate) async fn dashboard_expressions_return_data(world: &World) -> Result<()> {
     world.healthy().await?;
     let monitoring = workspace_root().join("config/monitoring").display().to_string();
     world.cluster.kubectl(&["apply", "-k", &monitoring]).await?;

@@ -44,7 +44,7 @@ struct Example {
     objects: Vec<Value>,
 }
 
-pub(crate) async fn every_example_of_the_documentation_works_as_it_stands_there(world: &World) -> Result<()> {
+pub(crate) async fn documented_examples_work(world: &World) -> Result<()> {
     every_file_is_applied()?;
     world.cluster.import(&kubectl_image(world)?).await?;
     let volume = volume_of_nobody(world).await?;

@@ -10,11 +10,11 @@ use crate::world::{DRIVER, DRIVER_CONTAINER, NAMESPACE, PATIENCE, USERS, World};
 /// Longer than the time to detect a request and kill its sender.
 const SLOW: &str = "6s";
 
-pub(crate) async fn the_controller_killed_during_a_create_makes_no_second_volume(world: &World) -> Result<()> {
+pub(crate) async fn controller_killed_during_create_leaks_no_volume(world: &World) -> Result<()> {
     killed_during(world, "create-killed", "create", "create_volume").await
 }
 
-pub(crate) async fn the_controller_killed_during_an_attach_finishes_it(world: &World) -> Result<()> {
+pub(crate) async fn controller_killed_during_attach_finishes_it(world: &World) -> Result<()> {
     killed_during(world, "attach-killed", "attach", "attach_volume").await
 }
 
@@ -43,7 +43,7 @@ async fn killed_during(world: &World, pod: &str, latency: &str, operation: &str)
     world.delete_pod_and_volume(pod).await
 }
 
-pub(crate) async fn the_node_plugin_killed_under_a_running_pod_stays_registered(world: &World) -> Result<()> {
+pub(crate) async fn killed_node_plugin_stays_registered(world: &World) -> Result<()> {
     world.start_pod("survives", None).await?;
     world.ready("survives").await?;
     let pod = world.cluster.get(&["pod", "survives", "-n", USERS]).await?;

@@ -43,7 +43,7 @@ pub(crate) async fn kill(world: &World, pod: &str) -> Result<bool> {
     Ok(false)
 }
 
-pub(crate) async fn another_replica_goes_on_when_the_leader_is_deleted_or_killed(world: &World) -> Result<()> {
+pub(crate) async fn replica_continues_after_leader_ends(world: &World) -> Result<()> {
     world.healthy().await?;
     both_serve(world).await?;
     let lease = Watch::start(

@@ -80,7 +80,7 @@ async fn read(world: &World, pod: &str, account: &str) -> Result<String> {
         .await
 }
 
-pub(crate) async fn only_those_who_may_read_the_metrics(world: &World) -> Result<()> {
+pub(crate) async fn metrics_require_permission(world: &World) -> Result<()> {
     ensure!(
         page(world).await?.contains("cinder_csi_operator_leader 1"),
         "the leader does not say that it leads"

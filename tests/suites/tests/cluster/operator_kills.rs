@@ -13,7 +13,7 @@ use crate::world::{DRIVER, NAMESPACE, PATIENCE, World};
 /// Deleted operands, at least one per stage.
 const DELETED: &str = "clusterroles,clusterrolebindings,csidrivers,storageclasses";
 
-pub(crate) async fn killed_before_its_first_write_of_a_repair_the_operator_makes_it_whole(world: &World) -> Result<()> {
+pub(crate) async fn operator_killed_before_first_write_completes_repair(world: &World) -> Result<()> {
     let writes = Writes {
         group: "rbac.authorization.k8s.io",
         resource: "clusterroles",
@@ -21,7 +21,7 @@ pub(crate) async fn killed_before_its_first_write_of_a_repair_the_operator_makes
     killed_at(world, writes, Some("clusterroles")).await
 }
 
-pub(crate) async fn killed_between_its_writes_the_operator_makes_no_second_deployment(world: &World) -> Result<()> {
+pub(crate) async fn operator_killed_between_writes_creates_one_deployment(world: &World) -> Result<()> {
     let writes = Writes {
         group: "apps",
         resource: "deployments",
@@ -29,7 +29,7 @@ pub(crate) async fn killed_between_its_writes_the_operator_makes_no_second_deplo
     killed_at(world, writes, Some("deployments")).await
 }
 
-pub(crate) async fn killed_before_its_last_write_of_a_repair_the_operator_makes_it_whole(world: &World) -> Result<()> {
+pub(crate) async fn operator_killed_before_last_write_completes_repair(world: &World) -> Result<()> {
     let writes = Writes {
         group: "storage.k8s.io",
         resource: "storageclasses",
@@ -37,7 +37,7 @@ pub(crate) async fn killed_before_its_last_write_of_a_repair_the_operator_makes_
     killed_at(world, writes, Some("storageclasses")).await
 }
 
-pub(crate) async fn killed_before_it_tells_what_it_did_the_operator_tells_it_afterwards(world: &World) -> Result<()> {
+pub(crate) async fn operator_killed_before_status_reports_it_later(world: &World) -> Result<()> {
     let writes = Writes {
         group: "csi.openstack.org",
         resource: "cindercsidrivers/status",

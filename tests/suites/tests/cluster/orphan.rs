@@ -13,7 +13,7 @@ const PARTS: &str = "csidrivers,storageclasses,clusterroles,clusterrolebindings,
 /// Label of a driver's operands.
 const MARK: &str = "csi.openstack.org/instance";
 
-pub(crate) async fn an_orphan_goes_on_until_another_object_adopts_it(world: &World) -> Result<()> {
+pub(crate) async fn orphan_runs_until_adoption(world: &World) -> Result<()> {
     world.healthy().await?;
     world.start_pod("keeps", None).await?;
     world.ready("keeps").await?;

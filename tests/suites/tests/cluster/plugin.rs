@@ -48,7 +48,7 @@ impl Plugin {
     }
 }
 
-pub(crate) async fn kubectl_shows_a_driver_on_one_screen_and_to_programs(world: &World) -> Result<()> {
+pub(crate) async fn kubectl_reports_driver_as_text_and_json(world: &World) -> Result<()> {
     world.healthy().await?;
     let plugin = Plugin::install(world)?;
 
@@ -81,7 +81,7 @@ pub(crate) async fn kubectl_shows_a_driver_on_one_screen_and_to_programs(world: 
 }
 
 /// Runs in the operator's image with its service account, like `helm test`.
-pub(crate) async fn the_pod_of_helm_test_shows_the_driver(world: &World) -> Result<()> {
+pub(crate) async fn helm_test_pod_reports_driver(world: &World) -> Result<()> {
     let mut pods = chart::template(NAMESPACE, &["--show-only=templates/tests/status.yaml"])?;
     let pod = pods.pop().context("the chart has no test")?;
     ensure!(pods.is_empty() && pod["metadata"]["namespace"] == NAMESPACE, "{pod}");
@@ -105,7 +105,7 @@ pub(crate) async fn the_pod_of_helm_test_shows_the_driver(world: &World) -> Resu
         .map(drop)
 }
 
-pub(crate) async fn a_support_bundle_has_what_helps_and_no_secret(world: &World) -> Result<()> {
+pub(crate) async fn support_bundle_contains_no_secret(world: &World) -> Result<()> {
     let plugin = Plugin::install(world)?;
     let place = plugin.directory.path().join("bundle");
     let place_text = place.display().to_string();

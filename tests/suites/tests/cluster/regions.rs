@@ -18,9 +18,7 @@ const SECRET_OF_THE_WEST: &str = "openstack-west";
 /// A class for volumes in the second cloud, and the Secret that selects it.
 const CLASS_OF_THE_WEST: &str = "cinder-west";
 
-pub(crate) async fn one_class_makes_volumes_in_the_cloud_of_the_pods_node_and_another_where_its_secret_says(
-    world: &World,
-) -> Result<()> {
+pub(crate) async fn storage_classes_select_cloud_by_node_or_secret(world: &World) -> Result<()> {
     let [first, second] = world.cluster.nodes() else {
         bail!("this scenario needs two nodes");
     };

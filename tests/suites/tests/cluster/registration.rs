@@ -16,7 +16,7 @@ const REGISTRAR: &str = "node-driver-registrar";
 const REGISTRY: &str = "/var/lib/kubelet/plugins_registry";
 const POD: &str = "sidecars";
 
-pub(crate) async fn the_sidecars_register_the_driver_and_hand_it_back(world: &World) -> Result<()> {
+pub(crate) async fn sidecars_register_and_release_driver(world: &World) -> Result<()> {
     world.cluster.load_node_sidecars(&IMAGES).await?;
     world.patch_spec(&json!({"node": {"registration": "Sidecar"}})).await?;
     by_sidecars(world).await?;

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::world::{PATIENCE, World};
 
-pub(crate) async fn volumes_leave_a_server_that_is_gone_and_it_is_named(world: &World) -> Result<()> {
+pub(crate) async fn volumes_detach_from_deleted_server(world: &World) -> Result<()> {
     let [first, second] = world.cluster.nodes() else {
         bail!("this scenario needs two nodes");
     };

@@ -12,7 +12,7 @@ use crate::metrics;
 use crate::snapshots::take;
 use crate::world::{DRIVER, DRIVER_CONTAINER, NAMESPACE, PATIENCE, USERS, WITHIN, World};
 
-pub(crate) async fn what_somebody_changes_or_deletes_is_repaired(world: &World) -> Result<()> {
+pub(crate) async fn repairs_changed_and_deleted_operands(world: &World) -> Result<()> {
     world.cluster.kubectl(&["delete", "storageclass", "cinder"]).await?;
     let patch = r#"{"spec": {"fsGroupPolicy": "None"}}"#;
     world
@@ -33,7 +33,7 @@ pub(crate) async fn what_somebody_changes_or_deletes_is_repaired(world: &World) 
     world.healthy().await
 }
 
-pub(crate) async fn files_of_the_administrators_are_in_the_drivers_container(world: &World) -> Result<()> {
+pub(crate) async fn driver_container_has_administrator_files(world: &World) -> Result<()> {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "files", "namespace": NAMESPACE},
         "data": {"word": "from the administrator"}});
     world.cluster.apply(&map.to_string()).await?;
@@ -113,7 +113,7 @@ pub(crate) async fn owned_versions(world: &World) -> Result<Vec<(String, String)
     Ok(versions)
 }
 
-pub(crate) async fn at_rest_the_operator_writes_nothing(world: &World) -> Result<()> {
+pub(crate) async fn idle_operator_writes_nothing(world: &World) -> Result<()> {
     world.healthy().await?;
     // The operator reports the last change before the idle period begins.
     looked(world).await?;
@@ -141,7 +141,7 @@ pub(crate) async fn at_rest_the_operator_writes_nothing(world: &World) -> Result
     Ok(())
 }
 
-pub(crate) async fn an_unmanaged_driver_is_left_alone_until_it_is_managed_again(world: &World) -> Result<()> {
+pub(crate) async fn unmanaged_driver_is_unchanged(world: &World) -> Result<()> {
     world.patch_spec(&json!({"managementState": "Unmanaged"})).await?;
     // The status considers the change when it has the new generation.
     wait_for("the status of an unmanaged driver", PATIENCE, async || {
@@ -206,7 +206,7 @@ pub(crate) async fn no_operands(world: &World) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn removal_waits_for_the_volume_and_says_which(world: &World) -> Result<()> {
+pub(crate) async fn removal_waits_for_volume(world: &World) -> Result<()> {
     world.start_pod("last", None).await?;
     world.ready("last").await?;
     let claim = world.cluster.get(&["pvc", "last", "-n", crate::world::USERS]).await?;
@@ -244,14 +244,14 @@ pub(crate) async fn removal_waits_for_the_volume_and_says_which(world: &World) -
     world.ask_for_driver().await
 }
 
-pub(crate) async fn removed_takes_the_driver_away_and_keeps_the_object(world: &World) -> Result<()> {
+pub(crate) async fn removed_state_deletes_operands_only(world: &World) -> Result<()> {
     world.patch_spec(&json!({"managementState": "Removed"})).await?;
     no_operands(world).await?;
     world.condition("Available", "False", |_| true).await?;
     world.ask_for_driver().await
 }
 
-pub(crate) async fn both_programs_tell_what_they_do_in_metrics(world: &World) -> Result<()> {
+pub(crate) async fn metrics_report_work_of_both_programs(world: &World) -> Result<()> {
     world.healthy().await?;
     world.start_pod("counted", None).await?;
     world.ready("counted").await?;
@@ -280,7 +280,7 @@ pub(crate) async fn both_programs_tell_what_they_do_in_metrics(world: &World) ->
     Ok(())
 }
 
-pub(crate) async fn a_removal_waits_for_a_snapshot_and_says_which(world: &World) -> Result<()> {
+pub(crate) async fn removal_waits_for_snapshot(world: &World) -> Result<()> {
     world.healthy().await?;
     world.start_pod("pictured", None).await?;
     world.ready("pictured").await?;

@@ -124,7 +124,7 @@ fn yaml_files() -> Result<Vec<YamlFile>> {
 }
 
 #[test]
-fn clouds_yaml_means_what_openstacksdk_reads() -> Result<()> {
+fn clouds_yaml_matches_openstacksdk() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let files = yaml_files()?;
     let mut queries = Vec::new();
@@ -174,7 +174,7 @@ fn conf_files() -> Result<Vec<ConfFile>> {
 }
 
 #[test]
-fn cloud_conf_means_what_the_go_driver_reads() -> Result<()> {
+fn cloud_conf_matches_go_driver() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let files = conf_files()?;
     let mut paths = Vec::new();
@@ -205,7 +205,7 @@ fn cloud_conf_means_what_the_go_driver_reads() -> Result<()> {
 }
 
 #[test]
-fn flags_mean_what_pflag_reads() -> Result<()> {
+fn flags_match_pflag() -> Result<()> {
     let flags = generated::flags();
     let asked = flags
         .iter()

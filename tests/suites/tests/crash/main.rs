@@ -31,62 +31,62 @@ use scenarios::{backups, copies, groups, growth, life};
 use world::World;
 
 #[test]
-fn a_kill_in_the_life_of_a_mounted_volume_changes_nothing_in_the_end() {
+fn mounted_volume_lifecycle_survives_kill() {
     everywhere("a mounted volume", life::mounted);
 }
 
 #[test]
-fn a_kill_in_the_life_of_a_raw_device_changes_nothing_in_the_end() {
+fn raw_device_lifecycle_survives_kill() {
     everywhere("a raw device", life::block);
 }
 
 #[test]
-fn a_kill_while_a_file_system_grows_changes_nothing_in_the_end() {
+fn file_system_expansion_survives_kill() {
     everywhere("a file system that grows", growth::mounted);
 }
 
 #[test]
-fn a_kill_while_a_raw_device_grows_changes_nothing_in_the_end() {
+fn raw_device_expansion_survives_kill() {
     everywhere("a raw device that grows", growth::block);
 }
 
 #[test]
-fn a_kill_while_a_volume_is_modified_changes_nothing_in_the_end() {
+fn volume_modification_survives_kill() {
     everywhere("another type and other metadata", growth::modified);
 }
 
 #[test]
-fn a_kill_around_a_snapshot_changes_nothing_in_the_end() {
+fn snapshot_lifecycle_survives_kill() {
     everywhere("a snapshot", copies::snapshot);
 }
 
 #[test]
-fn a_kill_while_a_volume_is_cloned_changes_nothing_in_the_end() {
+fn clone_survives_kill() {
     everywhere("a clone", copies::clone);
 }
 
 #[test]
-fn a_kill_while_a_larger_clone_is_staged_changes_nothing_in_the_end() {
+fn stage_of_larger_clone_survives_kill() {
     everywhere("a larger clone", copies::larger);
 }
 
 #[test]
-fn a_kill_around_a_backup_that_is_restored_changes_nothing_in_the_end() {
+fn backup_and_restore_survive_kill() {
     everywhere("a backup that is restored", backups::restored);
 }
 
 #[test]
-fn a_kill_around_an_incremental_backup_changes_nothing_in_the_end() {
+fn incremental_backup_survives_kill() {
     everywhere("an incremental backup", backups::incremental);
 }
 
 #[test]
-fn a_kill_while_a_backup_goes_whose_data_are_still_frozen_changes_nothing_in_the_end() {
+fn deletion_of_unfinished_backup_survives_kill() {
     everywhere("a backup whose data are frozen", backups::frozen);
 }
 
 #[test]
-fn a_kill_around_a_group_snapshot_changes_nothing_in_the_end() {
+fn group_snapshot_lifecycle_survives_kill() {
     everywhere("a group snapshot", groups::snapshot);
 }
 

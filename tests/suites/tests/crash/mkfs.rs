@@ -16,7 +16,7 @@ use crate::world::World;
 const POINTS: u32 = 5;
 
 #[test]
-fn a_kill_inside_mkfs_changes_nothing_in_the_end() {
+fn format_survives_kill_inside_mkfs() {
     in_lab(async |lab| {
         let seed = seed()?;
         let report = Report::new(format!("inside mkfs (CRASH_SEED={seed})"));

@@ -38,13 +38,13 @@ impl Theirs {
 /// Removes our driver, installs the Go driver, and runs those of the named scenarios that it supports.
 pub(crate) async fn run(world: &World, names: &[&str]) -> Result<BTreeMap<&'static str, Theirs>> {
     let mut both = scenarios![
-        life::a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind,
-        life::a_raw_block_volume_reaches_its_pod,
-        growth::a_claim_grows_while_its_pod_runs,
-        life::a_pod_starts_again_on_the_other_node_with_its_data,
-        volumes::ten_claims_at_once_are_ten_volumes,
-        snapshots::a_snapshot_becomes_a_volume_with_the_data_of_its_moment,
-        snapshots::a_clone_has_the_data_of_its_source,
+        life::pod_gets_volume_and_cleans_up,
+        life::pod_gets_raw_block_volume,
+        growth::claim_expands_while_pod_runs,
+        life::pod_moves_to_other_node_with_data,
+        volumes::ten_concurrent_claims_get_ten_volumes,
+        snapshots::restored_volume_has_data_of_snapshot,
+        snapshots::clone_has_data_of_source,
     ];
     both.retain(|scenario| names.contains(&scenario.name));
     let mut all = BTreeMap::new();

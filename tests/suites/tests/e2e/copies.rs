@@ -10,7 +10,7 @@ const BACKUPS: &str = "backups";
 const GROUP: &str = "volumegroupsnapshot";
 const TOGETHER: &str = "together";
 
-pub(crate) async fn a_backup_outlives_its_volume_and_becomes_another(world: &World) -> Result<()> {
+pub(crate) async fn backup_outlives_volume_and_is_restored(world: &World) -> Result<()> {
     let classes = json!({"snapshots": {"classes": [{"name": CLASS}, {"name": BACKUPS, "type": "backup"}]}});
     world.patch_spec(&classes).await?;
     world.healthy().await?;
@@ -55,7 +55,7 @@ pub(crate) async fn a_backup_outlives_its_volume_and_becomes_another(world: &Wor
     world.healthy().await
 }
 
-pub(crate) async fn a_group_snapshot_is_of_one_moment(world: &World) -> Result<()> {
+pub(crate) async fn group_snapshot_is_consistent(world: &World) -> Result<()> {
     // Only administrators can list which group types have consistent snapshots.
     let class = json!({"name": TOGETHER, "groupType": world.openstack()?.group_type()});
     world

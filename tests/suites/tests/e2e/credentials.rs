@@ -10,7 +10,7 @@ use suites::keystone::Keystone;
 
 const AUTHORITY: &str = "keystone-authority";
 
-pub(crate) async fn a_credential_is_replaced_and_the_old_one_revoked(world: &World) -> Result<()> {
+pub(crate) async fn replaced_credential_survives_revocation_of_old_one(world: &World) -> Result<()> {
     let member = Keystone::login(world.openstack()?.member_conf()).await?;
     world.start_pod("writer", None).await?;
     world.ready("writer").await?;
@@ -39,7 +39,7 @@ async fn take_over(world: &World, login: &Login) -> Result<()> {
     rotate(world, world.secret("clouds.yaml", &login.clouds_yaml())).await
 }
 
-pub(crate) async fn keystone_behind_tls_is_trusted_by_its_own_authority(world: &World) -> Result<()> {
+pub(crate) async fn keystone_with_private_ca_is_trusted(world: &World) -> Result<()> {
     let openstack = world.openstack()?;
     let login = Login {
         auth_url: openstack.secure_auth_url(),

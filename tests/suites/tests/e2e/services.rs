@@ -17,31 +17,31 @@ const UNDER_WAY: [&str; 5] = ["creating", "attaching", "detaching", "deleting", 
 /// Longer than any of these states lasts without an outage.
 const LONG: Duration = Duration::from_secs(6);
 
-pub(crate) async fn keystone_comes_back(world: &World) -> Result<()> {
+pub(crate) async fn recovers_from_keystone_outage(world: &World) -> Result<()> {
     comes_back(world, "keystone").await
 }
 
-pub(crate) async fn cinder_api_comes_back(world: &World) -> Result<()> {
+pub(crate) async fn recovers_from_cinder_api_outage(world: &World) -> Result<()> {
     comes_back(world, "cinder-api").await
 }
 
-pub(crate) async fn cinder_volume_comes_back(world: &World) -> Result<()> {
+pub(crate) async fn recovers_from_cinder_volume_outage(world: &World) -> Result<()> {
     comes_back(world, "cinder-volume").await
 }
 
-pub(crate) async fn nova_api_comes_back(world: &World) -> Result<()> {
+pub(crate) async fn recovers_from_nova_api_outage(world: &World) -> Result<()> {
     comes_back(world, "nova-api").await
 }
 
-pub(crate) async fn nova_compute_comes_back(world: &World) -> Result<()> {
+pub(crate) async fn recovers_from_nova_compute_outage(world: &World) -> Result<()> {
     comes_back(world, "nova-compute").await
 }
 
-pub(crate) async fn rabbitmq_comes_back(world: &World) -> Result<()> {
+pub(crate) async fn recovers_from_rabbitmq_outage(world: &World) -> Result<()> {
     comes_back(world, "rabbitmq").await
 }
 
-pub(crate) async fn the_database_comes_back(world: &World) -> Result<()> {
+pub(crate) async fn recovers_from_database_outage(world: &World) -> Result<()> {
     comes_back(world, "mariadb").await
 }
 

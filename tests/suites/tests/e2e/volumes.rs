@@ -7,7 +7,7 @@ use suites::cluster::World;
 
 const CROWD: usize = 10;
 
-pub(crate) async fn ten_claims_at_once_are_ten_volumes(world: &World) -> Result<()> {
+pub(crate) async fn ten_concurrent_claims_get_ten_volumes(world: &World) -> Result<()> {
     let names: Vec<_> = (0..CROWD).map(|number| format!("crowd-{number}")).collect();
     for name in &names {
         world.start_pod(name, None).await?;
@@ -20,7 +20,7 @@ pub(crate) async fn ten_claims_at_once_are_ten_volumes(world: &World) -> Result<
     world.delete_all().await
 }
 
-pub(crate) async fn a_volume_gets_the_attributes_of_its_class(world: &World) -> Result<()> {
+pub(crate) async fn volume_gets_attributes_of_class(world: &World) -> Result<()> {
     // Cinder refuses a retype of a volume in use to a type with another front-end QoS.
     let kind = world
         .openstack()?

@@ -10,7 +10,7 @@ use suites::cluster::{DRIVER, PATIENCE, USERS, World};
 const CLASS: &str = "anywhere";
 
 /// The second node becomes the server of the other zone, and at the end its original server again.
-pub(crate) async fn volumes_are_made_in_the_zones_of_their_pods(world: &World) -> Result<()> {
+pub(crate) async fn volumes_are_created_in_zones_of_pods(world: &World) -> Result<()> {
     let [near, far] = world.cluster.nodes() else {
         anyhow::bail!("this scenario needs two nodes");
     };

@@ -20,7 +20,7 @@ use crate::scenario::{Note, play};
 const NAMES: (&str, &str) = ("real", "simulated");
 
 #[test]
-fn the_simulator_answers_as_the_real_services_do() {
+fn simulator_responds_like_real_services() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let server = cloud.servers().first().context("no server")?.id.clone();

@@ -50,7 +50,7 @@ pub(crate) static STEPS: [Step; 9] = [
     step!("provision", &[INSTALL], None, provision),
     step!("attach", &["provision"], None, attach),
     step!("format", &["attach"], None, format),
-    step!("expand", &[INSTALL], None, growth::a_claim_grows_while_its_pod_runs),
+    step!("expand", &[INSTALL], None, growth::claim_expands_while_pod_runs),
     step!("snapshot", &[INSTALL], None, snapshot),
     step!(
         "attributes",
@@ -115,8 +115,8 @@ async fn format(world: &World) -> Result<()> {
 }
 
 async fn snapshot(world: &World) -> Result<()> {
-    snapshots::snapshots_can_be_taken_from_when_their_kinds_are_installed(world).await?;
-    snapshots::a_snapshot_becomes_a_volume_with_the_data_of_its_moment(world).await
+    snapshots::snapshots_work_after_kinds_are_installed(world).await?;
+    snapshots::restored_volume_has_data_of_snapshot(world).await
 }
 
 async fn change_attributes(world: &World) -> Result<()> {

@@ -306,7 +306,7 @@ fn several_regions_are_refused_before_any_request() {
 }
 
 #[test]
-fn addresses_of_public_clouds_are_used() {
+fn uses_urls_of_public_clouds() {
     in_lab(async |lab| {
         let site = CloudSite::start(&lab, OLD_COMPUTE, "", &[]).await?;
         let project = project();
@@ -346,7 +346,7 @@ fn addresses_of_public_clouds_are_used() {
 }
 
 #[test]
-fn missing_version_is_explained_with_addresses() {
+fn missing_version_is_reported_with_urls() {
     in_lab(async |lab| {
         let site = CloudSite::start(&lab, OLD_CINDER, "UK1", &[]).await?;
         let (listed, _) = try_cloud(&lab, &controller()?, &site.cloud).await?;
@@ -366,7 +366,7 @@ fn missing_version_is_explained_with_addresses() {
 
 /// Tokens expire after a few seconds; the driver must use the URLs of the next one.
 #[test]
-fn addresses_that_move_are_followed() {
+fn changed_catalog_urls_are_used() {
     const BEFORE: &str = "
         compute  one  http://compute.before.$CLOUD/v2.1
         volumev3 one  http://volume.before.$CLOUD/v3/$PROJECT

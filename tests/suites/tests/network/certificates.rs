@@ -171,7 +171,7 @@ async fn check(lab: &Lab, simulator: &Simulator, case: &CertificateCase) -> Resu
 }
 
 #[test]
-fn certificates_of_people_are_accepted_or_explained() {
+fn real_certificates_are_accepted_or_explained() {
     in_lab(async |lab| {
         replace_file(&lab, "/etc/hosts", &format!("127.0.0.1 localhost {KEYSTONE}\n")).await?;
         let url = format!("https://{KEYSTONE}:{KEYSTONE_PORT}");

@@ -106,7 +106,7 @@ const CASES: [(&str, &str, Behaviour); 11] = [
 ];
 
 #[test]
-fn static_programs_resolve_names_as_glibc_does() {
+fn static_programs_resolve_names_like_glibc() {
     let (driver, operator) = programs().expect("static programs");
     in_lab(async |lab| {
         for program in [driver, operator] {
@@ -138,7 +138,7 @@ fn static_programs_resolve_names_as_glibc_does() {
 }
 
 #[test]
-fn static_driver_knows_hosts_file_and_short_names() {
+fn static_driver_resolves_hosts_file_and_short_names() {
     in_lab(async |lab| {
         let _name_server = serve_names(&lab, SERVER_OF_CLOUD, |question| {
             if question.name == KEYSTONE {

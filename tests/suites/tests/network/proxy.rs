@@ -106,7 +106,7 @@ fn http_cloud_is_reached_through_proxy_or_directly() {
 }
 
 #[test]
-fn refusing_proxy_is_reported_without_its_password() {
+fn proxy_refusal_is_reported_without_password() {
     in_lab(async |lab| {
         let _name_server = serve_names(&lab, POD, |question| answer(&question.name)).await?;
         let url = format!("https://{KEYSTONE}:{KEYSTONE_PORT}");

@@ -45,8 +45,8 @@ fn own_capabilities() -> u64 {
 }
 
 #[test]
-fn programs_have_no_needless_rights() {
-    run("confinement::programs_have_no_needless_rights", |lab| async move {
+fn programs_have_no_unneeded_privileges() {
+    run("confinement::programs_have_no_unneeded_privileges", |lab| async move {
         let device = lab.volume(VOLUME, 64 * MIB).await;
         let script = "grep -E 'Cap|NoNewPrivs' /proc/self/status; tail -n +3 /proc/net/dev | cut -d: -f1; ulimit -c; env | cut -d= -f1; \
                       readlink /proc/$$/fd/* | sed 's/[0-9].*//'";
@@ -90,8 +90,8 @@ fn programs_have_no_needless_rights() {
 }
 
 #[test]
-fn programs_reach_their_device_only() {
-    run("confinement::programs_reach_their_device_only", |lab| async move {
+fn programs_access_only_their_device() {
+    run("confinement::programs_access_only_their_device", |lab| async move {
         let device = lab.volume(VOLUME, 64 * MIB).await;
         let other = lab.volume(OTHER, 64 * MIB).await;
         let (own, other) = (device.path.display(), other.path.display());
@@ -182,9 +182,9 @@ fn confined_programs_do_their_work() {
 
 /// 16 TiB is the maximum file size of many file systems on which tests run, and close to the maximum size of ext4.
 #[test]
-fn check_of_the_largest_ext4_has_enough_memory() {
+fn check_of_largest_ext4_has_enough_memory() {
     run(
-        "confinement::check_of_the_largest_ext4_has_enough_memory",
+        "confinement::check_of_largest_ext4_has_enough_memory",
         |lab| async move {
             let volume = lab.volume(VOLUME, 16 * 1024 * GIB - MIB).await;
             let host = confined_host(&lab);

@@ -33,57 +33,54 @@ pub(crate) fn extend(lab: &Lab, device: &Device, mib: u64) {
 }
 
 #[test]
-fn a_file_system_grows_with_its_volume_while_it_is_published() {
-    run(
-        "growth::a_file_system_grows_with_its_volume_while_it_is_published",
-        |lab| async move {
-            for fs_type in ["xfs", "btrfs"] {
-                let device = lab.volume(VOLUME, 320 * MIB).await;
-                let kubelet = Kubelet::new(&lab);
-                let wanted = mount(fs_type, Mode::SingleNodeWriter);
-                for _ in 0..2 {
-                    kubelet.stage(VOLUME, wanted.clone()).await.expect("it is staged");
-                    kubelet
-                        .publish("pod/mount", false, wanted.clone())
-                        .await
-                        .expect("it is published");
-                }
+fn published_file_system_grows_with_volume() {
+    run("growth::published_file_system_grows_with_volume", |lab| async move {
+        for fs_type in ["xfs", "btrfs"] {
+            let device = lab.volume(VOLUME, 320 * MIB).await;
+            let kubelet = Kubelet::new(&lab);
+            let wanted = mount(fs_type, Mode::SingleNodeWriter);
+            for _ in 0..2 {
+                kubelet.stage(VOLUME, wanted.clone()).await.expect("it is staged");
                 kubelet
-                    .publish("pod/read-only", true, wanted.clone())
+                    .publish("pod/mount", false, wanted.clone())
                     .await
                     .expect("it is published");
-                assert_eq!(kubelet.mounts_at("pod/mount").await, 1, "{fs_type}");
-                let size = |usage: Vec<csi_proto::csi::v1::VolumeUsage>| usage.first().map_or(0, |bytes| bytes.total);
-                let before = kubelet
-                    .stats(VOLUME, &kubelet.path("pod/mount"))
-                    .await
-                    .expect("it is there");
-                extend(&lab, &device, 640);
-                // The kubelet may use any of the paths and repeat the call.
-                for path in ["pod/mount", "pod/read-only", "staging", "staging"] {
-                    let grown = kubelet.expand(path, 640 * MIB).await.expect("it grows");
-                    assert_eq!(grown, 640 << 20, "{fs_type} at {path}");
-                }
-                let after = kubelet
-                    .stats(VOLUME, &kubelet.path("pod/mount"))
-                    .await
-                    .expect("it is there");
-                assert!(size(after.clone()) > size(before) + (300 << 20), "{fs_type}: {after:?}");
-                for target in ["pod/mount", "pod/read-only"] {
-                    kubelet.unpublish(target).await.expect("it goes");
-                }
-                kubelet.unstage(VOLUME).await.expect("it goes");
-                lab.detach(&device);
-                fs::remove_file(lab.at(&format!("{VOLUME}.img"))).expect("the backing file");
             }
-        },
-    );
+            kubelet
+                .publish("pod/read-only", true, wanted.clone())
+                .await
+                .expect("it is published");
+            assert_eq!(kubelet.mounts_at("pod/mount").await, 1, "{fs_type}");
+            let size = |usage: Vec<csi_proto::csi::v1::VolumeUsage>| usage.first().map_or(0, |bytes| bytes.total);
+            let before = kubelet
+                .stats(VOLUME, &kubelet.path("pod/mount"))
+                .await
+                .expect("it is there");
+            extend(&lab, &device, 640);
+            // The kubelet may use any of the paths and repeat the call.
+            for path in ["pod/mount", "pod/read-only", "staging", "staging"] {
+                let grown = kubelet.expand(path, 640 * MIB).await.expect("it grows");
+                assert_eq!(grown, 640 << 20, "{fs_type} at {path}");
+            }
+            let after = kubelet
+                .stats(VOLUME, &kubelet.path("pod/mount"))
+                .await
+                .expect("it is there");
+            assert!(size(after.clone()) > size(before) + (300 << 20), "{fs_type}: {after:?}");
+            for target in ["pod/mount", "pod/read-only"] {
+                kubelet.unpublish(target).await.expect("it goes");
+            }
+            kubelet.unstage(VOLUME).await.expect("it goes");
+            lab.detach(&device);
+            fs::remove_file(lab.at(&format!("{VOLUME}.img"))).expect("the backing file");
+        }
+    });
 }
 
 #[test]
-fn a_raw_volume_grows_and_the_file_system_that_it_holds_is_left_alone_issue_2694() {
+fn raw_volume_expansion_ignores_file_system_issue_2694() {
     run(
-        "growth::a_raw_volume_grows_and_the_file_system_that_it_holds_is_left_alone_issue_2694",
+        "growth::raw_volume_expansion_ignores_file_system_issue_2694",
         |lab| async move {
             let device = lab.volume(VOLUME, 64 * MIB).await;
             lab::output(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&device.path));
@@ -111,52 +108,49 @@ fn a_raw_volume_grows_and_the_file_system_that_it_holds_is_left_alone_issue_2694
 }
 
 #[test]
-fn a_volume_made_from_a_smaller_one_is_staged_with_a_file_system_of_its_size() {
-    run(
-        "growth::a_volume_made_from_a_smaller_one_is_staged_with_a_file_system_of_its_size",
-        |lab| async move {
-            for fs_type in ["ext4", "xfs", "btrfs"] {
-                let device = lab.volume(VOLUME, 320 * MIB).await;
-                let kubelet = Kubelet::new(&lab);
-                let wanted = mount(fs_type, Mode::SingleNodeWriter);
-                kubelet.stage(VOLUME, wanted.clone()).await.expect("it is staged");
-                fs::write(lab.at("staging/data"), "data").expect("it can be written");
-                kubelet.unstage(VOLUME).await.expect("it goes");
-                extend(&lab, &device, 640);
-                let mut request = kubelet.stage_request(VOLUME, wanted.clone());
-                let size = async || {
-                    let usage = kubelet
-                        .stats(VOLUME, &kubelet.path("staging"))
-                        .await
-                        .expect("it is there");
-                    usage.first().map_or(0, |bytes| bytes.total)
-                };
-                kubelet.stage(VOLUME, wanted).await.expect("it is staged");
-                assert!(
-                    size().await < 330 << 20,
-                    "{fs_type} grows only where the volume's source says so"
-                );
-                kubelet.unstage(VOLUME).await.expect("it goes");
-                request
-                    .volume_context
-                    .insert("cinder.csi.openstack.org/resizeRequired".into(), "true".into());
-                for _ in 0..2 {
-                    let request = Request::new(request.clone());
-                    kubelet.node.node_stage_volume(request).await.expect("it is staged");
-                    assert!(size().await > 560 << 20, "{fs_type} has {}", size().await);
-                }
-                assert_eq!(fs::read_to_string(lab.at("staging/data")).expect("it is there"), "data");
-                kubelet.unstage(VOLUME).await.expect("it goes");
-                lab.detach(&device);
-                fs::remove_file(lab.at(&format!("{VOLUME}.img"))).expect("the backing file");
+fn stage_grows_file_system_of_larger_copy() {
+    run("growth::stage_grows_file_system_of_larger_copy", |lab| async move {
+        for fs_type in ["ext4", "xfs", "btrfs"] {
+            let device = lab.volume(VOLUME, 320 * MIB).await;
+            let kubelet = Kubelet::new(&lab);
+            let wanted = mount(fs_type, Mode::SingleNodeWriter);
+            kubelet.stage(VOLUME, wanted.clone()).await.expect("it is staged");
+            fs::write(lab.at("staging/data"), "data").expect("it can be written");
+            kubelet.unstage(VOLUME).await.expect("it goes");
+            extend(&lab, &device, 640);
+            let mut request = kubelet.stage_request(VOLUME, wanted.clone());
+            let size = async || {
+                let usage = kubelet
+                    .stats(VOLUME, &kubelet.path("staging"))
+                    .await
+                    .expect("it is there");
+                usage.first().map_or(0, |bytes| bytes.total)
+            };
+            kubelet.stage(VOLUME, wanted).await.expect("it is staged");
+            assert!(
+                size().await < 330 << 20,
+                "{fs_type} grows only where the volume's source says so"
+            );
+            kubelet.unstage(VOLUME).await.expect("it goes");
+            request
+                .volume_context
+                .insert("cinder.csi.openstack.org/resizeRequired".into(), "true".into());
+            for _ in 0..2 {
+                let request = Request::new(request.clone());
+                kubelet.node.node_stage_volume(request).await.expect("it is staged");
+                assert!(size().await > 560 << 20, "{fs_type} has {}", size().await);
             }
-        },
-    );
+            assert_eq!(fs::read_to_string(lab.at("staging/data")).expect("it is there"), "data");
+            kubelet.unstage(VOLUME).await.expect("it goes");
+            lab.detach(&device);
+            fs::remove_file(lab.at(&format!("{VOLUME}.img"))).expect("the backing file");
+        }
+    });
 }
 
 #[test]
-fn expansion_before_publish_fails_at_once() {
-    run("growth::expansion_before_publish_fails_at_once", |lab| async move {
+fn expansion_before_publish_fails_immediately() {
+    run("growth::expansion_before_publish_fails_immediately", |lab| async move {
         let device = lab.volume(VOLUME, 320 * MIB).await;
         let kubelet = Kubelet::new(&lab);
         let wanted = mount("xfs", Mode::SingleNodeWriter);
@@ -186,69 +180,66 @@ fn expansion_before_publish_fails_at_once() {
 }
 
 #[test]
-fn a_clone_is_used_beside_its_source_on_one_node() {
-    run(
-        "growth::a_clone_is_used_beside_its_source_on_one_node",
-        |lab| async move {
-            for fs_type in ["ext4", "xfs", "btrfs"] {
-                let device = lab.volume(VOLUME, 320 * MIB).await;
-                let kubelet = Kubelet::new(&lab);
-                let wanted = mount(fs_type, Mode::SingleNodeWriter);
-                kubelet.stage(VOLUME, wanted.clone()).await.expect("it is staged");
-                fs::write(lab.at("staging/data"), "data").expect("it can be written");
-                kubelet.unstage(VOLUME).await.expect("it goes");
-                let image = lab.at(&format!("{fs_type}-clone.img"));
-                fs::copy(lab.at(&format!("{VOLUME}.img")), &image).expect("a copy");
-                let clone = lab.attach(&image, OTHER).await;
-                kubelet
-                    .stage(VOLUME, wanted.clone())
-                    .await
-                    .expect("the source is staged");
-                let request = csi_proto::csi::v1::NodeStageVolumeRequest {
-                    staging_target_path: kubelet.path("staging-of-clone"),
-                    ..kubelet.stage_request(OTHER, wanted)
-                };
-                // The kernel may temporarily have an entry of another file system with the same UUID. The kubelet
-                // repeats the call.
-                let mut staged = kubelet.node.node_stage_volume(Request::new(request.clone())).await;
-                for _ in 0..4 {
-                    if staged
-                        .as_ref()
-                        .is_err_and(|refusal| refusal.code() == tonic::Code::Internal)
-                    {
-                        staged = kubelet.node.node_stage_volume(Request::new(request.clone())).await;
-                    }
+fn clone_and_source_share_a_node() {
+    run("growth::clone_and_source_share_a_node", |lab| async move {
+        for fs_type in ["ext4", "xfs", "btrfs"] {
+            let device = lab.volume(VOLUME, 320 * MIB).await;
+            let kubelet = Kubelet::new(&lab);
+            let wanted = mount(fs_type, Mode::SingleNodeWriter);
+            kubelet.stage(VOLUME, wanted.clone()).await.expect("it is staged");
+            fs::write(lab.at("staging/data"), "data").expect("it can be written");
+            kubelet.unstage(VOLUME).await.expect("it goes");
+            let image = lab.at(&format!("{fs_type}-clone.img"));
+            fs::copy(lab.at(&format!("{VOLUME}.img")), &image).expect("a copy");
+            let clone = lab.attach(&image, OTHER).await;
+            kubelet
+                .stage(VOLUME, wanted.clone())
+                .await
+                .expect("the source is staged");
+            let request = csi_proto::csi::v1::NodeStageVolumeRequest {
+                staging_target_path: kubelet.path("staging-of-clone"),
+                ..kubelet.stage_request(OTHER, wanted)
+            };
+            // The kernel may temporarily have an entry of another file system with the same UUID. The kubelet
+            // repeats the call.
+            let mut staged = kubelet.node.node_stage_volume(Request::new(request.clone())).await;
+            for _ in 0..4 {
+                if staged
+                    .as_ref()
+                    .is_err_and(|refusal| refusal.code() == tonic::Code::Internal)
+                {
+                    staged = kubelet.node.node_stage_volume(Request::new(request.clone())).await;
                 }
-                staged.expect("the clone is staged beside it");
-                fs::write(lab.at("staging-of-clone/data"), "other").expect("it can be written");
-                assert_eq!(fs::read_to_string(lab.at("staging/data")).expect("it is there"), "data");
-                let options = |place: &str| {
-                    let table = fs::read_to_string("/proc/self/mountinfo").expect("it can be read");
-                    let target = lab.at(place).display().to_string();
-                    let line = table.lines().find(|line| line.contains(&format!(" {target} ")));
-                    line.map(str::to_owned).expect("it is mounted")
-                };
-                assert!(!options("staging").contains("nouuid"), "only where it is needed");
-                if fs_type == "xfs" {
-                    assert!(options("staging-of-clone").contains("nouuid"));
-                }
-                lab.host()
-                    .unmount(&lab.at("staging-of-clone"))
-                    .await
-                    .expect("nobody uses it");
-                kubelet.unstage(VOLUME).await.expect("it goes");
-                lab.detach(&clone);
-                lab.detach(&device);
-                fs::remove_file(lab.at(&format!("{VOLUME}.img"))).expect("the backing file");
             }
-        },
-    );
+            staged.expect("the clone is staged beside it");
+            fs::write(lab.at("staging-of-clone/data"), "other").expect("it can be written");
+            assert_eq!(fs::read_to_string(lab.at("staging/data")).expect("it is there"), "data");
+            let options = |place: &str| {
+                let table = fs::read_to_string("/proc/self/mountinfo").expect("it can be read");
+                let target = lab.at(place).display().to_string();
+                let line = table.lines().find(|line| line.contains(&format!(" {target} ")));
+                line.map(str::to_owned).expect("it is mounted")
+            };
+            assert!(!options("staging").contains("nouuid"), "only where it is needed");
+            if fs_type == "xfs" {
+                assert!(options("staging-of-clone").contains("nouuid"));
+            }
+            lab.host()
+                .unmount(&lab.at("staging-of-clone"))
+                .await
+                .expect("nobody uses it");
+            kubelet.unstage(VOLUME).await.expect("it goes");
+            lab.detach(&clone);
+            lab.detach(&device);
+            fs::remove_file(lab.at(&format!("{VOLUME}.img"))).expect("the backing file");
+        }
+    });
 }
 
 #[test]
-fn the_kernel_refuses_writes_to_a_device_that_is_published_read_only_issue_1169() {
+fn read_only_block_publish_refuses_writes_issue_1169() {
     run(
-        "growth::the_kernel_refuses_writes_to_a_device_that_is_published_read_only_issue_1169",
+        "growth::read_only_block_publish_refuses_writes_issue_1169",
         |lab| async move {
             let device = lab.volume(VOLUME, 64 * MIB).await;
             write_at(&device, 0, b"raw data");
@@ -289,39 +280,36 @@ fn the_kernel_refuses_writes_to_a_device_that_is_published_read_only_issue_1169(
 }
 
 #[test]
-fn what_is_attached_read_only_gets_no_file_system_and_no_write() {
-    run(
-        "growth::what_is_attached_read_only_gets_no_file_system_and_no_write",
-        |lab| async move {
-            let device = lab.volume(VOLUME, 64 * MIB).await;
-            let kubelet = Kubelet::new(&lab);
-            let wanted = mount("ext4", Mode::SingleNodeWriter);
-            let mut request = kubelet.stage_request(VOLUME, wanted.clone());
-            request.publish_context.insert("readonly".into(), "true".into());
-            let error = kubelet
-                .node
-                .node_stage_volume(Request::new(request.clone()))
-                .await
-                .expect_err("it is empty");
-            assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
-            assert!(lab::everything(&device).iter().all(|byte| *byte == 0));
-            kubelet.stage(VOLUME, wanted).await.expect("it gets a file system");
-            kubelet.unstage(VOLUME).await.expect("it goes");
-            kubelet
-                .node
-                .node_stage_volume(Request::new(request))
-                .await
-                .expect("now it can be read");
-            assert!(fs::write(lab.at("staging/data"), "data").is_err());
-            kubelet.unstage(VOLUME).await.expect("it goes");
-        },
-    );
+fn read_only_attachment_is_never_written() {
+    run("growth::read_only_attachment_is_never_written", |lab| async move {
+        let device = lab.volume(VOLUME, 64 * MIB).await;
+        let kubelet = Kubelet::new(&lab);
+        let wanted = mount("ext4", Mode::SingleNodeWriter);
+        let mut request = kubelet.stage_request(VOLUME, wanted.clone());
+        request.publish_context.insert("readonly".into(), "true".into());
+        let error = kubelet
+            .node
+            .node_stage_volume(Request::new(request.clone()))
+            .await
+            .expect_err("it is empty");
+        assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
+        assert!(lab::everything(&device).iter().all(|byte| *byte == 0));
+        kubelet.stage(VOLUME, wanted).await.expect("it gets a file system");
+        kubelet.unstage(VOLUME).await.expect("it goes");
+        kubelet
+            .node
+            .node_stage_volume(Request::new(request))
+            .await
+            .expect("now it can be read");
+        assert!(fs::write(lab.at("staging/data"), "data").is_err());
+        kubelet.unstage(VOLUME).await.expect("it goes");
+    });
 }
 
 #[test]
-fn the_options_of_the_class_reach_mkfs_and_bad_ones_are_refused_issue_3084() {
+fn mkfs_options_apply_or_are_refused_issue_3084() {
     run(
-        "growth::the_options_of_the_class_reach_mkfs_and_bad_ones_are_refused_issue_3084",
+        "growth::mkfs_options_apply_or_are_refused_issue_3084",
         |lab| async move {
             let device = lab.volume(VOLUME, 64 * MIB).await;
             let kubelet = Kubelet::new(&lab);
@@ -342,37 +330,34 @@ fn the_options_of_the_class_reach_mkfs_and_bad_ones_are_refused_issue_3084() {
 }
 
 #[test]
-fn a_disk_that_is_smaller_than_its_volume_is_waited_for_and_gets_no_byte() {
-    run(
-        "growth::a_disk_that_is_smaller_than_its_volume_is_waited_for_and_gets_no_byte",
-        |lab| async move {
-            let device = lab.volume(VOLUME, 64 * MIB).await;
-            let kubelet = Kubelet::new(&lab);
-            let stage = async |size: String, patience: Duration| {
-                let mut request = kubelet.stage_request(VOLUME, mount("ext4", Mode::SingleNodeWriter));
-                request.publish_context.insert(PUBLISH_SIZE.into(), size);
-                let mut request = Request::new(request);
-                request.set_timeout(patience);
-                kubelet.node.node_stage_volume(request).await.map(drop)
-            };
-            assert_eq!(code(stage("much".into(), LONG).await), Code::InvalidArgument);
-            // The operation continues and waits.
-            let late = stage((128 * MIB).to_string(), SHORT)
-                .await
-                .expect_err("it is too small");
-            assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
-            assert!(late.message().contains("waiting for the device"), "{late}");
-            assert!(
-                lab::everything(&device).iter().all(|byte| *byte == 0),
-                "nothing was written"
-            );
-            extend(&lab, &device, 128);
-            stage((128 * MIB).to_string(), LONG)
-                .await
-                .expect("now it is the volume");
-            let said = lab::output(Command::new("dumpe2fs").arg("-h").arg(&device.path));
-            assert!(said.contains("Filesystem volume name"), "{said}");
-            kubelet.unstage(VOLUME).await.expect("it goes");
-        },
-    );
+fn waits_for_small_disk_without_writing() {
+    run("growth::waits_for_small_disk_without_writing", |lab| async move {
+        let device = lab.volume(VOLUME, 64 * MIB).await;
+        let kubelet = Kubelet::new(&lab);
+        let stage = async |size: String, patience: Duration| {
+            let mut request = kubelet.stage_request(VOLUME, mount("ext4", Mode::SingleNodeWriter));
+            request.publish_context.insert(PUBLISH_SIZE.into(), size);
+            let mut request = Request::new(request);
+            request.set_timeout(patience);
+            kubelet.node.node_stage_volume(request).await.map(drop)
+        };
+        assert_eq!(code(stage("much".into(), LONG).await), Code::InvalidArgument);
+        // The operation continues and waits.
+        let late = stage((128 * MIB).to_string(), SHORT)
+            .await
+            .expect_err("it is too small");
+        assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
+        assert!(late.message().contains("waiting for the device"), "{late}");
+        assert!(
+            lab::everything(&device).iter().all(|byte| *byte == 0),
+            "nothing was written"
+        );
+        extend(&lab, &device, 128);
+        stage((128 * MIB).to_string(), LONG)
+            .await
+            .expect("now it is the volume");
+        let said = lab::output(Command::new("dumpe2fs").arg("-h").arg(&device.path));
+        assert!(said.contains("Filesystem volume name"), "{said}");
+        kubelet.unstage(VOLUME).await.expect("it goes");
+    });
 }

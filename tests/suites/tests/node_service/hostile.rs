@@ -303,8 +303,8 @@ async fn meet(driver: &Driver<'_>, lab: &Lab, name: &str, is_copy: bool, expecte
 }
 
 #[test]
-fn hostile_images_cost_one_volume() {
-    run("hostile::hostile_images_cost_one_volume", |lab| async move {
+fn hostile_image_affects_only_its_volume() {
+    run("hostile::hostile_image_affects_only_its_volume", |lab| async move {
         let driver = Driver::start(&lab).await;
         lab.directory("staging");
         let uses = [false, true]
@@ -340,18 +340,18 @@ fn hostile_images_cost_one_volume() {
 }
 
 #[test]
-fn crashed_probe_costs_one_volume() {
-    crashes("hostile::crashed_probe_costs_one_volume", "blkid");
+fn crashed_probe_affects_only_its_volume() {
+    crashes("hostile::crashed_probe_affects_only_its_volume", "blkid");
 }
 
 #[test]
-fn crashed_check_costs_one_volume() {
-    crashes("hostile::crashed_check_costs_one_volume", "e2fsck");
+fn crashed_check_affects_only_its_volume() {
+    crashes("hostile::crashed_check_affects_only_its_volume", "e2fsck");
 }
 
 #[test]
-fn crashed_format_costs_one_volume() {
-    crashes("hostile::crashed_format_costs_one_volume", "mkfs.ext4");
+fn crashed_format_affects_only_its_volume() {
+    crashes("hostile::crashed_format_affects_only_its_volume", "mkfs.ext4");
 }
 
 /// Stages a volume with a program that crashes, and then with a working one.

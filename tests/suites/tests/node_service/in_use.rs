@@ -131,12 +131,8 @@ fn working_directory_does_not_prevent_mount() {
 }
 
 #[test]
-fn mount_at_private_place_does_not_prevent_mount() {
-    is_mounted_again(
-        "in_use::mount_at_private_place_does_not_prevent_mount",
-        "xfs",
-        private_mount,
-    );
+fn private_bind_does_not_prevent_mount() {
+    is_mounted_again("in_use::private_bind_does_not_prevent_mount", "xfs", private_mount);
 }
 
 /// Checks a read-only mount of a file system that an agent has open, and a writable one after it.
@@ -298,8 +294,8 @@ fn clone_is_staged_while_source_is_in_use() {
 }
 
 #[test]
-fn open_device_is_no_file_system() {
-    run("in_use::open_device_is_no_file_system", |lab| async move {
+fn open_device_is_not_a_mount() {
+    run("in_use::open_device_is_not_a_mount", |lab| async move {
         let device = large_disk(&lab).await;
         let kubelet = Kubelet::new(&lab);
         // Simulates a mkfs of an earlier call: it has opened the device exclusively, and nothing is mounted.

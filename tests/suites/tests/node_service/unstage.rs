@@ -41,8 +41,8 @@ fn private_mount_ends_with_staging_directory() {
 }
 
 #[test]
-fn raw_volume_keeps_its_staging_directory() {
-    run("unstage::raw_volume_keeps_its_staging_directory", |lab| async move {
+fn raw_volume_retains_staging_directory() {
+    run("unstage::raw_volume_retains_staging_directory", |lab| async move {
         disk(&lab).await;
         let kubelet = Kubelet::new(&lab);
         lab.directory("staging");
@@ -67,43 +67,40 @@ fn staging_directory_with_content_remains() {
 }
 
 #[test]
-fn open_file_is_passed_over_with_durable_data() {
-    run(
-        "unstage::open_file_is_passed_over_with_durable_data",
-        |lab| async move {
-            let device = disk(&lab).await;
-            let (kubelet, metrics) = Kubelet::with_patience(&lab, PATIENCE);
-            kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
-            fs::write(lab.at("staging/data"), "precious").expect("it can be written");
-            let agent = Agent::with_file(&lab.at("staging/data"));
-            kubelet.unstage(VOLUME).await.expect("nothing is mounted here");
-            let counted = metrics.encode().expect("text");
-            let line = r#"cinder_csi_unstaged_in_use_total{holder="file"} 1"#;
-            assert!(counted.contains(line), "{counted}");
-            let holders = lab.host().holders(&device).await.expect("procfs answers");
-            let named = format!("process {} (sleep) has /data of its file system open", agent.id());
-            assert_eq!(holders.to_string(), named);
-            assert!(holders.has_filesystem());
+fn open_file_does_not_block_unstage() {
+    run("unstage::open_file_does_not_block_unstage", |lab| async move {
+        let device = disk(&lab).await;
+        let (kubelet, metrics) = Kubelet::with_patience(&lab, PATIENCE);
+        kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+        fs::write(lab.at("staging/data"), "precious").expect("it can be written");
+        let agent = Agent::with_file(&lab.at("staging/data"));
+        kubelet.unstage(VOLUME).await.expect("nothing is mounted here");
+        let counted = metrics.encode().expect("text");
+        let line = r#"cinder_csi_unstaged_in_use_total{holder="file"} 1"#;
+        assert!(counted.contains(line), "{counted}");
+        let holders = lab.host().holders(&device).await.expect("procfs answers");
+        let named = format!("process {} (sleep) has /data of its file system open", agent.id());
+        assert_eq!(holders.to_string(), named);
+        assert!(holders.has_filesystem());
 
-            // The content that another node would read.
-            let copy = lab.at("copy.img");
-            fs::copy(lab.at(&format!("{VOLUME}.img")), &copy).expect("a copy");
-            lab.attach(&copy, OTHER).await;
-            kubelet.stage(OTHER, ext4()).await.expect("it is staged");
-            assert_eq!(
-                fs::read_to_string(lab.at("staging/data")).expect("it is there"),
-                "precious"
-            );
-            kubelet.unstage(OTHER).await.expect("it goes");
-            drop(agent);
-            kubelet.unstage(VOLUME).await.expect("it went before");
-        },
-    );
+        // The content that another node would read.
+        let copy = lab.at("copy.img");
+        fs::copy(lab.at(&format!("{VOLUME}.img")), &copy).expect("a copy");
+        lab.attach(&copy, OTHER).await;
+        kubelet.stage(OTHER, ext4()).await.expect("it is staged");
+        assert_eq!(
+            fs::read_to_string(lab.at("staging/data")).expect("it is there"),
+            "precious"
+        );
+        kubelet.unstage(OTHER).await.expect("it goes");
+        drop(agent);
+        kubelet.unstage(VOLUME).await.expect("it went before");
+    });
 }
 
 #[test]
-fn mount_at_private_place_is_passed_over() {
-    run("unstage::mount_at_private_place_is_passed_over", |lab| async move {
+fn private_bind_does_not_block_unstage() {
+    run("unstage::private_bind_does_not_block_unstage", |lab| async move {
         disk(&lab).await;
         let (kubelet, metrics) = Kubelet::with_patience(&lab, PATIENCE);
         kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
@@ -132,72 +129,66 @@ fn repeated_call_ends_a_private_mount() {
 }
 
 #[test]
-fn a_mount_of_another_namespace_is_named_for_as_long_as_the_flag_refuses_it() {
-    run(
-        "unstage::a_mount_of_another_namespace_is_named_for_as_long_as_the_flag_refuses_it",
-        |lab| async move {
-            disk(&lab).await;
-            let (kubelet, metrics) = Kubelet::with_patience(&lab, Duration::ZERO);
-            kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
-            let agent = Agent::with_mounts();
-            // Simulates a call that was interrupted and is repeated.
-            lab.host()
-                .unmount(&lab.at("staging"))
-                .await
-                .expect("nobody uses it here");
-            let error = kubelet.unstage(VOLUME).await.expect_err("it is mounted there");
-            assert_eq!(error.code(), Code::Unavailable, "{error}");
-            let named = format!("process {} (sleep)", agent.id());
-            assert!(error.message().contains(&named), "{error}");
-            drop(agent);
-            kubelet.unstage(VOLUME).await.expect("nothing has it");
-            assert!(
-                !metrics
-                    .encode()
-                    .expect("text")
-                    .contains("cinder_csi_unstaged_in_use_total{")
-            );
-        },
-    );
+fn flag_lets_private_mount_block_unstage() {
+    run("unstage::flag_lets_private_mount_block_unstage", |lab| async move {
+        disk(&lab).await;
+        let (kubelet, metrics) = Kubelet::with_patience(&lab, Duration::ZERO);
+        kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+        let agent = Agent::with_mounts();
+        // Simulates a call that was interrupted and is repeated.
+        lab.host()
+            .unmount(&lab.at("staging"))
+            .await
+            .expect("nobody uses it here");
+        let error = kubelet.unstage(VOLUME).await.expect_err("it is mounted there");
+        assert_eq!(error.code(), Code::Unavailable, "{error}");
+        let named = format!("process {} (sleep)", agent.id());
+        assert!(error.message().contains(&named), "{error}");
+        drop(agent);
+        kubelet.unstage(VOLUME).await.expect("nothing has it");
+        assert!(
+            !metrics
+                .encode()
+                .expect("text")
+                .contains("cinder_csi_unstaged_in_use_total{")
+        );
+    });
 }
 
 #[test]
-fn a_mount_that_the_driver_sees_is_never_passed_over() {
-    run(
-        "unstage::a_mount_that_the_driver_sees_is_never_passed_over",
-        |lab| async move {
-            let device = disk(&lab).await;
-            let (kubelet, _) = Kubelet::with_patience(&lab, PATIENCE);
-            let wanted = mount("xfs", Mode::SingleNodeWriter);
-            lab::output(
-                Command::new("truncate")
-                    .args(["--size=320M"])
-                    .arg(lab.at(&format!("{VOLUME}.img"))),
-            );
-            lab::output(Command::new("losetup").arg("--set-capacity").arg(&device.path));
-            kubelet.stage(VOLUME, wanted).await.expect("it is staged");
-            lab.directory("elsewhere");
-            lab::output(
-                Command::new("mount")
-                    .arg("--bind")
-                    .arg(lab.at("staging"))
-                    .arg(lab.at("elsewhere")),
-            );
-            for _ in 0..2 {
-                let error = kubelet.unstage(VOLUME).await.expect_err("it is mounted");
-                assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
-                assert!(error.message().contains("elsewhere"), "{error}");
-            }
-            lab::output(Command::new("umount").arg(lab.at("elsewhere")));
-            kubelet.unstage(VOLUME).await.expect("it goes");
-        },
-    );
+fn visible_mount_blocks_unstage() {
+    run("unstage::visible_mount_blocks_unstage", |lab| async move {
+        let device = disk(&lab).await;
+        let (kubelet, _) = Kubelet::with_patience(&lab, PATIENCE);
+        let wanted = mount("xfs", Mode::SingleNodeWriter);
+        lab::output(
+            Command::new("truncate")
+                .args(["--size=320M"])
+                .arg(lab.at(&format!("{VOLUME}.img"))),
+        );
+        lab::output(Command::new("losetup").arg("--set-capacity").arg(&device.path));
+        kubelet.stage(VOLUME, wanted).await.expect("it is staged");
+        lab.directory("elsewhere");
+        lab::output(
+            Command::new("mount")
+                .arg("--bind")
+                .arg(lab.at("staging"))
+                .arg(lab.at("elsewhere")),
+        );
+        for _ in 0..2 {
+            let error = kubelet.unstage(VOLUME).await.expect_err("it is mounted");
+            assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
+            assert!(error.message().contains("elsewhere"), "{error}");
+        }
+        lab::output(Command::new("umount").arg(lab.at("elsewhere")));
+        kubelet.unstage(VOLUME).await.expect("it goes");
+    });
 }
 
 #[test]
-fn a_raw_device_is_flushed_and_not_waited_for_whoever_has_it() {
+fn claimed_raw_device_is_flushed_without_wait() {
     run(
-        "unstage::a_raw_device_is_flushed_and_not_waited_for_whoever_has_it",
+        "unstage::claimed_raw_device_is_flushed_without_wait",
         |lab| async move {
             let device = disk(&lab).await;
             // With the flag value that refuses devices in use immediately.
@@ -215,19 +206,16 @@ fn a_raw_device_is_flushed_and_not_waited_for_whoever_has_it() {
 }
 
 #[test]
-fn raw_device_that_a_program_has_open_is_not_awaited() {
-    run(
-        "unstage::raw_device_that_a_program_has_open_is_not_awaited",
-        |lab| async move {
-            let device = disk(&lab).await;
-            let (kubelet, metrics) = Kubelet::with_patience(&lab, LONG);
-            kubelet.stage(VOLUME, block()).await.expect("it is staged");
-            let _program = Agent::with_input(claim(&device));
-            let start = Instant::now();
-            kubelet.unstage(VOLUME).await.expect("nothing is mounted");
-            assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
-            let counted = metrics.encode().expect("text");
-            assert!(!counted.contains("cinder_csi_unstaged_in_use_total{"), "{counted}");
-        },
-    );
+fn open_raw_device_is_unstaged_without_wait() {
+    run("unstage::open_raw_device_is_unstaged_without_wait", |lab| async move {
+        let device = disk(&lab).await;
+        let (kubelet, metrics) = Kubelet::with_patience(&lab, LONG);
+        kubelet.stage(VOLUME, block()).await.expect("it is staged");
+        let _program = Agent::with_input(claim(&device));
+        let start = Instant::now();
+        kubelet.unstage(VOLUME).await.expect("nothing is mounted");
+        assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
+        let counted = metrics.encode().expect("text");
+        assert!(!counted.contains("cinder_csi_unstaged_in_use_total{"), "{counted}");
+    });
 }

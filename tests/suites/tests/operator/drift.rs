@@ -26,7 +26,7 @@ struct Leaf {
     change: Value,
 }
 
-pub(crate) async fn every_owned_field_of_every_operand_is_put_right(world: &World) -> Result<()> {
+pub(crate) async fn repairs_every_owned_field(world: &World) -> Result<()> {
     let operator = world.installed("drift", &[], json!({})).await?;
     let mut waiting = Vec::new();
     let (mut all, mut fixed) = (0, Vec::new());
@@ -235,7 +235,7 @@ fn index_of(name: &str, list: &Value) -> Option<usize> {
     list.iter().position(|element| *element == value)
 }
 
-pub(crate) async fn what_others_write_stays(world: &World) -> Result<()> {
+pub(crate) async fn fields_of_other_clients_are_retained(world: &World) -> Result<()> {
     let operator = world.installed("foreign", &[], json!({})).await?;
     let mine =
         json!({"metadata": {"labels": {"example.org/team": "storage"}, "annotations": {"example.org/note": "ours"}}});
@@ -294,7 +294,7 @@ pub(crate) async fn what_others_write_stays(world: &World) -> Result<()> {
 }
 
 /// A class is recreated when an immutable field changes; metadata of other clients are retained.
-pub(crate) async fn what_people_put_on_a_class_outlives_it(world: &World) -> Result<()> {
+pub(crate) async fn recreated_class_retains_foreign_metadata(world: &World) -> Result<()> {
     let operator = world.installed("anew", &[], json!({})).await?;
     let mark = MARK.replace("~1", "/");
     let mine = json!({"metadata": {"labels": {"example.org/team": "storage"}, "annotations": {(&mark): "false"}}});
@@ -329,7 +329,7 @@ pub(crate) async fn what_people_put_on_a_class_outlives_it(world: &World) -> Res
 
 /// Like External Storage, copies a class with all its metadata except the default-class annotation, soon after the
 /// operator has applied it. The API server then retains the managed fields of the apply only for the annotation.
-pub(crate) async fn a_copy_of_the_default_class_stays(world: &World) -> Result<()> {
+pub(crate) async fn copy_of_default_class_is_retained(world: &World) -> Result<()> {
     const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
     let operator = world.installed("copy", &[], json!({})).await?;
     let mut class = world.api.get(CLASS).await?;

@@ -18,7 +18,7 @@ const GATE_NAME: &str = "gate.suites.example.org";
 /// A write of the administrator that the gate suspends too, which proves that the gate is active.
 const KNOCK: &str = "gate-knock";
 
-pub(crate) async fn of_two_operators_one_works_and_hands_over_when_it_is_asked_to_end(world: &World) -> Result<()> {
+pub(crate) async fn stopped_leader_hands_over_to_standby(world: &World) -> Result<()> {
     let first = world
         .installed("first", &["--credentials-check-interval=500ms"], json!({}))
         .await?;
@@ -59,7 +59,7 @@ pub(crate) async fn of_two_operators_one_works_and_hands_over_when_it_is_asked_t
     Ok(())
 }
 
-pub(crate) async fn a_replica_that_cannot_list_does_not_lead(world: &World) -> Result<()> {
+pub(crate) async fn replica_without_list_permission_does_not_lead(world: &World) -> Result<()> {
     let rules = world.api.get(ROLE).await?["rules"].clone();
     let mut fewer = rules.clone();
     let fewer_rules = fewer.as_array_mut().context("the role has no rules")?;
@@ -97,7 +97,7 @@ async fn waits_for_its_lists(world: &World) -> Result<Operator> {
     Ok(operator)
 }
 
-pub(crate) async fn the_successor_of_a_killed_leader_finishes_what_it_had_begun(world: &World) -> Result<()> {
+pub(crate) async fn successor_completes_work_of_killed_leader(world: &World) -> Result<()> {
     let gate = TcpListener::bind("127.0.0.1:0").await.context("cannot listen")?;
     let outcome = killed_mid_step(world, &gate).await;
     world.api.delete(&format!("{GATE}/{GATE_NAME}")).await?;

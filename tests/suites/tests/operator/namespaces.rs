@@ -14,9 +14,7 @@ fn elsewhere(path: &str) -> String {
     path.replace("/namespaces/cinder-csi/", &format!("/namespaces/{ELSEWHERE}/"))
 }
 
-pub(crate) async fn a_driver_in_another_namespace_is_made_there_once_the_operator_has_its_role(
-    world: &World,
-) -> Result<()> {
+pub(crate) async fn driver_namespace_requires_operator_role(world: &World) -> Result<()> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ELSEWHERE}});
     world.api.create("/api/v1/namespaces", &namespace).await?;
     let operator = world

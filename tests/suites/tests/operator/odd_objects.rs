@@ -75,7 +75,7 @@ async fn delete(world: &World, name: &str) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn odd_objects_stop_neither_a_start_nor_repair(world: &World) -> Result<()> {
+pub(crate) async fn undecodable_objects_do_not_block_operator(world: &World) -> Result<()> {
     create(world, "odd-before").await?;
     let outcome = run(world).await;
     for name in ["odd-before", "odd-during"] {

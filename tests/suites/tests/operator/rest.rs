@@ -14,7 +14,7 @@ use crate::world::{OBJECT, World, is_renewal};
 /// a fifth of a second, and watches end and restart.
 const LOOKS: f64 = 20.0;
 
-pub(crate) async fn at_rest_nothing_is_written_but_the_lease(world: &World) -> Result<()> {
+pub(crate) async fn idle_operator_writes_only_leases(world: &World) -> Result<()> {
     let often = ["--credentials-check-interval=200ms"];
     let operator = world.installed("at-rest", &often, json!({})).await?;
     // The operator reports the last change before the idle period begins.
@@ -42,7 +42,7 @@ const TIMES: usize = 30;
 
 /// Applies the whole chart, including the driver, as if it had changed. Neither that nor the operator may write
 /// anything.
-pub(crate) async fn a_chart_that_is_applied_again_and_again_brings_no_write(world: &World) -> Result<()> {
+pub(crate) async fn repeated_chart_apply_causes_no_write(world: &World) -> Result<()> {
     let operator = world
         .start_operator("chart", &["--credentials-check-interval=200ms"])
         .await?;

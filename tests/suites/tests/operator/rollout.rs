@@ -10,7 +10,7 @@ use crate::world::{DAEMON_SET, DEPLOYMENT, NODES, OBJECT, PATIENCE, World, is_re
 /// Number of reconciles of an idle period.
 const QUIET: f64 = 5.0;
 
-pub(crate) async fn node_pods_are_replaced_one_after_the_other(world: &World) -> Result<()> {
+pub(crate) async fn replaces_node_pods_sequentially(world: &World) -> Result<()> {
     let operator = world
         .installed("rolling", &["--credentials-check-interval=500ms"], json!({}))
         .await?;
@@ -38,7 +38,7 @@ pub(crate) async fn node_pods_are_replaced_one_after_the_other(world: &World) ->
     Ok(())
 }
 
-pub(crate) async fn a_rollout_whose_pods_do_not_come_up_stops_and_says_so(world: &World) -> Result<()> {
+pub(crate) async fn failed_rollout_stops_and_is_reported(world: &World) -> Result<()> {
     let soon = ["--credentials-check-interval=500ms", "--registration-deadline=3s"];
     let operator = world.installed("stopping", &soon, json!({})).await?;
     let old = world.node_pods().await?;
@@ -80,7 +80,7 @@ pub(crate) async fn a_rollout_whose_pods_do_not_come_up_stops_and_says_so(world:
     Ok(())
 }
 
-pub(crate) async fn an_update_waits_for_approval_and_leads_back_only_when_allowed(world: &World) -> Result<()> {
+pub(crate) async fn update_needs_approval_and_downgrade_permission(world: &World) -> Result<()> {
     let operator = world
         .installed("manual", &[], json!({"update": {"policy": "Manual"}}))
         .await?;
@@ -171,7 +171,7 @@ pub(crate) async fn update_continues_after_its_approval_is_removed(world: &World
     Ok(())
 }
 
-pub(crate) async fn a_definition_of_another_release_is_reported_with_the_remedy(world: &World) -> Result<()> {
+pub(crate) async fn foreign_crd_version_is_reported(world: &World) -> Result<()> {
     let hash = |hash: &str| json!({"metadata": {"annotations": {"csi.openstack.org/schema-hash": hash}}});
     let own = world.api.get(DEFINITION).await?["metadata"]["annotations"]["csi.openstack.org/schema-hash"].take();
     let own = own.as_str().context("the definition has no hash")?.to_owned();

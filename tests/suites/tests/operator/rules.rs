@@ -11,7 +11,7 @@ use crate::world::World;
 
 const DRIVERS: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers";
 
-pub(crate) async fn the_api_server_accepts_and_refuses_what_the_table_says(world: &World) -> Result<()> {
+pub(crate) async fn api_server_enforces_validation_rules(world: &World) -> Result<()> {
     let mut wrong = Vec::new();
     let dry = format!("{DRIVERS}?dryRun=All");
     let first = world

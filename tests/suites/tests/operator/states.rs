@@ -13,7 +13,7 @@ async fn replicas(world: &World) -> Result<Value> {
     Ok(world.api.get(DEPLOYMENT).await?["spec"]["replicas"].clone())
 }
 
-pub(crate) async fn a_pause_leaves_drift_and_a_dry_run_tells_what_would_be_done(world: &World) -> Result<()> {
+pub(crate) async fn pause_ignores_drift_and_dry_run_reports_it(world: &World) -> Result<()> {
     let operator = world.installed("paused", &[], json!({})).await?;
     world.patch_spec(&json!({"managementState": "Paused"})).await?;
     world.told("Progressing", "False", "Paused", &[]).await?;
@@ -100,7 +100,7 @@ async fn gone(world: &World) -> Result<()> {
     .await
 }
 
-pub(crate) async fn a_removal_waits_for_volumes_unless_they_are_retained_and_ignored(world: &World) -> Result<()> {
+pub(crate) async fn removal_waits_for_volumes_unless_ignored(world: &World) -> Result<()> {
     let operator = world
         .installed("removal", &[], json!({"deletion": {"drainTimeout": "5s"}}))
         .await?;
@@ -133,7 +133,7 @@ pub(crate) async fn a_removal_waits_for_volumes_unless_they_are_retained_and_ign
     Ok(())
 }
 
-pub(crate) async fn orphans_go_on_running_without_their_marks(world: &World) -> Result<()> {
+pub(crate) async fn orphans_run_without_labels(world: &World) -> Result<()> {
     let operator = world
         .installed("orphan", &[], json!({"deletion": {"policy": "Orphan"}}))
         .await?;
@@ -176,7 +176,7 @@ async fn released(world: &World, operands: &[crate::api::Object]) -> Result<()> 
     Ok(())
 }
 
-pub(crate) async fn force_takes_its_acknowledgement_on_this_very_object(world: &World) -> Result<()> {
+pub(crate) async fn forced_deletion_needs_acknowledgement_of_object(world: &World) -> Result<()> {
     let spec = json!({"deletion": {"policy": "Force", "drainTimeout": "5s"}});
     let operator = world.installed("force", &[], spec).await?;
     add_volume(world, "lost", "Delete").await?;

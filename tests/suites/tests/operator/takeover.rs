@@ -22,9 +22,7 @@ const LEASE_NAME: &str = "external-attacher-leader-cinder-csi-openstack-org";
 /// Duration of the other attacher's Lease after the end of its pod.
 const LEASE_SECONDS: u8 = 6;
 
-pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_two_leaders(
-    world: &World,
-) -> Result<()> {
+pub(crate) async fn migration_never_has_two_leaders(world: &World) -> Result<()> {
     install(world).await?;
     let old_driver = world.api.get(&driver()).await?;
     let _operator = world.start_operator("takeover", &[]).await?;

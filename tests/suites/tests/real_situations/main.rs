@@ -26,7 +26,7 @@ use calls::{Calls, several, single};
 use cloud::{act, attached, reach, show};
 
 #[test]
-fn every_way_to_log_in_makes_attaches_and_deletes_a_volume() {
+fn all_login_methods_run_volume_lifecycle() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let node = Ours::new(Role::Node).start(&lab, &cloud).await?;
@@ -89,7 +89,7 @@ fn every_way_to_log_in_makes_attaches_and_deletes_a_volume() {
 }
 
 #[test]
-fn a_stopped_server_takes_and_gives_a_volume_and_a_locked_one_is_named() {
+fn stopped_server_works_and_locked_is_reported() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let driver = Ours::new(Role::Both).start(&lab, &cloud).await?;
@@ -138,7 +138,7 @@ fn a_stopped_server_takes_and_gives_a_volume_and_a_locked_one_is_named() {
 }
 
 #[test]
-fn a_multiattach_volume_is_on_two_servers_and_another_one_is_not() {
+fn only_multiattach_volume_attaches_to_two_servers() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let driver = Ours::new(Role::Controller).start(&lab, &cloud).await?;
@@ -179,7 +179,7 @@ fn a_multiattach_volume_is_on_two_servers_and_another_one_is_not() {
 }
 
 #[test]
-fn a_type_on_another_backend_takes_the_data_along_where_it_may_migrate() {
+fn retype_to_other_backend_migrates_data() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let driver = Ours::new(Role::Both).start(&lab, &cloud).await?;
@@ -222,7 +222,7 @@ fn a_type_on_another_backend_takes_the_data_along_where_it_may_migrate() {
 }
 
 #[test]
-fn the_mark_of_a_read_only_attachment_goes_with_it() {
+fn detach_removes_read_only_metadata() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let driver = Ours::new(Role::Controller).start(&lab, &cloud).await?;
@@ -243,7 +243,7 @@ fn the_mark_of_a_read_only_attachment_goes_with_it() {
 }
 
 #[test]
-fn a_right_that_is_lacking_is_named() {
+fn missing_permission_is_reported() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let member = keys(cloud.member_conf())?;

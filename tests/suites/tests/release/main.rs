@@ -31,16 +31,16 @@ struct Shop {
 
 fn main() -> ExitCode {
     let all = scenarios![
-        every_file_has_the_sum_that_is_told_of_it,
-        an_index_has_an_image_for_each_platform_with_labels_and_content,
-        the_bill_of_materials_lists_crates_and_packages,
-        scanners_find_the_packages_of_each_image,
-        the_plugins_archive_is_what_krew_is_told,
-        the_same_commit_gives_the_same_digests,
-        helm_installs_the_driver_from_the_registry,
-        one_release_of_helm_has_operator_and_driver,
+        checksums_match_all_files,
+        index_contains_image_per_platform,
+        bill_of_materials_lists_crates_and_packages,
+        scanners_find_packages_of_each_image,
+        plugin_archive_matches_krew_manifest,
+        same_commit_gives_same_digests,
+        helm_installs_driver_from_registry,
+        one_helm_release_installs_operator_and_driver,
         helm_wait_fails_for_wrong_secret,
-        kubectl_installs_the_driver_from_one_file,
+        kubectl_installs_driver_from_one_file,
     ];
     scenarios::main(all, run)
 }
@@ -80,30 +80,30 @@ async fn run(scenarios: &mut Scenarios<Shop>) -> Result<()> {
     shop.world.stop().await
 }
 
-async fn every_file_has_the_sum_that_is_told_of_it(shop: &Shop) -> Result<()> {
+async fn checksums_match_all_files(shop: &Shop) -> Result<()> {
     shop.made.sums().await
 }
 
-async fn an_index_has_an_image_for_each_platform_with_labels_and_content(shop: &Shop) -> Result<()> {
+async fn index_contains_image_per_platform(shop: &Shop) -> Result<()> {
     shop.made.images().await
 }
 
-async fn the_bill_of_materials_lists_crates_and_packages(shop: &Shop) -> Result<()> {
+async fn bill_of_materials_lists_crates_and_packages(shop: &Shop) -> Result<()> {
     shop.made.bills_of_materials()
 }
 
-async fn scanners_find_the_packages_of_each_image(shop: &Shop) -> Result<()> {
+async fn scanners_find_packages_of_each_image(shop: &Shop) -> Result<()> {
     for image in ["cinder-csi-driver", "cinder-csi-operator"] {
         packages::compare(&shop.made, image).await?;
     }
     Ok(())
 }
 
-async fn the_plugins_archive_is_what_krew_is_told(shop: &Shop) -> Result<()> {
+async fn plugin_archive_matches_krew_manifest(shop: &Shop) -> Result<()> {
     shop.made.plugin().await
 }
 
-async fn the_same_commit_gives_the_same_digests(shop: &Shop) -> Result<()> {
+async fn same_commit_gives_same_digests(shop: &Shop) -> Result<()> {
     let again = shop.made.again().await?;
     ensure!(
         shop.made.text("SHA256SUMS")? == again.text("SHA256SUMS")?,
@@ -114,7 +114,7 @@ async fn the_same_commit_gives_the_same_digests(shop: &Shop) -> Result<()> {
     Ok(())
 }
 
-async fn helm_installs_the_driver_from_the_registry(shop: &Shop) -> Result<()> {
+async fn helm_installs_driver_from_registry(shop: &Shop) -> Result<()> {
     shop.has_no_image_of_the_product().await?;
     shop.helm_install(&["--create-namespace"]).await?;
     shop.a_pod_gets_its_volume().await?;
@@ -123,7 +123,7 @@ async fn helm_installs_the_driver_from_the_registry(shop: &Shop) -> Result<()> {
 }
 
 /// Installs one application as a GitOps tool does; the pods of the hooks pull and run like all others.
-async fn one_release_of_helm_has_operator_and_driver(shop: &Shop) -> Result<()> {
+async fn one_helm_release_installs_operator_and_driver(shop: &Shop) -> Result<()> {
     shop.has_no_image_of_the_product().await?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     shop.world.cluster.apply(&namespace.to_string()).await?;
@@ -168,7 +168,7 @@ async fn helm_wait_fails_for_wrong_secret(shop: &Shop) -> Result<()> {
     shop.clear().await
 }
 
-async fn kubectl_installs_the_driver_from_one_file(shop: &Shop) -> Result<()> {
+async fn kubectl_installs_driver_from_one_file(shop: &Shop) -> Result<()> {
     shop.has_no_image_of_the_product().await?;
     let cluster = &shop.world.cluster;
     let file = shop.made.folder().join("install.yaml");
@@ -195,7 +195,7 @@ impl Shop {
         let world = &self.world;
         world.ask_for_driver().await?;
         self.all_run_the_release().await?;
-        life::a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind(world).await?;
+        life::pod_gets_volume_and_cleans_up(world).await?;
         self.delete_driver().await
     }
 

@@ -27,18 +27,18 @@ use site::Site;
 
 fn main() -> ExitCode {
     let all = scenarios![
-        the_go_driver_makes_volumes_and_a_snapshot,
-        a_deleted_server_leaves_its_record_in_cinder,
-        a_check_names_what_the_switch_changes_before_anything_is_installed,
-        beside_the_go_driver_the_operator_does_nothing,
-        the_operator_takes_the_place_of_the_go_driver_under_writing_pods,
-        what_the_go_driver_made_grows_is_copied_and_goes,
-        volume_with_a_secret_moves_grows_and_goes,
+        go_driver_creates_volumes_and_snapshot,
+        deleted_server_has_stale_cinder_attachment,
+        check_reports_changes_before_installation,
+        operator_does_nothing_next_to_go_driver,
+        operator_replaces_go_driver_under_writing_pods,
+        go_driver_volumes_expand_copy_and_delete,
+        volume_with_secret_moves_expands_and_deletes,
         volume_of_a_deleted_server_is_attached,
-        the_way_back_leads_to_the_go_driver,
-        our_image_runs_in_the_go_drivers_manifests,
-        our_image_runs_in_the_go_drivers_chart,
-        nothing_is_left,
+        rollback_restores_go_driver,
+        our_image_runs_in_go_driver_manifests,
+        our_image_runs_in_go_driver_chart,
+        nothing_remains,
     ];
     scenarios::main(all, run)
 }
@@ -66,12 +66,12 @@ async fn run(scenarios: &mut Scenarios<Site>) -> Result<()> {
     site.world.stop().await
 }
 
-async fn the_go_driver_makes_volumes_and_a_snapshot(site: &Site) -> Result<()> {
+async fn go_driver_creates_volumes_and_snapshot(site: &Site) -> Result<()> {
     site.snapshot("of-go", &site.writers.names()[0]).await?;
     site.undisturbed().await
 }
 
-async fn a_check_names_what_the_switch_changes_before_anything_is_installed(site: &Site) -> Result<()> {
+async fn check_reports_changes_before_installation(site: &Site) -> Result<()> {
     check::make_what_changes(site).await?;
     let answer = check::adopt(site, &object("another")).await?;
     println!("{}", answer.stdout);
@@ -99,7 +99,7 @@ fn object(cluster_id: &str) -> Value {
     })
 }
 
-async fn beside_the_go_driver_the_operator_does_nothing(site: &Site) -> Result<()> {
+async fn operator_does_nothing_next_to_go_driver(site: &Site) -> Result<()> {
     site.cluster().install_manifests().await?;
     // Copies the Go driver's own configuration, as documented.
     let template = "go-template={{index .data \"cloud.conf\" | base64decode}}";
@@ -129,7 +129,7 @@ async fn beside_the_go_driver_the_operator_does_nothing(site: &Site) -> Result<(
     go::serves(site.cluster()).await
 }
 
-async fn the_operator_takes_the_place_of_the_go_driver_under_writing_pods(site: &Site) -> Result<()> {
+async fn operator_replaces_go_driver_under_writing_pods(site: &Site) -> Result<()> {
     site.world.patch_spec(&json!({"adoption": {"mode": "Migrate"}})).await?;
     // The role for the migration must be installed separately.
     site.world
@@ -186,7 +186,7 @@ async fn the_operator_takes_the_place_of_the_go_driver_under_writing_pods(site: 
     Ok(())
 }
 
-async fn what_the_go_driver_made_grows_is_copied_and_goes(site: &Site) -> Result<()> {
+async fn go_driver_volumes_expand_copy_and_delete(site: &Site) -> Result<()> {
     let first = &site.writers.names()[0];
     site.grow(first, 2).await?;
     site.snapshot("of-ours", first).await?;
@@ -206,12 +206,12 @@ async fn what_the_go_driver_made_grows_is_copied_and_goes(site: &Site) -> Result
     site.undisturbed().await
 }
 
-async fn volume_with_a_secret_moves_grows_and_goes(site: &Site) -> Result<()> {
+async fn volume_with_secret_moves_expands_and_deletes(site: &Site) -> Result<()> {
     check::use_volume_with_secret(site).await?;
     site.undisturbed().await
 }
 
-async fn a_deleted_server_leaves_its_record_in_cinder(site: &Site) -> Result<()> {
+async fn deleted_server_has_stale_cinder_attachment(site: &Site) -> Result<()> {
     lost_server::leave_record(site).await?;
     site.undisturbed().await
 }
@@ -221,7 +221,7 @@ async fn volume_of_a_deleted_server_is_attached(site: &Site) -> Result<()> {
     site.undisturbed().await
 }
 
-async fn the_way_back_leads_to_the_go_driver(site: &Site) -> Result<()> {
+async fn rollback_restores_go_driver(site: &Site) -> Result<()> {
     let cluster = site.cluster();
     let object = site.object().await?;
     let uid = object["metadata"]["uid"].as_str().context("an object without a uid")?;
@@ -245,7 +245,7 @@ async fn the_way_back_leads_to_the_go_driver(site: &Site) -> Result<()> {
     site.undisturbed().await
 }
 
-async fn our_image_runs_in_the_go_drivers_manifests(site: &Site) -> Result<()> {
+async fn our_image_runs_in_go_driver_manifests(site: &Site) -> Result<()> {
     let image = format!(
         "cinder-csi-plugin=ghcr.io/cinder-csi/cinder-csi-driver:v{}",
         site.product.version
@@ -268,7 +268,7 @@ async fn our_image_runs_in_the_go_drivers_manifests(site: &Site) -> Result<()> {
 }
 
 /// The only changed value is the image of the driver, which is pulled as by an administrator.
-async fn our_image_runs_in_the_go_drivers_chart(site: &Site) -> Result<()> {
+async fn our_image_runs_in_go_driver_chart(site: &Site) -> Result<()> {
     let cluster = site.cluster();
     // Manifests and chart have roles and accounts with the same names.
     go::delete(&site.manifests, cluster).await?;
@@ -302,7 +302,7 @@ async fn our_image_runs_in_the_go_drivers_chart(site: &Site) -> Result<()> {
     registry.stop().await
 }
 
-async fn nothing_is_left(site: &Site) -> Result<()> {
+async fn nothing_remains(site: &Site) -> Result<()> {
     site.writers.remove(site.cluster()).await?;
     Release::of(site.cluster()).await?.uninstall().await?;
     let words = ["get", "pods", "-n", USERS, "-o", "name"];

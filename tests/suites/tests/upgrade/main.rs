@@ -37,7 +37,7 @@ struct World {
 }
 
 fn main() -> ExitCode {
-    let all = scenarios![an_update_loses_no_write_and_keeps_its_order];
+    let all = scenarios![update_loses_no_write_and_is_ordered];
     scenarios::main(all, run)
 }
 
@@ -77,7 +77,7 @@ async fn in_cluster(world: &World, scenario: impl AsyncFnOnce(&Cluster) -> Resul
     result.and(stopped)
 }
 
-async fn an_update_loses_no_write_and_keeps_its_order(world: &World) -> Result<()> {
+async fn update_loses_no_write_and_is_ordered(world: &World) -> Result<()> {
     in_cluster(world, async |cluster| update(world, cluster).await).await
 }
 

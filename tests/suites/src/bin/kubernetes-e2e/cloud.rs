@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_manifests_have_no_other_words_than_those_that_are_filled_in() {
+    fn manifests_contain_only_known_placeholders() {
         for manifest in ["ours/driver", "go/classes"] {
             let path = format!("{}/external-storage/{manifest}.yaml", env!("CARGO_MANIFEST_DIR"));
             let text = std::fs::read_to_string(path).unwrap();

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_several_images_of_a_name_the_newest_is_taken() {
+    fn selects_newest_image_of_name() {
         let list = "registry.k8s.io/e2e-test-images/agnhost:2.9\nregistry.k8s.io/e2e-test-images/agnhost:2.63.0\n\
                     registry.k8s.io/e2e-test-images/busybox:1.37.0-1\n";
         assert_eq!(

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_a_part_adds_to_what_is_known_and_one_of_all_replaces_it() {
+    fn partial_run_adds_and_full_run_replaces() {
         let mut kept = Kept::default();
         kept.add(
             run(None),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn both_drivers_stand_in_one_row_for_each_suite() {
+    fn table_has_one_row_per_suite() {
         let mut ours = Kept::default();
         ours.add(
             run(None),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_driver_was_not_asked_is_not_counted_as_anything() {
+    fn unselected_specs_are_not_counted() {
         let mut ours = Kept::default();
         ours.add(run(None), &[spec("volumes a", Outcome::Passed)]);
         let text = table(CloudKind::Real, &[(Driver::Ours, ours), (Driver::Go, Kept::default())]);

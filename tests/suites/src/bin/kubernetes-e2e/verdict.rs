@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed_may_fail_or_be_skipped_and_in_a_whole_run_it_must() {
+    fn listed_exceptions_must_occur_in_full_run() {
         let specs = [
             spec("stores", Outcome::Passed),
             spec("flies to the moon", Outcome::Failed("failed: too far".into())),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_listed_is_named_with_what_it_said() {
+    fn unlisted_failure_is_reported_with_message() {
         let specs = [
             spec("flies to the moon", Outcome::Failed("failed: no fuel".into())),
             spec("winds", Outcome::Skipped("no key".into())),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_this_repository_can_be_read() {
+    fn expectations_of_repository_parse() {
         for driver in Driver::ALL {
             Expected::read(driver).unwrap();
         }
