@@ -26,10 +26,10 @@ mod site;
 mod table;
 mod watch;
 
-use cloud::{Asked, Moments};
-use site::{CLASS, Processes, Who};
+use cloud::{RequestCounts, CloudTimes};
+use site::{CLASS, Processes, DriverKind};
 pub(crate) use table::render;
-use watch::{Kind, Story, Watch};
+use watch::{Kind, ObjectHistory, Watch};
 
 /// Limit of one step of a single claim.
 const STEP: Duration = Duration::from_mins(2);
@@ -127,10 +127,10 @@ impl Claims {
 
 /// Measures our driver, then the Go driver.
 pub(crate) async fn both(kind: CloudKind, plan: Plan) -> Result<(Figures, Figures)> {
-    Ok((one(kind, plan, Who::Ours).await?, one(kind, plan, Who::Go).await?))
+    Ok((one(kind, plan, DriverKind::Ours).await?, one(kind, plan, DriverKind::Go).await?))
 }
 
-async fn one(kind: CloudKind, plan: Plan, who: Who) -> Result<Figures> {
+async fn one(kind: CloudKind, plan: Plan, who: DriverKind) -> Result<Figures> {
     let world = site::start(kind, who).await.with_context(|| who.name())?;
     let figures = measure(&world, plan, who).await;
     if figures.is_err() {
@@ -144,7 +144,7 @@ async fn one(kind: CloudKind, plan: Plan, who: Who) -> Result<Figures> {
     figures.with_context(|| who.name())
 }
 
-async fn measure(world: &World, plan: Plan, who: Who) -> Result<Figures> {
+async fn measure(world: &World, plan: Plan, who: DriverKind) -> Result<Figures> {
     let say = |line: String| world.cluster.progress().say(line);
     let processes = Processes::find(world, who).await?;
     let bench = Bench {
@@ -197,7 +197,7 @@ struct Bench<'a> {
 /// Counters at the start of a measurement.
 struct Start {
     at: Instant,
-    asked: Asked,
+    asked: RequestCounts,
     processor: Roles<Processor>,
     events: usize,
 }
@@ -207,7 +207,7 @@ impl Bench<'_> {
     async fn alone(&self, prefix: &str, count: u32) -> Result<Claims> {
         let start = self.start().await?;
         let names = names(prefix, count);
-        let mut moments = Moments::default();
+        let mut moments = CloudTimes::default();
         for name in &names {
             self.life(name, &mut moments).await?;
         }
@@ -215,7 +215,7 @@ impl Bench<'_> {
     }
 
     /// Creates a claim and a pod, and deletes them. Steps that exceed their limit are missing in the watch.
-    async fn life(&self, name: &str, moments: &mut Moments) -> Result<()> {
+    async fn life(&self, name: &str, moments: &mut CloudTimes) -> Result<()> {
         let one = [name.to_owned()];
         self.create(vec![of_class(name)]).await?;
         self.watch.reached(Kind::Claim, &one, |story| story.done, STEP).await?;
@@ -244,7 +244,7 @@ impl Bench<'_> {
     async fn crowd(&self, prefix: &str, count: u32) -> Result<Claims> {
         let start = self.start().await?;
         let names = names(prefix, count);
-        let mut moments = Moments::default();
+        let mut moments = CloudTimes::default();
         self.create(names.iter().map(|name| of_class(name)).collect()).await?;
         let bound = self
             .watch
@@ -300,7 +300,7 @@ impl Bench<'_> {
     async fn start(&self) -> Result<Start> {
         Ok(Start {
             events: self.failures().await?,
-            asked: Asked::so_far(self.world).await?,
+            asked: RequestCounts::so_far(self.world).await?,
             processor: self.processes.processor()?,
             at: Instant::now(),
         })
@@ -321,7 +321,7 @@ impl Bench<'_> {
     }
 
     /// Waits until the cloud has no volume, and returns the growth of the counters and the times from the watch.
-    async fn end(&self, start: Start, names: &[String], with_pods: bool, mut moments: Moments) -> Result<Claims> {
+    async fn end(&self, start: Start, names: &[String], with_pods: bool, mut moments: CloudTimes) -> Result<Claims> {
         let cleared = wait_for("the end of all volumes in the cloud", CROWD_STEP, async || {
             let left = self.world.cloud_volumes().await?;
             ensure!(left.is_empty(), "left: {}", left.join(", "));
@@ -329,7 +329,7 @@ impl Bench<'_> {
         })
         .await;
         let (wall, processor) = (start.at.elapsed(), self.processes.processor()?);
-        let asked = Asked::so_far(self.world).await?.since(&start.asked);
+        let asked = RequestCounts::so_far(self.world).await?.since(&start.asked);
         moments.read_log(self.world)?;
 
         let mut claims = Claims {
@@ -398,7 +398,7 @@ impl Bench<'_> {
 }
 
 /// Returns the delay between the end of the operation in the cloud and the update on the API server.
-fn late(moments: &BTreeMap<String, Timestamp>, volume: &Story, told: Option<Timestamp>) -> Option<Duration> {
+fn late(moments: &BTreeMap<String, Timestamp>, volume: &ObjectHistory, told: Option<Timestamp>) -> Option<Duration> {
     let handle = volume.object["spec"]["csi"]["volumeHandle"].as_str()?;
     let span = Span {
         begin: *moments.get(handle)?,

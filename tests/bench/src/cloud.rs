@@ -17,13 +17,13 @@ use crate::measure::Requests;
 
 /// A running cloud that counts its requests.
 #[derive(Debug)]
-pub(crate) enum Measured {
+pub(crate) enum MeasuredCloud {
     Simulator(Box<Simulator>),
     /// Real OpenStack services.
     Real(Box<RealCloud>),
 }
 
-impl Measured {
+impl MeasuredCloud {
     /// Starts the cloud in the lab.
     pub(crate) async fn start(lab: &Lab, kind: Kind) -> Result<Self> {
         Ok(match kind {
@@ -104,7 +104,7 @@ pub(crate) fn operation(method: &str, path: &str) -> String {
     text
 }
 
-impl Cloud for Measured {
+impl Cloud for MeasuredCloud {
     fn cloud_conf(&self) -> &Path {
         match self {
             Self::Simulator(simulator) => simulator.cloud_conf(),

@@ -31,15 +31,15 @@ const GIB: i64 = 1 << 30;
 pub(crate) struct Figures {
     idle: Memory,
     /// A walk without changes.
-    alone: Walk,
+    alone: ListWalk,
     /// A walk during which volumes grow between the pages.
-    busy: Walk,
+    busy: ListWalk,
     walked: Memory,
     rested: Memory,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Walk {
+struct ListWalk {
     /// Number of list requests to Cinder, without the requests that the changes themselves cause.
     lists: usize,
     wall: Duration,
@@ -66,11 +66,11 @@ async fn measure(driver: Driver, cloud: &Simulator, volumes: u32) -> Result<Figu
     client.clone().list_volumes(page(String::new())).await?;
     tokio::time::sleep(REST).await;
     let idle = memory(pid)?;
-    let measured = async |changes: &[String]| -> Result<Walk> {
+    let measured = async |changes: &[String]| -> Result<ListWalk> {
         let (before, processor) = (lists(cloud).await?, processor_time(pid)?);
         let walked = walk(client.clone(), changes).await?;
         let Processor { own, .. } = processor_time(pid)?;
-        Ok(Walk {
+        Ok(ListWalk {
             lists: lists(cloud).await? - before,
             processor: own.saturating_sub(processor.own),
             ..walked
@@ -121,7 +121,7 @@ fn page(starting_token: String) -> ListVolumesRequest {
 }
 
 /// Reads all pages. Extends one of the listed volumes after every [`PAGES_PER_CHANGE`] pages.
-async fn walk(mut client: ControllerClient<Channel>, changes: &[String]) -> Result<Walk> {
+async fn walk(mut client: ControllerClient<Channel>, changes: &[String]) -> Result<ListWalk> {
     let began = Instant::now();
     let mut changes = changes.iter();
     let (mut entries, mut token) = (Vec::new(), String::new());
@@ -147,7 +147,7 @@ async fn walk(mut client: ControllerClient<Channel>, changes: &[String]) -> Resu
             expand(client.clone(), volume).await?;
         }
     }
-    Ok(Walk {
+    Ok(ListWalk {
         wall: began.elapsed(),
         entries,
         ..Walk::default()

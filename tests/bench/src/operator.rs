@@ -71,7 +71,7 @@ pub(crate) struct Figures {
     /// Changes of the spec under load.
     changes: Vec<Change>,
     /// Recovery after an outage of the API server.
-    away: Away,
+    away: OutageRecovery,
     /// Writes of operands after the last change, in order.
     writes: Vec<String>,
     /// Size of the binary in bytes.
@@ -96,7 +96,7 @@ struct Change {
 
 /// Recovery after the API server answers again.
 #[derive(Debug, Clone, Copy)]
-struct Away {
+struct OutageRecovery {
     /// Time until a reconcile succeeds.
     look: Duration,
     /// Whether the operator still has its Lease.
@@ -335,7 +335,7 @@ impl World {
     }
 
     /// Stops the API server for [`AWAY`], and measures the recovery.
-    async fn away(&self) -> Result<Away> {
+    async fn away(&self) -> Result<OutageRecovery> {
         let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{ACCOUNT}");
         let transitions =
             async || Ok::<_, anyhow::Error>(self.api.get(&lease).await?["spec"]["leaseTransitions"].clone());
@@ -346,7 +346,7 @@ impl World {
         for _ in 0..2 {
             self.look().await?;
         }
-        Ok(Away {
+        Ok(OutageRecovery {
             look: back.elapsed(),
             leads: transitions().await? == before,
         })

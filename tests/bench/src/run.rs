@@ -14,7 +14,7 @@ use suites::life::{Life, Retries};
 use suites::programs;
 
 use crate::Kind;
-use crate::cloud::Measured;
+use crate::cloud::MeasuredCloud;
 use crate::measure::{Figures, Lives, Requests, Roles, since};
 use crate::process::{Memory, Processor, memory, processor_time, processor_time_of_threads};
 
@@ -42,7 +42,7 @@ struct Pair {
 
 /// Measures our driver, then the Go driver, on one cloud.
 pub(crate) async fn both(lab: &Lab, kind: Kind, plan: &Plan, program: &Path) -> Result<(Figures, Figures)> {
-    let cloud = Measured::start(lab, kind).await?;
+    let cloud = MeasuredCloud::start(lab, kind).await?;
     let ours = |role| Ours::new(role).json_log().program(program.to_owned());
     let ours = Pair {
         controller: ours(Role::Controller).start(lab, &cloud).await?,
@@ -73,7 +73,7 @@ pub(crate) async fn both(lab: &Lab, kind: Kind, plan: &Plan, program: &Path) -> 
 }
 
 impl Pair {
-    async fn run(self, lab: &Lab, cloud: &Measured, plan: &Plan, name: &str) -> Result<Figures> {
+    async fn run(self, lab: &Lab, cloud: &MeasuredCloud, plan: &Plan, name: &str) -> Result<Figures> {
         let idle = self.memory()?;
         let minute = self.minute(plan.idle).await?;
         // Logins and version discovery belong to the process, not to a volume, so they happen before the measurement.
@@ -125,7 +125,7 @@ impl Pair {
     }
 
     /// Runs whole lifecycles with a file system, one after the other.
-    async fn alone(&self, lab: &Lab, cloud: &Measured, count: u32, name: &str) -> Result<Lives> {
+    async fn alone(&self, lab: &Lab, cloud: &MeasuredCloud, count: u32, name: &str) -> Result<Lives> {
         let retries = Retries::as_sidecars();
         let new = |name: &str| Life::mounted(lab, self.controller.channel(), self.node.channel(), name, "ext4");
         let node = new(name)?.node_info().await?;
@@ -154,7 +154,7 @@ impl Pair {
     }
 
     /// Runs the controller's part of many lifecycles, each step for all of them at once.
-    async fn crowd(&self, lab: &Lab, cloud: &Measured, count: u32, name: &str) -> Result<Lives> {
+    async fn crowd(&self, lab: &Lab, cloud: &MeasuredCloud, count: u32, name: &str) -> Result<Lives> {
         let retries = Retries::as_sidecars();
         let new = |name: &str| Life::block(lab, self.controller.channel(), self.node.channel(), name);
         let node = new(name)?.node_info().await?;
@@ -185,7 +185,7 @@ impl Pair {
 }
 
 /// Returns the delays between the attach in the cloud and the driver's response, sorted.
-async fn late(cloud: &Measured, answers: &[(String, SystemTime)]) -> Result<Vec<Duration>> {
+async fn late(cloud: &MeasuredCloud, answers: &[(String, SystemTime)]) -> Result<Vec<Duration>> {
     let attached = cloud.attached_at().await?;
     let mut lateness = Vec::new();
     for (volume, answered) in answers {
@@ -206,7 +206,7 @@ struct Start {
 }
 
 impl Start {
-    async fn now(pair: &Pair, cloud: &Measured) -> Result<Self> {
+    async fn now(pair: &Pair, cloud: &MeasuredCloud) -> Result<Self> {
         Ok(Self {
             requests: cloud.requests().await?,
             processor: pair.roles(processor_time)?,
@@ -215,7 +215,7 @@ impl Start {
     }
 
     /// Adds the growth of the counters since the start to `lives`.
-    async fn end(self, pair: &Pair, cloud: &Measured, mut lives: Lives) -> Result<Lives> {
+    async fn end(self, pair: &Pair, cloud: &MeasuredCloud, mut lives: Lives) -> Result<Lives> {
         lives.wall = self.at.elapsed();
         let processor = pair.roles(processor_time)?;
         lives.processor = growth(processor, self.processor);

@@ -26,7 +26,7 @@ pub use node::Node;
 use node::Site;
 
 use crate::forward::{self, Forward};
-use crate::run::{KeptRun, Run, cache_directory, ensure_seen_by_nodes};
+use crate::run::{DetachedRun, Run, cache_directory, ensure_seen_by_nodes};
 use crate::simulator::{self, Simulator, SimulatorConfig};
 use crate::{Command, Image, Progress, Tools, images, programs, wait_for};
 use pki::Pki;
@@ -516,7 +516,7 @@ impl Cluster {
     }
 
     /// Detaches the cluster from this process, so that it continues to run. `harness down` removes it.
-    pub fn keep(mut self) -> Result<KeptRun> {
+    pub fn keep(mut self) -> Result<DetachedRun> {
         let kept = self.run.take().context("the cluster has ended")?.keep();
         // The daemons continue to run, so they must not be reaped.
         self.daemons.drain(..).for_each(std::mem::forget);

@@ -51,6 +51,6 @@ pub use product::{Product, Profile};
 pub use programs::{is_fresh, is_of_another_cargo, release_driver, release_operator};
 pub use progress::Progress;
 pub use prometheus::Prometheus;
-pub use run::{KeptRun, clean_up_all, find_runs};
+pub use run::{DetachedRun, clean_up_all, find_runs};
 pub use simulator::{Access, Simulator, SimulatorConfig};
 pub use tools::{Tools, workspace_root};

@@ -90,10 +90,10 @@ impl Run {
     }
 
     /// Detaches the run from this process; `harness down` removes it.
-    pub(crate) fn keep(mut self) -> Result<KeptRun> {
+    pub(crate) fn keep(mut self) -> Result<DetachedRun> {
         fs::remove_file(self.directory.join(OWNER)).context("cannot give the run up")?;
         self.release();
-        Ok(KeptRun {
+        Ok(DetachedRun {
             directory: self.directory.clone(),
         })
     }
@@ -129,11 +129,11 @@ impl Drop for Run {
 
 /// A run without an owner process.
 #[derive(Debug)]
-pub struct KeptRun {
+pub struct DetachedRun {
     directory: PathBuf,
 }
 
-impl KeptRun {
+impl DetachedRun {
     /// Returns the directory of the run.
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -141,7 +141,7 @@ impl KeptRun {
 }
 
 /// Returns every run on this machine, and whether its owner process lives.
-pub fn find_runs() -> Result<Vec<(KeptRun, bool)>> {
+pub fn find_runs() -> Result<Vec<(DetachedRun, bool)>> {
     let base = base_directory()?;
     let mut runs = Vec::new();
     let entries = match fs::read_dir(&base) {
@@ -153,7 +153,7 @@ pub fn find_runs() -> Result<Vec<(KeptRun, bool)>> {
         let directory = entry.with_context(|| format!("cannot list {}", base.display()))?.path();
         if directory.is_dir() {
             let owned = owner_lives(&directory);
-            runs.push((KeptRun { directory }, owned));
+            runs.push((DetachedRun { directory }, owned));
         }
     }
     Ok(runs)

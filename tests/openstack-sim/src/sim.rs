@@ -26,7 +26,7 @@ use crate::log::LogEntry;
 use crate::microversion::{COMPUTE, VOLUME, Version};
 use crate::service::{self, NoAnswer};
 use crate::state::CloudState;
-use crate::store::{Saved, Store, StoreError};
+use crate::store::{SavedState, Store, StoreError};
 use crate::work;
 use crate::world::{Rules, World};
 
@@ -355,8 +355,8 @@ impl Drop for Sim {
     }
 }
 
-fn saved(cloud: &Cloud) -> Saved {
-    Saved {
+fn saved(cloud: &Cloud) -> SavedState {
+    SavedState {
         cloud: cloud.read(World::state),
         tokens: cloud.tokens().clone(),
     }

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Saved {
+pub(crate) struct SavedState {
     pub(crate) cloud: CloudState,
     pub(crate) tokens: Tokens,
 }
@@ -55,11 +55,11 @@ impl Store {
     }
 
     /// Loads the state of an earlier run; the default if there was none.
-    pub(crate) fn load(&self) -> Result<Saved, StoreError> {
+    pub(crate) fn load(&self) -> Result<SavedState, StoreError> {
         let path = self.path.clone();
         match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|source| StoreError::Decode { path, source }),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Saved::default()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(SavedState::default()),
             Err(source) => Err(StoreError::Read { path, source }),
         }
     }
@@ -81,7 +81,7 @@ impl Store {
     }
 
     /// Writes every change until it is dropped. Merges changes that are faster than the disk.
-    pub(crate) async fn write_changes(&self, state: impl Fn() -> Saved) {
+    pub(crate) async fn write_changes(&self, state: impl Fn() -> SavedState) {
         let mut changed = self.changed.subscribe();
         loop {
             let generation = *changed.borrow_and_update();
@@ -98,7 +98,7 @@ impl Store {
     }
 
     /// Writes atomically: a new file replaces the old one.
-    pub(crate) fn write(&self, saved: &Saved) -> Result<(), StoreError> {
+    pub(crate) fn write(&self, saved: &SavedState) -> Result<(), StoreError> {
         let fail = |source| StoreError::Write {
             path: self.path.clone(),
             source,

@@ -20,10 +20,10 @@ pub(crate) use snapshots::{create_snapshot, delete_snapshot};
 pub(crate) use volumes::{create_volume, delete_volume, extend_volume, retype_volume};
 
 /// The message of a piece of work that a fault rule lets fail.
-pub(crate) type Doom = Option<String>;
+pub(crate) type FailureMessage = Option<String>;
 
 /// Returns the error message of the work: from a fault rule, or from a failed operation on files or devices.
-async fn outcome<F, W>(cloud: &Cloud, doom: Doom, on_disk: F) -> Option<String>
+async fn outcome<F, W>(cloud: &Cloud, doom: FailureMessage, on_disk: F) -> Option<String>
 where
     F: AsyncFnOnce(&Backing) -> Result<W, BackingError>,
 {

@@ -28,7 +28,7 @@ use crate::state::{
 pub(crate) use backups::NewBackup;
 pub(crate) use group_snapshots::NewGroupSnapshot;
 pub(crate) use groups::{GroupChange, NewGroup};
-pub(crate) use guests::{Begun, Caller, NewMapping};
+pub(crate) use guests::{NextStep, Caller, NewMapping};
 pub(crate) use shelving::DeviceChanges;
 pub(crate) use snapshots::NewSnapshot;
 pub(crate) use types::Retype;

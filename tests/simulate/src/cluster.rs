@@ -25,7 +25,7 @@ use crate::network::Network;
 use crate::node::{Node, Trace};
 use crate::process::{Channel, Driver, within};
 use crate::schedule::Schedule;
-use crate::watched::Watched;
+use crate::watched::WatchedValue;
 
 /// A client of the Controller service.
 pub type Controller = ControllerClient<Channel>;
@@ -67,15 +67,15 @@ pub struct Cluster {
     violations: Violations,
     /// Nodes by server, including deleted ones.
     nodes: Mutex<BTreeMap<String, Node>>,
-    leaders: [Watched<usize>; 4],
+    leaders: [WatchedValue<usize>; 4],
     /// Number of calls of sidecars, and the last call.
-    pub calls: Watched<(u64, Option<Call>)>,
+    pub calls: WatchedValue<(u64, Option<Call>)>,
     /// Number of pods so far, and the volume of the last one.
-    pub pods: Watched<(u64, String)>,
+    pub pods: WatchedValue<(u64, String)>,
     /// Set while all workloads are scaled to zero.
-    pub scaled_down: Watched<bool>,
+    pub scaled_down: WatchedValue<bool>,
     /// Set when no new claims are created.
-    pub closing: Watched<bool>,
+    pub closing: WatchedValue<bool>,
 }
 
 impl Cluster {
@@ -88,7 +88,7 @@ impl Cluster {
         controllers: [Driver; 2],
     ) -> Self {
         let ledger = Ledger::default();
-        let leaders = [0, 1, 0, 1].map(Watched::new);
+        let leaders = [0, 1, 0, 1].map(WatchedValue::new);
         let backend = Backend::new(schedule.clone());
         Self {
             judge: Judge::new(clouds.clone(), ledger.clone(), schedule.clone()),
@@ -102,10 +102,10 @@ impl Cluster {
             nodes: Mutex::default(),
             schedule,
             leaders,
-            calls: Watched::default(),
-            pods: Watched::default(),
-            scaled_down: Watched::default(),
-            closing: Watched::new(false),
+            calls: WatchedValue::default(),
+            pods: WatchedValue::default(),
+            scaled_down: WatchedValue::default(),
+            closing: WatchedValue::new(false),
         }
     }
 

@@ -14,7 +14,7 @@ use openstack_sim::{AttachmentStatus, CloudState, GroupStatus, Snapshot, VolumeS
 use tonic::Code;
 
 use crate::clouds::{Clouds, ENCRYPTED};
-use crate::ledger::{Known, Ledger};
+use crate::ledger::{ResourceState, Ledger};
 use crate::schedule::Schedule;
 pub use refusals::StuckResource;
 
@@ -64,8 +64,8 @@ impl Judge {
             let name = volume.name.as_deref().unwrap_or_default();
             let known = book.volumes.get(name);
             let is_known = match known {
-                Some(Known::Asked) => true,
-                Some(Known::Made(id) | Known::Deleting(id)) => *id == volume.id,
+                Some(ResourceState::Asked) => true,
+                Some(ResourceState::Made(id) | ResourceState::Deleting(id)) => *id == volume.id,
                 None => false,
             };
             if !is_known {

@@ -80,7 +80,7 @@ struct Target {
 
 /// Events that end a mount: the numbers of removals of the disk and of boots of the machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Since {
+struct MountEpoch {
     removals: u64,
     boot: u64,
 }
@@ -98,7 +98,7 @@ pub struct Mounting {
     targets: Vec<Target>,
     /// Whether the volume is attached to this node read-only.
     is_attached_read_only: bool,
-    since: Since,
+    since: MountEpoch,
     /// Keys that pods have written without sync.
     cached: BTreeSet<u64>,
     has_read: bool,
@@ -141,7 +141,7 @@ impl Mounting {
             context: BTreeMap::new(),
             is_attached_read_only,
             staged: Presence::Absent,
-            since: Since::default(),
+            since: MountEpoch::default(),
             cached: BTreeSet::new(),
             has_read: false,
             turn: None,
@@ -402,8 +402,8 @@ impl Mounting {
         self.since != self.now() || !self.machine().has(&self.claim.volume)
     }
 
-    fn now(&self) -> Since {
-        Since {
+    fn now(&self) -> MountEpoch {
+        MountEpoch {
             removals: self.cluster.backend.removals(self.node.server(), &self.claim.volume),
             boot: self.node.condition().boot,
         }

@@ -8,7 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 /// A resource that a client requested, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Known {
+pub enum ResourceState {
     /// It is requested, and no final response has arrived.
     Asked,
     /// It was created with this id.
@@ -17,7 +17,7 @@ pub enum Known {
     Deleting(String),
 }
 
-impl Known {
+impl ResourceState {
     /// Returns the id, if known.
     pub fn id(&self) -> Option<&str> {
         match self {
@@ -38,18 +38,18 @@ pub struct Ledger {
 #[derive(Debug, Clone, Default)]
 pub struct Book {
     /// By name.
-    pub volumes: BTreeMap<String, Known>,
+    pub volumes: BTreeMap<String, ResourceState>,
     /// By name.
-    pub snapshots: BTreeMap<String, Known>,
+    pub snapshots: BTreeMap<String, ResourceState>,
     /// By name.
-    pub group_snapshots: BTreeMap<String, Known>,
+    pub group_snapshots: BTreeMap<String, ResourceState>,
     /// Volumes of requested group snapshots, by name.
     pub members: BTreeMap<String, Vec<String>>,
     /// Group snapshots with a volume that another group snapshot had too. Cinder refuses a volume that is a member of a
     /// group, but not concurrent additions to two groups.
     pub contested: BTreeSet<String>,
     /// By volume and server: from the first ControllerPublishVolume to the OK of ControllerUnpublishVolume.
-    pub attachments: BTreeMap<(String, String), Attached>,
+    pub attachments: BTreeMap<(String, String), AttachmentState>,
     /// Servers that are not nodes of the cluster.
     pub foreign: BTreeSet<String>,
     /// Volumes that other users changed, and the step of the change.
@@ -58,7 +58,7 @@ pub struct Book {
 
 /// State of an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Attached {
+pub enum AttachmentState {
     /// ControllerPublishVolume is running.
     Asked,
     /// ControllerPublishVolume returned OK.

@@ -44,10 +44,10 @@ pub use hardware::Hardware;
 pub use holders::Holder;
 pub use medium::Medium;
 pub use options::ShownMount;
-pub use trap::{Moment, Stopped};
+pub use trap::{Moment, StoppedDriver};
 pub use violation::{Observer, Violation, Violations};
 
-use state::{By, State};
+use state::{Opener, State};
 
 /// Probabilities of faults in a million tries. Zero by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl SimMachine {
         let killed = state.process;
         self.node.note(|| "the driver's process is killed".into());
         state.process += 1;
-        state.close_all(|by| by == By::Process(killed));
+        state.close_all(|by| by == Opener::Process(killed));
     }
 
     /// Reboots the node at any time. Mounts, open files and programs end; disks and directories remain.

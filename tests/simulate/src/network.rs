@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::clouds::{ELSEWHERE, HOME};
 use crate::faults::Faults;
-use crate::outages::{Manner, Outage, is_growth};
+use crate::outages::{FailureKind, Outage, is_growth};
 use crate::schedule::Schedule;
 
 /// Maximum latency of a request or response without faults.
@@ -129,7 +129,7 @@ impl Network {
         found.map_or(&clouds[0].1, |(_, client)| client)
     }
 
-    fn outage(&self, request: &Request<Bytes>) -> Option<Manner> {
+    fn outage(&self, request: &Request<Bytes>) -> Option<FailureKind> {
         let outages = self.shared.outages.lock();
         outages
             .iter()
@@ -141,11 +141,11 @@ impl Network {
         let (faults, schedule) = (self.faults(), &self.shared.schedule);
         let refusal = |status| Fate::Status { status, effect: false };
         match self.outage(request) {
-            Some(Manner::Refused) => return Fate::Refused,
-            Some(Manner::Unavailable) => return refusal(503),
-            Some(Manner::Hangs) => return Fate::Hangs,
-            Some(Manner::Quota) => return refusal(413),
-            Some(Manner::Policy) => return refusal(403),
+            Some(FailureKind::Refused) => return Fate::Refused,
+            Some(FailureKind::Unavailable) => return refusal(503),
+            Some(FailureKind::Hangs) => return Fate::Hangs,
+            Some(FailureKind::Quota) => return refusal(413),
+            Some(FailureKind::Policy) => return refusal(403),
             None => {}
         }
         let changes = !matches!(*request.method(), Method::GET | Method::HEAD) && !is_keystone(request);

@@ -18,7 +18,7 @@ use crate::backend::Backend;
 use crate::machine::{Hardware, Observer, SimMachine, Violation, Violations};
 use crate::process::{Channel, Driver, within};
 use crate::schedule::Schedule;
-use crate::watched::Watched;
+use crate::watched::WatchedValue;
 
 /// The kubelet's timeout of CSI calls.
 const LIMIT: Duration = Duration::from_mins(2);
@@ -39,9 +39,9 @@ struct Inner {
     driver: Driver,
     schedule: Schedule,
     backend: Backend,
-    condition: Watched<Condition>,
+    condition: WatchedValue<Condition>,
     /// Number of the kubelet's calls to the driver.
-    calls: Watched<u64>,
+    calls: WatchedValue<u64>,
     /// Locks per volume: the kubelet runs one operation per volume at a time.
     turns: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -141,8 +141,8 @@ impl Node {
             driver,
             schedule,
             backend,
-            condition: Watched::new(condition),
-            calls: Watched::default(),
+            condition: WatchedValue::new(condition),
+            calls: WatchedValue::default(),
             turns: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }

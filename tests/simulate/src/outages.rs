@@ -11,7 +11,7 @@ pub struct Outage {
     /// Affected requests.
     pub scope: Scope,
     /// Kind of failure.
-    pub manner: Manner,
+    pub manner: FailureKind,
 }
 
 /// Requests that an outage affects.
@@ -29,7 +29,7 @@ pub enum Scope {
 
 /// Kind of failure of an outage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
+pub enum FailureKind {
     /// The connection is refused.
     Refused,
     /// A gateway responds with 503.

@@ -9,12 +9,12 @@ use tokio::sync::Notify;
 
 /// A value that tasks read, change and wait for.
 #[derive(Debug, Default)]
-pub struct Watched<T> {
+pub struct WatchedValue<T> {
     value: Mutex<T>,
     changed: Notify,
 }
 
-impl<T: Clone + Debug> Watched<T> {
+impl<T: Clone + Debug> WatchedValue<T> {
     /// Creates an instance with this value.
     pub fn new(value: T) -> Self {
         Self {

@@ -22,11 +22,11 @@ pub trait Cloud {
 
 /// A cloud with another login.
 #[derive(Debug)]
-pub struct LoggedIn {
+pub struct OtherLogin {
     pub conf: PathBuf,
 }
 
-impl Cloud for LoggedIn {
+impl Cloud for OtherLogin {
     fn cloud_conf(&self) -> &Path {
         &self.conf
     }

@@ -57,7 +57,7 @@ impl StoppedMkfs {
     }
 
     /// Waits until mkfs is stopped, and returns its process. Fails if mkfs ends first.
-    pub async fn caught(&self) -> Result<Caught> {
+    pub async fn caught(&self) -> Result<StoppedProcess> {
         let pid = harness::wait_for_some("mkfs to be stopped", CATCH_LIMIT, async || {
             let trace = fs::read_to_string(&self.trace).unwrap_or_default();
             if let Some(line) = trace.lines().find(|line| line.contains("--- stopped by SIGSTOP ---")) {
@@ -81,7 +81,7 @@ impl StoppedMkfs {
             count(&trace),
             self.after
         );
-        Ok(Caught { pid })
+        Ok(StoppedProcess { pid })
     }
 }
 
@@ -92,11 +92,11 @@ fn count(trace: &str) -> usize {
 
 /// A stopped mkfs.
 #[derive(Debug)]
-pub struct Caught {
+pub struct StoppedProcess {
     pid: u32,
 }
 
-impl Caught {
+impl StoppedProcess {
     /// Returns its `/proc/PID/stat`, with name and state (`T` and `t` are stopped).
     pub fn stat(&self) -> Result<String> {
         fs::read_to_string(format!("/proc/{}/stat", self.pid)).context("mkfs has ended")

@@ -77,12 +77,12 @@ pub struct RealCloud {
     api: Api,
     gateway: Gateway,
     metadata: Process,
-    turn: Turn,
+    turn: CloudLock,
 }
 
 /// The exclusive right to use the cloud.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct CloudLock {
     started: bool,
     /// Unlocked on close.
     _lock: File,
@@ -182,7 +182,7 @@ impl Cloud for RealCloud {
     }
 }
 
-impl Drop for Turn {
+impl Drop for CloudLock {
     fn drop(&mut self) {
         if !self.started {
             return;
@@ -207,7 +207,7 @@ pub(crate) async fn log_in_to_a_clean_cloud(description: &mut Description) -> Re
 }
 
 /// Waits for the lock, then for the cloud.
-pub(crate) async fn take() -> Result<(Turn, Description)> {
+pub(crate) async fn take() -> Result<(CloudLock, Description)> {
     let path = lock_path()?;
     let lock = File::options()
         .create(true)
@@ -226,7 +226,7 @@ pub(crate) async fn take() -> Result<(Turn, Description)> {
     .await?;
     let runs = control(&["status"]).await.is_ok();
     let ready = control(&["up"]).await?;
-    let turn = Turn {
+    let turn = CloudLock {
         started: !runs,
         _lock: lock,
     };

@@ -57,7 +57,7 @@ macro_rules! scenarios {
 
 /// Result of a scenario.
 #[derive(Debug, Clone, Copy)]
-pub struct Ended {
+pub struct ScenarioResult {
     pub name: &'static str,
     /// Whether it passed.
     pub passed: bool,
@@ -143,7 +143,7 @@ impl<World> Scenarios<World> {
 
     /// Runs the selected scenarios. After each, `settle` receives its result, prints diagnostics of a failure, and
     /// restores the environment. An error of `settle` ends the run.
-    pub async fn run(&mut self, world: &World, mut settle: impl AsyncFnMut(Ended) -> Result<()>) -> Result<()> {
+    pub async fn run(&mut self, world: &World, mut settle: impl AsyncFnMut(ScenarioResult) -> Result<()>) -> Result<()> {
         for scenario in &self.chosen {
             let name = scenario.name;
             let (outcome, time) = scenario.attempt_within(self.limit, world).await;
@@ -161,7 +161,7 @@ impl<World> Scenarios<World> {
                     false
                 }
             };
-            let ended = Ended { name, passed, time };
+            let ended = ScenarioResult { name, passed, time };
             settle(ended).await.with_context(|| format!("after {name}"))?;
         }
         Ok(())

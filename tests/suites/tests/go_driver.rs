@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
-use suites::cloud::LoggedIn;
+use suites::cloud::OtherLogin;
 use suites::drivers::{Driver, Ours, Role};
 use suites::lab::{Lab, in_lab};
 use suites::life::Life;
@@ -120,7 +120,7 @@ fn go_driver_has_listed_faults_on_simulator() {
         };
         let report = sanity::run(&lab, &driver, &options).await?;
         report.announce("Go driver, latencies of real services");
-        compare(&report, &Expected::read()?, Against::Simulator)?;
+        compare(&report, &Expected::read()?, TestedCloud::Simulator)?;
         driver.stop().await?;
         simulator.stop().await
     });
@@ -133,14 +133,14 @@ fn go_driver_has_listed_faults_on_real_services() {
         let cloud = RealCloud::start(&lab).await?;
         // The application credential of the cloud permits only the requests of our driver.
         let conf = cloud.member_conf().to_owned();
-        let driver = Driver::go(&lab, &LoggedIn { conf }).await?;
+        let driver = Driver::go(&lab, &OtherLogin { conf }).await?;
         let options = Options {
             parameters: BTreeMap::from([("type", "fast")]),
             ..Options::default()
         };
         let report = sanity::run(&lab, &driver, &options).await?;
         report.announce("Go driver, real services");
-        compare(&report, &Expected::read()?, Against::RealServices)?;
+        compare(&report, &Expected::read()?, TestedCloud::RealServices)?;
         driver.stop().await?;
         // Remaining resources are listed failures: a clean-up could not delete a volume.
         cloud.leave().await
@@ -155,13 +155,13 @@ struct Expected {
     kinds: Vec<Fault>,
     /// Failures that may occur in the clean-up of any spec.
     clean_up: CleanUp,
-    passes_on_real_services: Passing,
+    passes_on_real_services: SimulatorFailures,
     skipped: usize,
 }
 
 /// The cloud of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Against {
+enum TestedCloud {
     Simulator,
     RealServices,
 }
@@ -176,7 +176,7 @@ struct Fault {
 
 /// Specs that fail only on the simulator.
 #[derive(Deserialize)]
-struct Passing {
+struct SimulatorFailures {
     specs: BTreeSet<String>,
 }
 
@@ -206,7 +206,7 @@ impl Expected {
     }
 }
 
-fn compare(report: &Report, expected: &Expected, against: Against) -> Result<()> {
+fn compare(report: &Report, expected: &Expected, against: TestedCloud) -> Result<()> {
     let mut unexpected: Vec<String> = Vec::new();
     let mut seen = BTreeSet::new();
     for (spec, reason) in report.failures() {
@@ -231,7 +231,7 @@ fn compare(report: &Report, expected: &Expected, against: Against) -> Result<()>
         .filter(|kind| !seen.contains(kind))
         .collect();
     ensure!(missing.is_empty(), "never happens: {missing:#?}");
-    if against == Against::RealServices {
+    if against == TestedCloud::RealServices {
         let passing = &expected.passes_on_real_services.specs;
         let failed: Vec<&str> = report
             .failures()

@@ -15,7 +15,7 @@ const CONTROLLER_HTTP: &str = "127.0.0.1:9808";
 const NODE_HTTP: &str = "127.0.0.1:9809";
 const LIMIT: Duration = Duration::from_secs(10);
 
-struct Told {
+struct Telemetry {
     simulator: Simulator,
     controller: Driver,
     node: Driver,
@@ -23,7 +23,7 @@ struct Told {
 }
 
 /// Runs a volume's lifecycle on two processes with logs and metrics as in a cluster.
-async fn whole_life(lab: &Lab) -> Result<Told> {
+async fn whole_life(lab: &Lab) -> Result<Telemetry> {
     let simulator = Simulator::start(lab, "create=50ms,attach=50ms,detach=50ms,delete=50ms").await?;
     let serve = |role, address| Ours::new(role).json_log().flag(format!("--http-endpoint={address}"));
     let controller = serve(Role::Controller, CONTROLLER_HTTP).start(lab, &simulator).await?;
@@ -37,7 +37,7 @@ async fn whole_life(lab: &Lab) -> Result<Told> {
     life.unstage(&volume).await?;
     life.detach(&volume).await?;
     life.delete(&volume).await?;
-    Ok(Told {
+    Ok(Telemetry {
         simulator,
         controller,
         node,
@@ -45,7 +45,7 @@ async fn whole_life(lab: &Lab) -> Result<Told> {
     })
 }
 
-impl Told {
+impl Telemetry {
     async fn stop(self) -> Result<()> {
         self.controller.stop().await?;
         self.node.stop().await?;

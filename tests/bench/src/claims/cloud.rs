@@ -20,14 +20,14 @@ const MOMENT: usize = "2026-01-01 00:00:00.000".len();
 
 /// Numbers of requests so far.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Asked {
+pub(super) struct RequestCounts {
     /// Requests of the driver, by operation.
     pub(super) driver: Requests,
     /// Number of requests of the operator.
     pub(super) operator: usize,
 }
 
-impl Asked {
+impl RequestCounts {
     /// Counts the requests to the cloud of a cluster, through its gateway or in its simulator.
     pub(super) async fn so_far(world: &World) -> Result<Self> {
         let mut asked = Self::default();
@@ -62,14 +62,14 @@ impl Asked {
 
 /// Times at which the cloud finished operations, by volume id.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Moments {
+pub(super) struct CloudTimes {
     pub(super) attached: BTreeMap<String, Timestamp>,
     pub(super) detached: BTreeMap<String, Timestamp>,
 }
 
-impl Moments {
+impl CloudTimes {
     /// Records the attach times of all currently attached volumes. Only the simulator supports this; with real
-    /// services, [`Moments::read_log`] reads the times later, because Cinder returns times without fractions of a
+    /// services, [`CloudTimes::read_log`] reads the times later, because Cinder returns times without fractions of a
     /// second.
     pub(super) async fn look(&mut self, world: &World) -> Result<()> {
         if world.openstack().is_err() {
@@ -167,7 +167,7 @@ mod tests {
 2026-11-21 15:12:52.147 115 INFO cinder.api.openstack.wsgi [req-d req-2 user - -] http://127.0.0.1:28776/v3/p/attachments/at returned with HTTP 200
 a traceback
 ";
-        let moments = Moments::of_log(log);
+        let moments = CloudTimes::of_log(log);
         let at = |text: &str| {
             let moment: DateTime = text.parse().unwrap();
             moment.to_zoned(TimeZone::system()).unwrap().timestamp()

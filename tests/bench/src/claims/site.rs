@@ -22,14 +22,14 @@ pub(super) const CLASS: &str = "bench";
 
 /// The driver under measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Who {
+pub(super) enum DriverKind {
     /// Our driver, installed by the operator.
     Ours,
     /// The Go driver, installed from its own manifests.
     Go,
 }
 
-impl Who {
+impl DriverKind {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Ours => "our driver",
@@ -47,7 +47,7 @@ impl Who {
 }
 
 /// Starts a cluster of two nodes on a cloud, and installs a driver in it as documented.
-pub(super) async fn start(kind: Kind, who: Who) -> Result<World> {
+pub(super) async fn start(kind: Kind, who: DriverKind) -> Result<World> {
     let progress = Progress::loud();
     let world = if kind == Kind::Real {
         World::bare_on_real_services(progress).await?
@@ -62,8 +62,8 @@ pub(super) async fn start(kind: Kind, who: Who) -> Result<World> {
         World::bare(Cluster::start(config).await?)
     };
     let world = match who {
-        Who::Ours => world.with_product().await?,
-        Who::Go => {
+        DriverKind::Ours => world.with_product().await?,
+        DriverKind::Go => {
             go::install(&world.cluster, &go::cloud_conf(&world)?).await?;
             world
         }
@@ -86,7 +86,7 @@ pub(super) struct Processes(Roles<Vec<Pid>>);
 
 impl Processes {
     /// Finds the driver's processes in a cluster.
-    pub(super) async fn find(world: &World, who: Who) -> Result<Self> {
+    pub(super) async fn find(world: &World, who: DriverKind) -> Result<Self> {
         let (namespace, name) = who.containers();
         let mut found = Roles::<Vec<Pid>>::default();
         for node in world.cluster.nodes() {

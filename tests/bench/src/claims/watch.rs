@@ -56,7 +56,7 @@ impl Kind {
 
 /// The lifecycle of an object.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Story {
+pub(super) struct ObjectHistory {
     /// Time of the first event.
     pub(super) began: Option<Timestamp>,
     /// Time when it was bound, attached or ready.
@@ -71,7 +71,7 @@ pub(super) struct Story {
     pub(super) object: Value,
 }
 
-type Stories = BTreeMap<(Kind, String), Story>;
+type Stories = BTreeMap<(Kind, String), ObjectHistory>;
 
 /// Records a watch event. Returns true for the bookmark that ends the initial list.
 fn note(stories: &mut Stories, kind: Kind, event: &mut Value, at: Timestamp) -> Result<bool> {
@@ -105,7 +105,7 @@ fn note(stories: &mut Stories, kind: Kind, event: &mut Value, at: Timestamp) -> 
 
 /// State shared by all watches.
 #[derive(Debug, Default)]
-struct Told {
+struct WatchState {
     stories: Stories,
     synced: BTreeSet<Kind>,
     ended: Option<anyhow::Error>,
@@ -114,14 +114,14 @@ struct Told {
 /// Watches of all kinds. They end when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Watch {
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<WatchState>>,
     _running: Vec<Child>,
 }
 
 impl Watch {
     /// Starts the watches and waits for the initial lists.
     pub(super) async fn start(cluster: &Cluster) -> Result<Self> {
-        let told = Arc::new(Mutex::new(Told::default()));
+        let told = Arc::new(Mutex::new(WatchState::default()));
         let mut running = Vec::new();
         for kind in Kind::ALL {
             let path = format!(
@@ -155,7 +155,7 @@ impl Watch {
         Ok(watch)
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
+    fn told(&self) -> MutexGuard<'_, WatchState> {
         self.told.lock()
     }
 
@@ -167,13 +167,13 @@ impl Watch {
     }
 
     /// Returns the lifecycle of an object so far.
-    pub(super) fn story(&self, kind: Kind, name: &str) -> Story {
+    pub(super) fn story(&self, kind: Kind, name: &str) -> ObjectHistory {
         let told = self.told();
         told.stories.get(&(kind, name.to_owned())).cloned().unwrap_or_default()
     }
 
     /// Returns the name and the lifecycle so far of the VolumeAttachment of a PersistentVolume.
-    pub(super) fn attachment_of(&self, volume: &str) -> Option<(String, Story)> {
+    pub(super) fn attachment_of(&self, volume: &str) -> Option<(String, ObjectHistory)> {
         let told = self.told();
         let mut all = told.stories.iter().filter(|((kind, _), _)| *kind == Kind::Attachment);
         all.find(|(_, story)| story.object["spec"]["source"]["persistentVolumeName"] == volume)
@@ -185,7 +185,7 @@ impl Watch {
         &self,
         kind: Kind,
         names: &[String],
-        point: fn(&Story) -> Option<Timestamp>,
+        point: fn(&ObjectHistory) -> Option<Timestamp>,
         limit: Duration,
     ) -> Result<Vec<String>> {
         let have = || -> Vec<String> {
@@ -206,7 +206,7 @@ impl Watch {
 }
 
 /// Reads a watch until it ends. An early end is an error, because only this program ends its watches.
-async fn read(kind: Kind, output: ChildStdout, told: Arc<Mutex<Told>>) {
+async fn read(kind: Kind, output: ChildStdout, told: Arc<Mutex<WatchState>>) {
     let lock = || told.lock();
     let lines = async {
         let mut lines = BufReader::new(output).lines();

@@ -144,7 +144,7 @@ fn line(text: &mut String, [what, figure, goal, verdict]: [&str; 4]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operator::{Away, Queue, audit::Count};
+    use crate::operator::{OutageRecovery, Queue, audit::Count};
     use crate::process::Memory;
 
     #[test]
@@ -171,7 +171,7 @@ mod tests {
             rest: usage(60),
             loaded: usage(660),
             changes,
-            away: Away {
+            away: OutageRecovery {
                 look: Duration::from_secs(1),
                 leads: true,
             },

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::listing::{Column, Listed, Rules};
+use super::listing::{Column, ListItem, Rules};
 use super::{Context, view};
 use crate::api::{Fault, Reply};
 use crate::microversion::Version;
@@ -114,7 +114,7 @@ fn no_marker(marker: &str) -> Fault {
     ))
 }
 
-impl Listed for Attachment {
+impl ListItem for Attachment {
     fn id(&self) -> &str {
         &self.id
     }

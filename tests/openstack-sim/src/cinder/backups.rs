@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::listing::{Column, Listed, Rules};
+use super::listing::{Column, ListItem, Rules};
 use super::{Context, view};
 use crate::api::{Fault, Reply};
 use crate::microversion::Version;
@@ -202,7 +202,7 @@ impl Context<'_> {
     }
 }
 
-impl Listed for Backup {
+impl ListItem for Backup {
     fn id(&self) -> &str {
         &self.id
     }

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::listing::{Column, Listed, Rules, is_true};
+use super::listing::{Column, ListItem, Rules, is_true};
 use super::{Context, view};
 use crate::api::{Fault, Reply};
 use crate::microversion::Version;
@@ -314,7 +314,7 @@ impl Context<'_> {
     }
 }
 
-impl Listed for Group {
+impl ListItem for Group {
     fn id(&self) -> &str {
         &self.id
     }
@@ -330,7 +330,7 @@ impl Listed for Group {
     }
 }
 
-impl Listed for GroupSnapshot {
+impl ListItem for GroupSnapshot {
     fn id(&self) -> &str {
         &self.id
     }
@@ -347,7 +347,7 @@ impl Listed for GroupSnapshot {
     }
 }
 
-impl Listed for GroupType {
+impl ListItem for GroupType {
     const BY_ID: bool = false;
 
     fn id(&self) -> &str {

@@ -47,7 +47,7 @@ impl Column {
 }
 
 /// A resource in lists.
-pub(super) trait Listed {
+pub(super) trait ListItem {
     /// Whether the id is the last sort key. Otherwise, items with equal keys retain their order.
     const BY_ID: bool = true;
     fn id(&self) -> &str;
@@ -123,7 +123,7 @@ fn parse_time(text: &str) -> Option<Timestamp> {
 
 impl Context<'_> {
     /// Returns the requested part of all items as `{NAME: […], NAME_links: […], count: N}`.
-    pub(super) fn list<'a, T: Listed + 'a>(
+    pub(super) fn list<'a, T: ListItem + 'a>(
         &self,
         rules: &Rules,
         all: impl Iterator<Item = &'a T>,
@@ -200,7 +200,7 @@ impl Context<'_> {
     }
 
     /// Sorts by `sort=key:dir,…` or `sort_key` and `sort_dir`; by default, the newest item is first.
-    fn sort<T: Listed>(&self, items: &mut [&T]) -> Result<(), Fault> {
+    fn sort<T: ListItem>(&self, items: &mut [&T]) -> Result<(), Fault> {
         let (sort, key, direction) = (
             self.request.param("sort"),
             self.request.param("sort_key"),
@@ -252,7 +252,7 @@ pub(super) fn is_true(text: &str) -> bool {
     )
 }
 
-fn matches<T: Listed>(item: &T, (key, value): &(String, String)) -> bool {
+fn matches<T: ListItem>(item: &T, (key, value): &(String, String)) -> bool {
     if let Some(key) = key.strip_suffix('~') {
         return item.column(key).is_some_and(|actual| actual.contains(value));
     }

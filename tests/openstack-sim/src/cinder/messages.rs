@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::listing::{Column, Listed, Rules};
+use super::listing::{Column, ListItem, Rules};
 use super::{Context, view};
 use crate::api::{Fault, Reply};
 use crate::microversion::Version;
@@ -69,7 +69,7 @@ fn no_message(id: &str) -> Fault {
     Fault::not_found(format!("Message {id} could not be found."))
 }
 
-impl Listed for UserMessage {
+impl ListItem for UserMessage {
     fn id(&self) -> &str {
         &self.id
     }

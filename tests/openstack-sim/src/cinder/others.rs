@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::listing::{Column, Listed, Rules, is_true};
+use super::listing::{Column, ListItem, Rules, is_true};
 use super::{Context, view};
 use crate::api::{Fault, Reply};
 use crate::config::{Quota, VolumeType};
@@ -240,7 +240,7 @@ impl Context<'_> {
     }
 }
 
-impl Listed for VolumeType {
+impl ListItem for VolumeType {
     const BY_ID: bool = false;
 
     fn id(&self) -> &str {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::listing::{Column, Listed, Rules};
+use super::listing::{Column, ListItem, Rules};
 use super::{Context, view};
 use crate::api::{Fault, Reply};
 use crate::microversion::Version;
@@ -210,7 +210,7 @@ impl Context<'_> {
     }
 }
 
-impl Listed for Snapshot {
+impl ListItem for Snapshot {
     fn id(&self) -> &str {
         &self.id
     }

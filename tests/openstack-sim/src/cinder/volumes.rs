@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::listing::{Column, Listed, Rules, is_true};
+use super::listing::{Column, ListItem, Rules, is_true};
 use super::{Context, view};
 use crate::api::{Fault, Reply};
 use crate::microversion::Version;
@@ -245,7 +245,7 @@ impl Context<'_> {
     }
 }
 
-impl Listed for Volume {
+impl ListItem for Volume {
     fn id(&self) -> &str {
         &self.id
     }

@@ -9,7 +9,7 @@ use crate::microversion::Version;
 use crate::paging::Page;
 use crate::state::Mapping;
 use crate::work;
-use crate::world::{Begun, Caller, NewMapping};
+use crate::world::{NextStep, Caller, NewMapping};
 
 impl Context<'_> {
     pub(super) fn list_attachments(&self, server: &str) -> Result<Reply, Fault> {
@@ -68,11 +68,11 @@ impl Context<'_> {
             .cloud
             .change(|world| world.begin_attach(server, &volume, new, &self.request.id))?;
         let mapping = match begun {
-            Begun::OnHost(mapping) => {
+            NextStep::OnHost(mapping) => {
                 work::attach(self.cloud, mapping.clone(), self.request.work_fails.clone());
                 mapping
             }
-            Begun::Done(mapping) => mapping,
+            NextStep::Done(mapping) => mapping,
         };
         let mut view = json!({
             "id": mapping.volume_id,
@@ -98,7 +98,7 @@ impl Context<'_> {
         let begun = self
             .cloud
             .change(|world| world.begin_detach(server, volume, caller, &self.request.id))?;
-        if let Begun::OnHost(mapping) = begun {
+        if let NextStep::OnHost(mapping) = begun {
             work::detach(self.cloud, mapping, self.request.work_fails.clone());
         }
         Ok(Reply::empty(202))

@@ -8,7 +8,7 @@ use crate::state::{
     AttachmentStatus, Backup, BackupStatus, GroupStatus, Server, Snapshot, SnapshotStatus, Volume, VolumeStatus,
 };
 use crate::work;
-use crate::world::{Begun, Caller};
+use crate::world::{NextStep, Caller};
 
 impl Sim {
     pub fn add_server(&self, server: ServerSpec) {
@@ -38,8 +38,8 @@ impl Sim {
         };
         let begun = (self.cloud).change(|world| world.begin_detach(server, volume, caller, &request));
         match begun {
-            Ok(Begun::OnHost(mapping)) => work::detach(&self.cloud, mapping, None),
-            Ok(Begun::Done(_)) => {}
+            Ok(NextStep::OnHost(mapping)) => work::detach(&self.cloud, mapping, None),
+            Ok(NextStep::Done(_)) => {}
             Err(_) => return false,
         }
         true

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Doom, text};
+use super::{FailureMessage, text};
 use crate::backing::BackingError;
 use crate::cloud::Cloud;
 use crate::state::{LoopDevice, Mapping};
@@ -14,7 +14,7 @@ use crate::world::DeviceChanges;
 const RELEASE: Duration = Duration::from_secs(20);
 
 /// Ends `reserved` and `attaching` with `in-use`, or returns to `available` without a record in Nova.
-pub(crate) fn attach(cloud: &Arc<Cloud>, mapping: Mapping, doom: Doom) {
+pub(crate) fn attach(cloud: &Arc<Cloud>, mapping: Mapping, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.attach / 2).await;
@@ -91,7 +91,7 @@ async fn unplug(cloud: &Cloud, device: &LoopDevice) {
 }
 
 /// Ends `detaching` with `available`, or returns to `in-use` if the guest does not release the device.
-pub(crate) fn detach(cloud: &Arc<Cloud>, mapping: Mapping, doom: Doom) {
+pub(crate) fn detach(cloud: &Arc<Cloud>, mapping: Mapping, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.detach).await;

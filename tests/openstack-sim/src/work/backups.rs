@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use super::{Doom, outcome};
+use super::{FailureMessage, outcome};
 use crate::cloud::Cloud;
 use crate::state::Backup;
 use crate::world::Subject;
 
 /// Ends `creating` with `available` or `error`.
-pub(crate) fn create_backup(cloud: &Arc<Cloud>, backup: Backup, request_id: String, doom: Doom) {
+pub(crate) fn create_backup(cloud: &Arc<Cloud>, backup: Backup, request_id: String, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         // The data of a snapshot are constant. The data of a volume may be those of any moment during the backup.
@@ -29,7 +29,7 @@ pub(crate) fn create_backup(cloud: &Arc<Cloud>, backup: Backup, request_id: Stri
 }
 
 /// Ends `deleting` with the removal or `error_deleting`.
-pub(crate) fn delete_backup(cloud: &Arc<Cloud>, backup_id: String, request_id: String, doom: Doom) {
+pub(crate) fn delete_backup(cloud: &Arc<Cloud>, backup_id: String, request_id: String, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.delete).await;
@@ -44,7 +44,7 @@ pub(crate) fn delete_backup(cloud: &Arc<Cloud>, backup_id: String, request_id: S
 }
 
 /// Restores a backup to an existing volume. Ends `restoring-backup` with `available` or `error_restoring`.
-pub(crate) fn restore_backup(cloud: &Arc<Cloud>, backup_id: String, volume_id: String, request_id: String, doom: Doom) {
+pub(crate) fn restore_backup(cloud: &Arc<Cloud>, backup_id: String, volume_id: String, request_id: String, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.backup).await;

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use super::{Doom, outcome};
+use super::{FailureMessage, outcome};
 use crate::cloud::Cloud;
 use crate::world::GroupChange;
 
 /// Ends `creating` with `available` or `error`.
-pub(crate) fn create_group(cloud: &Arc<Cloud>, group_id: String, doom: Doom) {
+pub(crate) fn create_group(cloud: &Arc<Cloud>, group_id: String, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.group).await;
@@ -17,7 +17,7 @@ pub(crate) fn create_group(cloud: &Arc<Cloud>, group_id: String, doom: Doom) {
 }
 
 /// Ends `updating` with `available` or `error`.
-pub(crate) fn change_group(cloud: &Arc<Cloud>, group_id: String, change: GroupChange, doom: Doom) {
+pub(crate) fn change_group(cloud: &Arc<Cloud>, group_id: String, change: GroupChange, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.members).await;
@@ -26,7 +26,7 @@ pub(crate) fn change_group(cloud: &Arc<Cloud>, group_id: String, change: GroupCh
 }
 
 /// Ends `deleting` with the removal, including the volumes, or `error_deleting`.
-pub(crate) fn delete_group(cloud: &Arc<Cloud>, group_id: String, members: Vec<String>, doom: Doom) {
+pub(crate) fn delete_group(cloud: &Arc<Cloud>, group_id: String, members: Vec<String>, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.group).await;
@@ -39,7 +39,7 @@ pub(crate) fn delete_group(cloud: &Arc<Cloud>, group_id: String, members: Vec<St
 }
 
 /// Ends `creating` with `available` or `error`, including a snapshot of every member.
-pub(crate) fn create_group_snapshot(cloud: &Arc<Cloud>, id: String, doom: Doom) {
+pub(crate) fn create_group_snapshot(cloud: &Arc<Cloud>, id: String, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.snapshot).await;
@@ -58,7 +58,7 @@ pub(crate) fn create_group_snapshot(cloud: &Arc<Cloud>, id: String, doom: Doom) 
 }
 
 /// Ends `deleting` with the removal or `error`.
-pub(crate) fn delete_group_snapshot(cloud: &Arc<Cloud>, id: String, members: Vec<String>, doom: Doom) {
+pub(crate) fn delete_group_snapshot(cloud: &Arc<Cloud>, id: String, members: Vec<String>, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.delete).await;

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use super::{Doom, outcome};
+use super::{FailureMessage, outcome};
 use crate::cloud::Cloud;
 use crate::state::{Snapshot, SnapshotStatus};
 use crate::world::Subject;
 
 /// Ends `creating` with `available` or `error`. The data are those of that moment.
-pub(crate) fn create_snapshot(cloud: &Arc<Cloud>, snapshot: Snapshot, request_id: String, doom: Doom) {
+pub(crate) fn create_snapshot(cloud: &Arc<Cloud>, snapshot: Snapshot, request_id: String, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.snapshot).await;
@@ -29,7 +29,7 @@ pub(crate) fn create_snapshot(cloud: &Arc<Cloud>, snapshot: Snapshot, request_id
 }
 
 /// Ends `deleting` with the removal or `error_deleting`. A snapshot with dependent clones becomes `available` again.
-pub(crate) fn delete_snapshot(cloud: &Arc<Cloud>, snapshot_id: String, request_id: String, doom: Doom) {
+pub(crate) fn delete_snapshot(cloud: &Arc<Cloud>, snapshot_id: String, request_id: String, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.delete).await;

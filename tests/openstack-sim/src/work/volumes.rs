@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Doom, outcome};
+use super::{FailureMessage, outcome};
 use crate::cloud::Cloud;
 use crate::state::{LoopDevice, Volume, VolumeStatus};
 use crate::world::{Retype, Subject};
@@ -12,7 +12,7 @@ use crate::world::{Retype, Subject};
 const NO_BACKEND: &str = "schedule allocate volume:Could not find any available weighted backend.";
 
 /// Ends `creating` with `available` or `error`. The scheduler takes half of the time; failures occur there.
-pub(crate) fn create_volume(cloud: &Arc<Cloud>, volume: Volume, request_id: String, doom: Doom) {
+pub(crate) fn create_volume(cloud: &Arc<Cloud>, volume: Volume, request_id: String, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.create / 2).await;
@@ -55,7 +55,7 @@ pub(crate) fn create_volume(cloud: &Arc<Cloud>, volume: Volume, request_id: Stri
 }
 
 /// Ends `deleting` with the removal or `error_deleting`. A volume with dependent clones becomes `available` again.
-pub(crate) fn delete_volume(cloud: &Arc<Cloud>, volume_id: String, request_id: String, doom: Doom) {
+pub(crate) fn delete_volume(cloud: &Arc<Cloud>, volume_id: String, request_id: String, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.delete).await;
@@ -85,7 +85,7 @@ pub(crate) fn delete_volume(cloud: &Arc<Cloud>, volume_id: String, request_id: S
 }
 
 /// Ends `extending` with the new size or `error_extending`.
-pub(crate) fn extend_volume(cloud: &Arc<Cloud>, volume_id: String, size: u64, request_id: String, doom: Doom) {
+pub(crate) fn extend_volume(cloud: &Arc<Cloud>, volume_id: String, size: u64, request_id: String, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.extend).await;
@@ -117,7 +117,7 @@ pub(crate) fn extend_volume(cloud: &Arc<Cloud>, volume_id: String, size: u64, re
 
 /// Ends `retyping` with the new type or the old one. A migration takes twice the time. Its failure appears only in
 /// `migration_status`.
-pub(crate) fn retype_volume(cloud: &Arc<Cloud>, volume_id: String, target: String, way: Retype, doom: Doom) {
+pub(crate) fn retype_volume(cloud: &Arc<Cloud>, volume_id: String, target: String, way: Retype, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         let migrates = way == Retype::Migrate;

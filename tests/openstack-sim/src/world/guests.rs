@@ -41,7 +41,7 @@ pub(crate) struct Caller {
 
 /// The next step of an accepted attach or detach.
 #[derive(Debug, Clone)]
-pub(crate) enum Begun {
+pub(crate) enum NextStep {
     /// A compute service executes it.
     OnHost(Mapping),
     /// The server has no host, so it is already done.
@@ -57,7 +57,7 @@ impl World {
         volume_id: &str,
         new: NewMapping,
         request_id: &str,
-    ) -> Result<Begun, Fault> {
+    ) -> Result<NextStep, Fault> {
         let server = self.check_server(server_id, "attach_volume", new.version, new.admin)?;
         let (offloaded, host_down) = (server.vm_state == OFFLOADED, server.host_down);
         let volume = self.volume(volume_id)?;
@@ -115,9 +115,9 @@ impl World {
             .push(mapping.clone());
         if offloaded {
             self.complete(&mapping.attachment_id, None)?;
-            return Ok(Begun::Done(mapping));
+            return Ok(NextStep::Done(mapping));
         }
-        Ok(Begun::OnHost(mapping))
+        Ok(NextStep::OnHost(mapping))
     }
 
     /// Adds Nova's record of an attachment that was reserved before the server had a host.
@@ -168,7 +168,7 @@ impl World {
         volume_id: &str,
         caller: Caller,
         request_id: &str,
-    ) -> Result<Begun, Fault> {
+    ) -> Result<NextStep, Fault> {
         let Caller {
             version,
             admin,
@@ -188,7 +188,7 @@ impl World {
             if !cinder_fails {
                 drop(self.disconnect(&mapping.attachment_id));
             }
-            return Ok(Begun::Done(mapping));
+            return Ok(NextStep::Done(mapping));
         }
         if server.host_down {
             return Err(Fault::conflict("Service is unavailable at this time."));
@@ -207,7 +207,7 @@ impl World {
         if let Some(known) = self.mapping_mut(&mapping.id) {
             known.detaching = true;
         }
-        Ok(Begun::OnHost(Mapping {
+        Ok(NextStep::OnHost(Mapping {
             detaching: true,
             ..mapping
         }))

@@ -3,7 +3,7 @@
 
 use csi_sources::Sources;
 
-use super::{Begun, Caller, NewMapping, NewSnapshot, NewVolume, Rules, World};
+use super::{NextStep, Caller, NewMapping, NewSnapshot, NewVolume, Rules, World};
 use crate::config::{Quota, ServerSpec, VolumeType};
 use crate::microversion::Version;
 use crate::state::{AttachmentStatus, GroupType, Mapping, VolumeStatus};
@@ -60,7 +60,7 @@ fn caller() -> Caller {
 /// Starts an attach, up to Nova's response.
 fn attach(world: &mut World, server: &str, id: &str) -> Mapping {
     match world.begin_attach(server, id, wish(), "req-1") {
-        Ok(Begun::OnHost(mapping)) => mapping,
+        Ok(NextStep::OnHost(mapping)) => mapping,
         other => panic!("it cannot be attached: {other:?}"),
     }
 }
@@ -68,7 +68,7 @@ fn attach(world: &mut World, server: &str, id: &str) -> Mapping {
 /// Starts a detach, up to Nova's response.
 fn detach(world: &mut World, server: &str, id: &str) -> Mapping {
     match world.begin_detach(server, id, caller(), "req-2") {
-        Ok(Begun::OnHost(mapping)) => mapping,
+        Ok(NextStep::OnHost(mapping)) => mapping,
         other => panic!("it cannot be detached: {other:?}"),
     }
 }
@@ -383,7 +383,7 @@ fn nova_ignores_cinder_failures_of_offloaded_servers() {
     };
     assert!(matches!(
         world.begin_detach(SERVER, &id, caller, "req-1"),
-        Ok(Begun::Done(_))
+        Ok(NextStep::Done(_))
     ));
     assert!(world.mapping(&id, SERVER).is_none());
     assert_eq!(status(&world, &id), VolumeStatus::Reserved);

@@ -19,11 +19,11 @@ use tokio::time::Instant;
 use crate::client::{Client, NODE, OTHER_NODE, PATIENCE};
 
 /// Two servers with device folders, and a backing folder.
-struct Place {
+struct BackingSite {
     folder: TempDir,
 }
 
-impl Place {
+impl BackingSite {
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
         for name in ["node", "other"] {
@@ -71,7 +71,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for BackingSite {
     /// Cleans up the devices of a failed test.
     fn drop(&mut self) {
         for device in self.devices() {
@@ -102,7 +102,7 @@ fn link(folder: &Path, volume: &str) -> PathBuf {
 
 #[tokio::test]
 async fn volume_file_is_sparse_and_deleted_with_volume() {
-    let place = Place::new();
+    let place = BackingSite::new();
     let client = place.client().await;
     let id = client.volume("data").await;
     let file = fs::metadata(place.file(&id)).unwrap();
@@ -114,7 +114,7 @@ async fn volume_file_is_sparse_and_deleted_with_volume() {
 
 #[tokio::test]
 async fn encrypted_devices_are_smaller_by_their_header() {
-    let place = Place::new();
+    let place = BackingSite::new();
     let client = Client::new(|config| {
         config.backing = Some(place.path("backing"));
         config.volume_types = vec!["fast".parse().unwrap(), "locked,encrypted=16".parse().unwrap()];
@@ -142,7 +142,7 @@ async fn encrypted_devices_are_smaller_by_their_header() {
 
 #[tokio::test]
 async fn refuses_second_simulator_on_same_folder() {
-    let place = Place::new();
+    let place = BackingSite::new();
     let client = place.client().await;
     let config = openstack_sim::SimConfig {
         backing: Some(place.path("backing")),
@@ -156,7 +156,7 @@ async fn refuses_second_simulator_on_same_folder() {
 #[tokio::test]
 async fn data_are_readable_on_next_server() {
     need_loop_devices();
-    let place = Place::new();
+    let place = BackingSite::new();
     let client = place.client().await;
     let id = client.volume("data").await;
     client.attached(NODE, &id).await;
@@ -203,7 +203,7 @@ async fn data_are_readable_on_next_server() {
 
 #[tokio::test]
 async fn snapshot_retains_data_of_its_time() {
-    let place = Place::new();
+    let place = BackingSite::new();
     let client = place.client().await;
     let id = client.volume("data").await;
     fs::OpenOptions::new()
@@ -239,7 +239,7 @@ async fn snapshot_retains_data_of_its_time() {
 #[tokio::test]
 async fn busy_device_prevents_detach() {
     need_loop_devices();
-    let place = Place::new();
+    let place = BackingSite::new();
     let client = place.client().await;
     let id = client.volume("data").await;
     client.attached(NODE, &id).await;
@@ -262,7 +262,7 @@ async fn busy_device_prevents_detach() {
 #[tokio::test]
 async fn restart_restores_state_and_devices() {
     need_loop_devices();
-    let place = Place::new();
+    let place = BackingSite::new();
     let client = place.client().await;
     let (attached, free) = (client.volume("attached").await, client.volume("free").await);
     client.attached(NODE, &attached).await;
@@ -290,7 +290,7 @@ struct Program {
 }
 
 impl Program {
-    fn start(place: &Place, more: &[&str]) -> Self {
+    fn start(place: &BackingSite, more: &[&str]) -> Self {
         let ready_file = place.path("ready");
         drop(fs::remove_file(&ready_file));
         let child = Command::new(env!("CARGO_BIN_EXE_openstack-sim"))
@@ -377,7 +377,7 @@ impl Drop for Program {
 #[tokio::test]
 async fn restart_after_kill_reuses_devices() {
     need_loop_devices();
-    let place = Place::new();
+    let place = BackingSite::new();
     let mut first = Program::start(&place, &[]);
     let id = first.attached_volume().await;
     first.end(Signal::KILL);
@@ -398,7 +398,7 @@ async fn restart_after_kill_reuses_devices() {
 #[tokio::test]
 async fn clean_releases_devices_after_kill() {
     need_loop_devices();
-    let place = Place::new();
+    let place = BackingSite::new();
     let mut killed = Program::start(&place, &[]);
     let id = killed.attached_volume().await;
     killed.end(Signal::KILL);
@@ -414,7 +414,7 @@ async fn clean_releases_devices_after_kill() {
 
 #[tokio::test]
 async fn next_run_finishes_interrupted_work() {
-    let place = Place::new();
+    let place = BackingSite::new();
     let mut first = Program::start(&place, &["--latency", "create=1h"]);
     let made = first
         .call(Method::POST, "/volume/v3/volumes", json!({"volume": {"size": 1}}))

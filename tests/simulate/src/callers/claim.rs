@@ -15,8 +15,8 @@ use super::order::{Order, snapshot_name};
 use super::{attacher, provisioner, resizer, snapshotter};
 use crate::cluster::{Cluster, GIB, Secrets, VolumeMode};
 use crate::kubelet::Mounting;
-use crate::ledger::Known;
-use crate::watched::Watched;
+use crate::ledger::ResourceState;
+use crate::watched::WatchedValue;
 
 /// Limit of the start of a pod without faults: two calls that may each fail for an hour.
 const RUNS: Duration = Duration::from_hours(2);
@@ -36,7 +36,7 @@ pub struct Claim {
     /// Limit of one call to a controller.
     pub(super) limit: Duration,
     /// A server to which the volume is attached without a pod.
-    further: Watched<Option<String>>,
+    further: WatchedValue<Option<String>>,
     /// The sizes that a node must see, and has seen; 0 is the initial size.
     wanted: AtomicI64,
     grown: AtomicI64,
@@ -102,7 +102,7 @@ pub async fn live(cluster: Arc<Cluster>) {
         access: order.access,
         secrets: order.secrets,
         limit,
-        further: Watched::default(),
+        further: WatchedValue::default(),
         wanted: AtomicI64::default(),
         grown: AtomicI64::default(),
     });
@@ -269,8 +269,8 @@ async fn attach_again(cluster: &Cluster, claim: &Claim) {
 /// Returns up to three other existing volumes.
 fn others(cluster: &Cluster, volume: &str) -> Vec<String> {
     let book = cluster.ledger.book();
-    let made = |known: &Known| match known {
-        Known::Made(id) if id != volume => Some(id.clone()),
+    let made = |known: &ResourceState| match known {
+        ResourceState::Made(id) if id != volume => Some(id.clone()),
         _ => None,
     };
     let mut others: Vec<String> = book.volumes.values().filter_map(made).collect();

@@ -12,7 +12,7 @@ use tonic::Status;
 use crate::call::{Call, Sidecar};
 use crate::cluster::{Answer, Cluster, Controller};
 use crate::judge::is_attached;
-use crate::ledger::{Attached, Book, Known};
+use crate::ledger::{AttachmentState, Book, ResourceState};
 
 /// Time between two rounds, as external-attacher's `--reconcile-sync`.
 const PAUSE: Duration = Duration::from_mins(1);
@@ -75,7 +75,7 @@ async fn list_volumes(cluster: &Cluster, earlier: &Book) {
     for (pair, attached) in &earlier.attachments {
         let (volume, server) = pair;
         // Cinder does not list attachments to an offloaded server.
-        let is_kept = *attached == Attached::Made
+        let is_kept = *attached == AttachmentState::Made
             && book.attachments.get(pair) == Some(attached)
             && is_attached(&state, volume, server);
         let is_listed = listed.get(volume).is_some_and(|servers| servers.contains(server));
@@ -147,11 +147,11 @@ async fn get_capacity(cluster: &Cluster) {
 
 /// Returns the ids that are created and not deleted in both books.
 fn existing<'a>(
-    earlier: &'a BTreeMap<String, Known>,
-    now: &'a BTreeMap<String, Known>,
+    earlier: &'a BTreeMap<String, ResourceState>,
+    now: &'a BTreeMap<String, ResourceState>,
 ) -> impl Iterator<Item = &'a String> {
     earlier.iter().filter_map(|(name, known)| match known {
-        Known::Made(id) if now.get(name) == Some(known) => Some(id),
+        ResourceState::Made(id) if now.get(name) == Some(known) => Some(id),
         _ => None,
     })
 }

@@ -11,7 +11,7 @@ use csi_proto::csi::v1::{CapacityRange, CreateVolumeRequest, Topology, TopologyR
 
 use crate::clouds::{CloudName, ENCRYPTED, SHARED, WEST_NAME, ZONES};
 use crate::cluster::{Cluster, GIB, Secrets, VolumeMode};
-use crate::ledger::Known;
+use crate::ledger::ResourceState;
 
 /// Limits of calls in real installations.
 const LIMITS: [Duration; 3] = [Duration::from_secs(15), Duration::from_mins(1), Duration::from_mins(3)];
@@ -115,8 +115,8 @@ impl Order {
 fn source(cluster: &Cluster) -> Source {
     let schedule = &cluster.schedule;
     let book = cluster.ledger.book();
-    let made = |known: &Known| match known {
-        Known::Made(id) => Some(id.clone()),
+    let made = |known: &ResourceState| match known {
+        ResourceState::Made(id) => Some(id.clone()),
         _ => None,
     };
     let snapshots: Vec<String> = book.snapshots.values().filter_map(made).collect();

@@ -12,12 +12,12 @@ use super::Claim;
 use crate::call::{Call, Sidecar};
 use crate::cluster::{Answer, Cluster, Controller, GroupController};
 use crate::judge::ends_snapshot;
-use crate::ledger::Known;
+use crate::ledger::ResourceState;
 
 /// Takes a snapshot or a backup, and waits until it is ready. Returns `None` after a final error.
 pub(super) async fn cut(cluster: &Cluster, name: &str, claim: &Claim, kind: &'static str) -> Option<String> {
     let (volume, limit) = (claim.volume.as_str(), claim.limit);
-    cluster.ledger.book().snapshots.insert(name.to_owned(), Known::Asked);
+    cluster.ledger.book().snapshots.insert(name.to_owned(), ResourceState::Asked);
     let create = || {
         let request = CreateSnapshotRequest {
             source_volume_id: volume.to_owned(),
@@ -37,7 +37,7 @@ pub(super) async fn cut(cluster: &Cluster, name: &str, claim: &Claim, kind: &'st
             let id = made.get_or_insert(snapshot.snapshot_id.clone()).clone();
             let judge = &cluster.judge;
             judge.cut(name, &id, &snapshot.snapshot_id, snapshot.ready_to_use);
-            let known = Known::Made(id.clone());
+            let known = ResourceState::Made(id.clone());
             cluster.ledger.book().snapshots.insert(name.to_owned(), known);
             snapshot.ready_to_use.then(|| {
                 cluster.schedule.note(&format!("{kind} {name} is {id}"));
@@ -65,7 +65,7 @@ pub(super) async fn delete(cluster: &Cluster, claim: &Claim, name: &str, id: &st
         .ledger
         .book()
         .snapshots
-        .insert(name.to_owned(), Known::Deleting(id.to_owned()));
+        .insert(name.to_owned(), ResourceState::Deleting(id.to_owned()));
     let delete = || {
         let request = DeleteSnapshotRequest {
             snapshot_id: id.to_owned(),
@@ -100,7 +100,7 @@ pub(super) async fn cut_group(cluster: &Cluster, name: &str, volumes: &[String],
             book.contested.insert(name.to_owned());
             book.contested.extend(others);
         }
-        book.group_snapshots.insert(name.to_owned(), Known::Asked);
+        book.group_snapshots.insert(name.to_owned(), ResourceState::Asked);
         book.members.insert(name.to_owned(), volumes.to_vec());
     }
     let create = || {
@@ -118,7 +118,7 @@ pub(super) async fn cut_group(cluster: &Cluster, name: &str, volumes: &[String],
         Ok(CreateVolumeGroupSnapshotResponse { group_snapshot }) => {
             let group = group_snapshot.unwrap_or_default();
             let id = group.group_snapshot_id;
-            let known = Known::Made(id.clone());
+            let known = ResourceState::Made(id.clone());
             cluster.ledger.book().group_snapshots.insert(name.to_owned(), known);
             group.ready_to_use.then(|| {
                 cluster.judge.cut_together(name, volumes.len(), group.snapshots.len());
@@ -140,7 +140,7 @@ pub(super) async fn cut_group(cluster: &Cluster, name: &str, volumes: &[String],
         .ledger
         .book()
         .group_snapshots
-        .insert(name.to_owned(), Known::Deleting(id.clone()));
+        .insert(name.to_owned(), ResourceState::Deleting(id.clone()));
     let delete = || {
         let request = DeleteVolumeGroupSnapshotRequest {
             group_snapshot_id: id.clone(),

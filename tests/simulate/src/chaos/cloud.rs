@@ -8,7 +8,7 @@ use openstack_sim::{Effect, Fault};
 
 use super::{pause, running_call};
 use crate::cluster::Cluster;
-use crate::outages::{Manner, Outage, Scope};
+use crate::outages::{FailureKind, Outage, Scope};
 
 /// Operations that a backend may fail to complete.
 const WORK: [&str; 14] = [
@@ -104,7 +104,7 @@ async fn fail_parts(cluster: &Cluster) {
 
 fn draw(cluster: &Cluster) -> Outage {
     let schedule = &cluster.schedule;
-    let manner = schedule.one_of(&[Manner::Refused, Manner::Unavailable, Manner::Hangs]);
+    let manner = schedule.one_of(&[FailureKind::Refused, FailureKind::Unavailable, FailureKind::Hangs]);
     let servers = || -> BTreeSet<String> {
         let servers = cluster.clouds.state().servers.into_iter().map(|server| server.spec.id);
         servers.filter(|_| schedule.chance(500)).collect()
@@ -116,11 +116,11 @@ fn draw(cluster: &Cluster) -> Outage {
         },
         1 => Outage {
             scope: Scope::Hosts(servers()),
-            manner: Manner::Hangs,
+            manner: FailureKind::Hangs,
         },
         2 => Outage {
             scope: Scope::Growth,
-            manner: schedule.one_of(&[Manner::Quota, Manner::Policy]),
+            manner: schedule.one_of(&[FailureKind::Quota, FailureKind::Policy]),
         },
         _ => Outage {
             scope: Scope::Service(schedule.one_of(&["identity", "volume", "compute"])),

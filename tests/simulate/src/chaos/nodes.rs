@@ -8,8 +8,8 @@ use tokio::time::{sleep, timeout};
 
 use super::{PAUSE, pause};
 use crate::cluster::Cluster;
-use crate::ledger::Known;
-use crate::machine::{Holder, Moment, Stopped};
+use crate::ledger::ResourceState;
+use crate::machine::{Holder, Moment, StoppedDriver};
 use crate::node::Node;
 
 /// Time between two repairs of file systems.
@@ -145,7 +145,7 @@ async fn disturb(cluster: &Cluster, node: &Node) {
 
 /// Waits for a call of the driver. Usually stops the driver at a random point: before a system call, after a mount, or
 /// within a program.
-async fn aim(cluster: &Cluster, node: &Node) -> Option<Stopped> {
+async fn aim(cluster: &Cluster, node: &Node) -> Option<StoppedDriver> {
     let schedule = &cluster.schedule;
     let _ = timeout(Duration::from_mins(1), node.called()).await;
     if schedule.chance(300) {
@@ -290,7 +290,7 @@ async fn next_volume(cluster: &Cluster) -> Option<String> {
     let book = cluster.ledger.book();
     let free = |volume: &&Volume| {
         let mut known = book.volumes.values();
-        volume.status == VolumeStatus::Available && known.any(|known| *known == Known::Made(volume.id.clone()))
+        volume.status == VolumeStatus::Available && known.any(|known| *known == ResourceState::Made(volume.id.clone()))
     };
     let free: Vec<_> = state.volumes.iter().filter(free).collect();
     let at = usize::try_from(schedule.below(free.len() as u64)).unwrap_or_default();

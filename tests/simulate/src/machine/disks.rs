@@ -16,7 +16,7 @@ use super::filesystem::Filesystem;
 use super::hardware::Hardware;
 use super::holders::Holder;
 use super::medium::{Medium, Readable as _};
-use super::state::{By, Disk, Link, Opening, State};
+use super::state::{Opener, Disk, Link, Opening, State};
 use super::{Node, SimMachine, fail};
 
 /// Unit of Cinder's sizes.
@@ -120,7 +120,7 @@ impl SimMachine {
         }
         // An agent closes a device that returns only errors.
         let openings = &mut state.openings;
-        openings.retain(|_, opening| opening.by != By::Agent || opening.disk != id);
+        openings.retain(|_, opening| opening.by != Opener::Agent || opening.disk != id);
         state.write_unused();
     }
 
@@ -238,7 +238,7 @@ impl Node {
     }
 
     /// Opens the device at a path: its node in `/dev`, or a bind mount of it.
-    pub(super) fn open(self: &Arc<Self>, path: &Path, how: Open, by: By) -> io::Result<SimDisk> {
+    pub(super) fn open(self: &Arc<Self>, path: &Path, how: Open, by: Opener) -> io::Result<SimDisk> {
         let mut state = self.state();
         let (id, number) = state.device_at(path)?;
         let alone = matches!(how, Open::ReadAlone | Open::WriteAlone);
@@ -304,7 +304,7 @@ impl SimDisk {
     fn transfer<T>(&self, call: impl FnOnce(&mut Disk) -> io::Result<T>) -> io::Result<T> {
         let millionths = self.node.state().faults.io_error;
         self.with(|opening, disk| {
-            if matches!(opening.by, By::Process(_)) && self.node.happens(millionths) {
+            if matches!(opening.by, Opener::Process(_)) && self.node.happens(millionths) {
                 return fail(Errno::IO);
             }
             call(disk)

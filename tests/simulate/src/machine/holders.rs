@@ -9,7 +9,7 @@ use csi_host::FsType;
 
 use super::SimMachine;
 use super::filesystem::Filesystem;
-use super::state::{By, Disk, Opening, Root, Superblock};
+use super::state::{Opener, Disk, Opening, Root, Superblock};
 
 /// How an agent uses a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl SimMachine {
             return;
         };
         let number = state.disks.get(&disk).map(Disk::number).unwrap_or_default();
-        let (id, by, alone) = (state.number(), By::Agent, false);
+        let (id, by, alone) = (state.number(), Opener::Agent, false);
         state.openings.insert(
             id,
             Opening {
@@ -86,7 +86,7 @@ impl SimMachine {
             disks.map(release).collect()
         };
         let openings = &mut state.openings;
-        openings.retain(|_, opening| opening.by != By::Agent || !disks.contains(&opening.disk));
+        openings.retain(|_, opening| opening.by != Opener::Agent || !disks.contains(&opening.disk));
         state.write_unused();
     }
 

@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 use super::filesystem::Filesystem;
 use super::hardware::LOCAL_SECTORS;
-use super::state::{By, Mount, Root, State};
+use super::state::{Opener, Mount, Root, State};
 use super::sysfs::Entry;
 use super::trap::Moment;
 use super::{Node, SimMachine, fail, programs};
@@ -35,8 +35,8 @@ impl SimMachine {
     }
 
     /// Returns the opener of devices through this view.
-    fn by(&self) -> By {
-        By::Process(self.process.unwrap_or_else(|| self.node.state().process))
+    fn by(&self) -> Opener {
+        Opener::Process(self.process.unwrap_or_else(|| self.node.state().process))
     }
 }
 

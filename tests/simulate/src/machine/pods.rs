@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::cache::NO_FILESYSTEM;
 use super::medium::Medium;
-use super::state::{By, Opening, Root, State};
+use super::state::{Opener, Opening, Root, State};
 use super::{SimMachine, fail};
 
 /// Delay of the kernel's write-back, and its maximum duration.
@@ -21,7 +21,7 @@ const WRITE_BACK: Duration = Duration::from_secs(30);
 const SLOW_WRITE_BACK: Duration = Duration::from_mins(1);
 
 /// The volume at a pod's path.
-struct Seen {
+struct VisibleVolume {
     mount: u64,
     /// The file system, if there is one.
     superblock: Option<u64>,
@@ -117,7 +117,7 @@ impl SimMachine {
         let Some(disk) = state.disk_of_volume(volume_id) else {
             return false;
         };
-        let is_open = |opening: &Opening| opening.disk == disk && matches!(opening.by, By::Program | By::Pod);
+        let is_open = |opening: &Opening| opening.disk == disk && matches!(opening.by, Opener::Program | Opener::Pod);
         let superblock = state.superblock_of(disk).and_then(|id| state.superblocks.get(&id));
         superblock.is_some_and(|found| !found.is_elsewhere()) || state.openings.values().any(is_open)
     }
@@ -144,7 +144,7 @@ impl SimMachine {
             let number = state.disks.get(&seen.disk).map(super::state::Disk::number);
             let opened = Opening {
                 disk: seen.disk,
-                by: By::Pod,
+                by: Opener::Pod,
                 number: number.unwrap_or_default(),
                 alone: false,
             };
@@ -169,7 +169,7 @@ impl SimMachine {
 }
 
 impl State {
-    fn seen(&self, path: &Path) -> io::Result<Seen> {
+    fn seen(&self, path: &Path) -> io::Result<VisibleVolume> {
         let Some(mount) = path.ancestors().find_map(|path| self.mount_at(path)) else {
             return fail(Errno::NOENT);
         };
@@ -193,7 +193,7 @@ impl State {
             Root::Tree(_) => return fail(Errno::NOENT),
         };
         let found = self.disks.get(&disk).ok_or(Errno::IO)?;
-        Ok(Seen {
+        Ok(VisibleVolume {
             mount: mount.id,
             superblock,
             disk,

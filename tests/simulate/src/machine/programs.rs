@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use super::damage::Damage;
 use super::disks::SimDisk;
 use super::filesystem::Filesystem;
-use super::state::{By, Disk, Root};
+use super::state::{Opener, Disk, Root};
 use super::trap::Moment;
 use super::{Node, fail};
 
@@ -152,7 +152,7 @@ impl Node {
 }
 
 fn open(node: &Arc<Node>, device: &Path, how: Open) -> io::Result<SimDisk> {
-    node.open(device, how, By::Program)
+    node.open(device, how, Opener::Program)
 }
 
 async fn probe(node: &Arc<Node>, device: &Path) -> io::Result<End> {

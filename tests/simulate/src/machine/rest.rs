@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::SimMachine;
-use super::state::{By, State};
+use super::state::{Opener, State};
 
 /// Names of paths that a call creates: staging paths, targets, and temporary bind targets.
 const PLACES: [&str; 2] = ["globalmount", "mount"];
@@ -24,7 +24,7 @@ impl SimMachine {
             .held
             .iter()
             .map(|(path, ..)| format!("an open file below {}", path.display()));
-        let openings = state.openings.values().filter(|opening| opening.by != By::Agent);
+        let openings = state.openings.values().filter(|opening| opening.by != Opener::Agent);
         let openings = openings.map(|opening| format!("a device that {:?} has open", opening.by));
         let superblocks = state.superblocks.values().filter(|found| !found.is_elsewhere());
         let superblocks = superblocks.map(|found| format!("a superblock of {}", found.source.display()));

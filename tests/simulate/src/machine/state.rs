@@ -123,7 +123,7 @@ impl Disk {
 
 /// The opener of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum Opener {
     Process(u64),
     Program,
     Pod,
@@ -134,7 +134,7 @@ pub(super) enum By {
 #[derive(Debug)]
 pub(super) struct Opening {
     pub(super) disk: u64,
-    pub(super) by: By,
+    pub(super) by: Opener,
     /// Number of the opened node: of the disk or of a path.
     pub(super) number: (u32, u32),
     /// Whether the opener has the kernel's exclusive claim.
@@ -288,7 +288,7 @@ impl State {
         }
     }
 
-    pub(super) fn close_all(&mut self, whose: impl Fn(By) -> bool) {
+    pub(super) fn close_all(&mut self, whose: impl Fn(Opener) -> bool) {
         self.openings.retain(|_, opening| !whose(opening.by));
         self.write_unused();
     }

@@ -29,18 +29,18 @@ pub(super) struct Trap {
     moment: Moment,
     /// Number of points to skip.
     remaining: u64,
-    reached: oneshot::Sender<Stopped>,
+    reached: oneshot::Sender<StoppedDriver>,
 }
 
 /// The stopped driver; dropping this value continues it.
 #[derive(Debug)]
-pub struct Stopped {
+pub struct StoppedDriver {
     _released: oneshot::Sender<()>,
 }
 
 impl SimMachine {
     /// Stops the driver after this number of points of a kind. Returns `None` if that takes longer than `limit`.
-    pub async fn stop_at(&self, moment: Moment, after: u64, limit: Duration) -> Option<Stopped> {
+    pub async fn stop_at(&self, moment: Moment, after: u64, limit: Duration) -> Option<StoppedDriver> {
         let (reached, stopped) = oneshot::channel();
         self.node.state().trap = Some(Trap {
             moment,
@@ -67,7 +67,7 @@ impl Node {
         };
         let Some(trap) = sprung else { return };
         let (released, continues) = oneshot::channel();
-        if trap.reached.send(Stopped { _released: released }).is_ok() {
+        if trap.reached.send(StoppedDriver { _released: released }).is_ok() {
             self.note(|| format!("the driver is stopped: {moment:?}"));
             // The error means that the sender was dropped.
             drop(continues.await);

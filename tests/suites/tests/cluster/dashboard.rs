@@ -48,7 +48,7 @@ struct Expression {
 }
 
 /// An expression and its series.
-struct Shown<'a> {
+struct ExpressionData<'a> {
     expression: &'a Expression,
     series: Vec<Value>,
 }
@@ -249,7 +249,7 @@ async fn all_is_shown(world: &World, prometheus: &Prometheus, begun: f64) -> Res
                 .await
                 .with_context(|| format!("{}: {}", expression.place, expression.text))?;
             let series = series.into_iter().filter(|series| last(series).is_some()).collect();
-            now_shown.push(Shown { expression, series });
+            now_shown.push(ExpressionData { expression, series });
         }
         // If the deadline cancels a poll, the previous result remains.
         shown = now_shown;
@@ -341,9 +341,9 @@ fn last(series: &Value) -> Option<f64> {
         .find(|value: &f64| !value.is_nan())
 }
 
-fn judge(shown: &[Shown<'_>]) -> Result<()> {
+fn judge(shown: &[ExpressionData<'_>]) -> Result<()> {
     let mut wrong = String::new();
-    for Shown { expression, series } in shown {
+    for ExpressionData { expression, series } in shown {
         let Expression { place, text, .. } = expression;
         let never = NEVER.iter().find(|(part, _)| text.contains(part));
         match (series.is_empty(), never) {
@@ -394,9 +394,9 @@ fn legend_labels(legend: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Renders the dashboard as text: each expression with its series and their last values.
-fn report(shown: &[Shown<'_>]) -> String {
+fn report(shown: &[ExpressionData<'_>]) -> String {
     let mut text = String::new();
-    for Shown { expression, series } in shown {
+    for ExpressionData { expression, series } in shown {
         let _ = writeln!(text, "{}\n    {}", expression.place, expression.text);
         for one in series {
             let mut values: Vec<f64> = Vec::new();

@@ -26,7 +26,7 @@ use suites::lab::{Lab, in_lab};
 use suites::simulator::REAL_LATENCIES;
 
 use report::Report;
-use run::{Disturbance, Run, Seen};
+use run::{Disturbance, Run, StepObservation};
 use scenarios::{backups, copies, groups, growth, life};
 use world::World;
 
@@ -158,7 +158,7 @@ async fn runs(
 async fn once(
     world: &mut World,
     disturbance: Disturbance,
-    expected: &[Seen],
+    expected: &[StepObservation],
     scenario: &impl AsyncFn(&mut Run<'_>) -> Result<()>,
     report: &Report,
 ) -> Result<()> {

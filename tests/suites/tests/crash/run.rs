@@ -13,8 +13,8 @@ use suites::host_commands::When;
 use suites::life::Life;
 
 use crate::state;
-use crate::steps::{Lasting, Step};
-use crate::world::{Place, RPC_LIMIT, World};
+use crate::steps::{AsyncState, Step};
+use crate::world::{KillPoint, RPC_LIMIT, World};
 
 /// Longer than any test.
 const FOR_EVER: Duration = Duration::from_hours(1);
@@ -53,12 +53,12 @@ pub(crate) enum Disturbance {
 
 /// Observations of a step in the undisturbed run.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct StepObservation {
     name: &'static str,
     /// State after the step.
     state: Value,
     /// Points at which its process can be killed; none in a step without disturbance.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<KillPoint>,
     /// Number of its asynchronous states.
     pub(crate) lasting: usize,
 }
@@ -72,8 +72,8 @@ pub(crate) struct Run<'w> {
     /// Default latencies.
     latencies: BTreeMap<String, Duration>,
     /// Observations of the undisturbed run; empty in that run itself.
-    expected: &'w [Seen],
-    seen: Vec<Seen>,
+    expected: &'w [StepObservation],
+    seen: Vec<StepObservation>,
     /// Points at which processes were killed.
     pub(crate) points: Vec<String>,
     /// Polls that a step did not need in this run.
@@ -81,7 +81,7 @@ pub(crate) struct Run<'w> {
 }
 
 impl<'w> Run<'w> {
-    pub(crate) async fn new(world: &'w mut World, disturbance: Disturbance, expected: &'w [Seen]) -> Result<Self> {
+    pub(crate) async fn new(world: &'w mut World, disturbance: Disturbance, expected: &'w [StepObservation]) -> Result<Self> {
         let latencies = world.simulator.latencies().await?;
         Ok(Self {
             world,
@@ -106,7 +106,7 @@ impl<'w> Run<'w> {
     }
 
     /// Ends the scenario. Checks that nothing remains, and that the number of steps equals that of the undisturbed run.
-    pub(crate) async fn end(self) -> Result<Vec<Seen>> {
+    pub(crate) async fn end(self) -> Result<Vec<StepObservation>> {
         state::nothing_in(&state::of(self.world).await?)?;
         ensure!(
             self.expected.is_empty() || self.seen.len() == self.expected.len(),
@@ -179,7 +179,7 @@ impl<'w> Run<'w> {
                 )
             })?;
         }
-        self.seen.push(Seen {
+        self.seen.push(StepObservation {
             name: step.name,
             state,
             places: found,
@@ -193,7 +193,7 @@ impl<'w> Run<'w> {
         &mut self,
         step: &Step,
         subject: &Subject,
-        (place, when): (&Place, When),
+        (place, when): (&KillPoint, When),
         call: impl AsyncFn(&Life) -> Result<T>,
     ) -> Result<T> {
         if step.role != Role::Node {
@@ -201,7 +201,7 @@ impl<'w> Run<'w> {
             self.world.replace(step.role).await?;
         }
         let life = self.life(subject)?;
-        if when == When::Before && matches!(place, Place::SystemCall(_)) {
+        if when == When::Before && matches!(place, KillPoint::SystemCall(_)) {
             return call(&life).await;
         }
         self.world.hold(place, when, &life).await?;
@@ -240,10 +240,10 @@ impl<'w> Run<'w> {
         &mut self,
         step: &Step,
         subject: &Subject,
-        lasting: Lasting,
+        lasting: AsyncState,
         call: impl AsyncFn(&Life) -> Result<T>,
     ) -> Result<T> {
-        let Lasting { latency, list, status } = lasting;
+        let AsyncState { latency, list, status } = lasting;
         let usual = self.latency(latency)?;
         let life = self.life(subject)?;
         self.world.simulator.set_latency(latency, FOR_EVER).await?;
@@ -282,13 +282,13 @@ impl<'w> Run<'w> {
         Ok(done)
     }
 
-    async fn is_in(&self, Lasting { list, status, .. }: Lasting) -> Result<bool> {
+    async fn is_in(&self, AsyncState { list, status, .. }: AsyncState) -> Result<bool> {
         let state = self.world.simulator.state().await?;
         let list = state[list].as_array().context("the simulator has no such list")?;
         Ok(list.iter().any(|one| one["status"] == status))
     }
 
-    async fn comes_to(&self, lasting: Lasting) -> Result<()> {
+    async fn comes_to(&self, lasting: AsyncState) -> Result<()> {
         let what = format!("one of the {} to be {}", lasting.list, lasting.status);
         wait_for_some(&what, RPC_LIMIT, async || Ok(self.is_in(lasting).await?.then_some(()))).await
     }

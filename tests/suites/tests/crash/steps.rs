@@ -10,12 +10,12 @@ pub(crate) struct Step {
     /// The role that serves it.
     pub(crate) role: Role,
     /// Asynchronous states during the call.
-    pub(crate) lasting: &'static [Lasting],
+    pub(crate) lasting: &'static [AsyncState],
 }
 
 /// An asynchronous state, which the cloud ends by itself.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Lasting {
+pub(crate) struct AsyncState {
     /// The simulator's latency of the state.
     pub(crate) latency: &'static str,
     /// The list of the resource in the simulator's state.
@@ -23,11 +23,11 @@ pub(crate) struct Lasting {
     pub(crate) status: &'static str,
 }
 
-const fn lasting(latency: &'static str, list: &'static str, status: &'static str) -> Lasting {
-    Lasting { latency, list, status }
+const fn lasting(latency: &'static str, list: &'static str, status: &'static str) -> AsyncState {
+    AsyncState { latency, list, status }
 }
 
-const fn controller(name: &'static str, lasting: &'static [Lasting]) -> Step {
+const fn controller(name: &'static str, lasting: &'static [AsyncState]) -> Step {
     let role = Role::Controller;
     Step { name, role, lasting }
 }
@@ -41,8 +41,8 @@ const fn node(name: &'static str) -> Step {
     }
 }
 
-const CREATING: Lasting = lasting("create", "volumes", "creating");
-const CUTTING: Lasting = lasting("snapshot", "snapshots", "creating");
+const CREATING: AsyncState = lasting("create", "volumes", "creating");
+const CUTTING: AsyncState = lasting("snapshot", "snapshots", "creating");
 
 pub(crate) const CREATE: Step = controller("CreateVolume", &[CREATING]);
 pub(crate) const DELETE: Step = controller("DeleteVolume", &[lasting("delete", "volumes", "deleting")]);

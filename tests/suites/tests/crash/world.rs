@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_secs(10);
 
 /// A point in a step at which the process can be killed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum KillPoint {
     /// A request to OpenStack: the first one of its operation in the step, or a later one.
     Request {
         operation: String,
@@ -45,7 +45,7 @@ pub(crate) struct World {
     traced: Option<Traced>,
 }
 
-impl Place {
+impl KillPoint {
     /// Whether the step may succeed without it: the number of polls depends on timing.
     pub(crate) fn is_of_chance(&self) -> bool {
         matches!(self, Self::Request { look: true, .. })
@@ -134,11 +134,11 @@ impl World {
     }
 
     /// Suspends the process when it reaches this point.
-    pub(crate) async fn hold(&mut self, place: &Place, when: When, life: &Life) -> Result<()> {
+    pub(crate) async fn hold(&mut self, place: &KillPoint, when: When, life: &Life) -> Result<()> {
         match place {
-            Place::SystemCall(_) => self.trace(life, true).await,
-            Place::Command(number) => self.commands.hold(*number, when),
-            Place::Request { operation, earlier, .. } => self.simulator.hold_request(operation, *earlier, when).await,
+            KillPoint::SystemCall(_) => self.trace(life, true).await,
+            KillPoint::Command(number) => self.commands.hold(*number, when),
+            KillPoint::Request { operation, earlier, .. } => self.simulator.hold_request(operation, *earlier, when).await,
         }
     }
 
@@ -160,13 +160,13 @@ impl World {
 
     /// Returns the recorded points. Of consecutive equal polls, only the first one counts, because their number depends
     /// on timing.
-    pub(crate) async fn watched(&mut self, role: Role, since: usize) -> Result<Vec<Place>> {
+    pub(crate) async fn watched(&mut self, role: Role, since: usize) -> Result<Vec<KillPoint>> {
         if role == Role::Node {
             let traced = self.traced.take().context("nobody follows the node")?;
             // The trace is complete after strace has detached.
             let calls = traced.detach().await?.len();
-            let commands = (1..=self.commands.log().len()).map(Place::Command);
-            return Ok(commands.chain((1..=calls).map(Place::SystemCall)).collect());
+            let commands = (1..=self.commands.log().len()).map(KillPoint::Command);
+            return Ok(commands.chain((1..=calls).map(KillPoint::SystemCall)).collect());
         }
         let log = self.simulator.log().await?;
         let log: Vec<_> = log.into_iter().skip(since).collect();
@@ -175,7 +175,7 @@ impl World {
             let same = |other: &&Request| other.operation == request.operation;
             let before = log.get(..index).unwrap_or_default();
             if request.method != "GET" || !before.last().is_some_and(|last| same(&last)) {
-                places.push(Place::Request {
+                places.push(KillPoint::Request {
                     operation: request.operation.clone(),
                     earlier: before.iter().filter(same).count(),
                     look: request.method == "GET",
@@ -195,13 +195,13 @@ impl World {
     }
 
     /// Waits until the process is suspended at the point, and returns the name of the request, command or call.
-    pub(crate) async fn held(&self, place: &Place) -> Result<String> {
-        if let Place::SystemCall(number) = place {
+    pub(crate) async fn held(&self, place: &KillPoint) -> Result<String> {
+        if let KillPoint::SystemCall(number) = place {
             let traced = self.traced.as_ref().context("nobody follows the node")?;
             return traced.stopped_after(*number, 2 * RPC_LIMIT).await;
         }
         wait_for_some("the point", 2 * RPC_LIMIT, async || {
-            if let Place::Request { .. } = place {
+            if let KillPoint::Request { .. } = place {
                 let held = self.simulator.held_request().await?;
                 return Ok(held.as_deref().map(short));
             }

@@ -17,13 +17,13 @@ use suites::scenarios;
 use crate::volumes;
 
 /// Result of a scenario with the Go driver.
-pub(crate) struct Theirs {
+pub(crate) struct GoDriverResult {
     pub(crate) passed: bool,
     pub(crate) time: Duration,
     pub(crate) calls: usize,
 }
 
-impl Theirs {
+impl GoDriverResult {
     /// Returns the columns for seconds and requests.
     pub(crate) fn words(&self) -> (String, String) {
         let time = if self.passed {
@@ -36,7 +36,7 @@ impl Theirs {
 }
 
 /// Removes our driver, installs the Go driver, and runs those of the named scenarios that it supports.
-pub(crate) async fn run(world: &World, names: &[&str]) -> Result<BTreeMap<&'static str, Theirs>> {
+pub(crate) async fn run(world: &World, names: &[&str]) -> Result<BTreeMap<&'static str, GoDriverResult>> {
     let mut both = scenarios![
         life::pod_gets_volume_and_cleans_up,
         life::pod_gets_raw_block_volume,
@@ -69,7 +69,7 @@ pub(crate) async fn run(world: &World, names: &[&str]) -> Result<BTreeMap<&'stat
                     .with_context(|| format!("after the Go driver's {name}"))?;
             }
         }
-        all.insert(name, Theirs { passed, time, calls });
+        all.insert(name, GoDriverResult { passed, time, calls });
     }
     Ok(all)
 }

@@ -16,11 +16,11 @@ mod zones;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use beside::Theirs;
+use beside::GoDriverResult;
 use harness::Progress;
 use suites::cluster::{World, growth, life, snapshots};
 use suites::scenarios;
-use suites::scenarios::{Ended, Scenarios};
+use suites::scenarios::{ScenarioResult, Scenarios};
 
 /// Scenarios for every change.
 const EVERY_CHANGE: [&str; 7] = [
@@ -77,10 +77,10 @@ fn is_whole() -> bool {
 
 /// Result of a scenario: requests of our driver and operator, and the result of the Go driver.
 struct Row {
-    ended: Ended,
+    ended: ScenarioResult,
     driver: usize,
     operator: usize,
-    theirs: Option<Theirs>,
+    theirs: Option<GoDriverResult>,
 }
 
 async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
@@ -150,7 +150,7 @@ fn print(rows: &[Row]) {
         let (time, calls) = row
             .theirs
             .as_ref()
-            .map_or_else(|| ("-".to_owned(), "-".to_owned()), Theirs::words);
+            .map_or_else(|| ("-".to_owned(), "-".to_owned()), GoDriverResult::words);
         println!(
             "{:width$}  {result:6}  {seconds:7.1}  {:23}  {:8}  {time:>18}  {calls:>5}",
             row.ended.name, row.driver, row.operator

@@ -15,7 +15,7 @@ use suites::real_cloud::RealCloud;
 use suites::shape;
 use suites::simulator::{REAL_LATENCIES, SERVER_ID, Simulator};
 
-use crate::scenario::{Note, play};
+use crate::scenario::{Observation, play};
 
 const NAMES: (&str, &str) = ("real", "simulated");
 
@@ -38,7 +38,7 @@ fn simulator_responds_like_real_services() {
 }
 
 /// Returns the differences as `STEP: WHAT`.
-fn differences(real: &BTreeMap<&'static str, Note>, simulated: &BTreeMap<&'static str, Note>) -> BTreeSet<String> {
+fn differences(real: &BTreeMap<&'static str, Observation>, simulated: &BTreeMap<&'static str, Observation>) -> BTreeSet<String> {
     let mut found: BTreeSet<String> = simulated
         .keys()
         .filter(|step| !real.contains_key(*step))
@@ -71,7 +71,7 @@ fn differences(real: &BTreeMap<&'static str, Note>, simulated: &BTreeMap<&'stati
 
 /// A known difference and its reason.
 #[derive(Deserialize)]
-struct Known {
+struct KnownDifference {
     difference: String,
     reason: String,
 }
@@ -79,7 +79,7 @@ struct Known {
 fn compare(found: &BTreeSet<String>) -> Result<()> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/expected/fidelity.json");
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
-    let known: Vec<Known> =
+    let known: Vec<KnownDifference> =
         serde_json::from_str(&text).with_context(|| format!("{path} is not what this test reads"))?;
     ensure!(
         known.iter().all(|known| !known.reason.is_empty()),

@@ -31,7 +31,7 @@ const OPEN: [&str; 9] = [
 
 /// Result of a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Note {
+pub(crate) struct Observation {
     pub(crate) status: u16,
     /// Error message, for readers.
     pub(crate) message: String,
@@ -43,11 +43,11 @@ pub(crate) struct Note {
 /// A cloud during the scenario.
 struct Player<'a> {
     api: &'a Api,
-    notes: BTreeMap<&'static str, Note>,
+    notes: BTreeMap<&'static str, Observation>,
 }
 
 /// Runs all requests on one cloud, and deletes all resources.
-pub(crate) async fn play(api: &Api, server: &str) -> Result<BTreeMap<&'static str, Note>> {
+pub(crate) async fn play(api: &Api, server: &str) -> Result<BTreeMap<&'static str, Observation>> {
     let mut player = Player {
         api,
         notes: BTreeMap::new(),
@@ -88,7 +88,7 @@ impl Player<'_> {
             .as_object()
             .and_then(|body| body.values().next()?.get("message")?.as_str())
             .unwrap_or_default();
-        let note = Note {
+        let note = Observation {
             status: answer.status,
             message: message.to_owned(),
             shape: shape::of(&answer.body, &OPEN),

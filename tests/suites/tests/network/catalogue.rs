@@ -14,7 +14,7 @@ use harness::wait_for_some;
 use openstack_sim::{DnsAnswer, Identity};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use suites::cloud::LoggedIn;
+use suites::cloud::OtherLogin;
 use suites::drivers::Driver;
 use suites::lab::{Lab, in_lab};
 use suites::life::Life;
@@ -232,7 +232,7 @@ fn respond(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Response {
 struct CloudSite {
     simulator: Simulator,
     hosts: CloudHosts,
-    cloud: LoggedIn,
+    cloud: OtherLogin,
 }
 
 impl CloudSite {

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, anyhow};
 use csi_proto::csi::v1::ListVolumesRequest;
 use csi_proto::csi::v1::controller_client::ControllerClient;
 use openstack_sim::{DnsAnswer, DnsQuestion, NameServer};
-use suites::cloud::{Cloud, LoggedIn};
+use suites::cloud::{Cloud, OtherLogin};
 use suites::drivers::{Driver, Ours, Role};
 use suites::lab::Lab;
 use suites::programs;
@@ -49,7 +49,7 @@ pub(crate) async fn replace_file(lab: &Lab, system: &str, content: &str) -> Resu
 }
 
 /// Returns a cloud's `cloud.conf` with other values of these keys. An empty value removes the key.
-pub(crate) fn edit_conf(lab: &Lab, cloud: &impl Cloud, keys: &[(&str, &str)]) -> Result<LoggedIn> {
+pub(crate) fn edit_conf(lab: &Lab, cloud: &impl Cloud, keys: &[(&str, &str)]) -> Result<OtherLogin> {
     let text = std::fs::read_to_string(cloud.cloud_conf()).context("cannot read cloud.conf")?;
     let is_kept = |line: &&str| !keys.iter().any(|(key, _)| line.starts_with(&format!("{key} = ")));
     let kept: Vec<&str> = text.lines().filter(is_kept).collect();
@@ -60,7 +60,7 @@ pub(crate) fn edit_conf(lab: &Lab, cloud: &impl Cloud, keys: &[(&str, &str)]) ->
         .replace("[Global]\n", &format!("[Global]\n{}", set.concat()));
     let conf = lab.path("edited-cloud.conf");
     std::fs::write(&conf, edited).context("cannot write cloud.conf")?;
-    Ok(LoggedIn { conf })
+    Ok(OtherLogin { conf })
 }
 
 /// Returns a controller of the static program.

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use harness::workspace_root;
 use serde_json::{Value, json};
-use suites::cloud::LoggedIn;
+use suites::cloud::OtherLogin;
 use suites::drivers::{Ours, Role};
 use suites::keystone::Keystone;
 use suites::lab::in_lab;
@@ -64,7 +64,7 @@ fn all_login_methods_run_volume_lifecycle() {
                 format!("{global}{rest}")
             };
             std::fs::write(&conf, text)?;
-            let controller = Ours::new(Role::Controller).start(&lab, &LoggedIn { conf }).await?;
+            let controller = Ours::new(Role::Controller).start(&lab, &OtherLogin { conf }).await?;
             let life = Life::mounted(
                 &lab,
                 controller.channel(),
@@ -259,7 +259,7 @@ fn missing_permission_is_reported() {
             member["region"]
         );
         std::fs::write(&conf, text)?;
-        let driver = Ours::new(Role::Controller).start(&lab, &LoggedIn { conf }).await?;
+        let driver = Ours::new(Role::Controller).start(&lab, &OtherLogin { conf }).await?;
         let calls = Calls::over(driver.channel());
         let volume = calls.create("pvc-lacks-one", "fast", Mode::SingleNodeWriter).await?;
         let refusal = calls

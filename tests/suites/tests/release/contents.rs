@@ -16,7 +16,7 @@ use tempfile::TempDir;
 const LIMIT: Duration = Duration::from_mins(10);
 
 /// Expected properties of an image.
-struct Wanted {
+struct ExpectedImage {
     name: &'static str,
     user: Value,
     entrypoint: &'static str,
@@ -26,9 +26,9 @@ struct Wanted {
     parts: &'static [&'static str],
 }
 
-fn wanted() -> [Wanted; 2] {
+fn wanted() -> [ExpectedImage; 2] {
     [
-        Wanted {
+        ExpectedImage {
             name: "cinder-csi-driver",
             // The manifests set the user.
             user: Value::Null,
@@ -54,7 +54,7 @@ fn wanted() -> [Wanted; 2] {
                 "rust-std@",
             ],
         },
-        Wanted {
+        ExpectedImage {
             name: "cinder-csi-operator",
             user: json!("65532:65532"),
             entrypoint: "/usr/bin/cinder-csi-operator",
@@ -69,14 +69,14 @@ fn wanted() -> [Wanted; 2] {
 }
 
 /// A built release.
-pub(crate) struct Made {
+pub(crate) struct BuiltRelease {
     pub(crate) version: String,
     driver: PathBuf,
     operator: PathBuf,
     folder: TempDir,
 }
 
-impl Made {
+impl BuiltRelease {
     /// Builds a release with existing programs.
     pub(crate) async fn of(product: &Product) -> Result<Self> {
         Self::make(&product.version, &product.driver, &product.operator).await

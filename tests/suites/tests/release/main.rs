@@ -18,14 +18,14 @@ use suites::registry::{ADDRESS, Registry};
 use suites::scenarios;
 use suites::scenarios::Scenarios;
 
-use contents::Made;
+use contents::BuiltRelease;
 
 /// Name of the Helm release.
 const RELEASE: &str = "cinder-csi-operator";
 
 /// A release, and a cluster to install it in.
-struct Shop {
-    made: Made,
+struct ReleaseSite {
+    made: BuiltRelease,
     world: World,
 }
 
@@ -45,11 +45,11 @@ fn main() -> ExitCode {
     scenarios::main(all, run)
 }
 
-async fn run(scenarios: &mut Scenarios<Shop>) -> Result<()> {
+async fn run(scenarios: &mut Scenarios<ReleaseSite>) -> Result<()> {
     let progress = Progress::loud();
     let product = Product::build(Profile::from_environment()?, &progress).await?;
     progress.say("making a release");
-    let made = Made::of(&product).await?;
+    let made = BuiltRelease::of(&product).await?;
     let config = ClusterConfig {
         progress,
         ..ClusterConfig::with_nodes(1)
@@ -60,7 +60,7 @@ async fn run(scenarios: &mut Scenarios<Shop>) -> Result<()> {
     cluster.load_sidecar_images().await?;
     let users = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": USERS}});
     cluster.apply(&users.to_string()).await?;
-    let shop = Shop {
+    let shop = ReleaseSite {
         made,
         world: World::bare(cluster),
     };
@@ -80,30 +80,30 @@ async fn run(scenarios: &mut Scenarios<Shop>) -> Result<()> {
     shop.world.stop().await
 }
 
-async fn checksums_match_all_files(shop: &Shop) -> Result<()> {
+async fn checksums_match_all_files(shop: &ReleaseSite) -> Result<()> {
     shop.made.sums().await
 }
 
-async fn index_contains_image_per_platform(shop: &Shop) -> Result<()> {
+async fn index_contains_image_per_platform(shop: &ReleaseSite) -> Result<()> {
     shop.made.images().await
 }
 
-async fn bill_of_materials_lists_crates_and_packages(shop: &Shop) -> Result<()> {
+async fn bill_of_materials_lists_crates_and_packages(shop: &ReleaseSite) -> Result<()> {
     shop.made.bills_of_materials()
 }
 
-async fn scanners_find_packages_of_each_image(shop: &Shop) -> Result<()> {
+async fn scanners_find_packages_of_each_image(shop: &ReleaseSite) -> Result<()> {
     for image in ["cinder-csi-driver", "cinder-csi-operator"] {
         packages::compare(&shop.made, image).await?;
     }
     Ok(())
 }
 
-async fn plugin_archive_matches_krew_manifest(shop: &Shop) -> Result<()> {
+async fn plugin_archive_matches_krew_manifest(shop: &ReleaseSite) -> Result<()> {
     shop.made.plugin().await
 }
 
-async fn same_commit_gives_same_digests(shop: &Shop) -> Result<()> {
+async fn same_commit_gives_same_digests(shop: &ReleaseSite) -> Result<()> {
     let again = shop.made.again().await?;
     ensure!(
         shop.made.text("SHA256SUMS")? == again.text("SHA256SUMS")?,
@@ -114,7 +114,7 @@ async fn same_commit_gives_same_digests(shop: &Shop) -> Result<()> {
     Ok(())
 }
 
-async fn helm_installs_driver_from_registry(shop: &Shop) -> Result<()> {
+async fn helm_installs_driver_from_registry(shop: &ReleaseSite) -> Result<()> {
     shop.has_no_image_of_the_product().await?;
     shop.helm_install(&["--create-namespace"]).await?;
     shop.a_pod_gets_its_volume().await?;
@@ -123,7 +123,7 @@ async fn helm_installs_driver_from_registry(shop: &Shop) -> Result<()> {
 }
 
 /// Installs one application as a GitOps tool does; the pods of the hooks pull and run like all others.
-async fn one_helm_release_installs_operator_and_driver(shop: &Shop) -> Result<()> {
+async fn one_helm_release_installs_operator_and_driver(shop: &ReleaseSite) -> Result<()> {
     shop.has_no_image_of_the_product().await?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     shop.world.cluster.apply(&namespace.to_string()).await?;
@@ -142,7 +142,7 @@ async fn one_helm_release_installs_operator_and_driver(shop: &Shop) -> Result<()
 }
 
 /// On install, the driver is a hook that a pod of the chart waits for. On upgrade, it is an object of the release.
-async fn helm_wait_fails_for_wrong_secret(shop: &Shop) -> Result<()> {
+async fn helm_wait_fails_for_wrong_secret(shop: &ReleaseSite) -> Result<()> {
     let world = &shop.world;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     world.cluster.apply(&namespace.to_string()).await?;
@@ -168,7 +168,7 @@ async fn helm_wait_fails_for_wrong_secret(shop: &Shop) -> Result<()> {
     shop.clear().await
 }
 
-async fn kubectl_installs_driver_from_one_file(shop: &Shop) -> Result<()> {
+async fn kubectl_installs_driver_from_one_file(shop: &ReleaseSite) -> Result<()> {
     shop.has_no_image_of_the_product().await?;
     let cluster = &shop.world.cluster;
     let file = shop.made.folder().join("install.yaml");
@@ -189,7 +189,7 @@ async fn kubectl_installs_driver_from_one_file(shop: &Shop) -> Result<()> {
     cluster.kubectl_within(PATIENCE, &words).await.map(drop)
 }
 
-impl Shop {
+impl ReleaseSite {
     /// Creates a driver from one object, writes to a volume from a pod, and deletes all.
     async fn a_pod_gets_its_volume(&self) -> Result<()> {
         let world = &self.world;

@@ -34,7 +34,7 @@ pub(crate) struct Watch {
 }
 
 /// The recorded lines.
-pub(crate) struct Seen {
+pub(crate) struct RecordedEvents {
     /// Node, then the names of the drivers.
     pub(crate) registrations: Vec<Line>,
     /// Node pod, its node, its image, whether it is Ready.
@@ -98,14 +98,14 @@ impl Watch {
     }
 
     /// Stops the watches.
-    pub(crate) fn stop(self) -> Result<Seen> {
+    pub(crate) fn stop(self) -> Result<RecordedEvents> {
         for watch in self.running {
             ensure!(!watch.is_finished(), "a watch ended too early");
             // Its child processes end with it.
             watch.abort();
         }
         let read = |name: &str| lines(&self.directory.join(name));
-        Ok(Seen {
+        Ok(RecordedEvents {
             registrations: read("registrations"),
             pods: read("pods"),
             controller: read("controller"),
@@ -134,7 +134,7 @@ impl Line {
     }
 }
 
-impl Seen {
+impl RecordedEvents {
     /// Checks that all controller pods had the new version before the first new node pod.
     pub(crate) fn controller_first(&self, previous: &Product, present: &Product) -> Result<()> {
         let is_new = |image: &str| image.ends_with(&format!(":v{}", present.version));

@@ -13,9 +13,9 @@ use super::*;
 
 /// Forwards the events of the node.
 #[derive(Debug)]
-struct Notes(UnboundedSender<String>);
+struct EventForwarder(UnboundedSender<String>);
 
-impl Observer for Notes {
+impl Observer for EventForwarder {
     fn note(&self, _node: &str, what: &str) {
         drop(self.0.send(what.to_owned()));
     }
@@ -26,7 +26,7 @@ impl Observer for Notes {
 #[tokio::test(start_paused = true)]
 async fn publish_never_exposes_replacement_disk() {
     let (sender, mut notes) = unbounded_channel();
-    let violations = Violations::observed_by(Arc::new(Notes(sender)));
+    let violations = Violations::observed_by(Arc::new(EventForwarder(sender)));
     let machine = node("node-1", 1, &violations);
     machine.plug(VOLUME, Medium::blank(), GIB);
     // Programs take longer.

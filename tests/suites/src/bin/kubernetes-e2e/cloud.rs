@@ -27,7 +27,7 @@ impl CloudKind {
 
 /// Names of the cloud for StorageClasses.
 #[derive(Debug)]
-pub(crate) struct Offer {
+pub(crate) struct CloudNames {
     /// A zone with several nodes.
     zone: String,
     /// A volume type of every zone.
@@ -40,7 +40,7 @@ pub(crate) struct Offer {
     group_type: String,
 }
 
-impl Offer {
+impl CloudNames {
     /// Returns the names in the simulator.
     fn of_simulator() -> Self {
         Self {
@@ -95,13 +95,13 @@ impl Offer {
 
 /// Returns a cluster on the simulator with two nodes in one zone and one in another, so that specs can choose.
 pub(crate) fn three_nodes() -> ClusterConfig {
-    let Offer {
+    let CloudNames {
         zone,
         anywhere,
         archive,
         multiattach,
         ..
-    } = Offer::of_simulator();
+    } = CloudNames::of_simulator();
     let mut config = ClusterConfig::with_nodes(3);
     if let Some(last) = config.nodes.last_mut() {
         "far".clone_into(&mut last.zone);
@@ -126,7 +126,7 @@ mod tests {
         for manifest in ["ours/driver", "go/classes"] {
             let path = format!("{}/external-storage/{manifest}.yaml", env!("CARGO_MANIFEST_DIR"));
             let text = std::fs::read_to_string(path).unwrap();
-            let filled = Offer::of_simulator().fill(&text);
+            let filled = CloudNames::of_simulator().fill(&text);
             let left: Vec<_> = filled
                 .lines()
                 .filter(|line| !line.starts_with('#') && line.contains('$'))

@@ -10,7 +10,7 @@ use harness::{Cluster, Progress, wait_for, workspace_root};
 use suites::cluster::{PATIENCE, World, snapshots};
 use suites::go_manifests as go;
 
-use crate::cloud::{CloudKind, Offer, three_nodes};
+use crate::cloud::{CloudKind, CloudNames, three_nodes};
 use crate::text;
 
 /// Volume limit of a node, which one spec reaches. Must equal the limit in `ours/driver.yaml`.
@@ -63,7 +63,7 @@ impl Driver {
 
     /// Installs the driver and all objects that its descriptions refer to, and waits until they are ready.
     pub(crate) async fn prepare(self, world: &World, cloud: CloudKind) -> Result<()> {
-        let offer = Offer::of(world, cloud)?;
+        let offer = CloudNames::of(world, cloud)?;
         let progress = world.cluster.progress();
         progress.say(format!("asking for {} with all its classes", self.title()));
         match self {
@@ -72,14 +72,14 @@ impl Driver {
         }
     }
 
-    async fn apply(self, world: &World, name: &str, offer: &Offer) -> Result<()> {
+    async fn apply(self, world: &World, name: &str, offer: &CloudNames) -> Result<()> {
         let path = self.file(name);
         let manifest = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         world.cluster.apply(&offer.fill(&manifest)).await.map(drop)
     }
 }
 
-async fn ours(world: &World, offer: &Offer) -> Result<()> {
+async fn ours(world: &World, offer: &CloudNames) -> Result<()> {
     let cluster = &world.cluster;
     let kinds = text(cluster.tools().path("snapshot-crds")?)?;
     cluster.kubectl(&["apply", "-f", kinds]).await?;
@@ -99,7 +99,7 @@ async fn ours(world: &World, offer: &Offer) -> Result<()> {
     .await
 }
 
-async fn the_go_driver(world: &World, offer: &Offer) -> Result<()> {
+async fn the_go_driver(world: &World, offer: &CloudNames) -> Result<()> {
     let cluster = &world.cluster;
     let login = go::cloud_conf(world)?;
     ensure!(

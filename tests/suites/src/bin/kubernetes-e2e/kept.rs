@@ -28,14 +28,14 @@ pub(crate) struct Run {
 
 /// Results of a driver on a cloud.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct StoredResults {
     /// Runs, oldest first.
     runs: Vec<Run>,
     /// Latest result of each spec, by name.
     specs: BTreeMap<String, Spec>,
 }
 
-impl Kept {
+impl StoredResults {
     /// Reads the results of earlier runs.
     pub(crate) fn read(driver: Driver, cloud: CloudKind) -> Result<Self> {
         let path = path(driver, cloud);
@@ -93,7 +93,7 @@ fn suite_of(name: &str) -> &str {
 }
 
 /// Renders a Markdown table of both drivers, the runs, and the failed specs.
-pub(crate) fn table(cloud: CloudKind, drivers: &[(Driver, Kept)]) -> String {
+pub(crate) fn table(cloud: CloudKind, drivers: &[(Driver, StoredResults)]) -> String {
     let kept = || drivers.iter().map(|(_, kept)| kept);
     let titles: Vec<_> = drivers.iter().map(|(driver, _)| driver.title()).collect();
     let heads = titles
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn partial_run_adds_and_full_run_replaces() {
-        let mut kept = Kept::default();
+        let mut kept = StoredResults::default();
         kept.add(
             run(None),
             &[spec("volumes a", Outcome::Passed), spec("volumes b", Outcome::Pending)],
@@ -173,12 +173,12 @@ mod tests {
 
     #[test]
     fn table_has_one_row_per_suite() {
-        let mut ours = Kept::default();
+        let mut ours = StoredResults::default();
         ours.add(
             run(None),
             &[spec("volumes a", Outcome::Passed), spec("subPath b", Outcome::Passed)],
         );
-        let mut go = Kept::default();
+        let mut go = StoredResults::default();
         let skipped = Outcome::Skipped("cannot".into());
         go.add(
             run(Some("x")),
@@ -199,9 +199,9 @@ mod tests {
 
     #[test]
     fn unselected_specs_are_not_counted() {
-        let mut ours = Kept::default();
+        let mut ours = StoredResults::default();
         ours.add(run(None), &[spec("volumes a", Outcome::Passed)]);
-        let text = table(CloudKind::Real, &[(Driver::Ours, ours), (Driver::Go, Kept::default())]);
+        let text = table(CloudKind::Real, &[(Driver::Ours, ours), (Driver::Go, StoredResults::default())]);
         assert!(text.contains("| volumes | 1 | 1 | 0 | 0 | – | – | – |\n"), "{text}");
         assert!(text.contains("the Go driver: not run (real)"), "{text}");
     }

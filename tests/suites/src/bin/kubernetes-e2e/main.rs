@@ -23,7 +23,7 @@ use suites::cluster::World;
 
 use cloud::CloudKind;
 use driver::Driver;
-use kept::Kept;
+use kept::StoredResults;
 use verdict::Expected;
 
 /// Runs Kubernetes' External Storage tests against a driver.
@@ -93,7 +93,7 @@ async fn run(arguments: &Arguments) -> Result<()> {
             }
         }
     }
-    let all = Driver::ALL.map(|driver| Kept::read(driver, arguments.cloud).map(|kept| (driver, kept)));
+    let all = Driver::ALL.map(|driver| StoredResults::read(driver, arguments.cloud).map(|kept| (driver, kept)));
     let all = all.into_iter().collect::<Result<Vec<_>>>()?;
     println!("{}", kept::table(arguments.cloud, &all));
     judged
@@ -126,7 +126,7 @@ async fn of_world(
     suite::load_images(world, tools).await?;
     driver.prepare(world, arguments.cloud).await?;
     let (run, specs) = suite::run(world, tools, driver, arguments).await?;
-    let mut kept = Kept::read(driver, arguments.cloud)?;
+    let mut kept = StoredResults::read(driver, arguments.cloud)?;
     kept.add(run, &specs);
     kept.write(driver, arguments.cloud)?;
     verdict::report(&specs);

@@ -14,14 +14,14 @@ use crate::driver::Driver;
 #[derive(Debug, Deserialize)]
 pub(crate) struct Expected {
     /// Specs that skip themselves.
-    not_run: Vec<NotRun>,
+    not_run: Vec<SkippedSpecs>,
     /// Specs that cannot pass.
-    failing: Vec<Failing>,
+    failing: Vec<FailingSpec>,
 }
 
 /// Specs that are skipped for the same reason.
 #[derive(Debug, Deserialize)]
-struct NotRun {
+struct SkippedSpecs {
     /// Part of the message.
     message: String,
     /// Number of specs with this message.
@@ -29,7 +29,7 @@ struct NotRun {
 }
 
 #[derive(Debug, Deserialize)]
-struct Failing {
+struct FailingSpec {
     /// Part of the name.
     spec: String,
     /// Part of the message.
@@ -69,7 +69,7 @@ impl Expected {
             match outcome {
                 Outcome::Passed => {}
                 Outcome::Failed(said) => {
-                    let listed = |one: &Failing| name.contains(&one.spec) && said.contains(&one.message);
+                    let listed = |one: &FailingSpec| name.contains(&one.spec) && said.contains(&one.message);
                     match self.failing.iter().position(listed) {
                         Some(index) => {
                             failed.insert(index);
