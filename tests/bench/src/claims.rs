@@ -26,8 +26,8 @@ mod site;
 mod table;
 mod watch;
 
-use cloud::{RequestCounts, CloudTimes};
-use site::{CLASS, Processes, DriverKind};
+use cloud::{CloudTimes, RequestCounts};
+use site::{CLASS, DriverKind, Processes};
 pub(crate) use table::render;
 use watch::{Kind, ObjectHistory, Watch};
 
@@ -127,7 +127,10 @@ impl Claims {
 
 /// Measures our driver, then the Go driver.
 pub(crate) async fn both(kind: CloudKind, plan: Plan) -> Result<(Figures, Figures)> {
-    Ok((one(kind, plan, DriverKind::Ours).await?, one(kind, plan, DriverKind::Go).await?))
+    Ok((
+        one(kind, plan, DriverKind::Ours).await?,
+        one(kind, plan, DriverKind::Go).await?,
+    ))
 }
 
 async fn one(kind: CloudKind, plan: Plan, who: DriverKind) -> Result<Figures> {
@@ -224,7 +227,7 @@ impl Bench<'_> {
         pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
         self.create(vec![pod]).await?;
         self.watch.reached(Kind::Pod, &one, |story| story.done, STEP).await?;
-        moments.look(self.world).await?;
+        moments.record_attached(self.world).await?;
         self.delete(&["pod", name, "-n", USERS]).await?;
         let volume = self.volume(name);
         if let Some((attachment, _)) = self.watch.attachment_of(&volume) {
@@ -261,7 +264,7 @@ impl Bench<'_> {
         self.watch
             .reached(Kind::Attachment, &bound, |story| story.done, CROWD_STEP)
             .await?;
-        moments.look(self.world).await?;
+        moments.record_attached(self.world).await?;
         self.delete(&["volumeattachments", "--all"]).await?;
         self.watch
             .reached(Kind::Attachment, &bound, |story| story.gone, CROWD_STEP)

@@ -68,7 +68,7 @@ async fn measure(driver: Driver, cloud: &Simulator, volumes: u32) -> Result<Figu
     let idle = memory(pid)?;
     let measured = async |changes: &[String]| -> Result<ListWalk> {
         let (before, processor) = (lists(cloud).await?, processor_time(pid)?);
-        let walked = walk(client.clone(), changes).await?;
+        let walked = read_pages(client.clone(), changes).await?;
         let Processor { own, .. } = processor_time(pid)?;
         Ok(ListWalk {
             lists: lists(cloud).await? - before,
@@ -121,7 +121,7 @@ fn page(starting_token: String) -> ListVolumesRequest {
 }
 
 /// Reads all pages. Extends one of the listed volumes after every [`PAGES_PER_CHANGE`] pages.
-async fn walk(mut client: ControllerClient<Channel>, changes: &[String]) -> Result<ListWalk> {
+async fn read_pages(mut client: ControllerClient<Channel>, changes: &[String]) -> Result<ListWalk> {
     let began = Instant::now();
     let mut changes = changes.iter();
     let (mut entries, mut token) = (Vec::new(), String::new());

@@ -344,7 +344,7 @@ impl World {
         let back = Instant::now();
         // The first reconcile to finish may have started before the outage.
         for _ in 0..2 {
-            self.look().await?;
+            self.trigger_reconcile().await?;
         }
         Ok(OutageRecovery {
             look: back.elapsed(),
@@ -370,8 +370,8 @@ impl World {
         wait_for("the operator's rest", PATIENCE, async || {
             let before = audit::writes(&self.audit)?;
             // The first reconcile to finish may have started before the wait.
-            self.look().await?;
-            self.look().await?;
+            self.trigger_reconcile().await?;
+            self.trigger_reconcile().await?;
             let after = audit::writes(&self.audit)?;
             ensure!(before.len() == after.len(), "it still writes: {:?}", after.last());
             Ok(after)
@@ -380,18 +380,18 @@ impl World {
     }
 
     /// Triggers a reconcile and waits for its end.
-    async fn look(&self) -> Result<()> {
-        let before = self.looks().await?;
+    async fn trigger_reconcile(&self) -> Result<()> {
+        let before = self.reconcile_count().await?;
         let mark = json!({"metadata": {"annotations": {"example.org/look": Timestamp::now().to_string()}}});
         self.api.merge(&object(), &mark).await?;
         wait_for_some("another look", PATIENCE, async || {
-            Ok((self.looks().await? > before).then_some(()))
+            Ok((self.reconcile_count().await? > before).then_some(()))
         })
         .await
     }
 
     /// Returns the number of reconciles so far.
-    async fn looks(&self) -> Result<f64> {
+    async fn reconcile_count(&self) -> Result<f64> {
         self.metric("cinder_csi_operator_reconcile_total{").await
     }
 

@@ -180,7 +180,7 @@ impl Cluster {
         }
         if !matches!(config.cloud, CloudConfig::None) {
             for node in &config.nodes {
-                self.tell(node).await?;
+                self.start_metadata_service(node).await?;
             }
         }
         self.wait_until_ready().await
@@ -321,11 +321,11 @@ impl Cluster {
             node.exec(&["umount", "--lazy", BY_ID]).await?;
             show_devices(node, config).await?;
         }
-        self.tell(config).await
+        self.start_metadata_service(config).await
     }
 
     /// Starts or replaces the metadata service of a node's server.
-    async fn tell(&self, config: &NodeConfig) -> Result<()> {
+    async fn start_metadata_service(&self, config: &NodeConfig) -> Result<()> {
         let node = self.node(&config.name)?;
         let program = programs::simulator(&self.progress).await?;
         ensure_seen_by_nodes(&program).context("set CARGO_TARGET_DIR to a directory elsewhere")?;
@@ -516,8 +516,8 @@ impl Cluster {
     }
 
     /// Detaches the cluster from this process, so that it continues to run. `harness down` removes it.
-    pub fn keep(mut self) -> Result<DetachedRun> {
-        let kept = self.run.take().context("the cluster has ended")?.keep();
+    pub fn detach_run(mut self) -> Result<DetachedRun> {
+        let kept = self.run.take().context("the cluster has ended")?.detach_run();
         // The daemons continue to run, so they must not be reaped.
         self.daemons.drain(..).for_each(std::mem::forget);
         self.services().for_each(std::mem::forget);

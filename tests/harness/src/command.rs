@@ -159,7 +159,7 @@ impl Command {
             let mut child = command
                 .spawn()
                 .with_context(|| format!("cannot start `{}`", self.describe()))?;
-            let mut group = Group::of(&child);
+            let mut group = Group::for_child(&child);
             if let (Some(bytes), Some(mut stdin)) = (self.stdin.clone(), child.stdin.take()) {
                 // A program that exits before it has read all input closes the pipe. Its status is more useful than
                 // that error.
@@ -194,7 +194,7 @@ impl Command {
             let mut child = command
                 .spawn()
                 .with_context(|| format!("cannot start `{}`", self.describe()))?;
-            let mut group = Group::of(&child);
+            let mut group = Group::for_child(&child);
             let status = child.wait().await;
             group.ended();
             status.with_context(|| format!("cannot wait for `{}`", self.describe()))
@@ -217,7 +217,7 @@ impl Command {
 struct Group(Option<Pid>);
 
 impl Group {
-    fn of(child: &tokio::process::Child) -> Self {
+    fn for_child(child: &tokio::process::Child) -> Self {
         Self(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
     }
 

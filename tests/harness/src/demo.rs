@@ -51,7 +51,7 @@ pub(crate) async fn run(arguments: DemoArgs) -> Result<()> {
     }
     let ended = if arguments.keep {
         println!("\nThe cluster stays. To reach it:\n\n{}", cluster.how_to_reach()?);
-        cluster.keep().map(drop)
+        cluster.detach_run().map(drop)
     } else {
         cluster.progress().say("removing the cluster");
         cluster.stop().await
@@ -101,7 +101,7 @@ async fn show(cluster: &Cluster, product: &Product, keep: bool) -> Result<Vec<Ro
     title("What the operator made of it");
     driver.show_operands(cluster).await?;
 
-    let life = volume::live(cluster, &driver).await?;
+    let life = volume::run_lifecycle(cluster, &driver).await?;
     let record = Record::read(cluster, driver::NAMESPACE, driver::CONTAINER).await?;
     rows.extend(volume::story(&record, &life)?);
     volume::show_requests(&record, &life);

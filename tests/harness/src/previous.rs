@@ -23,7 +23,7 @@ impl Product {
     /// Returns the product of the earlier commit. It is built once from the history of this repository, without debug
     /// information, and cached.
     pub async fn previous(progress: &Progress) -> Result<Self> {
-        let (kept, source, _lock) = kept().await?;
+        let (kept, source, _lock) = open_cache().await?;
         let built = kept.join("programs");
         if !built.exists() {
             progress.say(format!(
@@ -42,11 +42,11 @@ impl Product {
 
 /// Returns the sources of the earlier commit, for tests that need only its manifests.
 pub async fn previous_source() -> Result<PathBuf> {
-    kept().await.map(|(_, source, _)| source)
+    open_cache().await.map(|(_, source, _)| source)
 }
 
 /// Returns the cache directory of the commit, its sources, and a lock on both.
-async fn kept() -> Result<(PathBuf, PathBuf, fs::File)> {
+async fn open_cache() -> Result<(PathBuf, PathBuf, fs::File)> {
     let kept = cache_directory()
         .join("previous")
         .join(format!("{}-{VERSION}", &COMMIT[..8]));

@@ -90,7 +90,7 @@ impl Run {
     }
 
     /// Detaches the run from this process; `harness down` removes it.
-    pub(crate) fn keep(mut self) -> Result<DetachedRun> {
+    pub(crate) fn detach_run(mut self) -> Result<DetachedRun> {
         fs::remove_file(self.directory.join(OWNER)).context("cannot give the run up")?;
         self.release();
         Ok(DetachedRun {

@@ -34,7 +34,7 @@ pub(crate) async fn run(arguments: UpArgs) -> Result<()> {
     if arguments.foreground {
         std::future::pending::<()>().await;
     }
-    cluster.keep()?;
+    cluster.detach_run()?;
     Ok(())
 }
 

@@ -98,7 +98,7 @@ impl Cloud {
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
         let result = {
             let mut world = lock(&self.world);
-            self.keep(&world);
+            self.store_version(&world);
             change(&mut world)
         };
         if let Some(store) = &self.store {
@@ -109,7 +109,7 @@ impl Cloud {
     }
 
     /// Stores the current version for API nodes that lag behind.
-    fn keep(&self, world: &World) {
+    fn store_version(&self, world: &World) {
         let longest = self.settings.longest_lag;
         if longest.is_zero() {
             return;

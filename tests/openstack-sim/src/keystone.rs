@@ -174,7 +174,7 @@ struct Reference {
 }
 
 impl Reference {
-    fn is(&self, id: &str, name: &str) -> bool {
+    fn matches(&self, id: &str, name: &str) -> bool {
         match (&self.id, &self.name) {
             (Some(given), _) => given == id,
             (None, Some(given)) => given == name,
@@ -184,8 +184,8 @@ impl Reference {
 
     /// Whether the reference matches an object in the cloud's domain, by id alone or by name.
     fn is_in_domain(&self, identity: &Identity, id: &str, name: &str) -> bool {
-        let domain = |domain: &Reference| domain.is(&identity.domain_id, &identity.domain_name);
-        self.is(id, name) && (self.id.is_some() || self.domain.as_deref().is_some_and(domain))
+        let domain = |domain: &Reference| domain.matches(&identity.domain_id, &identity.domain_name);
+        self.matches(id, name) && (self.id.is_some() || self.domain.as_deref().is_some_and(domain))
     }
 }
 

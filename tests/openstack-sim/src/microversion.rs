@@ -54,7 +54,7 @@ impl Versions {
     }
 
     /// Returns the requested version as text.
-    pub(crate) fn asked(&self, request: &Request) -> Option<String> {
+    pub(crate) fn requested_version(&self, request: &Request) -> Option<String> {
         let list = request.header("openstack-api-version").unwrap_or_default();
         let named = list.split(',').find_map(|part| {
             let (service, version) = part.trim().split_once(' ')?;
@@ -71,7 +71,7 @@ impl Versions {
 
     /// Returns the version of the response: the requested one, or the lowest by default.
     pub(crate) fn negotiate(&self, request: &Request) -> Result<Version, Fault> {
-        let Some(asked) = self.asked(request) else {
+        let Some(asked) = self.requested_version(request) else {
             return Ok(self.lowest);
         };
         if asked == "latest" {

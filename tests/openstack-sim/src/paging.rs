@@ -16,7 +16,7 @@ pub(crate) struct Page {
 
 impl Page {
     /// Parses `limit`, `marker` and `offset`.
-    pub(crate) fn of(request: &Request, largest: usize) -> Result<Self, Fault> {
+    pub(crate) fn parse(request: &Request, largest: usize) -> Result<Self, Fault> {
         let limit = match request.param("limit") {
             None => largest,
             Some(text) => match text.parse::<i64>() {

@@ -76,8 +76,8 @@ impl Call {
     fn asked_version(&self, request: &Request) -> Option<String> {
         match self {
             Self::Keystone(_) => None,
-            Self::Cinder(_) => VOLUME.asked(request),
-            Self::Nova(_) => COMPUTE.asked(request),
+            Self::Cinder(_) => VOLUME.requested_version(request),
+            Self::Nova(_) => COMPUTE.requested_version(request),
         }
     }
 
@@ -239,7 +239,7 @@ async fn apply(
             millis,
             when: When::Before,
         }) => {
-            let _held = cloud.held.hold(held(call, request, When::Before));
+            let _held = cloud.held.hold(describe_held(call, request, When::Before));
             sleep(Duration::from_millis(millis)).await;
             Ok(call.answer(cloud, request))
         }
@@ -248,7 +248,7 @@ async fn apply(
             when: When::After,
         }) => {
             let reply = call.answer(cloud, request);
-            let _held = cloud.held.hold(held(call, request, When::After));
+            let _held = cloud.held.hold(describe_held(call, request, When::After));
             sleep(Duration::from_millis(millis)).await;
             Ok(reply)
         }
@@ -273,7 +273,7 @@ async fn apply(
     }
 }
 
-fn held(call: &Call, request: &Request, when: When) -> HeldRequest {
+fn describe_held(call: &Call, request: &Request, when: When) -> HeldRequest {
     HeldRequest {
         method: request.method.to_string(),
         path: request.target.clone(),

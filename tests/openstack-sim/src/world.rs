@@ -28,7 +28,7 @@ use crate::state::{
 pub(crate) use backups::NewBackup;
 pub(crate) use group_snapshots::NewGroupSnapshot;
 pub(crate) use groups::{GroupChange, NewGroup};
-pub(crate) use guests::{NextStep, Caller, NewMapping};
+pub(crate) use guests::{Caller, NewMapping, NextStep};
 pub(crate) use shelving::DeviceChanges;
 pub(crate) use snapshots::NewSnapshot;
 pub(crate) use types::Retype;
@@ -192,7 +192,7 @@ impl World {
     }
 
     /// Adds a user message. `event` has Cinder's numbers of action and detail, for example `001_003`.
-    pub(crate) fn tell(&mut self, subject: Subject, id: &str, request_id: &str, event: &str, text: &str) {
+    pub(crate) fn add_message(&mut self, subject: Subject, id: &str, request_id: &str, event: &str, text: &str) {
         let now = self.sources.now();
         self.messages.push(UserMessage {
             id: self.new_id(),

@@ -272,7 +272,7 @@ impl Backend {
     }
 
     /// Records that these keys are durable on the volume.
-    pub fn keep(&self, volume: &str, keys: impl IntoIterator<Item = u64>) {
+    pub fn record_durable(&self, volume: &str, keys: impl IntoIterator<Item = u64>) {
         if let Some(contents) = self.state().contents.get_mut(volume) {
             contents.durable.extend(keys);
         }

@@ -9,5 +9,5 @@ mod provisioner;
 mod resizer;
 mod snapshotter;
 
-pub use claim::{Claim, live};
+pub use claim::{Claim, run_claim};
 pub use lister::list;

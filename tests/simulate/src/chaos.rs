@@ -162,7 +162,7 @@ async fn running_call(cluster: &Cluster) -> Option<Call> {
 
 /// Ends all faults, and starts all processes and machines. Stuck resources remain, see [`Cluster::repeat`].
 pub fn end(cluster: &Cluster) {
-    let faults = cluster.network.faults().over();
+    let faults = cluster.network.faults().calm();
     cluster.network.set_faults(faults);
     cluster.network.end_all();
     cluster.network.set_misled(false);

@@ -111,7 +111,7 @@ impl Faults {
 
     /// Ends all faults. An API node continues to lag, as in some real clouds.
     #[must_use]
-    pub fn over(self) -> Self {
+    pub fn calm(self) -> Self {
         Self {
             lagging: self.lagging,
             longest_lag: self.longest_lag,

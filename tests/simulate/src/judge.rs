@@ -14,7 +14,7 @@ use openstack_sim::{AttachmentStatus, CloudState, GroupStatus, Snapshot, VolumeS
 use tonic::Code;
 
 use crate::clouds::{Clouds, ENCRYPTED};
-use crate::ledger::{ResourceState, Ledger};
+use crate::ledger::{Ledger, ResourceState};
 use crate::schedule::Schedule;
 pub use refusals::StuckResource;
 

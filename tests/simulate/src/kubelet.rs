@@ -188,7 +188,7 @@ impl Mounting {
                 backoff.pause(&self.cluster.schedule, &self.claim.volume).await;
             }
         }
-        self.live(acts).await;
+        self.run_operations(acts).await;
     }
 
     /// Ends the pods, and unpublishes and unstages the volume until nothing can remain. Waits for a node that does not
@@ -350,7 +350,9 @@ impl Mounting {
         }
         if self.since == self.now() {
             // An unmount writes back.
-            self.cluster.backend.keep(&volume, std::mem::take(&mut self.cached));
+            self.cluster
+                .backend
+                .record_durable(&volume, std::mem::take(&mut self.cached));
         }
         Ok(())
     }
@@ -399,7 +401,7 @@ impl Mounting {
 
     /// Whether a dead or missing mount is no fault: the disk was removed, or the machine has booted.
     fn is_excused(&self) -> bool {
-        self.since != self.now() || !self.machine().has(&self.claim.volume)
+        self.since != self.now() || !self.machine().has_volume(&self.claim.volume)
     }
 
     fn now(&self) -> MountEpoch {

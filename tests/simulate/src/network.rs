@@ -75,7 +75,7 @@ impl Network {
 
     /// Returns the same network for another process.
     #[must_use]
-    pub fn of(&self, process: &'static str) -> Self {
+    pub fn for_process(&self, process: &'static str) -> Self {
         Self {
             process,
             shared: self.shared.clone(),
@@ -180,7 +180,7 @@ impl Network {
         Fate::Answered
     }
 
-    fn way(&self) -> Duration {
+    fn draw_latency(&self) -> Duration {
         let (faults, schedule) = (self.faults(), &self.shared.schedule);
         let longest = if schedule.chance(faults.slow) {
             faults.slowest
@@ -212,11 +212,13 @@ impl Network {
         };
         if fate == Fate::Refused {
             schedule
-                .event(self.way(), || format!("{} {name}: connection refused", self.process))
+                .event(self.draw_latency(), || {
+                    format!("{} {name}: connection refused", self.process)
+                })
                 .await;
             return Err(error(false, "connection refused"));
         }
-        let (way, back) = (self.way(), self.way());
+        let (way, back) = (self.draw_latency(), self.draw_latency());
         let (node, lag) = self.node(&request);
         let behind = if lag.is_zero() {
             String::new()

@@ -226,19 +226,19 @@ impl Node {
     }
 
     /// Waits until the node is deleted.
-    pub async fn gone(&self) {
+    pub async fn wait_until_deleted(&self) {
         self.wait_for(Condition::is_gone).await;
     }
 
     /// Waits until its volumes are detached by force: it has not reported for six minutes, or is deleted.
-    pub async fn lost(&self) {
+    pub async fn wait_until_lost(&self) {
         let is_silent = |condition: &Condition| condition.is_gone() || !condition.is_ready();
         loop {
             self.wait_for(is_silent).await;
             let long = tokio::time::timeout(FORCED, self.wait_for(|condition| !is_silent(condition)));
             tokio::select! {
                 biased;
-                () = self.gone() => return,
+                () = self.wait_until_deleted() => return,
                 reported = long => if reported.is_err() {
                     return;
                 },

@@ -92,7 +92,7 @@ async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
     let network = Network::new(schedule.clone(), clouds.clients(), faults);
     let controllers = ["controller-a", "controller-b"].map(|name| {
         let environment = Environment {
-            connector: Arc::new(network.of(name)),
+            connector: Arc::new(network.for_process(name)),
             sources: sources.shifted(clock_error(&schedule)),
             ..Environment::default()
         };
@@ -153,7 +153,7 @@ async fn whole(cluster: Arc<Cluster>, steps: u64) {
         let life = async {
             while schedule.steps() < steps {
                 while (claims.len() as u64) < at_once {
-                    claims.spawn(callers::live(cluster.clone()));
+                    claims.spawn(callers::run_claim(cluster.clone()));
                 }
                 tokio::select! {
                     biased;
@@ -164,8 +164,8 @@ async fn whole(cluster: Arc<Cluster>, steps: u64) {
                 cluster.clouds.clear_log();
             }
         };
-        let beside = async { tokio::join!(judged(&cluster, storm), callers::list(&cluster)) };
-        Box::pin(until(beside, judged(&cluster, life))).await;
+        let beside = async { tokio::join!(run_checked(&cluster, storm), callers::list(&cluster)) };
+        Box::pin(poll_both(beside, run_checked(&cluster, life))).await;
     }
     schedule.note("the faults end");
     chaos::end(&cluster);
@@ -175,7 +175,7 @@ async fn whole(cluster: Arc<Cluster>, steps: u64) {
             complain(&schedule, Some(ended));
         }
     };
-    let ended = timeout(REST, until(callers::list(&cluster), judged(&cluster, rest))).await;
+    let ended = timeout(REST, poll_both(callers::list(&cluster), run_checked(&cluster, rest))).await;
     if ended.is_err() {
         let book = cluster.ledger.book().clone();
         schedule.violation(&format!(
@@ -190,7 +190,7 @@ async fn whole(cluster: Arc<Cluster>, steps: u64) {
 }
 
 /// Polls both futures until one of them ends.
-async fn until(beside: impl Future, work: impl Future<Output = ()>) {
+async fn poll_both(beside: impl Future, work: impl Future<Output = ()>) {
     tokio::select! {
         biased;
         _ = beside => {}
@@ -199,7 +199,7 @@ async fn until(beside: impl Future, work: impl Future<Output = ()>) {
 }
 
 /// Checks the clouds at each poll of `work`.
-async fn judged(cluster: &Cluster, work: impl Future<Output = ()>) {
+async fn run_checked(cluster: &Cluster, work: impl Future<Output = ()>) {
     let mut work = std::pin::pin!(work);
     std::future::poll_fn(|context| {
         let end = work.as_mut().poll(context);

@@ -475,7 +475,7 @@ async fn own_stale_mount_does_not_block_stage() {
     machine.set_faults(Faults::default());
     read_only().await.expect("a retry continues");
     let mount = machine.shown_mount(Path::new(&staging(VOLUME))).expect("it is staged");
-    assert!(mount.has("rescue=nologreplay"), "{mount:?}");
+    assert!(mount.has_option("rescue=nologreplay"), "{mount:?}");
     assert_eq!(schedule.violated(), None);
 }
 

@@ -68,7 +68,7 @@ impl Api {
     }
 
     /// Sends a request. The outer error means that the server did not respond.
-    pub async fn ask(
+    pub async fn request(
         &self,
         method: Method,
         path: &str,
@@ -93,7 +93,7 @@ impl Api {
     }
 
     async fn done(&self, method: Method, path: &str, body: Option<(&str, &Value)>) -> Result<Value> {
-        match self.ask(method.clone(), path, body).await? {
+        match self.request(method.clone(), path, body).await? {
             Ok(value) => Ok(value),
             Err(refusal) => bail!("{method} {path}: {} {}", refusal.status, refusal.message),
         }
@@ -106,7 +106,7 @@ impl Api {
 
     /// Returns an object; `None` if it does not exist.
     pub async fn find(&self, path: &str) -> Result<Option<Value>> {
-        match self.ask(Method::GET, path, None).await? {
+        match self.request(Method::GET, path, None).await? {
             Ok(value) => Ok(Some(value)),
             Err(refusal) if refusal.status == StatusCode::NOT_FOUND => Ok(None),
             Err(refusal) => bail!("GET {path}: {} {}", refusal.status, refusal.message),
@@ -131,7 +131,7 @@ impl Api {
         let dry = if dry { "&dryRun=All" } else { "" };
         let path = format!("{path}?fieldManager={MANAGER}{dry}");
         let body = json!(operations);
-        self.ask(Method::PATCH, &path, Some(("application/json-patch+json", &body)))
+        self.request(Method::PATCH, &path, Some(("application/json-patch+json", &body)))
             .await
     }
 
@@ -139,7 +139,7 @@ impl Api {
     pub async fn delete(&self, path: &str) -> Result<()> {
         let options = json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"});
         match self
-            .ask(Method::DELETE, path, Some(("application/json", &options)))
+            .request(Method::DELETE, path, Some(("application/json", &options)))
             .await?
         {
             Ok(_) => Ok(()),

@@ -37,7 +37,7 @@ impl<World> Scenario<World> {
         let begun = Instant::now();
         let outcome = AssertUnwindSafe((self.run)(world)).catch_unwind();
         let outcome = match tokio::time::timeout(limit, outcome).await {
-            Ok(ended) => ended.unwrap_or_else(|panic| Err(told(panic.as_ref()))),
+            Ok(ended) => ended.unwrap_or_else(|panic| Err(panic_to_error(panic.as_ref()))),
             Err(_) => Err(anyhow!("it was ended after {limit:?}")),
         };
         (outcome, begun.elapsed())
@@ -143,7 +143,11 @@ impl<World> Scenarios<World> {
 
     /// Runs the selected scenarios. After each, `settle` receives its result, prints diagnostics of a failure, and
     /// restores the environment. An error of `settle` ends the run.
-    pub async fn run(&mut self, world: &World, mut settle: impl AsyncFnMut(ScenarioResult) -> Result<()>) -> Result<()> {
+    pub async fn run(
+        &mut self,
+        world: &World,
+        mut settle: impl AsyncFnMut(ScenarioResult) -> Result<()>,
+    ) -> Result<()> {
         for scenario in &self.chosen {
             let name = scenario.name;
             let (outcome, time) = scenario.attempt_within(self.limit, world).await;
@@ -183,7 +187,7 @@ impl<World> Scenarios<World> {
 }
 
 /// Converts a panic to an error.
-fn told(panic: &(dyn Any + Send)) -> anyhow::Error {
+fn panic_to_error(panic: &(dyn Any + Send)) -> anyhow::Error {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     anyhow!("it panicked: {}", text.unwrap_or("it did not say why"))

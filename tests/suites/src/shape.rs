@@ -10,7 +10,7 @@ pub type Shape = BTreeMap<String, BTreeSet<&'static str>>;
 
 /// Returns the structure of a body. Elements of a list are merged. The keys of objects in `open` (by path) are
 /// user-defined and ignored.
-pub fn of(body: &Value, open: &[&str]) -> Shape {
+pub fn describe(body: &Value, open: &[&str]) -> Shape {
     let mut shape = Shape::new();
     add(&mut shape, "", body, open);
     shape

@@ -100,7 +100,7 @@ impl Cluster {
 }
 
 /// Runs `work` until `moment` is reached, which must be before its end. The call is still running then.
-async fn until<T>(work: impl Future<Output = Result<T>>, moment: impl Future<Output = Result<()>>) -> Result<()> {
+async fn run_until<T>(work: impl Future<Output = Result<T>>, moment: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::select! {
         done = pin!(work) => match done {
             Ok(_) => bail!("the work was done before the moment in which it was to be interrupted"),
@@ -116,7 +116,7 @@ fn controller_killed_during_create_creates_one_volume() {
         let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
         let life = cluster.life(&lab, "ext4")?;
         cluster.simulator.set_latency("create", MOMENT).await?;
-        until(
+        run_until(
             life.create(),
             cluster.simulator.wait_for_request("create_volume", REACH_MOMENT),
         )
@@ -141,7 +141,7 @@ fn controller_killed_before_response_creates_one_volume() {
         let made = wait_for_some("Cinder to have the volume", REACH_MOMENT, async || {
             Ok((!cluster.simulator.volume_names().await?.is_empty()).then_some(()))
         });
-        until(life.create(), made).await?;
+        run_until(life.create(), made).await?;
         let cluster = cluster.replace_controller(&lab).await?;
         let life = cluster.resume(&life);
         let volume = life.create().await?;
@@ -156,7 +156,7 @@ fn controller_killed_during_attach_attaches_once() {
         let life = cluster.life(&lab, "ext4")?;
         let volume = life.create().await?;
         cluster.simulator.set_latency("attach", MOMENT).await?;
-        until(
+        run_until(
             life.attach(&volume),
             cluster.simulator.wait_for_request("attach_volume", REACH_MOMENT),
         )
@@ -180,7 +180,7 @@ fn controller_killed_during_detach_finishes_it() {
         let volume = life.create().await?;
         life.attach(&volume).await?;
         cluster.simulator.set_latency("detach", MOMENT).await?;
-        until(
+        run_until(
             life.detach(&volume),
             cluster.simulator.wait_for_request("detach_volume", REACH_MOMENT),
         )
@@ -221,7 +221,7 @@ async fn interrupted_mkfs(lab: &Lab, fs_type: &str, writes: u32) -> Result<()> {
         caught = Some(mkfs.caught().await?);
         Ok(())
     };
-    until(life.stage(&volume, &context), in_the_middle).await?;
+    run_until(life.stage(&volume, &context), in_the_middle).await?;
     let caught = caught.context("no mkfs was caught")?;
     let stat = caught.stat()?;
     ensure!(

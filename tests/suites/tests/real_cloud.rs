@@ -138,7 +138,7 @@ fn volume_states_have_expected_order() {
         let seen = states(api, &id, "in-use").await?;
         is_part_of(&seen, &["reserved", "attaching", "in-use"])?;
 
-        act(api, &id, &json!({ "os-extend": { "new_size": 2 } })).await?;
+        run_action(api, &id, &json!({ "os-extend": { "new_size": 2 } })).await?;
         let seen = states(api, &id, "in-use").await?;
         is_part_of(&seen, &["extending", "in-use"])?;
 
@@ -152,7 +152,7 @@ fn volume_states_have_expected_order() {
         is_part_of(&seen, &["in-use", "detaching", "available"])?;
 
         for (volume_type, policy) in [("slow", "never"), ("other", "on-demand")] {
-            act(
+            run_action(
                 api,
                 &id,
                 &json!({ "os-retype": { "new_type": volume_type, "migration_policy": policy } }),
@@ -318,7 +318,7 @@ async fn show(api: &Api, id: &str) -> Result<Value> {
     Ok(answer.accepted()?["volume"].clone())
 }
 
-async fn act(api: &Api, id: &str, body: &Value) -> Result<()> {
+async fn run_action(api: &Api, id: &str, body: &Value) -> Result<()> {
     let path = format!("/volumes/{id}/action");
     let answer = api
         .call(Method::POST, Service::Volume, &path, VOLUME, Some(body))

@@ -38,7 +38,7 @@ async fn accept_all() -> Result<()> {
             for container in containers(minor, apis).await? {
                 let image = container["image"].as_str().context("a container without an image")?;
                 let Some(program) = known.get(image) else { continue };
-                let words = words(&container["args"])?;
+                let words = arguments(&container["args"])?;
                 if started.insert((image.to_owned(), words.clone())) {
                     accept(program, &words).await.with_context(|| image.to_owned())?;
                 }
@@ -128,7 +128,7 @@ async fn containers(minor: u32, apis: &str) -> Result<Vec<Value>> {
     anyhow::bail!("the operator rendered no Deployment")
 }
 
-fn words(args: &Value) -> Result<Vec<String>> {
+fn arguments(args: &Value) -> Result<Vec<String>> {
     let args = args.as_array().context("a container without arguments")?;
     let words = args.iter().map(|word| word.as_str().map(str::to_owned));
     words.collect::<Option<_>>().context("an argument is not text")

@@ -71,7 +71,7 @@ impl CloudTimes {
     /// Records the attach times of all currently attached volumes. Only the simulator supports this; with real
     /// services, [`CloudTimes::read_log`] reads the times later, because Cinder returns times without fractions of a
     /// second.
-    pub(super) async fn look(&mut self, world: &World) -> Result<()> {
+    pub(super) async fn record_attached(&mut self, world: &World) -> Result<()> {
         if world.openstack().is_err() {
             let state = world.cluster.simulator()?.state().await?;
             self.attached.extend(attached_at(&state)?);

@@ -149,18 +149,18 @@ impl Watch {
         };
         wait_for_some("the watches", START_TIMEOUT, async || {
             watch.check()?;
-            Ok((watch.told().synced.len() == Kind::ALL.len()).then_some(()))
+            Ok((watch.lock_state().synced.len() == Kind::ALL.len()).then_some(()))
         })
         .await?;
         Ok(watch)
     }
 
-    fn told(&self) -> MutexGuard<'_, WatchState> {
+    fn lock_state(&self) -> MutexGuard<'_, WatchState> {
         self.told.lock()
     }
 
     fn check(&self) -> Result<()> {
-        let told = self.told();
+        let told = self.lock_state();
         let ended = told.ended.as_ref().map(|error| format!("{error:#}"));
         ensure!(ended.is_none(), "a watch ended: {}", ended.unwrap_or_default());
         Ok(())
@@ -168,13 +168,13 @@ impl Watch {
 
     /// Returns the lifecycle of an object so far.
     pub(super) fn story(&self, kind: Kind, name: &str) -> ObjectHistory {
-        let told = self.told();
+        let told = self.lock_state();
         told.stories.get(&(kind, name.to_owned())).cloned().unwrap_or_default()
     }
 
     /// Returns the name and the lifecycle so far of the VolumeAttachment of a PersistentVolume.
     pub(super) fn attachment_of(&self, volume: &str) -> Option<(String, ObjectHistory)> {
-        let told = self.told();
+        let told = self.lock_state();
         let mut all = told.stories.iter().filter(|((kind, _), _)| *kind == Kind::Attachment);
         all.find(|(_, story)| story.object["spec"]["source"]["persistentVolumeName"] == volume)
             .map(|((_, name), story)| (name.clone(), story.clone()))

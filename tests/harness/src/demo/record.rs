@@ -71,7 +71,7 @@ impl Record {
     }
 
     /// Returns the calls of one method.
-    pub(crate) fn of(&self, method: &str) -> Vec<&Rpc> {
+    pub(crate) fn calls_of(&self, method: &str) -> Vec<&Rpc> {
         self.rpcs.iter().filter(|rpc| rpc.method == method).collect()
     }
 
@@ -149,7 +149,7 @@ mod tests {
             requests,
         };
         assert_eq!(
-            record.requests_during(&record.of("CreateVolume")),
+            record.requests_during(&record.calls_of("CreateVolume")),
             [&record.requests[1]]
         );
     }

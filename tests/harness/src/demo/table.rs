@@ -29,7 +29,7 @@ impl Row {
 
     /// Creates the row of a CSI call with its OpenStack requests. Returns `None` if the driver recorded no such call.
     pub(crate) fn call(step: &str, object: &str, method: &str, record: &Record) -> Option<Self> {
-        let rpcs = record.of(method);
+        let rpcs = record.calls_of(method);
         if rpcs.is_empty() {
             return None;
         }

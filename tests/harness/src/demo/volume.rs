@@ -73,7 +73,7 @@ pub(crate) struct Life {
 }
 
 /// Creates claim and pod, prints the file, deletes both, and waits until the volume is deleted.
-pub(crate) async fn live(cluster: &Cluster, driver: &Driver) -> Result<Life> {
+pub(crate) async fn run_lifecycle(cluster: &Cluster, driver: &Driver) -> Result<Life> {
     title("A user creates a claim and a pod: kubectl apply -f config/samples/pod.yaml");
     let sample = Sample::read(cluster).await?;
     let began = Timestamp::now();

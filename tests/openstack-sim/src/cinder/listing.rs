@@ -30,7 +30,7 @@ impl Column {
         Self::Time(time.and_then(|time| Timestamp::from_second(time.as_second()).ok()))
     }
 
-    fn is(&self, wanted: &str) -> bool {
+    fn matches(&self, wanted: &str) -> bool {
         match self {
             Self::Text(text) => text.as_deref() == Some(wanted),
             Self::Number(number) => number.to_string() == wanted,
@@ -41,7 +41,7 @@ impl Column {
     fn contains(&self, part: &str) -> bool {
         match self {
             Self::Text(text) => text.as_deref().is_some_and(|text| text.contains(part)),
-            other => other.is(part),
+            other => other.matches(part),
         }
     }
 }
@@ -264,7 +264,7 @@ fn matches<T: ListItem>(item: &T, (key, value): &(String, String)) -> bool {
                 .is_some_and(|metadata| wanted.iter().all(|(key, value)| metadata.get(key) == Some(value)))
         });
     }
-    item.column(key).is_some_and(|actual| actual.is(value))
+    item.column(key).is_some_and(|actual| actual.matches(value))
 }
 
 #[cfg(test)]
@@ -284,9 +284,12 @@ mod tests {
             ("gt:2026-11-21", true),
             ("lte:2026-11-21T09:59:59", false),
         ] {
-            assert_eq!(time.is(filter), holds, "{filter}");
+            assert_eq!(time.matches(filter), holds, "{filter}");
         }
-        assert!(!Column::time(None).is("neq:2026-11-21"), "never is not another time");
+        assert!(
+            !Column::time(None).matches("neq:2026-11-21"),
+            "never is not another time"
+        );
         for (filter, message) in [
             ("after:2026-11-21", "Invalid after operator"),
             ("gt:yesterday", "Invalid yesterday value"),

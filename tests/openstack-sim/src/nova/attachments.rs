@@ -9,7 +9,7 @@ use crate::microversion::Version;
 use crate::paging::Page;
 use crate::state::Mapping;
 use crate::work;
-use crate::world::{NextStep, Caller, NewMapping};
+use crate::world::{Caller, NewMapping, NextStep};
 
 impl Context<'_> {
     pub(super) fn list_attachments(&self, server: &str) -> Result<Reply, Fault> {

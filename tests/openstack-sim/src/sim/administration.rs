@@ -8,7 +8,7 @@ use crate::state::{
     AttachmentStatus, Backup, BackupStatus, GroupStatus, Server, Snapshot, SnapshotStatus, Volume, VolumeStatus,
 };
 use crate::work;
-use crate::world::{NextStep, Caller};
+use crate::world::{Caller, NextStep};
 
 impl Sim {
     pub fn add_server(&self, server: ServerSpec) {

@@ -22,7 +22,7 @@ pub(crate) fn create_backup(cloud: &Arc<Cloud>, backup: Backup, request_id: Stri
         cloud.change(|world| {
             world.end_backup(&backup.id, failed.as_deref());
             if let Some(reason) = &failed {
-                world.tell(Subject::Backup, &backup.id, &request_id, "013_020", reason);
+                world.add_message(Subject::Backup, &backup.id, &request_id, "013_020", reason);
             }
         });
     });
@@ -37,14 +37,20 @@ pub(crate) fn delete_backup(cloud: &Arc<Cloud>, backup_id: String, request_id: S
         cloud.change(|world| {
             world.end_delete_backup(&backup_id, failed.as_deref());
             if let Some(reason) = &failed {
-                world.tell(Subject::Backup, &backup_id, &request_id, "014_025", reason);
+                world.add_message(Subject::Backup, &backup_id, &request_id, "014_025", reason);
             }
         });
     });
 }
 
 /// Restores a backup to an existing volume. Ends `restoring-backup` with `available` or `error_restoring`.
-pub(crate) fn restore_backup(cloud: &Arc<Cloud>, backup_id: String, volume_id: String, request_id: String, doom: FailureMessage) {
+pub(crate) fn restore_backup(
+    cloud: &Arc<Cloud>,
+    backup_id: String,
+    volume_id: String,
+    request_id: String,
+    doom: FailureMessage,
+) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.backup).await;
@@ -59,7 +65,7 @@ pub(crate) fn restore_backup(cloud: &Arc<Cloud>, backup_id: String, volume_id: S
         cloud.change(|world| {
             world.end_restore(&backup_id, &volume_id, failed.is_some());
             if let Some(reason) = &failed {
-                world.tell(Subject::Backup, &backup_id, &request_id, "015_026", reason);
+                world.add_message(Subject::Backup, &backup_id, &request_id, "015_026", reason);
             }
         });
     });

@@ -22,7 +22,7 @@ pub(crate) fn create_snapshot(cloud: &Arc<Cloud>, snapshot: Snapshot, request_id
         cloud.change(|world| {
             world.end_snapshot(&snapshot.id, failed.is_some());
             if let Some(reason) = &failed {
-                world.tell(Subject::Snapshot, &snapshot.id, &request_id, "009_013", reason);
+                world.add_message(Subject::Snapshot, &snapshot.id, &request_id, "009_013", reason);
             }
         });
     });
@@ -37,7 +37,7 @@ pub(crate) fn delete_snapshot(cloud: &Arc<Cloud>, snapshot_id: String, request_i
             cloud.change(|world| {
                 world.set_snapshot_status(&snapshot_id, SnapshotStatus::Available);
                 let why = "delete snapshot:Snapshot is busy.";
-                world.tell(Subject::Snapshot, &snapshot_id, &request_id, "010_015", why);
+                world.add_message(Subject::Snapshot, &snapshot_id, &request_id, "010_015", why);
             });
             return;
         }
@@ -45,7 +45,7 @@ pub(crate) fn delete_snapshot(cloud: &Arc<Cloud>, snapshot_id: String, request_i
         cloud.change(|world| {
             world.end_delete_snapshot(&snapshot_id, failed.is_some());
             if let Some(reason) = &failed {
-                world.tell(Subject::Snapshot, &snapshot_id, &request_id, "010_016", reason);
+                world.add_message(Subject::Snapshot, &snapshot_id, &request_id, "010_016", reason);
             }
         });
     });

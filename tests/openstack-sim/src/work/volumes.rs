@@ -48,7 +48,7 @@ pub(crate) fn create_volume(cloud: &Arc<Cloud>, volume: Volume, request_id: Stri
                 _ => world.end_create(&volume.id, failed.is_some()),
             }
             if let Some(reason) = &failed {
-                world.tell(Subject::Volume, &volume.id, &request_id, "001_003", reason);
+                world.add_message(Subject::Volume, &volume.id, &request_id, "001_003", reason);
             }
         });
     });
@@ -78,14 +78,20 @@ pub(crate) fn delete_volume(cloud: &Arc<Cloud>, volume_id: String, request_id: S
         cloud.change(|world| {
             world.end_delete(&volume_id, failed.is_some());
             if let Some(reason) = &failed {
-                world.tell(Subject::Volume, &volume_id, &request_id, "003_001", reason);
+                world.add_message(Subject::Volume, &volume_id, &request_id, "003_001", reason);
             }
         });
     });
 }
 
 /// Ends `extending` with the new size or `error_extending`.
-pub(crate) fn extend_volume(cloud: &Arc<Cloud>, volume_id: String, size: u64, request_id: String, doom: FailureMessage) {
+pub(crate) fn extend_volume(
+    cloud: &Arc<Cloud>,
+    volume_id: String,
+    size: u64,
+    request_id: String,
+    doom: FailureMessage,
+) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.extend).await;
@@ -93,7 +99,7 @@ pub(crate) fn extend_volume(cloud: &Arc<Cloud>, volume_id: String, size: u64, re
             cloud.change(|world| {
                 world.step_back(&volume_id, VolumeStatus::Extending);
                 let why = "extend volume:Could not find any available weighted backend.";
-                world.tell(Subject::Volume, &volume_id, &request_id, "007_003", why);
+                world.add_message(Subject::Volume, &volume_id, &request_id, "007_003", why);
             });
             return;
         }
@@ -109,7 +115,7 @@ pub(crate) fn extend_volume(cloud: &Arc<Cloud>, volume_id: String, size: u64, re
         cloud.change(|world| {
             world.end_extend(&volume_id, failed.is_some());
             if let Some(reason) = &failed {
-                world.tell(Subject::Volume, &volume_id, &request_id, "007_010", reason);
+                world.add_message(Subject::Volume, &volume_id, &request_id, "007_010", reason);
             }
         });
     });

@@ -3,7 +3,7 @@
 
 use csi_sources::Sources;
 
-use super::{NextStep, Caller, NewMapping, NewSnapshot, NewVolume, Rules, World};
+use super::{Caller, NewMapping, NewSnapshot, NewVolume, NextStep, Rules, World};
 use crate::config::{Quota, ServerSpec, VolumeType};
 use crate::microversion::Version;
 use crate::state::{AttachmentStatus, GroupType, Mapping, VolumeStatus};

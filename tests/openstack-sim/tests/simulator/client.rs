@@ -24,7 +24,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) async fn of(response: reqwest::Response) -> Self {
+    pub(crate) async fn from_response(response: reqwest::Response) -> Self {
         let status = response.status().as_u16();
         let headers = response.headers().clone();
         let text = response.text().await.expect("the answer has a body");
@@ -111,7 +111,7 @@ impl Client {
 
     pub(crate) async fn authenticate(&self, body: &Value) -> Answer {
         let url = format!("{}/auth/tokens", self.sim.auth_url());
-        Answer::of(self.http.post(url).json(body).send().await.expect("Keystone answers")).await
+        Answer::from_response(self.http.post(url).json(body).send().await.expect("Keystone answers")).await
     }
 
     /// Sends a request with the token and, if `version` is set, a microversion such as `volume 3.60`.
@@ -130,7 +130,7 @@ impl Client {
         if let Some(body) = body {
             request = request.json(body);
         }
-        Ok(Answer::of(request.send().await?).await)
+        Ok(Answer::from_response(request.send().await?).await)
     }
 
     pub(crate) fn volume_path(&self, path: &str) -> String {

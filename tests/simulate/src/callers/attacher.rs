@@ -18,7 +18,11 @@ use crate::ledger::AttachmentState;
 pub(super) async fn attach(cluster: &Cluster, claim: &Claim, server: &str) -> BTreeMap<String, String> {
     let (volume, limit) = (claim.volume.as_str(), claim.limit);
     let pair = (volume.to_owned(), server.to_owned());
-    cluster.ledger.book().attachments.insert(pair.clone(), AttachmentState::Asked);
+    cluster
+        .ledger
+        .book()
+        .attachments
+        .insert(pair.clone(), AttachmentState::Asked);
     let publish = || {
         let request = ControllerPublishVolumeRequest {
             volume_id: volume.to_owned(),

@@ -61,7 +61,7 @@ impl Claim {
 }
 
 /// Runs the lifecycle of one claim.
-pub async fn live(cluster: Arc<Cluster>) {
+pub async fn run_claim(cluster: Arc<Cluster>) {
     let schedule = &cluster.schedule;
     let order = Order::draw(&cluster);
     let limit = order.limit;
@@ -161,7 +161,7 @@ async fn pod(cluster: &Arc<Cluster>, claim: &Arc<Claim>, is_last: bool, leftover
     tokio::select! {
         biased;
         () = life => {}
-        () = node.lost() => schedule.note(&format!("{} is lost with a pod of {volume}", node.name())),
+        () = node.wait_until_lost() => schedule.note(&format!("{} is lost with a pod of {volume}", node.name())),
         () = schedule.event(patience, || format!("the pod of {volume} is deleted")) => {}
         () = cluster.scaled_down.wait_for(|down| *down), if !is_last => {}
     }
@@ -174,14 +174,14 @@ async fn pod(cluster: &Arc<Cluster>, claim: &Arc<Claim>, is_last: bool, leftover
     let is_stopped = tokio::select! {
         biased;
         () = mounting.stop() => true,
-        () = node.lost() => false,
+        () = node.wait_until_lost() => false,
     };
     if !is_stopped {
         let node = node.clone();
         leftovers.spawn(async move {
             tokio::select! {
                 biased;
-                () = node.gone() => {}
+                () = node.wait_until_deleted() => {}
                 () = mounting.stop() => {}
             }
         });
@@ -259,7 +259,7 @@ async fn attach_again(cluster: &Cluster, claim: &Claim) {
     tokio::select! {
         biased;
         _ = attacher::attach(cluster, claim, node.server()) => {}
-        () = node.lost() => {}
+        () = node.wait_until_lost() => {}
         () = schedule.event(patience, || format!("{} is no longer needed at a further node", claim.volume)) => {}
     }
     attacher::detach(cluster, claim, node.server()).await;

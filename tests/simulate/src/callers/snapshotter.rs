@@ -17,7 +17,11 @@ use crate::ledger::ResourceState;
 /// Takes a snapshot or a backup, and waits until it is ready. Returns `None` after a final error.
 pub(super) async fn cut(cluster: &Cluster, name: &str, claim: &Claim, kind: &'static str) -> Option<String> {
     let (volume, limit) = (claim.volume.as_str(), claim.limit);
-    cluster.ledger.book().snapshots.insert(name.to_owned(), ResourceState::Asked);
+    cluster
+        .ledger
+        .book()
+        .snapshots
+        .insert(name.to_owned(), ResourceState::Asked);
     let create = || {
         let request = CreateSnapshotRequest {
             source_volume_id: volume.to_owned(),

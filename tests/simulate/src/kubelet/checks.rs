@@ -47,7 +47,7 @@ impl Mounting {
             return;
         };
         let mut missing: Vec<&str> = self.mount_options().to_vec();
-        missing.retain(|option| !mount.has(option));
+        missing.retain(|option| !mount.has_option(option));
         let is_read_only = self
             .targets
             .iter()
@@ -58,7 +58,7 @@ impl Mounting {
         let recovery = self
             .without_recovery()
             .filter(|_| !mount.is_shared && self.is_attached_read_only);
-        missing.extend(recovery.filter(|option| !mount.has(option)));
+        missing.extend(recovery.filter(|option| !mount.has_option(option)));
         if !missing.is_empty() {
             self.wrong(&format!(
                 "{call} answered OK, and {} lacks the options {missing:?}: {mount:?}",

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_secs(40);
 
 impl Mounting {
     /// Runs this number of operations; the first and the last one are reads.
-    pub(super) async fn live(&mut self, acts: u64) {
+    pub(super) async fn run_operations(&mut self, acts: u64) {
         let schedule = self.cluster.schedule.clone();
         self.read();
         for _ in 0..acts {
@@ -61,7 +61,7 @@ impl Mounting {
                     path.display()
                 ));
             }
-            Ok(()) if is_synced => self.cluster.backend.keep(&volume, [key]),
+            Ok(()) if is_synced => self.cluster.backend.record_durable(&volume, [key]),
             Ok(()) => {
                 self.cached.insert(key);
             }

@@ -16,7 +16,7 @@ use super::filesystem::Filesystem;
 use super::hardware::Hardware;
 use super::holders::Holder;
 use super::medium::{Medium, Readable as _};
-use super::state::{Opener, Disk, Link, Opening, State};
+use super::state::{Disk, Link, Opener, Opening, State};
 use super::{Node, SimMachine, fail};
 
 /// Unit of Cinder's sizes.
@@ -168,12 +168,12 @@ impl SimMachine {
     pub fn sizes(&self, volume_id: &str) -> (Option<u64>, Option<u64>) {
         let state = self.node.state();
         let disk = state.disk_of_volume(volume_id).and_then(|id| state.disks.get(&id));
-        let filesystem = disk.and_then(Filesystem::of);
+        let filesystem = disk.and_then(Filesystem::detect);
         (disk.map(Disk::size), filesystem.map(|filesystem| filesystem.size))
     }
 
     /// Whether the volume is attached to this node.
-    pub fn has(&self, volume_id: &str) -> bool {
+    pub fn has_volume(&self, volume_id: &str) -> bool {
         self.node.state().disk_of_volume(volume_id).is_some()
     }
 }
@@ -289,7 +289,7 @@ pub(super) struct SimDisk {
 }
 
 impl SimDisk {
-    fn with<T>(&self, call: impl FnOnce(&Opening, &mut Disk) -> io::Result<T>) -> io::Result<T> {
+    fn with_disk<T>(&self, call: impl FnOnce(&Opening, &mut Disk) -> io::Result<T>) -> io::Result<T> {
         let state = &mut *self.node.state();
         let opening = state.openings.get(&self.opening);
         let disk = opening.and_then(|opening| Some((opening, state.disks.get_mut(&opening.disk)?)));
@@ -303,7 +303,7 @@ impl SimDisk {
     /// separate.
     fn transfer<T>(&self, call: impl FnOnce(&mut Disk) -> io::Result<T>) -> io::Result<T> {
         let millionths = self.node.state().faults.io_error;
-        self.with(|opening, disk| {
+        self.with_disk(|opening, disk| {
             if matches!(opening.by, Opener::Process(_)) && self.node.happens(millionths) {
                 return fail(Errno::IO);
             }
@@ -313,13 +313,13 @@ impl SimDisk {
 
     /// Runs a program's operation on a disk.
     pub(super) fn access<T>(&self, call: impl FnOnce(&mut Disk) -> T) -> io::Result<T> {
-        self.with(|_, disk| if disk.plugged { Ok(call(disk)) } else { fail(Errno::IO) })
+        self.with_disk(|_, disk| if disk.plugged { Ok(call(disk)) } else { fail(Errno::IO) })
     }
 
     /// Reports a format whose mark is not durable. A crash could then lose the mark and retain a part of the file
     /// system.
     pub(super) fn judge_mark(&self) -> io::Result<()> {
-        self.with(|_, disk| {
+        self.with_disk(|_, disk| {
             let is_marked = disk.medium.has_block(MARK);
             if !is_marked {
                 let what = "mkfs begins before the mark of the format is durable";
@@ -331,7 +331,7 @@ impl SimDisk {
 
     /// Reports a format of a volume that must not be formatted.
     pub(super) fn judge_format(&self, fs_type: FsType) -> io::Result<()> {
-        self.with(|_, disk| {
+        self.with_disk(|_, disk| {
             let what = if disk.medium.is_precious() {
                 "over data, or over a file system that was mounted"
             } else if disk.size() < disk.first_bytes {
@@ -348,11 +348,11 @@ impl SimDisk {
 
 impl machine::Disk for SimDisk {
     fn number(&self) -> io::Result<(u32, u32)> {
-        self.with(|opening, _| Ok(opening.number))
+        self.with_disk(|opening, _| Ok(opening.number))
     }
 
     fn size(&self) -> io::Result<u64> {
-        self.with(|opening, disk| {
+        self.with_disk(|opening, disk| {
             let path = disk.paths().into_iter().find(|path| path.number == opening.number);
             let bytes = path.and_then(|path| disk.path_bytes.get(path.index).copied());
             Ok(bytes.unwrap_or_else(|| disk.size()))
@@ -402,7 +402,7 @@ impl machine::Disk for SimDisk {
     }
 
     fn set_direct(&self, _direct: bool) -> io::Result<()> {
-        self.with(|_, _| Ok(()))
+        self.with_disk(|_, _| Ok(()))
     }
 }
 

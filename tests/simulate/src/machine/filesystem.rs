@@ -23,7 +23,7 @@ pub(super) struct Filesystem {
 
 impl Filesystem {
     /// Returns the file system on a medium. `None` without one, and for an unfinished btrfs.
-    pub(super) fn of(medium: &impl Readable) -> Option<Self> {
+    pub(super) fn detect(medium: &impl Readable) -> Option<Self> {
         Self::all(medium).into_iter().next()
     }
 

@@ -9,7 +9,7 @@ use csi_host::FsType;
 
 use super::SimMachine;
 use super::filesystem::Filesystem;
-use super::state::{Opener, Disk, Opening, Root, Superblock};
+use super::state::{Disk, Opener, Opening, Root, Superblock};
 
 /// How an agent uses a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl SimMachine {
         };
         if let Some(disk) = state.disks.get_mut(&id) {
             // Only if a tenant may have created LVM volumes.
-            disk.has_layer = disk.medium.holds_data() && Filesystem::of(disk).is_none();
+            disk.has_layer = disk.medium.holds_data() && Filesystem::detect(disk).is_none();
         }
     }
 

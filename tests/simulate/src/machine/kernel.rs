@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 use super::filesystem::Filesystem;
 use super::hardware::LOCAL_SECTORS;
-use super::state::{Opener, Mount, Root, State};
+use super::state::{Mount, Opener, Root, State};
 use super::sysfs::Entry;
 use super::trap::Moment;
 use super::{Node, SimMachine, fail, programs};
@@ -373,7 +373,7 @@ impl State {
             Root::Volume(superblock) => self.disks.get(&self.superblocks.get(&superblock)?.disk),
             _ => None,
         });
-        let filesystem = disk.and_then(Filesystem::of);
+        let filesystem = disk.and_then(Filesystem::detect);
         let bytes_total = filesystem.map_or(LOCAL_SECTORS * 512, |filesystem| filesystem.size);
         let inodes_total = bytes_total >> 14;
         Usage {

@@ -129,7 +129,7 @@ impl Medium {
     }
 
     pub(super) fn filesystem(&self) -> Option<Filesystem> {
-        Filesystem::of(self)
+        Filesystem::detect(self)
     }
 
     /// Records a mount. Returns the other node that has mounted the file system for writing, if any.

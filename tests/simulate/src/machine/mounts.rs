@@ -85,7 +85,7 @@ impl Node {
             return Err(refuse(Errno::ACCESS, "the device is read-only"));
         }
         let found = &*found;
-        let Some(filesystem) = Filesystem::of(found).filter(|there| there.fs_type == fs_type) else {
+        let Some(filesystem) = Filesystem::detect(found).filter(|there| there.fs_type == fs_type) else {
             return Err(refuse(Errno::INVAL, "bad magic number"));
         };
         if filesystem.in_progress {

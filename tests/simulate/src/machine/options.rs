@@ -37,7 +37,7 @@ impl ShownMount {
     }
 
     /// Whether the mount or the file system has an option.
-    pub fn has(&self, option: &str) -> bool {
+    pub fn has_option(&self, option: &str) -> bool {
         let flag = FLAGS.iter().find(|(name, _)| *name == option);
         flag.map_or_else(
             || self.options.iter().any(|present| present == option),

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use super::damage::Damage;
 use super::disks::SimDisk;
 use super::filesystem::Filesystem;
-use super::state::{Opener, Disk, Root};
+use super::state::{Disk, Opener, Root};
 use super::trap::Moment;
 use super::{Node, fail};
 
@@ -230,7 +230,7 @@ async fn check(node: &Arc<Node>, device: &Path) -> io::Result<End> {
     if node.happens(faults.fsck_fails) {
         return Ok((8, "memory allocation failed".into()));
     }
-    let (found, damage) = disk.access(|disk| (Filesystem::of(disk), disk.medium.damage()))?;
+    let (found, damage) = disk.access(|disk| (Filesystem::detect(disk), disk.medium.damage()))?;
     if !found.is_some_and(|found| found.fs_type.is_ext()) {
         return Ok((8, "bad magic number in super-block".into()));
     }
@@ -254,7 +254,7 @@ async fn grow_ext(node: &Arc<Node>, device: &Path) -> io::Result<End> {
     let how = if is_mounted { Open::Read } else { Open::WriteAlone };
     let disk = open(node, device, how)?;
     node.work(GROW).await;
-    match disk.access(|disk| Filesystem::of(disk))? {
+    match disk.access(|disk| Filesystem::detect(disk))? {
         Some(found) if found.fs_type.is_ext() => grow(&disk, found),
         _ => Ok((1, "bad magic number in super-block".into())),
     }
@@ -276,7 +276,7 @@ async fn grow_mounted(node: &Arc<Node>, target: &Path) -> io::Result<End> {
         return Ok((1, "is not a mounted file system".into()));
     };
     let disk = open(node, &device, Open::Read)?;
-    match disk.access(|disk| Filesystem::of(disk))? {
+    match disk.access(|disk| Filesystem::detect(disk))? {
         Some(found) => grow(&disk, found),
         None => fail(Errno::UCLEAN),
     }

@@ -184,12 +184,12 @@ async fn serve_health(args: LivenessProbe) -> Result<()> {
 }
 
 /// Returns the file that records the successful registration, next to the driver's socket, as upstream.
-fn note(args: &Registrar) -> PathBuf {
+fn registration_file(args: &Registrar) -> PathBuf {
     args.csi_address.with_file_name("registration")
 }
 
 fn probe_registration(args: &Registrar) -> Result<()> {
-    let note = note(args);
+    let note = registration_file(args);
     ensure!(
         note.exists(),
         "{} is not there: the kubelet has not accepted the driver",
@@ -205,7 +205,7 @@ async fn register(args: Registrar) -> Result<()> {
         () = shutdown.cancelled() => return Ok(()),
     };
     let socket = args.plugin_registration_path.join(format!("{name}-registrar@reg.sock"));
-    let note = note(&args);
+    let note = registration_file(&args);
     if note.exists() {
         fs::remove_file(&note).with_context(|| format!("cannot remove {}", note.display()))?;
     }

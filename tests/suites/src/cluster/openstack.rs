@@ -22,7 +22,7 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use super::Login;
 use crate::gateway::{Door, Exchange, Gateway};
 use crate::openstack::{Api, Service, keys};
-use crate::real_cloud::{Description, FAR_ZONE, Server, CloudLock, ZONE, control, log_in_to_a_clean_cloud, take};
+use crate::real_cloud::{CloudLock, Description, FAR_ZONE, Server, ZONE, control, log_in_to_a_clean_cloud, take};
 
 /// Port of Keystone with TLS.
 pub const SECURE_KEYSTONE: u16 = 28543;

@@ -47,7 +47,7 @@ impl Installation {
 
     async fn dry_run(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Result<Value, Refusal>> {
         let body = body.map(|body| ("application/json", body));
-        self.api.ask(method, &format!("{path}?dryRun=All"), body).await
+        self.api.request(method, &format!("{path}?dryRun=All"), body).await
     }
 
     /// Waits until the API server has loaded policies and parameters.

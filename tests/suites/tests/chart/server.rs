@@ -116,7 +116,7 @@ impl Installation {
     }
 
     /// Checks that the object is unchanged and can be updated.
-    async fn has(&self, old: &Value) -> Result<()> {
+    async fn check_object(&self, old: &Value) -> Result<()> {
         let path = path_of(old);
         let now = self.api.get(&path).await?;
         ensure!(
@@ -191,7 +191,7 @@ fn upgrade_updates_crd_and_retains_objects() {
 
         it.helm("upgrade", Some(&chart), &[]).await?;
         it.knows_the_present_version().await?;
-        it.has(&old).await?;
+        it.check_object(&old).await?;
         let now = it.api.get(&path_of(&old)).await?;
         ensure!(now["spec"] == old["spec"], "{} became {}", old["spec"], now["spec"]);
 
@@ -205,9 +205,9 @@ fn upgrade_updates_crd_and_retains_objects() {
             it.api.find(OPERATOR).await?.is_none(),
             "the operator was not uninstalled"
         );
-        it.has(&old).await?;
+        it.check_object(&old).await?;
         it.helm("install", Some(&chart), &[]).await?;
-        it.has(&old).await
+        it.check_object(&old).await
     });
 }
 
@@ -231,13 +231,13 @@ fn chart_adopts_objects_installed_by_kubectl() {
         it.helm("install", Some(&chart::directory()), &options).await?;
 
         it.knows_the_present_version().await?;
-        it.has(&old).await?;
+        it.check_object(&old).await?;
         let replicas = it.api.get(OPERATOR).await?["spec"]["replicas"].take();
         ensure!(replicas == 2, "the operator has {replicas} replicas");
         let kept = it.api.get(CRD).await?["metadata"]["annotations"]["helm.sh/resource-policy"].take();
         ensure!(kept == "keep", "{kept}");
         it.helm("uninstall", None, &[]).await?;
-        it.has(&old).await
+        it.check_object(&old).await
     });
 }
 

@@ -73,7 +73,7 @@ fn leaves(value: &Value, keys: &[String]) -> Vec<Vec<String>> {
 }
 
 /// Sets one more value. Its path must be that of a default value or of an element in a map.
-fn with(values: &Value, path: &str, known: &[Vec<String>], is: &Value) -> Result<Value> {
+fn set_value(values: &Value, path: &str, known: &[Vec<String>], is: &Value) -> Result<Value> {
     let keys = known
         .iter()
         .find(|keys| keys.join(".") == path)
@@ -154,7 +154,7 @@ fn check(row: &Row, known: &[Vec<String>], cache: &mut BTreeMap<String, BTreeMap
         cache.insert(key.clone(), rendered(&row.beside)?);
     }
     let before = &cache[&key];
-    let after = rendered(&with(&row.beside, &row.value, known, &row.is)?)?;
+    let after = rendered(&set_value(&row.beside, &row.value, known, &row.is)?)?;
 
     let gone: BTreeSet<String> = before
         .keys()

@@ -253,7 +253,7 @@ async fn all_is_shown(world: &World, prometheus: &Prometheus, begun: f64) -> Res
         }
         // If the deadline cancels a poll, the previous result remains.
         shown = now_shown;
-        judge(&shown)
+        check_all(&shown)
     })
     .await;
     let file = world.cluster.logs()?.join("dashboard.txt");
@@ -341,7 +341,7 @@ fn last(series: &Value) -> Option<f64> {
         .find(|value: &f64| !value.is_nan())
 }
 
-fn judge(shown: &[ExpressionData<'_>]) -> Result<()> {
+fn check_all(shown: &[ExpressionData<'_>]) -> Result<()> {
     let mut wrong = String::new();
     for ExpressionData { expression, series } in shown {
         let Expression { place, text, .. } = expression;

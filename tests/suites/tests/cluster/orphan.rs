@@ -18,11 +18,11 @@ pub(crate) async fn orphan_runs_until_adoption(world: &World) -> Result<()> {
     world.start_pod("keeps", None).await?;
     world.ready("keeps").await?;
     let before = pods(world).await?;
-    let parts = marked(world).await?;
+    let parts = list_labelled(world).await?;
     world.patch_spec(&json!({"deletion": {"policy": "Orphan"}})).await?;
     let words = ["delete", "cindercsidriver", DRIVER, WITHIN];
     world.cluster.kubectl_within(PATIENCE, &words).await?;
-    let still_marked = marked(world).await?;
+    let still_marked = list_labelled(world).await?;
     ensure!(
         still_marked.is_empty(),
         "still the operator's: {}",
@@ -58,7 +58,7 @@ pub(crate) async fn orphan_runs_until_adoption(world: &World) -> Result<()> {
     // As documented in docs/updates.md.
     world.patch_spec(&json!({"adoption": {"mode": "Adopt"}})).await?;
     world.healthy().await?;
-    let again = marked(world).await?;
+    let again = list_labelled(world).await?;
     ensure!(again == parts, "it had {parts:?}, it has {again:?}");
     let now = pods(world).await?;
     ensure!(now == before, "there were {before:?}, there are {now:?}");
@@ -69,7 +69,7 @@ pub(crate) async fn orphan_runs_until_adoption(world: &World) -> Result<()> {
 }
 
 /// Returns the objects with the operator's label, as `kind/name`.
-async fn marked(world: &World) -> Result<Vec<String>> {
+async fn list_labelled(world: &World) -> Result<Vec<String>> {
     let mark = format!("{MARK}={DRIVER}");
     let words = ["get", PARTS, "-n", NAMESPACE, "-l", &mark, "-o", "name"];
     let names = world.cluster.kubectl(&words).await?;

@@ -70,5 +70,5 @@ async fn inside(world: &mut World, fs_type: &'static str, after: u32) -> Result<
         life.detach(&volume).await?;
     }
     life.delete(&volume).await?;
-    crate::state::nothing_in(&crate::state::of(world).await?)
+    crate::state::nothing_in(&crate::state::collect(world).await?)
 }

@@ -81,7 +81,11 @@ pub(crate) struct Run<'w> {
 }
 
 impl<'w> Run<'w> {
-    pub(crate) async fn new(world: &'w mut World, disturbance: Disturbance, expected: &'w [StepObservation]) -> Result<Self> {
+    pub(crate) async fn new(
+        world: &'w mut World,
+        disturbance: Disturbance,
+        expected: &'w [StepObservation],
+    ) -> Result<Self> {
         let latencies = world.simulator.latencies().await?;
         Ok(Self {
             world,
@@ -107,7 +111,7 @@ impl<'w> Run<'w> {
 
     /// Ends the scenario. Checks that nothing remains, and that the number of steps equals that of the undisturbed run.
     pub(crate) async fn end(self) -> Result<Vec<StepObservation>> {
-        state::nothing_in(&state::of(self.world).await?)?;
+        state::nothing_in(&state::collect(self.world).await?)?;
         ensure!(
             self.expected.is_empty() || self.seen.len() == self.expected.len(),
             "{} steps were made, and {} by the undisturbed run",
@@ -162,7 +166,7 @@ impl<'w> Run<'w> {
             _ => call(&self.life(subject)?).await,
         };
         let done = done.with_context(|| format!("{} of {}", step.name, subject.name))?;
-        let state = state::of(self.world).await?;
+        let state = state::collect(self.world).await?;
         if let Some(expected) = expected {
             ensure!(
                 expected.name == step.name,
@@ -209,7 +213,7 @@ impl<'w> Run<'w> {
             let call = pin!(call(&life));
             tokio::select! {
                 done = call => Ok(done),
-                held = self.world.held(place) => Err(held?),
+                held = self.world.wait_until_suspended(place) => Err(held?),
             }
         };
         let held = match ended {

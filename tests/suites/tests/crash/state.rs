@@ -32,7 +32,7 @@ const PASSING: [&str; 6] = [
 const SERIAL: usize = 20;
 
 /// Returns the whole state, comparable between runs: names replace ids.
-pub(crate) async fn of(world: &World) -> Result<Value> {
+pub(crate) async fn collect(world: &World) -> Result<Value> {
     let mut cloud = world.simulator.state().await?;
     let state = cloud.as_object_mut().context("the simulator's state is no object")?;
     state.retain(|name, _| LISTS.contains(&name.as_str()));

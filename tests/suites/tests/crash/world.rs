@@ -138,7 +138,9 @@ impl World {
         match place {
             KillPoint::SystemCall(_) => self.trace(life, true).await,
             KillPoint::Command(number) => self.commands.hold(*number, when),
-            KillPoint::Request { operation, earlier, .. } => self.simulator.hold_request(operation, *earlier, when).await,
+            KillPoint::Request { operation, earlier, .. } => {
+                self.simulator.hold_request(operation, *earlier, when).await
+            }
         }
     }
 
@@ -195,7 +197,7 @@ impl World {
     }
 
     /// Waits until the process is suspended at the point, and returns the name of the request, command or call.
-    pub(crate) async fn held(&self, place: &KillPoint) -> Result<String> {
+    pub(crate) async fn wait_until_suspended(&self, place: &KillPoint) -> Result<String> {
         if let KillPoint::SystemCall(number) = place {
             let traced = self.traced.as_ref().context("nobody follows the node")?;
             return traced.stopped_after(*number, 2 * RPC_LIMIT).await;

@@ -25,7 +25,7 @@ pub(crate) struct GoDriverResult {
 
 impl GoDriverResult {
     /// Returns the columns for seconds and requests.
-    pub(crate) fn words(&self) -> (String, String) {
+    pub(crate) fn columns(&self) -> (String, String) {
         let time = if self.passed {
             format!("{:.1}", self.time.as_secs_f64())
         } else {

@@ -111,7 +111,7 @@ async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
         }
     }
     let beside = if is_whole() {
-        beside(&world, &mut rows).await
+        run_go_driver(&world, &mut rows).await
     } else {
         Ok(())
     };
@@ -121,7 +121,7 @@ async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
 }
 
 /// Runs the passed scenarios with the Go driver, if it supports them.
-async fn beside(world: &World, rows: &mut [Row]) -> Result<()> {
+async fn run_go_driver(world: &World, rows: &mut [Row]) -> Result<()> {
     let passed = rows.iter().filter(|row| row.ended.passed);
     let names: Vec<_> = passed.map(|row| row.ended.name).collect();
     let mut theirs = beside::run(world, &names).await?;

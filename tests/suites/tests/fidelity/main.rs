@@ -38,7 +38,10 @@ fn simulator_responds_like_real_services() {
 }
 
 /// Returns the differences as `STEP: WHAT`.
-fn differences(real: &BTreeMap<&'static str, Observation>, simulated: &BTreeMap<&'static str, Observation>) -> BTreeSet<String> {
+fn differences(
+    real: &BTreeMap<&'static str, Observation>,
+    simulated: &BTreeMap<&'static str, Observation>,
+) -> BTreeSet<String> {
     let mut found: BTreeSet<String> = simulated
         .keys()
         .filter(|step| !real.contains_key(*step))

@@ -91,7 +91,7 @@ impl Player<'_> {
         let note = Observation {
             status: answer.status,
             message: message.to_owned(),
-            shape: shape::of(&answer.body, &OPEN),
+            shape: shape::describe(&answer.body, &OPEN),
             states: Vec::new(),
         };
         ensure!(self.notes.insert(step, note).is_none(), "two steps are called {step}");

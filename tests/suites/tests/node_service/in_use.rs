@@ -40,7 +40,7 @@ async fn large_disk(lab: &Lab) -> Device {
 }
 
 /// Unstages a volume while `agent` uses its file system.
-async fn held(lab: &Lab, fs_type: &str, agent: impl FnOnce(&Lab) -> Agent) -> Agent {
+async fn unstage_in_use(lab: &Lab, fs_type: &str, agent: impl FnOnce(&Lab) -> Agent) -> Agent {
     let (kubelet, _) = Kubelet::with_patience(lab, PATIENCE);
     let wanted = mount(fs_type, Mode::SingleNodeWriter);
     kubelet.stage(VOLUME, wanted).await.expect("the volume is blank");
@@ -66,7 +66,7 @@ fn private_mount(lab: &Lab) -> Agent {
 fn is_mounted_again(name: &str, fs_type: &'static str, agent: fn(&Lab) -> Agent) {
     run(name, |lab| async move {
         large_disk(&lab).await;
-        let agent = held(&lab, fs_type, agent).await;
+        let agent = unstage_in_use(&lab, fs_type, agent).await;
         let kubelet = Kubelet {
             lab: &lab,
             node: mounting_node(&lab),
@@ -139,7 +139,7 @@ fn private_bind_does_not_prevent_mount() {
 fn is_shared_read_only(name: &str, fs_type: &'static str) {
     run(name, |lab| async move {
         large_disk(&lab).await;
-        let _agent = held(&lab, fs_type, open_file).await;
+        let _agent = unstage_in_use(&lab, fs_type, open_file).await;
         let (kubelet, _) = Kubelet::with_patience(&lab, PATIENCE);
         let writable = mount(fs_type, Mode::SingleNodeWriter);
         let mut read_only = writable.clone();
@@ -194,7 +194,7 @@ fn writable_stage_refuses_read_only_superblock() {
         "in_use::writable_stage_refuses_read_only_superblock",
         |lab| async move {
             large_disk(&lab).await;
-            drop(held(&lab, "xfs", open_file).await);
+            drop(unstage_in_use(&lab, "xfs", open_file).await);
             let (kubelet, _) = Kubelet::with_patience(&lab, PATIENCE);
             let reader = mount("xfs", Mode::SingleNodeReaderOnly);
             kubelet.stage(VOLUME, reader.clone()).await.expect("it is staged");
@@ -226,7 +226,7 @@ fn writable_stage_refuses_read_only_superblock() {
 fn other_type_is_refused_while_in_use() {
     run("in_use::other_type_is_refused_while_in_use", |lab| async move {
         large_disk(&lab).await;
-        let _agent = held(&lab, "ext4", open_file).await;
+        let _agent = unstage_in_use(&lab, "ext4", open_file).await;
         let kubelet = Kubelet {
             lab: &lab,
             node: mounting_node(&lab),
@@ -242,7 +242,7 @@ fn other_type_is_refused_while_in_use() {
 fn copy_grows_while_in_use() {
     run("in_use::copy_grows_while_in_use", |lab| async move {
         let device = large_disk(&lab).await;
-        let _agent = held(&lab, "xfs", open_file).await;
+        let _agent = unstage_in_use(&lab, "xfs", open_file).await;
         crate::growth::extend(&lab, &device, 640);
         let kubelet = Kubelet {
             lab: &lab,
@@ -270,7 +270,7 @@ fn copy_grows_while_in_use() {
 fn clone_is_staged_while_source_is_in_use() {
     run("in_use::clone_is_staged_while_source_is_in_use", |lab| async move {
         large_disk(&lab).await;
-        let _agent = held(&lab, "xfs", open_file).await;
+        let _agent = unstage_in_use(&lab, "xfs", open_file).await;
         let image = lab.at("clone.img");
         fs::copy(lab.at(&format!("{VOLUME}.img")), &image).expect("a copy");
         lab.attach(&image, OTHER).await;
@@ -318,7 +318,7 @@ fn open_device_is_not_a_mount() {
 fn is_named_by_runbook(name: &str, agent: fn(&Lab) -> Agent) {
     run(name, |lab| async move {
         let device = large_disk(&lab).await;
-        let agent = held(&lab, "ext4", agent).await;
+        let agent = unstage_in_use(&lab, "ext4", agent).await;
         let runbooks = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/runbooks.md");
         let page = fs::read_to_string(runbooks).expect("the page");
         let (_, section) = page

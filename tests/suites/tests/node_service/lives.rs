@@ -180,40 +180,37 @@ fn unknown_volume_is_unstaged_without_usage() {
 
 #[test]
 fn retry_joins_mkfs_after_timeout_issue_3068() {
-    run(
-        "lives::retry_joins_mkfs_after_timeout_issue_3068",
-        |lab| async move {
-            disk(&lab).await;
-            let (gate, runs) = (lab.at("gate"), lab.at("runs"));
-            lab::output(std::process::Command::new("mkfifo").arg(&gate));
-            let body = format!(
-                "echo run >> {}; cat {} > /dev/null; exec mkfs.ext4 \"$@\"",
-                runs.display(),
-                gate.display()
-            );
-            let tools = Tools {
-                mkfs_ext4: lab.script("slow.ext4", &body),
-                ..Tools::default()
-            };
-            let kubelet = Kubelet::with_tools(&lab, tools);
-            let mut first = Request::new(kubelet.stage_request(VOLUME, ext4()));
-            first.set_timeout(Duration::from_secs(2));
-            let error = kubelet.node.node_stage_volume(first).await.expect_err("mkfs waits");
-            assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
-            // Calls for another volume, or with another capability, are not treated as retries.
-            assert_eq!(
-                code(kubelet.stage(VOLUME, mount("xfs", Mode::SingleNodeWriter)).await),
-                Code::Aborted
-            );
-            let retry = kubelet.stage(VOLUME, ext4());
-            let open_the_gate = tokio::task::spawn_blocking(move || fs::write(gate, "go"));
-            let (retried, opened) = tokio::join!(retry, open_the_gate);
-            opened.expect("no panic").expect("somebody reads");
-            retried.expect("the same mkfs came to its end");
-            assert_eq!(fs::read_to_string(runs).expect("it ran"), "run\n", "mkfs ran once");
-            kubelet.unstage(VOLUME).await.expect("it goes");
-        },
-    );
+    run("lives::retry_joins_mkfs_after_timeout_issue_3068", |lab| async move {
+        disk(&lab).await;
+        let (gate, runs) = (lab.at("gate"), lab.at("runs"));
+        lab::output(std::process::Command::new("mkfifo").arg(&gate));
+        let body = format!(
+            "echo run >> {}; cat {} > /dev/null; exec mkfs.ext4 \"$@\"",
+            runs.display(),
+            gate.display()
+        );
+        let tools = Tools {
+            mkfs_ext4: lab.script("slow.ext4", &body),
+            ..Tools::default()
+        };
+        let kubelet = Kubelet::with_tools(&lab, tools);
+        let mut first = Request::new(kubelet.stage_request(VOLUME, ext4()));
+        first.set_timeout(Duration::from_secs(2));
+        let error = kubelet.node.node_stage_volume(first).await.expect_err("mkfs waits");
+        assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
+        // Calls for another volume, or with another capability, are not treated as retries.
+        assert_eq!(
+            code(kubelet.stage(VOLUME, mount("xfs", Mode::SingleNodeWriter)).await),
+            Code::Aborted
+        );
+        let retry = kubelet.stage(VOLUME, ext4());
+        let open_the_gate = tokio::task::spawn_blocking(move || fs::write(gate, "go"));
+        let (retried, opened) = tokio::join!(retry, open_the_gate);
+        opened.expect("no panic").expect("somebody reads");
+        retried.expect("the same mkfs came to its end");
+        assert_eq!(fs::read_to_string(runs).expect("it ran"), "run\n", "mkfs ran once");
+        kubelet.unstage(VOLUME).await.expect("it goes");
+    });
 }
 
 #[tokio::test]

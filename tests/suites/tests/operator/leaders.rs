@@ -170,7 +170,9 @@ async fn in_force(world: &World, gate: &TcpListener) -> Result<()> {
     let knock = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": KNOCK}});
     wait_for("the gate", PATIENCE, async || {
         let path = "/api/v1/namespaces/default/configmaps?dryRun=All";
-        let ask = world.api.ask(Method::POST, path, Some(("application/json", &knock)));
+        let ask = world
+            .api
+            .request(Method::POST, path, Some(("application/json", &knock)));
         tokio::select! {
             answer = ask => bail!("it is open: {}", answer.is_ok()),
             held = gate.accept() => held.map(drop).context("it is broken"),

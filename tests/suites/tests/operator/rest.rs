@@ -61,7 +61,7 @@ pub(crate) async fn repeated_chart_apply_causes_no_write(world: &World) -> Resul
             let path = path_of(object)?;
             let options = format!("{path}?fieldManager=gitops&force=true");
             let body = Some(("application/apply-patch+yaml", object));
-            let applied = world.api.ask(Method::PATCH, &options, body).await?;
+            let applied = world.api.request(Method::PATCH, &options, body).await?;
             let applied = applied.map_err(|refusal| anyhow::anyhow!("{path}: {}", refusal.message))?;
             versions.insert(path, applied["metadata"]["resourceVersion"].clone());
         }

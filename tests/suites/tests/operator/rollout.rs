@@ -28,7 +28,9 @@ pub(crate) async fn replaces_node_pods_sequentially(world: &World) -> Result<()>
     operator.reconciles(QUIET).await?;
     let leaving = world.node_pods().await?.iter().filter(|(_, leaves)| *leaves).count();
     ensure!(leaving == 1, "{leaving} of {} pods leave at once", NODES.len());
-    world.told("Progressing", "False", "AsExpected", &[]).await?;
+    world
+        .wait_for_condition("Progressing", "False", "AsExpected", &[])
+        .await?;
     let new = world.node_pods().await?;
     ensure!(
         new.iter().zip(&old).all(|(new, old)| new.0 != old.0),
@@ -43,7 +45,9 @@ pub(crate) async fn failed_rollout_stops_and_is_reported(world: &World) -> Resul
     let operator = world.installed("stopping", &soon, json!({})).await?;
     let old = world.node_pods().await?;
     world.patch_spec(&json!({"logLevel": "Debug"})).await?;
-    let message = world.told("Degraded", "True", "RolloutStopped", &["node1"]).await?;
+    let message = world
+        .wait_for_condition("Degraded", "True", "RolloutStopped", &["node1"])
+        .await?;
     for part in [
         "node1",
         "node-pod-node1",
@@ -74,8 +78,10 @@ pub(crate) async fn failed_rollout_stops_and_is_reported(world: &World) -> Resul
 
     // A second template is tried.
     world.patch_spec(&json!({"logLevel": "Trace"})).await?;
-    world.told("Degraded", "False", "AsExpected", &[]).await?;
-    world.told("Progressing", "False", "AsExpected", &[]).await?;
+    world.wait_for_condition("Degraded", "False", "AsExpected", &[]).await?;
+    world
+        .wait_for_condition("Progressing", "False", "AsExpected", &[])
+        .await?;
     operator.process.stop().await?;
     Ok(())
 }
@@ -87,20 +93,28 @@ pub(crate) async fn update_needs_approval_and_downgrade_permission(world: &World
     let target = version(world).await?;
     pretend(world, "0.0.9").await?;
     world.patch_spec(&json!({"managementState": "Managed"})).await?;
-    let message = world.told("Progressing", "True", "WaitingForApproval", &[]).await?;
+    let message = world
+        .wait_for_condition("Progressing", "True", "WaitingForApproval", &[])
+        .await?;
     ensure!(message.contains("from version 0.0.9"), "{message}");
     ensure!(version_of(world, DAEMON_SET).await? == "0.0.9", "it was updated");
     world
         .patch_spec(&json!({"update": {"approvedVersion": target}}))
         .await?;
-    world.told("Progressing", "False", "AsExpected", &[]).await?;
+    world
+        .wait_for_condition("Progressing", "False", "AsExpected", &[])
+        .await?;
 
     pretend(world, "99.0.0").await?;
     world.patch_spec(&json!({"managementState": "Managed"})).await?;
-    world.told("Degraded", "True", "DowngradeRefused", &[]).await?;
+    world
+        .wait_for_condition("Degraded", "True", "DowngradeRefused", &[])
+        .await?;
     world.patch_spec(&json!({"update": {"allowDowngrade": true}})).await?;
-    world.told("Degraded", "False", "AsExpected", &[]).await?;
-    world.told("Progressing", "False", "AsExpected", &[]).await?;
+    world.wait_for_condition("Degraded", "False", "AsExpected", &[]).await?;
+    world
+        .wait_for_condition("Progressing", "False", "AsExpected", &[])
+        .await?;
     let now = version(world).await?;
     ensure!(now == target, "{now}");
 
@@ -114,14 +128,18 @@ pub(crate) async fn update_needs_approval_and_downgrade_permission(world: &World
     world
         .patch_spec(&json!({"managementState": "Managed", "adoption": {"mode": "Adopt"}, "update": update}))
         .await?;
-    world.told("Progressing", "True", "WaitingForApproval", &[]).await?;
+    world
+        .wait_for_condition("Progressing", "True", "WaitingForApproval", &[])
+        .await?;
     for path in [DEPLOYMENT, DAEMON_SET] {
         ensure!(version_of(world, path).await? == "0.0.9", "{path} was updated");
     }
     world
         .patch_spec(&json!({"update": {"approvedVersion": target}}))
         .await?;
-    world.told("Progressing", "False", "AsExpected", &[]).await?;
+    world
+        .wait_for_condition("Progressing", "False", "AsExpected", &[])
+        .await?;
     ensure!(version_of(world, DAEMON_SET).await? == target, "it was not updated");
     operator.process.stop().await?;
     Ok(())
@@ -137,7 +155,9 @@ pub(crate) async fn update_continues_after_its_approval_is_removed(world: &World
     world
         .patch_spec(&json!({"managementState": "Managed", "update": {"policy": "Manual"}}))
         .await?;
-    world.told("Progressing", "True", "WaitingForApproval", &[]).await?;
+    world
+        .wait_for_condition("Progressing", "True", "WaitingForApproval", &[])
+        .await?;
     // The operator reports the last change before the idle period begins.
     operator.reconciles(QUIET).await?;
     let before = world.writes()?.len();
@@ -164,7 +184,9 @@ pub(crate) async fn update_continues_after_its_approval_is_removed(world: &World
     let nodes = version_of(world, DAEMON_SET).await?;
     ensure!(nodes == "0.0.9", "the nodes did not wait for the controller: {nodes}");
     world.patch_spec(&json!({"update": {"approvedVersion": null}})).await?;
-    world.told("Progressing", "False", "AsExpected", &[]).await?;
+    world
+        .wait_for_condition("Progressing", "False", "AsExpected", &[])
+        .await?;
     let nodes = version_of(world, DAEMON_SET).await?;
     ensure!(nodes == target, "the update stopped in the middle: {nodes}");
     operator.process.stop().await?;
@@ -218,7 +240,7 @@ async fn version_of(world: &World, path: &str) -> Result<String> {
 /// Changes the workloads to those of another operator version, and pauses the object.
 async fn pretend(world: &World, version: &str) -> Result<()> {
     world.patch_spec(&json!({"managementState": "Paused"})).await?;
-    world.told("Progressing", "False", "Paused", &[]).await?;
+    world.wait_for_condition("Progressing", "False", "Paused", &[]).await?;
     let label = json!({"metadata": {"labels": {"app.kubernetes.io/version": version}}});
     let image = json!({"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": format!("driver:{version}")});
     for path in [DEPLOYMENT, DAEMON_SET] {

@@ -16,16 +16,16 @@ pub(crate) async fn api_server_enforces_validation_rules(world: &World) -> Resul
     let dry = format!("{DRIVERS}?dryRun=All");
     let first = world
         .api
-        .ask(Method::POST, &dry, Some(("application/json", &smallest())))
+        .request(Method::POST, &dry, Some(("application/json", &smallest())))
         .await?;
-    judge("the smallest object", &first, "", &mut wrong);
+    check_answer("the smallest object", &first, "", &mut wrong);
     for case in cases() {
         let object = with(case.pointer, case.value.clone());
         let answer = world
             .api
-            .ask(Method::POST, &dry, Some(("application/json", &object)))
+            .request(Method::POST, &dry, Some(("application/json", &object)))
             .await?;
-        judge(case.name, &answer, case.refusal, &mut wrong);
+        check_answer(case.name, &answer, case.refusal, &mut wrong);
     }
     for case in updates() {
         let old = with(case.pointer, case.old.clone());
@@ -36,16 +36,16 @@ pub(crate) async fn api_server_enforces_validation_rules(world: &World) -> Resul
         new["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"].clone();
         let answer = world
             .api
-            .ask(Method::PUT, &path, Some(("application/json", &new)))
+            .request(Method::PUT, &path, Some(("application/json", &new)))
             .await?;
-        judge(case.name, &answer, case.refusal, &mut wrong);
+        check_answer(case.name, &answer, case.refusal, &mut wrong);
         world.api.delete(&path).await?;
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n    "));
     Ok(())
 }
 
-fn judge(name: &str, answer: &Result<Value, Refusal>, refusal: &str, wrong: &mut Vec<String>) {
+fn check_answer(name: &str, answer: &Result<Value, Refusal>, refusal: &str, wrong: &mut Vec<String>) {
     match answer {
         Ok(_) if refusal.is_empty() => {}
         Ok(_) => wrong.push(format!("{name} was accepted")),

@@ -16,10 +16,10 @@ async fn replicas(world: &World) -> Result<Value> {
 pub(crate) async fn pause_ignores_drift_and_dry_run_reports_it(world: &World) -> Result<()> {
     let operator = world.installed("paused", &[], json!({})).await?;
     world.patch_spec(&json!({"managementState": "Paused"})).await?;
-    world.told("Progressing", "False", "Paused", &[]).await?;
+    world.wait_for_condition("Progressing", "False", "Paused", &[]).await?;
     world.api.merge(DEPLOYMENT, &json!({"spec": {"replicas": 4}})).await?;
     wait_for("the drift in the status", PATIENCE, async || {
-        let message = world.told("Progressing", "False", "Paused", &[]).await?;
+        let message = world.wait_for_condition("Progressing", "False", "Paused", &[]).await?;
         ensure!(message.contains("spec.replicas"), "{message}");
         Ok(())
     })
@@ -50,7 +50,9 @@ pub(crate) async fn pause_ignores_drift_and_dry_run_reports_it(world: &World) ->
     ensure!(replicas(world).await? == 4, "something was changed under DryRun");
 
     world.patch_spec(&json!({"managementState": "Managed"})).await?;
-    world.told("Progressing", "False", "AsExpected", &[]).await?;
+    world
+        .wait_for_condition("Progressing", "False", "AsExpected", &[])
+        .await?;
     ensure!(replicas(world).await? != 4, "drift was not put right");
     let status = world.api.get(OBJECT).await?["status"].clone();
     ensure!(status["pendingChanges"].is_null(), "{}", status["pendingChanges"]);
@@ -78,7 +80,7 @@ async fn remove_volume(world: &World, name: &str) -> Result<()> {
 }
 
 /// Waits until nothing of the driver remains, and ends deleted pods meanwhile.
-async fn gone(world: &World) -> Result<()> {
+async fn wait_until_removed(world: &World) -> Result<()> {
     wait_for("the end of the object", PATIENCE, async || {
         // There is no garbage collector here.
         for path in [DEPLOYMENT, crate::world::DAEMON_SET] {
@@ -107,7 +109,9 @@ pub(crate) async fn removal_waits_for_volumes_unless_ignored(world: &World) -> R
     add_volume(world, "kept", "Retain").await?;
     add_volume(world, "used", "Delete").await?;
     world.api.delete(OBJECT).await?;
-    let message = world.told("DeletionBlocked", "True", "VolumesInUse", &[]).await?;
+    let message = world
+        .wait_for_condition("DeletionBlocked", "True", "VolumesInUse", &[])
+        .await?;
     ensure!(
         message.contains("2 PersistentVolumes") && message.contains("kept"),
         "{message}"
@@ -126,7 +130,7 @@ pub(crate) async fn removal_waits_for_volumes_unless_ignored(world: &World) -> R
     })
     .await?;
     remove_volume(world, "used").await?;
-    gone(world).await?;
+    wait_until_removed(world).await?;
     ensure!(world.api.find(DEPLOYMENT).await?.is_none(), "the controller is left");
     remove_volume(world, "kept").await?;
     operator.process.stop().await?;
@@ -140,10 +144,14 @@ pub(crate) async fn orphans_run_without_labels(world: &World) -> Result<()> {
     add_volume(world, "mine", "Delete").await?;
     let operands = world.operands().await?;
     world.patch_spec(&json!({"managementState": "Removed"})).await?;
-    let message = world.told("Available", "Unknown", "Orphaned", &[]).await?;
+    let message = world
+        .wait_for_condition("Available", "Unknown", "Orphaned", &[])
+        .await?;
     ensure!(message.contains("goes on running"), "{message}");
     world.patch_spec(&json!({"managementState": "Managed"})).await?;
-    let message = world.told("Degraded", "True", "OwnershipConflict", &[]).await?;
+    let message = world
+        .wait_for_condition("Degraded", "True", "OwnershipConflict", &[])
+        .await?;
     ensure!(message.contains("Set spec.adoption.mode to Adopt"), "{message}");
     world.api.delete(OBJECT).await?;
     wait_for("the end of the object", PATIENCE, async || {
@@ -183,14 +191,16 @@ pub(crate) async fn forced_deletion_needs_acknowledgement_of_object(world: &Worl
     let mark = |uid: &str| json!({"metadata": {"annotations": {"csi.openstack.org/force-delete": uid}}});
     world.api.merge(OBJECT, &mark("some-other-uid")).await?;
     world.api.delete(OBJECT).await?;
-    let message = world.told("DeletionBlocked", "True", "VolumesInUse", &[]).await?;
+    let message = world
+        .wait_for_condition("DeletionBlocked", "True", "VolumesInUse", &[])
+        .await?;
     ensure!(message.contains("csi.openstack.org/force-delete"), "{message}");
     let uid = world.api.get(OBJECT).await?["metadata"]["uid"]
         .as_str()
         .unwrap_or_default()
         .to_owned();
     world.api.merge(OBJECT, &mark(&uid)).await?;
-    gone(world).await?;
+    wait_until_removed(world).await?;
     remove_volume(world, "lost").await?;
     operator.process.stop().await?;
     Ok(())

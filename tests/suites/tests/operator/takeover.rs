@@ -51,7 +51,7 @@ pub(crate) async fn migration_never_has_two_leaders(world: &World) -> Result<()>
     role(world, "cluster_role.yaml", true).await?;
 
     // Before any change of the other driver, a pod of ours must start, and a dry run of our controller must pass.
-    at(world, "StartingNodes").await?;
+    wait_for_step(world, "StartingNodes").await?;
     wait_for("our DaemonSet", PATIENCE, async || world.api.get(DAEMON_SET).await).await?;
     ensure!(
         replicas(world).await? == 1,
@@ -60,7 +60,7 @@ pub(crate) async fn migration_never_has_two_leaders(world: &World) -> Result<()>
     our_pod(world, NODES[0], false).await?;
 
     // The other controller is scaled down. While it has a pod, our controller does not start.
-    at(world, "StoppingController").await?;
+    wait_for_step(world, "StoppingController").await?;
     stopped(world).await?;
     ensure!(
         world.api.find(DEPLOYMENT).await?.is_none(),
@@ -134,7 +134,7 @@ pub(crate) async fn migration_never_has_two_leaders(world: &World) -> Result<()>
         .await?;
         world.register(node, false).await?;
         world.api.delete(&format!("{OLD_PODS}/old-{node}")).await?;
-        at(
+        wait_for_step(
             world,
             if index + 1 < NODES.len() {
                 "ReplacingNodes"
@@ -339,7 +339,7 @@ async fn nothing_of_ours(world: &World) -> Result<()> {
     Ok(())
 }
 
-async fn at(world: &World, step: &str) -> Result<()> {
+async fn wait_for_step(world: &World, step: &str) -> Result<()> {
     wait_for(&format!("step {step}"), PATIENCE, async || {
         let object = world.api.get(OBJECT).await?;
         let adoption = &object["status"]["adoption"];

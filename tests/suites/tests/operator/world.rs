@@ -344,7 +344,13 @@ impl World {
 
     /// Waits until a condition has this status and reason, and returns its message. Simulates the other components
     /// meanwhile.
-    pub(crate) async fn told(&self, kind: &str, status: &str, reason: &str, broken: &[&str]) -> Result<String> {
+    pub(crate) async fn wait_for_condition(
+        &self,
+        kind: &str,
+        status: &str,
+        reason: &str,
+        broken: &[&str],
+    ) -> Result<String> {
         wait_for(&format!("{kind}={status} ({reason})"), PATIENCE, async || {
             self.others_work(broken).await?;
             let (now, message) = self.condition(kind, status).await?;

@@ -24,7 +24,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    pub(crate) fn over(channel: Channel) -> Self {
+    pub(crate) fn from_channel(channel: Channel) -> Self {
         Self {
             controller: ControllerClient::new(channel),
         }

@@ -13,7 +13,7 @@ const COMPUTE: &str = "2.89";
 const VOLUME: &str = "3.60";
 const STATE_TIMEOUT: Duration = Duration::from_mins(1);
 
-pub(crate) async fn act(api: &Api, server: &str, body: &Value) -> Result<()> {
+pub(crate) async fn run_action(api: &Api, server: &str, body: &Value) -> Result<()> {
     let path = format!("/servers/{server}/action");
     let answer = api
         .call(Method::POST, Service::Compute, &path, COMPUTE, Some(body))

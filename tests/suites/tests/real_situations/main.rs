@@ -23,7 +23,7 @@ use suites::real_cloud::RealCloud;
 use tonic::{Code, Status};
 
 use calls::{Calls, several, single};
-use cloud::{act, attached, reach, show};
+use cloud::{attached, reach, run_action, show};
 
 #[test]
 fn all_login_methods_run_volume_lifecycle() {
@@ -97,9 +97,9 @@ fn stopped_server_works_and_locked_is_reported() {
         let volume = life.create().await?;
         let api = cloud.api();
         let server = cloud.servers().first().context("no server")?.id.clone();
-        let calls = Calls::over(driver.channel());
+        let calls = Calls::from_channel(driver.channel());
 
-        act(api, &server, &json!({ "os-stop": null })).await?;
+        run_action(api, &server, &json!({ "os-stop": null })).await?;
         reach(api, &server, "SHUTOFF").await?;
         for _ in 0..2 {
             calls.publish(&volume.volume_id, &server, single()).await?;
@@ -108,26 +108,26 @@ fn stopped_server_works_and_locked_is_reported() {
             calls.unpublish(&volume.volume_id, &server).await?;
         }
         calls.publish(&volume.volume_id, &server, single()).await?;
-        act(api, &server, &json!({ "os-start": null })).await?;
+        run_action(api, &server, &json!({ "os-start": null })).await?;
         reach(api, &server, "ACTIVE").await?;
 
-        act(api, &server, &json!({ "lock": { "locked_reason": "a test" } })).await?;
+        run_action(api, &server, &json!({ "lock": { "locked_reason": "a test" } })).await?;
         let refusal = calls
             .unpublish(&volume.volume_id, &server)
             .await
             .err()
             .context("a locked server gave it")?;
         is_locked(&refusal, &server)?;
-        act(api, &server, &json!({ "unlock": null })).await?;
+        run_action(api, &server, &json!({ "unlock": null })).await?;
         calls.unpublish(&volume.volume_id, &server).await?;
-        act(api, &server, &json!({ "lock": {} })).await?;
+        run_action(api, &server, &json!({ "lock": {} })).await?;
         let refusal = calls
             .publish(&volume.volume_id, &server, single())
             .await
             .err()
             .context("a locked server took it")?;
         is_locked(&refusal, &server)?;
-        act(api, &server, &json!({ "unlock": null })).await?;
+        run_action(api, &server, &json!({ "unlock": null })).await?;
         // The refused calls had no side effect.
         calls.publish(&volume.volume_id, &server, single()).await?;
         calls.unpublish(&volume.volume_id, &server).await?;
@@ -142,7 +142,7 @@ fn only_multiattach_volume_attaches_to_two_servers() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let driver = Ours::new(Role::Controller).start(&lab, &cloud).await?;
-        let calls = Calls::over(driver.channel());
+        let calls = Calls::from_channel(driver.channel());
         let [one, two] = cloud.servers() else {
             anyhow::bail!("not two servers")
         };
@@ -184,7 +184,7 @@ fn retype_to_other_backend_migrates_data() {
         let cloud = RealCloud::start(&lab).await?;
         let driver = Ours::new(Role::Both).start(&lab, &cloud).await?;
         let life = Life::mounted(&lab, driver.channel(), driver.channel(), "pvc-moves", "ext4")?;
-        let calls = Calls::over(driver.channel());
+        let calls = Calls::from_channel(driver.channel());
         let volume = life.create().await?;
         let target = life.target().display().to_string();
         for script in [
@@ -226,7 +226,7 @@ fn detach_removes_read_only_metadata() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let driver = Ours::new(Role::Controller).start(&lab, &cloud).await?;
-        let calls = Calls::over(driver.channel());
+        let calls = Calls::from_channel(driver.channel());
         let server = cloud.servers().first().context("no server")?.id.clone();
         let volume = calls.create("pvc-read", "fast", Mode::SingleNodeWriter).await?;
         let before = show(cloud.api(), &volume).await?["metadata"].clone();
@@ -260,7 +260,7 @@ fn missing_permission_is_reported() {
         );
         std::fs::write(&conf, text)?;
         let driver = Ours::new(Role::Controller).start(&lab, &OtherLogin { conf }).await?;
-        let calls = Calls::over(driver.channel());
+        let calls = Calls::from_channel(driver.channel());
         let volume = calls.create("pvc-lacks-one", "fast", Mode::SingleNodeWriter).await?;
         let refusal = calls
             .delete(&volume)
@@ -276,7 +276,7 @@ fn missing_permission_is_reported() {
         driver.stop().await?;
 
         let driver = Ours::new(Role::Controller).start(&lab, &cloud).await?;
-        Calls::over(driver.channel()).delete(&volume).await?;
+        Calls::from_channel(driver.channel()).delete(&volume).await?;
         driver.stop().await?;
         cloud.stop().await
     });

@@ -78,7 +78,7 @@ pub(crate) struct BuiltRelease {
 
 impl BuiltRelease {
     /// Builds a release with existing programs.
-    pub(crate) async fn of(product: &Product) -> Result<Self> {
+    pub(crate) async fn build(product: &Product) -> Result<Self> {
         Self::make(&product.version, &product.driver, &product.operator).await
     }
 

@@ -49,7 +49,7 @@ async fn run(scenarios: &mut Scenarios<ReleaseSite>) -> Result<()> {
     let progress = Progress::loud();
     let product = Product::build(Profile::from_environment()?, &progress).await?;
     progress.say("making a release");
-    let made = BuiltRelease::of(&product).await?;
+    let made = BuiltRelease::build(&product).await?;
     let config = ClusterConfig {
         progress,
         ..ClusterConfig::with_nodes(1)

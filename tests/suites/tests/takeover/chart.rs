@@ -23,7 +23,7 @@ pub(crate) struct Release<'a> {
 }
 
 impl<'a> Release<'a> {
-    pub(crate) async fn of(cluster: &'a Cluster) -> Result<Self> {
+    pub(crate) async fn prepare(cluster: &'a Cluster) -> Result<Self> {
         Ok(Self {
             cluster,
             helm: programs::helm()?,
@@ -34,7 +34,7 @@ impl<'a> Release<'a> {
     /// Installs the chart. Its values only configure the credentials.
     pub(crate) async fn install(world: &'a World) -> Result<Self> {
         let cluster = &world.cluster;
-        let release = Self::of(cluster).await?;
+        let release = Self::prepare(cluster).await?;
         let values = json!({
             "secret": {"enabled": true, "create": true, "name": "cloud-config", "data": {"cloud.conf": go::cloud_conf(world)?}},
             // Without the directory of the machine's CA certificates, which is a default.

@@ -53,7 +53,7 @@ impl CloudNames {
     }
 
     /// Returns the names in the cloud below a cluster.
-    pub(crate) fn of(world: &World, cloud: CloudKind) -> Result<Self> {
+    pub(crate) fn from_world(world: &World, cloud: CloudKind) -> Result<Self> {
         if cloud == CloudKind::Simulator {
             return Ok(Self::of_simulator());
         }

@@ -63,7 +63,7 @@ impl Driver {
 
     /// Installs the driver and all objects that its descriptions refer to, and waits until they are ready.
     pub(crate) async fn prepare(self, world: &World, cloud: CloudKind) -> Result<()> {
-        let offer = CloudNames::of(world, cloud)?;
+        let offer = CloudNames::from_world(world, cloud)?;
         let progress = world.cluster.progress();
         progress.say(format!("asking for {} with all its classes", self.title()));
         match self {

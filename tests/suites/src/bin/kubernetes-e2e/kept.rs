@@ -69,7 +69,7 @@ impl StoredResults {
 
     fn count(&self, group: Option<&str>) -> Count {
         let of_group = |spec: &&Spec| group.is_none_or(|group| suite_of(&spec.name) == group);
-        Count::of(self.specs.values().filter(of_group))
+        Count::from_specs(self.specs.values().filter(of_group))
     }
 
     fn failed(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -201,7 +201,10 @@ mod tests {
     fn unselected_specs_are_not_counted() {
         let mut ours = StoredResults::default();
         ours.add(run(None), &[spec("volumes a", Outcome::Passed)]);
-        let text = table(CloudKind::Real, &[(Driver::Ours, ours), (Driver::Go, StoredResults::default())]);
+        let text = table(
+            CloudKind::Real,
+            &[(Driver::Ours, ours), (Driver::Go, StoredResults::default())],
+        );
         assert!(text.contains("| volumes | 1 | 1 | 0 | 0 | – | – | – |\n"), "{text}");
         assert!(text.contains("the Go driver: not run (real)"), "{text}");
     }

@@ -86,7 +86,7 @@ async fn run(arguments: &Arguments) -> Result<()> {
     if !arguments.table {
         let tools = Tools::modules(&["e2e"]).await?;
         for driver in arguments.driver.drivers() {
-            let of_one = judge(*driver, &tools, arguments).await;
+            let of_one = run_driver(*driver, &tools, arguments).await;
             judged = judged.and(of_one.with_context(|| driver.title()));
             if arguments.keep && judged.is_err() {
                 break;
@@ -100,7 +100,7 @@ async fn run(arguments: &Arguments) -> Result<()> {
 }
 
 /// Runs the suite on one driver in its own cluster.
-async fn judge(driver: Driver, tools: &Tools, arguments: &Arguments) -> Result<()> {
+async fn run_driver(driver: Driver, tools: &Tools, arguments: &Arguments) -> Result<()> {
     let expected = Expected::read(driver)?;
     let world = driver.cluster(arguments.cloud).await?;
     let judged = of_world(&world, driver, tools, arguments, &expected).await;
@@ -110,7 +110,7 @@ async fn judge(driver: Driver, tools: &Tools, arguments: &Arguments) -> Result<(
     }
     if judged.is_err() && arguments.keep {
         eprintln!("{}", world.cluster.how_to_reach()?);
-        world.cluster.keep()?;
+        world.cluster.detach_run()?;
         return judged;
     }
     judged.and(world.stop().await)

@@ -112,7 +112,7 @@ pub(crate) fn chosen(mut specs: Vec<Spec>) -> Vec<Spec> {
 }
 
 impl Count {
-    pub(crate) fn of<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Self {
+    pub(crate) fn from_specs<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Self {
         let mut count = Self::default();
         for spec in specs {
             count.selected += 1;
@@ -152,7 +152,7 @@ pub(crate) fn report(specs: &[Spec]) {
     for spec in slowest.iter().take(10) {
         println!("{:6.0} s {}", spec.seconds, spec.name);
     }
-    let count = Count::of(specs);
+    let count = Count::from_specs(specs);
     println!(
         "{} selected: {} passed, {} failed, {} not run",
         count.selected, count.passed, count.failed, count.not_run
@@ -189,7 +189,7 @@ mod tests {
         ];
         let specs = chosen(specs.into());
         expected().compare(&specs, true).unwrap();
-        let count = Count::of(&specs);
+        let count = Count::from_specs(&specs);
         assert_eq!(
             (count.selected, count.passed, count.failed, count.not_run),
             (3, 1, 1, 1)
