@@ -129,7 +129,7 @@ impl Context<'_> {
         all: impl Iterator<Item = &'a T>,
         view: impl Fn(&T) -> Value,
     ) -> Result<Value, Fault> {
-        let page = Page::of(self.request, self.cloud.settings.page_limit)?;
+        let page = Page::parse(self.request, self.cloud.settings.page_limit)?;
         let filters = self.filters(rules)?;
         let mut found: Vec<&T> = all
             .filter(|item| filters.iter().all(|filter| matches(*item, filter)))

@@ -13,7 +13,7 @@ use crate::world::{Caller, NewMapping, NextStep};
 
 impl Context<'_> {
     pub(super) fn list_attachments(&self, server: &str) -> Result<Reply, Fault> {
-        let page = Page::of(self.request, self.cloud.settings.page_limit)?;
+        let page = Page::parse(self.request, self.cloud.settings.page_limit)?;
         self.cloud.read(|world| {
             world.server(server)?;
             let mut found: Vec<&Mapping> = world.mappings_on(server).collect();

@@ -15,7 +15,7 @@ const BORN: &str = "2026-01-01T00:00:00Z";
 
 impl Context<'_> {
     pub(super) fn list_servers(&self, detail: bool) -> Result<Reply, Fault> {
-        let page = Page::of(self.request, self.cloud.settings.page_limit)?;
+        let page = Page::parse(self.request, self.cloud.settings.page_limit)?;
         self.cloud.read(|world| {
             let wanted = self.request.param("name");
             let found: Vec<&Server> = world
