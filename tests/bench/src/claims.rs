@@ -326,17 +326,17 @@ impl Bench<'_> {
     /// Waits until the cloud has no volume, and returns the growth of the counters and the times from the watch.
     async fn end(&self, start: Start, names: &[String], with_pods: bool, mut moments: CloudTimes) -> Result<Claims> {
         let cleared = wait_for("the end of all volumes in the cloud", CROWD_STEP, async || {
-            let left = self.world.cloud_volumes().await?;
-            ensure!(left.is_empty(), "left: {}", left.join(", "));
+            let remaining = self.world.cloud_volumes().await?;
+            ensure!(remaining.is_empty(), "left: {}", remaining.join(", "));
             Ok(Timestamp::now())
         })
         .await;
         let (wall, processor) = (start.at.elapsed(), self.processes.processor()?);
-        let asked = RequestCounts::so_far(self.world).await?.since(&start.asked);
+        let counts = RequestCounts::so_far(self.world).await?.since(&start.asked);
         moments.read_log(self.world)?;
 
         let mut claims = Claims {
-            operator: asked.operator,
+            operator: counts.operator,
             ..Claims::default()
         };
         let mut failures = self.failures().await?.saturating_sub(start.events);
@@ -389,7 +389,7 @@ impl Bench<'_> {
         }
         claims.lives = Lives {
             count: u32::try_from(names.len()).unwrap_or(u32::MAX),
-            requests: asked.driver,
+            requests: counts.driver,
             failures,
             wall,
             processor: growth(processor, start.processor),

@@ -150,7 +150,7 @@ async fn read_pages(mut client: ControllerClient<Channel>, changes: &[String]) -
     Ok(ListWalk {
         wall: began.elapsed(),
         entries,
-        ..Walk::default()
+        ..ListWalk::default()
     })
 }
 

@@ -4,8 +4,9 @@
 //! ratios and goals.
 //!
 //! A missed goal is not a failure: figures from a busy machine are comparable only within one run, and need
-//! interpretation. Further subjects are both drivers behind the sidecars in a cluster ([`claims`]), their lists of a
-//! large project ([`list`]), and the operator against the API server of a large cluster ([`operator`]).
+//! interpretation. Further subjects are both drivers behind the sidecars in a cluster ([`claims`]), and their lists of
+//! a large project ([`list`]). The subject [`operator`] measures the operator against the API server of a large
+//! cluster.
 
 use std::iter;
 use std::path::PathBuf;

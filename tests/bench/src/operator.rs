@@ -125,11 +125,11 @@ pub(crate) async fn measure(lab: &Lab, scale: Scale, changes: u32, program: &Pat
     let loaded = async {
         let busy = async {
             let loaded = world.usage(pid).await?;
-            let mut told = Vec::new();
+            let mut observed = Vec::new();
             for number in 0..changes {
-                told.push(world.change(scale, number).await?);
+                observed.push(world.change(scale, number).await?);
             }
-            Ok((loaded, told, world.away().await?))
+            Ok((loaded, observed, world.away().await?))
         };
         tokio::select! {
             ended = load::load(&world.api, scale) => match ended? {},
@@ -295,13 +295,13 @@ impl World {
         let queue = Queue::read(&self.metrics().await?);
         let since = Instant::now();
         tokio::time::sleep(WATCHED).await;
-        let asked = audit::count(&self.audit)?;
+        let counts = audit::count(&self.audit)?;
         Ok(Usage {
             lasts: since.elapsed(),
             processor: processor_time(pid)?.own.saturating_sub(before),
             asked: Count {
-                requests: asked.requests - begun.requests,
-                statuses: asked.statuses - begun.statuses,
+                requests: counts.requests - begun.requests,
+                statuses: counts.statuses - begun.statuses,
             },
             queue: Queue::read(&self.metrics().await?).since(&queue),
         })
@@ -356,11 +356,11 @@ impl World {
     async fn condition(&self, kind: &str, status: &str) -> Result<()> {
         let object = self.api.get(&object()).await?;
         let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-        let found = conditions.find(|condition| condition["type"] == kind);
-        let found = found.with_context(|| format!("there is no condition {kind}"))?;
+        let entry = conditions.find(|condition| condition["type"] == kind);
+        let entry = entry.with_context(|| format!("there is no condition {kind}"))?;
         ensure!(
-            found["status"] == status && found["observedGeneration"] == object["metadata"]["generation"],
-            "{found}"
+            entry["status"] == status && entry["observedGeneration"] == object["metadata"]["generation"],
+            "{entry}"
         );
         Ok(())
     }

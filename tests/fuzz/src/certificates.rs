@@ -41,13 +41,13 @@ fn eat(bytes: &[u8]) {
 }
 
 fn check(text: &str) {
-    let found = ends(text);
+    let expiries = ends(text);
     assert!(
-        found.len() <= text.matches("BEGIN").count(),
+        expiries.len() <= text.matches("BEGIN").count(),
         "more ends than certificates"
     );
-    let end = end_of_bundle(&found, Timestamp::UNIX_EPOCH);
-    assert_eq!(end.is_some(), !found.is_empty());
+    let end = end_of_bundle(&expiries, Timestamp::UNIX_EPOCH);
+    assert_eq!(end.is_some(), !expiries.is_empty());
 }
 
 fn pem(der: &[u8]) -> String {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Responses of OpenStack. Checks that any responses of Keystone, Cinder and Nova lead to a result or an error, and
-//! that the client never uses a token of another project.
+//! Responses of OpenStack. Checks that any responses of Keystone, Cinder and Nova lead to a result or an error. The
+//! client must never use a token of another project.
 //!
 //! An input consists of three bodies, separated by `\u{1e}`: the token with its catalog, the version documents, and all
 //! other responses.

@@ -83,11 +83,11 @@ pub(crate) const DISK: Target = Target {
 
 fn eat_blkid(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let has = |line: &str| text.lines().any(|found| found == line);
+    let contains = |line: &str| text.lines().any(|found| found == line);
     match understand(text) {
         Content::Filesystem(fs_type) => {
             assert!(
-                has("USAGE=filesystem") && has(&format!("TYPE={fs_type}")),
+                contains("USAGE=filesystem") && contains(&format!("TYPE={fs_type}")),
                 "a {fs_type}"
             );
             assert!(

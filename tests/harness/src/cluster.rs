@@ -517,11 +517,11 @@ impl Cluster {
 
     /// Detaches the cluster from this process, so that it continues to run. `harness down` removes it.
     pub fn detach_run(mut self) -> Result<DetachedRun> {
-        let kept = self.run.take().context("the cluster has ended")?.detach_run();
+        let detached = self.run.take().context("the cluster has ended")?.detach_run();
         // The daemons continue to run, so they must not be reaped.
         self.daemons.drain(..).for_each(std::mem::forget);
         self.services().for_each(std::mem::forget);
-        kept
+        detached
     }
 }
 

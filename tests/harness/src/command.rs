@@ -138,12 +138,12 @@ impl Command {
         if status.success() {
             return Ok(stdout);
         }
-        let told = if stderr.trim().is_empty() {
+        let details = if stderr.trim().is_empty() {
             stdout.trim()
         } else {
             stderr.trim()
         };
-        bail!("`{}` failed ({status}): {told}", self.describe())
+        bail!("`{}` failed ({status}): {details}", self.describe())
     }
 
     /// Runs the program and returns its status and output.

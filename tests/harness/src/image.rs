@@ -336,8 +336,8 @@ mod tests {
                 .unwrap();
             archives.push(archive);
         }
-        let there: Vec<_> = archives.iter().map(|archive| archive.exists()).collect();
-        assert_eq!(there, [false, true, true]);
+        let existing: Vec<_> = archives.iter().map(|archive| archive.exists()).collect();
+        assert_eq!(existing, [false, true, true]);
     }
 
     #[tokio::test]

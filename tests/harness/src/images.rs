@@ -75,8 +75,8 @@ pub async fn busybox(name: &str) -> Result<Image> {
 const SIDECAR_REGISTRY: &str = "registry.k8s.io/sig-storage";
 const SNAPSHOT_CONTROLLER: &str = "snapshot-controller";
 
-/// Returns the images of the controller's sidecars for a version of Kubernetes, with the names and tags of the
-/// operator's table, and the snapshot-controller of `config/snapshot-controller`.
+/// Returns the images of the controller's sidecars for a version of Kubernetes, and the snapshot-controller of
+/// `config/snapshot-controller`. Names and tags are those of the operator's table.
 pub(crate) fn sidecars(tools: &Tools, kubernetes: KubernetesVersion) -> Result<Vec<Image>> {
     let row = version_set(Some(kubernetes));
     let mut images = Vec::new();

@@ -47,22 +47,22 @@ pub async fn previous_source() -> Result<PathBuf> {
 
 /// Returns the cache directory of the commit, its sources, and a lock on both.
 async fn open_cache() -> Result<(PathBuf, PathBuf, fs::File)> {
-    let kept = cache_directory()
+    let cache = cache_directory()
         .join("previous")
         .join(format!("{}-{VERSION}", &COMMIT[..8]));
-    fs::create_dir_all(&kept).with_context(|| format!("cannot make {}", kept.display()))?;
+    fs::create_dir_all(&cache).with_context(|| format!("cannot make {}", cache.display()))?;
     // Another process may build the same commit. The kernel releases the lock when the process ends.
-    let lock = fs::File::create(kept.join("lock")).context("cannot make a lock")?;
+    let lock = fs::File::create(cache.join("lock")).context("cannot make a lock")?;
     let lock = tokio::task::spawn_blocking(move || {
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).map(|()| lock)
     });
     let lock = lock.await.context("the wait for the lock was cancelled")?;
     let lock = lock.context("cannot lock")?;
-    let source = kept.join("source");
+    let source = cache.join("source");
     if !source.exists() {
         check_out(&source).await?;
     }
-    Ok((kept, source, lock))
+    Ok((cache, source, lock))
 }
 
 /// Writes the files of the commit with [`VERSION`] atomically. `tests/tools/version` needs a repository. It fails at

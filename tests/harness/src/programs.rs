@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn build_inherits_only_cargo_settings() {
-        let kept = [
+        let settings = [
             "CARGO_HOME",
             "CARGO_TARGET_DIR",
             "CARGO_BUILD_JOBS",
@@ -193,7 +193,7 @@ mod tests {
             "CARGO_BIN_EXE_harness",
             "CARGO_PRIMARY_PACKAGE",
         ];
-        assert!(!kept.into_iter().any(is_of_another_cargo));
+        assert!(!settings.into_iter().any(is_of_another_cargo));
         assert!(dropped.into_iter().all(is_of_another_cargo));
     }
 

@@ -186,12 +186,12 @@ fn tear_down(directory: &Path) -> Result<()> {
         .output()
         .context("cannot run the script that removes the cluster")?;
     if !output.status.success() {
-        let told = String::from_utf8_lossy(&output.stderr);
+        let message = String::from_utf8_lossy(&output.stderr);
         bail!(
             "{} could not be removed whole ({}): {}",
             directory.display(),
             output.status,
-            told.trim()
+            message.trim()
         );
     }
     Ok(())

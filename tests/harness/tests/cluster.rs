@@ -47,12 +47,12 @@ fn remains(run: &Path) -> Result<Vec<String>> {
         .context("a run without a name")?
         .to_string_lossy()
         .into_owned();
-    let mut found = Vec::new();
+    let mut remaining = Vec::new();
     if run.exists() {
-        found.push(format!("files in {}", run.display()));
+        remaining.push(format!("files in {}", run.display()));
     }
     let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
-    found.extend(
+    remaining.extend(
         mounts
             .lines()
             .filter(|line| line.contains(&id))
@@ -64,7 +64,7 @@ fn remains(run: &Path) -> Result<Vec<String>> {
         .filter_map(|line| line.split(' ').nth(4))
     {
         let groups = std::fs::read_dir(hierarchy)?.flatten();
-        found.extend(
+        remaining.extend(
             groups
                 .filter(|group| group.file_name().to_string_lossy().starts_with(&id))
                 .map(|group| format!("cgroup {group:?}")),
@@ -73,23 +73,23 @@ fn remains(run: &Path) -> Result<Vec<String>> {
     for device in std::fs::read_dir("/sys/block")?.flatten() {
         let file = std::fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
         if file.contains(&id) {
-            found.push(format!("loop device {} of {}", device.path().display(), file.trim()));
+            remaining.push(format!("loop device {} of {}", device.path().display(), file.trim()));
         }
     }
     for process in std::fs::read_dir("/proc")?.flatten() {
         let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
         let words = String::from_utf8_lossy(&words).replace('\0', " ");
         if words.contains(&id) {
-            found.push(format!("process {words}"));
+            remaining.push(format!("process {words}"));
         }
     }
-    Ok(found)
+    Ok(remaining)
 }
 
 async fn until_nothing_remains(run: &Path) -> Result<()> {
     wait_for("the end of everything", Duration::from_mins(1), async || {
-        let found = remains(run)?;
-        ensure!(found.is_empty(), "{found:#?}");
+        let remaining = remains(run)?;
+        ensure!(remaining.is_empty(), "{remaining:#?}");
         Ok(())
     })
     .await
@@ -176,12 +176,12 @@ async fn foreign_cluster() -> Result<(Child, PathBuf, impl Sized)> {
         .stderr(Stdio::null())
         .spawn()?;
     let output = child.stdout.take().context("no pipe")?;
-    let told = tokio::task::spawn_blocking(move || {
+    let reader = tokio::task::spawn_blocking(move || {
         let mut lines = BufReader::new(output).lines();
-        let found = lines.find_map(|line| line.ok()?.strip_prefix("export KUBECONFIG=").map(PathBuf::from));
-        (found, lines)
+        let kubeconfig = lines.find_map(|line| line.ok()?.strip_prefix("export KUBECONFIG=").map(PathBuf::from));
+        (kubeconfig, lines)
     });
-    let (kubeconfig, rest) = tokio::time::timeout(Duration::from_mins(3), told).await??;
+    let (kubeconfig, rest) = tokio::time::timeout(Duration::from_mins(3), reader).await??;
     let kubeconfig = kubeconfig.context("it ended early")?;
     let run = kubeconfig.parent().context("a file without a directory")?.to_owned();
     ensure!(

@@ -74,9 +74,9 @@ fn add_fault(cloud: &Cloud, request: &Request) -> Result<(), String> {
 
 /// Parses `{"create": "800ms", "attach": 1100}`: a text with a unit, or a number of milliseconds.
 fn set_latencies(cloud: &Cloud, request: &Request) -> Result<(), String> {
-    let given: Map<String, Value> = decode(request)?;
+    let requested: Map<String, Value> = decode(request)?;
     let mut latencies = cloud.latencies();
-    for (name, value) in given {
+    for (name, value) in requested {
         let latency = match &value {
             Value::String(text) => parse_duration(text),
             other => other.as_u64().map(Duration::from_millis),
@@ -89,8 +89,8 @@ fn set_latencies(cloud: &Cloud, request: &Request) -> Result<(), String> {
 }
 
 fn set_status(cloud: &Cloud, request: &Request, id: &str) -> Result<(), String> {
-    let given: Map<String, Value> = decode(request)?;
-    let status = given
+    let fields: Map<String, Value> = decode(request)?;
+    let status = fields
         .get("status")
         .and_then(Value::as_str)
         .and_then(VolumeStatus::from_name);
@@ -144,10 +144,10 @@ fn put_server(cloud: &Arc<Cloud>, request: &Request, id: &str) -> Result<(), Str
 
 /// Removes a server, and its devices in the background.
 pub(crate) fn remove_server(cloud: &Arc<Cloud>, id: &str, leave_attachments: bool) {
-    let gone = cloud.change(|world| world.remove_server(id, leave_attachments));
+    let removed = cloud.change(|world| world.remove_server(id, leave_attachments));
     let background = Arc::clone(cloud);
     cloud.spawn(async move {
-        for device in gone.into_iter().filter_map(|mapping| mapping.loop_device) {
+        for device in removed.into_iter().filter_map(|mapping| mapping.loop_device) {
             if let Some(backing) = &background.backing
                 && let Err(error) = backing.detach(&device, LEAVING).await
             {

@@ -231,7 +231,7 @@ impl Backing {
                 }
             }
         }
-        let kept: Vec<_> = links
+        let links_in_use: Vec<_> = links
             .iter()
             .filter(|device| keep(device))
             .map(|device| device.path.clone())
@@ -240,7 +240,7 @@ impl Backing {
             unlink(&device.link)?;
         }
         let end = Instant::now() + LETTING_GO;
-        for device in devices.iter().filter(|device| !kept.contains(device)) {
+        for device in devices.iter().filter(|device| !links_in_use.contains(device)) {
             losetup::tear_down(device).await?;
             // Short users such as `blkid` delay the release.
             while losetup::is_set_up(device, &self.folder).await? && Instant::now() < end {

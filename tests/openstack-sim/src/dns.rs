@@ -152,8 +152,8 @@ impl Responder {
         let mut questions = self.questions.lock();
         questions.push(question.clone());
         drop(questions);
-        let asked = message.get(HEADER..message.len() - rest.len() + 4)?;
-        encode(message.get(..2)?, asked, &question, &answer)
+        let question_bytes = message.get(HEADER..message.len() - rest.len() + 4)?;
+        encode(message.get(..2)?, question_bytes, &question, &answer)
     }
 }
 

@@ -220,7 +220,7 @@ struct Credential {
 fn issue(cloud: &Cloud, request: &Request) -> Result<Reply, Fault> {
     let identity = &cloud.settings.identity;
     let auth: Auth = request.object("auth")?;
-    let wanted = auth.scope.as_ref();
+    let requested_scope = auth.scope.as_ref();
     let (method, grant) = match auth.identity.names.as_slice() {
         [method] if method == "password" => {
             let user = auth.identity.password.ok_or_else(|| missing("password"))?.user;
@@ -231,7 +231,7 @@ fn issue(cloud: &Cloud, request: &Request) -> Result<Reply, Fault> {
             if !member && !admin {
                 return Err(denied());
             }
-            let scope = scope(identity, wanted, admin)?;
+            let scope = scope(identity, requested_scope, admin)?;
             let admin = admin && scope != Scope::Trust;
             let until = None;
             (method, Grant { scope, admin, until })
@@ -244,7 +244,7 @@ fn issue(cloud: &Cloud, request: &Request) -> Result<Reply, Fault> {
                 .valid(&id, cloud.sources.now())
                 .cloned()
                 .ok_or_else(denied)?;
-            let scope = scope(identity, wanted, known.admin)?;
+            let scope = scope(identity, requested_scope, known.admin)?;
             let closed = known.trusted || known.method == "application_credential";
             if closed && scope != Scope::Nothing {
                 return Err(Fault::forbidden("identity:rescope_token"));
@@ -255,7 +255,7 @@ fn issue(cloud: &Cloud, request: &Request) -> Result<Reply, Fault> {
         [method] if method == "application_credential" => {
             let credential = auth.identity.application_credential;
             check_credential(identity, &credential.ok_or_else(|| missing(method))?)?;
-            if wanted.is_some() {
+            if requested_scope.is_some() {
                 return Err(Fault::new(401, "Application credentials cannot request a scope."));
             }
             let until = identity.application_credential_expires_at;
@@ -278,7 +278,7 @@ fn missing(what: &str) -> Fault {
 }
 
 fn check_credential(identity: &Identity, given: &Credential) -> Result<(), Fault> {
-    let found = match (&given.id, &given.name) {
+    let matching = match (&given.id, &given.name) {
         (Some(id), _) => *id == identity.application_credential_id,
         (None, Some(name)) => {
             let user = given.user.as_ref();
@@ -287,7 +287,7 @@ fn check_credential(identity: &Identity, given: &Credential) -> Result<(), Fault
         }
         (None, None) => false,
     };
-    if !found {
+    if !matching {
         let name = given.id.as_deref().or(given.name.as_deref()).unwrap_or_default();
         return Err(Fault::not_found(format!(
             "Could not find Application Credential: {name}."

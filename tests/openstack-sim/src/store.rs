@@ -70,9 +70,9 @@ impl Store {
 
     /// Waits until all changes so far are written, with a limit.
     pub(crate) async fn saved(&self) {
-        let wanted = *self.changed.borrow();
+        let version = *self.changed.borrow();
         let mut written = self.written.subscribe();
-        if tokio::time::timeout(PATIENCE, written.wait_for(|generation| *generation >= wanted))
+        if tokio::time::timeout(PATIENCE, written.wait_for(|generation| *generation >= version))
             .await
             .is_err()
         {

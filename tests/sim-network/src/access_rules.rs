@@ -36,11 +36,11 @@ pub(crate) fn check(request: &Request<Bytes>) {
     if !request.headers().contains_key("x-auth-token") || path.starts_with("/identity/v3/auth/") {
         return;
     }
-    let found = SERVICES
+    let entry = SERVICES
         .iter()
         .find_map(|(prefix, service)| Some((service, path.strip_prefix(prefix)?)));
     let method = request.method().as_str();
-    let allowed = found.is_some_and(|(service, rest)| {
+    let allowed = entry.is_some_and(|(service, rest)| {
         let mut rules = RULES.iter();
         rules.any(|rule| rule.service == *service && rule.method == method && matches(&rule.path, rest))
     });

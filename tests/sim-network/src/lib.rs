@@ -149,8 +149,8 @@ mod tests {
         let (sim, cloud) = stage().await;
         let volume = VolumeId::new("00000000-2222-4333-8444-555555555555");
         assert_eq!(cloud.volume(&volume).await.expect("asked"), None);
-        let asked: Vec<_> = sim.log().into_iter().map(|entry| entry.operation).collect();
-        assert_eq!(asked, ["issue_token", "get_volume"]);
+        let operations: Vec<_> = sim.log().into_iter().map(|entry| entry.operation).collect();
+        assert_eq!(operations, ["issue_token", "get_volume"]);
     }
 
     #[tokio::test(start_paused = true)]

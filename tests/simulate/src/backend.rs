@@ -155,7 +155,7 @@ impl Backend {
     }
 
     fn connect(&self, state: &mut State, cloud: &CloudState) {
-        let mut wanted = BTreeMap::new();
+        let mut desired = BTreeMap::new();
         for mapping in &cloud.mappings {
             let mut records = cloud.attachments.iter();
             let is_attached =
@@ -167,22 +167,22 @@ impl Backend {
             state.first_bytes.entry(attachment.clone()).or_insert(bytes);
             if state.machines.contains_key(&mapping.server_id) {
                 let pair = (mapping.server_id.clone(), mapping.volume_id.clone());
-                wanted.insert(pair, (attachment, bytes));
+                desired.insert(pair, (attachment, bytes));
             }
         }
         let is_known = |id: &String| cloud.attachments.iter().any(|record| record.id == *id);
         state.first_bytes.retain(|attachment, _| is_known(attachment));
         let is_wanted =
-            |pair: &(String, String), disk: &Disk| wanted.get(pair).is_some_and(|(of, _)| *of == disk.attachment);
+            |pair: &(String, String), disk: &Disk| desired.get(pair).is_some_and(|(of, _)| *of == disk.attachment);
         let disks = state.disks.iter();
-        let gone: Vec<_> = disks
+        let removed: Vec<_> = disks
             .filter(|(pair, disk)| !is_wanted(pair, disk))
             .map(|(pair, _)| pair.clone())
             .collect();
-        for pair in &gone {
+        for pair in &removed {
             state.unplug(pair);
         }
-        for (pair, (attachment, bytes)) in wanted {
+        for (pair, (attachment, bytes)) in desired {
             match state.disks.get_mut(&pair) {
                 None => {
                     let disk = Disk {
@@ -214,8 +214,8 @@ impl Backend {
             let state = &mut *backend.state();
             let disk = state.disks.get_mut(&pair).filter(|disk| disk.attachment == attachment);
             let (server, volume) = &pair;
-            let found = (disk, state.machines.get(server), state.contents.get(volume));
-            if let (Some(disk), Some(machine), Some(contents)) = found {
+            let parts = (disk, state.machines.get(server), state.contents.get(volume));
+            if let (Some(disk), Some(machine), Some(contents)) = parts {
                 if !disk.is_plugged {
                     disk.is_plugged = true;
                     // The controller may report the size at the time of the attach.

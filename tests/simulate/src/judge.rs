@@ -129,8 +129,8 @@ impl Judge {
                 };
                 state.volume(volume).is_some_and(is_free)
             };
-            let mut wanted = book.members.get(name).into_iter().flatten();
-            if let Some(missing) = wanted.find(|volume| was_free(volume) && !is_taken(volume))
+            let mut requested = book.members.get(name).into_iter().flatten();
+            if let Some(missing) = requested.find(|volume| was_free(volume) && !is_taken(volume))
                 && snapshot.status == GroupStatus::Creating
             {
                 return self.wrong(&format!(
@@ -164,7 +164,7 @@ impl Judge {
     pub fn check_rest(&self) {
         self.check();
         let state = self.clouds.state();
-        let left = [
+        let remaining = [
             ("volumes", state.volumes.len()),
             ("snapshots", state.snapshots.len()),
             ("backups", state.backups.len()),
@@ -173,7 +173,7 @@ impl Judge {
             ("attachments", state.attachments.len()),
             ("mappings", state.mappings.len()),
         ];
-        for (what, count) in left {
+        for (what, count) in remaining {
             if count > 0 {
                 self.wrong(&format!("{count} {what} are left when all callers are done"));
             }
@@ -261,8 +261,8 @@ impl Judge {
                 "ControllerPublishVolume of {volume} to {server} answered OK, and it is not attached"
             ));
         }
-        let found = state.volume(volume);
-        if found.is_some_and(|found| found.volume_type == ENCRYPTED) && context.contains_key(PUBLISH_SIZE) {
+        let existing = state.volume(volume);
+        if existing.is_some_and(|existing| existing.volume_type == ENCRYPTED) && context.contains_key(PUBLISH_SIZE) {
             self.wrong(&format!(
                 "ControllerPublishVolume of {volume} to {server} told the size of an encrypted volume"
             ));
@@ -328,10 +328,10 @@ impl Judge {
     /// Checks an OK of ControllerModifyVolume.
     pub fn modified(&self, volume: &str, volume_type: &str) {
         let state = self.clouds.state();
-        let found = state.volume(volume).map(|found| found.volume_type.clone());
-        if found.as_deref() != Some(volume_type) && !self.is_touched(volume) {
+        let actual = state.volume(volume).map(|actual| actual.volume_type.clone());
+        if actual.as_deref() != Some(volume_type) && !self.is_touched(volume) {
             self.wrong(&format!(
-                "ControllerModifyVolume of {volume} to type {volume_type} answered OK, and its type is {found:?}"
+                "ControllerModifyVolume of {volume} to type {volume_type} answered OK, and its type is {actual:?}"
             ));
         }
     }

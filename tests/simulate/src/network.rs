@@ -121,12 +121,12 @@ impl Network {
         // The driver cannot check the project of credentials from a class.
         let is_password = request.body().windows(16).all(|part| part != b"application_cred");
         let is_misled = *self.shared.is_misled.lock() && is_keystone(request) && is_password && HOME.ends_with(host);
-        let found = if is_misled {
+        let target = if is_misled {
             by_address(ELSEWHERE)
         } else {
             clouds.iter().find(|(address, _)| address.ends_with(host))
         };
-        found.map_or(&clouds[0].1, |(_, client)| client)
+        target.map_or(&clouds[0].1, |(_, client)| client)
     }
 
     fn outage(&self, request: &Request<Bytes>) -> Option<FailureKind> {
@@ -265,9 +265,9 @@ impl Network {
 /// before the request takes effect.
 async fn send(node: &SimClient, lag: Duration, request: Request<Bytes>) -> Result<Response<Bytes>, NoAnswer> {
     if let Some(lookup) = lookup(&request).filter(|_| !lag.is_zero()) {
-        let found = node.send(lookup).await?;
-        if found.status() == StatusCode::NOT_FOUND {
-            return Ok(found);
+        let existing = node.send(lookup).await?;
+        if existing.status() == StatusCode::NOT_FOUND {
+            return Ok(existing);
         }
     }
     node.send(request).await

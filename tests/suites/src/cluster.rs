@@ -109,9 +109,9 @@ impl World {
             self.ask_for_driver().await
         };
         if let Err(error) = installed.await {
-            let told = self.describe().await;
+            let description = self.describe().await;
             return Err(error.context(format!(
-                "the product is not installed; logs: {}\n{told}",
+                "the product is not installed; logs: {}\n{description}",
                 logs.display()
             )));
         }
@@ -228,16 +228,16 @@ impl World {
         wait_for(&format!("condition {kind}={status}"), PATIENCE, async || {
             let object = self.driver().await?;
             let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            let found = conditions.iter().find(|condition| condition["type"] == kind);
-            let found = found.with_context(|| format!("there is no condition {kind}"))?;
+            let entry = conditions.iter().find(|condition| condition["type"] == kind);
+            let entry = entry.with_context(|| format!("there is no condition {kind}"))?;
             ensure!(
-                found["observedGeneration"] == object["metadata"]["generation"],
+                entry["observedGeneration"] == object["metadata"]["generation"],
                 "{kind} tells about generation {}, the object has {}",
-                found["observedGeneration"],
+                entry["observedGeneration"],
                 object["metadata"]["generation"]
             );
-            ensure!(found["status"] == status && accept(found), "{found}");
-            Ok(found.clone())
+            ensure!(entry["status"] == status && accept(entry), "{entry}");
+            Ok(entry.clone())
         })
         .await
     }
@@ -345,11 +345,11 @@ impl World {
     /// Waits until no node has an attached volume, which takes longer than the removal of its pod.
     pub async fn detached(&self) -> Result<()> {
         wait_for("the end of all attachments", PATIENCE, async || {
-            let left = self
+            let remaining = self
                 .cluster
                 .kubectl(&["get", "volumeattachments", "-o", "name"])
                 .await?;
-            ensure!(left.trim().is_empty(), "left: {left}");
+            ensure!(remaining.trim().is_empty(), "left: {remaining}");
             Ok(())
         })
         .await
@@ -359,11 +359,11 @@ impl World {
     pub async fn nothing_left(&self) -> Result<()> {
         wait_for("the end of all volumes", PATIENCE, async || {
             for kind in ["persistentvolumes", "volumeattachments"] {
-                let left = self.cluster.kubectl(&["get", kind, "-o", "name"]).await?;
+                let remaining = self.cluster.kubectl(&["get", kind, "-o", "name"]).await?;
                 ensure!(
-                    left.trim().is_empty(),
+                    remaining.trim().is_empty(),
                     "left: {}",
-                    left.split_whitespace().collect::<Vec<_>>().join(", ")
+                    remaining.split_whitespace().collect::<Vec<_>>().join(", ")
                 );
             }
             if let Some(openstack) = &self.openstack {
@@ -483,7 +483,7 @@ impl World {
         wait_for(&format!("an event {reason} of {object}"), PATIENCE, async || {
             let list = self.cluster.get(&["events", "-A"]).await?;
             let events = list["items"].as_array().context("a list without items")?;
-            let told: Vec<_> = events
+            let messages: Vec<_> = events
                 .iter()
                 .filter(|event| {
                     let about = &event["involvedObject"];
@@ -493,9 +493,10 @@ impl World {
                 .map(|event| event["message"].as_str().unwrap_or_default())
                 .collect();
             ensure!(
-                told.iter()
+                messages
+                    .iter()
                     .any(|message| words.iter().all(|word| message.contains(word))),
-                "told was {told:?}"
+                "told was {messages:?}"
             );
             Ok(())
         })

@@ -91,12 +91,14 @@ impl Keystone {
 
     /// Creates an application credential of the user, with access rules or unrestricted. Returns id and secret.
     pub async fn application_credential(&self, name: &str, rules: Option<&[Value]>) -> Result<(String, String)> {
-        let mut wanted = json!({ "name": name });
+        let mut credential = json!({ "name": name });
         if let Some(rules) = rules {
-            wanted["access_rules"] = json!(rules);
+            credential["access_rules"] = json!(rules);
         }
         let path = format!("users/{}/application_credentials", self.id("user")?);
-        let made = self.post(&path, &json!({ "application_credential": wanted })).await?;
+        let made = self
+            .post(&path, &json!({ "application_credential": credential }))
+            .await?;
         let text = |key: &str| made["application_credential"][key].as_str().map(str::to_owned);
         text("id").zip(text("secret")).context("no application credential")
     }

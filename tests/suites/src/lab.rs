@@ -91,9 +91,9 @@ where
     // The test and its background tasks have ended, so this is the last reference.
     let lab = Rc::try_unwrap(lab).map_err(|_shared| anyhow!("the test kept its lab"))?;
     let passed = matches!(outcome, Ok(Ok(())));
-    let left = lab.finish(!passed).await;
+    let cleanup = lab.finish(!passed).await;
     match outcome {
-        Ok(result) => result.and(left),
+        Ok(result) => result.and(cleanup),
         Err(panic) => resume_unwind(panic),
     }
 }
@@ -250,8 +250,8 @@ impl Lab {
             drop(Command::new("losetup").args(["--detach", device]).status().await);
         }
         if keep_logs || keeps_logs.get() {
-            let kept = directory.keep();
-            println!("the logs are in {}", kept.display());
+            let log_directory = directory.keep();
+            println!("the logs are in {}", log_directory.display());
         }
         ensure!(leaked.is_empty(), "the test leaked the loop devices {leaked:?}");
         Ok(())

@@ -130,14 +130,14 @@ impl Api {
 
     /// Returns kinds and names of all resources of this project in Cinder.
     pub async fn block_storage(&self) -> Result<Vec<String>> {
-        let mut found = Vec::new();
+        let mut resources = Vec::new();
         for kind in ["volumes", "snapshots", "backups", "groups", "group_snapshots"] {
-            found.extend(self.list(kind).await?.iter().map(|thing| {
+            resources.extend(self.list(kind).await?.iter().map(|thing| {
                 let field = |name: &str| thing[name].as_str().unwrap_or_default().to_owned();
                 format!("{kind}/{} {} ({})", field("id"), field("name"), field("status"))
             }));
         }
-        Ok(found)
+        Ok(resources)
     }
 
     /// Returns all resources of a kind of this project in Cinder, with details.

@@ -168,10 +168,10 @@ impl RealCloud {
 
     /// Fails if resources remain. Stops the cloud if it was started for this test.
     pub async fn stop(self) -> Result<()> {
-        let left = self.api.block_storage().await?;
+        let remaining = self.api.block_storage().await?;
         self.metadata.stop().await?;
         drop(self.turn);
-        ensure!(left.is_empty(), "left in Cinder: {left:#?}");
+        ensure!(remaining.is_empty(), "left in Cinder: {remaining:#?}");
         Ok(())
     }
 }

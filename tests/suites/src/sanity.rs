@@ -151,10 +151,10 @@ impl Report {
             outdated.is_empty(),
             "the list of specs that fail as published is outdated, these do not: {outdated:#?}"
         );
-        let wanted = SPECS - self.suite.wrong().len();
+        let expected = SPECS - self.suite.wrong().len();
         ensure!(
-            self.passed() == wanted,
-            "{} specs passed and not {wanted}",
+            self.passed() == expected,
+            "{} specs passed and not {expected}",
             self.passed()
         );
         Ok(())
@@ -163,9 +163,9 @@ impl Report {
     fn read(suite: Suite, path: &Path) -> Result<Self> {
         let specs = ginkgo::read(path).context("csi-sanity")?;
         let specs: BTreeMap<_, _> = specs.into_iter().map(|spec| (spec.name, spec.outcome)).collect();
-        let found = specs.values().filter(|outcome| **outcome != Outcome::Pending).count();
-        if found != SPECS {
-            bail!("csi-sanity has {found} specs and not {SPECS}: has its version changed?");
+        let ran = specs.values().filter(|outcome| **outcome != Outcome::Pending).count();
+        if ran != SPECS {
+            bail!("csi-sanity has {ran} specs and not {SPECS}: has its version changed?");
         }
         Ok(Self { suite, specs })
     }
@@ -208,8 +208,8 @@ impl Calls {
     }
 
     fn by_volume(&self, rpc: &str, code: &str) -> impl Iterator<Item = usize> {
-        let found = self.ended.get(&(rpc.to_owned(), code.to_owned()));
-        found.into_iter().flat_map(|by_volume| by_volume.values().copied())
+        let counts = self.ended.get(&(rpc.to_owned(), code.to_owned()));
+        counts.into_iter().flat_map(|by_volume| by_volume.values().copied())
     }
 }
 

@@ -114,8 +114,11 @@ fn comparison_detects_changed_number_and_option() -> Result<()> {
     let mut renumbered = ours.clone();
     let field = first_with(&mut renumbered, "field").context("no field")?;
     field.set_field_by_name("number", Value::I32(77));
-    let found = difference("csi.v1", &ours, &renumbered, 0).context("the number is not compared")?;
-    assert!(found.contains(".number: ours is") && found.contains("77"), "{found}");
+    let detected = difference("csi.v1", &ours, &renumbered, 0).context("the number is not compared")?;
+    assert!(
+        detected.contains(".number: ours is") && detected.contains("77"),
+        "{detected}"
+    );
 
     let secret = pool
         .get_extension_by_name("csi.v1.csi_secret")
@@ -128,8 +131,8 @@ fn comparison_detects_changed_number_and_option() -> Result<()> {
     let mut options = DynamicMessage::new(options);
     options.set_extension(&secret, Value::Bool(true));
     field.set_field_by_name("options", Value::Message(options));
-    let found = difference("csi.v1", &ours, &published, 0).context("options are not compared")?;
-    assert!(found.contains(".options"), "{found}");
+    let detected = difference("csi.v1", &ours, &published, 0).context("options are not compared")?;
+    assert!(detected.contains(".options"), "{detected}");
     Ok(())
 }
 

@@ -60,8 +60,11 @@ fn volume_lifecycle_stays_within_request_budget() {
             let devices = lab.shell("ls /dev/disk/by-id").await?;
             ensure!(devices.is_empty(), "the server still has the devices {devices:?}");
             life.delete(&volume).await?;
-            let left = cloud.api().block_storage().await?;
-            ensure!(left.is_empty(), "DeleteVolume answered before the end: {left:?}");
+            let remaining = cloud.api().block_storage().await?;
+            ensure!(
+                remaining.is_empty(),
+                "DeleteVolume answered before the end: {remaining:?}"
+            );
             let calls = cloud.calls();
             for call in &calls {
                 println!("{name}: {} {} {}", call.method, call.path, call.status);
@@ -160,8 +163,11 @@ fn volume_states_have_expected_order() {
             .await?;
             let seen = states(api, &id, "available").await?;
             is_part_of(&seen, &["retyping", "available"])?;
-            let found = show(api, &id).await?["volume_type"].clone();
-            ensure!(found == volume_type, "the type is {found} and not {volume_type}");
+            let actual_type = show(api, &id).await?["volume_type"].clone();
+            ensure!(
+                actual_type == volume_type,
+                "the type is {actual_type} and not {volume_type}"
+            );
         }
         remove(api, &id).await?;
         cloud.stop().await

@@ -110,8 +110,8 @@ enum Processes {
 async fn on_simulator(lab: &Lab, suite: Suite, access: Access, processes: Processes) -> Result<()> {
     let simulator = Simulator::start(lab, "").await?;
     run(lab, &simulator, suite, access, processes, "the simulator").await?;
-    let left = Api::login(simulator.cloud_conf()).await?.block_storage().await?;
-    ensure!(left.is_empty(), "left in the simulator: {left:#?}");
+    let remaining = Api::login(simulator.cloud_conf()).await?.block_storage().await?;
+    ensure!(remaining.is_empty(), "left in the simulator: {remaining:#?}");
     simulator.stop().await
 }
 

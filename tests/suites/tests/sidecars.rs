@@ -95,10 +95,10 @@ async fn accept(program: &Path, words: &[String]) -> Result<()> {
         .timeout(START_TIMEOUT)
         .answer()
         .await?;
-    let told = format!("{}{}", answer.stdout, answer.stderr);
-    let head: String = told.chars().take(1000).collect();
+    let output = format!("{}{}", answer.stdout, answer.stderr);
+    let head: String = output.chars().take(1000).collect();
     ensure!(
-        !answer.status.success() && told.contains(ACCEPTED),
+        !answer.status.success() && output.contains(ACCEPTED),
         "{} {}: {head}",
         program.display(),
         words.join(" ")

@@ -69,8 +69,8 @@ fn last_lines(driver: &Driver, rpc: &str) -> Result<Vec<Value>> {
 #[test]
 fn every_call_logs_volume_and_requests() {
     in_lab(async |lab| {
-        let told = whole_life(&lab).await?;
-        let requests = told.simulator.log().await?;
+        let telemetry = whole_life(&lab).await?;
+        let requests = telemetry.simulator.log().await?;
         // The last poll may be shared by several calls, but the mutating request belongs to this call.
         for (rpc, operation) in [
             ("CreateVolume", "create_volume"),
@@ -79,7 +79,7 @@ fn every_call_logs_volume_and_requests() {
             ("DeleteVolume", "delete_volume"),
         ] {
             let lines = wait_for_some("the line of the call", LIMIT, async || {
-                Ok(Some(last_lines(&told.controller, rpc)?).filter(|lines| !lines.is_empty()))
+                Ok(Some(last_lines(&telemetry.controller, rpc)?).filter(|lines| !lines.is_empty()))
             })
             .await?;
             let line = lines.last().context("no line")?;
@@ -106,21 +106,21 @@ fn every_call_logs_volume_and_requests() {
             let subject = if rpc == "CreateVolume" {
                 NAME
             } else {
-                told.volume_id.as_str()
+                telemetry.volume_id.as_str()
             };
             ensure!(span["volume_id"] == subject, "{rpc} is about {subject}: {line}");
         }
-        let staged = last_lines(&told.node, "NodeStageVolume")?;
+        let staged = last_lines(&telemetry.node, "NodeStageVolume")?;
         let line = staged.last().context("the node's log has no NodeStageVolume")?;
-        ensure!(line["span"]["volume_id"] == told.volume_id, "{line}");
-        told.stop().await
+        ensure!(line["span"]["volume_id"] == telemetry.volume_id, "{line}");
+        telemetry.stop().await
     });
 }
 
 #[test]
 fn metrics_contain_no_object_names_issue_913() {
     in_lab(async |lab| {
-        let told = whole_life(&lab).await?;
+        let telemetry = whole_life(&lab).await?;
         let page = async |address: &str| -> Result<String> {
             let client = reqwest::Client::builder().no_proxy().build()?;
             let answer = client.get(format!("http://{address}/metrics")).send().await?;
@@ -150,10 +150,10 @@ fn metrics_contain_no_object_names_issue_913() {
             ensure!(node.contains(sample), "the node does not show {sample}:\n{node}");
         }
         for page in [&controller, &node] {
-            for named in [NAME, told.volume_id.as_str(), suites::simulator::SERVER_ID] {
+            for named in [NAME, telemetry.volume_id.as_str(), suites::simulator::SERVER_ID] {
                 ensure!(!page.contains(named), "{named} is in a label");
             }
         }
-        told.stop().await
+        telemetry.stop().await
     });
 }

@@ -33,8 +33,8 @@ async fn node_uses_disks_of_every_bus() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let root = root(&kernel, dir.path()).await?;
     let machine = Machine::start(&kernel, &root, dir.path())?;
-    let said = machine.run()?;
-    let info = said.get("INFO").context("the node does not say who it is")?;
+    let results = machine.run()?;
+    let info = results.get("INFO").context("the node does not say who it is")?;
     ensure!(info.contains(&format!("id={SERVER} ")), "{info}");
     ensure!(info.ends_with("zone=nova"), "{info}");
     let volumes: u32 = info
@@ -48,7 +48,7 @@ async fn node_uses_disks_of_every_bus() -> Result<()> {
         "a PCI bus of 32 slots has room for fewer: {info}"
     );
     for (bus, prefix) in [("virtio", "/dev/vd"), ("scsi", "/dev/sd"), ("nvme", "/dev/nvme")] {
-        let used = said.get(&format!("USED {bus}")).context(bus)?;
+        let used = results.get(&format!("USED {bus}")).context(bus)?;
         ensure!(used.starts_with(prefix), "{bus} is {used}");
     }
     Ok(())
@@ -126,10 +126,10 @@ impl Machine {
     /// Executes the requests of the guest, and returns its results.
     fn run(mut self) -> Result<BTreeMap<String, String>> {
         let deadline = Instant::now() + LIMIT;
-        let mut said = BTreeMap::new();
+        let mut results = BTreeMap::new();
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let line = self.lines.recv_timeout(left).context("the machine fell silent")?;
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            let line = self.lines.recv_timeout(remaining).context("the machine fell silent")?;
             println!("{line}");
             let Some(words) = line.strip_prefix("VM ") else {
                 continue;
@@ -140,9 +140,9 @@ impl Machine {
                     "block_resize",
                     &json!({"node-name": format!("disk-{bus}"), "size": LARGE}),
                 )?,
-                ["USED", bus, device] => drop(said.insert(format!("USED {bus}"), device.to_owned())),
-                ["DONE"] => return Ok(said),
-                ["INFO", ..] => drop(said.insert("INFO".into(), words.to_owned())),
+                ["USED", bus, device] => drop(results.insert(format!("USED {bus}"), device.to_owned())),
+                ["DONE"] => return Ok(results),
+                ["INFO", ..] => drop(results.insert("INFO".into(), words.to_owned())),
                 _ => bail!("{words}"),
             }
         }
@@ -281,9 +281,9 @@ fn succeed(command: &mut Command) -> Result<String> {
 /// Packs the tree below `root` in the kernel's format (cpio, "newc").
 fn archive(root: &Path) -> Result<Vec<u8>> {
     let mut archive = Vec::new();
-    let mut left = vec![root.to_owned()];
+    let mut pending = vec![root.to_owned()];
     let mut inode = 0;
-    while let Some(directory) = left.pop() {
+    while let Some(directory) = pending.pop() {
         for entry in fs::read_dir(&directory)? {
             let path = entry?.path();
             let metadata = fs::symlink_metadata(&path)?;
@@ -298,7 +298,7 @@ fn archive(root: &Path) -> Result<Vec<u8>> {
             let name = path.strip_prefix(root)?.to_str().context("a name that is no text")?;
             entry_of(&mut archive, name, inode, metadata.permissions().mode(), &content)?;
             if metadata.is_dir() {
-                left.push(path);
+                pending.push(path);
             }
         }
     }

@@ -30,12 +30,12 @@ pub(super) struct RequestCounts {
 impl RequestCounts {
     /// Counts the requests to the cloud of a cluster, through its gateway or in its simulator.
     pub(super) async fn so_far(world: &World) -> Result<Self> {
-        let mut asked = Self::default();
+        let mut counts = Self::default();
         let mut count = |client: &str, operation: String| {
             if client.contains("operator") {
-                asked.operator += 1;
+                counts.operator += 1;
             } else {
-                *asked.driver.entry(operation).or_default() += 1;
+                *counts.driver.entry(operation).or_default() += 1;
             }
         };
         if let Ok(openstack) = world.openstack() {
@@ -48,7 +48,7 @@ impl RequestCounts {
                 count(&text("user_agent"), text("operation"));
             }
         }
-        Ok(asked)
+        Ok(counts)
     }
 
     /// Returns the requests since `before`.
@@ -89,12 +89,12 @@ impl CloudTimes {
         Ok(())
     }
 
-    /// Parses the times from the API log. Nova finishes an attach with `os-complete` and a detach with a DELETE of the
-    /// Cinder attachment, both under the id of the request that Nova received. Only the DELETE request to Nova contains
+    /// Parses the times from the API log. Nova finishes an attach with `os-complete`, and a detach with a DELETE of the
+    /// Cinder attachment. Both have the id of the request that Nova received. Only the DELETE request to Nova contains
     /// the volume id.
     fn of_log(text: &str) -> Self {
         let mut volumes = BTreeMap::new();
-        let mut asked = BTreeMap::new();
+        let mut requests = BTreeMap::new();
         let (mut attached, mut detached) = (BTreeMap::new(), BTreeMap::new());
         for line in text.lines().filter_map(Line::read) {
             let Some((_, attachment)) = line.text.split_once("attachments/") else {
@@ -105,11 +105,11 @@ impl CloudTimes {
             if line.text.contains("\"DELETE /v2.1/") {
                 volumes.insert(line.second_id, attachment);
             } else if line.text.starts_with("DELETE ") {
-                asked.insert(line.second_id, (line.first_id, attachment));
+                requests.insert(line.second_id, (line.first_id, attachment));
             } else if rest.starts_with(" returned with HTTP 2") {
                 if let Some(attachment) = attachment.strip_suffix("/action") {
                     attached.insert(attachment, line.at);
-                } else if let Some((request, attachment)) = asked.get(line.second_id) {
+                } else if let Some((request, attachment)) = requests.get(line.second_id) {
                     detached.insert(*attachment, (*request, line.at));
                 }
             }

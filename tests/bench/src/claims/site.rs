@@ -88,26 +88,26 @@ impl Processes {
     /// Finds the driver's processes in a cluster.
     pub(super) async fn find(world: &World, who: DriverKind) -> Result<Self> {
         let (namespace, name) = who.containers();
-        let mut found = Roles::<Vec<Pid>>::default();
+        let mut processes = Roles::<Vec<Pid>>::default();
         for node in world.cluster.nodes() {
             for container in node.containers(namespace, name).await? {
                 let role = if container.pod.contains("controller") {
-                    &mut found.controller
+                    &mut processes.controller
                 } else {
-                    &mut found.node
+                    &mut processes.node
                 };
                 role.push(on_this_machine(&container)?);
             }
         }
         ensure!(
-            !found.controller.is_empty() && !found.node.is_empty(),
-            "{} has the processes {found:?}",
+            !processes.controller.is_empty() && !processes.node.is_empty(),
+            "{} has the processes {processes:?}",
             who.name()
         );
-        for pids in [&mut found.controller, &mut found.node] {
+        for pids in [&mut processes.controller, &mut processes.node] {
             pids.sort_by_key(|pid| pid.as_raw_nonzero());
         }
-        Ok(Self(found))
+        Ok(Self(processes))
     }
 
     /// Returns the number of processes per role.

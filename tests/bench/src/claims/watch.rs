@@ -114,14 +114,14 @@ struct WatchState {
 /// Watches of all kinds. They end when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Watch {
-    told: Arc<Mutex<WatchState>>,
+    state: Arc<Mutex<WatchState>>,
     _running: Vec<Child>,
 }
 
 impl Watch {
     /// Starts the watches and waits for the initial lists.
     pub(super) async fn start(cluster: &Cluster) -> Result<Self> {
-        let told = Arc::new(Mutex::new(WatchState::default()));
+        let state = Arc::new(Mutex::new(WatchState::default()));
         let mut running = Vec::new();
         for kind in Kind::ALL {
             let path = format!(
@@ -140,11 +140,11 @@ impl Watch {
                 .spawn()
                 .context("cannot start a watch")?;
             let output = child.stdout.take().context("a watch without an output")?;
-            tokio::spawn(read(kind, output, told.clone()));
+            tokio::spawn(read(kind, output, state.clone()));
             running.push(child);
         }
         let watch = Self {
-            told,
+            state,
             _running: running,
         };
         wait_for_some("the watches", START_TIMEOUT, async || {
@@ -156,26 +156,26 @@ impl Watch {
     }
 
     fn lock_state(&self) -> MutexGuard<'_, WatchState> {
-        self.told.lock()
+        self.state.lock()
     }
 
     fn check(&self) -> Result<()> {
-        let told = self.lock_state();
-        let ended = told.ended.as_ref().map(|error| format!("{error:#}"));
+        let state = self.lock_state();
+        let ended = state.ended.as_ref().map(|error| format!("{error:#}"));
         ensure!(ended.is_none(), "a watch ended: {}", ended.unwrap_or_default());
         Ok(())
     }
 
     /// Returns the lifecycle of an object so far.
     pub(super) fn story(&self, kind: Kind, name: &str) -> ObjectHistory {
-        let told = self.lock_state();
-        told.stories.get(&(kind, name.to_owned())).cloned().unwrap_or_default()
+        let state = self.lock_state();
+        state.stories.get(&(kind, name.to_owned())).cloned().unwrap_or_default()
     }
 
     /// Returns the name and the lifecycle so far of the VolumeAttachment of a PersistentVolume.
     pub(super) fn attachment_of(&self, volume: &str) -> Option<(String, ObjectHistory)> {
-        let told = self.lock_state();
-        let mut all = told.stories.iter().filter(|((kind, _), _)| *kind == Kind::Attachment);
+        let state = self.lock_state();
+        let mut all = state.stories.iter().filter(|((kind, _), _)| *kind == Kind::Attachment);
         all.find(|(_, story)| story.object["spec"]["source"]["persistentVolumeName"] == volume)
             .map(|((_, name), story)| (name.clone(), story.clone()))
     }
@@ -206,16 +206,16 @@ impl Watch {
 }
 
 /// Reads a watch until it ends. An early end is an error, because only this program ends its watches.
-async fn read(kind: Kind, output: ChildStdout, told: Arc<Mutex<WatchState>>) {
-    let lock = || told.lock();
+async fn read(kind: Kind, output: ChildStdout, shared: Arc<Mutex<WatchState>>) {
+    let lock = || shared.lock();
     let lines = async {
         let mut lines = BufReader::new(output).lines();
         while let Some(line) = lines.next_line().await.context("cannot read it")? {
             let at = Timestamp::now();
             let mut event = serde_json::from_str(&line).with_context(|| format!("it told {line}"))?;
-            let mut told = lock();
-            if note(&mut told.stories, kind, &mut event, at)? {
-                told.synced.insert(kind);
+            let mut state = lock();
+            if note(&mut state.stories, kind, &mut event, at)? {
+                state.synced.insert(kind);
             }
         }
         anyhow::bail!("the API server has ended it")
@@ -265,11 +265,11 @@ mod tests {
 
     #[test]
     fn bookmark_ends_initial_list_but_error_fails() {
-        let told = |what: &str| {
+        let note_event = |what: &str| {
             let mut event = json!({"type": what, "object": {"metadata": {}}});
             note(&mut Stories::new(), Kind::Pod, &mut event, Timestamp::UNIX_EPOCH)
         };
-        assert!(told("BOOKMARK").unwrap());
-        assert!(told("ERROR").is_err());
+        assert!(note_event("BOOKMARK").unwrap());
+        assert!(note_event("ERROR").is_err());
     }
 }

@@ -128,9 +128,9 @@ mod tests {
 
     #[test]
     fn counts_only_successful_writes_of_operands() {
-        let told = write(&line("daemonsets", "/x", 200)).expect("a write");
-        assert_eq!(told.to_string(), "patch daemonsets x");
-        assert_eq!(told.at.subsec_millisecond(), 250);
+        let parsed = write(&line("daemonsets", "/x", 200)).expect("a write");
+        assert_eq!(parsed.to_string(), "patch daemonsets x");
+        assert_eq!(parsed.at.subsec_millisecond(), 250);
         assert_eq!(write(&line("daemonsets", "/x?dryRun=All", 200)), None);
         assert_eq!(write(&line("daemonsets", "/x", 409)), None);
         assert_eq!(write(&line("leases", "/x", 200)), None);
@@ -151,10 +151,10 @@ mod tests {
         .expect("a file");
         let counted = count(&file);
         std::fs::remove_file(&file).expect("it is ours");
-        let wanted = Count {
+        let expected = Count {
             requests: 2,
             statuses: 1,
         };
-        assert_eq!(counted.expect("a log"), wanted);
+        assert_eq!(counted.expect("a log"), expected);
     }
 }

@@ -63,12 +63,12 @@ async fn claim(api: &Api, scale: Scale, number: u32) -> Result<()> {
     let claims = format!("/api/v1/namespaces/{}/persistentvolumeclaims", namespace_of(number));
     let name = format!("data-web-{number}");
     let path = format!("{claims}/{name}");
-    let asked = json!({
+    let claim_object = json!({
         "metadata": {"name": name, "annotations": {"volume.kubernetes.io/storage-provisioner": DRIVER}},
         "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "cinder",
             "resources": {"requests": {"storage": "20Gi"}}},
     });
-    api.create(&claims, &asked).await?;
+    api.create(&claims, &claim_object).await?;
 
     let volumes = "/api/v1/persistentvolumes";
     let made = api.create(volumes, &volume(number)).await?;
@@ -81,11 +81,11 @@ async fn claim(api: &Api, scale: Scale, number: u32) -> Result<()> {
 
     let attachments = "/apis/storage.k8s.io/v1/volumeattachments";
     let attachment = format!("csi-{}", uid(number));
-    let asked = json!({
+    let attachment_object = json!({
         "metadata": {"name": attachment},
         "spec": {"attacher": DRIVER, "nodeName": node_name(number % scale.nodes), "source": {"persistentVolumeName": volume}},
     });
-    api.create(attachments, &asked).await?;
+    api.create(attachments, &attachment_object).await?;
     let attachment = format!("{attachments}/{attachment}");
     api.merge(&format!("{attachment}/status"), &json!({"status": {"attached": true}}))
         .await?;

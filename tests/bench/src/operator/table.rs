@@ -50,7 +50,7 @@ pub(crate) fn render(scale: Scale, figures: &Figures) -> String {
     add("resident memory, most so far", mib(ended.most), "MiB", goal);
     for (when, usage) in [("at rest", &figures.rest), ("under load", &figures.loaded)] {
         let minutes = usage.lasts.as_secs_f64() / 60.0;
-        let asked = usage.asked;
+        let requests = usage.asked;
         let waits = [
             ("queue time in the mean", usage.queue.mean()),
             ("  in 99 of 100, not above", usage.queue.bound(QUANTILE)),
@@ -62,13 +62,13 @@ pub(crate) fn render(scale: Scale, figures: &Figures) -> String {
         }
         add(
             &format!("requests in a minute {when}"),
-            f64::from(asked.requests) / minutes,
+            f64::from(requests.requests) / minutes,
             "",
             None,
         );
         add(
             "  writes of the status among them",
-            f64::from(asked.statuses) / minutes,
+            f64::from(requests.statuses) / minutes,
             "",
             None,
         );
@@ -108,8 +108,8 @@ pub(crate) fn render(scale: Scale, figures: &Figures) -> String {
     #[expect(clippy::cast_precision_loss, reason = "figures of a bench have few digits")]
     add("binary", figures.binary as f64 / 1e6, "MB", None);
     let _ = writeln!(text, "  goals met: {met} of {judged}");
-    let kept = if figures.away.leads { "was kept" } else { "WAS LOST" };
-    let _ = writeln!(text, "  the Lease {kept} while the API server did not answer");
+    let lease_state = if figures.away.leads { "was kept" } else { "WAS LOST" };
+    let _ = writeln!(text, "  the Lease {lease_state} while the API server did not answer");
     let _ = writeln!(text, "\n  written after the last change, by the API server's audit log");
     for write in &figures.writes {
         let _ = writeln!(text, "    {write}");

@@ -183,7 +183,7 @@ impl Node {
         self.run_directory.join("admin.kubeconfig")
     }
 
-    /// Returns the path of a program of [`Tools`].
+    /// Returns the path of a program of `Tools`.
     pub(crate) fn program(&self, name: &str) -> PathBuf {
         self.run_directory.join("bin").join(name)
     }

@@ -88,8 +88,8 @@ impl Pki {
         let token = match node {
             None => &self.admin_token,
             Some(node) => {
-                let found = self.node_tokens.iter().find(|(name, _)| name == node);
-                &found.with_context(|| format!("there is no node {node}"))?.1
+                let entry = self.node_tokens.iter().find(|(name, _)| name == node);
+                &entry.with_context(|| format!("there is no node {node}"))?.1
             }
         };
         self.write_kubeconfig_of(path, server, token)

@@ -163,8 +163,8 @@ impl Driver {
                 println!("  {message}");
                 shown.clone_from(&message);
             }
-            let there = cluster.kubectl(&["get", "cindercsidrivers", "-o", "name"]).await?;
-            ensure!(there.is_empty(), "{} is there: {message}", there.trim());
+            let objects = cluster.kubectl(&["get", "cindercsidrivers", "-o", "name"]).await?;
+            ensure!(objects.is_empty(), "{} is there: {message}", objects.trim());
             let csi = cluster.get(&["csidrivers,storageclasses,csinodes"]).await?;
             for object in csi["items"].as_array().context("a list without items")? {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -176,13 +176,13 @@ impl Driver {
             }
             let selector = format!("csi.openstack.org/instance={}", self.name);
             let kinds = "deployments,daemonsets,pods,serviceaccounts,secrets,roles,rolebindings,clusterroles,clusterrolebindings";
-            let left = cluster
+            let remaining = cluster
                 .kubectl(&["get", kinds, "-n", NAMESPACE, "-l", &selector, "-o", "name"])
                 .await?;
             ensure!(
-                left.is_empty(),
+                remaining.is_empty(),
                 "left: {}",
-                left.split_whitespace().collect::<Vec<_>>().join(", ")
+                remaining.split_whitespace().collect::<Vec<_>>().join(", ")
             );
             Ok(())
         })

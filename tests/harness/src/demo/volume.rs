@@ -157,14 +157,14 @@ async fn ensure_none(cluster: &Cluster, driver: &Driver) -> Result<()> {
     }
     let state = cluster.simulator()?.state().await?;
     for kind in STATE {
-        let left = &state[kind];
-        let none = left
+        let remaining = &state[kind];
+        let none = remaining
             .as_array()
             .map(Vec::is_empty)
-            .or_else(|| left.as_object().map(serde_json::Map::is_empty));
+            .or_else(|| remaining.as_object().map(serde_json::Map::is_empty));
         ensure!(
             none.with_context(|| format!("the simulator's state has no {kind}"))?,
-            "OpenStack has {kind}: {left}"
+            "OpenStack has {kind}: {remaining}"
         );
     }
     Ok(())

@@ -99,12 +99,12 @@ impl Context<'_> {
     }
 
     pub(super) fn delete_attachment(&self, id: &str) -> Result<Reply, Fault> {
-        let left = self.cloud.change(|world| {
+        let remaining = self.cloud.change(|world| {
             world.check_disconnect(id)?;
             world.disconnect(id)
         })?;
-        let left: Vec<Value> = left.iter().map(view::attachment_summary).collect();
-        Ok(Reply::json(200, json!({"attachments": left})))
+        let remaining: Vec<Value> = remaining.iter().map(view::attachment_summary).collect();
+        Ok(Reply::json(200, json!({"attachments": remaining})))
     }
 }
 

@@ -252,8 +252,8 @@ impl Context<'_> {
     }
 
     fn members(&self, world: &crate::world::World, id: &str) -> Option<Vec<String>> {
-        let wanted = self.version >= Version(3, 25) && self.request.param("list_volume").is_some_and(is_true);
-        wanted.then(|| world.volumes_in_group(id).map(|volume| volume.id.clone()).collect())
+        let lists_volumes = self.version >= Version(3, 25) && self.request.param("list_volume").is_some_and(is_true);
+        lists_volumes.then(|| world.volumes_in_group(id).map(|volume| volume.id.clone()).collect())
     }
 
     fn group_view(&self, group: &Group, members: impl FnOnce() -> Option<Vec<String>>) -> Value {

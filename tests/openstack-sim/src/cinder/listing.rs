@@ -131,13 +131,13 @@ impl Context<'_> {
     ) -> Result<Value, Fault> {
         let page = Page::parse(self.request, self.cloud.settings.page_limit)?;
         let filters = self.filters(rules)?;
-        let mut found: Vec<&T> = all
+        let mut items_found: Vec<&T> = all
             .filter(|item| filters.iter().all(|filter| matches(*item, filter)))
             .collect();
-        self.sort(&mut found)?;
-        let count = found.len();
+        self.sort(&mut items_found)?;
+        let count = items_found.len();
         let shown = page
-            .cut(&found, |item| item.id())
+            .cut(&items_found, |item| item.id())
             .map_err(|marker| (rules.no_marker)(&marker))?;
         let mut body = json!({rules.name: shown.iter().map(|item| view(item)).collect::<Vec<_>>()});
         let last = shown.last().map(|item| item.id());
@@ -173,12 +173,12 @@ impl Context<'_> {
             "with_count",
             "list_volume",
         ];
-        let given = self
+        let parameters = self
             .request
             .query
             .iter()
             .filter(|(key, _)| !others.contains(&key.as_str()));
-        let (good, bad): (Vec<_>, Vec<_>) = given.cloned().partition(|(key, _)| known(key));
+        let (good, bad): (Vec<_>, Vec<_>) = parameters.cloned().partition(|(key, _)| known(key));
         let bad: Vec<_> = bad
             .into_iter()
             .map(|(key, _)| key)
@@ -258,10 +258,10 @@ fn matches<T: ListItem>(item: &T, (key, value): &(String, String)) -> bool {
     }
     if key == "metadata" {
         // A Python dictionary, which is JSON except for its quotes.
-        let wanted: Option<BTreeMap<String, String>> = serde_json::from_str(&value.replace('\'', "\"")).ok();
-        return wanted.is_some_and(|wanted| {
+        let pairs: Option<BTreeMap<String, String>> = serde_json::from_str(&value.replace('\'', "\"")).ok();
+        return pairs.is_some_and(|pairs| {
             item.metadata()
-                .is_some_and(|metadata| wanted.iter().all(|(key, value)| metadata.get(key) == Some(value)))
+                .is_some_and(|metadata| pairs.iter().all(|(key, value)| metadata.get(key) == Some(value)))
         });
     }
     item.column(key).is_some_and(|actual| actual.matches(value))

@@ -31,9 +31,9 @@ impl Context<'_> {
 
     pub(super) fn get_message(&self, id: &str) -> Result<Reply, Fault> {
         self.cloud.read(|world| {
-            let found = world.messages.iter().find(|message| message.id == id);
-            let found = found.ok_or_else(|| no_message(id))?;
-            Ok(Reply::json(200, json!({"message": self.message_view(found)})))
+            let entry = world.messages.iter().find(|message| message.id == id);
+            let entry = entry.ok_or_else(|| no_message(id))?;
+            Ok(Reply::json(200, json!({"message": self.message_view(entry)})))
         })
     }
 

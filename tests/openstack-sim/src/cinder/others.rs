@@ -35,8 +35,8 @@ impl Context<'_> {
 
     pub(super) fn get_type(&self, id: &str) -> Result<Reply, Fault> {
         self.cloud.read(|world| {
-            let wanted = if id == "default" { None } else { Some(id) };
-            let view = self.type_view(world.volume_type(wanted)?);
+            let requested = if id == "default" { None } else { Some(id) };
+            let view = self.type_view(world.volume_type(requested)?);
             Ok(Reply::json(200, json!({"volume_type": view})))
         })
     }
@@ -211,7 +211,7 @@ impl Context<'_> {
         if !self.token.admin && !self.cloud.settings.pools_for_members {
             return Err(Fault::forbidden("volume_extension:services:index"));
         }
-        let wanted = self.request.param("binary");
+        let binary_filter = self.request.param("binary");
         self.cloud.read(|world| {
             let zone = world.rules.zones.first().map_or("nova", String::as_str);
             let service = |binary: &str, host: String, zone: &str| {
@@ -234,7 +234,7 @@ impl Context<'_> {
                     services.push(service("cinder-volume", format!("sim@{}", pool.backend), zone));
                 }
             }
-            services.retain(|service| wanted.is_none_or(|binary| service["binary"] == binary));
+            services.retain(|service| binary_filter.is_none_or(|binary| service["binary"] == binary));
             Ok(Reply::json(200, json!({"services": services})))
         })
     }

@@ -16,13 +16,13 @@ impl Context<'_> {
         let page = Page::parse(self.request, self.cloud.settings.page_limit)?;
         self.cloud.read(|world| {
             world.server(server)?;
-            let mut found: Vec<&Mapping> = world.mappings_on(server).collect();
-            found.sort_by(|left, right| (left.device.len(), &left.device).cmp(&(right.device.len(), &right.device)));
-            let found = page
-                .cut(&found, |mapping| mapping.volume_id.as_str())
+            let mut mappings: Vec<&Mapping> = world.mappings_on(server).collect();
+            mappings.sort_by(|left, right| (left.device.len(), &left.device).cmp(&(right.device.len(), &right.device)));
+            let mappings = page
+                .cut(&mappings, |mapping| mapping.volume_id.as_str())
                 .map_err(|marker| Fault::bad_request(format!("marker [{marker}] not found")))?;
-            let found: Vec<Value> = found.iter().map(|mapping| self.view(mapping)).collect();
-            Ok(Reply::json(200, json!({"volumeAttachments": found})))
+            let mappings: Vec<Value> = mappings.iter().map(|mapping| self.view(mapping)).collect();
+            Ok(Reply::json(200, json!({"volumeAttachments": mappings})))
         })
     }
 

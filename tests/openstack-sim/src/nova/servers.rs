@@ -17,16 +17,16 @@ impl Context<'_> {
     pub(super) fn list_servers(&self, detail: bool) -> Result<Reply, Fault> {
         let page = Page::parse(self.request, self.cloud.settings.page_limit)?;
         self.cloud.read(|world| {
-            let wanted = self.request.param("name");
-            let found: Vec<&Server> = world
+            let name_filter = self.request.param("name");
+            let matching: Vec<&Server> = world
                 .servers
                 .values()
-                .filter(|server| wanted.is_none_or(|name| server.spec.name.contains(name)))
+                .filter(|server| name_filter.is_none_or(|name| server.spec.name.contains(name)))
                 .collect();
-            let found = page
-                .cut(&found, |server| server.spec.id.as_str())
+            let matching = page
+                .cut(&matching, |server| server.spec.id.as_str())
                 .map_err(|marker| Fault::bad_request(format!("marker [{marker}] not found")))?;
-            let servers: Vec<Value> = found
+            let servers: Vec<Value> = matching
                 .iter()
                 .map(|server| {
                     if detail {
@@ -37,8 +37,8 @@ impl Context<'_> {
                 })
                 .collect();
             let mut body = json!({"servers": servers});
-            let last = found.last().map(|server| server.spec.id.as_str());
-            if let Some(links) = page.links(self.request, &self.cloud.settings.base_url, found.len(), last) {
+            let last = matching.last().map(|server| server.spec.id.as_str());
+            if let Some(links) = page.links(self.request, &self.cloud.settings.base_url, matching.len(), last) {
                 body["servers_links"] = links;
             }
             Ok(Reply::json(200, body))

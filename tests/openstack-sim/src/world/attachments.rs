@@ -119,21 +119,21 @@ impl World {
     /// Implements attachment-delete: the other attachments determine the volume's status.
     pub(crate) fn disconnect(&mut self, attachment_id: &str) -> Result<Vec<Attachment>, Fault> {
         let volume_id = self.attachment(attachment_id)?.volume_id.clone();
-        let left = self.attachments.entry(volume_id.clone()).or_default();
-        left.retain(|attachment| attachment.id != attachment_id);
-        let left = left.clone();
-        let status = if left
+        let remaining = self.attachments.entry(volume_id.clone()).or_default();
+        remaining.retain(|attachment| attachment.id != attachment_id);
+        let remaining = remaining.clone();
+        let status = if remaining
             .iter()
             .any(|attachment| attachment.status == AttachmentStatus::Attached)
         {
             VolumeStatus::InUse
-        } else if left.is_empty() {
+        } else if remaining.is_empty() {
             VolumeStatus::Available
         } else {
             VolumeStatus::Reserved
         };
         self.set_status(&volume_id, status);
-        Ok(left)
+        Ok(remaining)
     }
 
     pub(crate) fn attachment(&self, id: &str) -> Result<&Attachment, Fault> {

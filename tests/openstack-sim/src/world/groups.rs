@@ -54,12 +54,12 @@ impl World {
 
     /// Returns the group type with this id or name.
     pub(crate) fn group_type(&self, wanted: &str) -> Result<&GroupType, Fault> {
-        let found = self
+        let group_type = self
             .rules
             .group_types
             .iter()
             .find(|known| known.id == wanted || known.name == wanted);
-        found.ok_or_else(|| {
+        group_type.ok_or_else(|| {
             let by = if uuid::Uuid::parse_str(wanted).is_ok() {
                 ""
             } else {

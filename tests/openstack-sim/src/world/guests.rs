@@ -242,8 +242,8 @@ impl World {
     /// Removes a server and its mappings. With `leave_attachments`, Cinder's records remain.
     pub(crate) fn remove_server(&mut self, id: &str, leave_attachments: bool) -> Vec<Mapping> {
         self.servers.remove(id);
-        let gone: Vec<Mapping> = self.mappings_on(id).cloned().collect();
-        for mapping in &gone {
+        let removed: Vec<Mapping> = self.mappings_on(id).cloned().collect();
+        for mapping in &removed {
             self.remove_mapping(mapping);
         }
         if !leave_attachments {
@@ -253,7 +253,7 @@ impl World {
                 drop(self.disconnect(&attachment));
             }
         }
-        gone
+        removed
     }
 
     pub(crate) fn mapping_mut(&mut self, id: &str) -> Option<&mut Mapping> {

@@ -60,14 +60,14 @@ impl BackingSite {
     /// Returns the loop devices with backing files in this folder, as the kernel lists them.
     fn devices(&self) -> Vec<PathBuf> {
         let ours = self.folder.path().canonicalize().unwrap();
-        let mut found = Vec::new();
+        let mut devices = Vec::new();
         for entry in fs::read_dir("/sys/block").unwrap().flatten() {
             let file = fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
             if Path::new(file.trim_end()).starts_with(&ours) {
-                found.push(Path::new("/dev").join(entry.file_name()));
+                devices.push(Path::new("/dev").join(entry.file_name()));
             }
         }
-        found
+        devices
     }
 }
 
@@ -381,15 +381,19 @@ async fn restart_after_kill_reuses_devices() {
     let mut first = Program::start(&place, &[]);
     let id = first.attached_volume().await;
     first.end(Signal::KILL);
-    let left = place.devices();
-    assert_eq!(left.len(), 1, "kill -9 leaves the device");
+    let remaining = place.devices();
+    assert_eq!(remaining.len(), 1, "kill -9 leaves the device");
     // A link without an attachment, as after a kill between two steps.
     let stray = place.path("node").join("virtio-00000000-0000-4000-8");
-    std::os::unix::fs::symlink(&left[0], &stray).unwrap();
+    std::os::unix::fs::symlink(&remaining[0], &stray).unwrap();
 
     let mut second = Program::start(&place, &[]);
     second.volume_with_status(&id, "in-use").await;
-    assert_eq!(place.devices(), left, "a mounted disk must not go away under its user");
+    assert_eq!(
+        place.devices(),
+        remaining,
+        "a mounted disk must not go away under its user"
+    );
     assert!(link(&place.path("node"), &id).exists() && fs::symlink_metadata(&stray).is_err());
     assert_eq!(second.end(Signal::TERM), Some(0));
     assert!(place.devices().is_empty() && fs::symlink_metadata(link(&place.path("node"), &id)).is_err());

@@ -178,10 +178,10 @@ async fn creates_volume_from_backup() {
     client.reaches(stuck, VolumeStatus::RestoringBackup).await;
     assert_eq!(client.sim.state().backup(&id).unwrap().status, BackupStatus::Restoring);
     client.latency(|_| {});
-    let gone = create(json!({"volume": {"backup_id": "none", "size": 2}}))
+    let missing = create(json!({"volume": {"backup_id": "none", "size": 2}}))
         .await
         .expect(404);
-    assert_eq!(gone.fault().1, "Backup none could not be found.");
+    assert_eq!(missing.fault().1, "Backup none could not be found.");
     assert!(client.sim.set_backup_status(&id, BackupStatus::Error));
     let bad = create(json!({"volume": {"backup_id": id, "size": 2}}))
         .await

@@ -49,9 +49,9 @@ async fn volume_passes_states_from_creation_to_deletion() {
     let id = client.volume("third").await;
     client.delete(&id).await.expect(202);
     client.is_gone(&id).await;
-    let gone = client.get(&format!("/volumes/{id}")).await.expect(404);
+    let missing = client.get(&format!("/volumes/{id}")).await.expect(404);
     assert_eq!(
-        gone.fault(),
+        missing.fault(),
         ("itemNotFound", format!("Volume {id} could not be found.").as_str())
     );
 }

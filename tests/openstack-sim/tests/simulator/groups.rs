@@ -61,10 +61,10 @@ async fn adds_and_removes_group_members() {
     assert!(client.sim.settled(PATIENCE).await);
     delete(&client, &id, false).await.expect(202);
     assert!(client.sim.settled(PATIENCE).await);
-    let gone = call(&client, Method::GET, &format!("/groups/{id}"), None)
+    let missing = call(&client, Method::GET, &format!("/groups/{id}"), None)
         .await
         .expect(404);
-    assert_eq!(gone.fault().1, format!("Group {id} could not be found."));
+    assert_eq!(missing.fault().1, format!("Group {id} could not be found."));
     client.delete(&volume).await.expect(202);
     client.is_gone(&volume).await;
 }

@@ -49,8 +49,8 @@ async fn snapshots_protect_their_volume_and_can_be_cloned() {
         .await
         .expect(202);
     assert!(client.sim.settled(PATIENCE).await);
-    let gone = client.get(&format!("/snapshots/{snapshot}")).await.expect(404);
-    assert_eq!(gone.fault().1, format!("Snapshot {snapshot} could not be found."));
+    let missing = client.get(&format!("/snapshots/{snapshot}")).await.expect(404);
+    assert_eq!(missing.fault().1, format!("Snapshot {snapshot} could not be found."));
     let backup = client.get("/backups/none").await.expect(404);
     assert_eq!(backup.fault().1, "Backup none could not be found.");
 }

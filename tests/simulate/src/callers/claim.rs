@@ -50,8 +50,8 @@ impl Claim {
 
     /// Returns the size that no node has seen yet, if any.
     pub fn missing_growth(&self) -> Option<i64> {
-        let wanted = self.wanted.load(Ordering::Relaxed);
-        (wanted > self.grown.load(Ordering::Relaxed)).then_some(wanted)
+        let desired = self.wanted.load(Ordering::Relaxed);
+        (desired > self.grown.load(Ordering::Relaxed)).then_some(desired)
     }
 
     /// Records that a node has seen this size.

@@ -112,20 +112,20 @@ impl Judge {
                 Some(_) => None,
             },
             Call::Expand { volume, bytes } => {
-                let found = state.volume(volume)?;
-                if found.status == VolumeStatus::Extending {
+                let existing = state.volume(volume)?;
+                if existing.status == VolumeStatus::Extending {
                     return Some("the volume is being extended".to_owned());
                 }
                 let is_done =
-                    gib(found.size) >= *bytes && !StuckResource::list(state).iter().any(|one| one.id() == volume);
-                is_done.then(|| format!("the volume has {} GiB", found.size))
+                    gib(existing.size) >= *bytes && !StuckResource::list(state).iter().any(|one| one.id() == volume);
+                is_done.then(|| format!("the volume has {} GiB", existing.size))
             }
             Call::Modify { volume, volume_type } => {
-                let found = state.volume(volume).filter(|_| !self.is_touched(volume))?;
-                if found.status == VolumeStatus::Retyping {
+                let existing = state.volume(volume).filter(|_| !self.is_touched(volume))?;
+                if existing.status == VolumeStatus::Retyping {
                     return Some("the volume is being retyped".to_owned());
                 }
-                (found.volume_type == *volume_type).then(|| "the volume has that type".to_owned())
+                (existing.volume_type == *volume_type).then(|| "the volume has that type".to_owned())
             }
             Call::DeleteSnapshot { snapshot } => {
                 let snapshot_status = state

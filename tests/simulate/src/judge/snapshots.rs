@@ -43,12 +43,12 @@ impl Judge {
         let is_of = |of: &Option<String>| of.as_deref() == Some(name);
         let snapshot = state.snapshots.iter().find(|snapshot| is_of(&snapshot.name));
         let backup = state.backups.iter().find(|backup| is_of(&backup.name));
-        let left = snapshot
+        let remaining = snapshot
             .map(|snapshot| format!("snapshot {} of that name is {}", snapshot.id, snapshot.status))
             .or_else(|| backup.map(|backup| format!("backup {} of that name is {}", backup.id, backup.status)));
-        if let Some(left) = left {
+        if let Some(remaining) = remaining {
             self.wrong(&format!(
-                "CreateSnapshot of {name} ended with {code:?}, and {left}: {message}"
+                "CreateSnapshot of {name} ended with {code:?}, and {remaining}: {message}"
             ));
         }
         self.unchanged("CreateSnapshot", name, code, message);

@@ -91,8 +91,8 @@ impl Medium {
             self.read_at(&mut read, *at);
             read == *bytes
         };
-        let found = FOREIGN.iter().find(|foreign| foreign.bytes.iter().all(is_there));
-        Some(found.map_or((2, ""), |foreign| foreign.probed))
+        let foreign_content = FOREIGN.iter().find(|foreign| foreign.bytes.iter().all(is_there));
+        Some(foreign_content.map_or((2, ""), |foreign| foreign.probed))
     }
 }
 

@@ -363,8 +363,8 @@ impl machine::Disk for SimDisk {
         let size = self.size()?;
         self.transfer(|disk| {
             // An unplugged disk has no bytes.
-            let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
-            let length = buffer.len().min(left);
+            let remaining = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let length = buffer.len().min(remaining);
             disk.read_at(buffer.get_mut(..length).unwrap_or_default(), offset);
             Ok(length)
         })

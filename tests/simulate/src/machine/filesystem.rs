@@ -34,8 +34,8 @@ impl Filesystem {
             medium.read_at(&mut bytes, at);
             bytes
         };
-        let found = [ext(&read(EXT_AT, 512)), xfs(&read(0, 512)), btrfs(&read(BTRFS_AT, 512))];
-        found.into_iter().flatten().collect()
+        let superblocks = [ext(&read(EXT_AT, 512)), xfs(&read(0, 512)), btrfs(&read(BTRFS_AT, 512))];
+        superblocks.into_iter().flatten().collect()
     }
 
     /// Returns offset and bytes of the superblock.

@@ -95,9 +95,9 @@ impl SimMachine {
         let volumes: BTreeSet<String> = {
             let state = self.node.state();
             let is_harmless = |id: u64| {
-                let found = state.superblock_of(id).and_then(|id| state.superblocks.get(&id));
+                let superblock = state.superblock_of(id).and_then(|id| state.superblocks.get(&id));
                 // A btrfs of an unplugged disk cannot be mounted again while it is in use.
-                found.is_none_or(|found| found.fs_type != FsType::Btrfs && !found.read_only)
+                superblock.is_none_or(|superblock| superblock.fs_type != FsType::Btrfs && !superblock.read_only)
             };
             let disks = state
                 .disks

@@ -304,8 +304,8 @@ impl State {
                 }
                 Root::Device(name, number) => {
                     let is_there = self.disk_named(name).is_some_and(|(_, disk)| disk.number() == *number);
-                    let gone = if is_there { "" } else { "//deleted" };
-                    ((0, 6), format!("/{name}{gone}"), "devtmpfs", "udev".into(), false)
+                    let suffix = if is_there { "" } else { "//deleted" };
+                    ((0, 6), format!("/{name}{suffix}"), "devtmpfs", "udev".into(), false)
                 }
                 Root::Tree(path) => {
                     let root = path.display().to_string();

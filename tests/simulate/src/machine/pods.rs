@@ -52,8 +52,8 @@ impl SimMachine {
         Ok(())
     }
 
-    /// Writes `key` without `fsync`. For up to 90 s, the key is only in the node's memory, and a crash of the node or a
-    /// removal of the disk loses it. An unmount of the last mount, or the last close of a device, writes it back.
+    /// Writes `key` without `fsync`. For up to 90 s, the key is only in the node's memory. A crash of the node or a
+    /// removal of the disk then loses it. An unmount of the last mount, or the last close of a device, writes it back.
     pub fn write_cached(&self, path: &Path, key: u64) -> io::Result<()> {
         let mut state = self.node.state();
         let seen = state.seen(path)?;
@@ -192,15 +192,15 @@ impl State {
             }
             Root::Tree(_) => return fail(Errno::NOENT),
         };
-        let found = self.disks.get(&disk).ok_or(Errno::IO)?;
+        let disk_state = self.disks.get(&disk).ok_or(Errno::IO)?;
         Ok(VisibleVolume {
             mount: mount.id,
             superblock,
             disk,
-            volume_id: found.volume_id.clone(),
-            medium: found.medium.clone(),
+            volume_id: disk_state.volume_id.clone(),
+            medium: disk_state.medium.clone(),
             owner,
-            refusal: read_only.or(found.read_only.then_some(Errno::PERM)),
+            refusal: read_only.or(disk_state.read_only.then_some(Errno::PERM)),
         })
     }
 }

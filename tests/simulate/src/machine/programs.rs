@@ -86,11 +86,11 @@ pub(super) async fn run(
         tool: tool.to_owned(),
         source,
     })?;
-    let said = ToolOutput::from(said.as_str());
+    let output = ToolOutput::from(said.as_str());
     let (stdout, stderr) = if code == 0 {
-        (said, ToolOutput::default())
+        (output, ToolOutput::default())
     } else {
-        (ToolOutput::default(), said)
+        (ToolOutput::default(), output)
     };
     Ok(ToolExit {
         code: Some(code),

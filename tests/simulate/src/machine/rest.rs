@@ -31,8 +31,8 @@ impl SimMachine {
         let programs = (!state.programs.is_empty()).then(|| format!("{} programs", state.programs.len()));
         let calls = (state.calls > 0).then(|| format!("{} system calls", state.calls));
         let places = state.places().map(|path| format!("{}", path.display()));
-        let found = mounts.chain(held).chain(openings).chain(superblocks);
-        found.chain(programs).chain(calls).chain(places).collect()
+        let uses = mounts.chain(held).chain(openings).chain(superblocks);
+        uses.chain(programs).chain(calls).chain(places).collect()
     }
 }
 

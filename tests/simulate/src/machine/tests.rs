@@ -55,11 +55,11 @@ async fn find(host: &Host, volume_id: &str) -> Device {
 }
 
 async fn prepare(host: &Host, fs_type: FsType) -> Result<Prepared, FilesystemError> {
-    let wanted = Prepare {
+    let options = Prepare {
         fs_type: Some(fs_type),
         ..Prepare::default()
     };
-    host.prepare_filesystem(&find(host, VOLUME).await, wanted).await
+    host.prepare_filesystem(&find(host, VOLUME).await, options).await
 }
 
 /// Mounts a volume that has a file system.
@@ -381,8 +381,8 @@ async fn number_of_dead_mount_is_not_reused() {
         "{dead}"
     );
     machine.read(staging).expect_err("its disk is gone");
-    let gone = host.find_device(VOLUME, None, Duration::ZERO).await;
-    assert!(matches!(gone, Err(DeviceError::NotFound { .. })), "{gone:?}");
+    let missing = host.find_device(VOLUME, None, Duration::ZERO).await;
+    assert!(matches!(missing, Err(DeviceError::NotFound { .. })), "{missing:?}");
     machine.plug(OTHER, Medium::blank(), GIB);
     assert_eq!(find(&host, OTHER).await.name, "vdc");
     assert!(host.unmount(staging).await.expect("a dead mount can go"));

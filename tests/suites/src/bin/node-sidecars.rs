@@ -224,8 +224,8 @@ async fn register(args: Registrar) -> Result<()> {
     if !args.http_endpoint.is_empty() {
         let looked = socket.clone();
         let check = move || {
-            let there = looked.exists();
-            std::future::ready(if there {
+            let exists = looked.exists();
+            std::future::ready(if exists {
                 Ok(())
             } else {
                 Err("the registration socket is gone".to_owned())

@@ -177,8 +177,8 @@ impl OpenStack {
 
     /// Fails if the project has a resource in Cinder, or a server has a volume in Nova or a device on this machine.
     pub async fn nothing_left(&self) -> Result<()> {
-        let left = self.api.block_storage().await?;
-        ensure!(left.is_empty(), "left in Cinder: {left:?}");
+        let remaining = self.api.block_storage().await?;
+        ensure!(remaining.is_empty(), "left in Cinder: {remaining:?}");
         for server in self.description.servers.iter().chain(&self.description.far_servers) {
             let path = format!("/servers/{}/os-volume_attachments", server.id);
             let answer = self
@@ -254,9 +254,9 @@ impl OpenStack {
 
     /// Fails if a resource remains. Stops the services if they were started here.
     pub(super) async fn stop(self) -> Result<()> {
-        let left = self.nothing_left().await;
+        let cleanup = self.nothing_left().await;
         drop(self.turn);
-        left
+        cleanup
     }
 }
 

@@ -84,8 +84,8 @@ pub async fn restored_volume_has_data_of_snapshot(world: &World) -> Result<()> {
     let words = ["delete", "volumesnapshot", "moment", "-n", USERS, WITHIN];
     world.cluster.kubectl_within(PATIENCE, &words).await?;
     wait_for("the end of the snapshot in the cloud", PATIENCE, async || {
-        let left = world.cloud_things("snapshots").await?;
-        ensure!(left.is_empty(), "the cloud has {left:?}");
+        let remaining = world.cloud_things("snapshots").await?;
+        ensure!(remaining.is_empty(), "the cloud has {remaining:?}");
         Ok(())
     })
     .await?;
@@ -234,8 +234,12 @@ pub async fn take(world: &World, name: &str, claim: &str) -> Result<()> {
     });
     world.cluster.apply(&snapshot.to_string()).await?;
     wait_for("the snapshot", PATIENCE, async || {
-        let found = world.cluster.get(&["volumesnapshot", name, "-n", USERS]).await?;
-        ensure!(found["status"]["readyToUse"] == true, "{}", found["status"]);
+        let snapshot_object = world.cluster.get(&["volumesnapshot", name, "-n", USERS]).await?;
+        ensure!(
+            snapshot_object["status"]["readyToUse"] == true,
+            "{}",
+            snapshot_object["status"]
+        );
         Ok(())
     })
     .await

@@ -63,8 +63,8 @@ impl Writers {
     async fn written(&self, cluster: &Cluster, name: &str) -> Result<u64> {
         let check = "awk '$1 != NR {print \"line\", NR, \"is\", $1; exit 1} END {print NR}' /data/log";
         let words = ["exec", "-n", USERS, name, "--", "sh", "-c", check];
-        let told = cluster.kubectl(&words).await?;
-        told.trim().parse().with_context(|| format!("{name}: {told}"))
+        let output = cluster.kubectl(&words).await?;
+        output.trim().parse().with_context(|| format!("{name}: {output}"))
     }
 
     /// Fails if a number is missing, or a pod has stopped to write or has restarted. Returns the total of written
@@ -96,8 +96,8 @@ impl Writers {
         let words = ["delete", "pods,pvc", "--all", "-n", USERS, "--timeout=120s"];
         cluster.kubectl_within(PATIENCE, &words).await?;
         wait_for("the end of the volumes", PATIENCE, async || {
-            let left = cluster.kubectl(&["get", "pv,volumeattachments", "-o", "name"]).await?;
-            ensure!(left.trim().is_empty(), "left: {left}");
+            let remaining = cluster.kubectl(&["get", "pv,volumeattachments", "-o", "name"]).await?;
+            ensure!(remaining.trim().is_empty(), "left: {remaining}");
             let state = cluster.simulator()?.state().await?;
             ensure!(
                 state["volumes"].as_array().is_some_and(Vec::is_empty),

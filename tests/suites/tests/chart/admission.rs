@@ -73,8 +73,8 @@ impl Installation {
     }
 
     async fn exists(&self, path: &str) -> Result<()> {
-        let found = self.api.get(path).await?;
-        ensure!(found["metadata"]["deletionTimestamp"].is_null(), "{found}");
+        let object = self.api.get(path).await?;
+        ensure!(object["metadata"]["deletionTimestamp"].is_null(), "{object}");
         Ok(())
     }
 

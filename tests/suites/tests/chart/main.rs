@@ -58,9 +58,9 @@ fn helm_lint_accepts_chart() -> Result<()> {
 
 #[test]
 fn chart_renders_same_objects_as_kustomization() -> Result<()> {
-    let mut wanted = kustomized("config/default")?;
+    let mut expected = kustomized("config/default")?;
     // Helm creates the namespace itself; the chart's notes explain its labels.
-    let namespace = wanted.remove(&("Namespace".into(), String::new(), "cinder-csi".into()));
+    let namespace = expected.remove(&("Namespace".into(), String::new(), "cinder-csi".into()));
     ensure!(namespace.is_some(), "the kustomization makes no namespace");
     let mut made = templated("cinder-csi", &[])?;
     let crd = (
@@ -78,12 +78,12 @@ fn chart_renders_same_objects_as_kustomization() -> Result<()> {
     );
 
     ensure!(
-        made.keys().eq(wanted.keys()),
+        made.keys().eq(expected.keys()),
         "{:?} and {:?}",
         made.keys().collect::<Vec<_>>(),
-        wanted.keys().collect::<Vec<_>>()
+        expected.keys().collect::<Vec<_>>()
     );
-    for (key, object) in &wanted {
+    for (key, object) in &expected {
         ensure!(made.get(key) == Some(object), "{key:?}: {} and {object}", made[key]);
     }
     Ok(())
@@ -141,13 +141,13 @@ fn optional_roles_match_kustomizations() -> Result<()> {
     ] {
         let mut made = templated("cinder-csi", &[setting])?;
         made.retain(|key, _| !usual.contains_key(key));
-        let mut wanted = kustomized(&format!("config/rbac/{folder}"))?;
-        for object in wanted.values_mut() {
+        let mut expected = kustomized(&format!("config/rbac/{folder}"))?;
+        for object in expected.values_mut() {
             object["metadata"]["labels"]["app.kubernetes.io/part-of"] = json!("cinder-csi");
         }
         ensure!(
-            made.len() == objects && made == wanted,
-            "{setting}: {made:?} and {wanted:?}"
+            made.len() == objects && made == expected,
+            "{setting}: {made:?} and {expected:?}"
         );
     }
     let elsewhere = templated("elsewhere", &["rights.adoption=drivers", "rights.startupTaint=true"])?;
@@ -186,9 +186,9 @@ fn monitoring_and_network_policy_match_kustomizations() -> Result<()> {
         dashboard["metadata"]["labels"]["grafana_dashboard"] == "1",
         "{dashboard}"
     );
-    let mut wanted = kustomized("config/monitoring")?;
-    wanted.append(&mut kustomized("config/network-policy")?);
-    ensure!(wanted.len() == 3 && made == wanted, "{made:?} and {wanted:?}");
+    let mut expected = kustomized("config/monitoring")?;
+    expected.append(&mut kustomized("config/network-policy")?);
+    ensure!(expected.len() == 3 && made == expected, "{made:?} and {expected:?}");
     Ok(())
 }
 
@@ -253,8 +253,11 @@ fn name_override_applies_to_objects_and_references() -> Result<()> {
         let now = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let is_ours = name != "cinder-csi-metrics-reader" && kind != "CustomResourceDefinition";
         ensure!((now == name) != is_ours, "{kind} {name}: {now}");
-        let found = made.remove(&(kind.clone(), namespace, now));
-        ensure!(found.as_ref() == Some(&object), "{kind} {name}: {found:?} and {object}");
+        let renamed = made.remove(&(kind.clone(), namespace, now));
+        ensure!(
+            renamed.as_ref() == Some(&object),
+            "{kind} {name}: {renamed:?} and {object}"
+        );
     }
     ensure!(made.is_empty(), "further objects: {made:?}");
     Ok(())
@@ -290,17 +293,17 @@ fn packaged_chart_renders_same_objects() -> Result<()> {
 fn driver_namespaces_get_role_and_operator_flag() -> Result<()> {
     let settings = ["operandNamespaces[0]=cinder-csi-drivers", "operandNamespaces[1]=more"];
     let made = templated("cinder-csi", &settings)?;
-    let wanted = kustomized("config/rbac/operand-namespace")?;
-    ensure!(wanted.len() == 2, "{:?}", wanted.keys().collect::<Vec<_>>());
-    for ((kind, namespace, name), object) in wanted {
+    let expected = kustomized("config/rbac/operand-namespace")?;
+    ensure!(expected.len() == 2, "{:?}", expected.keys().collect::<Vec<_>>());
+    for ((kind, namespace, name), object) in expected {
         ensure!(namespace == "cinder-csi-drivers", "{kind} {namespace}/{name}");
         let of_chart = |namespace: &str| made.get(&(kind.clone(), namespace.to_owned(), name.clone()));
-        let found = of_chart(&namespace).with_context(|| format!("the chart has no {kind} {name} there"))?;
+        let rendered = of_chart(&namespace).with_context(|| format!("the chart has no {kind} {name} there"))?;
         for part in ["rules", "roleRef", "subjects"] {
             ensure!(
-                found[part] == object[part],
+                rendered[part] == object[part],
                 "{kind}: {} and {}",
-                found[part],
+                rendered[part],
                 object[part]
             );
         }

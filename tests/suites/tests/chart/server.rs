@@ -225,8 +225,8 @@ fn chart_adopts_objects_installed_by_kubectl() {
         let old = it.apply_old_object().await?;
 
         let refused = it.helm("install", Some(&chart::directory()), &[]).await;
-        let said = format!("{:#}", refused.err().context("helm took over what it was not told to")?);
-        ensure!(said.contains("invalid ownership metadata"), "{said}");
+        let message = format!("{:#}", refused.err().context("helm took over what it was not told to")?);
+        ensure!(message.contains("invalid ownership metadata"), "{message}");
         let options = ["--take-ownership", "--force-conflicts"];
         it.helm("install", Some(&chart::directory()), &options).await?;
 
@@ -234,8 +234,8 @@ fn chart_adopts_objects_installed_by_kubectl() {
         it.check_object(&old).await?;
         let replicas = it.api.get(OPERATOR).await?["spec"]["replicas"].take();
         ensure!(replicas == 2, "the operator has {replicas} replicas");
-        let kept = it.api.get(CRD).await?["metadata"]["annotations"]["helm.sh/resource-policy"].take();
-        ensure!(kept == "keep", "{kept}");
+        let policy = it.api.get(CRD).await?["metadata"]["annotations"]["helm.sh/resource-policy"].take();
+        ensure!(policy == "keep", "{policy}");
         it.helm("uninstall", None, &[]).await?;
         it.check_object(&old).await
     });
@@ -251,8 +251,8 @@ fn driver_outlives_its_release() {
 
         let without = [&create[..], &["--set=crds.enabled=false", "--create-namespace"]].concat();
         let refused = it.helm("install", Some(&chart), &without).await;
-        let said = format!("{:#}", refused.err().context("there is no kind, and helm took it")?);
-        ensure!(said.contains("set crds.enabled"), "{said}");
+        let message = format!("{:#}", refused.err().context("there is no kind, and helm took it")?);
+        ensure!(message.contains("set crds.enabled"), "{message}");
         ensure!(it.api.find(OPERATOR).await?.is_none(), "half of it is installed");
 
         it.helm_on_a_node("install", &[&create[..], &["--create-namespace"]].concat())

@@ -156,34 +156,34 @@ fn check(row: &Row, known: &[Vec<String>], cache: &mut BTreeMap<String, BTreeMap
     let before = &cache[&key];
     let after = rendered(&set_value(&row.beside, &row.value, known, &row.is)?)?;
 
-    let gone: BTreeSet<String> = before
+    let removed: BTreeSet<String> = before
         .keys()
         .filter(|label| !after.contains_key(*label))
         .cloned()
         .collect();
-    ensure!(gone == row.disappears, "disappears: {gone:?}");
+    ensure!(removed == row.disappears, "disappears: {removed:?}");
     let new: BTreeMap<&String, &Value> = after.iter().filter(|(label, _)| !before.contains_key(*label)).collect();
     ensure!(new.keys().copied().eq(row.appears.keys()), "appears: {:?}", new.keys());
     for (label, object) in new {
-        let wanted = &row.appears[label];
-        ensure!(wanted.is_null() || wanted == object, "{label} is {object}");
+        let expected = &row.appears[label];
+        ensure!(expected.is_null() || expected == object, "{label} is {object}");
     }
     let mut changes = BTreeMap::new();
-    let mut wanted = row.changes.clone();
+    let mut expected = row.changes.clone();
     for (label, after) in &after {
         let Some(before) = before.get(label) else { continue };
-        let mut found = BTreeMap::new();
-        differences(before, after, "", &mut found);
-        if !found.is_empty() {
-            changes.insert(label.clone(), found);
+        let mut differing = BTreeMap::new();
+        differences(before, after, "", &mut differing);
+        if !differing.is_empty() {
+            changes.insert(label.clone(), differing);
         }
         if !row.every.is_empty() {
-            wanted.entry(label.clone()).or_default().extend(row.every.clone());
+            expected.entry(label.clone()).or_default().extend(row.every.clone());
         }
     }
-    ensure!(changes == wanted, "changes: {}", json!(changes));
+    ensure!(changes == expected, "changes: {}", json!(changes));
     ensure!(
-        !(gone.is_empty() && changes.is_empty() && row.appears.is_empty()),
+        !(removed.is_empty() && changes.is_empty() && row.appears.is_empty()),
         "nothing changes"
     );
     Ok(())
@@ -241,8 +241,8 @@ fn schema_contains_every_default_value() -> Result<()> {
     }
     let schema: Value = serde_json::from_str(&read("values.schema.json")?).context("the schema is no JSON")?;
     let (listed, defaults) = (default_of(&schema).context("no properties")?, defaults()?);
-    let mut found = BTreeMap::new();
-    differences(&defaults, &listed, "", &mut found);
-    ensure!(found.is_empty(), "{found:?}");
+    let mut differing = BTreeMap::new();
+    differences(&defaults, &listed, "", &mut differing);
+    ensure!(differing.is_empty(), "{differing:?}");
     Ok(())
 }

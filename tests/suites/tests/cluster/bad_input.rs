@@ -129,10 +129,10 @@ pub(crate) async fn foreign_storage_class_is_unchanged_and_reported(world: &Worl
     world.condition("Degraded", "False", |_| true).await?;
     world.cluster.get(&["storageclass", "taken"]).await?;
     world.ask_for_driver().await?;
-    let gone = world
+    let missing = world
         .cluster
         .kubectl(&["get", "storageclass", "taken", "--ignore-not-found", "-o", "name"])
         .await?;
-    ensure!(gone.is_empty(), "a class that is no longer asked for was not pruned");
+    ensure!(missing.is_empty(), "a class that is no longer asked for was not pruned");
     Ok(())
 }

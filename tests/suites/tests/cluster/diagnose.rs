@@ -16,8 +16,8 @@ async fn text(world: &World, plugin: &Plugin, claim: &str) -> Result<String> {
 /// Returns the JSON report of a claim.
 pub(crate) async fn report(world: &World, plugin: &Plugin, claim: &str) -> Result<Value> {
     let words = ["diagnose", claim, "-n", USERS, "-o", "json"];
-    let told = plugin.kubectl(world, &words)?.output().await?;
-    serde_json::from_str(&told).with_context(|| format!("is no JSON: {told}"))
+    let output = plugin.kubectl(world, &words)?.output().await?;
+    serde_json::from_str(&output).with_context(|| format!("is no JSON: {output}"))
 }
 
 /// Waits until the report of a claim has this cause, and prints the text report.
@@ -44,15 +44,15 @@ pub(crate) async fn diagnose_prints_events_and_overdue_operations(world: &World)
 
     world.start_pod("well", None).await?;
     world.ready("well").await?;
-    let told = text(world, &plugin, "well").await?;
-    println!("{told}");
+    let output = text(world, &plugin, "well").await?;
+    println!("{output}");
     for part in ["Claim users/well: Bound", "no overdue operation"] {
-        ensure!(told.contains(part), "no {part} in\n{told}");
+        ensure!(output.contains(part), "no {part} in\n{output}");
     }
-    let told = report(world, &plugin, "well").await?;
+    let output = report(world, &plugin, "well").await?;
     ensure!(
-        told["volumes"][0]["phase"] == "Bound" && told["stuck"] == json!([]),
-        "{told}"
+        output["volumes"][0]["phase"] == "Bound" && output["stuck"] == json!([]),
+        "{output}"
     );
 
     let pod = text(world, &plugin, "pod/well").await?;
@@ -68,10 +68,11 @@ pub(crate) async fn diagnose_prints_events_and_overdue_operations(world: &World)
     world.cluster.apply(&class.to_string()).await?;
     start_claim(world, "refused", "odd").await?;
     wait_for("the event of the refusal", PATIENCE, async || {
-        let told = text(world, &plugin, "refused").await?;
+        let output = text(world, &plugin, "refused").await?;
         ensure!(
-            told.contains("Warning ProvisioningFailed, PersistentVolumeClaim refused") && told.contains("no-such-type"),
-            "{told}"
+            output.contains("Warning ProvisioningFailed, PersistentVolumeClaim refused")
+                && output.contains("no-such-type"),
+            "{output}"
         );
         Ok(())
     })

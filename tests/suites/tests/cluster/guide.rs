@@ -65,8 +65,8 @@ pub(crate) async fn documented_examples_work(world: &World) -> Result<()> {
         let greeting = world.sh(copy, "cat /data/greeting").await?;
         ensure!(greeting.trim() == "hello", "pod {copy} reads {greeting:?}");
     }
-    let kept = world.sh("imported", "cat /data/log").await?;
-    ensure!(!kept.is_empty(), "the imported volume is empty");
+    let content = world.sh("imported", "cat /data/log").await?;
+    ensure!(!content.is_empty(), "the imported volume is empty");
     let class = world.cluster.get(&["volumesnapshotclass", "cinder-velero"]).await?;
     ensure!(
         class["metadata"]["labels"]["velero.io/csi-volumesnapshot-class"] == "true",

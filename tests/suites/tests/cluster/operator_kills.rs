@@ -72,9 +72,9 @@ async fn killed_at(world: &World, writes: Writes, missing: Option<&str>) -> Resu
         // The status may still be that of before the kill. The operator replaces the node pods, which `kubectl rollout
         // status` does not support; the conditions below report them.
         let words = ["rollout", "status", "deployment", "-n", NAMESPACE, "--watch=false"];
-        let told = world.cluster.kubectl(&words).await?;
+        let output = world.cluster.kubectl(&words).await?;
         let done = |line: &str| line.contains("successfully rolled out");
-        ensure!(told.lines().all(done), "{told}");
+        ensure!(output.lines().all(done), "{output}");
         Ok(())
     })
     .await?;
@@ -104,10 +104,10 @@ async fn kill_at(world: &World, gate: &mut Gate, missing: Option<&str>) -> Resul
     let leader = leaders::leader(world).await?;
     ensure!(leaders::kill(world, &leader).await?, "{leader} does not run");
     if let Some(kind) = missing {
-        let left = instances(world, kind).await?;
+        let remaining = instances(world, kind).await?;
         ensure!(
-            left.is_empty(),
-            "the write that was held took effect: there is {left:?}"
+            remaining.is_empty(),
+            "the write that was held took effect: there is {remaining:?}"
         );
     }
     Ok(())

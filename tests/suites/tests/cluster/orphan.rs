@@ -38,8 +38,8 @@ pub(crate) async fn orphan_runs_until_adoption(world: &World) -> Result<()> {
     world.delete_pod("alone").await?;
     world.delete_claim("alone").await?;
     wait_for("the end of the volume", PATIENCE, async || {
-        let left = world.cloud_volumes().await?;
-        ensure!(left.len() == 1, "the cloud has {left:?}");
+        let remaining = world.cloud_volumes().await?;
+        ensure!(remaining.len() == 1, "the cloud has {remaining:?}");
         Ok(())
     })
     .await?;

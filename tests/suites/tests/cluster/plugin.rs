@@ -110,15 +110,15 @@ pub(crate) async fn support_bundle_contains_no_secret(world: &World) -> Result<(
     let place = plugin.directory.path().join("bundle");
     let place_text = place.display().to_string();
 
-    let told = plugin
+    let output = plugin
         .kubectl(world, &["support-bundle", "--directory", &place_text])?
         .output()
         .await?;
 
-    ensure!(told.contains(&place_text), "{told}");
+    ensure!(output.contains(&place_text), "{output}");
     let mut files = Vec::new();
     collect(&place, &mut files)?;
-    let has = |part: &str| files.iter().any(|(name, _)| name.contains(part));
+    let contains = |part: &str| files.iter().any(|(name, _)| name.contains(part));
     for part in [
         "cindercsidrivers.json",
         "operands-secrets.json",
@@ -126,7 +126,7 @@ pub(crate) async fn support_bundle_contains_no_secret(world: &World) -> Result<(
         "cinder-csi-driver.current.log",
     ] {
         ensure!(
-            has(part),
+            contains(part),
             "no {part} among {:?}",
             files.iter().map(|(name, _)| name).collect::<Vec<_>>()
         );

@@ -147,10 +147,10 @@ async fn volumes_are_made_where_they_are_wanted(
         world.delete_claim(pod).await?;
     }
     world.nothing_left().await?;
-    let left = west.state().await?["volumes"].clone();
+    let remaining = west.state().await?["volumes"].clone();
     ensure!(
-        left.as_array().is_some_and(Vec::is_empty),
-        "the second cloud has {left}"
+        remaining.as_array().is_some_and(Vec::is_empty),
+        "the second cloud has {remaining}"
     );
     Ok(())
 }

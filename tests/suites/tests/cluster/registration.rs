@@ -131,9 +131,9 @@ async fn restarts(world: &World, node: &Node, container: &str) -> Result<u64> {
     let pods = world.cluster.get(&words).await?;
     let statuses = pods["items"][0]["status"]["containerStatuses"].as_array().cloned();
     let statuses = statuses.unwrap_or_default();
-    let found = statuses.iter().find(|status| status["name"] == container);
-    let found = found.with_context(|| format!("no container {container} on {}", node.name()))?;
-    found["restartCount"].as_u64().context("a container without a count")
+    let entry = statuses.iter().find(|status| status["name"] == container);
+    let entry = entry.with_context(|| format!("no container {container} on {}", node.name()))?;
+    entry["restartCount"].as_u64().context("a container without a count")
 }
 
 async fn lines(world: &World) -> Result<u64> {

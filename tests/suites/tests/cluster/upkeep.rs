@@ -182,11 +182,11 @@ pub(crate) async fn no_operands(world: &World) -> Result<()> {
             ][..],
             &["get", kinds, "-n", NAMESPACE, "-l", &selector, "-o", "name"],
         ] {
-            let left = world.cluster.kubectl(words).await?;
+            let remaining = world.cluster.kubectl(words).await?;
             ensure!(
-                left.trim().is_empty(),
+                remaining.trim().is_empty(),
                 "left: {}",
-                left.split_whitespace().collect::<Vec<_>>().join(", ")
+                remaining.split_whitespace().collect::<Vec<_>>().join(", ")
             );
         }
         let nodes = world.cluster.get(&["csinodes"]).await?;
@@ -222,8 +222,11 @@ pub(crate) async fn removal_waits_for_volume(world: &World) -> Result<()> {
         let object = world.cluster.get(&["cindercsidriver", DRIVER]).await?;
         let blockers = object["status"]["deletion"]["blockers"].to_string();
         ensure!(blockers.contains(&volume), "the blockers are {blockers}");
-        let told = object["status"]["conditions"].to_string();
-        ensure!(told.contains(&volume), "the conditions do not name {volume}: {told}");
+        let conditions = object["status"]["conditions"].to_string();
+        ensure!(
+            conditions.contains(&volume),
+            "the conditions do not name {volume}: {conditions}"
+        );
         Ok(())
     })
     .await?;
@@ -232,11 +235,11 @@ pub(crate) async fn removal_waits_for_volume(world: &World) -> Result<()> {
     world.delete_pod_and_volume("last").await?;
     no_operands(world).await?;
     wait_for("the end of the object", PATIENCE, async || {
-        let left = world
+        let remaining = world
             .cluster
             .kubectl(&["get", "cindercsidrivers", "-o", "name"])
             .await?;
-        ensure!(left.trim().is_empty(), "left: {left}");
+        ensure!(remaining.trim().is_empty(), "left: {remaining}");
         Ok(())
     })
     .await?;
@@ -260,8 +263,8 @@ pub(crate) async fn metrics_report_work_of_both_programs(world: &World) -> Resul
         ensure!(operator_metric(world, name).await? > 0.0, "{name} is 0");
     }
     // Two controllers run, but only the leader works, so the sum counts each operation once.
-    let mut told = world.controller_metrics().await?;
-    told.push_str(&world.driver_metrics("node", 9897).await?);
+    let mut metrics_text = world.controller_metrics().await?;
+    metrics_text.push_str(&world.driver_metrics("node", 9897).await?);
     for node in world.cluster.nodes() {
         // The port is on the node's network; it serves no plain HTTP.
         let read = node
@@ -274,9 +277,12 @@ pub(crate) async fn metrics_report_work_of_both_programs(world: &World) -> Resul
         "csi_operations_seconds_count{driver_name=\"cinder.csi.openstack.org\",grpc_status_code=\"OK\",method_name=\"/csi.v1.Node/NodeStageVolume\"}",
         "openstack_api_requests_total{request=\"volume_create\"}",
     ] {
-        ensure!(told.contains(sample), "no metrics page of the driver has {sample}");
+        ensure!(
+            metrics_text.contains(sample),
+            "no metrics page of the driver has {sample}"
+        );
     }
-    ensure!(!told.contains("pvc-"), "a volume's name is a label");
+    ensure!(!metrics_text.contains("pvc-"), "a volume's name is a label");
     Ok(())
 }
 
@@ -322,8 +328,8 @@ pub(crate) async fn removal_waits_for_snapshot(world: &World) -> Result<()> {
     let words = ["delete", "volumesnapshot", "picture", "-n", USERS, WITHIN];
     world.cluster.kubectl_within(PATIENCE, &words).await?;
     no_operands(world).await?;
-    let left = world.cloud_volumes().await?;
-    ensure!(left.len() == 1, "the cloud has {left:?}");
+    let remaining = world.cloud_volumes().await?;
+    ensure!(remaining.len() == 1, "the cloud has {remaining:?}");
 
     world.patch_spec(&json!({"deletion": null})).await?;
     world.ask_for_driver().await?;

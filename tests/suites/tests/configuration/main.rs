@@ -4,7 +4,7 @@
 //! values.
 //!
 //! Compares the login, the region, the interface, TLS and the options. Prints the number of files that are equal,
-//! refused by the driver, and accepted only by the driver, and fails on files with a different meaning.
+//! refused by the driver, and accepted only by the driver. Fails on files with a different meaning.
 
 mod generated;
 mod meaning;
@@ -132,14 +132,14 @@ fn clouds_yaml_matches_openstacksdk() -> Result<()> {
         let path = write(folder.path(), &format!("{number}.yaml"), &file.text)?;
         queries.push((path, file.cloud.clone()));
     }
-    let asked = queries
+    let requests = queries
         .iter()
         .map(|(path, cloud)| json!({"file": path, "cloud": cloud}));
-    let sdk = sdk_reader()?.answers(asked.collect())?;
-    let asked = queries
+    let sdk = sdk_reader()?.answers(requests.collect())?;
+    let requests = queries
         .iter()
         .map(|(path, cloud)| json!({"clouds_yaml": path, "cloud": cloud}));
-    let go = go_reader()?.answers(asked.collect())?;
+    let go = go_reader()?.answers(requests.collect())?;
     let mut counts = Counts::default();
     for ((file, sdk), go) in files.iter().zip(sdk).zip(go) {
         let outcome = match CloudConfig::from_clouds_yaml(&file.text, &file.cloud) {
@@ -185,8 +185,8 @@ fn cloud_conf_matches_go_driver() -> Result<()> {
             .replace("/etc/config/clouds.yaml", &yaml.display().to_string());
         paths.push(write(folder.path(), &format!("{number}.conf"), &text)?);
     }
-    let asked = paths.iter().map(|path| json!({"file": path, "cloud": ""}));
-    let go = go_reader()?.answers(asked.collect())?;
+    let requests = paths.iter().map(|path| json!({"file": path, "cloud": ""}));
+    let go = go_reader()?.answers(requests.collect())?;
     let mut counts = Counts::default();
     for ((file, path), go) in files.iter().zip(&paths).zip(go) {
         let read = Configuration::load(std::slice::from_ref(path), &[String::new()]);
@@ -207,10 +207,10 @@ fn cloud_conf_matches_go_driver() -> Result<()> {
 #[test]
 fn flags_match_pflag() -> Result<()> {
     let flags = generated::flags();
-    let asked = flags
+    let requests = flags
         .iter()
         .map(|(flag, values)| json!({"flag": flag, "values": values}));
-    let go = go_reader()?.answers(asked.collect())?;
+    let go = go_reader()?.answers(requests.collect())?;
     let mut counts = Counts::default();
     for ((flag, values), go) in flags.iter().zip(go) {
         let words = values.iter().map(|value| format!("--{flag}={value}"));

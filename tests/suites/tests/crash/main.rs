@@ -103,9 +103,9 @@ enum Share {
 const STRIPES: usize = 2;
 
 /// Runs a scenario repeatedly. The first run is undisturbed and records the points of each step and the state after it.
-/// Further runs kill at the first point of every step, then at the second, and so on, or in each asynchronous state
-/// with the latencies of real services. The shares run in parallel on separate clouds, because a restarted process
-/// mostly waits.
+/// Further runs kill at the first point of every step, then at the second, and so on. [`Share::Meanwhile`] kills in
+/// each asynchronous state, with the latencies of real services. The shares run in parallel on separate clouds, because
+/// a restarted process mostly waits.
 fn everywhere<S>(what: &str, scenario: S)
 where
     S: AsyncFn(&mut Run<'_>) -> Result<()> + Copy + Send + 'static,
@@ -162,13 +162,13 @@ async fn once(
     scenario: &impl AsyncFn(&mut Run<'_>) -> Result<()>,
     report: &Report,
 ) -> Result<()> {
-    let told = format!("{disturbance:?}");
+    let description = format!("{disturbance:?}");
     let mut run = Run::new(world, disturbance, expected).await?;
-    scenario(&mut run).await.with_context(|| told.clone())?;
+    scenario(&mut run).await.with_context(|| description.clone())?;
     let (points, missed) = (std::mem::take(&mut run.points), std::mem::take(&mut run.missed));
     run.end()
         .await
-        .with_context(|| format!("{told}, killed at {points:?}"))?;
+        .with_context(|| format!("{description}, killed at {points:?}"))?;
     report.life(points, missed);
     Ok(())
 }

@@ -46,8 +46,8 @@ pub(crate) enum Disturbance {
     Nothing,
     /// It is killed at the point with this index among those of the step.
     At(usize, When),
-    /// It is killed while the cloud is in the asynchronous state with this index among those of the step, and the
-    /// repeated call must wait for the end of that state.
+    /// It is killed while the cloud is in the asynchronous state with this index among those of the step. The repeated
+    /// call must wait for the end of that state.
     While(usize),
 }
 
@@ -231,10 +231,10 @@ impl<'w> Run<'w> {
             Err(held) => held,
         };
         self.world.replace(step.role).await?;
-        let told = format!("{}: {} {held}", step.name, when.name());
+        let description = format!("{}: {} {held}", step.name, when.name());
         let again = call(&self.life(subject)?).await;
-        let again = again.with_context(|| format!("repeated after a kill, {told}"))?;
-        self.points.push(told);
+        let again = again.with_context(|| format!("repeated after a kill, {description}"))?;
+        self.points.push(description);
         Ok(again)
     }
 
@@ -261,28 +261,28 @@ impl<'w> Run<'w> {
             }
         }
         self.world.replace(step.role).await?;
-        let told = format!("{}: while one of the {list} is {status}", step.name);
+        let description = format!("{}: while one of the {list} is {status}", step.name);
         let requests = self.world.simulator.log().await?.len();
         let life = self.life(subject)?;
         let mut again = pin!(call(&life));
         tokio::select! {
             done = &mut again => {
                 let error = done.err().unwrap_or_else(|| anyhow!("the repeated call did not wait"));
-                return Err(error.context(told));
+                return Err(error.context(description));
             }
             looked = self.looks_again(requests) => looked?,
         }
         if !self.is_in(lasting).await? {
-            bail!("{told}: it is not any more, although nothing ended it");
+            bail!("{description}: it is not any more, although nothing ended it");
         }
         self.world.simulator.set_latency(latency, usual).await?;
-        let done = again.await.with_context(|| told.clone())?;
+        let done = again.await.with_context(|| description.clone())?;
         ensure!(
             life.failures() == 0,
-            "{told}: the repeated call failed {} times before it went well",
+            "{description}: the repeated call failed {} times before it went well",
             life.failures()
         );
-        self.points.push(told);
+        self.points.push(description);
         Ok(done)
     }
 

@@ -84,11 +84,11 @@ impl Run<'_> {
         let file = File::open(self.image(volume)).context("the volume has no image")?;
         file.read_exact_at(&mut bytes, PLACE)
             .context("the image cannot be read")?;
-        let found = String::from_utf8_lossy(&bytes);
-        let found = found.trim_end_matches('\0');
+        let content = String::from_utf8_lossy(&bytes);
+        let content = content.trim_end_matches('\0');
         ensure!(
-            found == text,
-            "volume {} holds {found:?} and not {text:?}",
+            content == text,
+            "volume {} holds {content:?} and not {text:?}",
             volume.volume_id
         );
         Ok(())

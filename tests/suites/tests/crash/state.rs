@@ -125,8 +125,8 @@ fn places(world: &World) -> Result<Vec<String>> {
 /// Fails if anything remains.
 pub(crate) fn nothing_in(state: &Value) -> Result<()> {
     for list in LISTS {
-        let left = &state["cloud"][list];
-        ensure!(left == &json!([]), "{list} are left: {left:#}");
+        let remaining = &state["cloud"][list];
+        ensure!(remaining == &json!([]), "{list} are left: {remaining:#}");
     }
     for what in ["mounts", "places"] {
         ensure!(state[what] == json!([]), "{what} are left: {:#}", state[what]);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the Go driver instead of our driver, on the same cluster and the same cloud.
 //!
-//! It runs the scenarios that use only Kubernetes' own objects. The other scenarios use features of our operator
-//! (classes of attributes, of backups and of group snapshots, snapshot kinds that appear and disappear, another Secret
-//! or CA). Or they kill our processes, or wait for our operator's conditions (zones, outages of services).
+//! It runs the scenarios that use only Kubernetes' own objects. The other scenarios do one of the following:
+//!
+//! - They use features of our operator: classes of attributes, of backups and of group snapshots, snapshot kinds that
+//!   appear and disappear, another Secret or CA.
+//! - They kill our processes.
+//! - They wait for our operator's conditions: zones, outages of services.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

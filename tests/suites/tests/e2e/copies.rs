@@ -24,8 +24,8 @@ pub(crate) async fn backup_outlives_volume_and_is_restored(world: &World) -> Res
     });
     world.cluster.apply(&backup.to_string()).await?;
     wait_for("the backup", PATIENCE, async || {
-        let found = world.cluster.get(&["volumesnapshot", "backup", "-n", USERS]).await?;
-        ensure!(found["status"]["readyToUse"] == true, "{}", found["status"]);
+        let snapshot = world.cluster.get(&["volumesnapshot", "backup", "-n", USERS]).await?;
+        ensure!(snapshot["status"]["readyToUse"] == true, "{}", snapshot["status"]);
         Ok(())
     })
     .await?;
@@ -79,8 +79,12 @@ pub(crate) async fn group_snapshot_is_consistent(world: &World) -> Result<()> {
     });
     world.cluster.apply(&group.to_string()).await?;
     wait_for("the group snapshot", PATIENCE, async || {
-        let found = world.cluster.get(&[GROUP, "pair", "-n", USERS]).await?;
-        ensure!(found["status"]["readyToUse"] == true, "{}", found["status"]);
+        let group_snapshot = world.cluster.get(&[GROUP, "pair", "-n", USERS]).await?;
+        ensure!(
+            group_snapshot["status"]["readyToUse"] == true,
+            "{}",
+            group_snapshot["status"]
+        );
         Ok(())
     })
     .await?;
@@ -106,8 +110,8 @@ pub(crate) async fn group_snapshot_is_consistent(world: &World) -> Result<()> {
     world.delete(GROUP, "pair").await?;
     wait_for("the end of the group snapshot in Cinder", PATIENCE, async || {
         for kind in ["group_snapshots", "snapshots"] {
-            let left = world.cloud_things(kind).await?;
-            ensure!(left.is_empty(), "left: {left:?}");
+            let remaining = world.cloud_things(kind).await?;
+            ensure!(remaining.is_empty(), "left: {remaining:?}");
         }
         Ok(())
     })

@@ -150,7 +150,7 @@ fn print(rows: &[Row]) {
         let (time, calls) = row
             .theirs
             .as_ref()
-            .map_or_else(|| ("-".to_owned(), "-".to_owned()), GoDriverResult::words);
+            .map_or_else(|| ("-".to_owned(), "-".to_owned()), GoDriverResult::columns);
         println!(
             "{:width$}  {result:6}  {seconds:7.1}  {:23}  {:8}  {time:>18}  {calls:>5}",
             row.ended.name, row.driver, row.operator

@@ -55,7 +55,7 @@ async fn comes_back(world: &World, service: &str) -> Result<()> {
     }
     let before = lines(world).await?;
     openstack.stop_service(service).await?;
-    let asked = openstack.calls().len();
+    let requests = openstack.calls().len();
     if service == "keystone" {
         // A token outlives the suite, so only a process that starts during the outage must log in.
         world.kill_controllers().await?;
@@ -65,7 +65,7 @@ async fn comes_back(world: &World, service: &str) -> Result<()> {
         let words = ["delete", kind, "goes", "-n", USERS, "--wait=false"];
         world.cluster.kubectl(&words).await?;
     }
-    let missed = missed(world, asked).await;
+    let missed = missed(world, requests).await;
     openstack.start_service(service).await?;
     println!("    without {service}: {}", missed?);
 

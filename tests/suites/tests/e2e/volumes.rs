@@ -38,8 +38,11 @@ pub(crate) async fn volume_gets_attributes_of_class(world: &World) -> Result<()>
         "the volume does not begin as fast"
     );
     world.change_attributes("changes", "archive").await?;
-    let found = kind_and_tier(world).await?;
-    ensure!(found == (kind.to_owned(), "archive".to_owned()), "Cinder has {found:?}");
+    let observed = kind_and_tier(world).await?;
+    ensure!(
+        observed == (kind.to_owned(), "archive".to_owned()),
+        "Cinder has {observed:?}"
+    );
     world.sh("changes", "echo still there >> /data/log && sync").await?;
     world.delete_pod_and_volume("changes").await?;
     world.patch_spec(&json!({"volumeAttributesClasses": null})).await?;

@@ -42,34 +42,34 @@ fn differences(
     real: &BTreeMap<&'static str, Observation>,
     simulated: &BTreeMap<&'static str, Observation>,
 ) -> BTreeSet<String> {
-    let mut found: BTreeSet<String> = simulated
+    let mut collected: BTreeSet<String> = simulated
         .keys()
         .filter(|step| !real.contains_key(*step))
         .map(|step| format!("{step}: only simulated"))
         .collect();
     for (step, real) in real {
         let Some(simulated) = simulated.get(step) else {
-            found.insert(format!("{step}: only real"));
+            collected.insert(format!("{step}: only real"));
             continue;
         };
         if real.status != simulated.status {
-            found.insert(format!(
+            collected.insert(format!(
                 "{step}: status: real {} ({}), simulated {} ({})",
                 real.status, real.message, simulated.status, simulated.message
             ));
             continue;
         }
         if real.states.last() != simulated.states.last() {
-            found.insert(format!(
+            collected.insert(format!(
                 "{step}: states: real {:?}, simulated {:?}",
                 real.states, simulated.states
             ));
         }
         for difference in shape::differences(&real.shape, &simulated.shape, NAMES) {
-            found.insert(format!("{step}: {difference}"));
+            collected.insert(format!("{step}: {difference}"));
         }
     }
-    found
+    collected
 }
 
 /// A known difference and its reason.
@@ -90,10 +90,10 @@ fn compare(found: &BTreeSet<String>) -> Result<()> {
     );
     let known: BTreeSet<String> = known.into_iter().map(|known| known.difference).collect();
     let new: Vec<&String> = found.difference(&known).collect();
-    let gone: Vec<&String> = known.difference(found).collect();
+    let outdated: Vec<&String> = known.difference(found).collect();
     ensure!(
-        new.is_empty() && gone.is_empty(),
-        "differences that are not listed: {new:#?}\nlisted ones that are gone: {gone:#?}"
+        new.is_empty() && outdated.is_empty(),
+        "differences that are not listed: {new:#?}\nlisted ones that are gone: {outdated:#?}"
     );
     Ok(())
 }

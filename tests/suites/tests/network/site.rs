@@ -52,10 +52,10 @@ pub(crate) async fn replace_file(lab: &Lab, system: &str, content: &str) -> Resu
 pub(crate) fn edit_conf(lab: &Lab, cloud: &impl Cloud, keys: &[(&str, &str)]) -> Result<OtherLogin> {
     let text = std::fs::read_to_string(cloud.cloud_conf()).context("cannot read cloud.conf")?;
     let is_kept = |line: &&str| !keys.iter().any(|(key, _)| line.starts_with(&format!("{key} = ")));
-    let kept: Vec<&str> = text.lines().filter(is_kept).collect();
+    let lines: Vec<&str> = text.lines().filter(is_kept).collect();
     let set = keys.iter().filter(|(_, value)| !value.is_empty());
     let set: Vec<String> = set.map(|(key, value)| format!("{key} = \"{value}\"\n")).collect();
-    let edited = kept
+    let edited = lines
         .join("\n")
         .replace("[Global]\n", &format!("[Global]\n{}", set.concat()));
     let conf = lab.path("edited-cloud.conf");

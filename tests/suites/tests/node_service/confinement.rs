@@ -34,8 +34,8 @@ async fn report(task: ToolTask, script: &str, device: &Path) -> (ToolExit, Strin
         .run(Path::new("bash"), &["-c", script], device, LIMIT, task)
         .await;
     let ended = ended.expect("it starts");
-    let said = ended.stdout.complete().expect("a short output");
-    (ended, said)
+    let output = ended.stdout.complete().expect("a short output");
+    (ended, output)
 }
 
 fn own_capabilities() -> u64 {
@@ -64,16 +64,16 @@ fn programs_have_no_unneeded_privileges() {
             assert_eq!(ended.code, Some(0), "{task:?}: {ended:?}");
             let words: Vec<&str> = said.split_whitespace().collect();
             // The test itself may lack some capabilities.
-            let wanted = format!("{:016x}", capabilities & own_capabilities());
+            let effective = format!("{:016x}", capabilities & own_capabilities());
             let expected = [
                 "CapInh:",
                 "0000000000000000",
                 "CapPrm:",
-                &wanted,
+                &effective,
                 "CapEff:",
-                &wanted,
+                &effective,
                 "CapBnd:",
-                &wanted,
+                &effective,
                 "CapAmb:",
                 "0000000000000000",
                 "NoNewPrivs:",
@@ -137,13 +137,13 @@ fn confined_programs_do_their_work() {
         for fs_type in [FsType::Ext4, FsType::Xfs, FsType::Btrfs] {
             let volume = lab.volume(VOLUME, 320 * MIB).await;
             let host = confined_host(&lab);
-            let wanted = Prepare {
+            let prepare_options = Prepare {
                 fs_type: Some(fs_type),
                 ..ANY
             };
-            let made = host.prepare_filesystem(&volume, wanted.clone()).await;
+            let made = host.prepare_filesystem(&volume, prepare_options.clone()).await;
             assert!(made.unwrap_or_else(|error| panic!("{fs_type}: {error}")).formatted);
-            let again = host.prepare_filesystem(&volume, wanted).await;
+            let again = host.prepare_filesystem(&volume, prepare_options).await;
             assert!(!again.unwrap_or_else(|error| panic!("{fs_type}: {error}")).formatted);
             let staging = lab.directory("staging");
             let mount = |device| {

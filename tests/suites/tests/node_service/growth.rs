@@ -38,16 +38,16 @@ fn published_file_system_grows_with_volume() {
         for fs_type in ["xfs", "btrfs"] {
             let device = lab.volume(VOLUME, 320 * MIB).await;
             let kubelet = Kubelet::new(&lab);
-            let wanted = mount(fs_type, Mode::SingleNodeWriter);
+            let capability = mount(fs_type, Mode::SingleNodeWriter);
             for _ in 0..2 {
-                kubelet.stage(VOLUME, wanted.clone()).await.expect("it is staged");
+                kubelet.stage(VOLUME, capability.clone()).await.expect("it is staged");
                 kubelet
-                    .publish("pod/mount", false, wanted.clone())
+                    .publish("pod/mount", false, capability.clone())
                     .await
                     .expect("it is published");
             }
             kubelet
-                .publish("pod/read-only", true, wanted.clone())
+                .publish("pod/read-only", true, capability.clone())
                 .await
                 .expect("it is published");
             assert_eq!(kubelet.mounts_at("pod/mount").await, 1, "{fs_type}");
@@ -113,12 +113,12 @@ fn stage_grows_file_system_of_larger_copy() {
         for fs_type in ["ext4", "xfs", "btrfs"] {
             let device = lab.volume(VOLUME, 320 * MIB).await;
             let kubelet = Kubelet::new(&lab);
-            let wanted = mount(fs_type, Mode::SingleNodeWriter);
-            kubelet.stage(VOLUME, wanted.clone()).await.expect("it is staged");
+            let capability = mount(fs_type, Mode::SingleNodeWriter);
+            kubelet.stage(VOLUME, capability.clone()).await.expect("it is staged");
             fs::write(lab.at("staging/data"), "data").expect("it can be written");
             kubelet.unstage(VOLUME).await.expect("it goes");
             extend(&lab, &device, 640);
-            let mut request = kubelet.stage_request(VOLUME, wanted.clone());
+            let mut request = kubelet.stage_request(VOLUME, capability.clone());
             let size = async || {
                 let usage = kubelet
                     .stats(VOLUME, &kubelet.path("staging"))
@@ -126,7 +126,7 @@ fn stage_grows_file_system_of_larger_copy() {
                     .expect("it is there");
                 usage.first().map_or(0, |bytes| bytes.total)
             };
-            kubelet.stage(VOLUME, wanted).await.expect("it is staged");
+            kubelet.stage(VOLUME, capability).await.expect("it is staged");
             assert!(
                 size().await < 330 << 20,
                 "{fs_type} grows only where the volume's source says so"
@@ -153,8 +153,8 @@ fn expansion_before_publish_fails_immediately() {
     run("growth::expansion_before_publish_fails_immediately", |lab| async move {
         let device = lab.volume(VOLUME, 320 * MIB).await;
         let kubelet = Kubelet::new(&lab);
-        let wanted = mount("xfs", Mode::SingleNodeWriter);
-        kubelet.stage(VOLUME, wanted.clone()).await.expect("it is staged");
+        let capability = mount("xfs", Mode::SingleNodeWriter);
+        kubelet.stage(VOLUME, capability.clone()).await.expect("it is staged");
         let start = Instant::now();
         let error = kubelet
             .expand("staging", 640 * MIB)
@@ -164,7 +164,7 @@ fn expansion_before_publish_fails_immediately() {
         assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
         assert!(error.message().contains("starts with the existing size"), "{error}");
         kubelet
-            .publish("pod/mount", false, wanted)
+            .publish("pod/mount", false, capability)
             .await
             .expect("the pod starts");
         fs::write(lab.at("pod/mount/data"), "data").expect("it can be written");
@@ -185,20 +185,20 @@ fn clone_and_source_share_a_node() {
         for fs_type in ["ext4", "xfs", "btrfs"] {
             let device = lab.volume(VOLUME, 320 * MIB).await;
             let kubelet = Kubelet::new(&lab);
-            let wanted = mount(fs_type, Mode::SingleNodeWriter);
-            kubelet.stage(VOLUME, wanted.clone()).await.expect("it is staged");
+            let capability = mount(fs_type, Mode::SingleNodeWriter);
+            kubelet.stage(VOLUME, capability.clone()).await.expect("it is staged");
             fs::write(lab.at("staging/data"), "data").expect("it can be written");
             kubelet.unstage(VOLUME).await.expect("it goes");
             let image = lab.at(&format!("{fs_type}-clone.img"));
             fs::copy(lab.at(&format!("{VOLUME}.img")), &image).expect("a copy");
             let clone = lab.attach(&image, OTHER).await;
             kubelet
-                .stage(VOLUME, wanted.clone())
+                .stage(VOLUME, capability.clone())
                 .await
                 .expect("the source is staged");
             let request = csi_proto::csi::v1::NodeStageVolumeRequest {
                 staging_target_path: kubelet.path("staging-of-clone"),
-                ..kubelet.stage_request(OTHER, wanted)
+                ..kubelet.stage_request(OTHER, capability)
             };
             // The kernel may temporarily have an entry of another file system with the same UUID. The kubelet
             // repeats the call.
@@ -284,8 +284,8 @@ fn read_only_attachment_is_never_written() {
     run("growth::read_only_attachment_is_never_written", |lab| async move {
         let device = lab.volume(VOLUME, 64 * MIB).await;
         let kubelet = Kubelet::new(&lab);
-        let wanted = mount("ext4", Mode::SingleNodeWriter);
-        let mut request = kubelet.stage_request(VOLUME, wanted.clone());
+        let capability = mount("ext4", Mode::SingleNodeWriter);
+        let mut request = kubelet.stage_request(VOLUME, capability.clone());
         request.publish_context.insert("readonly".into(), "true".into());
         let error = kubelet
             .node
@@ -294,7 +294,7 @@ fn read_only_attachment_is_never_written() {
             .expect_err("it is empty");
         assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
         assert!(lab::everything(&device).iter().all(|byte| *byte == 0));
-        kubelet.stage(VOLUME, wanted).await.expect("it gets a file system");
+        kubelet.stage(VOLUME, capability).await.expect("it gets a file system");
         kubelet.unstage(VOLUME).await.expect("it goes");
         kubelet
             .node
@@ -322,8 +322,8 @@ fn mkfs_options_apply_or_are_refused_issue_3084() {
             assert_eq!(stage("mkfsOptions", "-d /etc").await, Code::InvalidArgument);
             assert_eq!(stage("mkfs-options", "-d /etc").await, Code::InvalidArgument);
             assert_eq!(stage("mkfs-options", "-E nodiscard -b 4096").await, Code::Ok);
-            let said = lab::output(Command::new("dumpe2fs").arg("-h").arg(&device.path));
-            assert!(said.contains("4096"), "{said}");
+            let superblock = lab::output(Command::new("dumpe2fs").arg("-h").arg(&device.path));
+            assert!(superblock.contains("4096"), "{superblock}");
             kubelet.unstage(VOLUME).await.expect("it goes");
         },
     );
@@ -356,8 +356,8 @@ fn waits_for_small_disk_without_writing() {
         stage((128 * MIB).to_string(), LONG)
             .await
             .expect("now it is the volume");
-        let said = lab::output(Command::new("dumpe2fs").arg("-h").arg(&device.path));
-        assert!(said.contains("Filesystem volume name"), "{said}");
+        let superblock = lab::output(Command::new("dumpe2fs").arg("-h").arg(&device.path));
+        assert!(superblock.contains("Filesystem volume name"), "{superblock}");
         kubelet.unstage(VOLUME).await.expect("it goes");
     });
 }

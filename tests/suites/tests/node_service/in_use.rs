@@ -42,8 +42,8 @@ async fn large_disk(lab: &Lab) -> Device {
 /// Unstages a volume while `agent` uses its file system.
 async fn unstage_in_use(lab: &Lab, fs_type: &str, agent: impl FnOnce(&Lab) -> Agent) -> Agent {
     let (kubelet, _) = Kubelet::with_patience(lab, PATIENCE);
-    let wanted = mount(fs_type, Mode::SingleNodeWriter);
-    kubelet.stage(VOLUME, wanted).await.expect("the volume is blank");
+    let capability = mount(fs_type, Mode::SingleNodeWriter);
+    kubelet.stage(VOLUME, capability).await.expect("the volume is blank");
     fs::write(lab.at("staging/data"), "precious").expect("it can be written");
     let agent = agent(lab);
     kubelet.unstage(VOLUME).await.expect("the holder is passed over");
@@ -71,17 +71,17 @@ fn is_mounted_again(name: &str, fs_type: &'static str, agent: fn(&Lab) -> Agent)
             lab: &lab,
             node: mounting_node(&lab),
         };
-        let wanted = mount(fs_type, Mode::SingleNodeWriter);
+        let capability = mount(fs_type, Mode::SingleNodeWriter);
         for round in 0..3 {
             let start = Instant::now();
             kubelet
-                .stage(VOLUME, wanted.clone())
+                .stage(VOLUME, capability.clone())
                 .await
                 .expect("it is mounted once more");
-            kubelet.stage(VOLUME, wanted.clone()).await.expect("a repetition");
+            kubelet.stage(VOLUME, capability.clone()).await.expect("a repetition");
             assert!(start.elapsed() < SHORT, "{:?}", start.elapsed());
             kubelet
-                .publish("pod/mount", false, wanted.clone())
+                .publish("pod/mount", false, capability.clone())
                 .await
                 .expect("it is published");
             assert_eq!(
@@ -95,7 +95,10 @@ fn is_mounted_again(name: &str, fs_type: &'static str, agent: fn(&Lab) -> Agent)
         assert!(!lab.at("refused").exists(), "nothing is formatted or checked");
         drop(agent);
         let kubelet = Kubelet::new(&lab);
-        kubelet.stage(VOLUME, wanted).await.expect("nothing uses it any more");
+        kubelet
+            .stage(VOLUME, capability)
+            .await
+            .expect("nothing uses it any more");
         assert_eq!(fs::read_to_string(lab.at("staging/2")).expect("it is there"), "new");
         kubelet.unstage(VOLUME).await.expect("it goes");
     });
@@ -275,15 +278,15 @@ fn clone_is_staged_while_source_is_in_use() {
         fs::copy(lab.at(&format!("{VOLUME}.img")), &image).expect("a copy");
         lab.attach(&image, OTHER).await;
         let (kubelet, _) = Kubelet::with_patience(&lab, PATIENCE);
-        let wanted = mount("xfs", Mode::SingleNodeWriter);
+        let capability = mount("xfs", Mode::SingleNodeWriter);
         kubelet
-            .stage(OTHER, wanted.clone())
+            .stage(OTHER, capability.clone())
             .await
             .expect("it has the UUID of its source");
         fs::write(lab.at("staging/data"), "changed").expect("it can be written");
         kubelet.unstage(OTHER).await.expect("nothing uses it");
         kubelet
-            .stage(VOLUME, wanted)
+            .stage(VOLUME, capability)
             .await
             .expect("the source is mounted once more");
         assert_eq!(

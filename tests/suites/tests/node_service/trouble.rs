@@ -77,8 +77,8 @@ fn health_reports_missing_disk_until_unmount() {
         kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
         // The loop device exists as long as the mount. Its link and its node are removed, as for an unplugged disk.
         std::fs::remove_file(lab.at("dev/disk/by-id/virtio-0cf2a1d9-6b1c-4c3e-9")).expect("its link");
-        let gone = [(VolumeHealthErrorType::Inaccessible, "DeviceGone".to_owned())];
-        assert_eq!(kubelet.health(VOLUME).await.expect("it is mounted"), gone);
+        let device_gone = [(VolumeHealthErrorType::Inaccessible, "DeviceGone".to_owned())];
+        assert_eq!(kubelet.health(VOLUME).await.expect("it is mounted"), device_gone);
         assert_eq!(
             kubelet.storage_health().await,
             [StorageHealthErrorType::StorageUnreachable]

@@ -160,14 +160,14 @@ fn visible_mount_blocks_unstage() {
     run("unstage::visible_mount_blocks_unstage", |lab| async move {
         let device = disk(&lab).await;
         let (kubelet, _) = Kubelet::with_patience(&lab, PATIENCE);
-        let wanted = mount("xfs", Mode::SingleNodeWriter);
+        let capability = mount("xfs", Mode::SingleNodeWriter);
         lab::output(
             Command::new("truncate")
                 .args(["--size=320M"])
                 .arg(lab.at(&format!("{VOLUME}.img"))),
         );
         lab::output(Command::new("losetup").arg("--set-capacity").arg(&device.path));
-        kubelet.stage(VOLUME, wanted).await.expect("it is staged");
+        kubelet.stage(VOLUME, capability).await.expect("it is staged");
         lab.directory("elsewhere");
         lab::output(
             Command::new("mount")

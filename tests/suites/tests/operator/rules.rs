@@ -32,8 +32,8 @@ pub(crate) async fn api_server_enforces_validation_rules(world: &World) -> Resul
         world.api.create(DRIVERS, &old).await?;
         let path = format!("{DRIVERS}/{}", old["metadata"]["name"].as_str().unwrap_or_default());
         let mut new = with(case.pointer, case.new.clone());
-        let there = world.api.get(&path).await?;
-        new["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"].clone();
+        let current = world.api.get(&path).await?;
+        new["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
         let answer = world
             .api
             .request(Method::PUT, &path, Some(("application/json", &new)))

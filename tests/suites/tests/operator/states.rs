@@ -170,16 +170,20 @@ pub(crate) async fn orphans_run_without_labels(world: &World) -> Result<()> {
 
 async fn released(world: &World, operands: &[crate::api::Object]) -> Result<()> {
     for object in operands {
-        let there = world.api.find(&object.path).await?;
-        let there = there.with_context(|| format!("{} is gone", object.label()))?;
-        let metadata = &there["metadata"];
+        let current = world.api.find(&object.path).await?;
+        let current = current.with_context(|| format!("{} is gone", object.label()))?;
+        let metadata = &current["metadata"];
         ensure!(
             metadata["labels"]["csi.openstack.org/instance"].is_null()
                 && metadata["annotations"]["csi.openstack.org/owner-uid"].is_null(),
             "{} has its marks: {metadata}",
             object.label()
         );
-        ensure!(there["spec"] == object.value["spec"], "{} was changed", object.label());
+        ensure!(
+            current["spec"] == object.value["spec"],
+            "{} was changed",
+            object.label()
+        );
     }
     Ok(())
 }

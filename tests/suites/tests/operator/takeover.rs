@@ -151,14 +151,14 @@ pub(crate) async fn migration_never_has_two_leaders(world: &World) -> Result<()>
         world.register(node, true).await?;
     }
     let object = world.api.get(OBJECT).await?;
-    let left = object["status"]["adoption"]["leftovers"].to_string();
+    let leftovers = object["status"]["adoption"]["leftovers"].to_string();
     for expected in [
         CONTROLLER,
         "ClusterRole csi-attacher-role",
         "ServiceAccount kube-system/csi-cinder-node-sa",
         "Secret kube-system/cloud-config",
     ] {
-        ensure!(left.contains(expected), "{expected} is not among {left}");
+        ensure!(leftovers.contains(expected), "{expected} is not among {leftovers}");
     }
 
     for path in [

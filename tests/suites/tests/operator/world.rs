@@ -383,13 +383,13 @@ impl World {
     pub(crate) async fn condition(&self, kind: &str, status: &str) -> Result<(String, String)> {
         let object = self.api.get(OBJECT).await?;
         let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let found = conditions.iter().find(|condition| condition["type"] == kind);
-        let found = found.with_context(|| format!("there is no condition {kind}"))?;
+        let entry = conditions.iter().find(|condition| condition["type"] == kind);
+        let entry = entry.with_context(|| format!("there is no condition {kind}"))?;
         ensure!(
-            found["status"] == status && found["observedGeneration"] == object["metadata"]["generation"],
-            "{found}"
+            entry["status"] == status && entry["observedGeneration"] == object["metadata"]["generation"],
+            "{entry}"
         );
-        let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+        let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
         Ok((text("reason"), text("message")))
     }
 

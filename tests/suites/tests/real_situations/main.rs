@@ -2,9 +2,12 @@
 //! Tests of our driver with real services in situations that csi-sanity does not cover: other logins, stopped or locked
 //! servers, a volume on two servers, a type on another backend.
 //!
-//! This cloud does not support shelved servers (they need an image service), resizes and migrations (it has one compute
-//! host), retypes that migrate a volume in use (loop devices cannot be mirrored), and a Keystone with mutual TLS. The
-//! driver's own tests cover these with the simulator.
+//! The driver's own tests with the simulator cover situations that this cloud does not support:
+//!
+//! - Shelved servers, which need an image service.
+//! - Resizes and migrations of servers, because there is one compute host.
+//! - Retypes that migrate a volume in use, because loop devices cannot be mirrored.
+//! - A Keystone with mutual TLS.
 
 mod calls;
 mod cloud;
@@ -212,8 +215,8 @@ fn retype_to_other_backend_migrates_data() {
                     &[("type", "other"), ("migration-policy", "on-demand")],
                 )
                 .await?;
-            let found = show(cloud.api(), &volume.volume_id).await?["volume_type"].clone();
-            ensure!(found == "other", "its type is {found}");
+            let volume_type = show(cloud.api(), &volume.volume_id).await?["volume_type"].clone();
+            ensure!(volume_type == "other", "its type is {volume_type}");
         }
         life.delete(&volume).await?;
         driver.stop().await?;

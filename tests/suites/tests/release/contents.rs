@@ -174,8 +174,8 @@ impl BuiltRelease {
     fn image(&self, name: &str) -> Result<(Value, Value)> {
         let reference = format!("ghcr.io/cinder-csi/{name}:v{}", self.version);
         let named = self.named()?;
-        let found = named.iter().find(|(name, _)| *name == reference);
-        let (_, descriptor) = found.with_context(|| format!("the layout has no {reference}"))?;
+        let entry = named.iter().find(|(name, _)| *name == reference);
+        let (_, descriptor) = entry.with_context(|| format!("the layout has no {reference}"))?;
         let index = self.blob(descriptor)?;
         let platforms = index["manifests"].as_array().context("an index without manifests")?;
         ensure!(
@@ -281,8 +281,8 @@ impl BuiltRelease {
             let unpack = Command::new("tar").args(["--extract", "--gzip", "--file", archive, "--directory", ".."]);
             unpack.directory(self.folder()).output().await?;
             let program = self.folder.path().join(text(&platform["bin"])?);
-            let said = Command::new(program).arg("--version").output().await?;
-            ensure!(said.contains(&self.version), "{archive}: the plugin says {said:?}");
+            let answer = Command::new(program).arg("--version").output().await?;
+            ensure!(answer.contains(&self.version), "{archive}: the plugin says {answer:?}");
         }
         Ok(())
     }

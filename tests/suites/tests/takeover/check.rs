@@ -59,8 +59,8 @@ pub(crate) async fn make_what_changes(site: &Site) -> Result<()> {
     site.world.start_pod_of_class(REGION, REGION).await?;
     site.world.ready(REGION).await?;
     wait_for("a volume with ReadWriteMany", PATIENCE, async || {
-        let found = site.cluster().get(&["pvc", SHARED, "-n", USERS]).await?;
-        ensure!(found["status"]["phase"] == "Bound", "{}", found["status"]);
+        let claim = site.cluster().get(&["pvc", SHARED, "-n", USERS]).await?;
+        ensure!(claim["status"]["phase"] == "Bound", "{}", claim["status"]);
         Ok(())
     })
     .await
@@ -152,8 +152,8 @@ pub(crate) async fn adopt(site: &Site, object: &Value) -> Result<Answer> {
     run(site, &["adopt", "--check", "-f", &file.path().display().to_string()]).await
 }
 
-/// Waits until open findings stop the migration. Then deletes some of the objects, accepts the other findings, and
-/// grants the permission to read the Secret of a region, which acceptance does not replace.
+/// Waits until open findings stop the migration. Then deletes some of the objects, and accepts the other findings.
+/// Grants the permission to read the Secret of a region, which acceptance does not replace.
 pub(crate) async fn resolve_findings(site: &Site) -> Result<()> {
     let names_objects = |found: &Value| {
         let message = found["message"].as_str().unwrap_or_default();
@@ -201,10 +201,10 @@ pub(crate) async fn use_volume_with_secret(site: &Site) -> Result<()> {
     site.world.delete_pod(REGION).await?;
     site.world.delete_claim(REGION).await?;
     wait_for("the deletion of the volume with a Secret", PATIENCE, async || {
-        let found = cluster
+        let object = cluster
             .kubectl(&["get", "pv", volume, "--ignore-not-found", "-o", "name"])
             .await?;
-        ensure!(found.trim().is_empty(), "{found} exists");
+        ensure!(object.trim().is_empty(), "{object} exists");
         Ok(())
     })
     .await?;

@@ -61,9 +61,9 @@ async fn volume(site: &Site) -> Result<String> {
 async fn await_status(site: &Site, volume: &str, status: &str) -> Result<()> {
     wait_for(&format!("volume {volume} to be {status}"), PATIENCE, async || {
         let volumes = site.world.cloud_things("volumes").await?;
-        let found = volumes.iter().find(|found| found["id"] == volume);
-        let found = found.with_context(|| format!("the cloud has no volume {volume}"))?;
-        ensure!(found["status"] == status, "it is {}", found["status"]);
+        let entry = volumes.iter().find(|entry| entry["id"] == volume);
+        let entry = entry.with_context(|| format!("the cloud has no volume {volume}"))?;
+        ensure!(entry["status"] == status, "it is {}", entry["status"]);
         Ok(())
     })
     .await

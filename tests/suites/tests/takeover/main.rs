@@ -158,7 +158,7 @@ async fn operator_replaces_go_driver_under_writing_pods(site: &Site) -> Result<(
     site.undisturbed().await?;
 
     let object = site.object().await?;
-    let left: Vec<&str> = object["status"]["adoption"]["leftovers"]
+    let leftovers: Vec<&str> = object["status"]["adoption"]["leftovers"]
         .as_array()
         .into_iter()
         .flatten()
@@ -170,11 +170,11 @@ async fn operator_replaces_go_driver_under_writing_pods(site: &Site) -> Result<(
         "Secret kube-system/cloud-config",
     ] {
         ensure!(
-            left.iter().any(|name| name.starts_with(expected)),
-            "{expected} is not among {left:?}"
+            leftovers.iter().any(|name| name.starts_with(expected)),
+            "{expected} is not among {leftovers:?}"
         );
     }
-    println!("    left of the Go driver: {}", left.join(", "));
+    println!("    left of the Go driver: {}", leftovers.join(", "));
     let driver = site.cluster().get(&["csidriver", DRIVER]).await?;
     ensure!(
         driver["spec"]["volumeLifecycleModes"] == json!(["Persistent"]),
@@ -304,7 +304,7 @@ async fn our_image_runs_in_go_driver_chart(site: &Site) -> Result<()> {
 
 async fn nothing_remains(site: &Site) -> Result<()> {
     site.writers.remove(site.cluster()).await?;
-    Release::of(site.cluster()).await?.uninstall().await?;
+    Release::prepare(site.cluster()).await?.uninstall().await?;
     let words = ["get", "pods", "-n", USERS, "-o", "name"];
     let pods = site.cluster().kubectl(&words).await?;
     ensure!(pods.is_empty(), "left: {pods}");

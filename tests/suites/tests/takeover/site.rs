@@ -91,10 +91,16 @@ impl Site {
         let words = ["patch", "pvc", claim, "-n", USERS, "--type=merge", "-p", &patch];
         self.cluster().kubectl(&words).await?;
         wait_for(&format!("{claim} to grow"), PATIENCE, async || {
-            let told = self.world.sh(claim, "df -k /data | tail -n 1").await?;
-            let has = told.split_whitespace().nth(1).and_then(|size| size.parse::<u64>().ok());
+            let output = self.world.sh(claim, "df -k /data | tail -n 1").await?;
+            let kilobytes = output
+                .split_whitespace()
+                .nth(1)
+                .and_then(|size| size.parse::<u64>().ok());
             // A file system is slightly smaller than its device.
-            ensure!(has.is_some_and(|has| has > (gib - 1) << 20), "df printed {told}");
+            ensure!(
+                kilobytes.is_some_and(|kilobytes| kilobytes > (gib - 1) << 20),
+                "df printed {output}"
+            );
             Ok(())
         })
         .await
@@ -108,8 +114,8 @@ impl Site {
         });
         self.cluster().apply(&snapshot.to_string()).await?;
         wait_for(&format!("snapshot {name}"), PATIENCE, async || {
-            let found = self.cluster().get(&["volumesnapshot", name, "-n", USERS]).await?;
-            ensure!(found["status"]["readyToUse"] == true, "{}", found["status"]);
+            let object = self.cluster().get(&["volumesnapshot", name, "-n", USERS]).await?;
+            ensure!(object["status"]["readyToUse"] == true, "{}", object["status"]);
             Ok(())
         })
         .await
@@ -179,8 +185,8 @@ impl Watch {
         }
         wait_for("the watches", PATIENCE, async || {
             for file in [&pods, &registrations] {
-                let told = fs::metadata(file).map(|file| file.len()).unwrap_or_default();
-                ensure!(told > 0, "nothing in {}", file.display());
+                let length = fs::metadata(file).map(|file| file.len()).unwrap_or_default();
+                ensure!(length > 0, "nothing in {}", file.display());
             }
             Ok(())
         })

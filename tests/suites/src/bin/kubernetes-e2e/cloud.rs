@@ -65,8 +65,8 @@ impl CloudNames {
             "Cinder has no zone {zone}, where the first node is; it has {zones:?}"
         );
         let role = |role: &str| {
-            let found = openstack.volume_type(role).map(str::to_owned);
-            found.with_context(|| {
+            let volume_type = openstack.volume_type(role).map(str::to_owned);
+            volume_type.with_context(|| {
                 format!("the cloud does not tell which volume type is for `{role}`: it was started by an earlier version; run make openstack-down")
             })
         };
@@ -127,11 +127,11 @@ mod tests {
             let path = format!("{}/external-storage/{manifest}.yaml", env!("CARGO_MANIFEST_DIR"));
             let text = std::fs::read_to_string(path).unwrap();
             let filled = CloudNames::of_simulator().fill(&text);
-            let left: Vec<_> = filled
+            let unresolved: Vec<_> = filled
                 .lines()
                 .filter(|line| !line.starts_with('#') && line.contains('$'))
                 .collect();
-            assert!(left.is_empty(), "{manifest}: {left:?}");
+            assert!(unresolved.is_empty(), "{manifest}: {unresolved:?}");
             assert!(filled.contains(" fast\n") && filled.contains("[nova]"), "{filled}");
         }
     }

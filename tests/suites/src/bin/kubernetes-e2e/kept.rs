@@ -159,16 +159,16 @@ mod tests {
 
     #[test]
     fn partial_run_adds_and_full_run_replaces() {
-        let mut kept = StoredResults::default();
-        kept.add(
+        let mut results = StoredResults::default();
+        results.add(
             run(None),
             &[spec("volumes a", Outcome::Passed), spec("volumes b", Outcome::Pending)],
         );
-        kept.add(run(Some("b")), &[spec("volumes b", Outcome::Passed)]);
-        let count = kept.count(None);
-        assert_eq!((count.selected, count.passed, kept.runs.len()), (2, 2, 2));
-        kept.add(run(None), &[spec("volumes a", Outcome::Passed)]);
-        assert_eq!((kept.count(None).selected, kept.runs.len()), (1, 1));
+        results.add(run(Some("b")), &[spec("volumes b", Outcome::Passed)]);
+        let count = results.count(None);
+        assert_eq!((count.selected, count.passed, results.runs.len()), (2, 2, 2));
+        results.add(run(None), &[spec("volumes a", Outcome::Passed)]);
+        assert_eq!((results.count(None).selected, results.runs.len()), (1, 1));
     }
 
     #[test]

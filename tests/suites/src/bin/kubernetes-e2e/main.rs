@@ -126,9 +126,9 @@ async fn of_world(
     suite::load_images(world, tools).await?;
     driver.prepare(world, arguments.cloud).await?;
     let (run, specs) = suite::run(world, tools, driver, arguments).await?;
-    let mut kept = StoredResults::read(driver, arguments.cloud)?;
-    kept.add(run, &specs);
-    kept.write(driver, arguments.cloud)?;
+    let mut results = StoredResults::read(driver, arguments.cloud)?;
+    results.add(run, &specs);
+    results.write(driver, arguments.cloud)?;
     verdict::report(&specs);
     let judged = expected.compare(&specs, arguments.focus.is_none());
     judged.and(world.nothing_left().await)

@@ -160,8 +160,8 @@ fn relabeling(rule: &Value) -> Value {
         ("replacement", "replacement"),
         ("targetLabel", "target_label"),
     ];
-    let given = names.into_iter().filter(|(name, _)| !rule[*name].is_null());
-    given.map(|(name, own)| (own.to_owned(), rule[name].clone())).collect()
+    let fields = names.into_iter().filter(|(name, _)| !rule[*name].is_null());
+    fields.map(|(name, own)| (own.to_owned(), rule[name].clone())).collect()
 }
 
 /// Returns the pods behind a port of a Service, with the target labels of the Prometheus operator.
