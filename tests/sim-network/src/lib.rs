@@ -35,14 +35,14 @@ impl SimNetwork {
         network
     }
 
-    /// Creates a network with one simulator, behind API nodes whose database replica lags by `lag`.
+    /// Creates a network with one simulator, behind API nodes with a database lag of `lag`.
     pub fn behind(sim: &Sim, lag: Duration) -> Self {
         let network = Self::default();
         network.set_lag(sim, lag);
         network
     }
 
-    /// Sends all further requests to API nodes whose database replica lags by `lag`.
+    /// Sends all further requests to API nodes with a database lag of `lag`.
     pub fn set_lag(&self, sim: &Sim, lag: Duration) {
         let host = host_of(sim.base_url()).to_owned();
         self.hosts().insert(host, sim.client().behind(lag));
